@@ -1,0 +1,198 @@
+"""What a program takes and gives: names, dtypes, dims with ranges, value ranges.
+
+Torch-free. Every value round-trips through its string (`TensorSpec.parse(str(spec)) == spec`, likewise
+`Symbol`) and through JSON (`Signature.from_json(sig.to_json()) == sig`).
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+Dim = int | str
+"""A dimension: a fixed size, or an expression over symbols such as `batch` or `2*frames + 1`."""
+
+DTYPES: Final = frozenset(
+    "bool uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 bfloat16 float32 float64 complex64 "
+    "complex128 float8_e4m3fn float8_e5m2".split()
+)
+
+_OPERATORS: Final[Mapping[type[ast.AST], Callable[..., int]]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+    ast.USub: operator.neg,
+}
+_FUNCTIONS: Final[Mapping[str, Callable[..., int]]] = {"Min": min, "Max": max}
+_TENSOR = re.compile(
+    r"(?P<name>\S+): (?P<dtype>\w+)\[(?P<dims>[^\]]*)\](?: in \[(?P<low>[^,]+), (?P<high>[^\]]+)\])?"
+)
+
+
+def evaluate_dim(dim: Dim, sizes: Mapping[str, int]) -> int:
+    """Compute a dim's size.
+
+    Args:
+        dim: A size, or an expression of `+ - * // % **`, `Min`, `Max`, integers and symbols.
+        sizes: The size of each symbol.
+
+    Raises:
+        KeyError: A symbol has no size.
+        ValueError: The expression holds something else.
+    """
+    if isinstance(dim, int):
+        return dim
+
+    def walk(node: ast.expr) -> int:
+        match node:
+            case ast.Constant(value=int(value)):
+                return value
+            case ast.Name(id=name):
+                return sizes[name]
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+                return _OPERATORS[type(op)](walk(left), walk(right))
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return -walk(operand)
+            case ast.Call(func=ast.Name(id=name), args=args) if name in _FUNCTIONS:
+                return _FUNCTIONS[name](*map(walk, args))
+            case _:
+                raise ValueError(f"not a dim expression: {dim!r}")
+
+    return walk(ast.parse(dim, mode="eval").body)
+
+
+def dim_symbols(dim: Dim) -> frozenset[str]:
+    """The symbols that a dim depends on."""
+    if isinstance(dim, int):
+        return frozenset()
+    names = {node.id for node in ast.walk(ast.parse(dim, mode="eval")) if isinstance(node, ast.Name)}
+    return frozenset(names - set(_FUNCTIONS))
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """A dynamic size: its name and range, both ends included; `max` is None where it is unbounded."""
+
+    name: str
+    min: int
+    max: int | None
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.min}..{'' if self.max is None else self.max}"
+
+    @classmethod
+    def parse(cls, text: str) -> Symbol:
+        """Read what `str` wrote: `Symbol.parse(str(symbol)) == symbol`."""
+        found = re.fullmatch(r"(\w+)=(\d+)\.\.(\d*)", text)
+        if not found:
+            raise ValueError(f"not a symbol such as `batch=1..64`: {text!r}")
+        name, low, high = found.groups()
+        return cls(name, int(low), int(high) if high else None)
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """A tensor's name, dtype (a numpy or ml_dtypes name), dims, and range of values (both ends included)."""
+
+    name: str
+    dtype: str
+    dims: tuple[Dim, ...]
+    value_range: tuple[float, float] | None = None
+
+    def __str__(self) -> str:
+        dims = ", ".join(map(str, self.dims))
+        bounds = f" in [{self.value_range[0]}, {self.value_range[1]}]" if self.value_range else ""
+        return f"{self.name}: {self.dtype}[{dims}]{bounds}"
+
+    @classmethod
+    def parse(cls, text: str) -> TensorSpec:
+        """Read what `str` wrote: `TensorSpec.parse(str(spec)) == spec`."""
+        found = _TENSOR.fullmatch(text)
+        if not found or found["dtype"] not in DTYPES:
+            raise ValueError(f"not a tensor such as `ids: int64[batch, 8] in [0, 99]`: {text!r}")
+        dims = tuple(_dim(part) for part in _split(found["dims"]))
+        bounds = (_number(found["low"]), _number(found["high"])) if found["low"] else None
+        return cls(found["name"], found["dtype"], dims, bounds)
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A leaf that is no tensor: fixed when the model was exported. `value` is a JSON scalar or its repr."""
+
+    name: str
+    value: bool | int | float | str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signature:
+    """One entry point.
+
+    Attributes:
+        inputs: In the order of the flattened call; constants are named, and not passed.
+        outputs: In the order of the flattened result.
+        state: What is kept between calls (mutated buffers), threaded through the program.
+        symbols: The dynamic sizes that dims refer to.
+    """
+
+    inputs: tuple[TensorSpec | Constant, ...]
+    outputs: tuple[TensorSpec | Constant, ...]
+    state: tuple[TensorSpec, ...] = ()
+    symbols: tuple[Symbol, ...] = ()
+
+    @property
+    def tensor_inputs(self) -> tuple[TensorSpec, ...]:
+        """The inputs that a call passes."""
+        return tuple(leaf for leaf in self.inputs if isinstance(leaf, TensorSpec))
+
+    @property
+    def tensor_outputs(self) -> tuple[TensorSpec, ...]:
+        """The outputs that the program computes."""
+        return tuple(leaf for leaf in self.outputs if isinstance(leaf, TensorSpec))
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object that `from_json` reads back."""
+        return {
+            "inputs": [_leaf_json(leaf) for leaf in self.inputs],
+            "outputs": [_leaf_json(leaf) for leaf in self.outputs],
+            "state": [str(leaf) for leaf in self.state],
+            "symbols": [str(symbol) for symbol in self.symbols],
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Signature:
+        """Read what `to_json` wrote; raises ValueError or KeyError on anything else."""
+        return cls(
+            inputs=tuple(map(_leaf, data["inputs"])),
+            outputs=tuple(map(_leaf, data["outputs"])),
+            state=tuple(map(TensorSpec.parse, data["state"])),
+            symbols=tuple(map(Symbol.parse, data["symbols"])),
+        )
+
+
+def _leaf_json(leaf: TensorSpec | Constant) -> str | dict[str, Any]:
+    return str(leaf) if isinstance(leaf, TensorSpec) else {"name": leaf.name, "constant": leaf.value}
+
+
+def _leaf(data: str | Mapping[str, Any]) -> TensorSpec | Constant:
+    return TensorSpec.parse(data) if isinstance(data, str) else Constant(data["name"], data["constant"])
+
+
+def _dim(text: str) -> Dim:
+    return int(text) if re.fullmatch(r"\d+", text) else text
+
+
+def _number(text: str) -> float:
+    return int(text) if re.fullmatch(r"-?\d+", text) else float(text)
+
+
+def _split(dims: str) -> list[str]:
+    """Split at the commas outside parentheses."""
+    parts = re.split(r",\s*(?![^()]*\))", dims)
+    return [part.strip() for part in parts if part.strip()]
