@@ -9,12 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
 PACKAGES: Final = ("iree-base-compiler", "iree-base-runtime", "ml-dtypes", "numpy", "torch")
 
