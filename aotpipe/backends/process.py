@@ -1,0 +1,137 @@
+"""Runs a tool under a time limit and a memory limit, and says how it ended and what it cost.
+
+The tool gets its own process group, so that everything it started ends with it: at a limit, at Ctrl-C and on
+any exception. Its output goes to files: a pipe that nobody reads would stop it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+Ending = Literal["exited", "signalled", "timeout", "memory"]
+
+_FIRST_POLL_S: Final = 0.001
+_LAST_POLL_S: Final = 0.02
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a tool ended.
+
+    Attributes:
+        ending: `timeout` and `memory` mean that a limit was passed and the tool was killed.
+        code: The exit code of `exited`, the signal's number of `signalled`, else 0.
+        wall_s: Seconds from start to end.
+        peak_rss_bytes: The largest resident set of the tool or of one of its children.
+        stderr: What it wrote to stderr.
+    """
+
+    ending: Ending
+    code: int
+    wall_s: float
+    peak_rss_bytes: int
+    stderr: str
+
+
+def run(
+    argv: Sequence[str],
+    *,
+    folder: Path,
+    timeout_s: float,
+    memory_limit_bytes: int | None = None,
+    env: Mapping[str, str] | None = None,
+) -> Outcome:
+    """Run a tool to its end.
+
+    Args:
+        argv: The program and its arguments.
+        folder: Its working directory; `stdout.txt` and `stderr.txt` are written there, and its temporary
+            files go there too.
+        timeout_s: Seconds of wall time.
+        memory_limit_bytes: Resident bytes; checked every 20 ms where the kernel shows them (Linux).
+        env: Variables beside those of this process.
+
+    Raises:
+        OSError: The program cannot be started or the folder cannot be written.
+    """
+    stderr_path = folder / "stderr.txt"
+    started = time.monotonic()
+    with (folder / "stdout.txt").open("wb") as stdout, stderr_path.open("wb") as stderr:
+        process = subprocess.Popen(
+            argv,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            env={**os.environ, "TMPDIR": str(folder), **(env or {})},
+            process_group=0,
+        )
+        try:
+            ending, code, peak = _wait(process, started + timeout_s, memory_limit_bytes)
+        finally:
+            # A reaped child's number may already belong to somebody else's group.
+            if process.returncode is None:
+                kill_group(process)
+    return Outcome(
+        ending=ending,
+        code=code,
+        wall_s=time.monotonic() - started,
+        peak_rss_bytes=peak,
+        stderr=stderr_path.read_text(encoding="utf-8", errors="replace"),
+    )
+
+
+def default_memory_limit() -> int:
+    """Four fifths of this machine's or container's memory, in bytes."""
+    total = os.sysconf("SC_PHYS_PAGES") * _PAGE_BYTES
+    try:
+        limit = Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii").strip()
+    except OSError:
+        limit = "max"
+    return 4 * min(total, int(limit) if limit.isdigit() else total) // 5
+
+
+def kill_group(process: subprocess.Popen[bytes]) -> None:
+    """Kill a running process that leads its own group, with all that it started, and reap it."""
+    # The group may have ended by now; macOS answers EPERM for a group of zombies.
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _wait(
+    process: subprocess.Popen[bytes], deadline: float, memory_limit_bytes: int | None
+) -> tuple[Ending, int, int]:
+    """Wait for the end or for a limit: the ending, its code, and the peak resident bytes."""
+    pause, seen = _FIRST_POLL_S, 0
+    while True:
+        # wait4 and not Popen.wait: it alone gives the resource use of this one child.
+        pid, status, usage = os.wait4(process.pid, os.WNOHANG)
+        if pid:
+            code = os.waitstatus_to_exitcode(status)
+            process.returncode = code
+            peak = max(seen, usage.ru_maxrss * 1024)
+            return ("exited", code, peak) if code >= 0 else ("signalled", -code, peak)
+        seen = max(seen, _resident_bytes(process.pid))
+        if memory_limit_bytes is not None and seen > memory_limit_bytes:
+            return "memory", 0, seen
+        if time.monotonic() > deadline:
+            return "timeout", 0, seen
+        time.sleep(pause)
+        pause = min(2 * pause, _LAST_POLL_S)
+
+
+def _resident_bytes(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * _PAGE_BYTES
+    except (OSError, IndexError):
+        return 0
