@@ -1,0 +1,1 @@
+"""Models that the tests build, one a file; each exposes SPEC."""

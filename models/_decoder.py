@@ -1,8 +1,8 @@
 """A decoder of transformers with its key-value cache as registered buffers.
 
-`prefill` starts a new text, `decode` goes on with one token: two entry points over the same weights and the same
-state. The cache object of transformers is made anew in each call around the buffers, so that what it mutates is
-the module's state and nothing else.
+`prefill` starts a new text, `decode` goes on with one token: two entry points over the same weights and the
+same state. The cache object of transformers is made anew in each call around the buffers, so that what it
+mutates is the module's state and nothing else.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The three nets of the MTCNN face detector, with the weights of facenet-pytorch.
+"""Two nets of the MTCNN face detector, with the weights of facenet-pytorch.
 
-PNet is fully convolutional: it scans an image of any size, 12 x 12 pixels a window. RNet and ONet judge crops of
-24 x 24 and 48 x 48. The package itself pins torch 2.2 and numpy 1, so the nets stand here; the names of their
-layers are those of its weight files.
+PNet is fully convolutional: it scans an image of any even size, 12 x 12 pixels a window. ONet judges crops of
+48 x 48. The package itself pins torch 2.2 and numpy 1, so the nets stand here; the names of their layers are
+those of its weight files.
 """
 
 from __future__ import annotations

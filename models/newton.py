@@ -1,8 +1,8 @@
 """Newton's method as a `torch.while_loop`: square roots, until the largest step is below a tolerance.
 
-In plain Python this is `while diff.abs().max() > tol and iterations < max_iter:`. A carry must have one shape for
-the whole loop. The step of `x` is `(batch,)`, so a first value of `torch.tensor(1.0)`, which is 0-d, is refused
-by torch 2.13 after one trip; here the carry is the largest step, 0-d from the start.
+In plain Python this is `while diff.abs().max() > tol and iterations < max_iter:`. A carry must have one shape
+for the whole loop. The difference is `(batch,)`, so a first value of `torch.tensor(1.0)`, which is 0-d, is
+refused by torch 2.13; here the carry is the largest step, 0-d from the start.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ class SquareRoot(torch.nn.Module):
         self.max_iterations = max_iterations
 
     def forward(self, square: torch.Tensor) -> torch.Tensor:
-        def unsettled(x: torch.Tensor, step: torch.Tensor, trips: torch.Tensor) -> torch.Tensor:
+        def unsettled(_x: torch.Tensor, step: torch.Tensor, trips: torch.Tensor) -> torch.Tensor:
             return (step > self.tolerance) & (trips < self.max_iterations)
 
-        def improve(x: torch.Tensor, step: torch.Tensor, trips: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        def improve(x: torch.Tensor, _step: torch.Tensor, trips: torch.Tensor) -> tuple[torch.Tensor, ...]:
             # The error of the next guess is about step**2 / 2x, so that a trip more or less changes nothing.
             better = x - (x * x - square) / (2 * x)
             return better, (better - x).abs().max(), trips + 1

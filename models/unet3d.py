@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import pairwise
 
 import torch
 from torch import nn
@@ -24,10 +25,10 @@ def double_conv(inputs: int, outputs: int) -> nn.Sequential:
 class UNet3d(nn.Module):
     def __init__(self, inputs: int, classes: int, widths: tuple[int, ...]) -> None:
         super().__init__()
-        pairs = list(zip((inputs, *widths), widths, strict=False))
+        pairs = list(pairwise((inputs, *widths)))
         self.down = nn.ModuleList(double_conv(*pair) for pair in pairs)
         self.pool = nn.MaxPool3d(2)
-        ups = [(wide, narrow) for narrow, wide in zip(widths, widths[1:], strict=False)][::-1]
+        ups = [(wide, narrow) for narrow, wide in pairwise(widths)][::-1]
         self.up = nn.ModuleList(nn.ConvTranspose3d(wide, narrow, 2, stride=2) for wide, narrow in ups)
         self.merge = nn.ModuleList(double_conv(2 * narrow, narrow) for _, narrow in ups)
         self.head = nn.Conv3d(widths[0], classes, 1)

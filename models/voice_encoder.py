@@ -25,7 +25,6 @@ class VoiceEncoder(nn.Module):
 
 
 def build() -> nn.Module:
-    # The file holds numpy scalars of its training beside the weights, which `weights_only` refuses to unpickle.
     checkpoint = torch.load(
         package_file("resemblyzer", "pretrained.pt"), map_location="cpu", weights_only=True
     )
