@@ -163,6 +163,7 @@ class Compiled:
         toolchain: Package -> exact version of all that took part.
         host_features: CPU features a host must have; empty for portable programs.
         digest: Of everything that can change the payload.
+        notes: What a user should know of the compile, such as that the fast flags crashed the compiler.
     """
 
     target: Target
@@ -172,6 +173,7 @@ class Compiled:
     host_features: tuple[str, ...]
     digest: str
     stats: CompileStats
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
