@@ -1,0 +1,16 @@
+# Sourced by the other scripts: makes .venv with the test and demo dependencies, again when they change.
+# PYTHON names the interpreter that makes it (3.11 or newer).
+
+stamp=$(cat pyproject.toml requirements/no-deps.txt | sha256sum)
+if [[ ! -x .venv/bin/python || "$(cat .venv/stamp 2>/dev/null)" != "$stamp" ]]; then
+  echo "making .venv (torch and the IREE compiler: some minutes the first time)" >&2
+  python=${PYTHON:-python3}
+  # Debian's python3 may come without ensurepip; its pip can then fill an environment from outside.
+  "$python" -m venv --clear .venv >/dev/null 2>&1 || {
+    "$python" -m venv --clear --without-pip .venv
+    "$python" -m pip --python .venv/bin/python install --quiet pip
+  }
+  .venv/bin/python -m pip install --quiet --editable ".[build,dev]"
+  .venv/bin/python -m pip install --quiet --no-deps --requirement requirements/no-deps.txt
+  echo "$stamp" > .venv/stamp
+fi
