@@ -1,28 +1,26 @@
-"""What to build: a model, how it is called, and what may vary between calls."""
+"""What to build: a model, how it is called, and what may vary between calls.
+
+`as_spec` takes what a user has in hand (a Spec, an nn.Module, a function); `load` takes what a user types
+(`path.py`, `path.py:NAME`, `package.module:NAME`). Both give a `Spec` and raise a `ModelError`. Importing
+this module imports no torch, and a reference to nothing fails without it.
+"""
 
 from __future__ import annotations
 
+import functools
+import inspect
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, cast
 
-if TYPE_CHECKING:
-    import torch
+from aotpipe import modelref, source
+from aotpipe.dims import AUTO, Auto, Dim
+from aotpipe.errors import NoExampleInputs, SpecInvalid
 
+__all__ = ["AUTO", "Auto", "Dim", "EntryPoint", "Spec", "as_spec", "load"]
 
-@dataclass(frozen=True, slots=True)
-class Dim:
-    """A dynamic size: its name and range, both ends included.
-
-    One Dim in two places means that the two sizes are equal. `2 * d`, `d + 1`, `d - 1` give derived sizes.
-    `aotpipe.AUTO` lets torch.export find out whether the size can vary.
-    """
-
-    name: str
-    min: int = 1
-    max: int | None = None
-    scale: int = 1
-    offset: int = 0
+_NAME: Final = re.compile(r"[A-Za-z0-9][\w.-]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +40,15 @@ class EntryPoint:
     value_ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     method: str = "forward"
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.args, tuple):
+            raise SpecInvalid(
+                f"args is a {type(self.args).__name__}, not a tuple", hint="write `args=(x,)` for one input"
+            )
+        for name, (low, high) in self.value_ranges.items():
+            if not low <= high:
+                raise SpecInvalid(f"the value range of {name!r} is empty: ({low}, {high})")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
@@ -49,14 +56,160 @@ class Spec:
 
     Attributes:
         name: Names the bundle.
-        build: Makes the model, in eval mode; called once per build.
+        build: Makes the model (an nn.Module in eval mode, or a function of tensors); called once per build.
         entry_points: Name -> how to call it; they share weights and state.
         tolerance: The allowed multiple of eager float32's own error against float64.
         seed: Seeds `build` and the parity inputs.
     """
 
     name: str
-    build: Callable[[], torch.nn.Module]
+    build: Callable[[], Callable[..., Any]]
     entry_points: Mapping[str, EntryPoint]
     tolerance: float | None = None
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise SpecInvalid(
+                f"{self.name!r} cannot name a bundle", hint="use letters, digits, `_`, `-` and `.`"
+            )
+        if not self.entry_points:
+            raise SpecInvalid(f"the Spec {self.name!r} has no entry point")
+        for name in self.entry_points:
+            if not name.isidentifier():
+                raise SpecInvalid(f"{name!r} cannot name an entry point", hint="use an identifier")
+
+
+def as_spec(
+    model_or_spec: object,
+    *,
+    args: tuple[Any, ...] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+    value_ranges: Mapping[str, tuple[float, float]] | None = None,
+    name: str | None = None,
+    entry_points: Mapping[str, EntryPoint] | None = None,
+    seed: int = 0,
+) -> Spec:
+    """Make a Spec of a Spec, an nn.Module, a method of one, or a function of tensors.
+
+    Args:
+        model_or_spec: What to build. A Spec brings its own inputs; only its name can be replaced.
+        args: Example inputs of the single entry point; this and the next three are `EntryPoint`'s fields.
+        kwargs: Example inputs passed by name.
+        dynamic_shapes: What may vary.
+        value_ranges: What values may be passed.
+        name: Names the bundle; by default the class's or function's name.
+        entry_points: Several ways to call it, in place of `args` and its kin.
+        seed: Seeds the parity inputs.
+
+    Raises:
+        NoExampleInputs: The model needs inputs and none are given.
+        SpecInvalid: Not a model, or both `args` and `entry_points`.
+    """
+    single = bool(args or kwargs or dynamic_shapes is not None or value_ranges)
+    if isinstance(model_or_spec, Spec):
+        if single or entry_points:
+            raise SpecInvalid(
+                "a Spec brings its own inputs", hint="put args and dynamic_shapes into its EntryPoint"
+            )
+        return replace(model_or_spec, name=name) if name else model_or_spec
+    if single and entry_points:
+        raise SpecInvalid("both args and entry_points are given", hint="put args into an EntryPoint")
+    if inspect.isclass(model_or_spec):
+        raise SpecInvalid(
+            f"{model_or_spec.__name__} is a class, not a model",
+            hint=f"make an instance of it: {model_or_spec.__name__}(...).eval()",
+            where=source.of_definition(model_or_spec),
+        )
+    model, method = _split_method(model_or_spec)
+    if not callable(model):
+        raise SpecInvalid(
+            f"a {type(model).__name__} is no model", hint="give an nn.Module, a function of tensors or a Spec"
+        )
+    if not entry_points:
+        entry = EntryPoint(
+            args=args,
+            kwargs=dict(kwargs or {}),
+            dynamic_shapes=dynamic_shapes,
+            value_ranges=dict(value_ranges or {}),
+            method=method,
+        )
+        if not args and not kwargs:
+            _require_no_inputs(model, method)
+        entry_points = {method if method.isidentifier() else "forward": entry}
+    return Spec(
+        name=name or _default_name(model),
+        build=cast("Callable[[], Callable[..., Any]]", lambda: model),
+        entry_points=dict(entry_points),
+        seed=seed,
+    )
+
+
+def load(ref: str) -> Spec:
+    """Find what a reference names and make a Spec of it.
+
+    `ref` is `path.py`, `path.py:NAME` or `package.module:NAME` and names a Spec, an nn.Module, or a function
+    or class that gives one when it is called without arguments. Without NAME the file's `SPEC` is taken, else
+    its only Spec, else its only nn.Module, else its only function annotated to return one of these (or called
+    `build_model`, `get_model`, `make_model`), else its only nn.Module class.
+
+    A model that is no Spec needs example inputs: `NAME.example_inputs()` where the model has that method,
+    else the file's `EXAMPLE_INPUTS` or `example_inputs` (a tuple of args, a dict of kwargs, one tensor, or a
+    function that gives one of these). The file's `DYNAMIC_SHAPES` and `VALUE_RANGES` are taken where given.
+
+    Two loads of one file give the same weights: torch, numpy and random are seeded first.
+
+    Raises:
+        ModelNotFound, ModelImportFailed, AmbiguousModel, NoExampleInputs, SpecInvalid
+    """
+    found = modelref.find(ref, Spec)
+    if isinstance(found.value, Spec):
+        return found.value
+    model, inputs = found.value, modelref.example_inputs(found)
+    if inputs is None:
+        raise NoExampleInputs(
+            f"nothing says what {found.name!r} is called with",
+            hint=f"add `EXAMPLE_INPUTS = (torch.randn(1, 8),)` to {source.shown(found.path)}",
+            where=source.of_definition(model),
+        )
+    args, kwargs = inputs
+    return as_spec(
+        model,
+        args=args,
+        kwargs=kwargs,
+        dynamic_shapes=found.setting("DYNAMIC_SHAPES"),
+        value_ranges=cast("Mapping[str, tuple[float, float]] | None", found.setting("VALUE_RANGES")),
+        name=found.bundle_name,
+    )
+
+
+def _split_method(model: object) -> tuple[object, str]:
+    """Take a bound method of an nn.Module apart: the module holds the weights."""
+    if inspect.ismethod(model) and modelref.is_torch_module(model.__self__):
+        return model.__self__, model.__name__
+    return model, "forward"
+
+
+def _default_name(model: object) -> str:
+    while isinstance(model, functools.partial):
+        model = model.func
+    name = model.__name__ if inspect.isroutine(model) else type(model).__name__
+    return name if _NAME.fullmatch(name) else "model"
+
+
+def _require_no_inputs(model: Callable[..., Any], method: str) -> None:
+    call = getattr(model, method, model) if modelref.is_torch_module(model) else model
+    try:
+        parameters = inspect.signature(call).parameters.values()
+    except (TypeError, ValueError):
+        return
+    needed = [
+        p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    ]
+    if needed:
+        raise NoExampleInputs(
+            f"{_default_name(model)} needs {', '.join(needed)}, and no example inputs are given",
+            hint=f"pass args=({', '.join(needed)},)",
+            where=source.of_definition(model),
+        )

@@ -1,0 +1,97 @@
+"""The user's own lines: found in tracebacks, in graph nodes and behind classes.
+
+Takes exceptions, `stack_trace` texts and objects; gives a `SourceLine` or None, never raises. A user's file
+is one that is neither Python's nor an installed package's nor aotpipe's. Torch-free.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sysconfig
+from functools import cache
+from pathlib import Path
+from traceback import walk_tb
+from types import TracebackType
+
+from aotpipe.errors import SourceLine
+
+_FRAME = re.compile(r'File "(?P<path>[^"]+)", line (?P<line>\d+)')
+_PACKAGE = str(Path(__file__).resolve().parent)
+
+
+@cache
+def _library_folders() -> tuple[str, ...]:
+    paths = sysconfig.get_paths()
+    return tuple({paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")})
+
+
+def is_user_file(path: str) -> bool:
+    """Whether a file is the user's own: not Python's, not an installed package's, not aotpipe's."""
+    if path.startswith("<") or "site-packages" in path or "dist-packages" in path:
+        return False
+    return not path.startswith((_PACKAGE, *_library_folders()))
+
+
+def _is_model_code(path: str) -> bool:
+    """Whether a file may hold a model: the user's own, or a package such as transformers, but not torch."""
+    tools = ("/torch/", "/torch_mlir/", "/iree/", "/sympy/")
+    installed = re.split(r"(?:site|dist)-packages", path)
+    return is_user_file(path) or (len(installed) > 1 and not installed[-1].startswith(tools))
+
+
+def shown(path: str) -> str:
+    """A path as people read it: relative to the working folder when it lies below it."""
+    try:
+        return str(Path(path).resolve().relative_to(Path.cwd()))
+    except (ValueError, OSError):
+        return path
+
+
+def _innermost(frames: list[tuple[str, int]]) -> SourceLine | None:
+    """The innermost user frame, else the innermost frame of an installed model."""
+    for accept in (is_user_file, _is_model_code):
+        for path, line in reversed(frames):
+            if accept(path):
+                return SourceLine(shown(path), line)
+    return None
+
+
+def _frames(traceback: TracebackType | None) -> list[tuple[str, int]]:
+    """The frames inside aotpipe's innermost one: what lies outside called us and is not to blame."""
+    frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(traceback)]
+    ours = [index for index, (path, _) in enumerate(frames) if path.startswith(_PACKAGE)]
+    return frames[ours[-1] + 1 :] if ours else frames
+
+
+def from_exception(error: BaseException) -> SourceLine | None:
+    """The user's line that raised, looked for in the exception and in those that caused it."""
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        if isinstance(current, SyntaxError) and current.filename and is_user_file(current.filename):
+            return SourceLine(shown(current.filename), current.lineno or 1)
+        found = _innermost(_frames(current.__traceback__))
+        if found:
+            return found
+        current = current.__cause__ or current.__context__
+    return None
+
+
+def from_stack_trace(text: str | None) -> SourceLine | None:
+    """The user's line in a `stack_trace` as torch records it: the innermost of the user's frames."""
+    return _innermost([(m["path"], int(m["line"])) for m in _FRAME.finditer(text or "")])
+
+
+def of_definition(thing: object) -> SourceLine | None:
+    """Where a user's class or function is defined; None for those of installed packages."""
+    target = thing if inspect.isroutine(thing) or inspect.isclass(thing) else type(thing)
+    try:
+        path = inspect.getsourcefile(target)
+        _, line = inspect.getsourcelines(target)
+    except (OSError, TypeError):
+        return None
+    if path is None or not is_user_file(path):
+        return None
+    return SourceLine(shown(path), max(line, 1))
