@@ -1,0 +1,185 @@
+"""Legal programs to one MLIR module of the torch dialect.
+
+`lower(legal)` gives a module with one public function per entry point, of the same name. A function's
+arguments are the state, then the inputs; its results are the graph's outputs. Weights are globals that the
+runtime fills from the parameter scope `model` by their key in `Legal.weights`, one global per key.
+
+The text names the user's file and line of each op where torch recorded one; the digest is over the module
+without them, so that the same model gives the same digest from any folder.
+
+Raises `LowerFailed` for a node that the importer refuses; the legalizer should have let none through.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Mapping
+from typing import Any, Final
+
+import torch
+from iree.compiler import ir
+from iree.compiler.dialects import func
+from iree.compiler.extras.fx_as_strided import rewrite_as_strided
+from iree.compiler.extras.fx_importer import ContextCache, FxImporter
+
+from aotpipe.backends.iree.control_flow import ControlFlowImporter, builtin_type, convert
+from aotpipe.errors import LowerFailed
+from aotpipe.legalize.source import source_line
+from aotpipe.stages import Legal, LegalEntry, Lowered
+
+PARAMETER_SCOPE: Final = "model"
+INLINE_ELEMENTS: Final = 1024
+"""Constants of at most so many elements are written into the module's text, where the compiler folds them."""
+
+
+def lower(legal: Legal) -> Lowered:
+    """Import every entry point of a legal program into one module.
+
+    Raises:
+        LowerFailed: The importer has no form for a node; its name and the user's line are given.
+    """
+    context = ir.Context()
+    with context, ir.Location.unknown():
+        importer = FxImporter(context=context, config_check=False, graph_node_importer_cls=_NodeImporter)
+        importer._cc = lines = _UserLines(context)
+        globals_ = _Weights(importer.module_op, legal.weights)
+        for entry in legal.entries:
+            try:
+                _import_entry(importer, globals_, entry)
+            except (NotImplementedError, AssertionError, TypeError, ValueError, LookupError, RuntimeError) as error:
+                raise _refusal(entry, lines.node, error) from error
+        try:
+            importer.module_op.verify()
+        except ir.MLIRError as error:
+            raise LowerFailed(
+                f"the module of {legal.name} does not verify", reason=str(error), hint=_REPORT
+            ) from error
+        text = importer.module_op.get_asm(enable_debug_info=True)
+        bare = importer.module_op.get_asm(enable_debug_info=False)
+    return Lowered(
+        dialect="torch",
+        module=text.encode(),
+        entry_points=tuple(entry.name for entry in legal.entries),
+        digest=hashlib.sha256(bare.encode()).hexdigest(),
+    )
+
+
+_REPORT: Final = "the legalizer should have caught this; please report it with the model"
+
+
+def _refusal(entry: LegalEntry, node: torch.fx.Node | None, error: Exception) -> LowerFailed:
+    what = f"`{node.target}` (node {node.name})" if node else "the graph"
+    return LowerFailed(
+        f"no lowering to the torch dialect for {what} of {entry.name}",
+        reason=f"{type(error).__name__}: {error}",
+        hint=_REPORT,
+        where=source_line(node) if node else None,
+    )
+
+
+def _import_entry(importer: FxImporter, weights: _Weights, entry: LegalEntry) -> None:
+    # The importer rewrites nodes in place, and a Legal is frozen.
+    graph_module = copy.deepcopy(entry.graph)
+    for module in graph_module.modules():
+        if isinstance(module, torch.fx.GraphModule):
+            rewrite_as_strided(module.graph)
+    nodes = list(graph_module.graph.nodes)
+    placeholders = [node for node in nodes if node.op == "placeholder"]
+    count = len(entry.weights)
+    (outputs,) = graph_module.graph.output_node().args
+    node_type = importer._cc.node_val_to_type
+    function_type = ir.FunctionType.get(
+        [node_type(node) for node in placeholders[count:]], [node_type(node) for node in outputs]
+    )
+    function = func.FuncOp(entry.name, function_type, ip=importer._m_ip, visibility="public")
+    # Sound for exported programs, and lets the compiler drop checks for dims of size 1 that broadcast.
+    function.attributes["torch.assume_strict_symbolic_shapes"] = ir.UnitAttr.get()
+    block = function.add_entry_block()
+    body = importer._graph_node_importer_cls(importer, importer._c, importer._cc, block)
+    with ir.InsertionPoint(block):
+        for node, key in zip(placeholders, entry.weights, strict=False):
+            if node.users:
+                body.bind_node_value(node, weights.load(key, node_type(node)))
+    for node, argument in zip(placeholders[count:], block.arguments, strict=True):
+        body.bind_node_value(node, argument)
+    body.import_nodes(nodes, skip_placeholders_outputs=True)
+    with ir.InsertionPoint(block):
+        func.ReturnOp([body.resolve_node_value(node) for node in outputs])
+
+
+class _Weights:
+    """The module's globals: one per weight that a function loads."""
+
+    def __init__(self, module_op: ir.Operation, weights: Mapping[str, torch.Tensor]) -> None:
+        self._body = module_op.regions[0].blocks[0]
+        self._keys = {key: number for number, key in enumerate(weights)}
+        self._symbols: dict[str, str] = {}
+
+    def load(self, key: str, torch_type: ir.Type) -> ir.Value:
+        """Emit the load of a weight as a torch value."""
+        stored = builtin_type(torch_type)
+        if key not in self._symbols:
+            self._declare(key, stored)
+        load = ir.Operation.create(
+            "util.global.load",
+            results=[stored],
+            attributes={"global": ir.FlatSymbolRefAttr.get(self._symbols[key])},
+        )
+        return convert(load.result, torch_type)
+
+    def _declare(self, key: str, stored: ir.Type) -> None:
+        # An entry point's name has no dot.
+        self._symbols[key] = f"weight.{len(self._symbols)}"
+        quoted = ir.StringAttr.get(key)
+        with ir.InsertionPoint.at_block_begin(self._body):
+            ir.Operation.create(
+                "util.global",
+                attributes={
+                    "sym_name": ir.StringAttr.get(self._symbols[key]),
+                    "sym_visibility": ir.StringAttr.get("private"),
+                    "type": ir.TypeAttr.get(stored),
+                    "initial_value": ir.Attribute.parse(
+                        f'#flow.parameter.named<"{PARAMETER_SCOPE}"::{quoted}> : {stored}'
+                    ),
+                },
+            )
+
+
+class _NodeImporter(ControlFlowImporter):
+    """Writes small constants into the text."""
+
+    def _import_literal(self, py_value: Any, info: Any = None) -> ir.Value:
+        if not isinstance(py_value, torch.Tensor) or py_value.numel() > INLINE_ELEMENTS:
+            return super()._import_literal(py_value, info)
+        torch_type = self._cc.tensor_to_vtensor_type(py_value)
+        return ir.Operation.create(
+            "torch.vtensor.literal",
+            results=[torch_type],
+            attributes={"value": _dense(py_value, self._cc.dtype_to_type(py_value.dtype))},
+        ).result
+
+
+def _dense(value: torch.Tensor, element: ir.Type) -> ir.Attribute:
+    """A constant's bits as text, exact for every dtype."""
+    shape = "".join(f"{size}x" for size in value.shape)
+    value = value.detach().cpu().resolve_conj().resolve_neg().contiguous()
+    if value.dtype == torch.bool:
+        bits = str(value.tolist()).lower() if value.numel() else ""
+    else:
+        data = value.reshape(-1).view(torch.uint8).numpy().tobytes() 
+        bits = f'"0x{data.hex().upper()}"' if data else ""
+    return ir.Attribute.parse(f"dense<{bits}> : tensor<{shape}{element}>")
+
+
+class _UserLines(ContextCache):  # type: ignore[misc]
+    """Locations that name the user's line; a node without one takes that of the node before."""
+
+    def __init__(self, context: ir.Context) -> None:
+        super().__init__(context)
+        self.node: torch.fx.Node | None = None
+
+    def get_node_location(self, node: torch.fx.Node) -> ir.Location | None:
+        self.node = node
+        line = source_line(node)
+        return ir.Location.file(line.path, line.line, col=0, context=self._c) if line else None
