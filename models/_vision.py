@@ -1,8 +1,8 @@
 """torchvision, and what imports it (timm, transformers), beside a CPU build of torch.
 
-torchvision's wheel holds a C++ library that a CPU build of torch cannot load; its Python code then fails while
-it registers fake kernels for ops that nobody declared. Declaring them first lets it import; no model here
-calls them.
+torchvision's wheel holds a C++ library that a CPU build of torch cannot load; its Python code then fails
+while it registers fake kernels for ops that nobody declared. Declaring them first lets it import; no model
+here calls them.
 """
 
 from __future__ import annotations
