@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from aotpipe.dims import Auto, Dim
 from aotpipe.errors import SourceLine
 from aotpipe.signature import Signature
 from aotpipe.targets import Target
@@ -53,6 +54,7 @@ class CanonicalEntry:
         input_names: One name per flattened leaf of `(args, kwargs)`, in pytree order, constants included.
         constants: Leaves that are no tensors: name -> value, fixed at export.
         output_names: One name per flattened leaf of the result, in pytree order.
+        dims: What was asked to vary: input name -> axis -> Dim or AUTO (a number's only axis is 0).
     """
 
     name: str
@@ -61,6 +63,7 @@ class CanonicalEntry:
     input_names: tuple[str, ...]
     constants: Mapping[str, object]
     output_names: tuple[str, ...]
+    dims: Mapping[str, Mapping[int, Dim | Auto]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

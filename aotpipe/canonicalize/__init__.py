@@ -1,0 +1,175 @@
+"""From a Spec to a model that torch.export can take: built once, in eval mode, inputs and outputs named.
+
+Takes a `Spec`, gives a `Canonical`. Raises `ModelImportFailed` when the build raises, `TrainMode`, and
+`SpecInvalid` when the Spec contradicts itself or the model. Classes of nested inputs and outputs become known
+to torch on the way; the model itself is left as it was.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from aotpipe import source
+from aotpipe.canonicalize import modules, names, pytrees, shapes, trial
+from aotpipe.errors import AotpipeError, ModelImportFailed, SpecInvalid
+from aotpipe.spec import EntryPoint, Spec
+from aotpipe.stages import Canonical, CanonicalEntry, Finding
+
+__all__ = ["canonicalize"]
+
+
+def canonicalize(spec: Spec) -> Canonical:
+    """Build the model and name what goes in and out of each entry point.
+
+    Raises:
+        ModelImportFailed: The build raised.
+        SpecInvalid: The Spec contradicts itself, the model's method, or the example inputs.
+        TrainMode: The model computes something else in eval mode.
+    """
+    model = _build(spec)
+    findings = modules.check_eval_mode(model)
+    entries = []
+    for name, entry in spec.entry_points.items():
+        canonical, found = _entry(model, name, entry)
+        entries.append(canonical)
+        findings += found
+    return Canonical(spec=spec, model=model, entries=tuple(entries), findings=tuple(findings))
+
+
+def _build(spec: Spec) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(spec.seed)
+        try:
+            model = spec.build()
+        except AotpipeError:
+            raise
+        except Exception as error:
+            raise ModelImportFailed(
+                f"building {spec.name!r} raised {type(error).__name__}",
+                reason=str(error),
+                hint="call the build function in plain Python until it works",
+                where=source.from_exception(error) or source.of_definition(spec.build),
+            ) from error
+    if not callable(model):
+        raise SpecInvalid(
+            f"build gave a {type(model).__name__}, not a model",
+            hint="return an nn.Module or a function of tensors",
+            where=source.of_definition(spec.build),
+        )
+    return modules.as_module(model)
+
+
+def _entry(model: nn.Module, name: str, entry: EntryPoint) -> tuple[CanonicalEntry, list[Finding]]:
+    call = getattr(modules.entry_module(model, entry.method), "forward")  # noqa: B009 set on the class at run time
+    names.check_call(call, entry.args, entry.kwargs, entry.method)
+    pytrees.register((entry.args, dict(entry.kwargs)))
+    count = len(entry.args)
+    entry, bound = _without_foreign(entry, call)
+    positional = names.positional_names(call, count)
+    bound_names = {".".join(positional[k]) if isinstance(k, int) else k: v for k, v in bound.items()}
+    module = modules.entry_module(model, entry.method, bound)
+    leaves = names.input_leaves(module.forward, entry.args, entry.kwargs)
+    input_names = names.unique(".".join(path) for path, _ in leaves)
+    dims = shapes.resolve(entry, leaves, input_names)
+    constants: dict[str, object] = {
+        input_name: leaf
+        for (_, leaf), input_name in zip(leaves, input_names, strict=True)
+        if not isinstance(leaf, torch.Tensor) and input_name not in dims
+    } | bound_names
+    _check_value_ranges(entry, leaves, input_names)
+    result = trial.call(module, entry.args, entry.kwargs, f"{type(model).__name__}.{entry.method}")
+    pytrees.register(result)
+    _check_outputs(result, call)
+    canonical = CanonicalEntry(
+        name=name,
+        entry=entry,
+        module=module,
+        input_names=input_names,
+        constants=constants,
+        output_names=names.output_names(result),
+        dims=dims,
+    )
+    return canonical, _findings(name, call, constants)
+
+
+def _without_foreign(entry: EntryPoint, call: Callable[..., Any]) -> tuple[EntryPoint, dict[int | str, Any]]:
+    """Take out whole arguments that torch.export cannot take (a dtype, a config): they are bound instead.
+
+    Raises:
+        SpecInvalid: Such a value sits beside tensors in one argument.
+    """
+    bound: dict[int | str, Any] = {}
+    arguments: list[tuple[int | str, Any]] = [*enumerate(entry.args), *entry.kwargs.items()]
+    for key, value in arguments:
+        foreign = pytrees.unsupported(value)
+        if not foreign:
+            continue
+        if any(isinstance(leaf, torch.Tensor) for _, leaf in pytrees.leaves(value)):
+            path, leaf = foreign[0]
+            raise SpecInvalid(
+                f"the input {key}.{pytrees.dotted(path)} is a {type(leaf).__name__}",
+                hint="pass it as an argument of its own, or make it part of the model",
+                where=source.of_definition(call),
+            )
+        bound[key] = value
+    if not bound:
+        return entry, bound
+    args = tuple(value for index, value in enumerate(entry.args) if index not in bound)
+    kwargs = {key: value for key, value in entry.kwargs.items() if key not in bound}
+    return replace(entry, args=args, kwargs=kwargs), bound
+
+
+def _check_value_ranges(entry: EntryPoint, leaves: Sequence[shapes.Leaf], input_names: Sequence[str]) -> None:
+    tensors = {
+        name: leaf
+        for (_, leaf), name in zip(leaves, input_names, strict=True)
+        if isinstance(leaf, torch.Tensor)
+    }
+    for name, (low, high) in entry.value_ranges.items():
+        leaf = tensors.get(name)
+        if leaf is None:
+            close = difflib.get_close_matches(name, list(tensors), n=1, cutoff=0.5)
+            raise SpecInvalid(
+                f"value_ranges names {name!r}, which is no tensor input",
+                hint=f"did you mean {close[0]!r}?" if close else f"the inputs are {', '.join(tensors)}",
+            )
+        if leaf.is_complex() or leaf.dtype is torch.bool:
+            raise SpecInvalid(f"value_ranges gives {name!r} a range, but it is {leaf.dtype}")
+        if leaf.numel() and not (low <= leaf.min().item() and leaf.max().item() <= high):
+            raise SpecInvalid(
+                f"the example {name!r} holds values from {leaf.min().item()} to {leaf.max().item()}, "
+                f"outside its range {low}..{high}",
+                hint="give another example or another range",
+            )
+
+
+def _check_outputs(result: Any, call: Callable[..., Any]) -> None:
+    foreign = pytrees.unsupported(result)
+    if foreign:
+        path, leaf = foreign[0]
+        raise SpecInvalid(
+            f"the output {pytrees.dotted(path) or 'of the model'} is a {type(leaf).__name__}",
+            hint="return tensors, numbers, and dicts, tuples or dataclasses of them",
+            where=source.of_definition(call),
+        )
+
+
+def _findings(entry: str, call: Callable[..., Any], fixed: Mapping[str, Any]) -> list[Finding]:
+    return [
+        Finding(
+            severity="note",
+            code="constant-input",
+            message=f"the input {name!r} is no tensor: it is fixed at {value!r}",
+            hint="give it a Dim in dynamic_shapes to let it vary" if type(value) is int else "",
+            where=source.of_definition(call),
+            entry_point=entry,
+        )
+        for name, value in fixed.items()
+        if value is not None
+    ]
