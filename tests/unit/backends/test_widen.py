@@ -1,0 +1,63 @@
+"""Float64 whatever the code names."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from aotpipe.backends.widen import CannotWiden, Widen, widen_module
+
+
+def test_a_cast_to_a_narrow_dtype_stays_wide() -> None:
+    x = torch.tensor([1.0], dtype=torch.float64) / 3
+    with Widen():
+        assert (x.float() * 3 - 1).abs().item() < 1e-15
+        assert x.to(torch.bfloat16).dtype == torch.float64
+
+
+def test_factories_and_integer_division_are_wide() -> None:
+    with Widen():
+        assert torch.zeros(2).dtype == torch.float64
+        assert torch.zeros(2, dtype=torch.float16).dtype == torch.float64
+        assert (torch.tensor(1) / 3).dtype == torch.float64
+    assert torch.get_default_dtype() == torch.float32
+
+
+def test_a_narrow_constant_meets_wide_weights() -> None:
+    constant = torch.eye(2)
+    weight = torch.ones(2, 2, dtype=torch.float64)
+    with Widen():
+        assert (constant @ weight).dtype == torch.float64
+
+
+def test_branches_and_loop_bodies_are_wide() -> None:
+    x = torch.ones(2, dtype=torch.float64)
+    with torch.compiler.set_stance("force_eager"), Widen():
+        y = torch.cond(x.sum() > 0, lambda a: a.float() / 3, lambda a: a.clone(), (x,))
+    assert y.dtype == torch.float64
+    assert torch.get_default_dtype() == torch.float32
+
+
+def test_the_default_comes_back_after_an_error() -> None:
+    with pytest.raises(ZeroDivisionError), Widen():
+        _ = 1 / 0
+    assert torch.get_default_dtype() == torch.float32
+
+
+def test_a_module_is_widened_with_its_plain_tensors_and_sharing() -> None:
+    module = torch.nn.Module()
+    module.weight = torch.nn.Parameter(torch.ones(2, dtype=torch.bfloat16))
+    module.same = module.weight
+    module.register_buffer("mean", torch.ones(2))
+    module.register_buffer("count", torch.ones(2, dtype=torch.int64))
+    module.plain = torch.ones(2, dtype=torch.complex64)
+    widen_module(module)
+    assert module.weight.dtype == module.mean.dtype == torch.float64
+    assert module.plain.dtype == torch.complex128
+    assert module.count.dtype == torch.int64
+    assert module.same is module.weight
+
+
+def test_bits_of_a_float_cannot_be_widened() -> None:
+    with pytest.raises(CannotWiden), Widen():
+        torch.ones(2).view(torch.int32)
