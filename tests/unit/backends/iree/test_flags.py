@@ -1,0 +1,59 @@
+"""Which flags a module gets."""
+
+from __future__ import annotations
+
+import pytest
+
+from aotpipe.backends.iree import flags
+from aotpipe.targets import Target
+
+HOST = Target.parse("iree-cpu-host")
+_DEMOTE = "--iree-input-demote-f64-to-f32=false"
+_IM2COL = "--iree-global-opt-use-im2col-for-convs"
+_TILING = "--iree-opt-data-tiling"
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        (b"%0 : !torch.vtensor<[2,3],f64>", True),
+        (b"tensor<2xf64>", True),
+        (b"tensor<2xcomplex<f64>>", True),
+        (b"!torch.vtensor<[2],complex<f64>>", True),
+        (b"torch.constant.float 1.0 : !torch.vtensor<[2,3],f32>", False),
+        (b"!torch.vtensor<[64],f32> @buf64", False),
+    ],
+)
+def test_float64_is_kept_only_where_it_is(text: bytes, wanted: bool) -> None:
+    assert (_DEMOTE in flags.choose(text, "torch", HOST)) == wanted
+
+
+@pytest.mark.parametrize("op", ["conv2d", "convolution", "conv_transpose1d", "conv3d"])
+def test_convolutions_become_matmuls_where_matmuls_are_tiled(op: str) -> None:
+    text = b"torch.aten." + op.encode()
+    assert _IM2COL in flags.choose(text, "torch", HOST)
+    assert _IM2COL not in flags.choose(text, "torch", Target.parse("iree-cpu-x86_64"))
+    assert _IM2COL not in flags.choose(b"torch.aten.linear", "torch", HOST)
+
+
+def test_a_generic_cpu_is_never_data_tiled() -> None:
+    assert _TILING in flags.choose(b"", "torch", HOST)
+    assert _TILING not in flags.choose(b"", "torch", Target.parse("iree-cpu-x86_64"))
+
+
+def test_the_users_flags_come_last() -> None:
+    assert flags.choose(b"", "torch", HOST, ("--iree-opt-level=O3",))[-1] == "--iree-opt-level=O3"
+
+
+def test_each_retreat_is_more_cautious_than_the_one_before() -> None:
+    fast = flags.choose(b"torch.aten.conv2d", "torch", HOST)
+    sets = [retreat(fast) for retreat in flags.RETREATS]
+    assert _IM2COL not in sets[0]
+    assert _TILING in sets[0]
+    assert _TILING not in sets[1]
+    assert "--iree-opt-level=O0" in sets[2]
+
+
+def test_a_users_flag_survives_the_retreats() -> None:
+    fast = flags.choose(b"", "torch", HOST, ("--iree-opt-level=O3",))
+    assert all("--iree-opt-level=O3" in retreat(fast) for retreat in flags.RETREATS)
