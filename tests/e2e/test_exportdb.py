@@ -1,0 +1,56 @@
+"""torch's own examples of what torch.export supports: each is built and at parity."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch._export.db.case import SupportLevel
+from torch._export.db.examples import all_examples
+
+import aotpipe
+from aotpipe.errors import AotpipeError, ExportFailed
+
+
+def _build(case: Any, out: Path) -> tuple[bool, str]:
+    try:
+        bundle = aotpipe.build(
+            case.model,
+            args=case.example_args,
+            kwargs=case.example_kwargs,
+            dynamic_shapes=case.dynamic_shapes,
+            name=case.name,
+            targets=["iree-cpu-host"],
+            out=out,
+        )
+    except AotpipeError as error:
+        return False, str(error)
+    [row] = bundle.report.targets
+    passed = row.status == "executed" and row.parity is not None and row.parity.passed
+    return passed, row.reason or f"{row.parity.calls} calls, worst {row.parity.worst.ratio:.3f}"
+
+
+@pytest.mark.timeout(900)
+def test_every_supported_case_is_at_parity(tmp_path: Path, print_table: Callable[[str], None]) -> None:
+    examples = sorted(all_examples().items())
+    supported = [(name, case) for name, case in examples if case.support_level is SupportLevel.SUPPORTED]
+    results = {name: _build(case, tmp_path / name) for name, case in supported}
+    passed = sum(ok for ok, _ in results.values())
+    rows = [f"{name:36} {'equal' if ok else 'FAILED':7} {note}" for name, (ok, note) in results.items()]
+    print_table("\n".join([*rows, f"{passed} of {len(results)} are at parity"]))
+    assert not [name for name, (ok, _) in results.items() if not ok]
+    assert len(results) >= 35
+
+
+def test_an_unsupported_case_is_a_typed_error(tmp_path: Path) -> None:
+    case = all_examples()["dynamic_shape_round"]
+    with pytest.raises(ExportFailed):
+        aotpipe.build(
+            case.model,
+            args=case.example_args,
+            dynamic_shapes=case.dynamic_shapes,
+            targets=["iree-cpu-host"],
+            out=tmp_path / "bundle",
+        )

