@@ -1,3 +1,84 @@
-"""aotpipe: a PyTorch model in, verified programs for IREE out."""
+"""aotpipe: a PyTorch model in, verified programs for IREE out.
+
+    bundle = aotpipe.build(model, args=(x,), targets=["iree-cpu-host"], out="artifacts/model")
+    with aotpipe.load("artifacts/model", target="iree-cpu-host") as runner:
+        y = runner.infer({"x": x})
+
+Names are imported when they are first used: a host without torch and compiler can `import aotpipe`, `load` a
+bundle and read its errors, and pays for nothing else.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from aotpipe.bundle import Bundle, load
+    from aotpipe.canonicalize import canonicalize
+    from aotpipe.errors import AotpipeError
+    from aotpipe.export import export
+    from aotpipe.pipeline import build
+    from aotpipe.signature import Signature
+    from aotpipe.spec import AUTO, Dim, EntryPoint, Spec
+    from aotpipe.targets import Target
+
+__all__ = [
+    "AUTO",
+    "AotpipeError",
+    "Bundle",
+    "Dim",
+    "EntryPoint",
+    "Signature",
+    "Spec",
+    "Target",
+    "__version__",
+    "build",
+    "canonicalize",
+    "export",
+    "load",
+]
+
+_HOMES = {
+    "AUTO": "aotpipe.spec",
+    "AotpipeError": "aotpipe.errors",
+    "Bundle": "aotpipe.bundle",
+    "Dim": "aotpipe.spec",
+    "EntryPoint": "aotpipe.spec",
+    "Signature": "aotpipe.signature",
+    "Spec": "aotpipe.spec",
+    "Target": "aotpipe.targets",
+    "build": "aotpipe.pipeline",
+    "canonicalize": "aotpipe.canonicalize",
+    "export": "aotpipe.export",
+    "load": "aotpipe.bundle",
+}
+
+
+class _Package(ModuleType):
+    """A package whose functions `export` and `canonicalize` are not hidden by the modules of that name."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        # Python binds a submodule in its package whenever somebody imports it.
+        if name in _HOMES and isinstance(value, ModuleType):
+            return
+        super().__setattr__(name, value)
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})
+
+
+sys.modules[__name__].__class__ = _Package

@@ -10,7 +10,7 @@ import resource
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
@@ -29,6 +29,13 @@ Stage = Literal[
     "pack",
     "report",
 ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """How often each stage will run, told before the first of them starts."""
+
+    totals: Mapping[Stage, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +76,7 @@ class Remark:
     message: str
 
 
-Event = StageStarted | StageFinished | Found | Remark
+Event = Planned | StageStarted | StageFinished | Found | Remark
 Listener = Callable[[Event], None]
 
 
@@ -112,6 +119,10 @@ class Recorder:
             with self._lock:
                 self.finished.append(done)
             self._tell(done)
+
+    def planned(self, totals: Mapping[Stage, int]) -> None:
+        """Say how often each stage will run."""
+        self._tell(Planned(totals=totals))
 
     def found(self, finding: Finding) -> None:
         """Pass a finding on."""

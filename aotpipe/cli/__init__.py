@@ -1,0 +1,69 @@
+"""The command `aotpipe`: the only code that prints or exits.
+
+stdout is data (tables for people, one JSON value with `--json`), stderr is talk. Each command lives in a
+module of its own that is imported when it is called, so that `--help` costs what click costs.
+
+Exit codes: 0, 2 for a wrong command line, one per class of `aotpipe.errors`, 70 for a fault of aotpipe's own.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import Final, NoReturn
+
+import click
+
+from aotpipe import __version__
+
+_COMMANDS: Final = {
+    # name: (module:attribute, the line in --help)
+    "build": ("aotpipe.cli.build:build", "Build a verified bundle from a model: all steps below in one."),
+    "export": (
+        "aotpipe.cli.steps:export",
+        "Export a model; say what it takes and gives, and what was found.",
+    ),
+    "compile": ("aotpipe.cli.steps:compile", "Compile a model's programs without running them."),
+    "validate": ("aotpipe.cli.steps:validate", "Compare a bundle's programs with its model in PyTorch."),
+    "bench": ("aotpipe.cli.bench:bench", "Time a bundle's programs, beside eager where a model is given."),
+    "inspect": ("aotpipe.cli.look:inspect", "Show what a bundle holds."),
+    "selftest": ("aotpipe.cli.look:selftest", "Run a bundle's recorded calls on this host; needs no torch."),
+    "targets": ("aotpipe.cli.look:targets", "List the targets, and which can run here."),
+    "cache": ("aotpipe.cli.cache:cache", "Look at or empty the cache of stage results."),
+    "doctor": ("aotpipe.cli.doctor:doctor", "Say what is installed, what can run here, and what to install."),
+}
+
+
+class _Lazy(click.Group):
+    """A group that imports a command's module when the command is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click's signature
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in _COMMANDS:
+            return None
+        module, _, attribute = _COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in _COMMANDS.items()])
+
+
+@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="aotpipe")
+def cli() -> None:
+    """Turn a PyTorch model into verified programs that run without torch.
+
+    MODEL is `path.py`, `path.py:NAME` or `package.module:NAME`, naming a Spec, an nn.Module, or a function
+    that returns one.
+    """
+
+
+def main() -> NoReturn:
+    """Run the command line of this process and exit with its code."""
+    from aotpipe.cli.guard import guarded
+
+    sys.exit(guarded(cli, sys.argv[1:]))

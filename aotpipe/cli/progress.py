@@ -1,0 +1,132 @@
+"""Shows a build's events on stderr: progress bars on a terminal, plain lines elsewhere and in CI.
+
+`shown()` gives the listener to hand to `aotpipe.build`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, assert_never
+
+from aotpipe.cli import text
+from aotpipe.events import Event, Found, Listener, Planned, Remark, Stage, StageFinished, StageStarted
+from aotpipe.stages import Finding
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+
+def is_terminal() -> bool:
+    """Whether a person watches stderr: bars that move would fill a log file."""
+    return sys.stderr.isatty() and not os.environ.get("CI") and os.environ.get("TERM") != "dumb"
+
+
+@contextmanager
+def shown(*, quiet: bool = False) -> Iterator[Listener]:
+    """A listener for as long as the body runs."""
+    if quiet:
+        yield _quiet
+    elif is_terminal():
+        with _bars() as listener:
+            yield listener
+    else:
+        yield _plain
+
+
+def finding_line(finding: Finding) -> str:
+    """A finding as a line, and its hint as another."""
+    place = f"{finding.where}: " if finding.where else ""
+    entry = f" ({finding.entry_point})" if finding.entry_point else ""
+    hint = f"\n  hint: {finding.hint}" if finding.hint else ""
+    return f"{finding.severity}[{finding.code}]: {place}{finding.message}{entry}{hint}"
+
+
+def _quiet(event: Event) -> None:
+    """Say what a user should not miss."""
+    match event:
+        case Found(finding=finding) if finding.severity == "warning":
+            text.say(finding_line(finding))
+        case Remark(message=message):
+            text.say(f"warning: {message}")
+        case _:
+            pass
+
+
+def _plain(event: Event) -> None:
+    match event:
+        case Found(finding=finding):
+            text.say(finding_line(finding))
+        case StageFinished():
+            text.say(_finished_line(event))
+        case Remark():
+            _quiet(event)
+        case Planned() | StageStarted():
+            pass
+        case _:
+            assert_never(event)
+
+
+def _finished_line(event: StageFinished) -> str:
+    what = f"{event.stage} {event.target}".strip()
+    how = "failed" if event.failed else "cached" if event.cached else text.duration(event.wall_s)
+    return f"{what:<28} {how}"
+
+
+@contextmanager
+def _bars() -> Iterator[Listener]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("{task.description:<12}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[note]}"),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        yield _Bars(progress)
+
+
+class _Bars:
+    """One bar per stage; the note beside it names the targets under way."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+        self.tasks: dict[Stage, TaskID] = {}
+        self.totals: dict[Stage, int] = {}
+        self.running: dict[Stage, list[str]] = {}
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case Planned(totals=totals):
+                self.totals.update(totals)
+            case StageStarted(stage=stage, target=target):
+                self._start(stage, target)
+            case StageFinished():
+                self._finish(event)
+            case Found(finding=finding):
+                self.progress.console.print(finding_line(finding), markup=False, highlight=False)
+            case Remark(message=message):
+                self.progress.console.print(f"warning: {message}", markup=False, highlight=False)
+            case _:
+                assert_never(event)
+
+    def _start(self, stage: Stage, target: str) -> None:
+        if stage not in self.tasks:
+            self.tasks[stage] = self.progress.add_task(stage, total=self.totals.get(stage, 1), note="")
+        self.running.setdefault(stage, []).append(target)
+        self._note(stage, "")
+
+    def _finish(self, event: StageFinished) -> None:
+        self.running[event.stage].remove(event.target)
+        self.progress.advance(self.tasks[event.stage])
+        outcome = "failed" if event.failed else "cached" if event.cached else ""
+        self._note(event.stage, f"{event.target} {outcome}".strip() if outcome else "")
+
+    def _note(self, stage: Stage, outcome: str) -> None:
+        names = ", ".join(filter(None, self.running[stage]))
+        self.progress.update(self.tasks[stage], note=names or outcome)

@@ -1,0 +1,1 @@
+"""The whole build, from a model to a bundle."""
