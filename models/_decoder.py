@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from aotpipe.spec import Dim, EntryPoint, Spec
+from aotpipe import Dim, EntryPoint, Spec
 
 
 class CachedDecoder(nn.Module):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 
-from aotpipe.spec import Dim, EntryPoint, Spec
+from aotpipe import Dim, EntryPoint, Spec
 
 
 class DynamicActivation(torch.nn.Module):

@@ -7,7 +7,7 @@ from torch import nn
 from torch._higher_order_ops.scan import scan
 from torch.nn.functional import silu, softplus
 
-from aotpipe.spec import Dim, EntryPoint, Spec
+from aotpipe import Dim, EntryPoint, Spec
 
 WIDTH, INNER, STATE, RANK, KERNEL = 32, 64, 8, 4, 4
 

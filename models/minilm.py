@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch.nn.functional import normalize
 
-from aotpipe.spec import Dim, EntryPoint, Spec
+from aotpipe import Dim, EntryPoint, Spec
 from models._packages import package_file
 from models._vision import make_torchvision_importable
 

@@ -12,7 +12,7 @@ from functools import partial
 import torch
 from torch import nn
 
-from aotpipe.spec import Dim, EntryPoint, Spec
+from aotpipe import Dim, EntryPoint, Spec
 from models._packages import package_file
 
 

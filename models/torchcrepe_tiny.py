@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn.functional import max_pool2d, pad, relu
 
-from aotpipe.spec import Dim, EntryPoint, Spec
+from aotpipe import Dim, EntryPoint, Spec
 from models._packages import package_file
 
 CHANNELS = (1, 128, 16, 16, 16, 32, 64)

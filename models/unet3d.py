@@ -8,7 +8,7 @@ from itertools import pairwise
 import torch
 from torch import nn
 
-from aotpipe.spec import Dim, EntryPoint, Spec
+from aotpipe import Dim, EntryPoint, Spec
 
 
 def double_conv(inputs: int, outputs: int) -> nn.Sequential:

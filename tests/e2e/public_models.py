@@ -27,7 +27,7 @@ LIMIT_S = 900
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What came of one model: `refused` by torch.export or eager itself, `failed` at a stage, or `executed`."""
+    """What came of one model: `refused` by torch.export or eager, `failed` at a stage, or `executed`."""
 
     case: str
     status: Literal["executed", "failed", "refused"]

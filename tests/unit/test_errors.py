@@ -1,0 +1,54 @@
+"""Every error has its own exit code, the docstring holds the real tree, and a message says it all."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from aotpipe import errors
+from aotpipe.errors import AotpipeError, CompileFailed, SourceLine
+
+
+def _all() -> list[type[AotpipeError]]:
+    found = [AotpipeError]
+    for error in found:
+        found += error.__subclasses__()
+    return [error for error in found if error.__module__ == errors.__name__]
+
+
+def test_every_error_has_an_exit_code_of_its_own() -> None:
+    codes = {error.__name__: error.__dict__.get("exit_code") for error in _all()}
+    assert all(isinstance(code, int) and 1 <= code <= 255 for code in codes.values()), codes
+    assert len(set(codes.values())) == len(codes)
+
+
+def test_no_code_is_one_that_click_or_python_uses() -> None:
+    assert not {2, 70} & ({error.exit_code for error in _all()} - {errors.StoreError.exit_code})
+
+
+def test_the_docstring_lists_the_tree() -> None:
+    listed = dict(re.findall(r"^ +([A-Z]\w+) +(\d+)", errors.__doc__ or "", re.MULTILINE))
+    assert {name: int(code) for name, code in listed.items()} == {
+        error.__name__: error.exit_code for error in _all()
+    }
+
+
+def test_the_message_names_stage_place_reason_log_and_hint() -> None:
+    error = CompileFailed(
+        "no luck", reason="first\nsecond", hint="try again", where=SourceLine("model.py", 7), log="a.log"
+    )
+    assert str(error).splitlines() == [
+        "error[compile]: model.py:7: no luck",
+        "  first",
+        "  second",
+        "  log: a.log",
+        "  hint: try again",
+    ]
+
+
+def test_json_holds_the_same() -> None:
+    data = json.loads(json.dumps(CompileFailed("no luck", where=SourceLine("model.py", 7)).to_json()))
+    assert data["error"] == "CompileFailed"
+    assert data["exit_code"] == 35
+    assert data["where"] == "model.py:7"
+    assert data["log"] is None
