@@ -7,8 +7,8 @@
 
 Python tells of every file it opens (an audit hook). Modules come from `sys.modules`, since a cached `.pyc` is
 read in place of the source. Libraries that open weights without Python are wrapped (`natives`) or seen in
-what the kernel says is mapped. Variables and folder listings count only where the user's own code asked, not the
-libraries below it. Torch-free.
+what the kernel says is mapped. Variables and folder listings count only where the user's own code asked,
+not the libraries below it. Torch-free.
 """
 
 from __future__ import annotations

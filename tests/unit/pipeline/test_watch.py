@@ -13,7 +13,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-import numpy
+import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
@@ -83,13 +83,13 @@ def test_files_opened_and_listed(tmp_path: Path):
 
 def test_weights_that_a_library_maps_without_python(tmp_path: Path):
     source = """
-        import numpy
+        import numpy as np
         from safetensors import safe_open
         from safetensors.numpy import save_file
         KEEP = safe_open("w.safetensors", framework="numpy")
         TENSOR = KEEP.get_tensor("w")
     """
-    save_file({"w": numpy.ones(9)}, tmp_path / "w.safetensors")
+    save_file({"w": np.ones(9)}, tmp_path / "w.safetensors")
     found = watch(tmp_path, source)
     assert found is not None
     assert found["mine"] == {"model.py", "w.safetensors"}
@@ -104,7 +104,7 @@ def test_weights_that_a_library_has_read_and_let_go(tmp_path: Path, framework: s
         WEIGHTS = load_file("w.safetensors")
         WEIGHTS = {{name: value + 1 for name, value in WEIGHTS.items()}}
     """
-    save_file({"w": numpy.ones(9)}, tmp_path / "w.safetensors")
+    save_file({"w": np.ones(9)}, tmp_path / "w.safetensors")
     found = watch(tmp_path, source)
     assert found is not None
     assert found["mine"] == {"model.py", "w.safetensors"}
