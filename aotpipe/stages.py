@@ -184,7 +184,8 @@ class ParityCase:
     """The comparison of one output of one call.
 
     `error` is the largest of |program - f64| / (atol + rtol * |f64|)'s numerator in plain units; `ratio` is the
-    largest share of the allowed error that any element used (above 1 fails).
+    largest share of the allowed error that any element used (above 1 fails). `note` says what a reader should
+    know of a comparison that passed.
     """
 
     entry_point: str
@@ -197,6 +198,7 @@ class ParityCase:
     got: float
     want: float
     message: str = ""
+    note: str = ""
 
     @property
     def passed(self) -> bool:
