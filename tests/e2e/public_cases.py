@@ -170,15 +170,14 @@ TRANSFORMERS: dict[str, dict[str, Any]] = {
     "eurobert": {},
     "flaubert": {},
     "fnet": {},
-    "funnel": {"block_sizes": [1, 1], "num_decoder_layers": 1},
+    "funnel": {"block_sizes": [1, 1], "block_repeats": [1, 1], "num_decoder_layers": 1},
     "ibert": {},
     "layoutlm": {},
-    "longformer": {"attention_window": 4},
     "mobilebert": {},
     "modernbert": {},
     "mpnet": {},
     "mra": {},
-    "nystromformer": {"num_landmarks": 4, "segment_means_seq_len": 8},
+    "nystromformer": {"num_landmarks": 8, "segment_means_seq_len": 8},
     "rembert": {},
     "roberta/QuestionAnswering": {},
     "roformer": {},
@@ -190,7 +189,6 @@ TRANSFORMERS: dict[str, dict[str, Any]] = {
     "bart/Seq2SeqLM": {},
     "bigbird_pegasus": {},
     "blenderbot": {},
-    "led": {"attention_window": 4},
     "longt5": {},
     "m2m_100": {},
     "marian": {},
@@ -286,7 +284,12 @@ SIZES = {
     "decoder_start_token_id": 1,
 }
 # What a size cannot be set on: a property of the config, or one that another size fixes.
-FIXED = {"falcon": {"head_dim"}, "funnel": {"num_hidden_layers"}, "deepseek_v3": {"head_dim"}}
+FIXED = {
+    "deepseek_v3": {"head_dim"},
+    "falcon": {"head_dim"},
+    "funnel": {"num_hidden_layers"},
+    "xlnet": {"max_position_embeddings"},
+}
 
 
 def cases() -> list[str]:
@@ -330,12 +333,13 @@ def tiny_config(kind: str, overrides: dict[str, Any]) -> Any:
     config_type = CONFIG_MAPPING[kind]
     default = config_type()
     values: dict[str, Any] = {}
-    for name, size in SIZES.items():
+    for name in SIZES.keys() - FIXED.get(kind, set()):
         present = getattr(default, name, False)
-        if name not in FIXED.get(kind, ()) and (present is None or type(present) is int):
-            values[name] = size
+        if present is None or type(present) is int:
+            values[name] = SIZES[name]
     for name in getattr(default, "sub_configs", {}):
-        if (nested := getattr(default, name, None)) is not None:
+        nested = getattr(default, name, None)
+        if nested is not None and nested.model_type:
             values[name] = tiny_config(nested.model_type, {}).to_dict()
     return config_type(**{**values, **overrides})
 
