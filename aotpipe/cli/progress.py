@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from aotpipe.cli import text
 from aotpipe.events import Event, Found, Listener, Planned, Remark, Stage, StageFinished, StageStarted
+from aotpipe.report.units import duration
 from aotpipe.stages import Finding
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def _plain(event: Event) -> None:
 
 def _finished_line(event: StageFinished) -> str:
     what = f"{event.stage} {event.target}".strip()
-    how = "failed" if event.failed else "cached" if event.cached else text.duration(event.wall_s)
+    how = "failed" if event.failed else "cached" if event.cached else duration(event.wall_s)
     return f"{what:<28} {how}"
 
 

@@ -1,0 +1,204 @@
+"""What a build found out, for people and for CI.
+
+`write(report, folder)` puts `report.json`, `report.html` and `junit.xml` into a folder, all or nothing. The
+folder lies beside the bundle (`NAME.report`), not inside: a report holds times of this machine, and a bundle
+is equal byte for byte wherever it is built. A build that failed has a report too.
+
+`Report.from_json(report.to_json())` gives the report back. Torch-free; jinja2 is imported by `write`.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from aotpipe.report.codec import (
+    finding_from_json,
+    finding_to_json,
+    latency_from_json,
+    latency_to_json,
+    parity_from_json,
+    parity_to_json,
+)
+from aotpipe.stages import Finding, Latency, Parity, Status
+from aotpipe.store import typed_os_errors
+
+__all__ = ["Report", "StageCost", "TargetReport", "folder_of", "read", "write"]
+
+_SCHEMA: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetReport:
+    """One target's row.
+
+    Attributes:
+        reason: Why it did not run, or did not pass; empty where it did.
+        stage: The stage that failed, else empty.
+        size_bytes: Of the program, without weights.
+        notes: What a user should know of the compile.
+    """
+
+    target: str
+    status: Status
+    reason: str = ""
+    stage: str = ""
+    parity: Parity | None = None
+    latency: tuple[Latency, ...] = ()
+    size_bytes: int = 0
+    flags: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageCost:
+    """What one stage took: seconds of wall time, and the peak resident set of the process that did it."""
+
+    stage: str
+    target: str
+    wall_s: float
+    peak_rss_bytes: int
+    cached: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """A build.
+
+    Attributes:
+        bundle: Where the bundle lies; empty where the build gave none.
+        remarks: About the build itself, such as a cache that cannot be written.
+        up_to_date: Nothing had changed and nothing was done; the rest tells of the build before.
+    """
+
+    name: str
+    bundle: str
+    targets: tuple[TargetReport, ...]
+    findings: tuple[Finding, ...] = ()
+    remarks: tuple[str, ...] = ()
+    stages: tuple[StageCost, ...] = ()
+    toolchain: Mapping[str, str]
+    wall_s: float
+    up_to_date: bool = False
+
+    @property
+    def ok(self) -> bool:
+        """Whether no target failed."""
+        return all(row.status != "failed" for row in self.targets)
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object that `from_json` reads back."""
+        return {
+            "schema": _SCHEMA,
+            "name": self.name,
+            "bundle": self.bundle,
+            "ok": self.ok,
+            "up_to_date": self.up_to_date,
+            "wall_s": self.wall_s,
+            "targets": [_row_to_json(row) for row in self.targets],
+            "findings": [finding_to_json(finding) for finding in self.findings],
+            "remarks": list(self.remarks),
+            "stages": [
+                {
+                    "stage": cost.stage,
+                    "target": cost.target,
+                    "wall_s": cost.wall_s,
+                    "peak_rss_bytes": cost.peak_rss_bytes,
+                    "cached": cost.cached,
+                }
+                for cost in self.stages
+            ],
+            "toolchain": dict(self.toolchain),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Report:
+        """Read what `to_json` wrote; raises KeyError, TypeError or ValueError on anything else."""
+        if data["schema"] != _SCHEMA:
+            raise ValueError(f"a report of schema {data['schema']}; this aotpipe reads {_SCHEMA}")
+        return cls(
+            name=data["name"],
+            bundle=data["bundle"],
+            targets=tuple(map(_row_from_json, data["targets"])),
+            findings=tuple(map(finding_from_json, data["findings"])),
+            remarks=tuple(data["remarks"]),
+            stages=tuple(StageCost(**cost) for cost in data["stages"]),
+            toolchain=data["toolchain"],
+            wall_s=data["wall_s"],
+            up_to_date=data["up_to_date"],
+        )
+
+
+def folder_of(bundle: Path) -> Path:
+    """Where a bundle's report lies: beside it."""
+    return bundle.with_name(bundle.name + ".report")
+
+
+def write(report: Report, folder: Path) -> None:
+    """Write the three files; what was there before is replaced as a whole.
+
+    Raises:
+        ReadOnly, DiskFull, StoreError: They cannot be written; what was there before is still there.
+    """
+    from aotpipe.report.html import render
+    from aotpipe.report.junit import to_junit
+
+    files = {
+        "report.json": json.dumps(report.to_json(), indent=2, allow_nan=False) + "\n",
+        "report.html": render(report),
+        "junit.xml": to_junit(report),
+    }
+    work = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}")
+    old = folder.with_name(f"{work.name}.old")
+    with typed_os_errors("the report", folder):
+        try:
+            work.mkdir(parents=True)
+            for name, text in files.items():
+                (work / name).write_text(text, encoding="utf-8")
+            if folder.exists():
+                folder.rename(old)
+            work.rename(folder)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def read(folder: Path) -> Report | None:
+    """The report in a folder; None where there is none that this aotpipe reads."""
+    try:
+        return Report.from_json(json.loads((folder / "report.json").read_text(encoding="utf-8")))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _row_to_json(row: TargetReport) -> dict[str, Any]:
+    return {
+        "target": row.target,
+        "status": row.status,
+        "reason": row.reason,
+        "stage": row.stage,
+        "parity": row.parity and parity_to_json(row.parity),
+        "latency": [latency_to_json(latency) for latency in row.latency],
+        "size_bytes": row.size_bytes,
+        "flags": list(row.flags),
+        "notes": list(row.notes),
+    }
+
+
+def _row_from_json(data: Mapping[str, Any]) -> TargetReport:
+    return TargetReport(
+        target=data["target"],
+        status=data["status"],
+        reason=data["reason"],
+        stage=data["stage"],
+        parity=parity_from_json(data["parity"]) if data["parity"] else None,
+        latency=tuple(map(latency_from_json, data["latency"])),
+        size_bytes=data["size_bytes"],
+        flags=tuple(data["flags"]),
+        notes=tuple(data["notes"]),
+    )

@@ -1,0 +1,21 @@
+"""A report as one HTML page that needs nothing but itself."""
+
+from __future__ import annotations
+
+from importlib import resources
+
+from aotpipe.report import Report
+from aotpipe.report.units import duration, share, size
+
+
+def render(report: Report) -> str:
+    """The page's text."""
+    # Late: a host that serves bundles has no jinja2.
+    import jinja2
+
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters.update(duration=duration, share=share, size=size)
+    source = resources.files("aotpipe.report").joinpath("report.html.jinja").read_text(encoding="utf-8")
+    return environment.from_string(source).render(report=report)

@@ -1,0 +1,122 @@
+"""Reports round-trip through JSON, are written whole, and say what went wrong."""
+
+from __future__ import annotations
+
+import errno
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from aotpipe import report as reports
+from aotpipe.errors import DiskFull
+from aotpipe.report import Report
+from aotpipe.report.html import render
+from aotpipe.report.junit import to_junit
+from tests.unit.report.samples import BAD, REPORT
+
+
+def test_json_round_trip():
+    text = json.dumps(REPORT.to_json(), allow_nan=False)
+    back = Report.from_json(json.loads(text))
+    assert json.dumps(back.to_json()) == text  # NaN is not equal to itself
+    assert back.targets[:2] == REPORT.targets[:2]
+    assert back.findings == REPORT.findings
+    parity = back.targets[2].parity
+    assert parity is not None
+    assert parity.worst is not None
+    assert parity.worst.ratio == BAD.ratio
+    assert not parity.passed
+
+
+def test_another_schema_is_refused():
+    with pytest.raises(ValueError, match="schema 99"):
+        Report.from_json({**REPORT.to_json(), "schema": 99})
+
+
+def test_a_target_that_was_not_run_is_no_failure():
+    from dataclasses import replace
+
+    assert not REPORT.ok
+    assert replace(REPORT, targets=REPORT.targets[:2]).ok
+
+
+def test_written_files(tmp_path: Path):
+    folder = reports.folder_of(tmp_path / "out")
+    assert folder == tmp_path / "out.report"
+    reports.write(REPORT, folder)
+    reports.write(REPORT, folder)
+    assert sorted(path.name for path in folder.iterdir()) == ["junit.xml", "report.html", "report.json"]
+    assert [path.name for path in tmp_path.iterdir()] == ["out.report"]
+    read = reports.read(folder)
+    assert read is not None
+    assert read.name == "tiny"
+    assert reports.read(tmp_path) is None
+
+
+def test_a_full_disk_leaves_the_report_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    folder = tmp_path / "out.report"
+    reports.write(REPORT, folder)
+    before = (folder / "report.json").read_bytes()
+
+    def full(self: Path, *args: object, **kwargs: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(DiskFull):
+        reports.write(REPORT, folder)
+    assert (folder / "report.json").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["out.report"]
+
+
+class _Outline(HTMLParser):
+    void = frozenset({"meta", "br"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.text: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert not {name for name, _ in attrs} & {"src", "href"}, "the page needs another file"
+        if tag not in self.void:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+def test_html_is_one_page_and_escapes_what_it_shows():
+    page = render(REPORT)
+    outline = _Outline()
+    outline.feed(page)
+    assert outline.open == []
+    text = " ".join(" ".join(outline.text).split())
+    for part in (
+        "model.py:7",
+        "got nan & <1.0>",
+        "--iree-b=<c>",
+        "×0.79",
+        "17.7 kB",
+        "12%",
+        "the cache is full",
+    ):
+        assert part in text, part
+    assert "<1.0>" not in page
+
+
+def test_junit_has_one_test_per_target():
+    suite = ET.fromstring(to_junit(REPORT).encode())
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("3", "1", "1")
+    by_name = {case.get("name"): case for case in suite}
+    assert by_name["iree-cpu-host"].findtext("system-out") == "3 calls, worst 0.12 of the allowed error"
+    assert by_name["iree-cpu-aarch64"].find("skipped") is not None
+    failure = by_name["iree-vmvx"].find("failure")
+    assert failure is not None
+    assert failure.get("type") == "validate"
+    assert "is nan, where the reference is 1.0" in (failure.text or "")
