@@ -1,7 +1,8 @@
 """Runs a tool under a time limit and a memory limit, and says how it ended and what it cost.
 
 The tool gets its own process group, so that everything it started ends with it: at a limit, at Ctrl-C and on
-any exception. Its output goes to files: a pipe that nobody reads would stop it.
+any exception. Ctrl-C reaches the main thread only; `stop_with(event)` ends the tools of other threads. Output goes
+to files: a pipe that nobody reads would stop the tool.
 """
 
 from __future__ import annotations
@@ -9,17 +10,22 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import threading
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
+
+from aotpipe.errors import Interrupted
 
 Ending = Literal["exited", "signalled", "timeout", "memory"]
 
 _FIRST_POLL_S: Final = 0.001
 _LAST_POLL_S: Final = 0.02
+_STOP: Final[ContextVar[threading.Event | None]] = ContextVar("stop", default=None)
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -62,6 +68,7 @@ def run(
 
     Raises:
         OSError: The program cannot be started or the folder cannot be written.
+        Interrupted: The event of `stop_with` was set.
     """
     stderr_path = folder / "stderr.txt"
     started = time.monotonic()
@@ -90,6 +97,16 @@ def run(
     )
 
 
+@contextmanager
+def stop_with(event: threading.Event) -> Iterator[None]:
+    """In this thread, kill the tool that runs once `event` is set; `run` then raises `Interrupted`."""
+    token = _STOP.set(event)
+    try:
+        yield
+    finally:
+        _STOP.reset(token)
+
+
 def default_memory_limit() -> int:
     """Four fifths of this machine's or container's memory, in bytes."""
     total = os.sysconf("SC_PHYS_PAGES") * _PAGE_BYTES
@@ -112,7 +129,7 @@ def _wait(
     process: subprocess.Popen[bytes], deadline: float, memory_limit_bytes: int | None
 ) -> tuple[Ending, int, int]:
     """Wait for the end or for a limit: the ending, its code, and the peak resident bytes."""
-    pause, seen = _FIRST_POLL_S, 0
+    pause, seen, stop = _FIRST_POLL_S, 0, _STOP.get()
     while True:
         # wait4 and not Popen.wait: it alone gives the resource use of this one child.
         pid, status, usage = os.wait4(process.pid, os.WNOHANG)
@@ -126,6 +143,8 @@ def _wait(
             return "memory", 0, seen
         if time.monotonic() > deadline:
             return "timeout", 0, seen
+        if stop is not None and stop.is_set():
+            raise Interrupted("interrupted while a tool ran")
         time.sleep(pause)
         pause = min(2 * pause, _LAST_POLL_S)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from aotpipe.backends import process
+from aotpipe.errors import Interrupted
 
 
 def _python(code: str) -> list[str]:
@@ -67,6 +68,25 @@ def test_an_interrupt_leaves_nothing_running(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         process.run(_python(code), folder=tmp_path, timeout_s=30)
     thread.join()
+    _assert_gone(int((tmp_path / "pid").read_text()))
+
+
+def test_a_tool_of_another_thread_is_stopped(tmp_path: Path) -> None:
+    code = "import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(60)"
+    stop, caught = threading.Event(), []
+
+    def work() -> None:
+        with process.stop_with(stop), pytest.raises(Interrupted) as error:
+            process.run(_python(code), folder=tmp_path, timeout_s=30)
+        caught.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+        time.sleep(0.01)
+    stop.set()
+    thread.join(10)
+    assert caught
     _assert_gone(int((tmp_path / "pid").read_text()))
 
 
