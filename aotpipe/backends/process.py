@@ -1,8 +1,8 @@
 """Runs a tool under a time limit and a memory limit, and says how it ended and what it cost.
 
 The tool gets its own process group, so that everything it started ends with it: at a limit, at Ctrl-C and on
-any exception. Ctrl-C reaches the main thread only; `stop_with(event)` ends the tools of other threads. Output goes
-to files: a pipe that nobody reads would stop the tool.
+any exception. Ctrl-C reaches the main thread only; `stop_with(event)` ends the tools of other threads. Output
+goes to files: a pipe that nobody reads would stop the tool.
 """
 
 from __future__ import annotations
