@@ -258,6 +258,5 @@ def _encode(array: Array) -> Array:
 
 
 def _decode(array: Array, dtype: str, shape: Iterable[int]) -> Array:
-    if str(array.dtype) == dtype:
-        return array.reshape(tuple(shape))
-    return array.view(np.dtype(dtype)).reshape(tuple(shape))
+    typed: Array = array if array.dtype == numpy_dtype(dtype) else array.view(numpy_dtype(dtype))
+    return typed.reshape(tuple(shape))

@@ -17,11 +17,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Final, Literal
 
-import ml_dtypes  # noqa: F401  # teaches numpy the names bfloat16 and float8_*
-import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
+from aotpipe.backends.arrays import from_numpy, to_numpy
 from aotpipe.backends.widen import Widen, widen_module
 from aotpipe.goldens import Array
 from aotpipe.stages import CanonicalEntry
@@ -31,7 +30,9 @@ Precision = Literal["model", "float64"]
 MUTATED = "mutated."
 """Prefix of the output that holds an input's value after the call."""
 
-_NOISE_ULPS: Final = 16.0
+NOISE_ULPS: Final = 16.0
+"""How far `noise` moves a number, in units in its last place: some times the error of a program's sums."""
+
 _UNCOPIED: Final = (TypeError, RuntimeError, AttributeError, NotImplementedError, copy.Error)
 
 
@@ -105,7 +106,7 @@ class Eager:
         named = dict(zip(self._entries[name].output_names, pytree.tree_leaves(result), strict=True))
         for mutated in self._mutated.get(name, ()):
             named[MUTATED + mutated] = leaves[mutated]
-        return {key: array for key, leaf in named.items() if (array := _to_numpy(leaf)) is not None}
+        return {key: array for key, leaf in named.items() if (array := to_numpy(leaf)) is not None}
 
     def prepare(self, inputs: Mapping[str, Array], *, entry_point: str) -> _Call:
         """A call with its arguments made, to be timed: calling it runs the module and nothing else."""
@@ -154,32 +155,6 @@ class _Call:
             raise EagerFailed(f"{type(error).__name__}: {error}") from error
 
 
-def from_numpy(array: Array) -> torch.Tensor:
-    """A tensor of its own memory; numpy's bfloat16 and float8 keep their bits."""
-    dtype: torch.dtype = getattr(torch, str(array.dtype))
-    own = np.array(array, copy=True, order="C")
-    if own.dtype.kind == "V" or own.dtype.name.startswith(("bfloat16", "float8")):
-        bits = own.reshape(-1).view(np.uint8)
-        return torch.from_numpy(bits).view(dtype).reshape(own.shape)
-    return torch.from_numpy(own)
-
-
-def _to_numpy(leaf: object) -> Array | None:
-    if isinstance(leaf, bool | int | float | complex):
-        return np.asarray(leaf)
-    if not isinstance(leaf, torch.Tensor):
-        return None
-    dense = leaf.detach().cpu().contiguous().resolve_conj().resolve_neg()
-    if dense.dtype in _BY_BITS:
-        bits = dense.reshape(-1).view(torch.uint8).numpy()
-        name = str(dense.dtype).removeprefix("torch.")
-        return np.array(bits, copy=True).view(np.dtype(name)).reshape(dense.shape)
-    return np.array(dense.numpy(), copy=True)
-
-
-_BY_BITS: Final = frozenset({torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2})
-
-
 def _own(leaf: object) -> object:
     # A model that changes its input in place must not change the example.
     return leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf
@@ -217,9 +192,10 @@ def _noisy(tensor: torch.Tensor, generator: torch.Generator, *, spare_whole: boo
 
     Whole numbers may be spared: they are flags and counts, exact in any program.
     """
-    if tensor.dtype in _BY_BITS and tensor.dtype != torch.bfloat16:
-        return tensor
-    unit = torch.rand(tensor.shape, generator=generator, dtype=torch.float64) * 2 - 1
-    wide = tensor.double()
-    moved = wide * (1 + _NOISE_ULPS * torch.finfo(tensor.dtype).eps * unit)
-    return (torch.where(wide == wide.round(), wide, moved) if spare_whole else moved).to(tensor.dtype)
+    if tensor.dtype.itemsize == 1:
+        return tensor  # a float8 has no place for it
+    # Half the dtype's own precision is enough for the noise, and a 7B model's worth of it must be made.
+    work = torch.float64 if tensor.dtype == torch.float64 else torch.float32
+    unit = torch.rand(tensor.shape, generator=generator, dtype=work) * 2 - 1
+    moved = (tensor.to(work) * (1 + NOISE_ULPS * torch.finfo(tensor.dtype).eps * unit)).to(tensor.dtype)
+    return torch.where(tensor == tensor.round(), tensor, moved) if spare_whole else moved

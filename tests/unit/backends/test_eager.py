@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from aotpipe.backends.eager import Eager, EagerFailed, from_numpy
+from aotpipe.backends.arrays import from_numpy
+from aotpipe.backends.eager import Eager, EagerFailed
 from aotpipe.spec import EntryPoint
 from aotpipe.stages import CanonicalEntry
 

@@ -1,0 +1,272 @@
+"""Plans the calls that a program is judged on: which sizes, which values, in which sequence.
+
+Torch-free and a pure function of the signatures, the example inputs and the seed. Per entry point: the
+example itself, seeded values at its sizes, both ends and an inside point of every symbol's range, and both
+ends of every declared value range. A model with state gets sequences of calls through all of its entry
+points, and again after a reset.
+
+Values are drawn to look like the example's, so that a mask stays a mask and an image an image:
+    a declared value range   uniform in it
+    a mask with -inf         the example's rows, repeated; a random one would mask whole rows
+    few distinct values      the example's own values
+    other floats             the example's values, resampled and jittered, within its lowest and highest
+    a constant example       around it (zeros: a standard normal), since equal numbers hide what is wrong
+    integers and bools       between the example's lowest and highest
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from aotpipe.binding import Binder
+from aotpipe.dtypes import numpy_dtype
+from aotpipe.errors import InputShape
+from aotpipe.goldens import Array
+from aotpipe.signature import Signature, Symbol, TensorSpec, evaluate_dim
+
+SEEDS: Final = 2
+# A symbol without a declared end is tried up to so many times the example's size.
+_UNBOUNDED_FACTOR: Final = 2
+# A declared end is honoured while all inputs of the call together have at most so many elements.
+_MAX_ELEMENTS: Final = 1 << 24
+# torch.export writes "no end" as a number of this size or larger.
+_ENDLESS: Final = 1 << 31
+# At most so many distinct values make an example a table of levels (a mask, a class) and not a signal.
+_LEVELS: Final = 8
+# Additive masks mark "away" with -inf or with the lowest number of a dtype.
+_MASKED: Final = -1e4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One call: which entry point, on what, and whether the state is reset before it."""
+
+    entry_point: str
+    case: str
+    reset: bool
+    inputs: Mapping[str, Array]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The calls in order, and notes on what was left out and why."""
+
+    calls: tuple[Call, ...]
+    notes: tuple[str, ...] = ()
+
+
+def plan(
+    signatures: Mapping[str, Signature],
+    examples: Mapping[str, Mapping[str, Array]],
+    *,
+    seed: int = 0,
+    seeds: int = SEEDS,
+) -> Plan:
+    """Plan the calls of a model.
+
+    Args:
+        signatures: Entry point -> signature, in the spec's order.
+        examples: Entry point -> input name -> the example's array.
+        seed: What the values are drawn from.
+        seeds: How many seeded cases at the example's sizes.
+    """
+    calls: list[Call] = []
+    notes: list[str] = []
+    stateful = any(signature.state for signature in signatures.values())
+    for name, signature in signatures.items():
+        drawer = _Drawer(name, signature, examples[name], seed)
+        for case, sizes in _size_cases(signature, drawer.sizes, seed, notes):
+            calls.append(drawer.call(case, sizes))
+        calls.extend(drawer.call(f"seed {number}") for number in range(seeds))
+        calls.extend(drawer.call(f"{end} values", end=end) for end in drawer.ends())
+    if stateful:
+        calls.extend(_sequences(signatures, examples, seed))
+    return Plan(calls=tuple(calls), notes=tuple(notes))
+
+
+def _sequences(
+    signatures: Mapping[str, Signature], examples: Mapping[str, Mapping[str, Array]], seed: int
+) -> Iterator[Call]:
+    """Two sequences of the same steps on other values; each begins with a reset."""
+    drawers = [_Drawer(name, signature, examples[name], seed) for name, signature in signatures.items()]
+    # The last entry point runs most: it is `decode` where there are `prefill` and `decode`.
+    steps = [*drawers, drawers[-1], drawers[-1]]
+    for run in ("first", "again"):
+        for number, drawer in enumerate(steps):
+            yield drawer.call(f"sequence {run}/{number}", reset=number == 0)
+
+
+def _size_cases(
+    signature: Signature, example: Mapping[str, int] | None, seed: int, notes: list[str]
+) -> Iterator[tuple[str, Mapping[str, int]]]:
+    """The example's sizes, each symbol at its ends, all at their ends, and one point inside."""
+    start = example if example is not None else {symbol.name: symbol.min for symbol in signature.symbols}
+    yield "example", start
+    if not signature.symbols:
+        return
+    ends = {symbol.name: (symbol.min, _top(symbol, start[symbol.name])) for symbol in signature.symbols}
+    cases: dict[str, Mapping[str, int]] = {}
+    for name, (low, high) in ends.items():
+        for size in (low, high):
+            cases[f"{name}={size}"] = {**start, name: size}
+    if len(ends) > 1:
+        cases["all smallest"] = {name: low for name, (low, _) in ends.items()}
+        cases["all largest"] = {name: high for name, (_, high) in ends.items()}
+    random = _generator(seed, "sizes")
+    inside = {name: int(random.integers(low, high, endpoint=True)) for name, (low, high) in ends.items()}
+    cases["inside " + " ".join(f"{name}={size}" for name, size in inside.items())] = inside
+    seen = [start]
+    for case, sizes in cases.items():
+        elements = _elements(signature, sizes)
+        if elements is None or sizes in seen:
+            continue
+        if elements > _MAX_ELEMENTS:
+            notes.append(f"{case} was not tried: its inputs have {elements} elements")
+            continue
+        seen.append(dict(sizes))
+        yield case, sizes
+
+
+def _top(symbol: Symbol, size: int) -> int:
+    if symbol.max is not None and symbol.max < _ENDLESS:
+        return symbol.max
+    return max(symbol.min, _UNBOUNDED_FACTOR * size + 1)
+
+
+def _elements(signature: Signature, sizes: Mapping[str, int]) -> int | None:
+    """The number of elements of all inputs, None where these sizes give an input no shape."""
+    total = 0
+    for spec in signature.tensor_inputs:
+        shape = _shape(spec, sizes)
+        if shape is None:
+            return None
+        total += math.prod(shape)
+    return total
+
+
+def _shape(spec: TensorSpec, sizes: Mapping[str, int]) -> tuple[int, ...] | None:
+    try:
+        shape = tuple(evaluate_dim(dim, sizes) for dim in spec.dims)
+    except (KeyError, ZeroDivisionError):
+        return None
+    return shape if all(size >= 0 for size in shape) else None
+
+
+class _Drawer:
+    """Draws the inputs of one entry point."""
+
+    def __init__(self, name: str, signature: Signature, example: Mapping[str, Array], seed: int) -> None:
+        self._name = name
+        self._specs = signature.tensor_inputs
+        self._example = example
+        self._seed = seed
+        self.sizes = _bound(self._specs, signature.symbols, example)
+
+    def ends(self) -> Sequence[str]:
+        """The ends of value ranges, if any input has one."""
+        return ("lowest", "highest") if any(spec.value_range for spec in self._specs) else ()
+
+    def call(
+        self, case: str, sizes: Mapping[str, int] | None = None, *, end: str = "", reset: bool = True
+    ) -> Call:
+        """One call; `end` sets inputs with a value range to that end of it."""
+        inputs = {spec.name: self._input(spec, case, sizes, end) for spec in self._specs}
+        return Call(entry_point=self._name, case=case, reset=reset, inputs=inputs)
+
+    def _input(self, spec: TensorSpec, case: str, sizes: Mapping[str, int] | None, end: str) -> Array:
+        example = self._example[spec.name]
+        if case == "example" and self.sizes is not None:
+            return example
+        shape = example.shape if sizes is None else _shape(spec, sizes)
+        assert shape is not None, "sizes without a shape are left out before"
+        if end and spec.value_range:
+            return np.full(shape, spec.value_range[end == "highest"]).astype(numpy_dtype(spec.dtype))
+        random = _generator(self._seed, self._name, spec.name, case)
+        return draw(spec, shape, example, random)
+
+
+def _bound(
+    specs: Sequence[TensorSpec], symbols: Sequence[Symbol], example: Mapping[str, Array]
+) -> Mapping[str, int] | None:
+    """The example's sizes, None where the signature does not admit it."""
+    try:
+        sizes = Binder(specs, symbols).bind(tuple(example[spec.name].shape for spec in specs))
+    except InputShape:
+        return None
+    # A symbol that no input mentions (a size found in the data) has no size to choose.
+    return {symbol.name: sizes.get(symbol.name, symbol.min) for symbol in symbols}
+
+
+def _generator(seed: int, *names: str) -> np.random.Generator:
+    """A generator of its own per name, so that one more input does not change the others' values."""
+    return np.random.default_rng([seed, *(zlib.crc32(name.encode()) for name in names)])
+
+
+def draw(spec: TensorSpec, shape: tuple[int, ...], example: Array, random: np.random.Generator) -> Array:
+    """Draw an input of a shape whose values look like the example's."""
+    dtype = numpy_dtype(spec.dtype)
+    if spec.value_range is not None:
+        return _uniform(shape, spec.value_range, dtype, random)
+    if dtype.kind == "c":
+        return (random.standard_normal(shape) + 1j * random.standard_normal(shape)).astype(dtype)
+    if example.size == 0:
+        return np.zeros(shape, dtype) if dtype.kind in "biu" else random.standard_normal(shape).astype(dtype)
+    if dtype.kind == "b":
+        return _bools(shape, example, random)
+    if dtype.kind in "iu":
+        low, high = int(example.min()), int(example.max())
+        return random.integers(low, high, shape, dtype=np.int64, endpoint=True).astype(dtype)
+    return _floats(shape, example.astype(np.float64), random).astype(dtype)
+
+
+def _uniform(
+    shape: tuple[int, ...], bounds: tuple[float, float], dtype: np.dtype[Any], random: np.random.Generator
+) -> Array:
+    low, high = bounds
+    if dtype.kind in "biu":
+        return random.integers(int(low), int(high), shape, dtype=np.int64, endpoint=True).astype(dtype)
+    # An end may be infinite: a range that is open on that side.
+    low = low if math.isfinite(low) else min(-1.0, high - 2.0)
+    high = high if math.isfinite(high) else max(1.0, low + 2.0)
+    return random.uniform(low, high, shape).astype(dtype)
+
+
+def _bools(shape: tuple[int, ...], example: Array, random: np.random.Generator) -> Array:
+    """Mostly the example's commoner value, and always so at the start of each row.
+
+    A padding or attention mask keeps something to attend to in every row.
+    """
+    common = bool(example.mean() >= 0.5)
+    drawn = np.where(random.random(shape) < 0.75, common, not common)
+    if drawn.ndim and drawn.shape[-1]:
+        drawn[..., 0] = common
+    return np.asarray(drawn, np.bool_)
+
+
+def _floats(shape: tuple[int, ...], example: Array, random: np.random.Generator) -> Array:
+    if not np.isfinite(example).all() or example.min() < _MASKED:
+        return _tiled(shape, example)
+    low, high = float(example.min()), float(example.max())
+    if low == high:
+        around = random.standard_normal(shape)
+        return around if low == 0 else low * (1 + np.clip(around / 8, -0.5, 0.5))
+    levels = np.unique(example)
+    if len(levels) <= _LEVELS < example.size:
+        return random.choice(example.reshape(-1), shape)
+    jitter = 0.1 * example.std() * random.standard_normal(shape)
+    return np.clip(random.choice(example.reshape(-1), shape) + jitter, low, high)
+
+
+def _tiled(shape: tuple[int, ...], example: Array) -> Array:
+    """The example, repeated or cropped in every dim."""
+    if example.ndim != len(shape) or 0 in example.shape:
+        return np.zeros(shape)
+    places = (np.arange(size) % old for size, old in zip(shape, example.shape, strict=True))
+    tiled: Array = example[np.ix_(*places)]
+    return tiled

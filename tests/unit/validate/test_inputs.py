@@ -1,0 +1,162 @@
+"""Planned calls: sizes at both ends, values like the example's, sequences for state."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aotpipe.goldens import Array
+from aotpipe.signature import Signature, Symbol, TensorSpec
+from aotpipe.validate import inputs
+from aotpipe.validate.inputs import draw, plan
+
+
+def _signature(*specs: str, symbols: tuple[str, ...] = (), state: tuple[str, ...] = ()) -> Signature:
+    return Signature(
+        inputs=tuple(map(TensorSpec.parse, specs)),
+        outputs=(),
+        state=tuple(map(TensorSpec.parse, state)),
+        symbols=tuple(map(Symbol.parse, symbols)),
+    )
+
+
+def _plan(signature: Signature, **example: Array) -> inputs.Plan:
+    return plan({"forward": signature}, {"forward": example})
+
+
+def _drawn(spec: str, example: object, shape: tuple[int, ...] | None = None) -> Array:
+    array = np.asarray(example)
+    return draw(TensorSpec.parse(spec), shape or array.shape, array, np.random.default_rng(0))
+
+
+def test_both_ends_and_the_inside_of_every_range_are_called() -> None:
+    signature = _signature(
+        "x: float32[batch, 2*seq]", "m: bool[batch, seq]", symbols=("batch=0..7", "seq=1..9")
+    )
+    x, m = np.random.rand(2, 6).astype(np.float32), np.ones((2, 3), bool)
+    planned = _plan(signature, x=x, m=m)
+    sizes = {call.case: call.inputs["m"].shape for call in planned.calls}
+    assert sizes["example"] == (2, 3)
+    assert sizes["batch=0"] == (0, 3)
+    assert sizes["batch=7"] == (7, 3)
+    assert sizes["seq=1"] == (2, 1)
+    assert sizes["seq=9"] == (2, 9)
+    assert sizes["all smallest"] == (0, 1)
+    assert sizes["all largest"] == (7, 9)
+    assert sum(case.startswith("inside") for case in sizes) == 1
+    for call in planned.calls:
+        assert call.inputs["x"].shape == (call.inputs["m"].shape[0], 2 * call.inputs["m"].shape[1])
+        assert call.reset
+
+
+def test_an_open_range_is_tried_beyond_the_example() -> None:
+    planned = _plan(_signature("x: float32[n]", symbols=("n=2..",)), x=np.zeros(5, np.float32))
+    assert {call.inputs["x"].shape[0] for call in planned.calls} >= {2, 5, 11}
+
+
+def test_an_end_that_no_memory_holds_is_left_out_and_said() -> None:
+    planned = _plan(_signature("x: float32[n, 4096]", symbols=("n=1..1000000",)), x=np.zeros((2, 4096)))
+    assert any("n=1000000 was not tried" in note for note in planned.notes)
+
+
+def test_the_same_seed_gives_the_same_calls_and_another_does_not() -> None:
+    signature = _signature("x: float32[4]")
+    example = {"forward": {"x": np.arange(4, dtype=np.float32)}}
+    one, two = (plan({"forward": signature}, example, seed=3) for _ in range(2))
+    other = plan({"forward": signature}, example, seed=4)
+    assert [call.inputs["x"].tolist() for call in one.calls] == [
+        call.inputs["x"].tolist() for call in two.calls
+    ]
+    assert one.calls[1].inputs["x"].tolist() != other.calls[1].inputs["x"].tolist()
+
+
+def test_values_do_not_depend_on_the_other_inputs() -> None:
+    x = np.random.rand(4).astype(np.float32)
+    alone = _plan(_signature("x: float32[4]"), x=x)
+    beside = _plan(_signature("y: float32[4]", "x: float32[4]"), x=x, y=x)
+    assert alone.calls[1].inputs["x"].tolist() == beside.calls[1].inputs["x"].tolist()
+
+
+def test_both_ends_of_a_value_range_are_called() -> None:
+    planned = _plan(_signature("ids: int64[3] in [0, 99]"), ids=np.array([5, 6, 7]))
+    calls = {call.case: call.inputs["ids"].tolist() for call in planned.calls}
+    assert calls["lowest values"] == [0, 0, 0]
+    assert calls["highest values"] == [99, 99, 99]
+    assert calls["seed 0"] != calls["seed 1"]
+
+
+def test_state_is_called_in_sequences_through_all_entry_points() -> None:
+    step = _signature("x: float32[2]", state=("cache: float32[4]",))
+    example = {"x": np.ones(2, np.float32)}
+    planned = plan({"prefill": step, "decode": step}, {"prefill": example, "decode": example})
+    steps = [(c.entry_point, c.reset) for c in planned.calls if c.case.startswith("sequence first")]
+    assert steps == [("prefill", True), ("decode", False), ("decode", False), ("decode", False)]
+    assert sum(c.case.startswith("sequence again") for c in planned.calls) == 4
+
+
+def test_a_model_without_inputs_is_called() -> None:
+    assert _plan(_signature()).calls[0].inputs == {}
+
+
+def test_an_image_stays_within_its_range() -> None:
+    image = np.random.default_rng(1).random((3, 8, 8)).astype(np.float32)
+    drawn = _drawn("x: float32[3, 8, 8]", image)
+    assert drawn.dtype == np.float32
+    assert image.min() <= drawn.min()
+    assert drawn.max() <= image.max()
+    assert not np.array_equal(drawn, image)
+
+
+def test_an_additive_mask_keeps_its_rows() -> None:
+    mask = np.triu(np.full((4, 4), -np.inf), 1).astype(np.float32)
+    drawn = _drawn("m: float32[6, 4]", mask, (6, 4))
+    assert np.array_equal(drawn[:4], mask)
+    assert np.isfinite(drawn).any(axis=1).all()
+
+
+def test_levels_stay_levels() -> None:
+    drawn = _drawn("x: float32[64]", np.tile([0.0, 1.0], 32).astype(np.float32))
+    assert set(drawn.tolist()) == {0.0, 1.0}
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, -3.0])
+def test_a_constant_example_is_varied(value: float) -> None:
+    drawn = _drawn("x: float32[100]", np.full(100, value, np.float32))
+    assert drawn.std() > 0.05
+    if value:
+        assert (np.sign(drawn) == np.sign(value)).all()
+
+
+def test_a_bool_mask_leaves_something_in_every_row() -> None:
+    for value in (True, False):
+        drawn = _drawn("m: bool[50, 1]", np.full((50, 1), value))
+        assert (drawn == value).all()
+        wide = _drawn("m: bool[50, 9]", np.full((50, 9), value))
+        assert (wide == value).any(axis=1).all()
+        assert (wide != value).any()
+
+
+def test_integers_stay_in_the_examples_range() -> None:
+    drawn = _drawn("x: uint8[100]", np.array([3, 7], np.uint8), (100,))
+    assert drawn.dtype == np.uint8
+    assert set(drawn.tolist()) == {3, 4, 5, 6, 7}
+
+
+def test_an_empty_example_gives_values_of_its_dtype() -> None:
+    assert _drawn("x: int32[3]", np.zeros(0, np.int32), (3,)).dtype == np.int32
+    assert _drawn("x: float16[3]", np.zeros(0, np.float16), (3,)).dtype == np.float16
+
+
+@given(
+    st.sampled_from(["float32", "float16", "bfloat16", "float64", "int64", "int8", "bool", "complex64"]),
+    st.lists(st.integers(0, 4), max_size=3),
+)
+def test_what_is_drawn_has_the_specs_dtype_and_shape(dtype: str, shape: list[int]) -> None:
+    spec = TensorSpec("x", dtype, tuple(shape))
+    example = np.ones(shape, inputs.numpy_dtype(dtype))
+    drawn = draw(spec, tuple(shape), example, np.random.default_rng(0))
+    assert drawn.dtype == example.dtype
+    assert drawn.shape == tuple(shape)
+    assert not np.isnan(drawn.astype(np.complex128)).any()
