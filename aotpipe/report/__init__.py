@@ -39,7 +39,7 @@ class TargetReport:
 
     Attributes:
         reason: Why it did not run, or did not pass; empty where it did.
-        stage: The stage that failed, else empty.
+        stage, error, exit_code: Where it failed, with which error of `aotpipe.errors`; empty where it did not.
         size_bytes: Of the program, without weights.
         notes: What a user should know of the compile.
     """
@@ -48,6 +48,8 @@ class TargetReport:
     status: Status
     reason: str = ""
     stage: str = ""
+    error: str = ""
+    exit_code: int = 0
     parity: Parity | None = None
     latency: tuple[Latency, ...] = ()
     size_bytes: int = 0
@@ -89,7 +91,12 @@ class Report:
     @property
     def ok(self) -> bool:
         """Whether no target failed."""
-        return all(row.status != "failed" for row in self.targets)
+        return self.exit_code == 0
+
+    @property
+    def exit_code(self) -> int:
+        """Of the first target that failed."""
+        return next((row.exit_code for row in self.targets if row.status == "failed"), 0)
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object that `from_json` reads back."""
@@ -182,6 +189,8 @@ def _row_to_json(row: TargetReport) -> dict[str, Any]:
         "status": row.status,
         "reason": row.reason,
         "stage": row.stage,
+        "error": row.error,
+        "exit_code": row.exit_code,
         "parity": row.parity and parity_to_json(row.parity),
         "latency": [latency_to_json(latency) for latency in row.latency],
         "size_bytes": row.size_bytes,
@@ -196,6 +205,8 @@ def _row_from_json(data: Mapping[str, Any]) -> TargetReport:
         status=data["status"],
         reason=data["reason"],
         stage=data["stage"],
+        error=data["error"],
+        exit_code=data["exit_code"],
         parity=parity_from_json(data["parity"]) if data["parity"] else None,
         latency=tuple(map(latency_from_json, data["latency"])),
         size_bytes=data["size_bytes"],

@@ -50,6 +50,8 @@ REPORT = Report(
             target="iree-vmvx",
             status="failed",
             stage="validate",
+            error="ParityError",
+            exit_code=40,
             reason="error[validate]: output[]: got nan & <1.0>\x00",
             parity=Parity(cases=(GOOD, BAD), calls=3, rule="8 x eager's own error"),
         ),

@@ -1,0 +1,61 @@
+"""`aotpipe build`: from a model to a verified bundle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from aotpipe.cli import options, progress, result, text
+
+
+@click.command()
+@options.model
+@options.targets
+@options.out
+@click.option("--name", help="Names the bundle. [default: the Spec's name]")
+@options.compiling
+@click.option("--latency/--no-latency", default=True, help="Time each program beside eager.")
+@click.option("--keep-going", is_flag=True, help="Pack the targets that passed where others fail.")
+@click.option("--profile", is_flag=True, help="Say what each stage took: seconds and peak memory.")
+@options.as_json
+@options.quiet
+def build(
+    *,
+    model: str,
+    targets: tuple[str, ...],
+    out: Path | None,
+    as_json: bool,
+    quiet: bool,
+    profile: bool,
+    keep_going: bool,
+    **settings: Any,
+) -> int:
+    """Build a verified bundle from MODEL.
+
+    Each program that can run here is run and compared with PyTorch, number by number; one that differs fails
+    the build. A model that has not changed since the last build is not built again.
+    """
+    from aotpipe import pipeline
+
+    with progress.shown(quiet=quiet) as listener:
+        outcome = pipeline.run(
+            model,
+            targets=targets or pipeline.DEFAULT_TARGETS,
+            out=out,
+            keep_going=keep_going,
+            on_event=listener,
+            **settings,
+        )
+    report = outcome.report
+    if as_json:
+        text.echo_json(report.to_json())
+        return report.exit_code
+    click.echo(result.targets_table(report))
+    if profile:
+        click.echo("\n" + result.profile_table(report))
+    click.echo("\n" + result.places(report, outcome.folder))
+    if report.up_to_date:
+        click.echo("up to date")
+    return report.exit_code

@@ -1,0 +1,102 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Size(click.ParamType[int]):
+    """A number of bytes such as `500MB`."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        from aotpipe.errors import StoreError
+        from aotpipe.store import parse_size
+
+        if isinstance(value, int):
+            return value
+        try:
+            return parse_size(value)
+        except StoreError as error:
+            self.fail(f"{error.message}; {error.hint}", param, ctx)
+
+
+def model(function: F) -> F:
+    """MODEL."""
+    return click.argument("model", metavar="MODEL")(function)
+
+
+def targets(function: F) -> F:
+    """`-t`, several times."""
+    return click.option(
+        "-t",
+        "--target",
+        "targets",
+        multiple=True,
+        metavar="TARGET",
+        help="What to build for: a target, a shorthand or a glob; may be given several times. "
+        "[default: iree-cpu-host]",
+    )(function)
+
+
+def out(function: F) -> F:
+    """`-o`."""
+    return click.option(
+        "-o", "--out", type=click.Path(path_type=Path), metavar="OUT", help="The folder to write."
+    )(function)
+
+
+def as_json(function: F) -> F:
+    """`--json`."""
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON value on stdout.")(function)
+
+
+def quiet(function: F) -> F:
+    """`-q`."""
+    return click.option("-q", "--quiet", is_flag=True, help="Say warnings and errors only.")(function)
+
+
+def compiling(function: F) -> F:
+    """What a compile may use, and whether the cache takes part."""
+    for option in reversed(
+        (
+            click.option(
+                "--flag",
+                "extra_flags",
+                multiple=True,
+                metavar="FLAG",
+                help="A flag for iree-compile, passed last; may be given several times.",
+            ),
+            click.option(
+                "--jobs",
+                type=click.IntRange(min=1),
+                help="Compiles at a time. [default: one per core]",
+            ),
+            click.option(
+                "--compile-timeout",
+                "timeout_s",
+                type=click.FloatRange(min=1),
+                metavar="SECONDS",
+                help="How long one compile may take. [default: 1800]",
+            ),
+            click.option(
+                "--compile-memory",
+                "memory_limit_bytes",
+                type=Size(),
+                metavar="SIZE",
+                help="How much memory one compile may take. [default: 4/5 of this machine's]",
+            ),
+            click.option(
+                "--cache/--no-cache", default=True, help="Keep the results of stages for the next build."
+            ),
+        )
+    ):
+        function = option(function)
+    return function

@@ -1,0 +1,85 @@
+"""A build's result for people: one row per target, then where things lie."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from aotpipe.cli import text
+from aotpipe.report import Report, TargetReport
+from aotpipe.report.units import duration, share, size
+from aotpipe.stages import Latency
+
+_HEAD = ("target", "status", "parity", "max error", "eager's", "median", "p90", "of eager", "n", "size")
+
+
+def targets_table(report: Report) -> str:
+    """The rows, and below them why a target failed or was not run.
+
+    `parity` is the largest share of the allowed error that an element used, `max error` and `eager's` are the
+    errors of the program and of eager against float64 there, `of eager` is the program's median over eager's.
+    """
+    many = any(len(row.latency) > 1 for row in report.targets)
+    head = (_HEAD[0], "entry point", *_HEAD[1:]) if many else _HEAD
+    lines = [line for row in report.targets for line in _lines(row, many=many)]
+    reasons = [f"{row.target}: {row.reason}" for row in report.targets if row.reason]
+    notes = [f"{row.target}: {note}" for row in report.targets for note in row.notes]
+    return "\n".join([text.table(head, lines), *reasons, *notes])
+
+
+def places(report: Report, folder: Path) -> str:
+    """Where the bundle and its report lie."""
+    found = {"bundle": report.bundle} if report.bundle else {}
+    return text.fields({**found, "report": str(folder / "report.html")})
+
+
+def profile_table(report: Report) -> str:
+    """What each stage took."""
+    rows = [
+        (
+            cost.stage,
+            cost.target,
+            "cached" if cost.cached else f"{cost.wall_s:.3f}",
+            size(cost.peak_rss_bytes),
+        )
+        for cost in report.stages
+    ]
+    total = (
+        "total",
+        "",
+        f"{report.wall_s:.3f}",
+        size(max((c.peak_rss_bytes for c in report.stages), default=0)),
+    )
+    return text.table(("stage", "target", "seconds", "peak memory"), [*rows, total])
+
+
+def _lines(row: TargetReport, *, many: bool) -> Iterator[list[str]]:
+    for number, latency in enumerate(row.latency or (None,)):
+        first = number == 0
+        entry = [latency.entry_point if latency else ""] if many else []
+        yield [
+            row.target if first else "",
+            *entry,
+            row.status if first else "",
+            *(_parity(row) if first else ("", "", "")),
+            *_latency(latency),
+            size(row.size_bytes) if first and row.size_bytes else "",
+        ]
+
+
+def _parity(row: TargetReport) -> tuple[str, str, str]:
+    worst = row.parity.worst if row.parity else None
+    if worst is None:
+        return ("–", "–", "–")
+    return (share(worst.ratio), f"{worst.max_abs_error:.2g}", f"{worst.eager_abs_error:.2g}")
+
+
+def _latency(latency: Latency | None) -> tuple[str, str, str, str]:
+    if latency is None:
+        return ("–", "–", "–", "–")
+    return (
+        duration(latency.median_us / 1e6),
+        duration(latency.p90_us / 1e6),
+        f"×{latency.ratio:.2f}",
+        str(latency.samples),
+    )
