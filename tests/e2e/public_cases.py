@@ -170,7 +170,12 @@ TRANSFORMERS: dict[str, dict[str, Any]] = {
     "eurobert": {},
     "flaubert": {},
     "fnet": {},
-    "funnel": {"block_sizes": [1, 1], "block_repeats": [1, 1], "num_decoder_layers": 1},
+    "funnel": {
+        "block_sizes": [1, 1],
+        "block_repeats": [1, 1],
+        "num_decoder_layers": 1,
+        "architectures": ["FunnelModel"],
+    },
     "ibert": {},
     "layoutlm": {},
     "mobilebert": {},
@@ -197,24 +202,24 @@ TRANSFORMERS: dict[str, dict[str, Any]] = {
     "pegasus": {},
     "pegasus_x": {},
     "plbart": {},
-    "switch_transformers": {},
+    "switch_transformers": {"use_cache": False},
     "t5/Seq2SeqLM": {},
     "umt5": {},
     # Vision.
     "beit": {},
     "bit": {},
     "clip_vision_model": {},
-    "convnext": {"hidden_sizes": [8, 16, 32, 64], "depths": [1, 1, 1, 1]},
-    "convnextv2": {"hidden_sizes": [8, 16, 32, 64], "depths": [1, 1, 1, 1]},
+    "convnext": {"hidden_sizes": [8, 16], "depths": [1, 1]},
+    "convnextv2": {"hidden_sizes": [8, 16], "depths": [1, 1]},
     "cvt": {},
     "data2vec-vision": {},
-    "deit/ImageClassification": {},
+    "deit/ImageClassification": {"architectures": ["DeiTForImageClassification"]},
     "dinov2": {},
     "dpt": {},
     "focalnet": {},
     "glpn": {},
     "ijepa": {},
-    "levit": {"hidden_sizes": [128, 256, 384], "image_size": 64},
+    "levit": {"image_size": 224, "patch_size": 16},
     "mobilenet_v1": {},
     "mobilenet_v2/ImageClassification": {},
     "mobilevit": {"hidden_sizes": [16, 24, 32], "neck_hidden_sizes": [8, 8, 16, 24, 32, 32, 32]},
@@ -226,7 +231,7 @@ TRANSFORMERS: dict[str, dict[str, Any]] = {
     "siglip_vision_model": {},
     "swiftformer": {},
     "swin": {"embed_dim": 16, "depths": [1, 1], "num_heads": [2, 4], "window_size": 4, "patch_size": 4},
-    "swin2sr": {},
+    "swin2sr": {"embed_dim": 24, "depths": [1, 1], "num_heads": [2, 2], "window_size": 4, "patch_size": 1},
     "swinv2": {"embed_dim": 16, "depths": [1, 1], "num_heads": [2, 4], "window_size": 4, "patch_size": 4},
     "vit/ImageClassification": {},
     "vit_mae": {},
@@ -242,11 +247,15 @@ TRANSFORMERS: dict[str, dict[str, Any]] = {
     "wavlm": {},
     "whisper": {"num_mel_bins": 16, "max_source_positions": 32},
     # Several inputs.
-    "bros": {},
     "clip": {},
     "siglip": {},
     "patchtst": {"num_input_channels": 2, "context_length": 16, "patch_length": 4, "patch_stride": 4},
-    "time_series_transformer": {"prediction_length": 4, "context_length": 8, "lags_sequence": [1, 2]},
+    "time_series_transformer": {
+        "prediction_length": 4,
+        "context_length": 8,
+        "lags_sequence": [1, 2],
+        "num_time_features": 1,
+    },
 }
 
 # Set in a config where it has an integer (or nothing) under that name.
@@ -361,8 +370,6 @@ def _inputs(model: Any) -> dict[str, Any]:
         size = getattr(getattr(config, "vision_config", config), "image_size", 64)
         height, width = size if isinstance(size, list | tuple) else (size or 64,) * 2
         made["pixel_values"] = torch.randn(batch, getattr(config, "num_channels", 3) or 3, height, width)
-    if "bbox" in takes and config.model_type == "bros":
-        made["bbox"] = torch.rand(batch, seq, 8)
     if main == "input_features":
         made["input_features"] = torch.randn(batch, config.num_mel_bins, 2 * config.max_source_positions)
     if main == "input_values":
@@ -384,8 +391,8 @@ def _series(config: Any, batch: int) -> dict[str, torch.Tensor]:
     future = config.prediction_length
     return {
         "past_values": torch.randn(batch, past),
-        "past_time_features": torch.randn(batch, past, config.num_time_features or 1),
+        "past_time_features": torch.randn(batch, past, config.num_time_features),
         "past_observed_mask": torch.ones(batch, past),
         "future_values": torch.randn(batch, future),
-        "future_time_features": torch.randn(batch, future, config.num_time_features or 1),
+        "future_time_features": torch.randn(batch, future, config.num_time_features),
     }
