@@ -1,0 +1,110 @@
+"""What a backend gives, and which module serves which target.
+
+A backend is two modules: a compiler, which a host that builds needs, and a runtime, which is all that a
+serving host has. `compiler(target)` and `runtime(target)` import them late. Torch-free itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, Self, assert_never, cast
+
+from numpy.typing import ArrayLike
+
+from aotpipe.dtypes import Array
+from aotpipe.signature import Signature
+from aotpipe.targets import Target
+
+if TYPE_CHECKING:
+    from aotpipe.stages import Compiled, Lowered
+
+
+class Runner(Protocol):
+    """A loaded program with its own state; a context manager that owns the device's memory."""
+
+    @property
+    def signatures(self) -> Mapping[str, Signature]:
+        """By entry point."""
+        ...
+
+    @property
+    def signature(self) -> Signature:
+        """Of the entry point that `infer` calls unless told otherwise."""
+        ...
+
+    def infer(self, inputs: Mapping[str, ArrayLike], *, entry_point: str | None = None) -> dict[str, Array]:
+        """Call the program; the outputs, by name, are the caller's own."""
+        ...
+
+    def reset(self) -> None:
+        """Go back to the initial state."""
+        ...
+
+    def close(self) -> None:
+        """Free the program and its state."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class Runtime(Protocol):
+    """A module that runs programs: `backends/iree/runtime.py`."""
+
+    def load(
+        self,
+        payload: bytes,
+        *,
+        signatures: Mapping[str, Signature],
+        weights: Mapping[str, Array],
+        initial_state: Mapping[str, Array],
+        driver: str = "auto",
+        asserts: Mapping[str, tuple[str, ...]] | None = None,
+        threads: int | None = None,
+    ) -> Runner:
+        """Load a program's bytes."""
+        ...
+
+
+class Compiler(Protocol):
+    """A module that compiles: `backends/iree/compiler.py`."""
+
+    def compile(
+        self,
+        lowered: Lowered,
+        target: Target,
+        *,
+        extra_flags: Sequence[str] = (),
+        timeout_s: float = ...,
+        memory_limit_bytes: int | None = None,
+        log_dir: Path | None = None,
+    ) -> Compiled:
+        """Compile a lowered module for one target."""
+        ...
+
+
+def runtime(target: Target) -> Runtime:
+    """The module that runs a target's programs."""
+    match target.backend:
+        case "iree":
+            from aotpipe.backends.iree import runtime as iree_runtime
+
+            return cast("Runtime", iree_runtime)
+        case _:
+            assert_never(target.backend)
+
+
+def compiler(target: Target) -> Compiler:
+    """The module that compiles for a target."""
+    match target.backend:
+        case "iree":
+            from aotpipe.backends.iree import compiler as iree_compiler
+
+            return cast("Compiler", iree_compiler)
+        case _:
+            assert_never(target.backend)

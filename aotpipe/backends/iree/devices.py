@@ -1,0 +1,97 @@
+"""The IREE devices of this process: made once each, shared by all runners.
+
+`local-sync` runs a program in the thread that calls it, `local-task` on a pool of threads. Neither torch nor
+a compiler is imported. Raises `IncompatibleHost` where a driver is not there.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Final
+
+import iree.runtime as iree
+
+# The driver registry of the public API keeps one device per driver, with the number of threads of the first;
+# this makes a driver of its own.
+from iree.runtime._binding import create_hal_driver
+
+from aotpipe.dtypes import Array
+from aotpipe.errors import IncompatibleHost
+
+# Below this, handing the work to other threads (25 us a call) costs more than they save.
+_SMALL_BYTES: Final = 256 << 10
+
+_lock = threading.Lock()
+_devices: dict[tuple[str, int | None], Any] = {}
+_forks = 0
+
+
+def forks() -> int:
+    """How often this process was forked off since this module was imported."""
+    return _forks
+
+
+def _after_fork() -> None:
+    global _forks, _lock
+    _forks += 1
+    _lock = threading.Lock()
+    # Dropped without their destructors, which would wait for threads that are not there.
+    _leaked.append(dict(_devices))
+    _devices.clear()
+
+
+_leaked: list[dict[tuple[str, int | None], Any]] = []
+os.register_at_fork(after_in_child=_after_fork)
+
+
+@cache
+def instance() -> Any:
+    """The one VmInstance of this process."""
+    return iree.VmInstance()
+
+
+def cores() -> int:
+    """The CPUs that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def choose(weights: Mapping[str, Array], threads: int | None) -> str:
+    """`local-sync` where one thread is all there is or the model is small, else `local-task`."""
+    one = (threads or cores()) == 1
+    small = sum(array.nbytes for array in weights.values()) < _SMALL_BYTES
+    return "local-sync" if one or small else "local-task"
+
+
+def device(driver: str, threads: int | None = None) -> Any:
+    """The device of a driver.
+
+    Args:
+        driver: An IREE driver's name.
+        threads: Of `local-task`; None gives one per core that this process may use.
+
+    Raises:
+        IncompatibleHost: The driver or its device is not there.
+    """
+    key = (driver, threads if driver == "local-task" else None)
+    with _lock:
+        if key not in _devices:
+            _devices[key] = _create(*key)
+        return _devices[key]
+
+
+def _create(driver: str, threads: int | None) -> Any:
+    if driver == "local-task":
+        iree.flags.parse_flags(
+            f"--task_topology_group_count={threads or 0}", f"--task_topology_max_group_count={cores()}"
+        )
+    try:
+        return create_hal_driver(driver).create_default_device()
+    except (RuntimeError, ValueError) as error:
+        raise IncompatibleHost(
+            f"IREE's driver {driver!r} does not work on this host",
+            reason=str(error).strip().partition("\n")[0],
+            hint=f"the drivers of this runtime: {', '.join(iree.query_available_drivers())}",
+        ) from error

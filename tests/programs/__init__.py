@@ -1,0 +1,72 @@
+"""Small programs written by hand in the torch dialect, so that what runs programs is tested without torch."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from aotpipe.backends.iree import compiler, flags
+from aotpipe.signature import Signature, Symbol, TensorSpec
+
+FOLDER = Path(__file__).parent
+BACKENDS = {
+    "vmvx": ("--iree-hal-local-target-device-backends=vmvx",),
+    "llvm-cpu": ("--iree-hal-local-target-device-backends=llvm-cpu", "--iree-llvmcpu-target-cpu=host"),
+    "aarch64": (
+        "--iree-hal-local-target-device-backends=llvm-cpu",
+        "--iree-llvmcpu-target-triple=aarch64-unknown-linux-gnu",
+        "--iree-llvmcpu-target-cpu=generic",
+    ),
+}
+
+ACCUMULATE = {
+    "forward": Signature(
+        inputs=(
+            TensorSpec.parse("x: float32[batch, 4]"),
+            TensorSpec.parse("ids: int64[batch] in [0, 9]"),
+        ),
+        outputs=(TensorSpec.parse("y: float32[batch, 4]"), TensorSpec.parse("positive: bool[batch]")),
+        state=(TensorSpec.parse("count: int64[]"), TensorSpec.parse("total: float32[4]")),
+        symbols=(Symbol.parse("batch=1..8"),),
+    ),
+    "decode": Signature(
+        inputs=(TensorSpec.parse("x: float32[4]"),),
+        outputs=(TensorSpec.parse("count: int64[]"), TensorSpec.parse("same: float32[4]")),
+        state=(TensorSpec.parse("count: int64[]"),),
+    ),
+}
+ACCUMULATE_ASSERTS = {"forward": ("total must stay below 100",)}
+
+
+def accumulate_weights() -> dict[str, np.ndarray]:
+    return {"weight": np.arange(4, dtype=np.float32)}
+
+
+def accumulate_state() -> dict[str, np.ndarray]:
+    return {"count": np.zeros((), np.int64), "total": np.zeros(4, np.float32)}
+
+
+def compiled(name: str, backend: str = "vmvx") -> bytes:
+    """The program of `<name>.mlir`."""
+    return compile_text((FOLDER / f"{name}.mlir").read_text(), backend)
+
+
+def compile_text(text: str, backend: str = "vmvx") -> bytes:
+    """Compile a module of the torch dialect, once per run of the tests."""
+    key = hashlib.sha256(f"{backend}\n{text}".encode()).hexdigest()
+    kept = Path(tempfile.gettempdir()) / f"aotpipe-test-programs-{os.getuid()}" / f"{os.getppid()}-{key}.vmfb"
+    if not kept.exists():
+        kept.parent.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "module.mlir").write_text(text)
+            command = [str(compiler.binary()), "module.mlir", "-o", "module.vmfb", "--iree-input-type=torch"]
+            command += ["--iree-hal-target-device=local", *BACKENDS[backend]]
+            command += ["--iree-input-demote-f64-to-f32=false", *flags.REPRODUCIBLE, flags.STRIP_LOCATIONS]
+            subprocess.run(command, cwd=folder, check=True, timeout=300, capture_output=True)
+            (Path(folder) / "module.vmfb").replace(kept)
+    return kept.read_bytes()
