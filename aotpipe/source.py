@@ -11,7 +11,7 @@ import re
 import sysconfig
 from functools import cache
 from pathlib import Path
-from traceback import walk_tb
+from traceback import extract_stack, walk_tb
 from types import TracebackType
 
 from aotpipe.errors import SourceLine
@@ -95,3 +95,12 @@ def of_definition(thing: object) -> SourceLine | None:
     if path is None or not is_user_file(path):
         return None
     return SourceLine(shown(path), max(line, 1))
+
+
+def of_caller() -> SourceLine | None:
+    """The model's line that is being run now, seen from aotpipe code that torch calls back."""
+    frames = [(frame.filename, frame.lineno or 1) for frame in extract_stack()]
+    while frames and (frames[-1][0].startswith(_PACKAGE) or "/logging/" in frames[-1][0]):
+        frames.pop()
+    ours = [index for index, (path, _) in enumerate(frames) if path.startswith(_PACKAGE)]
+    return _innermost(frames[ours[-1] + 1 :] if ours else frames)

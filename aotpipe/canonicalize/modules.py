@@ -148,7 +148,7 @@ def check_eval_mode(model: nn.Module) -> list[Finding]:
         Finding(
             severity="note",
             code="train-mode",
-            message=f"{type(model).__name__} is in train mode; nothing in it computes otherwise in eval mode",
+            message=f"{type(model).__name__} is in train mode, in which it computes the same",
             where=source.of_definition(type(model)),
         )
     ]

@@ -1,0 +1,107 @@
+"""From a Canonical to torch.export's programs, one per entry point, each with its Signature.
+
+Takes a `Canonical`, gives an `Exported`. Raises `ExportFailed` with the user's line, torch's reason and a
+fix, and `StaticDim` where a size that was asked to vary is a constant. The model stays as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+
+from aotpipe.export import attempts, autodims, signatures
+from aotpipe.export.digest import digest
+from aotpipe.export.placeholders import input_nodes
+from aotpipe.signature import TensorSpec
+from aotpipe.stages import Canonical, CanonicalEntry, Exported, ExportedEntry, Finding
+
+__all__ = ["export"]
+
+_AUTO_ROUNDS = 3
+
+
+def export(canonical: Canonical) -> Exported:
+    """Export every entry point.
+
+    Returns:
+        The programs over one set of weights; `findings` holds the canonical's and the export's own.
+
+    Raises:
+        ExportFailed: torch.export refused an entry point.
+        StaticDim: A Dim became a constant.
+    """
+    entries: list[ExportedEntry] = []
+    findings = list(canonical.findings)
+    for entry in canonical.entries:
+        exported, found = _export_entry(entry)
+        entries.append(exported)
+        findings += found
+    return Exported(
+        canonical=canonical, entries=tuple(entries), findings=tuple(findings), digest=digest(entries)
+    )
+
+
+def _export_entry(entry: CanonicalEntry) -> tuple[ExportedEntry, list[Finding]]:
+    entry, traced, settled, findings = _settled(entry)
+    findings += traced.findings
+    program = traced.program
+    found = signatures.signature(entry, program, settled.ranges)
+    exported = ExportedEntry(name=entry.name, program=program, signature=found)
+    findings += [*_unused(entry, exported), *_integer_outputs(exported)]
+    return exported, findings
+
+
+def _settled(
+    entry: CanonicalEntry,
+) -> tuple[CanonicalEntry, attempts.Traced, autodims.Settled, list[Finding]]:
+    """Export until every AUTO size is a plain range, a multiple or a constant."""
+    findings: list[Finding] = []
+    for left in reversed(range(_AUTO_ROUNDS)):
+        traced = attempts.trace(entry)
+        settled = autodims.settle(entry, traced)
+        findings += settled.findings
+        if not settled.again:
+            return replace(entry, dims=settled.dims), traced, settled, findings
+        dims = settled.dims if left > 1 else autodims.without_auto(settled.dims)
+        entry = replace(entry, dims=dims)
+    raise AssertionError("without AUTO there is nothing left to settle")
+
+
+def _unused(entry: CanonicalEntry, exported: ExportedEntry) -> Iterator[Finding]:
+    outputs = {
+        spec.arg.name for spec in exported.program.graph_signature.output_specs if hasattr(spec.arg, "name")
+    }
+    for name, node in input_nodes(entry, exported.program).items():
+        if isinstance(node.meta["val"], torch.Tensor) and not node.users and node.name not in outputs:
+            yield Finding(
+                severity="warning",
+                code="unused-input",
+                message=f"nothing reads the input {name!r}",
+                hint="leave it out of the example inputs",
+                entry_point=entry.name,
+            )
+
+
+def _integer_outputs(exported: ExportedEntry) -> Iterator[Finding]:
+    arguments = [
+        spec.arg
+        for spec in exported.program.graph_signature.output_specs
+        if spec.kind is torch.export.graph_signature.OutputKind.USER_OUTPUT
+    ]
+    for output, argument in zip(exported.signature.outputs, arguments, strict=True):
+        if isinstance(output, TensorSpec) and not isinstance(
+            argument, torch.export.graph_signature.TensorArgument
+        ):
+            kind = "number, computed in each call"
+        elif not isinstance(output, TensorSpec) and output.value is not None:
+            kind = f"constant, {output.value!r}"
+        else:
+            continue
+        yield Finding(
+            severity="note",
+            code="integer-output",
+            message=f"the output {output.name!r} is a {kind}",
+            entry_point=exported.name,
+        )

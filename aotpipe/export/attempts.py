@@ -1,0 +1,150 @@
+"""torch.export in a principled order of ways, until one takes the model.
+
+1. Non-strict; where sizes vary, without torch's assumption that no size is 0 or 1
+   (`backed_size_oblivious`): the program then holds for these sizes too, or the model's branch on them is
+   seen.
+2. Where sizes vary, with that assumption. The program is accepted for a range that reaches below 2 only
+   after it ran at these sizes and gave eager's numbers.
+3. Strict, which reads the Python bytecode and takes some models that plain tracing does not.
+
+Each way is tried with sizes inside the Dims' ranges, then with the example's own. Gives a `Traced`; raises the
+first way's error when none works.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.fx.experimental import _config as symbolic_config  # no public switch for backed_size_oblivious
+
+from aotpipe.canonicalize import names, pytrees, trial
+from aotpipe.dims import Auto, Dim
+from aotpipe.errors import ExportFailed
+from aotpipe.export import examples, reasons, smallsizes
+from aotpipe.export.guards import GuardLog, listening
+from aotpipe.export.quiet import quiet
+from aotpipe.stages import CanonicalEntry, Finding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traced:
+    """A program of torch.export's, the assumptions it was made under, and what to tell the user."""
+
+    program: ExportedProgram
+    log: GuardLog
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """A way of calling torch.export.
+
+    Attributes:
+        strict: Whether the bytecode is read.
+        all_sizes: Whether sizes of 0 and 1 are treated as any other.
+        unsure: Whether the program may be wrong at these sizes.
+        changed: Values of Dims other than the example's.
+    """
+
+    strict: bool = False
+    all_sizes: bool = False
+    unsure: bool = False
+    changed: Mapping[str, int]
+
+
+def trace(entry: CanonicalEntry) -> Traced:
+    """Export one entry point, with `entry.dims` varying.
+
+    Raises:
+        ExportFailed: torch.export refused it in every way.
+        StaticDim: It refused because a Dim is a constant.
+    """
+    changed, at_bound = examples.inside(entry)
+    first: ExportFailed | None = None
+    for way in _ways(dynamic=any(entry.dims.values()), changed=changed):
+        if way.strict and first and first.__cause__ and reasons.is_about_sizes(first.__cause__):
+            break
+        with listening() as log:
+            try:
+                program = _export(entry, way)
+            except Exception as error:  # noqa: BLE001 torch.export raises what the model raises
+                failure = reasons.explain(error, log, entry.name)
+                failure.__cause__ = error
+                first = first or failure
+                continue
+        if way.unsure and not smallsizes.agree(entry, program):
+            continue
+        findings = list(at_bound if way.changed else ())
+        if way.strict:
+            findings.append(_strict_finding(entry, first))
+        return Traced(program=program, log=log, findings=tuple(findings))
+    assert first is not None
+    raise first
+
+
+def _ways(*, dynamic: bool, changed: Mapping[str, int]) -> Iterator[Way]:
+    sizes = (changed, {}) if changed else ({},)
+    if dynamic:
+        yield from (Way(all_sizes=True, changed=values) for values in sizes)
+    yield from (Way(unsure=dynamic, changed=values) for values in sizes)
+    yield from (Way(strict=True, unsure=dynamic, changed=values) for values in sizes)
+
+
+def _strict_finding(entry: CanonicalEntry, first: ExportFailed | None) -> Finding:
+    return Finding(
+        severity="note",
+        code="strict-export",
+        message=f"exported in strict mode; plain tracing refused: {first.reason if first else ''}".rstrip(
+            ": "
+        ),
+        where=first.where if first else None,
+        entry_point=entry.name,
+    )
+
+
+def _export(entry: CanonicalEntry, way: Way) -> ExportedProgram:
+    args, kwargs = examples.resized(entry, way.changed)
+    # A tensor passed twice would be one input; a call may pass two.
+    args, kwargs = pytrees.clone_tensors((args, kwargs))
+    shapes = _torch_shapes(entry, args, kwargs)
+    sizes = symbolic_config.patch(backed_size_oblivious=way.all_sizes)  # type: ignore[attr-defined]
+    with trial.unchanged(entry.module), torch.no_grad(), sizes, quiet():
+        return torch.export.export(entry.module, args, kwargs, dynamic_shapes=shapes, strict=way.strict)
+
+
+def _torch_shapes(
+    entry: CanonicalEntry, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """The Dims in torch's form: nested as the method's parameters are; None where nothing varies."""
+    if not any(entry.dims.values()):
+        return None
+    made: dict[str, torch.export.Dim] = {}
+    leaf_names = iter(entry.input_names)
+
+    def form(leaf: Any) -> Any:
+        wanted = entry.dims.get(next(leaf_names), {})
+        if isinstance(leaf, torch.Tensor):
+            return {axis: _torch_dim(dim, made) for axis, dim in wanted.items()} or None
+        return _torch_hint(wanted[0]) if wanted else None
+
+    positional = [pytrees.map_children_first(form, value) for value in args]
+    keywords = {key: pytrees.map_children_first(form, value) for key, value in kwargs.items()}
+    return dict(names.signature_of(entry.module.forward).bind(*positional, **keywords).arguments)
+
+
+def _torch_dim(dim: Dim | Auto, made: dict[str, torch.export.Dim]) -> Any:
+    if isinstance(dim, Auto):
+        return torch.export.Dim.AUTO(min=dim.min, max=dim.max)
+    root: Any = made.setdefault(dim.name, torch.export.Dim(dim.name, min=dim.min, max=dim.max))
+    scaled = root * dim.scale if dim.scale > 1 else root
+    return scaled + dim.offset if dim.offset else scaled
+
+
+def _torch_hint(dim: Dim | Auto) -> Any:
+    """A number's Dim: torch.export takes hints only."""
+    kind = torch.export.Dim.AUTO if isinstance(dim, Auto) else torch.export.Dim.DYNAMIC
+    return kind(min=dim.min, max=dim.max)

@@ -1,0 +1,122 @@
+"""From what torch.export raises to one error with the user's line, the essential sentence and a fix.
+
+Gives an `ExportFailed`, or a `StaticDim` where a size that was asked to vary became a constant.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+import torch
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+from aotpipe import source
+from aotpipe.errors import ExportFailed, SourceLine, StaticDim
+from aotpipe.export.guards import GuardLog
+
+_SOURCE: Final = re.compile(
+    r"L\['(?P<name>\w+)'\](?P<path>(?:\[[^\]]*\]|\.\w+(?!\())*)\.size\(\)\[(?P<axis>\d+)\]"
+)
+_STATIC: Final = re.compile(
+    r"(?:You marked|marked) (?P<dim>.+?) as dynamic but.* constant \((?P<value>\d+)\)"
+)
+_FIX: Final = re.compile(r"^  (\w+ = .+)$", re.MULTILINE)
+_CHECK: Final = re.compile(r"^\s*\d+\. (torch\._check\(.+\))$", re.MULTILINE)
+_ADVICE: Final = re.compile(r"\n+The error above occurred when calling torch\.export.*", re.DOTALL)
+
+
+def is_about_sizes(error: BaseException) -> bool:
+    """Whether torch.export refused because of the Dims, not because of the model."""
+    return "Constraints violated" in str(error) or "Specializations unexpectedly" in str(error)
+
+
+def explain(error: Exception, log: GuardLog, entry: str) -> ExportFailed:
+    """Say why torch.export refused an entry point.
+
+    Args:
+        error: What it raised.
+        log: What it had assumed until then.
+        entry: The entry point's name.
+    """
+    text = _ADVICE.sub("", str(error)).strip()
+    if is_about_sizes(error):
+        return _sizes(text, log, entry)
+    if isinstance(error, GuardOnDataDependentSymNode) or "data-dependent expression" in text:
+        return _data_dependent(error, text, entry)
+    where = source.from_exception(error) or source.from_stack_trace(text)
+    sentence = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
+    hint = (
+        _first(re.findall(r"Hint: (.+)", text))
+        or "run torch.export.draft_export on the model for a whole list"
+    )
+    return ExportFailed(
+        f"torch.export refused {entry}: {type(error).__name__}", reason=sentence, hint=hint, where=where
+    )
+
+
+def _first(found: Iterable[str]) -> str:
+    return next(iter(found), "")
+
+
+def readable(text: str) -> str:
+    """Names of sizes as a user writes them: `L['x'].size()[0]` is `x.shape[0]`."""
+    return _SOURCE.sub(lambda m: f"{m['name']}{m['path']}.shape[{m['axis']}]", text)
+
+
+def _sizes(text: str, log: GuardLog, entry: str) -> ExportFailed:
+    lines = [readable(line.strip(" -")) for line in text.splitlines() if line.startswith("  - ")]
+    fixes = [f"{fix.replace('Dim(', 'aotpipe.Dim(')}" for fix in _FIX.findall(text)]
+    static = [match for match in map(_STATIC.search, lines) if match]
+    where = _size_line(text, log)
+    if static:
+        names = ", ".join(f"{m['dim']} = {m['value']}" for m in static)
+        return StaticDim(
+            f"the model works for one size only in {entry}: {names}",
+            reason="\n".join(
+                f"{m['dim']} was asked to vary, but became the constant {m['value']}" for m in static
+            ),
+            hint="leave that Dim out, or change the line that needs the size",
+            where=where,
+        )
+    if any(re.search(r"!= [01]\.?$", line) for line in lines):
+        fixes = fixes or ["give the Dim min=2, and the sizes below it an entry point of their own"]
+    return ExportFailed(
+        f"the Dims of {entry} allow sizes that the model does not take",
+        reason="\n".join(lines) or text.splitlines()[0],
+        hint="; ".join(fixes),
+        where=where,
+    )
+
+
+def _size_line(text: str, log: GuardLog) -> SourceLine | None:
+    """The model's line of the first assumption about a size that the message names."""
+    for name, symbol in log.symbols.items():
+        guard = log.about(symbol)
+        if name in text and guard and guard[1]:
+            return guard[1]
+    return next((line for _, line in log.guards if line), None)
+
+
+def _data_dependent(error: Exception, text: str, entry: str) -> ExportFailed:
+    expression = re.search(r"expression (.+?) \(unhinted", text)
+    checks = _CHECK.findall(text)
+    hint = (
+        f"add before that line: {checks[0]}"
+        if checks
+        else "write it with torch.cond, torch.while_loop or torch.where"
+    )
+    if checks and "u" in checks[0]:
+        hint += ", with the number's own name in place of torch's"
+    return ExportFailed(
+        f"{entry} decides on a tensor's value in Python",
+        reason=f"torch.export cannot know {expression[1] if expression else 'it'} before the run",
+        hint=hint,
+        where=source.from_exception(error) or source.from_stack_trace(text),
+    )
+
+
+def is_torch_error(error: BaseException) -> bool:
+    """Whether the error is one that an export may raise and another way of exporting may avoid."""
+    return isinstance(error, Exception) and not isinstance(error, (MemoryError, torch.OutOfMemoryError))

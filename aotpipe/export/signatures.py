@@ -1,0 +1,172 @@
+"""The Signature of an exported entry point: names, dtypes, dims over user-named symbols, ranges.
+
+A Dim's symbol keeps its name and range; an AUTO size is called after its input and axis (`x_0`), a size that
+depends on values after its output and axis. An integer input that indexes an embedding gets the range of its
+rows, so that a call with another index is refused before it reads foreign memory.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import sympy
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import ConstantArgument
+
+from aotpipe.dims import Auto, Dim
+from aotpipe.errors import ExportFailed
+from aotpipe.export import symbols
+from aotpipe.export.indices import index_range
+from aotpipe.export.placeholders import input_nodes, mutated_buffers, output_arguments
+from aotpipe.signature import DTYPES, Constant, Signature, Symbol, TensorSpec
+from aotpipe.signature import Dim as DimText
+from aotpipe.stages import CanonicalEntry
+
+Ranges = Mapping[tuple[str, int], tuple[int, int | None]]
+
+_NUMBERS = {torch.SymInt: "int64", torch.SymFloat: "float64", torch.SymBool: "bool"}
+
+
+@dataclass(slots=True)
+class _Namer:
+    """torch's symbols by the user's names, and the signature's symbols so far."""
+
+    program: ExportedProgram
+    replaced: dict[sympy.Symbol, sympy.Expr] = field(default_factory=dict)
+    known: dict[str, Symbol] = field(default_factory=dict)
+
+    def declare(self, name: str, low: int, high: int | None) -> sympy.Symbol:
+        self.known.setdefault(name, Symbol(name, low, high))
+        return sympy.Symbol(name, integer=True)
+
+    def text(self, size: Any, fallback: str) -> DimText:
+        """A size as a dim expression; one that the grammar lacks becomes a symbol called `fallback`."""
+        if isinstance(size, int):
+            return size
+        expr = size.node.expr
+        for symbol in sorted(expr.free_symbols - self.replaced.keys(), key=str):
+            low, high = self._bounds(symbol)
+            alone = expr == symbol
+            name = symbols.identifier(fallback if alone else f"{fallback}_{symbol}", self.known)
+            self.replaced[symbol] = self.declare(name, low, high)
+        try:
+            named = expr.xreplace(self.replaced)
+            return symbols.expression(named, {s: s.name for s in named.free_symbols})
+        except symbols.Unprintable:
+            name = symbols.identifier(fallback, self.known)
+            low, high = symbols.bounds(size.node.shape_env.bound_sympy(expr))
+            return str(self.declare(name, low, high))
+
+    def _bounds(self, symbol: sympy.Symbol) -> tuple[int, int | None]:
+        found = self.program.range_constraints.get(symbol)
+        return (0, None) if found is None else symbols.bounds(found)
+
+
+def signature(entry: CanonicalEntry, program: ExportedProgram, ranges: Ranges) -> Signature:
+    """Describe an exported program.
+
+    Args:
+        entry: The entry point; `dims` says what varies.
+        program: What torch.export made of it.
+        ranges: Input name and axis -> range, of the AUTO sizes that vary.
+
+    Raises:
+        ExportFailed: A tensor of a dtype that no target has, or another structure than in eager mode.
+    """
+    nodes = input_nodes(entry, program)
+    namer = _Namer(program)
+    for derived in (False, True):
+        for name, node in nodes.items():
+            for axis, dim in entry.dims.get(name, {}).items():
+                _name_dim(namer, name, node.meta["val"], axis, dim, ranges, derived=derived)
+    inputs = [_input(entry, namer, name, node) for name, node in nodes.items()]
+    fixed = [_constant(name, value) for name, value in entry.constants.items() if name not in nodes]
+    values = {node.name: node.meta.get("val") for node in program.graph.nodes}
+    outputs = [_output(namer, name, arg, values) for name, arg in output_arguments(entry, program).items()]
+    buffers = {spec.target: spec.arg.name for spec in program.graph_signature.input_specs}
+    state = [_tensor(namer, name, values[buffers[name]]) for name in mutated_buffers(program)]
+    return Signature(
+        inputs=(*inputs, *fixed),
+        outputs=tuple(outputs),
+        state=tuple(state),
+        symbols=tuple(namer.known.values()),
+    )
+
+
+def _name_dim(
+    namer: _Namer, name: str, value: Any, axis: int, dim: Dim | Auto, ranges: Ranges, *, derived: bool
+) -> None:
+    """Give the symbol of one axis its name; plain symbols first, so that derived sizes find theirs."""
+    size = value.shape[axis] if isinstance(value, torch.Tensor) else value
+    if not isinstance(size, torch.SymInt):
+        return
+    expr = size.node.expr
+    if derived == (isinstance(expr, sympy.Symbol) and not (isinstance(dim, Dim) and dim != dim.root)):
+        return
+    unnamed = expr.free_symbols - namer.replaced.keys()
+    if len(unnamed) != 1:
+        return
+    (symbol,) = unnamed
+    if isinstance(dim, Dim):
+        root = namer.declare(dim.name, dim.min, dim.max)
+        wanted = dim.scale * root + dim.offset
+        solved = sympy.solve(expr - wanted, symbol)
+        namer.replaced[symbol] = solved[0] if len(solved) == 1 else root
+    elif expr == symbol:
+        low, high = ranges.get((name, axis), (0, None))
+        label = f"{name}_{axis}" if isinstance(value, torch.Tensor) else name
+        namer.replaced[symbol] = namer.declare(symbols.identifier(label, namer.known), low, high)
+
+
+def _input(entry: CanonicalEntry, namer: _Namer, name: str, node: torch.fx.Node) -> TensorSpec | Constant:
+    value = node.meta["val"]
+    if isinstance(value, torch.Tensor):
+        spec = _tensor(namer, name, value)
+        bounds = entry.entry.value_ranges.get(name) or index_range(node)
+        return TensorSpec(spec.name, spec.dtype, spec.dims, bounds)
+    if isinstance(value, torch.SymInt):
+        namer.text(value, name)
+        low, high = symbols.bounds(namer.program.range_constraints.get(value.node.expr, _WIDE))
+        dim = entry.dims.get(name, {}).get(0)
+        if isinstance(dim, Dim):
+            low, high = dim.size(dim.min), None if dim.max is None else dim.size(dim.max)
+        return TensorSpec(name, "int64", (), (low, 2**63 - 1 if high is None else high))
+    return _constant(name, entry.constants.get(name, value))
+
+
+_WIDE = torch.utils._sympy.value_ranges.ValueRanges(0, sympy.oo)  # noqa: SLF001 torch's only type for a range
+
+
+def _tensor(namer: _Namer, name: str, value: torch.Tensor) -> TensorSpec:
+    dtype = str(value.dtype).removeprefix("torch.")
+    if dtype not in DTYPES:
+        raise ExportFailed(f"{name} is {value.dtype}, which no target has", hint="cast it in the model")
+    dims = tuple(namer.text(size, f"{name}_{axis}") for axis, size in enumerate(value.shape))
+    return TensorSpec(name, dtype, dims)
+
+
+def _output(namer: _Namer, name: str, arg: Any, values: Mapping[str, Any]) -> TensorSpec | Constant:
+    if isinstance(arg, ConstantArgument):
+        return _constant(name, arg.value)
+    value = values[arg.name]
+    if isinstance(value, torch.Tensor):
+        return _tensor(namer, name, value)
+    dtype = next((text for kind, text in _NUMBERS.items() if isinstance(value, kind)), None)
+    return TensorSpec(name, dtype, ()) if dtype else _constant(name, value)
+
+
+def _constant(name: str, value: object) -> Constant:
+    plain = (
+        value is None or type(value) in (bool, int, str) or (type(value) is float and math.isfinite(value))
+    )
+    return Constant(name, value if plain else repr(value))  # type: ignore[arg-type]
+
+
+def canonical_text(found: Signature) -> str:
+    """The signature as one line of JSON, equal for equal signatures."""
+    return json.dumps(found.to_json(), sort_keys=True, separators=(",", ":"))

@@ -1,0 +1,78 @@
+"""Whether an exported program is right where a Dim is 0 or 1.
+
+torch.export takes these sizes for impossible unless told otherwise, so a model's own branch on them is lost
+without a word. The program is run there, beside the model, on the example's values and on others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.utils import _pytree as pytree  # torch.export's own flattening; see canonicalize.pytrees
+
+from aotpipe.canonicalize import pytrees, trial
+from aotpipe.export import examples
+from aotpipe.export.quiet import quiet
+from aotpipe.stages import CanonicalEntry
+
+_SEED = 0
+
+
+def agree(entry: CanonicalEntry, program: ExportedProgram) -> bool:
+    """Whether program and model agree at every Dim's size 0 and 1 that its range admits."""
+    small = [
+        (name, value) for name, dim in examples.roots(entry).items() for value in (0, 1) if dim.admits(value)
+    ]
+    return all(
+        _agrees(entry, program, {name: value}, varied=varied)
+        for name, value in small
+        for varied in (False, True)
+    )
+
+
+def _agrees(
+    entry: CanonicalEntry, program: ExportedProgram, values: Mapping[str, int], *, varied: bool
+) -> bool:
+    inputs = examples.resized(entry, values)
+    if varied:
+        inputs = _varied(inputs)
+    with trial.unchanged(entry.module), torch.no_grad(), quiet():
+        try:
+            args, kwargs = pytrees.clone_tensors(inputs)
+            expected = entry.module(*args, **kwargs)
+        except Exception:  # noqa: BLE001 a size that the model itself refuses says nothing of the program
+            return True
+    with trial.unchanged(entry.module), torch.no_grad(), quiet():
+        try:
+            args, kwargs = pytrees.clone_tensors(inputs)
+            given = program.module()(*args, **kwargs)
+        except Exception:  # noqa: BLE001 a refusal of a size in range, whatever its type
+            return False
+    ours, theirs = pytree.tree_leaves(given), pytree.tree_leaves(expected)
+    return len(ours) == len(theirs) and all(map(_close, ours, theirs))
+
+
+def _varied(inputs: Any) -> Any:
+    """The same inputs with noise on the floats: ones and zeros hide what a branch computes."""
+    generator = torch.Generator().manual_seed(_SEED)
+
+    def vary(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor) or not leaf.is_floating_point():
+            return leaf
+        noise = torch.rand(leaf.shape, generator=generator).to(leaf)
+        return leaf * (0.5 + noise)
+
+    return pytree.tree_map(vary, inputs)
+
+
+def _close(one: Any, other: Any) -> bool:
+    if not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor):
+        return bool(one == other)
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    if not one.is_floating_point():
+        return torch.equal(one, other)
+    return torch.allclose(one.double(), other.double(), rtol=1e-3, atol=1e-4, equal_nan=True)
