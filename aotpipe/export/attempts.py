@@ -7,8 +7,8 @@
    after it ran at these sizes and gave eager's numbers.
 3. Strict, which reads the Python bytecode and takes some models that plain tracing does not.
 
-Each way is tried with sizes inside the Dims' ranges, then with the example's own. Gives a `Traced`; raises the
-first way's error when none works.
+Each way is tried with sizes inside the Dims' ranges, then with the example's own. Gives a `Traced`; raises
+the first way's error when none works.
 """
 
 from __future__ import annotations
