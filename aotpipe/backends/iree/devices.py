@@ -6,6 +6,7 @@ a compiler is imported. Raises `IncompatibleHost` where a driver is not there.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 from collections.abc import Mapping
@@ -38,12 +39,12 @@ def _after_fork() -> None:
     global _forks, _lock
     _forks += 1
     _lock = threading.Lock()
-    # Dropped without their destructors, which would wait for threads that are not there.
-    _leaked.append(dict(_devices))
+    for each in _devices.values():
+        # Their destructors wait for threads that the child does not have: they are never to run.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(each))
     _devices.clear()
 
 
-_leaked: list[dict[tuple[str, int | None], Any]] = []
 os.register_at_fork(after_in_child=_after_fork)
 
 
