@@ -103,7 +103,7 @@ class ControlFlowImporter(GraphNodeImporter):  # type: ignore[misc]
                 scf.ConditionOp(_to_i1(again), before.arguments)
             with InsertionPoint(after):
                 outputs = self._inline(loc, body, [*after.arguments, *extra])
-                scf.YieldOp(_convert_all(outputs, types))
+                scf.YieldOp(self._visible(after.arguments, _convert_all(outputs, types)))
             self._bind_results(node, loop.results)
 
     def _import_hop_map_impl(self, loc: Location, node: fx.Node, hop: object) -> None:
@@ -216,6 +216,20 @@ class ControlFlowImporter(GraphNodeImporter):  # type: ignore[misc]
         inner.import_nodes(nodes, skip_placeholders_outputs=True)
         return [
             None if output is None else inner._import_argument(loc, output) for output in _output_nodes(graph)
+        ]
+
+    def _always(self) -> Value | None:
+        """A hook: an `i1` that is true, and that the compiler cannot know to be; None for none needed."""
+        return None
+
+    def _visible(self, carries: Sequence[Value], outputs: Sequence[Value]) -> list[Value]:
+        """Make a loop's trips read each carry and change it, as far as the compiler can see."""
+        always = self._always()
+        if always is None:
+            return list(outputs)
+        return [
+            arith.SelectOp(always, output, carry).result
+            for carry, output in zip(carries, outputs, strict=True)
         ]
 
     def _operands(self, loc: Location, arguments: Iterable[Any]) -> list[Value]:
@@ -385,17 +399,20 @@ def _row(source: Value) -> dict[str, list[int]]:
     }
 
 
-def _row_sizes(source: Value) -> list[Value]:
-    return [_dim(source, dim) for dim in range(1, source.type.rank) if source.type.is_dynamic_dim(dim)]
+def dynamic_dims(source: Value, start: int = 0) -> list[Value]:
+    """The sizes, as indices, of the dims from `start` on that a builtin value's type does not give."""
+    if not isinstance(source.type, RankedTensorType):
+        return []
+    return [_dim(source, dim) for dim in range(start, source.type.rank) if source.type.is_dynamic_dim(dim)]
 
 
 def _extract_row(source: Value, index: Value) -> Value:
     row = RankedTensorType.get(source.type.shape[1:], source.type.element_type)
-    slice_ = tensor.ExtractSliceOp(row, source, [index], _row_sizes(source), [], **_row(source))
+    slice_ = tensor.ExtractSliceOp(row, source, [index], dynamic_dims(source, 1), [], **_row(source))
     return slice_.result
 
 
 def _insert_row(value: Value, stack: Value, index: Value) -> Value:
     row = RankedTensorType.get(stack.type.shape[1:], stack.type.element_type)
     value = convert(convert(value, builtin_type(value.type)), row)
-    return tensor.InsertSliceOp(value, stack, [index], _row_sizes(stack), [], **_row(stack)).result
+    return tensor.InsertSliceOp(value, stack, [index], dynamic_dims(stack, 1), [], **_row(stack)).result

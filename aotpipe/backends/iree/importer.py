@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import torch
 from iree.compiler import ir
-from iree.compiler.dialects import func
+from iree.compiler.dialects import arith, func
 from iree.compiler.extras.fx_as_strided import rewrite_as_strided
 from iree.compiler.extras.fx_importer import ContextCache, FxImporter
 
@@ -158,6 +158,14 @@ class _NodeImporter(ControlFlowImporter):
             results=[torch_type],
             attributes={"value": _dense(py_value, self._cc.dtype_to_type(py_value.dtype))},
         ).result
+
+
+    def _always(self) -> ir.Value:
+        # IREE converts both regions of an scf.while by the types of its operands: it fails or crashes once the
+        # canonicalizer has dropped an operand that the body does not read, or a result that is invariant.
+        # (A barrier on the carries themselves is no way out: it loses the wait for the ops that write them.)
+        true = arith.ConstantOp(ir.IntegerType.get_signless(1), ir.BoolAttr.get(True)).result
+        return ir.Operation.create("util.optimization_barrier", results=[true.type], operands=[true]).result
 
 
 def _dense(value: torch.Tensor, element: ir.Type) -> ir.Attribute:
