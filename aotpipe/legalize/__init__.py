@@ -1,0 +1,73 @@
+"""From torch.export's programs to pure functions over a small closed set of ops.
+
+`legalize(exported, dialect)` takes an `Exported` and gives a `Legal`; what it promises is in
+`stages.LegalEntry`, and `verify` checks it on every entry. The exported programs are left as they were.
+
+Raises `UnsupportedOps` with every op that the dialect lacks, before any compiler runs, and `LowerFailed`
+for a fault of aotpipe's own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from aotpipe.legalize import asserts, control_flow, decompose
+from aotpipe.legalize.digest import digest
+from aotpipe.legalize.flatten import Tensors, flatten, written_state
+from aotpipe.legalize.verify import verify
+from aotpipe.stages import Dialect, Exported, Legal, LegalEntry
+
+__all__ = ["legalize"]
+
+
+def legalize(exported: Exported, dialect: Dialect = "torch") -> Legal:
+    """Turn every entry point into a pure function over the ops of a dialect.
+
+    Raises:
+        UnsupportedOps: Ops without a lowering; all of them are named, each with the user's line.
+        LowerFailed: A fault of aotpipe.
+    """
+    programs = [decompose.decompose(entry, dialect) for entry in exported.entries]
+    tensors = Tensors()
+    written: dict[str, None] = {}
+    for entry, program in zip(exported.entries, programs, strict=True):
+        written.update(dict.fromkeys(written_state(program, tensors, entry.name)))
+    names = {entry.name: entry.input_names for entry in exported.canonical.entries}
+    legal = [
+        _finish(flatten(entry, program, names[entry.name], tensors, written))
+        for entry, program in zip(exported.entries, programs, strict=True)
+    ]
+    decompose.check_supported(legal)
+    used = dict.fromkeys(key for one in legal for key in one.weights)
+    weights = {key: tensors.by_name[key] for key in used}
+    # The model's own buffers change when it is run; the initial state must not.
+    state = {key: tensors.by_name[key].clone() for key in written}
+    for one in legal:
+        verify(one, weights, state)
+    name = exported.canonical.spec.name
+    return Legal(
+        name=name,
+        dialect=dialect,
+        entries=tuple(legal),
+        weights=weights,
+        initial_state=state,
+        digest=digest(name, dialect, legal, weights, state),
+    )
+
+
+def _finish(entry: LegalEntry) -> LegalEntry:
+    """Control flow in normal form, indices within bounds, asserts as outputs, nothing unused."""
+    control_flow.normalize(entry.graph)
+    return _without_unused_weights(asserts.raise_up(entry))
+
+
+def _without_unused_weights(entry: LegalEntry) -> LegalEntry:
+    nodes = entry.graph.graph.find_nodes(op="placeholder")
+    kept = []
+    for key, node in zip(entry.weights, nodes, strict=False):
+        if node.users:
+            kept.append(key)
+        else:
+            entry.graph.graph.erase_node(node)
+    entry.graph.recompile()
+    return replace(entry, weights=tuple(kept))

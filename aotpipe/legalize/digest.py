@@ -1,0 +1,107 @@
+"""One SHA-256 over a legal program: graphs, signatures, weights, initial state.
+
+The text of a graph names its nodes by number and its symbols by first use, and leaves out paths, lines and
+memory addresses, so that the same model gives the same digest in any process and from any folder. Weights
+count by dtype, shape and bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import torch
+from torch.fx import GraphModule, Node
+
+from aotpipe.legalize import ops
+from aotpipe.stages import Dialect, LegalEntry
+
+_CHUNK_BYTES: Final = 1 << 24
+_SYMBOL: Final = re.compile(r"\b(?:zuf|zf|[su])\d+\b")
+
+
+def digest(
+    name: str,
+    dialect: Dialect,
+    entries: Sequence[LegalEntry],
+    weights: Mapping[str, torch.Tensor],
+    state: Mapping[str, torch.Tensor],
+) -> str:
+    """The digest of a whole legal program."""
+    total = hashlib.sha256()
+    for line in (name, dialect, *(line for entry in entries for line in _entry_lines(entry))):
+        total.update(line.encode())
+        total.update(b"\n")
+    for group in (weights, state):
+        for key in sorted(group):
+            total.update(f"{key} {_tensor_digest(group[key])}\n".encode())
+        total.update(b"\n")
+    return total.hexdigest()
+
+
+def _entry_lines(entry: LegalEntry) -> Iterator[str]:
+    yield entry.name
+    yield json.dumps(entry.signature.to_json(), sort_keys=True)
+    yield from entry.weights
+    yield from entry.asserts
+    symbols: dict[str, str] = {}
+    ranges = [f"{symbol} in {bounds}" for symbol, bounds in entry.range_constraints.items()]
+    lines = [*_graph_lines(entry.graph), *sorted(ranges)]
+    for line in lines:
+        yield _SYMBOL.sub(lambda found: symbols.setdefault(found[0], f"${len(symbols)}"), line)
+
+
+def _graph_lines(module: GraphModule) -> Iterator[str]:
+    numbers: dict[Node, str] = {}
+
+    def shown(argument: Any) -> str:
+        if isinstance(argument, Node):
+            return numbers[argument]
+        if isinstance(argument, list | tuple):
+            return f"({', '.join(map(shown, argument))})"
+        if isinstance(argument, dict):
+            return f"{{{', '.join(f'{key}: {shown(value)}' for key, value in sorted(argument.items()))}}}"
+        return repr(argument)
+
+    for number, node in enumerate(module.graph.nodes):
+        numbers[node] = f"%{number}"
+        if node.op == "get_attr":
+            value: object = module
+            for part in str(node.target).split("."):
+                value = getattr(value, part)
+            if isinstance(value, GraphModule):
+                yield f"%{number} graph"
+                yield from (f"  {line}" for line in _graph_lines(value))
+            elif isinstance(value, torch.Tensor):
+                yield f"%{number} tensor {_tensor_digest(value)}"
+            continue
+        target = "" if node.op in ("placeholder", "output") else _target(node.target)
+        arguments = "" if node.op == "placeholder" else f"{shown(node.args)} {shown(node.kwargs)}"
+        yield f"%{number} {node.op} {target} {arguments} {_kind(node.meta.get('val'))}"
+
+
+def _target(target: object) -> str:
+    if isinstance(target, ops.OpOverload | ops.HigherOrderOperator):
+        return str(target)
+    return f"{getattr(target, '__module__', '')}.{getattr(target, '__name__', target)}"
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"{value.dtype}[{', '.join(map(str, value.shape))}]"
+    if isinstance(value, list | tuple):
+        return f"({', '.join(map(_kind, value))})"
+    return str(value)
+
+
+def _tensor_digest(tensor: torch.Tensor) -> str:
+    one = hashlib.sha256(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
+    flat = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
+    values: Any = flat.view(torch.uint8).numpy() if flat.numel() else b""
+    data = memoryview(values)
+    for start in range(0, len(data), _CHUNK_BYTES):
+        one.update(data[start : start + _CHUNK_BYTES])
+    return one.hexdigest()

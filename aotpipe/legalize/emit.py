@@ -1,0 +1,62 @@
+"""Writes nodes into a graph with the metadata that a legal graph must hold.
+
+An `Emitter` runs each op that it writes on the fake values of its arguments, so that `meta["val"]` is always
+what torch itself would compute; the stack trace comes from the node that gave the cause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch._guards import detect_fake_mode
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx import GraphModule, Node
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+
+class Emitter:
+    """Inserts calls before a node of one graph.
+
+    Args:
+        module: The graph's module.
+        before: New nodes go right before this node.
+        cause: Its stack trace is given to the new nodes; `before` when None.
+    """
+
+    def __init__(self, module: GraphModule, before: Node, *, cause: Node | None = None) -> None:
+        self.module = module
+        self.before = before
+        self._cause = cause if cause is not None else before
+        self._mode = fake_mode(module)
+
+    def __call__(self, target: Any, *args: Any, **kwargs: Any) -> Node:
+        """Insert `target(*args, **kwargs)`; arguments may be nodes."""
+        graph = self.module.graph
+        with graph.inserting_before(self.before):
+            node = graph.call_function(target, args, kwargs)
+        node.meta["val"] = self._evaluate(node)
+        if "stack_trace" in self._cause.meta:
+            node.meta["stack_trace"] = self._cause.meta["stack_trace"]
+        return node
+
+    def _evaluate(self, node: Node) -> object:
+        args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda used: used.meta["val"])
+        assert callable(node.target)
+        shapes = self._mode.shape_env
+        if shapes is None:
+            with self._mode:
+                return node.target(*args, **kwargs)
+        with self._mode, shapes.ignore_fresh_unbacked_symbols(), shapes.suppress_guards():
+            return node.target(*args, **kwargs)
+
+
+def fake_mode(module: GraphModule) -> FakeTensorMode:
+    """The mode that the fake values of a graph belong to; a new one for a graph without tensors."""
+    found = detect_fake_mode(list(_values(module)))
+    return found if found is not None else FakeTensorMode(shape_env=ShapeEnv(), export=True)
+
+
+def _values(module: GraphModule) -> Iterable[object]:
+    return (node.meta["val"] for node in module.graph.nodes if isinstance(node.meta.get("val"), torch.Tensor))

@@ -1,0 +1,211 @@
+"""The shape of each control-flow op: where its subgraphs and its read-only operands stand.
+
+`calls(graph_module)` gives every call of such an op as a `Call`, with its subgraphs as modules; `walk` gives
+a graph and all subgraphs under it. Placeholders of a subgraph always end with the read-only operands, so
+that an operand appended to a call is a placeholder appended to each of its subgraphs.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputSpec
+from torch.fx import GraphModule, Node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Argument positions: the subgraphs', the operand lists' in the order of a subgraph's placeholders.
+
+    The last operand list is the read-only one. `carried` says how many of the lists a trip of the op passes
+    on to the next; `sliced` names the list whose tensors a trip reads one slice of.
+    """
+
+    subgraphs: tuple[int, ...]
+    operands: tuple[int, ...]
+    carried: int | None = None
+    sliced: int | None = None
+
+    @property
+    def extra(self) -> int:
+        """The position of the read-only operands."""
+        return self.operands[-1]
+
+
+_HOP: Final = torch.ops.higher_order
+LAYOUTS: Final[Mapping[object, Layout]] = {
+    _HOP.cond: Layout(subgraphs=(1, 2), operands=(3,)),
+    _HOP.while_loop: Layout(subgraphs=(0, 1), operands=(2, 3), carried=2),
+    _HOP.map_impl: Layout(subgraphs=(0,), operands=(1, 2), sliced=1),
+    _HOP.scan: Layout(subgraphs=(0,), operands=(1, 2, 3), carried=1, sliced=2),
+    _HOP.associative_scan: Layout(subgraphs=(0,), operands=(1, 2), sliced=1),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a control-flow op in the graph of `owner`."""
+
+    owner: GraphModule
+    node: Node
+    layout: Layout
+
+    @property
+    def is_cond(self) -> bool:
+        """Whether it is a `torch.cond`."""
+        return self.node.target is _HOP.cond
+
+    @property
+    def is_while(self) -> bool:
+        """Whether it is a `while_loop`."""
+        return self.node.target is _HOP.while_loop
+
+    @property
+    def is_scan(self) -> bool:
+        """Whether it is a `scan`."""
+        return self.node.target is _HOP.scan
+
+    @property
+    def is_map(self) -> bool:
+        """Whether it is a `map`."""
+        return self.node.target is _HOP.map_impl
+
+    @property
+    def subgraphs(self) -> tuple[GraphModule, ...]:
+        """The modules it may run, in the order of its arguments."""
+        return tuple(_module(self.owner, self.node.args[index]) for index in self.layout.subgraphs)
+
+    def operands(self, position: int) -> list[Any]:
+        """The operands of one list."""
+        found = self.node.args[position] if position < len(self.node.args) else ()
+        assert isinstance(found, Sequence), found
+        return list(found)
+
+    def set_operands(self, position: int, operands: Sequence[Any]) -> None:
+        """Replace one operand list, keeping its kind of sequence."""
+        args: list[Any] = list(self.node.args)
+        args += [()] * (position + 1 - len(args))
+        args[position] = type(args[position])(operands)
+        self.node.args = tuple(args)
+
+    @property
+    def all_operands(self) -> list[Any]:
+        """All operands, in the order of a subgraph's placeholders (a scan over pairs apart)."""
+        return [operand for position in self.layout.operands for operand in self.operands(position)]
+
+    @property
+    def results(self) -> list[Node]:
+        """The `getitem` nodes that take its results."""
+        return [user for user in self.node.users if user.target is operator.getitem]
+
+
+def calls(module: GraphModule) -> Iterator[Call]:
+    """Every control-flow call of one graph, in order, without those of its subgraphs."""
+    for node in list(module.graph.nodes):
+        if node.op == "call_function" and node.target in LAYOUTS:
+            yield Call(module, node, LAYOUTS[node.target])
+
+
+def walk(module: GraphModule) -> Iterator[GraphModule]:
+    """The graph itself, then the subgraphs of its calls, depth first, each once."""
+    seen: set[int] = set()
+
+    def visit(module: GraphModule) -> Iterator[GraphModule]:
+        if id(module) not in seen:
+            seen.add(id(module))
+            yield module
+            for call in calls(module):
+                for subgraph in call.subgraphs:
+                    yield from visit(subgraph)
+
+    yield from visit(module)
+
+
+def placeholders(module: GraphModule) -> list[Node]:
+    """The inputs of a graph, in order."""
+    return module.graph.find_nodes(op="placeholder")
+
+
+def output_values(module: GraphModule) -> list[Any]:
+    """The values that a graph returns; a single one counts as a list of one."""
+    returned = module.graph.output_node().args[0]
+    return list(returned) if isinstance(returned, tuple | list) else [returned]
+
+
+def set_output_values(module: GraphModule, values: Sequence[Any]) -> None:
+    """Return these values instead, as the same kind of thing: a list, a tuple, or a single value."""
+    output = module.graph.output_node()
+    returned = output.args[0]
+    if isinstance(returned, tuple | list):
+        output.args = (type(returned)(values),)
+    else:
+        output.args = (values[0],)
+
+
+def add_placeholder(module: GraphModule, name: str, value: object, index: int | None = None) -> Node:
+    """Add an input to a graph, at an index or at the end."""
+    inputs = placeholders(module)
+    graph = module.graph
+    if index is None or index >= len(inputs):
+        where = inputs[-1].next if inputs else next(iter(graph.nodes))
+    else:
+        where = inputs[index]
+    with graph.inserting_before(where):
+        node = graph.placeholder(name)
+    # A placeholder's target is the parameter's name in the generated code, which must be unique too.
+    node.target = node.name
+    node.meta["val"] = value
+    return node
+
+
+def drop_unused_subgraphs(module: GraphModule) -> None:
+    """Take off a module the submodules that its graph does not name."""
+    named = {str(node.target).split(".")[0] for node in module.graph.find_nodes(op="get_attr")}
+    for name in [name for name, _ in module.named_children() if name not in named]:
+        delattr(module, name)
+
+
+def with_graph(
+    program: ExportedProgram,
+    module: GraphModule,
+    *,
+    input_specs: Sequence[InputSpec] | None = None,
+    constants: Mapping[str, torch.Tensor] | None = None,
+) -> ExportedProgram:
+    """The same program over another graph, with other input specs and more constants where given."""
+    signature = program.graph_signature
+    outputs = [
+        # The node that gives an output may be another one now.
+        replace(spec, arg=replace(spec.arg, name=value.name)) if isinstance(value, Node) else spec
+        for spec, value in zip(signature.output_specs, output_values(module), strict=True)
+    ]
+    signature = replace(
+        signature,
+        input_specs=list(signature.input_specs if input_specs is None else input_specs),
+        output_specs=outputs,
+    )
+    module.graph.lint()
+    module.recompile()
+    return ExportedProgram(
+        root=module,
+        graph=module.graph,
+        graph_signature=signature,
+        state_dict=program.state_dict,
+        range_constraints=program.range_constraints,
+        module_call_graph=program.module_call_graph,
+        example_inputs=program.example_inputs,
+        constants={**program.constants, **(constants or {})},
+        verifiers=program.verifiers,
+    )
+
+
+def _module(owner: GraphModule, reference: Any) -> GraphModule:
+    assert isinstance(reference, Node), reference
+    found = owner.get_submodule(str(reference.target))
+    assert isinstance(found, GraphModule), found
+    return found

@@ -1,0 +1,30 @@
+"""What torch names with an underscore and has no public name for: ops, their classes, their schemas.
+
+The ops are what `item()`, asserts and casts become in every exported graph.
+"""
+# ruff: noqa: SLF001
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+from torch._ops import HigherOrderOperator as HigherOrderOperator
+from torch._ops import OpOverload as OpOverload
+from torch.fx import Node
+
+_ATEN: Final = torch.ops.aten
+
+ITEM: Final[Any] = _ATEN._local_scalar_dense.default
+CAST: Final[Any] = _ATEN._to_copy.default
+ASSERT_TENSOR: Final[Any] = _ATEN._assert_async.msg
+ASSERT_TENSOR_SILENT: Final[Any] = _ATEN._assert_async.default
+ASSERT_NUMBER: Final[Any] = _ATEN._assert_scalar.default
+ASSERT_METADATA: Final[Any] = _ATEN._assert_tensor_metadata.default
+UNSAFE_INDEX: Final[Any] = _ATEN._unsafe_index.Tensor
+UNSAFE_INDEX_PUT: Final[Any] = _ATEN._unsafe_index_put.default
+
+
+def schema(node: Node) -> Any:
+    """The schema of a node's ATen op; None for a Python function or a control-flow op."""
+    return node.target._schema if isinstance(node.target, OpOverload) else None

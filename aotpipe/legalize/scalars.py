@@ -1,0 +1,96 @@
+"""Python numbers at a graph's edges become 0-d tensors.
+
+`as_tensor(emit, value)` writes a SymInt, SymFloat, SymBool or number as a 0-d tensor (int64, float64, bool).
+Comparisons are written over tensors too, because a compiler can hold a size but no symbolic bool.
+`open_input(module, placeholder)` turns a number that is passed in into a tensor that the graph reads.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from typing import Any, Final
+
+import torch
+from torch.fx import GraphModule, Node
+
+from aotpipe.legalize import ops
+from aotpipe.legalize.emit import Emitter, fake_mode
+
+_ATEN: Final = torch.ops.aten
+_COMPARISONS: Final[Mapping[Any, Any]] = {
+    operator.lt: _ATEN.lt.Tensor,
+    operator.le: _ATEN.le.Tensor,
+    operator.gt: _ATEN.gt.Tensor,
+    operator.ge: _ATEN.ge.Tensor,
+    operator.eq: _ATEN.eq.Tensor,
+    operator.ne: _ATEN.ne.Tensor,
+}
+_CONNECTIVES: Final[Mapping[Any, Any]] = {
+    operator.and_: _ATEN.logical_and.default,
+    operator.or_: _ATEN.logical_or.default,
+    torch.sym_not: _ATEN.logical_not.default,
+    operator.not_: _ATEN.logical_not.default,
+}
+
+
+def dtype_of(value: object) -> torch.dtype:
+    """The dtype of a number's tensor, as `torch.tensor` on a double-precision default would choose it."""
+    if isinstance(value, bool | torch.SymBool):
+        return torch.bool
+    return torch.int64 if isinstance(value, int | torch.SymInt) else torch.float64
+
+
+def value_of(argument: Any) -> Any:
+    """The fake value of a node's argument: a node's `meta["val"]`, any other as it is."""
+    return argument.meta["val"] if isinstance(argument, Node) else argument
+
+
+def as_tensor(emit: Emitter, value: Any, dtype: torch.dtype | None = None) -> Node:
+    """Write a number, or a node that gives one, as a 0-d tensor.
+
+    Args:
+        emit: Where to write.
+        value: A Python number, or a node whose value is a number, SymInt, SymFloat or SymBool.
+        dtype: Of the tensor; `dtype_of(value)` when None.
+    """
+    wanted = dtype or dtype_of(value_of(value))
+    if isinstance(value, Node):
+        if value.target is ops.ITEM:
+            return _read(emit, value.args[0], wanted)
+        if value.target in _COMPARISONS:
+            left, right = (as_tensor(emit, side, _common(value)) for side in value.args)
+            return emit(_COMPARISONS[value.target], left, right)
+        if value.target in _CONNECTIVES:
+            return emit(_CONNECTIVES[value.target], *(as_tensor(emit, side) for side in value.args))
+    return emit(_ATEN.full.default, [], value, dtype=wanted)
+
+
+def _common(comparison: Node) -> torch.dtype:
+    dtypes = {dtype_of(value_of(side)) for side in comparison.args}
+    return torch.float64 if torch.float64 in dtypes else torch.int64
+
+
+def _read(emit: Emitter, source: Any, dtype: torch.dtype) -> Node:
+    """The 0-d tensor behind an `item()`."""
+    assert isinstance(source, Node)
+    if value_of(source).dim():
+        source = emit(_ATEN.view.default, source, [])
+    return source if value_of(source).dtype is dtype else emit(ops.CAST, source, dtype=dtype)
+
+
+def open_input(module: GraphModule, placeholder: Node) -> None:
+    """Let a number's placeholder take a 0-d tensor instead, which the graph reads."""
+    number = placeholder.meta["val"]
+    with fake_mode(module):
+        placeholder.meta["val"] = torch.empty((), dtype=dtype_of(number))
+    placeholder.meta.pop("tensor_meta", None)
+    if not placeholder.users:
+        return
+    users = list(placeholder.users)
+    following = next(node for node in module.graph.nodes if node.op not in ("placeholder", "get_attr"))
+    with module.graph.inserting_before(following):
+        item = module.graph.call_function(ops.ITEM, (placeholder,))
+    item.meta["val"] = number
+    for user in users:
+        user.replace_input_with(placeholder, item)
