@@ -11,13 +11,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self, assert_never, cast
 
-from numpy.typing import ArrayLike
-
-from aotpipe.dtypes import Array
-from aotpipe.signature import Signature
+from aotpipe import toolchain
 from aotpipe.targets import Target
 
 if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from aotpipe.dtypes import Array
+    from aotpipe.signature import Signature
     from aotpipe.stages import Compiled, Lowered
 
 
@@ -86,6 +87,25 @@ class Compiler(Protocol):
     ) -> Compiled:
         """Compile a lowered module for one target."""
         ...
+
+
+def unrunnable(target: Target, needs: Sequence[str] = ()) -> str:
+    """Why this host cannot run a target's programs; empty where it can.
+
+    Args:
+        target: The target.
+        needs: The CPU features that the program was compiled for.
+    """
+    if missing := toolchain.missing_features(needs):
+        return f"this CPU lacks {', '.join(missing)}"
+    arch = toolchain.host_features()[0]
+    match target.device:
+        case "cpu" if not target.is_host and target.arch.split("_v")[0] != arch:
+            return f"this machine is {arch}"
+        case "cpu" | "vmvx":
+            return ""
+        case device:
+            return f"this machine has no {device} device"
 
 
 def runtime(target: Target) -> Runtime:
