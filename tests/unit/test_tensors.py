@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
-from aotpipe.bundle import tensors
+from aotpipe import tensors
 from aotpipe.dtypes import numpy_dtype
 from aotpipe.signature import DTYPES
 
