@@ -89,10 +89,11 @@ def of_definition(thing: object) -> SourceLine | None:
     target = thing if inspect.isroutine(thing) or inspect.isclass(thing) else type(thing)
     try:
         path = inspect.getsourcefile(target)
+        # To find a class, inspect parses its whole file: only the user's is worth that.
+        if path is None or not is_user_file(path):
+            return None
         _, line = inspect.getsourcelines(target)
     except (OSError, TypeError):
-        return None
-    if path is None or not is_user_file(path):
         return None
     return SourceLine(shown(path), max(line, 1))
 
