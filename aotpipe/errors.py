@@ -47,7 +47,10 @@ source where that is known, why, and one thing to do about it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from aotpipe.stages import Parity
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,9 +228,22 @@ class CompilerOutOfMemory(CompileError):
 
 
 class ParityError(AotpipeError):
-    """A program's numbers differ from eager's by more than its tolerance."""
+    """A program's numbers differ from eager's by more than its tolerance; `parity` holds all comparisons."""
 
     exit_code, stage = 40, "validate"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        reason: str = "",
+        hint: str = "",
+        where: SourceLine | None = None,
+        log: str = "",
+        parity: Parity | None = None,
+    ) -> None:
+        super().__init__(message, reason=reason, hint=hint, where=where, log=log)
+        self.parity = parity
 
 
 class ProgramCrashed(AotpipeError):

@@ -8,18 +8,16 @@ of goldens is one safetensors file whose metadata says which array is what; `rea
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
-import ml_dtypes  # noqa: F401  # teaches numpy the names bfloat16 and float8_*
 import numpy as np
-from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
+from aotpipe.dtypes import Array, numpy_dtype
 
-Array = NDArray[Any]
+__all__ = ["Array", "Golden", "Measure", "compare", "dumps", "loads", "read", "write"]
 
 _METADATA: Final = "aotpipe.goldens"
 _SCHEMA: Final = 1

@@ -252,6 +252,7 @@ class Validated:
     reason: str = ""
     parity: Parity | None = None
     latency: tuple[Latency, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

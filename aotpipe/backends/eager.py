@@ -101,7 +101,7 @@ class Eager:
         """
         name = next(iter(self._entries)) if entry_point is None else entry_point
         call = self.prepare(inputs, entry_point=name)
-        with self._mode():
+        with self.ready():
             result, leaves = call()
         named = dict(zip(self._entries[name].output_names, pytree.tree_leaves(result), strict=True))
         for mutated in self._mutated.get(name, ()):
@@ -126,7 +126,8 @@ class Eager:
         return tensor
 
     @contextmanager
-    def _mode(self) -> Iterator[None]:
+    def ready(self) -> Iterator[None]:
+        """The mode in which a prepared call is to be run."""
         widen: AbstractContextManager[object] = Widen() if self._precision == "float64" else nullcontext()
         # torch.cond and its kin would start a compiler of their own; forced eager, they run their branches.
         with torch.no_grad(), torch.compiler.set_stance("force_eager"), widen:

@@ -1,0 +1,179 @@
+"""Judges compiled programs: `reference.reference` once per model, `validate` once per program.
+
+    reference(canonical, legal) -> Reference             eager's answers to planned calls, for all targets
+    validate(compiled, loadable, goldens) -> Validated   a program's answers against them
+
+A program runs in a process of its own. It is `executed` where it ran on this machine and every answer was
+within its tolerance, `compiled` where this machine cannot run it; otherwise an error says what is wrong.
+This module itself is torch-free: only what is timed beside eager needs torch.
+
+Raises:
+    ParityError: An answer differs; the worst element, its index and both values are named.
+    ProgramCrashed: The program died, hung or failed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from aotpipe.backends import unrunnable
+from aotpipe.backends.worker import CALL_TIMEOUT_S, Worker
+from aotpipe.dtypes import Array
+from aotpipe.errors import AotpipeError, AssertionViolated, InputError, ParityError
+from aotpipe.goldens import Golden
+from aotpipe.signature import Signature
+from aotpipe.stages import Compiled, Latency, Parity, ParityCase, Validated
+from aotpipe.targets import Target
+from aotpipe.validate.parity import describe, failure, judge
+
+if TYPE_CHECKING:
+    from aotpipe.backends.eager import Eager
+
+__all__ = ["LATENCY_BUDGET_S", "PARITY_BUDGET_S", "Loadable", "validate"]
+
+PARITY_BUDGET_S: Final = 120.0
+"""A program slower than this is judged on the calls that fit, and its notes say how many."""
+
+LATENCY_BUDGET_S: Final = 2.0
+"""Of program and eager together, over all entry points."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loadable:
+    """What a model's programs are loaded with, the same for all targets.
+
+    Attributes:
+        weights: A file of `aotpipe.tensors`, which every worker maps.
+        threads: How many a program runs on; one per core where None.
+    """
+
+    signatures: Mapping[str, Signature]
+    weights: Path
+    initial_state: Mapping[str, Array]
+    asserts: Mapping[str, tuple[str, ...]]
+    threads: int | None = None
+
+    @property
+    def is_stateful(self) -> bool:
+        """Whether calls depend on the calls before."""
+        return any(signature.state for signature in self.signatures.values())
+
+
+def validate(
+    compiled: Compiled,
+    loadable: Loadable,
+    goldens: Sequence[Golden],
+    *,
+    eager: Eager | None = None,
+    parity_budget_s: float = PARITY_BUDGET_S,
+    latency_budget_s: float = LATENCY_BUDGET_S,
+    call_timeout_s: float = CALL_TIMEOUT_S,
+) -> Validated:
+    """Run a program on every golden and compare; then time it.
+
+    Args:
+        compiled: The program.
+        loadable: What it is loaded with.
+        goldens: The calls, with what they must answer.
+        eager: In the model's own dtypes, to be timed beside; None to time nothing.
+        parity_budget_s: Seconds after which no further sequence of calls is begun.
+        latency_budget_s: Seconds of timing, for all entry points together.
+        call_timeout_s: Seconds after which a call counts as hung.
+    """
+    if reason := unrunnable(compiled.target, compiled.host_features):
+        return Validated(compiled=compiled, status="compiled", reason=reason)
+    with Worker(timeout_s=call_timeout_s) as worker:
+        worker.load(
+            compiled.target,
+            compiled.payload,
+            signatures=loadable.signatures,
+            weights=loadable.weights,
+            initial_state=loadable.initial_state,
+            asserts=loadable.asserts,
+            threads=loadable.threads,
+        )
+        parity, notes = _run(worker, goldens, parity_budget_s)
+        if not parity.passed:
+            raise _parity_error(compiled.target, parity)
+        timings = _time(worker, eager, loadable, goldens, latency_budget_s)
+    return Validated(compiled=compiled, status="executed", parity=parity, latency=timings, notes=notes)
+
+
+def _run(worker: Worker, goldens: Sequence[Golden], budget_s: float) -> tuple[Parity, tuple[str, ...]]:
+    """Judge the calls one by one, so that an answer is gone before the next is made."""
+    started = time.monotonic()
+    cases: list[ParityCase] = []
+    calls, rule = 0, judge(()).rule
+    seen: set[str] = set()
+    for sequence in _sequences(goldens):
+        if time.monotonic() - started > budget_s and {each.entry_point for each in sequence} <= seen:
+            continue
+        worker.reset()
+        for golden in sequence:
+            cases += _judge_call(worker, golden)
+            seen.add(golden.entry_point)
+            calls += 1
+    if calls == len(goldens):
+        return Parity(cases=tuple(cases), calls=calls, rule=rule), ()
+    note = f"{calls} of {len(goldens)} calls were compared: more would take over {budget_s:g} s"
+    return Parity(cases=tuple(cases), calls=calls, rule=rule), (note,)
+
+
+def _sequences(goldens: Sequence[Golden]) -> Iterator[list[Golden]]:
+    """The goldens, split before each that begins with a reset."""
+    sequence: list[Golden] = []
+    for golden in goldens:
+        if golden.reset and sequence:
+            yield sequence
+            sequence = []
+        sequence.append(golden)
+    if sequence:
+        yield sequence
+
+
+def _judge_call(worker: Worker, golden: Golden) -> tuple[ParityCase, ...]:
+    try:
+        answer = worker.infer(golden.inputs, entry_point=golden.entry_point)
+    except (AssertionViolated, InputError) as error:
+        # Eager took this call, so a program that refuses it differs from eager.
+        return (failure(golden, "*", f"the program refuses the call: {_line(error)}"),)
+    return judge([(golden, answer)]).cases
+
+
+def _line(error: AotpipeError) -> str:
+    return " ".join(filter(None, (error.message, error.reason)))
+
+
+def _parity_error(target: Target, parity: Parity) -> ParityError:
+    worst = parity.worst
+    assert worst is not None
+    failed = sum(not case.passed for case in parity.cases)
+    return ParityError(
+        f"{target}: {describe(worst)}",
+        reason=f"{failed} of {len(parity.cases)} outputs of {parity.calls} calls differ",
+        hint="Spec.tolerance widens the rule; `aotpipe bisect` finds the op",
+        parity=parity,
+    )
+
+
+def _time(
+    worker: Worker, eager: Eager | None, loadable: Loadable, goldens: Sequence[Golden], budget_s: float
+) -> tuple[Latency, ...]:
+    """Time the first call of each entry point, which is its example."""
+    if eager is None:
+        return ()
+    from aotpipe.validate import latency
+
+    first: dict[str, Golden] = {}
+    for golden in goldens:
+        if golden.reset:
+            first.setdefault(golden.entry_point, golden)
+    share_s = budget_s / max(1, len(first))
+    return tuple(
+        latency.measure(worker, eager, golden, stateful=loadable.is_stateful, budget_s=share_s)
+        for golden in first.values()
+    )

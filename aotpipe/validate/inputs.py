@@ -260,7 +260,8 @@ def _floats(shape: tuple[int, ...], example: Array, random: np.random.Generator)
     if len(levels) <= _LEVELS < example.size:
         return random.choice(example.reshape(-1), shape)
     jitter = 0.1 * example.std() * random.standard_normal(shape)
-    return np.clip(random.choice(example.reshape(-1), shape) + jitter, low, high)
+    drawn: Array = np.clip(random.choice(example.reshape(-1), shape) + jitter, low, high)
+    return drawn
 
 
 def _tiled(shape: tuple[int, ...], example: Array) -> Array:

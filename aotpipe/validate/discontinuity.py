@@ -1,0 +1,87 @@
+"""Finds the places of a graph where a tiny error of a float becomes a large one.
+
+Those are comparisons, roundings and choices. Where there are none, a program that differs by more than
+rounding is wrong; where there are, eager itself may differ from eager, and is asked (see `reference`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import torch
+from torch._ops import OpOverload  # private, and the only way to tell an op from a Python function
+
+from aotpipe.stages import Legal
+
+_COMPARISONS: Final = frozenset({"gt", "lt", "ge", "le", "eq", "ne", "isclose"})
+_JUMPS: Final = _COMPARISONS | {
+    "argmax",
+    "argmin",
+    "argsort",
+    "bucketize",
+    "ceil",
+    "floor",
+    "floor_divide",
+    "fmod",
+    "frac",
+    "heaviside",
+    "kthvalue",
+    "median",
+    "mode",
+    "nonzero",
+    "remainder",
+    "round",
+    "searchsorted",
+    "sign",
+    "sort",
+    "topk",
+    "trunc",
+}
+# Integers and bools that are made of floats: a cast truncates, an index output chooses.
+_MAYBE: Final = frozenset(
+    {"_to_copy", "to", "max", "min", "max_pool2d_with_indices", "max_pool3d_with_indices"}
+)
+
+
+def has_jumps(legal: Legal) -> bool:
+    """Whether any graph compares, rounds or chooses by computed floats."""
+    return any(_is_jump(node) for entry in legal.entries for node in _nodes(entry.graph))
+
+
+def _nodes(graph: torch.fx.GraphModule) -> Iterator[torch.fx.Node]:
+    for module in graph.modules():
+        if isinstance(module, torch.fx.GraphModule):
+            yield from module.graph.nodes
+
+
+def _is_jump(node: torch.fx.Node) -> bool:
+    if node.op != "call_function" or not isinstance(node.target, OpOverload):
+        return False
+    name = str(node.target).split(".")[1]
+    floats = [argument for argument in node.all_input_nodes if _is_float(argument.meta.get("val"))]
+    if not floats:
+        return False
+    if name in _COMPARISONS and any(_is_special(argument) for argument in node.args[1:]):
+        # `x == -inf`, `x != x`: masks are built of exact values, which no rounding moves.
+        return False
+    return name in _JUMPS or (name in _MAYBE and _gives_integers(node))
+
+
+def _is_float(value: object) -> bool:
+    return isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex())
+
+
+def _is_special(argument: object) -> bool:
+    return isinstance(argument, float) and abs(argument) > 1e30
+
+
+def _gives_integers(node: torch.fx.Node) -> bool:
+    value = node.meta.get("val")
+    if isinstance(value, torch.Tensor):
+        return not _is_float(value)
+    # Of several outputs the integer ones count only where somebody takes them.
+    return any(
+        isinstance(user.meta.get("val"), torch.Tensor) and not _is_float(user.meta["val"])
+        for user in node.users
+    )

@@ -1,0 +1,229 @@
+"""Runs eager on the planned calls and records what a program must answer: the goldens.
+
+The answer is eager's in float64, in the dtypes of the model's own outputs; integers and bools are eager's
+as the model is written. What may differ is measured (`tolerance`). Calls that the model itself refuses are
+left out with a note; of a sequence, what follows them too.
+
+Two cases need a second opinion, which is eager under noise in the last places of weights and inputs:
+    jumps           the model compares or rounds floats: elements that flip under noise are not compared
+    no float64      the model is float64 already, or its code refuses it: noise takes the place of rounding
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from torch.utils import _pytree as pytree
+
+from aotpipe.backends.arrays import to_numpy
+from aotpipe.backends.eager import MUTATED, Eager, EagerFailed
+from aotpipe.goldens import Array, Golden
+from aotpipe.signature import Signature
+from aotpipe.stages import Canonical, CanonicalEntry, Finding, Legal
+from aotpipe.validate.anchor import Judged, judge
+from aotpipe.validate.discontinuity import has_jumps
+from aotpipe.validate.inputs import Call, plan
+from aotpipe.validate.tolerance import MULTIPLE, Envelope, floor_of, is_inexact
+
+_NOISES: Final = 4
+# Eager's own error above this share of an output's scale leaves little to compare with.
+_ILL_CONDITIONED: Final = 0.01
+
+Answer = Mapping[str, Array]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """The goldens of a model, for all targets, and what was found on the way."""
+
+    goldens: tuple[Golden, ...]
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(slots=True)
+class _Record:
+    """What eager said to one call: as the model is, in float64, and under each noise."""
+
+    call: Call
+    model: Answer
+    wide: Answer | None = None
+    noisy: list[Answer] = field(default_factory=list)
+
+
+def reference(canonical: Canonical, legal: Legal) -> Reference:
+    """Run eager on every planned call.
+
+    Raises:
+        EagerFailed: The model raises even on its own example inputs.
+    """
+    signatures = {entry.name: entry.signature for entry in legal.entries}
+    examples = {entry.name: example_inputs(entry) for entry in canonical.entries}
+    planned = plan(signatures, examples, seed=canonical.spec.seed)
+    mutated = {name: _mutated(signature) for name, signature in signatures.items()}
+    notes = list(planned.notes)
+    records = [
+        _Record(call, answer)
+        for call, answer in _run(Eager(canonical.entries, mutated=mutated), planned.calls, notes)
+    ]
+    if not records:
+        raise EagerFailed(notes[0] if notes else "no call was planned")
+    calls = [record.call for record in records]
+    is_wide = _widen(canonical.entries, mutated, records, notes)
+    if not is_wide or has_jumps(legal) or _is_same(records):
+        for seed in range(_NOISES):
+            noisy = Eager(canonical.entries, mutated=mutated, noise=seed + 1)
+            for record, answer in zip(records, _all(noisy, calls), strict=True):
+                if answer is not None:
+                    record.noisy.append(answer)
+    goldens = _goldens(records, signatures, canonical.spec.tolerance or MULTIPLE, notes)
+    return Reference(
+        goldens=goldens,
+        findings=tuple(Finding(severity="note", code="parity-inputs", message=note) for note in notes),
+    )
+
+
+def example_inputs(entry: CanonicalEntry) -> dict[str, Array]:
+    """The example's tensor inputs by name."""
+    leaves = pytree.tree_leaves((entry.entry.args, dict(entry.entry.kwargs)))
+    named = zip(entry.input_names, leaves, strict=True)
+    return {
+        name: array
+        for name, leaf in named
+        if name not in entry.constants and (array := to_numpy(leaf)) is not None
+    }
+
+
+def _mutated(signature: Signature) -> list[str]:
+    outputs = (spec.name for spec in signature.tensor_outputs)
+    return [name.removeprefix(MUTATED) for name in outputs if name.startswith(MUTATED)]
+
+
+def _run(eager: Eager, calls: Iterable[Call], notes: list[str]) -> Iterator[tuple[Call, Answer]]:
+    """Each call that the model takes, with its answer."""
+    broken = False
+    for call in calls:
+        if call.reset:
+            eager.reset()
+            broken = False
+        if broken:
+            continue
+        try:
+            yield call, eager.infer(call.inputs, entry_point=call.entry_point)
+        except EagerFailed as error:
+            broken = True
+            reason = str(error).splitlines()[0][:160]
+            notes.append(f"{call.entry_point}, {call.case}: left out, since eager raises {reason}")
+
+
+def _all(eager: Eager, calls: Sequence[Call]) -> list[Answer | None]:
+    """The answer to each call, None from the first that the model refuses to the next reset."""
+    answers = {id(call): answer for call, answer in _run(eager, calls, [])}
+    return [answers.get(id(call)) for call in calls]
+
+
+def _widen(
+    entries: Sequence[CanonicalEntry],
+    mutated: Mapping[str, Sequence[str]],
+    records: Sequence[_Record],
+    notes: list[str],
+) -> bool:
+    """Add the float64 answers; whether there are any."""
+    try:
+        wide = Eager(entries, precision="float64", mutated=mutated)
+    except (TypeError, RuntimeError) as error:
+        notes.append(f"no float64 reference, since the model cannot be copied: {error}")
+        return False
+    refused: list[str] = []
+    answers = _all(wide, [record.call for record in records])
+    for record, answer in zip(records, answers, strict=True):
+        record.wide = answer
+    if any(answer is None for answer in answers):
+        list(_run(wide, [records[0].call], refused))
+        notes.append(
+            "no float64 reference for "
+            f"{sum(answer is None for answer in answers)} of {len(answers)} calls; eager under noise is the "
+            f"measure there ({refused[0] if refused else 'the model raises in float64'})"
+        )
+    return all(answer is not None for answer in answers)
+
+
+def _is_same(records: Sequence[_Record]) -> bool:
+    """Whether float64 changed nothing: the model is float64, or computes with whole numbers only."""
+    return all(
+        record.wide is not None and np.array_equal(array, record.wide[name], equal_nan=True)
+        for record in records
+        for name, array in record.model.items()
+        if is_inexact(array.dtype)
+    )
+
+
+def _goldens(
+    records: Sequence[_Record], signatures: Mapping[str, Signature], multiple: float, notes: list[str]
+) -> tuple[Golden, ...]:
+    judged: list[dict[str, Judged]] = []
+    envelopes: dict[tuple[str, str], Envelope] = {}
+    for record in records:
+        signature = signatures[record.call.entry_point]
+        outputs = {
+            spec.name: judge(
+                record.model[spec.name],
+                None if record.wide is None else record.wide[spec.name],
+                [answer[spec.name] for answer in record.noisy],
+                spec.dtype,
+            )
+            for spec in signature.tensor_outputs
+            if spec.name in record.model
+        }
+        judged.append(outputs)
+        for name, output in outputs.items():
+            envelope = envelopes.setdefault((record.call.entry_point, name), Envelope())
+            envelope.add(output.finite, output.errors, output.scale)
+    laws = {
+        (entry_point, name): envelopes[entry_point, name].fit(output.want.dtype, multiple)
+        for record, outputs in zip(records, judged, strict=True)
+        for name, output in outputs.items()
+        if is_inexact(output.want.dtype)
+        for entry_point in (record.call.entry_point,)
+    }
+    _note_conditioning(records, judged, notes)
+    return tuple(_golden(record.call, outputs, laws) for record, outputs in zip(records, judged, strict=True))
+
+
+def _golden(
+    call: Call, outputs: Mapping[str, Judged], laws: Mapping[tuple[str, str], tuple[float, float]]
+) -> Golden:
+    allowed: dict[str, tuple[float, float]] = {}
+    for name, output in outputs.items():
+        atol, rtol = laws.get((call.entry_point, name), (0.0, 0.0))
+        allowed[name] = (atol * (output.scale or 1.0), rtol)
+    return Golden(
+        entry_point=call.entry_point,
+        case=call.case,
+        reset=call.reset,
+        inputs=call.inputs,
+        outputs={name: output.want for name, output in outputs.items()},
+        allowed=allowed,
+        unsure={name: output.unsure for name, output in outputs.items() if output.unsure is not None},
+        eager_error={name: float(output.errors.max(initial=0.0)) for name, output in outputs.items()},
+    )
+
+
+def _note_conditioning(
+    records: Sequence[_Record], judged: Sequence[Mapping[str, Judged]], notes: list[str]
+) -> None:
+    said: set[tuple[str, str]] = set()
+    for record, outputs in zip(records, judged, strict=True):
+        for name, output in outputs.items():
+            where = (record.call.entry_point, name)
+            error = float(output.errors.max(initial=0.0))
+            if where in said or not is_inexact(output.want.dtype):
+                continue
+            if error > max(_ILL_CONDITIONED, 2 * floor_of(output.want.dtype)) * output.scale > 0:
+                said.add(where)
+                notes.append(
+                    f"{where[0]}, output {name!r} is ill-conditioned: eager itself is off by {error:.3g} "
+                    f"from float64 at a scale of {output.scale:.3g} ({record.call.case})"
+                )

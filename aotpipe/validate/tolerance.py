@@ -1,0 +1,89 @@
+"""How far a program may be from float64: a small multiple of how far eager itself is.
+
+For each output the errors of eager in the model's own dtypes against eager in float64 are collected over
+all calls, as an envelope: the largest error for each power of two of the reference's magnitude. The law
+`atol + rtol * |reference|` is then the tightest that covers `multiple` times that envelope, but never under
+a floor of some units in the last place of the output's dtype. Magnitudes are taken relative to the root
+mean square of their array, so that calls of any scale inform each other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from aotpipe.goldens import Array
+
+MULTIPLE: Final = 8.0
+"""How many times eager's own error a program may be off. Both round at random: of two such errors one is
+rarely more than 3 times the other, and a program may sum in another order and use other polynomials."""
+
+_EPS: Final = {
+    "float64": 2.0**-52,
+    "float32": 2.0**-23,
+    "float16": 2.0**-10,
+    "bfloat16": 2.0**-7,
+    "float8_e4m3fn": 2.0**-3,
+    "float8_e5m2": 2.0**-2,
+}
+_FLOOR_ULPS: Final = {"float64": 64.0, "float32": 16.0, "float16": 2.0, "bfloat16": 2.0}
+_LOWEST, _HIGHEST = -40, 40
+_BINS: Final = _HIGHEST - _LOWEST + 1
+# Candidates for rtol, in units in the last place: from the floor up to no correct digit.
+_RTOL_STEPS: Final = 2.0 ** np.arange(0, 24)
+
+
+@dataclass(slots=True)
+class Envelope:
+    """The largest error per magnitude of the reference, both in units of the array's root mean square."""
+
+    errors: Array = field(default_factory=lambda: np.zeros(_BINS))
+    total: float = 0.0
+    count: int = 0
+
+    def add(self, want: Array, error: Array, scale: float) -> None:
+        """Take in the errors of one array.
+
+        Args:
+            want: The reference's finite elements, as float64.
+            error: Eager's absolute error at each.
+            scale: The array's root mean square.
+        """
+        if not want.size or scale == 0:
+            return
+        magnitude = np.abs(want) / scale
+        exponent = np.frexp(magnitude)[1].clip(_LOWEST, _HIGHEST) - _LOWEST
+        np.maximum.at(self.errors, exponent, error / scale)
+        self.total += float(magnitude.sum())
+        self.count += want.size
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether eager was never off."""
+        return not self.errors.any()
+
+    def fit(self, dtype: np.dtype[Any], multiple: float = MULTIPLE) -> tuple[float, float]:
+        """The tightest (atol per unit of scale, rtol) that covers `multiple` times the envelope."""
+        floor = floor_of(dtype)
+        mean = self.total / self.count if self.count else 1.0
+        # An element in the bin of exponent e is at least 2 ** (e - 1).
+        lower = 2.0 ** (np.arange(_LOWEST, _HIGHEST + 1) - 1.0)
+        best = (np.inf, np.inf)
+        for rtol in floor * _RTOL_STEPS:
+            atol = max(floor, float((multiple * self.errors - rtol * lower).max()))
+            if atol + rtol * mean < best[0] + best[1] * mean:
+                best = (atol, float(rtol))
+        return best
+
+
+def floor_of(dtype: np.dtype[Any]) -> float:
+    """The smallest tolerance for a dtype, absolute in units of scale and relative alike."""
+    real = {"complex64": "float32", "complex128": "float64"}.get(dtype.name, dtype.name)
+    return _FLOOR_ULPS.get(real, 1.0) * _EPS[real]
+
+
+def is_inexact(dtype: np.dtype[Any]) -> bool:
+    """Whether a dtype has a tolerance at all; numpy calls ml_dtypes' floats void."""
+    return dtype.kind in "fc" or dtype.name.startswith(("bfloat16", "float8"))
