@@ -88,12 +88,13 @@ def of_definition(thing: object) -> SourceLine | None:
     """Where a user's class or function is defined; None for those of installed packages."""
     target = thing if inspect.isroutine(thing) or inspect.isclass(thing) else type(thing)
     try:
+        target = inspect.unwrap(target) if inspect.isroutine(target) else target
         path = inspect.getsourcefile(target)
         # To find a class, inspect parses its whole file: only the user's is worth that.
         if path is None or not is_user_file(path):
             return None
         _, line = inspect.getsourcelines(target)
-    except (OSError, TypeError):
+    except (OSError, TypeError, ValueError):
         return None
     return SourceLine(shown(path), max(line, 1))
 

@@ -82,6 +82,7 @@ def _bind(call: Callable[..., Any], bound: Mapping[int | str, Any]) -> Callable[
         return call(*merged, **kwargs, **keywords)
 
     forward.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]
+    forward.__wrapped__ = call  # type: ignore[attr-defined]
     return forward
 
 
@@ -97,6 +98,8 @@ def _with_forward(call: Callable[..., Any], namespace: dict[str, Any]) -> nn.Mod
     forward.__signature__ = signature.replace(  # type: ignore[attr-defined]
         parameters=[itself.replace(name="_self") if taken else itself, *signature.parameters.values()]
     )
+    # Whoever looks for the user's line finds it behind the wrapper.
+    forward.__wrapped__ = call  # type: ignore[attr-defined]
     # torch.export names things after the class; a lambda's name is no identifier.
     name = getattr(call, "__name__", "")
     cls = type(name if name.isidentifier() else "Function", (nn.Module,), {**namespace, "forward": forward})

@@ -80,4 +80,4 @@ def test_a_range_admits_its_ends() -> None:
 
 def test_auto_takes_bounds() -> None:
     assert AUTO(max=8) == Auto(None, 8)
-    assert AUTO == Auto()
+    assert Auto() == AUTO

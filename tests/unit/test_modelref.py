@@ -161,7 +161,8 @@ def test_example_inputs_are_found(tmp_path: Path, inputs: str, args: int, kwargs
 
 
 def test_settings_of_the_file_reach_the_entry_point(tmp_path: Path) -> None:
-    body = f"{NET}EXAMPLE_INPUTS = (torch.ones(2),)\nDYNAMIC_SHAPES = {{'x': {{}}}}\nVALUE_RANGES = {{'x': (0, 1)}}"
+    settings = "DYNAMIC_SHAPES = {'x': {}}\nVALUE_RANGES = {'x': (0, 1)}"
+    body = f"{NET}EXAMPLE_INPUTS = (torch.ones(2),)\n{settings}"
     entry = load(write(tmp_path, body)).entry_points["forward"]
     assert (entry.dynamic_shapes, entry.value_ranges) == ({"x": {}}, {"x": (0, 1)})
 

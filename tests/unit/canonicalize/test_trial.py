@@ -1,0 +1,65 @@
+"""The trial call leaves nothing behind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from aotpipe.canonicalize import trial
+from aotpipe.errors import SpecInvalid
+
+
+class Stateful(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(()))
+        self.register_buffer("replaced", torch.zeros(2))
+        self.plain = torch.zeros(2)
+        self.calls = 0
+        self.history: list[Any] = []
+        self.table: dict[str, Any] = {}
+        self.inner = nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.count += 1
+        self.replaced = self.replaced + 1
+        self.plain += 1
+        self.calls += 1
+        self.history.append(x)
+        self.table["x"] = x
+        self.inner.seen = x
+        self.late = x
+        x += torch.rand(2)
+        return self.inner(x)
+
+
+def test_state_inputs_and_random_numbers_are_as_before() -> None:
+    model, x = Stateful(), torch.ones(2)
+    before = torch.random.get_rng_state()
+    replaced = model.replaced
+    result = trial.call(model, (x,), {}, "forward")
+    assert result.shape == (2,)
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert torch.equal(x, torch.ones(2))
+    assert model.replaced is replaced
+    assert (model.count, model.calls, model.history, model.table) == (0, 0, [], {})
+    assert not model.plain.any()
+    assert not hasattr(model, "late")
+    assert not hasattr(model.inner, "seen")
+
+
+def test_a_model_that_raises_is_left_as_it_was_and_its_line_is_shown() -> None:
+    class Broken(Stateful):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            super().forward(x)
+            return x @ torch.ones(5, 5)
+
+    model = Broken()
+    with pytest.raises(SpecInvalid, match="raised RuntimeError on its example inputs") as caught:
+        trial.call(model, (torch.ones(2),), {}, "Broken.forward")
+    assert caught.value.where is not None
+    assert caught.value.where.path.endswith("test_trial.py")
+    assert model.calls == 0
