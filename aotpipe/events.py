@@ -24,6 +24,7 @@ Stage = Literal[
     "legalize",
     "lower",
     "reference",
+    "weights",
     "compile",
     "validate",
     "pack",

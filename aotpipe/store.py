@@ -28,8 +28,8 @@ from typing import Final, Literal, get_args
 from aotpipe.errors import DiskFull, ReadOnly, StoreError
 
 Kind = Literal["record", "prepared", "compiled", "validated"]
-Source = bytes | Callable[[Path], None]
-"""A file's content, or a function that writes it to a path."""
+Source = bytes | Callable[[Path], str | None]
+"""A file's content, or a function that writes it to a path and gives its SHA-256 if it knows it."""
 
 DEFAULT_MAX_BYTES: Final = 10 * 10**9
 _INDEX: Final = "entry.json"
@@ -288,8 +288,7 @@ def _write(path: Path, source: Source) -> str:
     if isinstance(source, bytes):
         path.write_bytes(source)
         return hashlib.sha256(source).hexdigest()
-    source(path)
-    return file_digest(path)
+    return source(path) or file_digest(path)
 
 
 def _rename(work: Path, final: Path) -> None:

@@ -17,6 +17,7 @@ class Size(click.ParamType[int]):
     name = "size"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Read it, or refuse the command line."""
         from aotpipe.errors import StoreError
         from aotpipe.store import parse_size
 

@@ -1,1 +1,342 @@
-"""The whole build, from a model to a bundle."""
+"""The whole build: the one place that knows the order of the stages.
+
+    load -> canonicalize -> export -> legalize -> lower -> reference      (front: once, with torch)
+    compile -> validate                                                   (matrix: per target)
+    pack -> report
+
+`build` is the public function; `run` is what the command calls: it gives the report of a failed build too.
+Every stage's result is kept in the store, so that a build that was killed goes on where it was, and one of a
+model that has not changed does nothing and imports no torch.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from aotpipe import report as reports
+from aotpipe import tensors, toolchain
+from aotpipe.bundle import Bundle, open_bundle, pack, require_replaceable
+from aotpipe.bundle.manifest import STATE_PREFIX
+from aotpipe.errors import AotpipeError, ParityError, ReadOnly, TargetError
+from aotpipe.events import Listener, Recorder
+from aotpipe.pipeline import matrix, source
+from aotpipe.pipeline.cache import Cache
+from aotpipe.pipeline.prepared import Prepared
+from aotpipe.pipeline.record import BuildRecord, build_key
+from aotpipe.report import Report, StageCost, TargetReport
+from aotpipe.stages import Failed, Validated
+from aotpipe.targets import Target, expand
+
+if TYPE_CHECKING:
+    from aotpipe.spec import EntryPoint
+
+__all__ = ["DEFAULT_TARGETS", "Built", "Outcome", "build", "run"]
+
+DEFAULT_TARGETS: Final = ("iree-cpu-host",)
+DEFAULT_FOLDER: Final = Path("artifacts")
+_TOOLS: Final = {"torch": "torch", "iree-base-compiler": "iree.compiler", "jinja2": "jinja2"}
+"""Package -> module: what building takes beyond what running takes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a build came to.
+
+    Attributes:
+        path: The bundle; None where none was written.
+        folder: Where the report lies.
+        error: Of the first target that failed.
+    """
+
+    path: Path | None
+    report: Report
+    folder: Path
+    error: AotpipeError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Built(Bundle):
+    """A bundle, and the report of the build that wrote it."""
+
+    report: Report
+
+
+def build(model_or_spec: object, **settings: Any) -> Built:
+    """Build a verified bundle; takes what `run` takes.
+
+    Returns:
+        The bundle; `bundle.report.targets` has a row per target.
+
+    Raises:
+        AotpipeError: With its own class per cause. Of several targets that fail, the first one's; with
+            `keep_going` only where no target is left to pack.
+    """
+    outcome = run(model_or_spec, **settings)
+    if outcome.path is None:
+        assert outcome.error is not None
+        raise outcome.error
+    found = open_bundle(outcome.path)
+    return Built(path=found.path, manifest=found.manifest, report=outcome.report)
+
+
+def run(
+    model_or_spec: object,
+    *,
+    args: tuple[Any, ...] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+    value_ranges: Mapping[str, tuple[float, float]] | None = None,
+    entry_points: Mapping[str, EntryPoint] | None = None,
+    name: str | None = None,
+    targets: Sequence[str] = DEFAULT_TARGETS,
+    out: str | Path | None = None,
+    extra_flags: Sequence[str] = (),
+    jobs: int | None = None,
+    timeout_s: float | None = None,
+    memory_limit_bytes: int | None = None,
+    latency: bool = True,
+    keep_going: bool = False,
+    cache: bool = True,
+    on_event: Listener | None = None,
+) -> Outcome:
+    """Build a bundle and tell all about it.
+
+    Args:
+        model_or_spec: A reference such as `model.py`, a Spec, an nn.Module, or a function of tensors.
+        args: Example inputs of an object that is no Spec; this and the next four are those of `spec.as_spec`.
+        kwargs: Example inputs passed by name.
+        dynamic_shapes: What may vary.
+        value_ranges: What values may be passed.
+        entry_points: Several ways to call the model, in place of `args` and its kin.
+        name: Names the bundle; by default the Spec's name.
+        targets: Target strings, shorthands and globs.
+        out: The bundle's folder; `artifacts/NAME` where None. A bundle that is there is replaced.
+        extra_flags: Flags of the compiler, passed last.
+        jobs: Compiles at a time; one per core where None.
+        timeout_s: Limit of one compile.
+        memory_limit_bytes: Limit of one compile.
+        latency: Time each program beside eager.
+        keep_going: Pack the targets that passed where others fail.
+        cache: Keep the results of stages, and use those of earlier builds.
+        on_event: Told what happens while it happens.
+
+    Raises:
+        AotpipeError: Where the build did not come as far as its targets.
+    """
+    overrides = {
+        "args": args,
+        "kwargs": kwargs,
+        "dynamic_shapes": dynamic_shapes,
+        "value_ranges": value_ranges,
+        "entry_points": entry_points,
+        "name": name,
+    }
+    recorder = Recorder(on_event)
+    order = _Order(
+        model=source.Model(given=model_or_spec, overrides=overrides),
+        targets=expand(targets),
+        out=None if out is None else Path(out).absolute(),
+        compiling=matrix.Settings(
+            extra_flags=tuple(extra_flags),
+            jobs=jobs,
+            timeout_s=timeout_s,
+            memory_limit_bytes=memory_limit_bytes,
+        ),
+        latency=latency,
+        keep_going=keep_going,
+        cache=Cache.open(recorder, enabled=cache),
+        recorder=recorder,
+    )
+    unchanged = _unchanged(order)
+    if unchanged is not None:
+        return unchanged
+    _require_tools()
+    try:
+        with order.cache.workspace() as folder:
+            return _build(order, folder)
+    finally:
+        order.cache.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Order:
+    """A request for a build, and what it works with."""
+
+    model: source.Model
+    targets: tuple[Target, ...]
+    out: Path | None
+    compiling: matrix.Settings
+    latency: bool
+    keep_going: bool
+    cache: Cache
+    recorder: Recorder
+
+    def folder(self, name: str) -> Path:
+        """Where a bundle of that name goes."""
+        return self.out or (DEFAULT_FOLDER / name).absolute()
+
+    def key(self, name: str) -> str | None:
+        """The digest of the whole request; None where objects are part of it."""
+        front = self.model.key()
+        if front is None:
+            return None
+        settings = {
+            "targets": list(map(str, self.targets)),
+            "flags": list(self.compiling.extra_flags),
+            "latency": self.latency,
+        }
+        return build_key(front, self.folder(name), settings)
+
+
+def _unchanged(order: _Order) -> Outcome | None:
+    """The outcome of the build before, where nothing has changed since; imports no torch."""
+    found = source.unchanged(order.model, order.cache)
+    key = order.key(found.name) if found else None
+    if found is None or key is None:
+        return None
+    path = order.folder(found.name)
+    folder = reports.folder_of(path)
+    if not BuildRecord.intact(order.cache, key, found.prepared, (path, folder)):
+        return None
+    report = reports.read(folder)
+    if report is None:
+        return None
+    return Outcome(path=path, report=replace(report, up_to_date=True), folder=folder)
+
+
+def _require_tools() -> None:
+    """Say what to install, before anything is imported."""
+    for package, module in _TOOLS.items():
+        try:
+            found = find_spec(module) is not None
+        except ModuleNotFoundError:
+            found = False
+        if not found:
+            raise TargetError(
+                f"{package} is not installed, and building needs it", hint="pip install 'aotpipe[build]'"
+            )
+
+
+def _require_place(out: Path) -> None:
+    """Find out before the work whether a bundle can be written to a folder."""
+    require_replaceable(out)
+    parent = next(path for path in out.parents if path.exists())
+    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+        reason = f"{parent} is not writable" if parent.is_dir() else f"{parent} is a file"
+        raise ReadOnly(f"no bundle can be written to {out}", reason=reason, hint="name another folder")
+
+
+def _build(order: _Order, workspace: Path) -> Outcome:
+    start = time.perf_counter()
+    if order.out is not None:
+        _require_place(order.out)
+    ready = source.prepared(
+        order.model,
+        order.cache,
+        order.recorder,
+        folder=workspace,
+        exclude=[order.out or DEFAULT_FOLDER],
+    )
+    prepared = ready.prepared
+    path = order.folder(prepared.name)
+    _require_place(path)
+    results = matrix.run(
+        ready,
+        order.targets,
+        settings=order.compiling,
+        latency=order.latency,
+        cache=order.cache,
+        recorder=order.recorder,
+    )
+    errors = [result for result in results.values() if isinstance(result, AotpipeError)]
+    is_packed = len(errors) < len(results) and (order.keep_going or not errors)
+    if is_packed:
+        with order.recorder.stage("pack"):
+            _pack(prepared, results, path)
+    report = Report(
+        name=prepared.name,
+        bundle=str(path) if is_packed else "",
+        targets=tuple(_row(target, result) for target, result in results.items()),
+        findings=prepared.findings,
+        remarks=tuple(order.recorder.remarks),
+        stages=_costs(order.recorder),
+        toolchain=toolchain.current().versions,
+        wall_s=time.perf_counter() - start,
+    )
+    folder = reports.folder_of(path)
+    with order.recorder.stage("report"):
+        reports.write(report, folder)
+    key = order.key(prepared.name)
+    if key and ready.key and not errors:
+        files = open_bundle(path).manifest.files
+        digests = {path / name: file.sha256 for name, file in files.items()}
+        BuildRecord.of(ready.key, (path, folder), digests).save(order.cache, key)
+    return Outcome(
+        path=path if is_packed else None, report=report, folder=folder, error=errors[0] if errors else None
+    )
+
+
+def _pack(prepared: Prepared, results: Mapping[Target, matrix.Result], path: Path) -> None:
+    arrays = tensors.read(prepared.weights)
+    pack(
+        path,
+        name=prepared.name,
+        signatures=prepared.signatures,
+        asserts=prepared.asserts,
+        weights={key: array for key, array in arrays.items() if not key.startswith(STATE_PREFIX)},
+        initial_state=prepared.initial_state,
+        programs=[
+            _failed(target, result) if isinstance(result, AotpipeError) else result
+            for target, result in results.items()
+        ],
+        goldens=prepared.goldens,
+        findings=prepared.findings,
+    )
+
+
+def _failed(target: Target, error: AotpipeError) -> Failed:
+    parity = error.parity if isinstance(error, ParityError) else None
+    return Failed(target=target, stage=error.stage, reason=error.message, parity=parity)
+
+
+def _row(target: Target, result: Validated | AotpipeError) -> TargetReport:
+    if isinstance(result, AotpipeError):
+        return TargetReport(
+            target=str(target),
+            status="failed",
+            reason=str(result),
+            stage=result.stage,
+            error=type(result).__name__,
+            exit_code=result.exit_code,
+            parity=result.parity if isinstance(result, ParityError) else None,
+        )
+    compiled = result.compiled
+    return TargetReport(
+        target=str(target),
+        status=result.status,
+        reason=result.reason,
+        parity=result.parity,
+        latency=result.latency,
+        size_bytes=len(compiled.payload),
+        flags=compiled.flags,
+        notes=(*compiled.notes, *result.notes),
+    )
+
+
+def _costs(recorder: Recorder) -> tuple[StageCost, ...]:
+    return tuple(
+        StageCost(
+            stage=done.stage,
+            target=done.target,
+            wall_s=done.wall_s,
+            peak_rss_bytes=done.peak_rss_bytes,
+            cached=done.cached,
+        )
+        for done in recorder.finished
+    )

@@ -18,8 +18,10 @@ from typing import Any, Final
 
 from aotpipe.store import digest, file_digest
 
-_CLOCK_TICK_NS: Final = 2 * 10**9
-"""The coarsest clock of a file system in use (FAT: 2 s)."""
+_FINE_TICK_NS: Final = 100 * 10**6
+_COARSE_TICK_NS: Final = 2 * 10**9
+"""How far two writes must lie apart to have different times: kernels tick every 10 ms or faster, but some
+file systems keep whole seconds only (FAT: every second one)."""
 _ABSENT: Final = "absent"
 
 
@@ -158,4 +160,6 @@ def _stat(path: Path) -> tuple[int, ...]:
 
 
 def _is_settled(found: tuple[int, ...]) -> bool:
-    return max(found[1], found[2]) + _CLOCK_TICK_NS < time.time_ns()
+    changed = found[2]
+    tick = _FINE_TICK_NS if changed % 10**9 else _COARSE_TICK_NS
+    return max(found[1], changed) + tick < time.time_ns()

@@ -10,13 +10,12 @@ is equal byte for byte wherever it is built. A build that failed has a report to
 from __future__ import annotations
 
 import json
-import shutil
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from aotpipe.bundle import replacing
 from aotpipe.report.codec import (
     finding_from_json,
     finding_to_json,
@@ -39,7 +38,7 @@ class TargetReport:
 
     Attributes:
         reason: Why it did not run, or did not pass; empty where it did.
-        stage, error, exit_code: Where it failed, with which error of `aotpipe.errors`; empty where it did not.
+        stage, error, exit_code: Where it failed and with which error; empty where it did not.
         size_bytes: Of the program, without weights.
         notes: What a user should know of the compile.
     """
@@ -160,19 +159,11 @@ def write(report: Report, folder: Path) -> None:
         "report.html": render(report),
         "junit.xml": to_junit(report),
     }
-    work = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}")
-    old = folder.with_name(f"{work.name}.old")
-    with typed_os_errors("the report", folder):
-        try:
-            work.mkdir(parents=True)
+    with typed_os_errors("the report", folder.parent):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with replacing.folder(folder) as work:
             for name, text in files.items():
                 (work / name).write_text(text, encoding="utf-8")
-            if folder.exists():
-                folder.rename(old)
-            work.rename(folder)
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
-            shutil.rmtree(old, ignore_errors=True)
 
 
 def read(folder: Path) -> Report | None:

@@ -39,8 +39,12 @@ def fail_writing(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     monkeypatch.setattr(Path, "write_bytes", write)
 
 
+def write_braces(path: Path) -> None:
+    path.write_text("{}")
+
+
 def test_what_was_put_is_got(store: Store):
-    store.put("compiled", KEY, {"program.vmfb": b"abc", "stats.json": lambda path: path.write_text("{}")})
+    store.put("compiled", KEY, {"program.vmfb": b"abc", "stats.json": write_braces})
     entry = store.get("compiled", KEY)
     assert entry is not None
     assert entry.read("program.vmfb") == b"abc"
@@ -113,7 +117,7 @@ def test_a_failed_write_is_typed_and_leaves_nothing(store: Store, monkeypatch, c
 
 
 def test_a_writer_that_raises_leaves_nothing(store: Store):
-    def fail(path: Path) -> None:
+    def fail(path: Path) -> str:
         path.write_bytes(b"half")
         raise KeyboardInterrupt
 

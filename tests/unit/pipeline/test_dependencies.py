@@ -15,7 +15,8 @@ from aotpipe.pipeline.dependencies import Dependencies, FileStamp, stamps, varia
 @pytest.fixture
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files of this test count as old enough for their stat to be trusted."""
-    monkeypatch.setattr(deps, "_CLOCK_TICK_NS", -(10**12))
+    monkeypatch.setattr(deps, "_FINE_TICK_NS", -(10**12))
+    monkeypatch.setattr(deps, "_COARSE_TICK_NS", -(10**12))
 
 
 def of(*paths: Path) -> Dependencies:
@@ -106,3 +107,12 @@ def test_a_file_that_changed_while_it_was_watched_is_no_dependency_to_trust(tmp_
     since = path.stat().st_ctime_ns
     assert stamps([str(path)], since_ns=since) is None
     assert stamps([str(path)], since_ns=since + 1) is not None
+
+
+@pytest.mark.parametrize(
+    ("changed_ns", "age_ns", "settled"),
+    [(5 * 10**9 + 1, 2 * 10**8, True), (5 * 10**9 + 1, 10**7, False), (5 * 10**9, 10**9, False), (5 * 10**9, 3 * 10**9, True)],
+)
+def test_whole_seconds_mean_a_coarse_clock(changed_ns: int, age_ns: int, settled: bool, monkeypatch):
+    monkeypatch.setattr(time, "time_ns", lambda: changed_ns + age_ns)
+    assert deps._is_settled((1, 0, changed_ns, 1, 1)) is settled

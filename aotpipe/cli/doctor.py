@@ -1,0 +1,100 @@
+"""`aotpipe doctor`: what is installed, what this host can do, and what to install for the rest."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from importlib.util import find_spec
+from typing import Any, Final
+
+import click
+
+from aotpipe.cli import options, text
+
+_NEEDS: Final = {
+    # what one wants to do: the modules it takes
+    "load bundles": ("iree.runtime",),
+    "build bundles": ("torch", "iree.compiler", "jinja2"),
+}
+_REMEDY: Final = {"load bundles": "pip install aotpipe", "build bundles": "pip install 'aotpipe[build]'"}
+
+
+@click.command()
+@options.as_json
+def doctor(*, as_json: bool) -> int:
+    """Say what is installed, what can run here, and what to install.
+
+    Exits with 1 where this host cannot even load bundles.
+    """
+    found = _examine()
+    if as_json:
+        text.echo_json(found)
+    else:
+        click.echo(_shown(found))
+    return 0 if found["abilities"]["load bundles"]["ready"] else 1
+
+
+def _examine() -> dict[str, Any]:
+    from aotpipe import __version__, toolchain
+    from aotpipe.cli.look import runs_here
+    from aotpipe.errors import AotpipeError
+    from aotpipe.store import Store
+    from aotpipe.targets import Target, table
+
+    cache: dict[str, Any] = {}
+    try:
+        store = Store.default()
+        cache = {"path": str(store.root), "max_bytes": store.max_bytes}
+        cache["size_bytes"] = sum(row.size_bytes for row in store.usage())
+        store.require_writable()
+    except AotpipeError as error:
+        cache["problem"] = error.message
+    abilities = {}
+    for name, modules in _NEEDS.items():
+        missing = [module for module in modules if not _is_there(module)]
+        abilities[name] = {
+            "ready": not missing,
+            "missing": missing,
+            "remedy": _REMEDY[name] if missing else "",
+        }
+    return {
+        "aotpipe": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "packages": {name: toolchain.version_of(name) for name in toolchain.PACKAGES},
+        "host_features": list(toolchain.host_features()),
+        "abilities": abilities,
+        "targets": {name: runs_here(Target.parse(name)) for name in table()},
+        "cache": cache,
+    }
+
+
+def _is_there(module: str) -> bool:
+    """Whether a module can be found; its parent package is imported, the module is not."""
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _shown(found: dict[str, Any]) -> str:
+    cache = found["cache"]
+    head = {
+        "aotpipe": found["aotpipe"],
+        "python": f"{found['python']} ({sys.executable})",
+        "platform": f"{found['platform']}, {found['cores']} cores",
+        "cpu": " ".join(found["host_features"]),
+        "cache": cache.get("path", "") + (f" – {cache['problem']}" if "problem" in cache else ""),
+    }
+    packages = {name: version or "not installed" for name, version in found["packages"].items()}
+    abilities = {
+        name: "ready" if ability["ready"] else f"no: {ability['remedy']}"
+        for name, ability in found["abilities"].items()
+    }
+    targets = {
+        name: "runs here" if not reason else f"not here: {reason}"
+        for name, reason in found["targets"].items()
+    }
+    return "\n\n".join(map(text.fields, (head, packages, abilities, targets)))

@@ -1,0 +1,105 @@
+"""The stages that need torch: from what a user names to a `Prepared`.
+
+torch is imported here and nowhere before, so that a model that has not changed costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aotpipe import goldens as goldens_file
+from aotpipe.errors import SpecInvalid
+from aotpipe.events import Recorder
+from aotpipe.pipeline.prepared import Prepared, digest_of, write_weights
+
+if TYPE_CHECKING:
+    from aotpipe.spec import Spec
+    from aotpipe.stages import Canonical, Legal
+    from aotpipe.validate.reference import Reference
+
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """A prepared model, and the model itself for what is timed beside it."""
+
+    prepared: Prepared
+    canonical: Canonical
+
+
+def canonical(load: Callable[[], Spec], recorder: Recorder) -> Canonical:
+    """Load a model and make it ready for export."""
+    with recorder.stage("load"):
+        import torch  # noqa: F401  # counted here, and not in the first stage that happens to need it
+
+        spec = load()
+    with recorder.stage("canonicalize"):
+        from aotpipe.canonicalize import canonicalize
+
+        return canonicalize(spec)
+
+
+def prepare(load: Callable[[], Spec], recorder: Recorder, folder: Path) -> Front:
+    """Run every stage up to the lowered module, and eager on the calls that programs are judged on.
+
+    The file of the weights is written to `folder`.
+
+    Raises:
+        ModelError, ExportFailed, UnsupportedOps, LowerFailed
+    """
+    model = canonical(load, recorder)
+    with recorder.stage("export"):
+        from aotpipe.export import export
+
+        exported = export(model)
+    for finding in exported.findings:
+        recorder.found(finding)
+    from aotpipe.backends.arrays import view_numpy
+
+    with recorder.stage("legalize"):
+        from aotpipe.legalize import legalize
+
+        legal = legalize(exported, dialect="torch")
+    with recorder.stage("lower"):
+        from aotpipe.backends.iree.importer import lower
+
+        lowered = lower(legal)
+    with recorder.stage("reference"):
+        reference = _reference(model, legal)
+    for finding in reference.findings:
+        recorder.found(finding)
+    state = {key: view_numpy(tensor) for key, tensor in legal.initial_state.items()}
+    with recorder.stage("weights"):
+        weights = {key: view_numpy(tensor) for key, tensor in legal.weights.items()}
+        weights_path, weights_sha256 = write_weights(weights, state, folder)
+    return Front(
+        Prepared(
+            name=legal.name,
+            lowered=lowered,
+            signatures={entry.name: entry.signature for entry in legal.entries},
+            asserts={entry.name: entry.asserts for entry in legal.entries},
+            weights=weights_path,
+            weights_sha256=weights_sha256,
+            initial_state=state,
+            goldens=reference.goldens,
+            findings=(*exported.findings, *reference.findings),
+            digest=digest_of(legal.digest, lowered, goldens_file.dumps(reference.goldens)),
+        ),
+        model,
+    )
+
+
+def _reference(model: Canonical, legal: Legal) -> Reference:
+    from aotpipe.backends.eager import EagerFailed
+    from aotpipe.validate.reference import reference
+
+    try:
+        return reference(model, legal)
+    except EagerFailed as error:
+        raise SpecInvalid(
+            f"the model {legal.name!r} raises on its own example inputs",
+            reason=str(error),
+            hint="give example inputs that the model takes",
+        ) from error

@@ -1,0 +1,130 @@
+"""A model ready for every compiler, and all that its programs are judged on. Torch-free.
+
+`files(prepared)` gives the files of a store entry, `read(entry, folder)` the same value back: a build that
+goes on from here imports no torch. The weights are written and hashed once: the store's entry, the programs
+that are run and the bundle all take the one file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, cast
+
+from aotpipe import goldens as goldens_file
+from aotpipe import tensors
+from aotpipe.bundle.manifest import GOLDENS, STATE_PREFIX, WEIGHTS
+from aotpipe.dtypes import Array
+from aotpipe.goldens import Golden
+from aotpipe.report.codec import finding_from_json, finding_to_json
+from aotpipe.signature import Signature
+from aotpipe.stages import Dialect, Finding, Lowered
+from aotpipe.store import Entry, Source, digest
+
+_INDEX: Final = "prepared.json"
+_MODULE: Final = "module.mlir"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """What the stages that need torch have made.
+
+    Attributes:
+        asserts: By entry point: a message per assert result.
+        weights: A file of `aotpipe.tensors` with the weights and, under `state/NAME`, the initial state.
+        weights_sha256: Of that file.
+        digest: Of everything that can change what the programs compute or are compared with.
+    """
+
+    name: str
+    lowered: Lowered
+    signatures: Mapping[str, Signature]
+    asserts: Mapping[str, tuple[str, ...]]
+    weights: Path
+    weights_sha256: str
+    initial_state: Mapping[str, Array]
+    goldens: tuple[Golden, ...]
+    findings: tuple[Finding, ...]
+    digest: str
+
+
+def digest_of(model: str, lowered: Lowered, goldens: bytes) -> str:
+    """A Prepared's digest, from that of the legal model (weights included) and of what was made of it."""
+    return digest([model, lowered.digest, hashlib.sha256(goldens).hexdigest()])
+
+
+def write_weights(
+    weights: Mapping[str, Array], initial_state: Mapping[str, Array], folder: Path
+) -> tuple[Path, str]:
+    """Write a model's arrays to the file that everybody takes; its path and SHA-256."""
+    path = folder / WEIGHTS
+    state = {STATE_PREFIX + name: array for name, array in initial_state.items()}
+    return path, tensors.write({**weights, **state}, path)
+
+
+def files(prepared: Prepared) -> dict[str, Source]:
+    """The files that hold it."""
+    index = {
+        "name": prepared.name,
+        "dialect": prepared.lowered.dialect,
+        "entry_points": list(prepared.lowered.entry_points),
+        "lowered_digest": prepared.lowered.digest,
+        "signatures": {name: signature.to_json() for name, signature in prepared.signatures.items()},
+        "asserts": {name: list(messages) for name, messages in prepared.asserts.items()},
+        "findings": [finding_to_json(finding) for finding in prepared.findings],
+        "digest": prepared.digest,
+    }
+
+    def weights(path: Path) -> str:
+        _link(prepared.weights, path)
+        return prepared.weights_sha256
+
+    return {
+        _INDEX: json.dumps(index).encode(),
+        _MODULE: prepared.lowered.module,
+        WEIGHTS: weights,
+        GOLDENS: goldens_file.dumps(prepared.goldens),
+    }
+
+
+def read(entry: Entry, folder: Path) -> Prepared:
+    """Read what `files` gave; the weights are kept in `folder` too, so that the store may be trimmed."""
+    index: dict[str, Any] = json.loads(entry.text(_INDEX))
+    weights = folder / WEIGHTS
+    _link(entry.path / WEIGHTS, weights)
+    return Prepared(
+        name=index["name"],
+        lowered=Lowered(
+            dialect=cast("Dialect", index["dialect"]),
+            module=entry.read(_MODULE),
+            entry_points=tuple(index["entry_points"]),
+            digest=index["lowered_digest"],
+        ),
+        signatures={name: Signature.from_json(data) for name, data in index["signatures"].items()},
+        asserts={name: tuple(messages) for name, messages in index["asserts"].items()},
+        weights=weights,
+        weights_sha256=entry.files[WEIGHTS],
+        initial_state={
+            name.removeprefix(STATE_PREFIX): array
+            for name, array in tensors.read(weights).items()
+            if name.startswith(STATE_PREFIX)
+        },
+        goldens=goldens_file.loads(entry.read(GOLDENS)),
+        findings=tuple(map(finding_from_json, index["findings"])),
+        digest=index["digest"],
+    )
+
+
+def _link(source: Path, destination: Path) -> None:
+    """One file under two names; a copy where the file system has no such thing."""
+    try:
+        os.link(source, destination)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        shutil.copyfile(source, destination)

@@ -1,0 +1,150 @@
+"""Gets a `Prepared` for what a user asked: from the store where nothing has changed, else through torch.
+
+The model itself is made again only if somebody asks for it (to be timed beside a program).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, get_args
+
+from aotpipe import toolchain
+from aotpipe.events import Recorder, Stage
+from aotpipe.pipeline import prepared as prepared_file
+from aotpipe.pipeline.cache import Cache
+from aotpipe.pipeline.prepared import Prepared
+from aotpipe.pipeline.record import FrontRecord, front_key
+from aotpipe.pipeline.watch import watching
+from aotpipe.store import digest
+
+if TYPE_CHECKING:
+    from aotpipe.spec import Spec
+    from aotpipe.stages import Canonical
+
+FRONT_STAGES: Final[tuple[Stage, ...]] = (
+    "load",
+    "canonicalize",
+    "export",
+    "legalize",
+    "lower",
+    "reference",
+    "weights",
+)
+assert set(FRONT_STAGES) <= set(get_args(Stage))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """What a user wants built: a reference such as `model.py`, or an object with its example inputs.
+
+    Attributes:
+        overrides: `name`, and for objects the fields of an EntryPoint, as `spec.as_spec` takes them.
+    """
+
+    given: object
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+
+    def load(self) -> Spec:
+        """Find or make the Spec; raises ModelError."""
+        from aotpipe import spec
+
+        found = spec.load(self.given) if isinstance(self.given, str) else self.given
+        return spec.as_spec(found, **{key: value for key, value in self.overrides.items() if value})
+
+    def key(self) -> str | None:
+        """The digest of this request; None where objects are part of it."""
+        given = {name for name, value in self.overrides.items() if value}
+        if not isinstance(self.given, str) or given - {"name"}:
+            return None
+        return front_key(self.given, {"name": self.overrides.get("name") or ""})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """A prepared model, its key in the store (None where it is not kept), and how to get the model."""
+
+    prepared: Prepared
+    key: str | None
+    canonical: Callable[[], Canonical]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unchanged:
+    """The name of a prepared model of an unchanged request, and its key in the store."""
+
+    name: str
+    prepared: str
+
+
+def unchanged(model: Model, cache: Cache) -> Unchanged | None:
+    """Whether a model is what it was when it was last prepared; reads nothing but what it was made of."""
+    key = model.key()
+    record = FrontRecord.fresh(cache, key) if key else None
+    return Unchanged(name=record.name, prepared=record.prepared) if record else None
+
+
+def prepared(
+    model: Model, cache: Cache, recorder: Recorder, *, folder: Path, exclude: Sequence[Path]
+) -> Ready:
+    """A prepared model, from the store where nothing has changed.
+
+    Args:
+        model: What is wanted.
+        cache: Where it may lie.
+        recorder: Told of each stage.
+        folder: Where the file of the weights is put.
+        exclude: Folders that aotpipe itself writes, so that a model is not made of them.
+    """
+    recorder.planned(dict.fromkeys(FRONT_STAGES, 1))
+    ready = _from_store(model, cache, recorder, folder)
+    return ready or _through_torch(model, cache, recorder, folder, (*exclude, folder))
+
+
+def _from_store(model: Model, cache: Cache, recorder: Recorder, folder: Path) -> Ready | None:
+    """The prepared model of an unchanged request; imports no torch."""
+    key = model.key()
+    record = FrontRecord.fresh(cache, key) if key else None
+    found = (
+        cache.load("prepared", record.prepared, lambda entry: prepared_file.read(entry, folder))
+        if record
+        else None
+    )
+    if record is None or found is None:
+        return None
+    for stage in FRONT_STAGES:
+        with recorder.stage(stage) as running:
+            running.cached = True
+    for finding in found.findings:
+        recorder.found(finding)
+    return Ready(prepared=found, key=record.prepared, canonical=partial(_again, model))
+
+
+def _again(model: Model) -> Canonical:
+    from aotpipe.pipeline import front
+
+    return front.canonical(model.load, Recorder())
+
+
+def _through_torch(
+    model: Model, cache: Cache, recorder: Recorder, folder: Path, exclude: Sequence[Path]
+) -> Ready:
+    """Prepare a model, and keep the result if all that it was made of is known."""
+    from aotpipe.pipeline import front
+
+    key = model.key()
+    if key is None or cache.store is None:
+        made = front.prepare(model.load, recorder, folder)
+        return Ready(prepared=made.prepared, key=None, canonical=lambda: made.canonical)
+    with watching(exclude=(*exclude, cache.store.root)) as watch:
+        made = front.prepare(model.load, recorder, folder)
+        dependencies = watch.dependencies(extra_packages=toolchain.PACKAGES)
+    prepared_key = None
+    if dependencies is not None:
+        prepared_key = digest([key, dependencies.digest, made.prepared.digest])
+        cache.put("prepared", prepared_key, lambda: prepared_file.files(made.prepared))
+        record = FrontRecord(name=made.prepared.name, dependencies=dependencies, prepared=prepared_key)
+        record.save(cache, key)
+    return Ready(prepared=made.prepared, key=prepared_key, canonical=lambda: made.canonical)
