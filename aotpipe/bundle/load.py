@@ -1,0 +1,166 @@
+"""Loads a bundle's program. Neither torch nor a compiler is imported.
+
+Raises:
+    BundleNotFound, UnsupportedSchema, BundleCorrupt: The bundle cannot be read.
+    NoProgram: It has no program for that target.
+    IncompatibleHost: The program cannot run on this host, and what it lacks.
+    MissingWeight: A weight that the program needs is not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Final
+
+from aotpipe import backends, toolchain
+from aotpipe.backends import Runner
+from aotpipe.bundle import files
+from aotpipe.bundle.manifest import STATE_PREFIX, WEIGHTS, Manifest, Program
+from aotpipe.dtypes import Array
+from aotpipe.errors import IncompatibleHost, MissingWeight, NoProgram, UnknownTarget
+from aotpipe.targets import Target
+
+# Of the programs that can run here the one of the first of these is taken: those made for this very machine
+# are the fastest, bytecode is the slowest.
+_PREFERENCE: Final = ("cpu-host", "cpu", "vmvx")
+_COMPILER: Final = "iree-base-compiler"
+_RUNTIME: Final = "iree-base-runtime"
+
+
+def load(
+    path: str | PathLike[str],
+    target: str | Target | None = None,
+    *,
+    verify: bool = True,
+    driver: str = "auto",
+    threads: int | None = None,
+) -> Runner:
+    """Load a program of a bundle.
+
+    Args:
+        path: The bundle's folder.
+        target: Which program; the best that this host can run where None.
+        verify: Whether what is loaded is checked against its digest, which holds the weights in memory of
+            this process. Where False they are mapped, shared between processes, and trusted.
+        driver: `local-sync` (in the calling thread), `local-task` (several threads), or `auto`.
+        threads: Of `local-task`; one per core where None.
+
+    Returns:
+        A runner with the bundle's initial state, a context manager.
+    """
+    root = Path(path)
+    manifest = files.read_manifest(root)
+    program = choose(manifest, target)
+    found = files.arrays(root, manifest, WEIGHTS, verify=verify)
+    state = {
+        name.removeprefix(STATE_PREFIX): array
+        for name, array in found.items()
+        if name.startswith(STATE_PREFIX)
+    }
+    weights = {name: array for name, array in found.items() if not name.startswith(STATE_PREFIX)}
+    _require_weights(manifest, weights)
+    payload = (
+        files.content(root, manifest, program.file).tobytes()
+        if verify
+        else files.locate(root, program.file).read_bytes()
+    )
+    return backends.runtime(Target.parse(program.target)).load(
+        payload,
+        signatures=manifest.signatures,
+        weights=weights,
+        initial_state=state,
+        asserts=manifest.asserts,
+        driver=driver,
+        threads=threads,
+    )
+
+
+def choose(manifest: Manifest, target: str | Target | None = None) -> Program:
+    """The program that `load` takes.
+
+    Raises:
+        NoProgram: There is none for that target.
+        IncompatibleHost: It cannot run on this host.
+    """
+    programs = [program for program in manifest.programs if program.file]
+    if target is not None:
+        program = _named(manifest, programs, str(target))
+        if reason := unrunnable(program):
+            raise IncompatibleHost(
+                f"the program for {program.target} cannot run on this host",
+                reason=reason,
+                hint=_others(programs),
+            )
+        return program
+    if not programs:
+        raise NoProgram("the bundle has no program", reason=_listed(manifest))
+    reasons = {program.target: unrunnable(program) for program in programs}
+    able = [program for program in programs if not reasons[program.target]]
+    if not able:
+        raise IncompatibleHost(
+            "no program of the bundle can run on this host",
+            reason="\n".join(f"{name}: {reason}" for name, reason in reasons.items()),
+            hint="build it on this host, or for iree-vmvx, which runs on any",
+        )
+    return min(able, key=_rank)
+
+
+def unrunnable(program: Program) -> str:
+    """Why a program cannot run on this host; empty where it can."""
+    try:
+        target = Target.parse(program.target)
+    except UnknownTarget:
+        return f"this aotpipe does not know the target {program.target}"
+    if reason := backends.unrunnable(target, program.host_features):
+        return reason
+    built, here = program.toolchain.get(_COMPILER, ""), toolchain.version_of(_RUNTIME)
+    if here is None:
+        return f"{_RUNTIME} is not installed"
+    # IREE keeps the format of its programs within a minor version, and promises no more.
+    if built and _minor(built) != _minor(here):
+        return f"it was compiled by {_COMPILER} {built}; this host has {_RUNTIME} {here}"
+    return ""
+
+
+def _named(manifest: Manifest, programs: Sequence[Program], target: str) -> Program:
+    for program in programs:
+        if program.target == target:
+            return program
+    failed = next((each for each in manifest.programs if each.target == target), None)
+    raise NoProgram(
+        f"the bundle has no program for {target!r}",
+        reason=f"it failed in {failed.stage}: {failed.reason}" if failed else _listed(manifest),
+        hint=f"build it with `-t {target}`, or {_others(programs)}",
+    )
+
+
+def _others(programs: Sequence[Program]) -> str:
+    able = [program.target for program in programs if not unrunnable(program)]
+    return f"load one that runs here: {', '.join(able)}" if able else "build it for this host"
+
+
+def _listed(manifest: Manifest) -> str:
+    rows = [f"{each.target} ({each.status})" for each in manifest.programs]
+    return f"it has: {', '.join(rows) or 'none'}"
+
+
+def _rank(program: Program) -> int:
+    target = Target.parse(program.target)
+    names = (f"{target.device}-{target.arch}", target.device)
+    return next((place for place, name in enumerate(_PREFERENCE) if name in names), len(_PREFERENCE))
+
+
+def _minor(version: str) -> tuple[str, ...]:
+    return tuple(version.split(".")[:2])
+
+
+def _require_weights(manifest: Manifest, weights: dict[str, Array]) -> None:
+    missing = [name for name in manifest.weights if name not in weights]
+    if missing:
+        raise MissingWeight(
+            f"the weight {missing[0]!r} is not in {WEIGHTS}",
+            reason=f"{len(missing)} of {len(manifest.weights)} weights are missing",
+            hint="copy or build the bundle again",
+        )

@@ -1,0 +1,228 @@
+"""What a bundle's `manifest.json` says, as frozen values.
+
+    schema        1
+    name          of the model
+    entry_points  name -> signature, asserts
+    weights       names of the weights; `state/NAME` in the same file is an initial state
+    programs      target, status, reason, file, flags, toolchain, host features, parity
+    findings      what a user should know of the build
+    files         every other file of the bundle: SHA-256 and size
+    digest        SHA-256 of all the above
+
+`read(write(manifest)) == manifest`, and the bytes are the only ones for that value: sorted keys, no times, no
+paths. So a byte that differs anywhere is found.
+
+Raises `BundleCorrupt`, `UnsupportedSchema`. Torch-free.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+from aotpipe.errors import BundleCorrupt, UnsupportedSchema
+from aotpipe.signature import Signature
+from aotpipe.stages import Finding, Status
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+SCHEMA: Final = 1
+FILE_NAME: Final = "manifest.json"
+WEIGHTS: Final = "weights.safetensors"
+GOLDENS: Final = "goldens.safetensors"
+STATE_PREFIX: Final = "state/"
+
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
+# What a file that is no manifest makes json, this module and pydantic raise.
+_MALFORMED: Final = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+# One or more plain names: nothing absolute, no `..`, no drive, no backslash, nothing hidden.
+_PATH: Final = re.compile(r"\w[\w.+-]*(/\w[\w.+-]*)*", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryPoint:
+    """One way to call the model; `asserts` has a message per assert result of its programs."""
+
+    signature: Signature
+    asserts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParitySummary:
+    """How a program compared with the reference; the last fields tell of the worst output.
+
+    Attributes:
+        calls: How many were compared.
+        rule: The law that judged them.
+        ratio: The largest share of the allowed error that an element used; 1 passes.
+    """
+
+    calls: int
+    rule: str
+    entry_point: str
+    case: str
+    output: str
+    ratio: float
+    max_abs_error: float
+    eager_abs_error: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """One target's program.
+
+    Attributes:
+        status: `executed` (it ran where it was built, at parity), `compiled` (it could not run there, and
+            `reason` says why) or `failed` (there is no file; `stage` and `reason` say why).
+        file: Its path in the bundle; empty where it failed.
+        flags: Every compiler flag, in order.
+        toolchain: Package -> exact version.
+        host_features: CPU features that a host must have.
+        digest: Of everything that could change the program.
+    """
+
+    target: str
+    status: Status
+    reason: str = ""
+    stage: str = ""
+    file: str = ""
+    flags: tuple[str, ...] = ()
+    toolchain: Mapping[str, str] = field(default_factory=dict)
+    host_features: tuple[str, ...] = ()
+    digest: str = ""
+    notes: tuple[str, ...] = ()
+    parity: ParitySummary | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class File:
+    """A file as it was packed."""
+
+    sha256: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """A bundle's manifest; see the module."""
+
+    name: str
+    entry_points: Mapping[str, EntryPoint]
+    weights: tuple[str, ...]
+    programs: tuple[Program, ...]
+    findings: tuple[Finding, ...]
+    files: Mapping[str, File]
+
+    @property
+    def signatures(self) -> dict[str, Signature]:
+        """By entry point."""
+        return {name: entry.signature for name, entry in self.entry_points.items()}
+
+    @property
+    def asserts(self) -> dict[str, tuple[str, ...]]:
+        """By entry point."""
+        return {name: entry.asserts for name, entry in self.entry_points.items()}
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the content, and so of every file of the bundle."""
+        return _digest(_to_json(self))
+
+
+def write(manifest: Manifest) -> bytes:
+    """The manifest's file."""
+    content = _to_json(manifest)
+    return _dump({**content, "digest": _digest(content)})
+
+
+def read(data: bytes) -> Manifest:
+    """Read what `write` gave.
+
+    Raises:
+        UnsupportedSchema: It is of another schema.
+        BundleCorrupt: It is not the file that was written.
+    """
+    try:
+        content = json.loads(data)
+        schema = content["schema"]
+    except _MALFORMED as error:
+        raise BundleCorrupt(f"{FILE_NAME} is not a manifest", reason=str(error)) from error
+    if schema != SCHEMA:
+        raise UnsupportedSchema(
+            f"the bundle is of schema {schema!r}",
+            reason=f"this aotpipe reads schema {SCHEMA}",
+            hint="use the aotpipe that built it, or build it again",
+        )
+    try:
+        if not _is_as_written(content, data):
+            raise BundleCorrupt(
+                f"{FILE_NAME} was changed",
+                reason="its digest does not match",
+                hint="copy or build the bundle again",
+            )
+        return _from_json(content)
+    except _MALFORMED as error:
+        raise BundleCorrupt(f"{FILE_NAME} is not a manifest", reason=str(error)) from error
+
+
+def _is_as_written(content: Mapping[str, Any], data: bytes) -> bool:
+    rest = {key: value for key, value in content.items() if key != "digest"}
+    return _dump(content) == data and content.get("digest") == _digest(rest)
+
+
+def _from_json(content: dict[str, Any]) -> Manifest:
+    entries = {
+        name: {**entry, "signature": Signature.from_json(entry["signature"])}
+        for name, entry in content["entry_points"].items()
+    }
+    manifest = _adapter().validate_python({**content, "entry_points": entries})
+    unsafe = [name for name in manifest.files if not _PATH.fullmatch(name) or name == FILE_NAME]
+    unsafe += [name for name, file in manifest.files.items() if not _DIGEST.fullmatch(file.sha256)]
+    unsafe += [name for program in manifest.programs if (name := program.file) and name not in manifest.files]
+    if unsafe:
+        raise ValueError(f"it names what is no file of a bundle: {unsafe[0]!r}")
+    return manifest
+
+
+@cache
+def _adapter() -> TypeAdapter[Manifest]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Manifest)
+
+
+def _to_json(manifest: Manifest) -> dict[str, Any]:
+    return {"schema": SCHEMA, **_plain(manifest)}
+
+
+def _plain(value: Any) -> Any:
+    """A value of this module as JSON; floats that JSON lacks as their names, which pydantic reads back."""
+    match value:
+        case Signature():
+            return value.to_json()
+        case Mapping():
+            return {key: _plain(each) for key, each in value.items()}
+        case tuple() | list():
+            return [_plain(each) for each in value]
+        case float() if not math.isfinite(value):
+            return str(value)
+        case _ if is_dataclass(value):
+            return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+        case _:
+            return value
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(_dump(content)).hexdigest()
+
+
+def _dump(content: Mapping[str, Any]) -> bytes:
+    text = json.dumps(content, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False)
+    return (text + "\n").encode()

@@ -1,0 +1,189 @@
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aotpipe.bundle import manifest as manifests
+from aotpipe.bundle.manifest import EntryPoint, File, Manifest, ParitySummary, Program, read, write
+from aotpipe.errors import BundleCorrupt, SourceLine, UnsupportedSchema
+from aotpipe.signature import Constant, Signature, Symbol, TensorSpec
+from aotpipe.stages import Finding
+
+SHA = "0f" * 32
+MANIFEST = Manifest(
+    name="tiny",
+    entry_points={
+        "forward": EntryPoint(
+            signature=Signature(
+                inputs=(TensorSpec("x", "float32", ("2*n", 4), (-1.0, 1.5)), Constant("causal", True)),
+                outputs=(TensorSpec("output", "bfloat16", ("n",)), Constant("n", None)),
+                state=(TensorSpec("count", "int64", ()),),
+                symbols=(Symbol("n", 1, None),),
+            ),
+            asserts=("n must be even",),
+        )
+    },
+    weights=("l.bias", "l.weight"),
+    programs=(
+        Program(
+            target="iree-vmvx",
+            status="executed",
+            file="programs/iree-vmvx/program.vmfb",
+            flags=("--a", "--b=c d"),
+            toolchain={"torch": "2.13.0"},
+            host_features=("x86_64", "avx2"),
+            digest=SHA,
+            notes=("a note",),
+            parity=ParitySummary(
+                calls=3,
+                rule="4 x eager",
+                entry_point="forward",
+                case="seed 0",
+                output="output",
+                ratio=math.inf,
+                max_abs_error=1e-7,
+                eager_abs_error=0.0,
+            ),
+        ),
+        Program(target="iree-cpu-host", status="failed", stage="compile", reason="no"),
+    ),
+    findings=(
+        Finding(severity="note", code="unused-input", message="ünused", where=SourceLine("m.py", 3)),
+        Finding(severity="warning", code="other", message="m", entry_point="forward"),
+    ),
+    files={"programs/iree-vmvx/program.vmfb": File(sha256=SHA, size_bytes=12)},
+)
+
+
+def changed(change):
+    content = json.loads(write(MANIFEST))
+    change(content)
+    content.pop("digest", None)
+    return manifests._dump({**content, "digest": manifests._digest(content)})
+
+
+def test_what_is_written_is_read():
+    assert read(write(MANIFEST)) == MANIFEST
+    assert json.loads(write(MANIFEST))["digest"] == MANIFEST.digest
+
+
+@given(
+    name=st.text(st.characters(exclude_categories=["Cs"])),
+    messages=st.lists(st.text(st.characters(exclude_categories=["Cs"]))),
+    ratio=st.floats(allow_nan=False),
+)
+def test_any_text_and_number_is_read_back(name, messages, ratio):
+    summary = ParitySummary(
+        calls=1,
+        rule=name,
+        entry_point="f",
+        case="c",
+        output="o",
+        ratio=ratio,
+        max_abs_error=0.1,
+        eager_abs_error=0,
+    )
+    manifest = Manifest(
+        name=name,
+        entry_points={},
+        weights=tuple(messages),
+        programs=(Program(target="t", status="failed", parity=summary),),
+        findings=(),
+        files={},
+    )
+    assert read(write(manifest)) == manifest
+
+
+def test_a_nan_travels():
+    [program, _] = MANIFEST.programs
+    data = changed(lambda content: content["programs"][0]["parity"].update(ratio="nan"))
+    assert math.isnan(read(data).programs[0].parity.ratio)
+    assert program.parity.ratio == math.inf
+
+
+@given(st.data())
+def test_a_byte_that_differs_is_found(data):
+    good = write(MANIFEST)
+    place = data.draw(st.integers(0, len(good) - 1))
+    bad = bytearray(good)
+    bad[place] ^= data.draw(st.integers(1, 255))
+    with pytest.raises((BundleCorrupt, UnsupportedSchema)):
+        read(bytes(bad))
+
+
+@pytest.mark.parametrize("cut", [0, 1, 100, -1])
+def test_a_truncated_file(cut):
+    with pytest.raises(BundleCorrupt):
+        read(write(MANIFEST)[:cut])
+
+
+@pytest.mark.parametrize(
+    "data", [b"[]", b"3", b"null", b"{}", b"\xff\xfe", b"[" * 100_000, b'{"schema": NaN}', b'{"schema": 1}']
+)
+def test_what_is_no_manifest(data):
+    with pytest.raises((BundleCorrupt, UnsupportedSchema)):
+        read(data)
+
+
+def test_nan_and_half_surrogates_are_refused():
+    for text in ('{"schema": 1, "x": NaN}', '{"schema": 1, "x": "\\ud800"}', '{"schema": 1, "x": 1e999}'):
+        with pytest.raises(BundleCorrupt):
+            read(text.encode())
+
+
+@pytest.mark.parametrize("schema", [0, 2, 999, "1", None])
+def test_a_foreign_schema_is_named(schema):
+    with pytest.raises(UnsupportedSchema, match=f"schema {schema!r}"):
+        read(changed(lambda content: content.update(schema=schema)))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../outside",
+        "/etc/passwd",
+        "programs/../../outside",
+        "a//b",
+        "./a",
+        "",
+        ".hidden",
+        "a/..",
+        "c:\\x",
+        "a\\b",
+        "a\nb",
+        "a/b/",
+        "manifest.json",
+    ],
+)
+def test_only_plain_names_below_the_bundle_are_files(name):
+    data = changed(lambda content: content["files"].update({name: {"sha256": SHA, "size_bytes": 1}}))
+    with pytest.raises(BundleCorrupt, match="it names what is no file"):
+        read(data)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda content: content.pop("files"),
+        lambda content: content.update(weights="w"),
+        lambda content: content["programs"][0].update(status="great"),
+        lambda content: content["programs"][0].update(file="programs/other.vmfb"),
+        lambda content: content["files"].update(a={"sha256": "0", "size_bytes": 1}),
+        lambda content: content["entry_points"].update(f=3),
+        lambda content: content["entry_points"]["forward"].update(signature={"inputs": ["x"]}),
+        lambda content: content["findings"][0].update(where={"path": "m.py"}),
+    ],
+)
+def test_a_manifest_of_another_form(change):
+    with pytest.raises(BundleCorrupt):
+        read(changed(change))
+
+
+def test_fields_of_a_later_release_are_ignored():
+    def later(content):
+        content["signed_by"] = "somebody"
+        content["programs"][0]["speed"] = 3
+
+    assert read(changed(later)) == MANIFEST

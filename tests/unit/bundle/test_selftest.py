@@ -1,0 +1,82 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from aotpipe import bundle
+from aotpipe.errors import BundleCorrupt, BundleNotFound, IncompatibleHost, NoProgram
+from tests.unit.bundle import samples
+
+
+def test_a_good_bundle_passes(tmp_path):
+    made = samples.packed(
+        tmp_path / "b", programs=[samples.validated(), samples.validated(samples.HOST, "llvm-cpu")]
+    )
+    result = bundle.selftest(made)
+    assert result.passed
+    assert [(each.target, each.outcome, each.calls) for each in result.targets] == [
+        (samples.VMVX, "passed", 3),
+        (samples.HOST, "passed", 3),
+    ]
+    assert all(each.worst.measure.passed for each in result.targets)
+
+
+def test_one_target(tmp_path):
+    result = bundle.selftest(samples.packed(tmp_path / "b"), samples.VMVX)
+    assert [each.target for each in result.targets] == [samples.VMVX]
+
+
+def test_a_wrong_answer_fails_and_is_shown(tmp_path):
+    first, second, third = samples.goldens()
+    wrong = replace(second, outputs={**second.outputs, "y": second.outputs["y"] + np.float32(0.5)})
+    result = bundle.selftest(samples.packed(tmp_path / "b", goldens=(first, wrong, third)))
+    assert not result.passed
+    [target, _] = result.targets
+    assert target.outcome == "failed"
+    assert (target.worst.case, target.worst.output) == ("seed 0/1", "y")
+    assert target.worst.measure.max_abs_error == pytest.approx(0.5)
+
+
+def test_a_program_of_other_numbers_fails(tmp_path):
+    made = samples.packed(tmp_path / "b", weights={"weight": np.full(4, 2, np.float32)})
+    assert not bundle.selftest(made).passed
+
+
+def test_what_cannot_run_here_is_skipped_with_its_reason(tmp_path):
+    greedy = samples.validated(samples.HOST, "llvm-cpu", needs=("x86_64", "avx1024"))
+    made = samples.packed(tmp_path / "b", programs=[*samples.contents()["programs"], greedy])
+    result = bundle.selftest(made)
+    assert result.passed
+    assert [(each.outcome, each.reason) for each in result.targets] == [
+        ("passed", ""),
+        ("skipped", "it crashed"),
+        ("skipped", "this CPU lacks avx1024"),
+    ]
+    with pytest.raises(IncompatibleHost):
+        bundle.selftest(made, samples.HOST)
+    with pytest.raises(IncompatibleHost):
+        bundle.selftest(samples.packed(tmp_path / "only", programs=[greedy]))
+
+
+def test_a_bundle_that_cannot_be_read(tmp_path):
+    with pytest.raises(BundleNotFound):
+        bundle.selftest(tmp_path)
+    made = samples.packed(tmp_path / "b")
+    with pytest.raises(NoProgram):
+        bundle.selftest(made, "iree-cpu-host")
+    samples.flip(made.path / "goldens.safetensors")
+    with pytest.raises(BundleCorrupt, match=r"goldens\.safetensors"):
+        bundle.selftest(made)
+
+
+def test_goldens_that_are_none(tmp_path):
+    import hashlib
+
+    made = samples.packed(tmp_path / "b")
+    (made.path / "goldens.safetensors").write_bytes(b"\0" * 64)
+    entry = {"sha256": hashlib.sha256(b"\0" * 64).hexdigest(), "size_bytes": 64}
+    samples.rewrite_manifest(
+        made.path, lambda content: content["files"].update({"goldens.safetensors": entry})
+    )
+    with pytest.raises(BundleCorrupt, match="no recorded calls"):
+        bundle.selftest(made)
