@@ -1,9 +1,8 @@
 """Runs a model in float64 whatever dtypes its code names.
 
-`widen_module(module)` makes its parameters and buffers float64 (complex64: complex128) in place; inside
-`with Widen():` every op gets widened tensors and widened dtypes, so that `x.to(torch.float32)`, a constant
-of float32 or `torch.zeros(..., dtype=torch.float16)` compute in float64 too. Raises `CannotWiden` where the
-bits of a float are looked at.
+`widened(tensor)` is its float64 (complex64: complex128) form; inside `with Widen():` every op gets widened
+tensors and widened dtypes, so that `x.to(torch.float32)`, a constant of float32 or `torch.zeros(...,
+dtype=torch.float16)` compute in float64 too. Raises `CannotWiden` where the bits of a float are looked at.
 """
 
 from __future__ import annotations
@@ -31,15 +30,6 @@ WIDE: Final[Mapping[torch.dtype, torch.dtype]] = {
 
 class CannotWiden(Exception):
     """The model reinterprets a float's bits, which float64 has others of."""
-
-
-def widen_module(module: torch.nn.Module) -> None:
-    """Make a module's parameters, buffers and tensor attributes wide, in place."""
-    for part in module.modules():
-        for value in (*part.parameters(recurse=False), *part.buffers(recurse=False), *vars(part).values()):
-            if isinstance(value, torch.Tensor):
-                # By `data`, not by replacing it: another module may hold the same tensor.
-                value.data = widened(value.data)
 
 
 def widened(value: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from aotpipe.backends.widen import CannotWiden, Widen, widen_module
+from aotpipe.backends.widen import CannotWiden, Widen, widened
 
 
 def test_a_cast_to_a_narrow_dtype_stays_wide() -> None:
@@ -44,18 +44,10 @@ def test_the_default_comes_back_after_an_error() -> None:
     assert torch.get_default_dtype() == torch.float32
 
 
-def test_a_module_is_widened_with_its_plain_tensors_and_sharing() -> None:
-    module = torch.nn.Module()
-    module.weight = torch.nn.Parameter(torch.ones(2, dtype=torch.bfloat16))
-    module.same = module.weight
-    module.register_buffer("mean", torch.ones(2))
-    module.register_buffer("count", torch.ones(2, dtype=torch.int64))
-    module.plain = torch.ones(2, dtype=torch.complex64)
-    widen_module(module)
-    assert module.weight.dtype == module.mean.dtype == torch.float64
-    assert module.plain.dtype == torch.complex128
-    assert module.count.dtype == torch.int64
-    assert module.same is module.weight
+def test_integers_and_bools_are_left_alone() -> None:
+    for dtype in (torch.int64, torch.uint8, torch.bool):
+        assert widened(torch.ones(2, dtype=dtype)).dtype == dtype
+    assert widened(torch.ones(2, dtype=torch.complex64)).dtype == torch.complex128
 
 
 def test_bits_of_a_float_cannot_be_widened() -> None:

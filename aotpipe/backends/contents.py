@@ -1,0 +1,136 @@
+"""Swaps what a model holds, in place: parameters, buffers, tensors and Python attributes.
+
+A model may reach its tensors through closures, bound methods and shared dicts that a deep copy would not
+follow, so the very modules of the user run, with other contents. `Contents` is one such set: `with contents`
+puts it in and, at the end, the user's back; `reset` makes it initial again. The user's own tensors are never
+written.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+import torch
+
+Change = Callable[[torch.Tensor], torch.Tensor]
+
+# The dicts of a module that hold tensors and modules by reference; they are captured on their own.
+_OWN_DICTS: Final = ("_parameters", "_buffers", "_modules")
+
+
+@dataclass(frozen=True, slots=True)
+class _Captured:
+    """References to all that is held at one moment."""
+
+    dicts: tuple[tuple[dict[str, Any], dict[str, Any]], ...]
+    data: tuple[tuple[torch.Tensor, torch.Tensor], ...]
+
+    def restore(self) -> None:
+        for live, items in self.dicts:
+            live.clear()
+            live.update(items)
+        for tensor, data in self.data:
+            tensor.data = data
+
+
+class Contents:
+    """One set of contents of some modules, initially a changed copy of the user's.
+
+    Args:
+        modules: With all their submodules.
+        parameters: What becomes of each parameter; None leaves them the user's own, unread and unwritten.
+        others: What becomes of buffers, and of tensors in attributes and in lists and dicts of them.
+    """
+
+    def __init__(
+        self, modules: Iterable[torch.nn.Module], *, parameters: Change | None, others: Change
+    ) -> None:
+        # Two modules may share one __dict__ (a method as a module of its own).
+        parts = {id(part.__dict__): part for module in modules for part in module.modules()}
+        self._parts = tuple(parts.values())
+        self._others = others
+        self._pristine = self._capture()
+        self._parameters = _changed(self._pristine, parameters)
+        self._current: _Captured | None = None
+        self._outer: _Captured | None = None
+
+    def reset(self) -> None:
+        """Make the contents initial again, also while they are in."""
+        self._current = None
+        if self._outer is not None:
+            self._fresh().restore()
+
+    def __enter__(self) -> Self:
+        assert self._outer is None, "these contents are in already"
+        self._outer = self._capture()
+        (self._current or self._fresh()).restore()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        assert self._outer is not None
+        self._current = self._capture()
+        self._outer.restore()
+        self._outer = None
+
+    def _capture(self) -> _Captured:
+        dicts = [
+            part.__dict__[name] if name else part.__dict__
+            for part in self._parts
+            for name in ("", *_OWN_DICTS)
+        ]
+        tensors = {id(value): value for held in dicts for value in _tensors(held)}
+        return _Captured(
+            dicts=tuple((held, dict(held)) for held in dicts),
+            data=tuple((tensor, tensor.data) for tensor in tensors.values()),
+        )
+
+    def _fresh(self) -> _Captured:
+        """The initial contents, with buffers and containers of their own."""
+        data = [
+            (tensor, self._parameters.get(id(tensor), data))
+            if isinstance(tensor, torch.nn.Parameter)
+            else (tensor, self._others(data.clone()))
+            for tensor, data in self._pristine.data
+        ]
+        own = {id(part.__dict__) for part in self._parts}
+        dicts = [
+            (
+                live,
+                {name: self._copied(name, value) for name, value in items.items()}
+                if id(live) in own
+                else items,
+            )
+            for live, items in self._pristine.dicts
+        ]
+        return _Captured(dicts=tuple(dicts), data=tuple(data))
+
+    def _copied(self, name: str, value: Any) -> Any:
+        """An attribute's value, copied where a call may change it in place."""
+        return value if name in _OWN_DICTS or isinstance(value, torch.Tensor) else _copy(value, self._others)
+
+
+def _changed(pristine: _Captured, change: Change | None) -> dict[int, torch.Tensor]:
+    if change is None:
+        return {}
+    return {
+        id(tensor): change(data) for tensor, data in pristine.data if isinstance(tensor, torch.nn.Parameter)
+    }
+
+
+def _tensors(held: dict[str, Any]) -> Iterator[torch.Tensor]:
+    return (value for value in held.values() if isinstance(value, torch.Tensor))
+
+
+def _copy(value: Any, change: Change) -> Any:
+    """Copy containers all the way down, and the tensors in them; anything else is shared."""
+    kind = type(value)
+    if kind in {list, tuple, set, deque}:
+        return kind(_copy(each, change) for each in value)
+    if kind is dict:
+        return {key: _copy(each, change) for key, each in value.items()}
+    if isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter):
+        return change(value.detach().clone())
+    return value
