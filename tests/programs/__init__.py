@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from aotpipe import toolchain
 from aotpipe.backends.iree import compiler, flags
 from aotpipe.signature import Signature, Symbol, TensorSpec
 
@@ -57,16 +58,18 @@ def compiled(name: str, backend: str = "vmvx") -> bytes:
 
 
 def compile_text(text: str, backend: str = "vmvx") -> bytes:
-    """Compile a module of the torch dialect, once per run of the tests."""
-    key = hashlib.sha256(f"{backend}\n{text}".encode()).hexdigest()
-    kept = Path(tempfile.gettempdir()) / f"aotpipe-test-programs-{os.getuid()}" / f"{os.getppid()}-{key}.vmfb"
+    """Compile a module of the torch dialect; what one run of the tests compiled, the next one reads."""
+    command = ["--iree-input-type=torch", "--iree-hal-target-device=local", *BACKENDS[backend]]
+    command += ["--iree-input-demote-f64-to-f32=false", *flags.REPRODUCIBLE, flags.STRIP_LOCATIONS]
+    version = toolchain.version_of("iree-base-compiler")
+    key = hashlib.sha256(f"{version}\n{toolchain.host_features()}\n{command}\n{text}".encode()).hexdigest()
+    kept = Path(tempfile.gettempdir()) / f"aotpipe-test-programs-{os.getuid()}" / f"{key}.vmfb"
     if not kept.exists():
         kept.parent.mkdir(exist_ok=True)
-        with tempfile.TemporaryDirectory() as folder:
+        # Beside its destination, so that it appears there whole.
+        with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
             (Path(folder) / "module.mlir").write_text(text)
-            command = [str(compiler.binary()), "module.mlir", "-o", "module.vmfb", "--iree-input-type=torch"]
-            command += ["--iree-hal-target-device=local", *BACKENDS[backend]]
-            command += ["--iree-input-demote-f64-to-f32=false", *flags.REPRODUCIBLE, flags.STRIP_LOCATIONS]
+            command = [str(compiler.binary()), "module.mlir", "-o", "module.vmfb", *command]
             subprocess.run(command, cwd=folder, check=True, timeout=300, capture_output=True)
             (Path(folder) / "module.vmfb").replace(kept)
     return kept.read_bytes()
