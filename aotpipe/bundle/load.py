@@ -9,7 +9,8 @@ Raises:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Final
@@ -53,12 +54,35 @@ def load(
     root = Path(path)
     manifest = files.read_manifest(root)
     program = choose(manifest, target)
+    found = contents(root, manifest, program, verify=verify)
+    return backends.runtime(Target.parse(program.target)).load(
+        found.payload,
+        signatures=manifest.signatures,
+        weights=found.weights,
+        initial_state=found.initial_state,
+        asserts=manifest.asserts,
+        driver=driver,
+        threads=threads,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What a program is loaded from."""
+
+    payload: bytes
+    weights: Mapping[str, Array]
+    initial_state: Mapping[str, Array]
+
+
+def contents(root: Path, manifest: Manifest, program: Program, *, verify: bool) -> Contents:
+    """Read a program, the weights and the initial state.
+
+    Raises:
+        BundleCorrupt: A file is missing or is not the one that was packed.
+        MissingWeight: The file of weights lacks one that the manifest names.
+    """
     found = files.arrays(root, manifest, WEIGHTS, verify=verify)
-    state = {
-        name.removeprefix(STATE_PREFIX): array
-        for name, array in found.items()
-        if name.startswith(STATE_PREFIX)
-    }
     weights = {name: array for name, array in found.items() if not name.startswith(STATE_PREFIX)}
     _require_weights(manifest, weights)
     payload = (
@@ -66,15 +90,8 @@ def load(
         if verify
         else files.locate(root, program.file).read_bytes()
     )
-    return backends.runtime(Target.parse(program.target)).load(
-        payload,
-        signatures=manifest.signatures,
-        weights=weights,
-        initial_state=state,
-        asserts=manifest.asserts,
-        driver=driver,
-        threads=threads,
-    )
+    state = {name.removeprefix(STATE_PREFIX): found[name] for name in found.keys() - weights.keys()}
+    return Contents(payload, weights, state)
 
 
 def choose(manifest: Manifest, target: str | Target | None = None) -> Program:

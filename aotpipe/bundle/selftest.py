@@ -1,4 +1,7 @@
-"""Runs a bundle's recorded calls on this host and judges the answers; needs no torch and no compiler."""
+"""Runs a bundle's recorded calls on this host and judges the answers; needs no torch and no compiler.
+
+Programs run in a process of their own: one that dies on this host's CPU is a failed target here, not the end.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,11 @@ from pathlib import Path
 from typing import Literal
 
 from aotpipe import goldens as goldens_file
-from aotpipe.backends import Runner
+from aotpipe.backends.worker import Worker
 from aotpipe.bundle import files
-from aotpipe.bundle.load import choose, load, unrunnable
-from aotpipe.bundle.manifest import GOLDENS, Manifest
-from aotpipe.errors import BundleCorrupt
+from aotpipe.bundle.load import choose, contents, unrunnable
+from aotpipe.bundle.manifest import GOLDENS, WEIGHTS, Manifest, Program
+from aotpipe.errors import AotpipeError, BundleCorrupt, BundleError
 from aotpipe.goldens import Golden, Measure
 from aotpipe.targets import Target
 
@@ -30,7 +33,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetResult:
-    """One target's program; `reason` says why it was skipped."""
+    """One target's program; `reason` says why it was skipped, or why its calls could not be judged."""
 
     target: str
     outcome: Literal["passed", "failed", "skipped"]
@@ -62,23 +65,15 @@ def selftest(path: str | PathLike[str], target: str | Target | None = None) -> S
 
     Raises:
         BundleError: The bundle, or the program of the target, cannot be used on this host.
-        ProgramCrashed: A program reported a failure.
     """
     root = Path(path)
     manifest = files.read_manifest(root)
     calls = _goldens(root, manifest)
-    if target is not None:
-        return SelfTest(name=manifest.name, targets=(_run(root, str(target), calls),))
-    choose(manifest)
-    results = []
-    for program in manifest.programs:
-        reason = unrunnable(program) if program.file else program.reason
-        results.append(
-            TargetResult(target=program.target, outcome="skipped", reason=reason)
-            if reason
-            else _run(root, program.target, calls)
-        )
-    return SelfTest(name=manifest.name, targets=tuple(results))
+    chosen = choose(manifest, target)
+    programs = manifest.programs if target is None else (chosen,)
+    return SelfTest(
+        name=manifest.name, targets=tuple(_result(root, manifest, program, calls) for program in programs)
+    )
 
 
 def _goldens(root: Path, manifest: Manifest) -> tuple[Golden, ...]:
@@ -88,23 +83,43 @@ def _goldens(root: Path, manifest: Manifest) -> tuple[Golden, ...]:
         raise BundleCorrupt(f"{GOLDENS} holds no recorded calls", reason=str(error)) from error
 
 
-def _run(root: Path, target: str, calls: Sequence[Golden]) -> TargetResult:
-    worst: Answer | None = None
-    with load(root, target) as runner:
-        for golden in calls:
-            for answer in _judge(runner, golden):
-                if worst is None or _badness(answer) > _badness(worst):
-                    worst = answer
-    failed = worst is not None and not worst.measure.passed
+def _result(root: Path, manifest: Manifest, program: Program, calls: Sequence[Golden]) -> TargetResult:
+    if reason := unrunnable(program) if program.file else program.reason:
+        return TargetResult(target=program.target, outcome="skipped", reason=reason)
+    answers: list[Answer] = []
+    try:
+        with Worker() as worker:
+            _load(worker, root, manifest, program)
+            for golden in calls:
+                answers += _judge(worker, golden)
+    except BundleError:
+        raise
+    except AotpipeError as error:
+        reason = "\n".join(filter(None, (error.message, error.reason)))
+        return TargetResult(target=program.target, outcome="failed", reason=reason)
+    worst = max(answers, key=_badness, default=None)
+    passed = all(answer.measure.passed for answer in answers)
     return TargetResult(
-        target=target, outcome="failed" if failed else "passed", calls=len(calls), worst=worst
+        target=program.target, outcome="passed" if passed else "failed", calls=len(calls), worst=worst
     )
 
 
-def _judge(runner: Runner, golden: Golden) -> list[Answer]:
+def _load(worker: Worker, root: Path, manifest: Manifest, program: Program) -> None:
+    found = contents(root, manifest, program, verify=True)
+    worker.load(
+        Target.parse(program.target),
+        found.payload,
+        signatures=manifest.signatures,
+        weights=files.locate(root, WEIGHTS),
+        initial_state=found.initial_state,
+        asserts=manifest.asserts,
+    )
+
+
+def _judge(worker: Worker, golden: Golden) -> list[Answer]:
     if golden.reset:
-        runner.reset()
-    got = runner.infer(golden.inputs, entry_point=golden.entry_point)
+        worker.reset()
+    got = worker.infer(golden.inputs, entry_point=golden.entry_point)
     return [
         Answer(
             entry_point=golden.entry_point,

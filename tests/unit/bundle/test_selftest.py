@@ -69,6 +69,32 @@ def test_a_bundle_that_cannot_be_read(tmp_path):
         bundle.selftest(made)
 
 
+def test_a_program_that_fails_is_a_result_and_the_others_are_run(tmp_path):
+    first, *_ = samples.goldens()
+    ones = np.full((1, 4), 200, np.float32)
+    violating = replace(first, inputs={"x": ones, "ids": np.array([1])}, outputs={"y": ones})
+    programs = [samples.validated(), samples.validated(samples.HOST, "llvm-cpu")]
+    result = bundle.selftest(samples.packed(tmp_path / "b", programs=programs, goldens=(first, violating)))
+    assert not result.passed
+    assert [each.outcome for each in result.targets] == ["failed", "failed"]
+    assert "total must stay below 100" in result.targets[0].reason
+
+
+def test_a_program_that_dies_is_a_result(tmp_path, monkeypatch):
+    from aotpipe.backends.worker import Worker
+
+    infer = Worker.infer
+
+    def kill_then_infer(self, inputs, *, entry_point):
+        self._process.kill()
+        return infer(self, inputs, entry_point=entry_point)
+
+    monkeypatch.setattr(Worker, "infer", kill_then_infer)
+    [target, _] = bundle.selftest(samples.packed(tmp_path / "b")).targets
+    assert target.outcome == "failed"
+    assert "died by SIGKILL" in target.reason
+
+
 def test_goldens_that_are_none(tmp_path):
     import hashlib
 
