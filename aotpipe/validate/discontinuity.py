@@ -84,4 +84,5 @@ def _gives_integers(node: torch.fx.Node) -> bool:
     return any(
         isinstance(user.meta.get("val"), torch.Tensor) and not _is_float(user.meta["val"])
         for user in node.users
+        if user.users
     )
