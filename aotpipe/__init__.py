@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from aotpipe.bundle import Bundle, load
-    from aotpipe.canonicalize import canonicalize
+    from aotpipe.bundle import Bundle
+    from aotpipe.bundle.load import load
     from aotpipe.errors import AotpipeError
-    from aotpipe.export import export
     from aotpipe.pipeline import build
+    from aotpipe.pipeline.steps import canonicalize, export
     from aotpipe.signature import Signature
     from aotpipe.spec import AUTO, Dim, EntryPoint, Spec
     from aotpipe.targets import Target
@@ -53,8 +53,8 @@ _HOMES = {
     "Spec": "aotpipe.spec",
     "Target": "aotpipe.targets",
     "build": "aotpipe.pipeline",
-    "canonicalize": "aotpipe.canonicalize",
-    "export": "aotpipe.export",
+    "canonicalize": "aotpipe.pipeline.steps",
+    "export": "aotpipe.pipeline.steps",
     "load": "aotpipe.bundle",
 }
 

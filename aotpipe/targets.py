@@ -18,6 +18,9 @@ from aotpipe.errors import UnknownTarget
 
 Backend = Literal["iree"]
 
+DEFAULT: Final = ("iree-cpu-host",)
+"""What is built for where no target is named."""
+
 SHORTHANDS: Final[Mapping[str, tuple[str, ...]]] = {
     "cpu": ("iree-cpu-host",),
     "all": ("*",),

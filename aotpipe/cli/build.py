@@ -38,11 +38,12 @@ def build(
     the build. A model that has not changed since the last build is not built again.
     """
     from aotpipe import pipeline
+    from aotpipe.targets import DEFAULT
 
     with progress.shown(quiet=quiet) as listener:
         outcome = pipeline.run(
             model,
-            targets=targets or pipeline.DEFAULT_TARGETS,
+            targets=targets or DEFAULT,
             out=out,
             keep_going=keep_going,
             on_event=listener,

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
 import click
 
 from aotpipe.cli import options, text
 from aotpipe.targets import Target, table
+
+if TYPE_CHECKING:
+    from aotpipe.bundle import Bundle, TargetResult
 
 
 @click.command()
@@ -30,3 +36,135 @@ def runs_here(target: Target) -> str:
     from aotpipe.backends import unrunnable
 
     return unrunnable(target)
+
+
+@click.command()
+@click.argument("bundle", type=click.Path(path_type=Path), metavar="BUNDLE")
+@click.option("--verify", is_flag=True, help="Check every byte against the manifest, too.")
+@options.as_json
+def inspect(*, bundle: Path, verify: bool, as_json: bool) -> None:
+    """Show what BUNDLE holds: entry points, programs, sizes, findings."""
+    from aotpipe import bundle as bundles
+
+    if verify:
+        bundles.verify(bundle)
+    opened = bundles.open_bundle(bundle)
+    if as_json:
+        text.echo_json(_inspected(opened))
+    else:
+        click.echo(_inspected_text(opened))
+
+
+def _inspected(bundle: Bundle) -> dict[str, Any]:
+    from aotpipe.bundle.load import unrunnable
+    from aotpipe.report.codec import finding_to_json
+
+    manifest = bundle.manifest
+    return {
+        "name": manifest.name,
+        "path": str(bundle.path),
+        "digest": manifest.digest,
+        "entry_points": {name: one.to_json() for name, one in manifest.signatures.items()},
+        "weights": list(manifest.weights),
+        "programs": [
+            {
+                "target": program.target,
+                "status": program.status,
+                "reason": program.reason,
+                "runs_here": bool(program.file) and not unrunnable(program),
+                "flags": list(program.flags),
+                "toolchain": dict(program.toolchain),
+                "host_features": list(program.host_features),
+                "notes": list(program.notes),
+            }
+            for program in manifest.programs
+        ],
+        "findings": [finding_to_json(finding) for finding in manifest.findings],
+        "files": {
+            name: {"sha256": file.sha256, "size_bytes": file.size_bytes}
+            for name, file in manifest.files.items()
+        },
+    }
+
+
+def _inspected_text(bundle: Bundle) -> str:
+    from aotpipe.bundle.load import unrunnable
+    from aotpipe.cli.progress import finding_line
+    from aotpipe.cli.steps import signature_text
+    from aotpipe.report.units import share, size
+
+    manifest = bundle.manifest
+    total = sum(file.size_bytes for file in manifest.files.values())
+    head = {
+        "name": manifest.name,
+        "path": str(bundle.path),
+        "digest": manifest.digest,
+        "size": f"{size(total)} in {len(manifest.files)} files, {len(manifest.weights)} weights",
+    }
+    rows = [
+        (
+            program.target,
+            program.status,
+            share(program.parity.ratio) if program.parity else "–",
+            size(manifest.files[program.file].size_bytes) if program.file else "–",
+            (unrunnable(program) or "yes") if program.file else program.reason,
+        )
+        for program in manifest.programs
+    ]
+    return "\n\n".join(
+        [
+            text.fields(head),
+            *(signature_text(name, signature) for name, signature in manifest.signatures.items()),
+            text.table(("target", "status", "parity", "size", "runs here"), rows),
+            *map(finding_line, manifest.findings),
+        ]
+    )
+
+
+@click.command()
+@click.argument("bundle", type=click.Path(path_type=Path), metavar="BUNDLE")
+@click.option("-t", "--target", metavar="TARGET", help="One program. [default: every one that runs here]")
+@options.as_json
+def selftest(*, bundle: Path, target: str | None, as_json: bool) -> int:
+    """Run the recorded calls of BUNDLE on this host and compare the answers; needs no torch."""
+    from aotpipe import bundle as bundles
+    from aotpipe.errors import ParityError
+
+    found = bundles.selftest(bundle, target)
+    if as_json:
+        rows = [_tested(each) for each in found.targets]
+        text.echo_json({"name": found.name, "passed": found.passed, "targets": rows})
+    else:
+        lines = [_tested_line(each) for each in found.targets]
+        click.echo(text.table(("target", "outcome", "calls", "parity", "worst"), lines))
+    return 0 if found.passed else ParityError.exit_code
+
+
+def _tested(each: TargetResult) -> dict[str, Any]:
+    from aotpipe.report.codec import number_to_json
+
+    worst = each.worst and {
+        "entry_point": each.worst.entry_point,
+        "case": each.worst.case,
+        "output": each.worst.output,
+        "ratio": number_to_json(float(each.worst.measure.ratio)),
+        "max_abs_error": number_to_json(float(each.worst.measure.max_abs_error)),
+        "message": each.worst.measure.message,
+    }
+    return {
+        "target": each.target,
+        "outcome": each.outcome,
+        "calls": each.calls,
+        "reason": each.reason,
+        "worst": worst,
+    }
+
+
+def _tested_line(each: TargetResult) -> tuple[str, ...]:
+    from aotpipe.report.units import share
+
+    if each.worst is None:
+        return (each.target, each.outcome, str(each.calls), "–", each.reason)
+    worst = each.worst
+    place = f"{worst.output} of {worst.entry_point}, {worst.case} {worst.measure.message}".strip()
+    return (each.target, each.outcome, str(each.calls), share(worst.measure.ratio), place)

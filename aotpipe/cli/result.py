@@ -80,6 +80,6 @@ def _latency(latency: Latency | None) -> tuple[str, str, str, str]:
     return (
         duration(latency.median_us / 1e6),
         duration(latency.p90_us / 1e6),
-        f"×{latency.ratio:.2f}",
+        f"×{latency.ratio:.2g}",
         str(latency.samples),
     )

@@ -29,16 +29,15 @@ from aotpipe.pipeline import matrix, source
 from aotpipe.pipeline.cache import Cache
 from aotpipe.pipeline.prepared import Prepared
 from aotpipe.pipeline.record import BuildRecord, build_key
-from aotpipe.report import Report, StageCost, TargetReport
-from aotpipe.stages import Failed, Validated
-from aotpipe.targets import Target, expand
+from aotpipe.report import Report
+from aotpipe.stages import Failed
+from aotpipe.targets import DEFAULT, Target, expand
 
 if TYPE_CHECKING:
     from aotpipe.spec import EntryPoint
 
-__all__ = ["DEFAULT_TARGETS", "Built", "Outcome", "build", "run"]
+__all__ = ["Built", "Outcome", "build", "run"]
 
-DEFAULT_TARGETS: Final = ("iree-cpu-host",)
 DEFAULT_FOLDER: Final = Path("artifacts")
 _TOOLS: Final = {"torch": "torch", "iree-base-compiler": "iree.compiler", "jinja2": "jinja2"}
 """Package -> module: what building takes beyond what running takes."""
@@ -94,7 +93,7 @@ def run(
     value_ranges: Mapping[str, tuple[float, float]] | None = None,
     entry_points: Mapping[str, EntryPoint] | None = None,
     name: str | None = None,
-    targets: Sequence[str] = DEFAULT_TARGETS,
+    targets: Sequence[str] = DEFAULT,
     out: str | Path | None = None,
     extra_flags: Sequence[str] = (),
     jobs: int | None = None,
@@ -183,7 +182,7 @@ class _Order:
 
     def key(self, name: str) -> str | None:
         """The digest of the whole request; None where objects are part of it."""
-        front = self.model.key()
+        front = self.model.key
         if front is None:
             return None
         settings = {
@@ -262,10 +261,10 @@ def _build(order: _Order, workspace: Path) -> Outcome:
     report = Report(
         name=prepared.name,
         bundle=str(path) if is_packed else "",
-        targets=tuple(_row(target, result) for target, result in results.items()),
+        targets=tuple(reports.row_of(target, result) for target, result in results.items()),
         findings=prepared.findings,
         remarks=tuple(order.recorder.remarks),
-        stages=_costs(order.recorder),
+        stages=reports.costs_of(order.recorder.finished),
         toolchain=toolchain.current().versions,
         wall_s=time.perf_counter() - start,
     )
@@ -303,40 +302,3 @@ def _pack(prepared: Prepared, results: Mapping[Target, matrix.Result], path: Pat
 def _failed(target: Target, error: AotpipeError) -> Failed:
     parity = error.parity if isinstance(error, ParityError) else None
     return Failed(target=target, stage=error.stage, reason=error.message, parity=parity)
-
-
-def _row(target: Target, result: Validated | AotpipeError) -> TargetReport:
-    if isinstance(result, AotpipeError):
-        return TargetReport(
-            target=str(target),
-            status="failed",
-            reason=str(result),
-            stage=result.stage,
-            error=type(result).__name__,
-            exit_code=result.exit_code,
-            parity=result.parity if isinstance(result, ParityError) else None,
-        )
-    compiled = result.compiled
-    return TargetReport(
-        target=str(target),
-        status=result.status,
-        reason=result.reason,
-        parity=result.parity,
-        latency=result.latency,
-        size_bytes=len(compiled.payload),
-        flags=compiled.flags,
-        notes=(*compiled.notes, *result.notes),
-    )
-
-
-def _costs(recorder: Recorder) -> tuple[StageCost, ...]:
-    return tuple(
-        StageCost(
-            stage=done.stage,
-            target=done.target,
-            wall_s=done.wall_s,
-            peak_rss_bytes=done.peak_rss_bytes,
-            cached=done.cached,
-        )
-        for done in recorder.finished
-    )

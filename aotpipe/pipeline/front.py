@@ -17,11 +17,11 @@ from aotpipe.pipeline.prepared import Prepared, digest_of, write_weights
 
 if TYPE_CHECKING:
     from aotpipe.spec import Spec
-    from aotpipe.stages import Canonical, Legal
+    from aotpipe.stages import Canonical, Exported, Legal, Lowered
     from aotpipe.validate.reference import Reference
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Front:
     """A prepared model, and the model itself for what is timed beside it."""
 
@@ -41,6 +41,29 @@ def canonical(load: Callable[[], Spec], recorder: Recorder) -> Canonical:
         return canonicalize(spec)
 
 
+def export(model: Canonical, recorder: Recorder) -> Exported:
+    """Export a model, and tell what was found on the way."""
+    with recorder.stage("export"):
+        from aotpipe.export import export
+
+        exported = export(model)
+    for finding in exported.findings:
+        recorder.found(finding)
+    return exported
+
+
+def lower(exported: Exported, recorder: Recorder) -> tuple[Legal, Lowered]:
+    """Legalize and lower a model."""
+    with recorder.stage("legalize"):
+        from aotpipe.legalize import legalize
+
+        legal = legalize(exported, dialect="torch")
+    with recorder.stage("lower"):
+        from aotpipe.backends.iree.importer import lower
+
+        return legal, lower(legal)
+
+
 def prepare(load: Callable[[], Spec], recorder: Recorder, folder: Path) -> Front:
     """Run every stage up to the lowered module, and eager on the calls that programs are judged on.
 
@@ -50,56 +73,48 @@ def prepare(load: Callable[[], Spec], recorder: Recorder, folder: Path) -> Front
         ModelError, ExportFailed, UnsupportedOps, LowerFailed
     """
     model = canonical(load, recorder)
-    with recorder.stage("export"):
-        from aotpipe.export import export
-
-        exported = export(model)
-    for finding in exported.findings:
-        recorder.found(finding)
-    from aotpipe.backends.arrays import view_numpy
-
-    with recorder.stage("legalize"):
-        from aotpipe.legalize import legalize
-
-        legal = legalize(exported, dialect="torch")
-    with recorder.stage("lower"):
-        from aotpipe.backends.iree.importer import lower
-
-        lowered = lower(legal)
-    with recorder.stage("reference"):
-        reference = _reference(model, legal)
-    for finding in reference.findings:
-        recorder.found(finding)
-    state = {key: view_numpy(tensor) for key, tensor in legal.initial_state.items()}
+    exported = export(model, recorder)
+    legal, lowered = lower(exported, recorder)
+    found = reference(model, legal, recorder)
     with recorder.stage("weights"):
+        from aotpipe.backends.arrays import view_numpy
+
+        state = {key: view_numpy(tensor) for key, tensor in legal.initial_state.items()}
         weights = {key: view_numpy(tensor) for key, tensor in legal.weights.items()}
         weights_path, weights_sha256 = write_weights(weights, state, folder)
-    return Front(
-        Prepared(
-            name=legal.name,
-            lowered=lowered,
-            signatures={entry.name: entry.signature for entry in legal.entries},
-            asserts={entry.name: entry.asserts for entry in legal.entries},
-            weights=weights_path,
-            weights_sha256=weights_sha256,
-            initial_state=state,
-            goldens=reference.goldens,
-            findings=(*exported.findings, *reference.findings),
-            digest=digest_of(legal.digest, lowered, goldens_file.dumps(reference.goldens)),
-        ),
-        model,
+    prepared = Prepared(
+        name=legal.name,
+        lowered=lowered,
+        signatures={entry.name: entry.signature for entry in legal.entries},
+        asserts={entry.name: entry.asserts for entry in legal.entries},
+        weights=weights_path,
+        weights_sha256=weights_sha256,
+        initial_state=state,
+        goldens=found.goldens,
+        findings=(*exported.findings, *found.findings),
+        digest=digest_of(legal.digest, lowered, goldens_file.dumps(found.goldens)),
     )
+    return Front(prepared=prepared, canonical=model)
 
 
-def _reference(model: Canonical, legal: Legal) -> Reference:
-    from aotpipe.backends.eager import EagerFailed
-    from aotpipe.validate.reference import reference
+def reference(model: Canonical, legal: Legal, recorder: Recorder) -> Reference:
+    """Run eager on the calls that programs are judged on, and tell what was found on the way.
 
-    try:
-        return reference(model, legal)
-    except EagerFailed as error:
-        raise SpecInvalid(
-            f"the model {legal.name!r} raises on its own example inputs",
-            reason=str(error),
-            hint="give example inputs that the model takes",
-        ) from error
+    Raises:
+        SpecInvalid: The model raises on its own example inputs.
+    """
+    with recorder.stage("reference"):
+        from aotpipe.backends.eager import EagerFailed
+        from aotpipe.validate.reference import reference
+
+        try:
+            found = reference(model, legal)
+        except EagerFailed as error:
+            raise SpecInvalid(
+                f"the model {legal.name!r} raises on its own example inputs",
+                reason=str(error),
+                hint="give example inputs that the model takes",
+            ) from error
+    for finding in found.findings:
+        recorder.found(finding)
+    return found

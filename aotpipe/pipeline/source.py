@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, get_args
 
@@ -36,7 +36,7 @@ FRONT_STAGES: Final[tuple[Stage, ...]] = (
 assert set(FRONT_STAGES) <= set(get_args(Stage))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Model:
     """What a user wants built: a reference such as `model.py`, or an object with its example inputs.
 
@@ -54,8 +54,12 @@ class Model:
         found = spec.load(self.given) if isinstance(self.given, str) else self.given
         return spec.as_spec(found, **{key: value for key, value in self.overrides.items() if value})
 
+    @cached_property
     def key(self) -> str | None:
-        """The digest of this request; None where objects are part of it."""
+        """The digest of this request; None where objects are part of it.
+
+        To be read before `load`, which may add the user's folder to `sys.path`.
+        """
         given = {name for name, value in self.overrides.items() if value}
         if not isinstance(self.given, str) or given - {"name"}:
             return None
@@ -81,7 +85,7 @@ class Unchanged:
 
 def unchanged(model: Model, cache: Cache) -> Unchanged | None:
     """Whether a model is what it was when it was last prepared; reads nothing but what it was made of."""
-    key = model.key()
+    key = model.key
     record = FrontRecord.fresh(cache, key) if key else None
     return Unchanged(name=record.name, prepared=record.prepared) if record else None
 
@@ -105,7 +109,7 @@ def prepared(
 
 def _from_store(model: Model, cache: Cache, recorder: Recorder, folder: Path) -> Ready | None:
     """The prepared model of an unchanged request; imports no torch."""
-    key = model.key()
+    key = model.key
     record = FrontRecord.fresh(cache, key) if key else None
     found = (
         cache.load("prepared", record.prepared, lambda entry: prepared_file.read(entry, folder))
@@ -134,7 +138,7 @@ def _through_torch(
     """Prepare a model, and keep the result if all that it was made of is known."""
     from aotpipe.pipeline import front
 
-    key = model.key()
+    key = model.key
     if key is None or cache.store is None:
         made = front.prepare(model.load, recorder, folder)
         return Ready(prepared=made.prepared, key=None, canonical=lambda: made.canonical)

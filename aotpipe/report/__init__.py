@@ -10,12 +10,14 @@ is equal byte for byte wherever it is built. A build that failed has a report to
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from aotpipe.bundle import replacing
+from aotpipe.errors import AotpipeError, ParityError
+from aotpipe.events import StageFinished
 from aotpipe.report.codec import (
     finding_from_json,
     finding_to_json,
@@ -24,10 +26,11 @@ from aotpipe.report.codec import (
     parity_from_json,
     parity_to_json,
 )
-from aotpipe.stages import Finding, Latency, Parity, Status
+from aotpipe.stages import Finding, Latency, Parity, Status, Validated
 from aotpipe.store import typed_os_errors
+from aotpipe.targets import Target
 
-__all__ = ["Report", "StageCost", "TargetReport", "folder_of", "read", "write"]
+__all__ = ["Report", "StageCost", "TargetReport", "costs_of", "folder_of", "read", "row_of", "write"]
 
 _SCHEMA: Final = 1
 
@@ -138,6 +141,45 @@ class Report:
             wall_s=data["wall_s"],
             up_to_date=data["up_to_date"],
         )
+
+
+def row_of(target: Target, result: Validated | AotpipeError) -> TargetReport:
+    """The row of a target's program, or of the error that stands in its place."""
+    if isinstance(result, AotpipeError):
+        return TargetReport(
+            target=str(target),
+            status="failed",
+            reason=str(result),
+            stage=result.stage,
+            error=type(result).__name__,
+            exit_code=result.exit_code,
+            parity=result.parity if isinstance(result, ParityError) else None,
+        )
+    compiled = result.compiled
+    return TargetReport(
+        target=str(target),
+        status=result.status,
+        reason=result.reason,
+        parity=result.parity,
+        latency=result.latency,
+        size_bytes=len(compiled.payload),
+        flags=compiled.flags,
+        notes=(*compiled.notes, *result.notes),
+    )
+
+
+def costs_of(finished: Iterable[StageFinished]) -> tuple[StageCost, ...]:
+    """What each stage took."""
+    return tuple(
+        StageCost(
+            stage=done.stage,
+            target=done.target,
+            wall_s=done.wall_s,
+            peak_rss_bytes=done.peak_rss_bytes,
+            cached=done.cached,
+        )
+        for done in finished
+    )
 
 
 def folder_of(bundle: Path) -> Path:

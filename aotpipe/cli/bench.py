@@ -1,0 +1,59 @@
+"""`aotpipe bench`: how long a bundle's programs take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from aotpipe.cli import options, progress, text
+
+
+@click.command()
+@click.argument("bundle", type=click.Path(path_type=Path), metavar="BUNDLE")
+@click.argument("model", required=False, metavar="[MODEL]")
+@options.targets
+@click.option(
+    "--threads", type=click.IntRange(min=1), help="Of the programs and of eager. [default: one per core]"
+)
+@click.option(
+    "--seconds", type=click.FloatRange(min=0.01), default=5.0, show_default=True, help="Per program."
+)
+@options.as_json
+@options.quiet
+def bench(
+    *,
+    bundle: Path,
+    model: str | None,
+    targets: tuple[str, ...],
+    threads: int | None,
+    seconds: float,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Time the programs of BUNDLE on their example inputs, in turns with MODEL in eager where it is given."""
+    from aotpipe.pipeline.bench import measure
+    from aotpipe.report.units import duration
+
+    with progress.shown(quiet=quiet) as listener:
+        rows = measure(bundle, model, targets=targets, threads=threads, budget_s=seconds, on_event=listener)
+    if as_json:
+        text.echo_json([row.to_json() for row in rows])
+        return
+    lines = [
+        (
+            row.target,
+            row.entry_point,
+            *(
+                (duration(row.median_us / 1e6), duration(row.p90_us / 1e6))
+                if row.samples
+                else ("–", row.reason)
+            ),
+            duration(row.eager_median_us / 1e6) if row.eager_median_us else "–",
+            f"×{row.median_us / row.eager_median_us:.2g}" if row.eager_median_us else "–",
+            str(row.samples),
+        )
+        for row in rows
+    ]
+    head = ("target", "entry point", "median", "p90", "eager", "of eager", "n")
+    click.echo(text.table(head, lines))

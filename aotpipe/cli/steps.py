@@ -1,0 +1,157 @@
+"""`aotpipe export`, `compile`, `validate`: one step each, for those who want to look at what it gives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from aotpipe.cli import options, progress, result, text
+
+if TYPE_CHECKING:
+    from aotpipe.signature import Signature
+
+
+@click.command()
+@options.model
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path),
+    help="The folder for one ENTRY_POINT.pt2 each. [default: nothing is written]",
+)
+@options.as_json
+@options.quiet
+def export(*, model: str, out: Path | None, as_json: bool, quiet: bool) -> None:
+    """Export MODEL and say what it takes, what it gives, and what was found."""
+    from aotpipe.pipeline import steps
+    from aotpipe.report.codec import finding_to_json
+    from aotpipe.store import typed_os_errors
+
+    with progress.shown(quiet=quiet) as listener:
+        exported = steps.export(model, on_event=listener)
+    if out is not None:
+        import torch
+
+        with typed_os_errors("the exported programs", out):
+            out.mkdir(parents=True, exist_ok=True)
+            for entry in exported.entries:
+                torch.export.save(entry.program, out / f"{entry.name}.pt2")
+    signatures = {entry.name: entry.signature for entry in exported.entries}
+    if as_json:
+        text.echo_json(
+            {
+                "name": exported.canonical.spec.name,
+                "entry_points": {name: signature.to_json() for name, signature in signatures.items()},
+                "findings": [finding_to_json(finding) for finding in exported.findings],
+            }
+        )
+        return
+    click.echo("\n\n".join(signature_text(name, signature) for name, signature in signatures.items()))
+
+
+@click.command()
+@options.model
+@options.targets
+@options.out
+@options.compiling
+@options.as_json
+@options.quiet
+def compile(  # noqa: A001  # the command's name
+    *,
+    model: str,
+    targets: tuple[str, ...],
+    out: Path | None,
+    cache: bool,
+    as_json: bool,
+    quiet: bool,
+    **settings: Any,
+) -> None:
+    """Compile MODEL for each target into OUT/TARGET/program.vmfb, and run nothing."""
+    from aotpipe.pipeline import matrix, steps
+    from aotpipe.report.units import duration, size
+    from aotpipe.store import typed_os_errors
+    from aotpipe.targets import DEFAULT
+
+    with progress.shown(quiet=quiet) as listener:
+        lowered, programs = steps.compile(
+            model,
+            targets=targets or DEFAULT,
+            compiling=matrix.Settings(**settings),
+            cache=cache,
+            on_event=listener,
+        )
+    folder = out or Path("programs")
+    with typed_os_errors("the programs", folder):
+        for program in programs:
+            path = folder / str(program.target) / "program.vmfb"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(program.payload)
+        (folder / "module.mlir").write_bytes(lowered.module)
+    if as_json:
+        rows = [
+            {
+                "target": str(program.target),
+                "path": str(folder / str(program.target) / "program.vmfb"),
+                "size_bytes": len(program.payload),
+                "wall_s": program.stats.wall_s,
+                "peak_rss_bytes": program.stats.peak_rss_bytes,
+                "flags": list(program.flags),
+                "notes": list(program.notes),
+            }
+            for program in programs
+        ]
+        text.echo_json({"module": str(folder / "module.mlir"), "programs": rows})
+        return
+    lines = [
+        (
+            str(program.target),
+            size(len(program.payload)),
+            duration(program.stats.wall_s),
+            size(program.stats.peak_rss_bytes),
+            str(folder / str(program.target) / "program.vmfb"),
+        )
+        for program in programs
+    ]
+    click.echo(text.table(("target", "size", "compiled in", "peak memory", "program"), lines))
+
+
+@click.command()
+@click.argument("bundle", type=click.Path(path_type=Path), metavar="BUNDLE")
+@options.model
+@options.targets
+@options.as_json
+@options.quiet
+def validate(*, bundle: Path, model: str, targets: tuple[str, ...], as_json: bool, quiet: bool) -> int:
+    """Compare the programs of BUNDLE with MODEL in PyTorch, number by number, on fresh answers of eager.
+
+    `aotpipe selftest` compares them with the answers that were recorded when they were built.
+    """
+    from aotpipe.pipeline import steps
+
+    with progress.shown(quiet=quiet) as listener:
+        report = steps.revalidate(bundle, model, targets=targets, on_event=listener)
+    if as_json:
+        text.echo_json(report.to_json())
+    else:
+        click.echo(result.targets_table(report))
+    return report.exit_code
+
+
+def signature_text(name: str, signature: Signature) -> str:
+    """An entry point for people: its inputs, outputs, state and symbols, one a line."""
+    rows = [
+        *(("in", leaf_text(leaf)) for leaf in signature.inputs),
+        *(("out", leaf_text(leaf)) for leaf in signature.outputs),
+        *(("state", str(leaf)) for leaf in signature.state),
+        *(("size", str(symbol)) for symbol in signature.symbols),
+    ]
+    return "\n".join([name, *(f"  {kind:<6}{leaf}" for kind, leaf in rows)])
+
+
+def leaf_text(leaf: object) -> str:
+    """A tensor as it writes itself, a constant as `name = value`."""
+    from aotpipe.signature import Constant
+
+    return f"{leaf.name} = {leaf.value!r} (fixed)" if isinstance(leaf, Constant) else str(leaf)

@@ -1,0 +1,97 @@
+"""A finished bundle's programs as the validate stage takes them: to be judged or timed once more.
+
+Every byte is checked against the manifest before anything runs. Torch-free.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from aotpipe import goldens as goldens_file
+from aotpipe import tensors
+from aotpipe.bundle import verify
+from aotpipe.bundle.load import unrunnable
+from aotpipe.bundle.manifest import GOLDENS, STATE_PREFIX, WEIGHTS, Manifest, Program
+from aotpipe.errors import NoProgram
+from aotpipe.goldens import Golden
+from aotpipe.stages import Compiled, CompileStats
+from aotpipe.targets import Target, expand
+from aotpipe.validate import Loadable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reopened:
+    """A bundle's content.
+
+    Attributes:
+        programs: Those that were asked for, whether they can run here or not.
+        goldens: The recorded calls.
+    """
+
+    manifest: Manifest
+    programs: tuple[Compiled, ...]
+    loadable: Loadable
+    goldens: tuple[Golden, ...]
+
+
+@contextmanager
+def reopened(root: Path, targets: Sequence[str] = ()) -> Iterator[Reopened]:
+    """Open a bundle for as long as the body runs.
+
+    Args:
+        root: Its folder.
+        targets: Target strings, shorthands and globs; all of its programs where empty.
+
+    Raises:
+        BundleError: The bundle cannot be read, or has no such program.
+    """
+    manifest = verify(root)
+    wanted = expand(targets)
+    found = {Target.parse(each.target): each for each in manifest.programs if each.file}
+    for target in wanted:
+        if target not in found:
+            raise NoProgram(
+                f"the bundle has no program for {target}", reason=f"it has: {', '.join(map(str, found))}"
+            )
+    with TemporaryDirectory(prefix="aotpipe-rerun-") as folder:
+        # Workers map the file for as long as they run, whatever happens to the bundle meanwhile.
+        weights = Path(folder) / WEIGHTS
+        shutil.copyfile(root / WEIGHTS, weights)
+        yield Reopened(
+            manifest=manifest,
+            programs=tuple(_compiled(root, target, found[target]) for target in wanted or tuple(found)),
+            loadable=Loadable(
+                signatures=manifest.signatures,
+                weights=weights,
+                initial_state={
+                    name.removeprefix(STATE_PREFIX): array
+                    for name, array in tensors.read(weights).items()
+                    if name.startswith(STATE_PREFIX)
+                },
+                asserts=manifest.asserts,
+            ),
+            goldens=goldens_file.read(root / GOLDENS),
+        )
+
+
+def why_not_here(reopened: Reopened, target: Target) -> str:
+    """Why a program of a bundle cannot run on this host; empty where it can."""
+    return next(unrunnable(each) for each in reopened.manifest.programs if each.target == str(target))
+
+
+def _compiled(root: Path, target: Target, program: Program) -> Compiled:
+    return Compiled(
+        target=target,
+        payload=(root / program.file).read_bytes(),
+        flags=program.flags,
+        toolchain=program.toolchain,
+        host_features=program.host_features,
+        digest=program.digest,
+        stats=CompileStats(wall_s=0.0, peak_rss_bytes=0),
+        notes=program.notes,
+    )

@@ -1,0 +1,168 @@
+"""Single steps, for those who want to look at what one gives: the functions behind the commands of that name.
+
+Each takes what `build` takes: a reference, a Spec, an nn.Module, or a function of tensors.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aotpipe import report as reports
+from aotpipe import toolchain
+from aotpipe.backends import unrunnable
+from aotpipe.errors import AotpipeError, SpecInvalid
+from aotpipe.events import Listener, Recorder
+from aotpipe.pipeline import matrix
+from aotpipe.pipeline.cache import Cache
+from aotpipe.pipeline.rerun import reopened
+from aotpipe.pipeline.source import Model
+from aotpipe.report import Report
+from aotpipe.stages import Compiled, Lowered, Validated
+from aotpipe.targets import expand
+from aotpipe.validate import validate
+
+if TYPE_CHECKING:
+    from aotpipe.spec import EntryPoint
+    from aotpipe.stages import Canonical, Exported
+
+
+def canonicalize(
+    model_or_spec: object,
+    args: tuple[Any, ...] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+    value_ranges: Mapping[str, tuple[float, float]] | None = None,
+    entry_points: Mapping[str, EntryPoint] | None = None,
+    name: str | None = None,
+    on_event: Listener | None = None,
+) -> Canonical:
+    """Build a model and make it ready for export; the arguments are those of `spec.as_spec`.
+
+    Raises:
+        ModelError: It cannot be used as it is.
+    """
+    from aotpipe.pipeline import front
+
+    overrides = {
+        "args": args,
+        "kwargs": kwargs,
+        "dynamic_shapes": dynamic_shapes,
+        "value_ranges": value_ranges,
+        "entry_points": entry_points,
+        "name": name,
+    }
+    return front.canonical(Model(given=model_or_spec, overrides=overrides).load, Recorder(on_event))
+
+
+def export(
+    model_or_spec: object,
+    args: tuple[Any, ...] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    on_event: Listener | None = None,
+    **settings: Any,
+) -> Exported:
+    """Export a model, one program per entry point; the arguments are those of `canonicalize`.
+
+    Raises:
+        ModelError, ExportFailed, StaticDim
+    """
+    from aotpipe.pipeline import front
+
+    model = canonicalize(model_or_spec, args, kwargs, on_event=on_event, **settings)
+    return front.export(model, Recorder(on_event))
+
+
+def compile(  # noqa: A001  # the step's name
+    model_or_spec: object,
+    *,
+    targets: Sequence[str],
+    compiling: matrix.Settings,
+    cache: bool = True,
+    on_event: Listener | None = None,
+) -> tuple[Lowered, tuple[Compiled, ...]]:
+    """Compile a model for each target, and run nothing.
+
+    Args:
+        model_or_spec: What to compile.
+        targets: Target strings, shorthands and globs.
+        compiling: How compilers are run.
+        cache: Keep programs, and use those of earlier builds.
+        on_event: Told what happens while it happens.
+
+    Raises:
+        AotpipeError: Of the first target that failed.
+    """
+    from aotpipe.pipeline import front
+
+    chosen = expand(targets)
+    recorder = Recorder(on_event)
+    kept = Cache.open(recorder, enabled=cache)
+    recorder.planned({"compile": len(chosen)})
+    exported = front.export(front.canonical(Model(given=model_or_spec).load, recorder), recorder)
+    _, lowered = front.lower(exported, recorder)
+    results = matrix.compile_all(lowered, chosen, settings=compiling, cache=kept, recorder=recorder)
+    kept.close()
+    programs = []
+    for result in results.values():
+        if isinstance(result, AotpipeError):
+            raise result
+        programs.append(result)
+    return lowered, tuple(programs)
+
+
+def revalidate(
+    bundle: Path, model: object, *, targets: Sequence[str] = (), on_event: Listener | None = None
+) -> Report:
+    """Compare a bundle's programs with a model, on fresh answers of eager.
+
+    Args:
+        bundle: The bundle's folder.
+        model: What it was built from.
+        targets: Which programs; all where empty.
+        on_event: Told what happens while it happens.
+
+    Raises:
+        BundleError, ModelError, ExportFailed
+        SpecInvalid: The model's signature is not the bundle's.
+    """
+    from aotpipe.pipeline import front
+
+    start = time.perf_counter()
+    recorder = Recorder(on_event)
+    with reopened(bundle, targets) as opened:
+        recorder.planned({"validate": len(opened.programs)})
+        canonical = front.canonical(Model(given=model).load, recorder)
+        exported = front.export(canonical, recorder)
+        legal, _ = front.lower(exported, recorder)
+        signatures = {entry.name: entry.signature for entry in legal.entries}
+        if signatures != dict(opened.manifest.signatures):
+            raise SpecInvalid(
+                f"the bundle at {bundle} was built from a model with another signature",
+                hint="`aotpipe inspect` shows the bundle's, `aotpipe export` the model's",
+            )
+        found = front.reference(canonical, legal, recorder)
+        rows = []
+        for program in opened.programs:
+            with recorder.stage("validate", str(program.target)):
+                if reason := unrunnable(program.target, program.host_features):
+                    result: matrix.Result = Validated(compiled=program, status="compiled", reason=reason)
+                else:
+                    try:
+                        result = validate(program, opened.loadable, found.goldens)
+                    except AotpipeError as error:
+                        result = error
+            rows.append(reports.row_of(program.target, result))
+    return Report(
+        name=legal.name,
+        bundle=str(bundle),
+        targets=tuple(rows),
+        findings=(*exported.findings, *found.findings),
+        stages=reports.costs_of(recorder.finished),
+        toolchain=toolchain.current().versions,
+        wall_s=time.perf_counter() - start,
+    )
