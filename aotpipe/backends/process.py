@@ -8,6 +8,7 @@ goes to files: a pipe that nobody reads would stop the tool.
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import threading
@@ -136,7 +137,7 @@ def _wait(
         if pid:
             code = os.waitstatus_to_exitcode(status)
             process.returncode = code
-            peak = max(seen, usage.ru_maxrss * 1024)
+            peak = max(seen, _own_peak_bytes(usage.ru_maxrss))
             return ("exited", code, peak) if code >= 0 else ("signalled", -code, peak)
         seen = max(seen, _resident_bytes(process.pid))
         if memory_limit_bytes is not None and seen > memory_limit_bytes:
@@ -147,6 +148,12 @@ def _wait(
             raise Interrupted("interrupted while a tool ran")
         time.sleep(pause)
         pause = min(2 * pause, _LAST_POLL_S)
+
+
+def _own_peak_bytes(child_maxrss: int) -> int:
+    """A child's peak, 0 where it cannot be told: until it has its own program it counts as large as its parent."""
+    parent_maxrss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return child_maxrss * 1024 if child_maxrss > parent_maxrss else 0
 
 
 def _resident_bytes(pid: int) -> int:

@@ -31,6 +31,14 @@ def test_the_peak_memory_is_measured(tmp_path: Path) -> None:
     assert 200_000_000 < outcome.peak_rss_bytes < 400_000_000
 
 
+def test_the_peak_memory_is_not_that_of_the_parent(tmp_path: Path) -> None:
+    ballast = bytearray(300_000_000)
+    ballast[::4096] = b"1" * len(ballast[::4096])
+    outcome = process.run(_python("import time; time.sleep(0.2)"), folder=tmp_path, timeout_s=30)
+    assert 1_000_000 < outcome.peak_rss_bytes < 100_000_000
+    del ballast
+
+
 def test_a_signal_is_told_from_an_exit(tmp_path: Path) -> None:
     outcome = process.run(_python("import os; os.abort()"), folder=tmp_path, timeout_s=30)
     assert (outcome.ending, outcome.code) == ("signalled", signal.SIGABRT)
