@@ -9,8 +9,9 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
+from math import prod
 from typing import Any, Final
 
 import iree.runtime as iree
@@ -19,11 +20,16 @@ import iree.runtime as iree
 # this makes a driver of its own.
 from iree.runtime._binding import create_hal_driver
 
-from aotpipe.dtypes import Array
+from aotpipe.dtypes import Array, numpy_dtype
 from aotpipe.errors import IncompatibleHost
+from aotpipe.signature import Dim, Signature, evaluate_dim
 
-# Below this, handing the work to other threads (25 us a call) costs more than they save.
-_SMALL_BYTES: Final = 256 << 10
+# Handing the work to other threads costs 25 us a call: about the time in which one thread reads this much.
+_SMALL_BYTES: Final = 1 << 20
+# An input's byte is worked on more often than a weight's in a call: every weight of a convolution meets it.
+_INPUT_FACTOR: Final = 16
+# What a size is taken for that has no upper bound.
+_UNBOUNDED: Final = 256
 
 _lock = threading.Lock()
 _devices: dict[tuple[str, int | None], Any] = {}
@@ -59,11 +65,35 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def choose(weights: Mapping[str, Array], threads: int | None) -> str:
+def choose(
+    signatures: Iterable[Signature],
+    weights: Mapping[str, Array],
+    state: Mapping[str, Array],
+    threads: int | None,
+) -> str:
     """`local-sync` where one thread is all there is or the model is small, else `local-task`."""
-    one = (threads or cores()) == 1
-    small = sum(array.nbytes for array in weights.values()) < _SMALL_BYTES
-    return "local-sync" if one or small else "local-task"
+    inputs = max((_largest_inputs_bytes(signature) for signature in signatures), default=0)
+    held = sum(array.nbytes for array in (*weights.values(), *state.values()))
+    small = held + _INPUT_FACTOR * inputs < _SMALL_BYTES
+    return "local-sync" if small or (threads or cores()) == 1 else "local-task"
+
+
+def _largest_inputs_bytes(signature: Signature) -> int:
+    sizes = {
+        symbol.name: max(symbol.min, _UNBOUNDED) if symbol.max is None else symbol.max
+        for symbol in signature.symbols
+    }
+    return sum(
+        prod(_size(dim, sizes) for dim in spec.dims) * numpy_dtype(spec.dtype).itemsize
+        for spec in signature.tensor_inputs
+    )
+
+
+def _size(dim: Dim, sizes: Mapping[str, int]) -> int:
+    try:
+        return evaluate_dim(dim, sizes)
+    except (KeyError, ZeroDivisionError):  # a symbol without a range, or a form without a value there
+        return _UNBOUNDED
 
 
 def device(driver: str, threads: int | None = None) -> Any:

@@ -236,7 +236,9 @@ def load(
         IncompatibleHost: This host or this runtime cannot run it.
     """
     _require_state(signatures, initial_state)
-    name = devices.choose(weights, threads) if driver == "auto" else driver
+    name = driver
+    if driver == "auto":
+        name = devices.choose(signatures.values(), weights, initial_state, threads)
     device = devices.device(name, threads)
     instance = devices.instance()
     index = iree.ParameterIndex()

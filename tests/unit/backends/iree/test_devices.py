@@ -1,0 +1,79 @@
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from aotpipe.backends.iree import devices
+from aotpipe.errors import IncompatibleHost
+from aotpipe.signature import Signature, Symbol, TensorSpec
+
+SMALL = np.zeros(4, np.float32)
+LARGE = np.zeros(1 << 20, np.uint8)
+
+
+def signature(text, *symbols):
+    return Signature(inputs=(TensorSpec.parse(text),), outputs=(), symbols=tuple(map(Symbol.parse, symbols)))
+
+
+ROWS = signature("x: float32[n, 64]", "n=1..64")
+
+
+@pytest.mark.parametrize(
+    ("inputs", "weight", "state", "threads", "cores", "driver"),
+    [
+        (ROWS, SMALL, SMALL, None, 8, "local-sync"),
+        (ROWS, LARGE, SMALL, None, 8, "local-task"),
+        (ROWS, SMALL, LARGE, None, 8, "local-task"),
+        (ROWS, LARGE, SMALL, 4, 1, "local-task"),
+        (ROWS, LARGE, SMALL, None, 1, "local-sync"),
+        (ROWS, LARGE, SMALL, 1, 8, "local-sync"),
+        (signature("x: float32[n, 32]", "n=1.."), SMALL, SMALL, None, 8, "local-sync"),
+        (signature("x: float32[1, 3, 224, 224]"), SMALL, SMALL, None, 8, "local-task"),
+        (signature("x: float32[1, 3, h, w]", "h=12..", "w=12.."), SMALL, SMALL, None, 8, "local-task"),
+        (signature("x: float32[8 // (n - 64)]", "n=1..64"), SMALL, SMALL, None, 8, "local-sync"),
+        (signature("x: float32[unknown]"), SMALL, SMALL, None, 8, "local-sync"),
+    ],
+)
+def test_the_driver_suits_the_model_and_the_machine(
+    monkeypatch, inputs, weight, state, threads, cores, driver
+):
+    monkeypatch.setattr(devices, "cores", lambda: cores)
+    assert devices.choose([inputs], {"w": weight}, {"s": state}, threads) == driver
+
+
+def test_devices_are_made_once():
+    assert devices.device("local-sync") is devices.device("local-sync", threads=3)
+    assert devices.device("local-task", threads=1) is devices.device("local-task", threads=1)
+    assert devices.device("local-task", threads=1) is not devices.device("local-task", threads=2)
+    assert devices.instance() is devices.instance()
+
+
+def test_a_driver_that_is_not_there():
+    with pytest.raises(IncompatibleHost, match="'none' does not work"):
+        devices.device("none")
+
+
+COUNT = """
+import os, sys
+from aotpipe.backends.iree import devices
+def count():
+    return len(os.listdir("/proc/self/task"))
+devices.device("local-sync")
+before = count()
+devices.device("local-task", threads=1)
+one = count() - before
+devices.device("local-task", threads=3)
+print(count() - before - 2 * one)
+"""
+
+
+def test_a_device_has_the_threads_that_were_asked_for():
+    """Also the second one, whatever the first was asked."""
+    done = subprocess.run([sys.executable, "-c", COUNT], capture_output=True, text=True, check=True)
+    assert int(done.stdout) == 2
+
+
+def test_this_process_was_not_forked():
+    assert devices.forks() == 0
+    assert devices.cores() >= 1
