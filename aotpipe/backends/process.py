@@ -151,7 +151,7 @@ def _wait(
 
 
 def _own_peak_bytes(child_maxrss: int) -> int:
-    """A child's peak, 0 where it cannot be told: until it has its own program it counts as large as its parent."""
+    """A child's peak; 0 where it cannot be told, since before its exec it counts as large as its parent."""
     parent_maxrss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return child_maxrss * 1024 if child_maxrss > parent_maxrss else 0
 
