@@ -8,10 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 # Before any test imports transformers: its weights and configs come from installed packages or not at all.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TRANSFORMERS_VERBOSITY"] = "error"
+
+# How long an example takes says more of the machine's other work than of the code.
+settings.register_profile("aotpipe", deadline=None)
+settings.load_profile("aotpipe")
 
 ROOT = Path(__file__).parent.parent
 
