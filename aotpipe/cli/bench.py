@@ -33,7 +33,7 @@ def bench(
 ) -> None:
     """Time the programs of BUNDLE on their example inputs, in turns with MODEL in eager where it is given."""
     from aotpipe.pipeline.bench import measure
-    from aotpipe.report.units import duration
+    from aotpipe.units import duration
 
     with progress.shown(quiet=quiet) as listener:
         rows = measure(bundle, model, targets=targets, threads=threads, budget_s=seconds, on_event=listener)

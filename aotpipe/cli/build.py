@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from aotpipe.cli import options, progress, result, text
+from aotpipe.cli import options, progress, text
 
 
 @click.command()
@@ -38,6 +38,7 @@ def build(
     the build. A model that has not changed since the last build is not built again.
     """
     from aotpipe import pipeline
+    from aotpipe.cli import result
     from aotpipe.targets import DEFAULT
 
     with progress.shown(quiet=quiet) as listener:

@@ -19,8 +19,8 @@ def cache() -> None:
 @options.as_json
 def list_entries(*, as_json: bool) -> None:
     """Show what the cache holds, by kind."""
-    from aotpipe.report.units import size
     from aotpipe.store import Store
+    from aotpipe.units import size
 
     store = Store.default()
     usage = store.usage()
@@ -53,8 +53,8 @@ def show_size(*, as_json: bool) -> None:
 @options.as_json
 def clear(*, as_json: bool) -> None:
     """Remove every entry."""
-    from aotpipe.report.units import size
     from aotpipe.store import Store
+    from aotpipe.units import size
 
     freed = Store.default().clear()
     if as_json:

@@ -91,7 +91,7 @@ def _inspected_text(bundle: Bundle) -> str:
     from aotpipe.bundle.load import unrunnable
     from aotpipe.cli.progress import finding_line
     from aotpipe.cli.steps import signature_text
-    from aotpipe.report.units import share, size
+    from aotpipe.units import share, size
 
     manifest = bundle.manifest
     total = sum(file.size_bytes for file in manifest.files.values())
@@ -161,7 +161,7 @@ def _tested(each: TargetResult) -> dict[str, Any]:
 
 
 def _tested_line(each: TargetResult) -> tuple[str, ...]:
-    from aotpipe.report.units import share
+    from aotpipe.units import share
 
     if each.worst is None:
         return (each.target, each.outcome, str(each.calls), "–", each.reason)

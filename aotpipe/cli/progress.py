@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, assert_never
 
 from aotpipe.cli import text
 from aotpipe.events import Event, Found, Listener, Planned, Remark, Stage, StageFinished, StageStarted
-from aotpipe.report.units import duration
 from aotpipe.stages import Finding
+from aotpipe.units import duration
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from aotpipe.cli import text
 from aotpipe.report import Report, TargetReport
-from aotpipe.report.units import duration, share, size
 from aotpipe.stages import Latency
+from aotpipe.units import duration, share, size
 
 _HEAD = ("target", "status", "parity", "max error", "eager's", "median", "p90", "of eager", "n", "size")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aotpipe.cli import options, progress, result, text
+from aotpipe.cli import options, progress, text
 
 if TYPE_CHECKING:
     from aotpipe.signature import Signature
@@ -70,9 +70,9 @@ def compile(  # noqa: A001  # the command's name
 ) -> None:
     """Compile MODEL for each target into OUT/TARGET/program.vmfb, and run nothing."""
     from aotpipe.pipeline import matrix, steps
-    from aotpipe.report.units import duration, size
     from aotpipe.store import typed_os_errors
     from aotpipe.targets import DEFAULT
+    from aotpipe.units import duration, size
 
     with progress.shown(quiet=quiet) as listener:
         lowered, programs = steps.compile(
@@ -128,6 +128,7 @@ def validate(*, bundle: Path, model: str, targets: tuple[str, ...], as_json: boo
 
     `aotpipe selftest` compares them with the answers that were recorded when they were built.
     """
+    from aotpipe.cli import result
     from aotpipe.pipeline import steps
 
     with progress.shown(quiet=quiet) as listener:

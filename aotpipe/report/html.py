@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import resources
 
 from aotpipe.report import Report
-from aotpipe.report.units import duration, share, size
+from aotpipe.units import duration, share, size
 
 
 def render(report: Report) -> str:

@@ -5,17 +5,13 @@ from __future__ import annotations
 import errno
 import json
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
-from xml.etree import ElementTree as ET
 
 import pytest
 
 from aotpipe import report as reports
 from aotpipe.errors import DiskFull
 from aotpipe.report import Report
-from aotpipe.report.html import render
-from aotpipe.report.junit import to_junit
 from tests.unit.report.samples import BAD, REPORT
 
 
@@ -69,54 +65,3 @@ def test_a_full_disk_leaves_the_report_before(tmp_path: Path, monkeypatch: pytes
         reports.write(REPORT, folder)
     assert (folder / "report.json").read_bytes() == before
     assert [path.name for path in tmp_path.iterdir()] == ["out.report"]
-
-
-class _Outline(HTMLParser):
-    void = frozenset({"meta", "br"})
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.text: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        assert not {name for name, _ in attrs} & {"src", "href"}, "the page needs another file"
-        if tag not in self.void:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.text.append(data)
-
-
-def test_html_is_one_page_and_escapes_what_it_shows():
-    page = render(REPORT)
-    outline = _Outline()
-    outline.feed(page)
-    assert outline.open == []
-    text = " ".join(" ".join(outline.text).split())
-    for part in (
-        "model.py:7",
-        "got nan & <1.0>",
-        "--iree-b=<c>",
-        "×0.79",
-        "17.7 kB",
-        "12%",
-        "the cache is full",
-    ):
-        assert part in text, part
-    assert "<1.0>" not in page
-
-
-def test_junit_has_one_test_per_target():
-    suite = ET.fromstring(to_junit(REPORT).encode())
-    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("3", "1", "1")
-    by_name = {case.get("name"): case for case in suite}
-    assert by_name["iree-cpu-host"].findtext("system-out") == "3 calls, worst 0.12 of the allowed error"
-    assert by_name["iree-cpu-aarch64"].find("skipped") is not None
-    failure = by_name["iree-vmvx"].find("failure")
-    assert failure is not None
-    assert failure.get("type") == "validate"
-    assert "is nan, where the reference is 1.0" in (failure.text or "")

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from aotpipe.report.units import duration, share, size
+from aotpipe.units import duration, share, size
 
 
 @pytest.mark.parametrize(

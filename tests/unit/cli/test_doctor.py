@@ -1,0 +1,28 @@
+"""What this host can do, and what to install for the rest."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.commands import run
+
+
+def test_doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("AOTPIPE_CACHE", str(tmp_path))
+    found = json.loads(run("doctor", "--json"))
+    assert found["abilities"]["load bundles"]["ready"]
+    assert found["cache"]["path"] == str(tmp_path)
+    assert "iree-base-runtime" in run("doctor")
+
+
+def test_doctor_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("aotpipe.cli.doctor._is_there", lambda module: module != "torch")
+    found = json.loads(run("doctor", "--json"))
+    assert found["abilities"]["build bundles"] == {
+        "ready": False,
+        "missing": ["torch"],
+        "remedy": "pip install 'aotpipe[build]'",
+    }

@@ -1,0 +1,84 @@
+"""How the command ends: exit codes, and what goes to stdout and what to stderr."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from aotpipe.cli import cli
+from aotpipe.cli.guard import guarded
+from aotpipe.errors import Interrupted, ReadOnly, SourceLine
+
+
+def failing(error: BaseException) -> click.Command:
+    @click.command()
+    @click.option("--json", is_flag=True)
+    def command(json: bool) -> None:
+        raise error
+
+    return command
+
+
+ERROR = ReadOnly("no", reason="because", hint="do this", where=SourceLine("m.py", 3))
+
+
+def test_a_typed_error_goes_to_stderr_with_its_code(capsys: pytest.CaptureFixture[str]):
+    assert guarded(failing(ERROR), []) == ReadOnly.exit_code
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == "error[store]: m.py:3: no\n  because\n  hint: do this\n"
+
+
+def test_under_json_a_typed_error_is_json_on_stdout(capsys: pytest.CaptureFixture[str]):
+    assert guarded(failing(ERROR), ["--json"]) == ReadOnly.exit_code
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert json.loads(out)["error"] == "ReadOnly"
+    assert json.loads(out)["exit_code"] == ReadOnly.exit_code
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), Interrupted("x")])
+def test_ctrl_c_is_interrupted(error: BaseException, capsys: pytest.CaptureFixture[str]):
+    assert guarded(failing(error), []) == Interrupted.exit_code == 130
+    assert "error[aotpipe]:" in capsys.readouterr().err
+
+
+def test_a_wrong_command_line_is_2(capsys: pytest.CaptureFixture[str]):
+    assert guarded(cli, ["build"]) == 2
+    assert "MODEL" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("argv", [[], ["--json"]])
+def test_a_bug_leaves_its_traceback_in_a_file(
+    argv: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setenv("AOTPIPE_CACHE", str(tmp_path))
+    assert guarded(failing(ZeroDivisionError("oops")), argv) == 70
+    out, err = capsys.readouterr()
+    (log,) = (tmp_path / "logs").iterdir()
+    assert str(log) in (out if argv else err)
+    assert "Traceback" not in out + err
+    assert "ZeroDivisionError: oops" in log.read_text()
+    if argv:
+        assert json.loads(out)["error"] == "Bug"
+
+
+def test_a_bug_without_a_place_for_logs_says_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("AOTPIPE_CACHE", str(tmp_path / "file" / "cache"))
+    assert guarded(failing(ZeroDivisionError("oops")), []) == 70
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_reader_that_goes_away_is_no_error():
+    command = f"{sys.executable} -m aotpipe targets | head -c 1; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    assert done.stderr == ""
+    assert done.returncode in (0, 141)
