@@ -77,6 +77,8 @@ def _entry(model: nn.Module, name: str, entry: EntryPoint) -> tuple[CanonicalEnt
     leaves = names.input_leaves(module.forward, entry.args, entry.kwargs)
     input_names = names.unique(".".join(path) for path, _ in leaves)
     dims = shapes.resolve(entry, leaves, input_names)
+    if dims:
+        module = modules.entry_module(model, entry.method, bound, entry.kwargs)
     constants: dict[str, object] = {
         input_name: leaf
         for (_, leaf), input_name in zip(leaves, input_names, strict=True)

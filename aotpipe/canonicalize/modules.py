@@ -37,7 +37,12 @@ def as_module(model: Callable[..., Any]) -> nn.Module:
     return wrapper
 
 
-def entry_module(model: nn.Module, method: str, bound: Mapping[int | str, Any] | None = None) -> nn.Module:
+def entry_module(
+    model: nn.Module,
+    method: str,
+    bound: Mapping[int | str, Any] | None = None,
+    keywords: Iterable[str] | None = None,
+) -> nn.Module:
     """A module whose forward is a method of the model.
 
     Args:
@@ -45,6 +50,8 @@ def entry_module(model: nn.Module, method: str, bound: Mapping[int | str, Any] |
         method: The method to call.
         bound: Arguments, by position or by name, that torch.export takes neither as tensor nor as constant;
             they are fixed, and left out of the entry's parameters.
+        keywords: The names that a call passes by keyword; they become parameters in place of `**kwargs`,
+            which torch.export mixes up with their Dims.
 
     Raises:
         SpecInvalid: The model has no such method.
@@ -54,9 +61,10 @@ def entry_module(model: nn.Module, method: str, bound: Mapping[int | str, Any] |
         raise SpecInvalid(
             f"{type(model).__name__} has no method {method!r}", where=source.of_definition(type(model))
         )
-    if method == "forward" and not bound:
+    extra = _extra_keywords(call, keywords or ())
+    if method == "forward" and not bound and not extra:
         return model
-    view = _with_forward(_bind(call, bound or {}), {})
+    view = _with_forward(_bind(call, bound or {}, extra), {})
     # One __dict__: whatever the method sets on the model is seen here, by torch.export too.
     object.__setattr__(view, "__dict__", model.__dict__)
     if "forward" in model.__dict__:
@@ -66,14 +74,26 @@ def entry_module(model: nn.Module, method: str, bound: Mapping[int | str, Any] |
     return view
 
 
-def _bind(call: Callable[..., Any], bound: Mapping[int | str, Any]) -> Callable[..., Any]:
+def _extra_keywords(call: Callable[..., Any], keywords: Iterable[str]) -> tuple[str, ...]:
+    parameters = signature_of(call).parameters
+    return tuple(name for name in keywords if name not in parameters)
+
+
+def _bind(
+    call: Callable[..., Any], bound: Mapping[int | str, Any], extra: tuple[str, ...]
+) -> Callable[..., Any]:
     positions = {key: value for key, value in bound.items() if isinstance(key, int)}
     keywords = {key: value for key, value in bound.items() if isinstance(key, str)}
-    if not bound:
+    if not bound and not extra:
         return call
     signature = signature_of(call)
     fixed = {name for index, name in enumerate(signature.parameters) if index in positions} | keywords.keys()
-    kept = [p for name, p in signature.parameters.items() if name not in fixed]
+    kept = [
+        p
+        for name, p in signature.parameters.items()
+        if name not in fixed and not (extra and p.kind is p.VAR_KEYWORD)
+    ]
+    kept += [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in extra if name not in fixed]
 
     def forward(*args: Any, **kwargs: Any) -> Any:
         rest = iter(args)

@@ -19,7 +19,7 @@ from torch.utils._sympy import (
 )  # the classes of torch's symbolic sizes; there is no public name
 
 from aotpipe.dims import Auto, Dim
-from aotpipe.export import reasons, symbols
+from aotpipe.export import examples, reasons, symbols
 from aotpipe.export.attempts import Traced
 from aotpipe.export.placeholders import input_values
 from aotpipe.stages import CanonicalEntry, Finding
@@ -54,6 +54,7 @@ def settle(entry: CanonicalEntry, traced: Traced) -> Settled:
     kept = {name: dict(axes) for name, axes in entry.dims.items()}
     ranges: dict[tuple[str, int], tuple[int, int | None]] = {}
     findings: list[Finding] = []
+    multiples: dict[sympy.Symbol, Dim | None] = {}
     again = False
     guards = _guards(traced)
     for name, axis, auto, size in _auto_sizes(entry, traced):
@@ -65,15 +66,16 @@ def settle(entry: CanonicalEntry, traced: Traced) -> Settled:
         if not isinstance(expr, sympy.Symbol):
             continue
         found = _range_of(expr, auto, traced, [guard for guard in guards if expr in guard.free_symbols])
-        if isinstance(found, tuple):
-            ranges[name, axis] = found
+        if found.factor == 1:
+            ranges[name, axis] = (found.low, found.high)
             continue
         again = True
-        if found > 1:
-            kept[name][axis] = _multiple(found, name, axis, auto)
+        multiple = multiples.setdefault(expr, _multiple(found, f"{name}_{axis}", entry))
+        if multiple is not None:
+            kept[name][axis] = multiple
         else:
             del kept[name][axis]
-        findings.append(_conditional(entry, name, axis, found, expr, guards, traced))
+        findings.append(_conditional(entry, name, axis, multiple, expr, guards, traced))
     return Settled(dims=kept, again=again, ranges=ranges, findings=tuple(findings))
 
 
@@ -94,27 +96,35 @@ def _guards(traced: Traced) -> list[Any]:
     return []
 
 
-def _range_of(
-    symbol: sympy.Symbol, auto: Auto, traced: Traced, guards: list[Any]
-) -> tuple[int, int | None] | int:
-    """The range within which all conditions hold, else the factor of which the size is a multiple, else 1."""
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """The multiples of `factor` from `low` to `high`; factor 0 where the conditions are no such thing."""
+
+    low: int
+    high: int | None
+    factor: int
+
+
+def _range_of(symbol: sympy.Symbol, auto: Auto, traced: Traced, guards: list[Any]) -> _Range:
+    """Where all conditions on a symbol hold."""
     low, high = symbols.bounds(traced.program.range_constraints[symbol])
     low = max(low, 1 if auto.min is None else auto.min)
     if auto.max is not None:
         high = auto.max if high is None else min(high, auto.max)
     if any(guard.free_symbols != {symbol} for guard in guards):
-        return 1
+        return _Range(low, high, 0)
     top = low + _PROBED if high is None else min(high, low + _PROBED)
-    holds = [
-        all(guard.xreplace({symbol: sympy.Integer(v)}) is sympy.true for guard in guards)
-        for v in range(low, top + 1)
+    probed = range(low, top + 1)
+    holding = [
+        v for v in probed if all(guard.xreplace({symbol: sympy.Integer(v)}) is sympy.true for guard in guards)
     ]
-    while holds and not holds[0]:
-        holds.pop(0)
-        low += 1
-    if holds and all(holds):
-        return low, high
-    return _factor(symbol, guards)
+    if not holding:
+        return _Range(low, high, 0)
+    if holding == list(probed[probed.index(holding[0]) :]):
+        return _Range(holding[0], high, 1)
+    factor = _factor(symbol, guards)
+    expected = [v for v in probed if v % factor == 0 and v >= holding[0]]
+    return _Range(holding[0], high, factor if factor > 1 and holding == expected else 0)
 
 
 def _factor(symbol: sympy.Symbol, guards: list[Any]) -> int:
@@ -129,11 +139,14 @@ def _factor(symbol: sympy.Symbol, guards: list[Any]) -> int:
     return factor
 
 
-def _multiple(factor: int, name: str, axis: int, auto: Auto) -> Dim:
-    high = None if auto.max is None else auto.max // factor
-    return factor * Dim(
-        symbols.identifier(f"{name}_{axis}", ()), max=high if high is None or high > 1 else None
-    )
+def _multiple(found: _Range, name: str, entry: CanonicalEntry) -> Dim | None:
+    """A Dim of the multiples in a range; None where they are less than two."""
+    if not found.factor:
+        return None
+    low, high = -(-found.low // found.factor), None if found.high is None else found.high // found.factor
+    if high is not None and high <= low:
+        return None
+    return found.factor * Dim(symbols.identifier(name, examples.roots(entry)), low, high)
 
 
 def _static(entry: CanonicalEntry, name: str, axis: int, size: int, traced: Traced) -> Finding:
@@ -155,7 +168,7 @@ def _conditional(
     entry: CanonicalEntry,
     name: str,
     axis: int,
-    factor: int,
+    multiple: Dim | None,
     symbol: sympy.Symbol,
     guards: list[Any],
     traced: Traced,
@@ -163,14 +176,14 @@ def _conditional(
     place = f"{name}.shape[{axis}]"
     conditions = [guard for guard in guards if symbol in guard.free_symbols]
     where = next((line for text, line in traced.log.guards if line and str(symbol) in text), None)
-    if factor > 1:
-        message = f"{place} varies in multiples of {factor}, as the model needs"
+    if multiple is not None:
+        message = f"{place} varies in multiples of {multiple.scale}, as the model needs"
     else:
         needs = ", ".join(str(guard).replace(str(symbol), place) for guard in conditions)
         message = f"{place} is fixed at the example's size: the model needs {needs}"
     return Finding(
-        severity="note" if factor > 1 else "warning",
-        code="auto-dim-multiple" if factor > 1 else "auto-dim-static",
+        severity="note" if multiple is not None else "warning",
+        code="auto-dim-multiple" if multiple is not None else "auto-dim-static",
         message=message,
         hint="name the sizes with Dims to say more",
         where=where,

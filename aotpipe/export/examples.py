@@ -60,7 +60,7 @@ def inside(entry: CanonicalEntry) -> tuple[dict[str, int], tuple[Finding, ...]]:
         value = known[name]
         if value >= 2 and value not in (dim.min, dim.max):
             continue
-        other = _inner_value(dim, taken | {value})
+        other = _inner_value(dim, value, taken)
         if other is None:
             continue
         taken.add(other)
@@ -83,13 +83,13 @@ def _range(dim: Dim) -> str:
     return f"{dim.min}..{'' if dim.max is None else dim.max}"
 
 
-def _inner_value(dim: Dim, taken: set[int]) -> int | None:
-    """A value of at least 2, strictly inside where there is one, unlike other sizes where there is one."""
+def _inner_value(dim: Dim, value: int, taken: set[int]) -> int | None:
+    """A value from 2 up, strictly inside, unlike other sizes if it can; a bound only in place of 0 or 1."""
     low = max(2, dim.min)
-    allowed = [value for value in range(low, low + _TRIES) if dim.admits(value)]
-    inner = [value for value in allowed if value not in (dim.min, dim.max)]
-    free = [value for value in inner if dim.size(value) not in taken]
-    return next(iter(free or inner or allowed), None)
+    allowed = [other for other in range(low, low + _TRIES) if dim.admits(other) and other != value]
+    inner = [other for other in allowed if other not in (dim.min, dim.max)]
+    free = [other for other in inner if dim.size(other) not in taken]
+    return next(iter(free or inner or (allowed if value < 2 else ())), None)
 
 
 def resized(entry: CanonicalEntry, changed: Mapping[str, int]) -> tuple[tuple[Any, ...], dict[str, Any]]:

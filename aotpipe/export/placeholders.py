@@ -53,13 +53,3 @@ def output_arguments(entry: CanonicalEntry, program: ExportedProgram) -> dict[st
             hint="let the model return the same structure in every call",
         )
     return {name: spec.arg for name, spec in zip(entry.output_names, specs, strict=True)}
-
-
-def mutated_buffers(program: ExportedProgram) -> tuple[str, ...]:
-    """The names of the buffers that a call changes, in the program's order."""
-    changed = set(program.graph_signature.buffers_to_mutate.values())
-    return tuple(
-        str(spec.target)
-        for spec in program.graph_signature.input_specs
-        if spec.kind is InputKind.BUFFER and spec.target in changed
-    )

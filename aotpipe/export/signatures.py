@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,9 +20,9 @@ from torch.export.graph_signature import ConstantArgument
 
 from aotpipe.dims import Auto, Dim
 from aotpipe.errors import ExportFailed
-from aotpipe.export import symbols
+from aotpipe.export import examples, symbols
 from aotpipe.export.indices import index_range
-from aotpipe.export.placeholders import input_nodes, mutated_buffers, output_arguments
+from aotpipe.export.placeholders import input_nodes, output_arguments
 from aotpipe.signature import DTYPES, Constant, Signature, Symbol, TensorSpec
 from aotpipe.signature import Dim as DimText
 from aotpipe.stages import CanonicalEntry
@@ -37,8 +37,13 @@ class _Namer:
     """torch's symbols by the user's names, and the signature's symbols so far."""
 
     program: ExportedProgram
+    reserved: Collection[str]
     replaced: dict[sympy.Symbol, sympy.Expr] = field(default_factory=dict)
     known: dict[str, Symbol] = field(default_factory=dict)
+
+    def free(self, text: str) -> str:
+        """A symbol name that nothing has yet, nor any of the user's Dims."""
+        return symbols.identifier(text, {*self.known, *self.reserved})
 
     def declare(self, name: str, low: int, high: int | None) -> sympy.Symbol:
         self.known.setdefault(name, Symbol(name, low, high))
@@ -52,13 +57,13 @@ class _Namer:
         for symbol in sorted(expr.free_symbols - self.replaced.keys(), key=str):
             low, high = self._bounds(symbol)
             alone = expr == symbol
-            name = symbols.identifier(fallback if alone else f"{fallback}_{symbol}", self.known)
+            name = self.free(fallback if alone else f"{fallback}_{symbol}")
             self.replaced[symbol] = self.declare(name, low, high)
         try:
             named = expr.xreplace(self.replaced)
             return symbols.expression(named, {s: s.name for s in named.free_symbols})
         except symbols.Unprintable:
-            name = symbols.identifier(fallback, self.known)
+            name = self.free(fallback)
             low, high = symbols.bounds(size.node.shape_env.bound_sympy(expr))
             return str(self.declare(name, low, high))
 
@@ -68,7 +73,7 @@ class _Namer:
 
 
 def signature(entry: CanonicalEntry, program: ExportedProgram, ranges: Ranges) -> Signature:
-    """Describe an exported program.
+    """Describe an exported program, but for its state: only a functional graph tells what is written to.
 
     Args:
         entry: The entry point; `dims` says what varies.
@@ -79,7 +84,7 @@ def signature(entry: CanonicalEntry, program: ExportedProgram, ranges: Ranges) -
         ExportFailed: A tensor of a dtype that no target has, or another structure than in eager mode.
     """
     nodes = input_nodes(entry, program)
-    namer = _Namer(program)
+    namer = _Namer(program, examples.roots(entry))
     for derived in (False, True):
         for name, node in nodes.items():
             for axis, dim in entry.dims.get(name, {}).items():
@@ -88,12 +93,9 @@ def signature(entry: CanonicalEntry, program: ExportedProgram, ranges: Ranges) -
     fixed = [_constant(name, value) for name, value in entry.constants.items() if name not in nodes]
     values = {node.name: node.meta.get("val") for node in program.graph.nodes}
     outputs = [_output(namer, name, arg, values) for name, arg in output_arguments(entry, program).items()]
-    buffers = {spec.target: spec.arg.name for spec in program.graph_signature.input_specs}
-    state = [_tensor(namer, name, values[buffers[name]]) for name in mutated_buffers(program)]
     return Signature(
         inputs=(*inputs, *fixed),
         outputs=tuple(outputs),
-        state=tuple(state),
         symbols=tuple(namer.known.values()),
     )
 
@@ -120,7 +122,7 @@ def _name_dim(
     elif expr == symbol:
         low, high = ranges.get((name, axis), (0, None))
         label = f"{name}_{axis}" if isinstance(value, torch.Tensor) else name
-        namer.replaced[symbol] = namer.declare(symbols.identifier(label, namer.known), low, high)
+        namer.replaced[symbol] = namer.declare(namer.free(label), low, high)
 
 
 def _input(entry: CanonicalEntry, namer: _Namer, name: str, node: torch.fx.Node) -> TensorSpec | Constant:

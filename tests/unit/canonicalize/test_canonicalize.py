@@ -156,5 +156,5 @@ def test_outputs_that_are_no_tensors_are_refused() -> None:
 
 
 def test_a_foreign_value_beside_tensors_is_refused() -> None:
-    with pytest.raises(SpecInvalid, match="the input 0.device is a device"):
+    with pytest.raises(SpecInvalid, match=r"the input 0.device is a device"):
         canonicalize(as_spec(lambda d: d["x"], args=({"x": X, "device": torch.device("cpu")},)))

@@ -93,6 +93,17 @@ def test_foreign_arguments_are_bound() -> None:
     assert entry(X, X).dtype is torch.float64
 
 
+def test_keywords_of_a_call_become_parameters() -> None:
+    def f(x: Any, **more: Any) -> Any:
+        return x + more["k"]
+
+    model = modules.as_module(f)
+    entry = modules.entry_module(model, "forward", {}, ["x", "k"])
+    assert list(inspect.signature(entry.forward).parameters) == ["x", "k"]
+    assert torch.equal(entry(X, k=X), X + X)
+    assert modules.entry_module(model, "forward", {}, ["x"]) is model
+
+
 def test_a_missing_method_is_refused() -> None:
     with pytest.raises(SpecInvalid, match="has no method 'generate'"):
         modules.entry_module(Net(), "generate")

@@ -1,0 +1,86 @@
+"""The ways of exporting, and their order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from aotpipe.dims import Dim
+from aotpipe.errors import ExportFailed
+from aotpipe.export import attempts
+from tests.unit.export.models import entry_of
+
+B = Dim("b", max=64)
+
+
+@pytest.fixture
+def tried(monkeypatch: pytest.MonkeyPatch) -> list[attempts.Way]:
+    ways: list[attempts.Way] = []
+    real = attempts._export
+
+    def spy(entry: Any, way: attempts.Way) -> Any:
+        ways.append(way)
+        return real(entry, way)
+
+    monkeypatch.setattr(attempts, "_export", spy)
+    return ways
+
+
+def test_without_dims_it_is_plain_export(tried: list[attempts.Way]) -> None:
+    attempts.trace(entry_of(lambda x: x + 1, torch.ones(2)))
+    assert tried == [attempts.Way(changed={})]
+
+
+def test_with_dims_sizes_of_zero_and_one_are_ordinary_first(tried: list[attempts.Way]) -> None:
+    attempts.trace(entry_of(lambda x: x[1:], torch.ones(2), shapes={"x": {0: B}}))
+    assert tried == [attempts.Way(all_sizes=True, changed={})]
+
+
+def test_the_examples_own_sizes_come_after_those_inside() -> None:
+    way, inside = attempts.Way, {"b": 4}
+    assert list(attempts._ways(dynamic=True, changed=inside)) == [
+        way(all_sizes=True, changed=inside),
+        way(all_sizes=True, changed={}),
+        way(unsure=True, changed=inside),
+        way(unsure=True, changed={}),
+        way(strict=True, unsure=True, changed=inside),
+        way(strict=True, unsure=True, changed={}),
+    ]
+
+
+def test_strict_mode_is_not_tried_when_the_dims_are_to_blame(tried: list[attempts.Way]) -> None:
+    with pytest.raises(ExportFailed):
+        attempts.trace(entry_of(lambda x: x + torch.ones(4), torch.ones(4), shapes={"x": {0: B}}))
+    assert not any(way.strict for way in tried)
+
+
+def test_strict_mode_comes_last(tried: list[attempts.Way]) -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return torch.from_numpy(x.numpy() + 1)
+
+    traced = attempts.trace(entry_of(f, torch.ones(3)))
+    assert [way.strict for way in tried] == [False, True]
+    [finding] = traced.findings
+    assert finding.code == "strict-export"
+    assert "numpy" in finding.message
+
+
+def test_the_model_stays_as_it_was() -> None:
+    class Counter(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("count", torch.zeros(()))
+            self.calls = 0
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.count += 1
+            self.calls += 1
+            return x + self.count
+
+    model = Counter().eval()
+    attempts.trace(entry_of(model, torch.ones(3)))
+    assert model.calls == 0
+    assert model.count == 0
+    assert type(model.count) is torch.Tensor

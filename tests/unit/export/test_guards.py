@@ -1,0 +1,40 @@
+"""The log of what torch assumed."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import torch
+
+from aotpipe.errors import SourceLine
+from aotpipe.export.guards import GuardLog, listening
+
+
+def test_assumptions_are_heard_and_nothing_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
+    logger = logging.getLogger("torch.fx.experimental.symbolic_shapes")
+    before = (logger.level, list(logger.handlers))
+    model = torch.nn.Linear(3, 3)
+    from aotpipe.export.quiet import quiet
+
+    with listening() as log, quiet():
+        torch.export.export(
+            model, (torch.ones(4, 3),), dynamic_shapes=({0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO},)
+        )
+    assert log.symbols.keys() == {"L['input'].size()[0]", "L['input'].size()[1]"}
+    symbol = log.symbols["L['input'].size()[1]"]
+    found = log.about(symbol)
+    assert found is not None
+    assert found[0] == f"Eq({symbol}, 3)"
+    assert (logger.level, list(logger.handlers)) == before
+    captured = capfd.readouterr()
+    assert not captured.out + captured.err
+
+
+def test_a_guard_that_fixes_a_symbol_comes_first() -> None:
+    line = SourceLine("m.py", 3)
+    log = GuardLog(guards=[("Ne(s1, 1)", None), ("Eq(s1, 4)", line), ("Eq(s12, 4)", None)])
+    assert log.about("s1") == ("Eq(s1, 4)", line)
+    assert log.about("s12") == ("Eq(s12, 4)", None)
+    assert log.about("s2") is None
+    assert log.line_of("Eq(s1, 4)") == line

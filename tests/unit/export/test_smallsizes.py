@@ -1,0 +1,42 @@
+"""Programs that forgot a branch on size one are found out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from aotpipe.dims import Dim
+from aotpipe.export import attempts, smallsizes
+from tests.unit.export.models import entry_of
+
+B = Dim("b", max=64)
+
+
+def agree(function: Any, *args: Any, dim: Dim = B) -> bool:
+    entry = entry_of(function, *args, shapes={"x": {0: dim}})
+    # As torch.export does unless told otherwise: sizes of 0 and 1 are taken for impossible.
+    program = attempts._export(entry, attempts.Way(changed={}))
+    return smallsizes.agree(entry, program)
+
+
+def double_one(x: torch.Tensor) -> torch.Tensor:
+    return x * 2 if x.shape[0] == 1 else x + 1
+
+
+def test_a_lost_branch_is_found_even_where_the_example_hides_it() -> None:
+    assert not agree(double_one, torch.ones(3, 2))
+    assert agree(double_one, torch.ones(3, 2), dim=Dim("b", 2, 64))
+
+
+def test_a_model_without_branches_agrees() -> None:
+    assert agree(lambda x: x.sum(0), torch.ones(3, 2), dim=Dim("b", 0, 64))
+
+
+def test_a_size_that_the_model_refuses_says_nothing() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        if x.shape[0] == 1:
+            raise ValueError("too small")
+        return x
+
+    assert agree(f, torch.ones(3, 2))
