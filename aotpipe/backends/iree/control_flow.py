@@ -15,15 +15,15 @@ branches, crosses its border as a builtin value (`tensor<4x?xf32>`, `i64`, `f64`
 (closures, `extra`) is used from the enclosing region as it is. Where the two sides of a border know different
 dims (a branch gives `[4]`, the other `[u0]`), the border knows those that all know, and `tensor.cast` bridges.
 
-The subgraphs must be functional. What has no lowering raises `ControlFlowError`. The module needs torch,
-the importer and the MLIR bindings, nothing else.
+What no needed result depends on is not imported: results of an op, carries of a loop, nodes of a subgraph.
+The subgraphs must be functional. What has no lowering raises `ControlFlowError`. The modules `borders`,
+`liveness` and this one need torch, the importer and the MLIR bindings, nothing else.
 """
 
 from __future__ import annotations
 
 import operator
-import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import reduce
 from typing import Any, Final
 
@@ -31,33 +31,35 @@ import sympy
 import torch
 from iree.compiler.dialects import arith, scf, tensor
 from iree.compiler.extras.fx_importer import GraphNodeImporter
-from iree.compiler.ir import (
-    IndexType,
-    InsertionPoint,
-    IntegerAttr,
-    IntegerType,
-    Location,
-    Operation,
-    RankedTensorType,
-    ShapedType,
-    Type,
-    Value,
-)
+from iree.compiler.ir import IndexType, InsertionPoint, Location, Operation, Type, Value
 from torch import fx
 from torch.utils._sympy.functions import FloorDiv, Max, Min, Mod, PythonMod
 
-Outputs = list[Value | None]
-Trip = Callable[[Value, Sequence[Value], Sequence[Value]], tuple[Outputs, Outputs]]
+from aotpipe.backends.iree.borders import (
+    ControlFlowError,
+    builtin_type,
+    convert,
+    convert_all,
+    dim_size,
+    extract_row,
+    index_constant,
+    insert_row,
+    join,
+    present,
+    to_i1,
+)
+from aotpipe.backends.iree.liveness import (
+    changed_by_itself,
+    live_carries,
+    needed_nodes,
+    output_args,
+    placeholders,
+    used_results,
+)
 
-_VTENSOR: Final = re.compile(r"!torch\.vtensor<\[(?P<dims>[^\]]*)\],(?P<element>.+)>")
-_SIGN: Final = re.compile(r"\b[su]i(?=\d)")
-# A torch scalar's builtin type.
-_SCALARS: Final = {"!torch.int": "i64", "!torch.float": "f64", "!torch.bool": "i1"}
-_DYNAMIC: Final = ShapedType.get_dynamic_size()
-
-
-class ControlFlowError(NotImplementedError):
-    """A higher-order op in a form that has no lowering."""
+Slots = list[Value | None]
+"""Values by position; None where there is none or where it is not needed."""
+Trip = Callable[[Value, Slots, list[Value]], Slots]
 
 
 class ControlFlowImporter(GraphNodeImporter):  # type: ignore[misc]
@@ -65,22 +67,36 @@ class ControlFlowImporter(GraphNodeImporter):  # type: ignore[misc]
 
     outer: ControlFlowImporter | None = None
     """The importer of the enclosing region: its values dominate this one's."""
+    needed: Collection[fx.Node] = ()
+    """The nodes of this graph that are imported."""
+
+    def import_needed(self, graph: fx.Graph, wanted: Collection[int]) -> Slots:
+        """Import what some of a graph's outputs depend on, whose placeholders are bound; give those outputs."""
+        self.needed = needed_nodes(graph, wanted)
+        self.import_nodes([n for n in graph.nodes if n in self.needed], skip_placeholders_outputs=True)
+        with InsertionPoint(self._b):
+            return [
+                self._import_argument(Location.current, output)
+                if position in wanted and output is not None
+                else None
+                for position, output in enumerate(output_args(graph))
+            ]
 
     def _import_hop_cond(self, loc: Location, node: fx.Node, hop: object) -> None:
         pred, *names, operands = node.args
         graphs = [_subgraph(node, name) for name in names]
         with loc:
             values = self._operands(loc, operands)
+            used = used_results(node, self.needed)
             if isinstance(pred, bool):
-                self._bind_results(node, self._inline(loc, graphs[0 if pred else 1], values))
+                self._bind_results(node, self._inline(graphs[0 if pred else 1], values, used))
                 return
-            types = _join(*(self._types(_outputs(graph)) for graph in graphs), self._types(_results(node)))
-            branch = scf.IfOp(_to_i1(self._import_argument(loc, pred)), _present(types), has_else=True)
+            types = self._border(node, used, *map(_outputs, graphs))
+            branch = scf.IfOp(to_i1(self._import_argument(loc, pred)), present(types), has_else=True)
             for block, graph in zip((branch.then_block, branch.else_block), graphs, strict=True):
                 with InsertionPoint(block):
-                    scf.YieldOp(_convert_all(self._inline(loc, graph, values), types))
-            results = iter(branch.results)
-            self._bind_results(node, [None if wanted is None else next(results) for wanted in types])
+                    scf.YieldOp(convert_all(self._inline(graph, values, used), types))
+            self._bind_results(node, _spread(branch.results, types))
 
     def _import_hop_while_loop(self, loc: Location, node: fx.Node, hop: object) -> None:
         if node.kwargs.get("mutated_arg_indices"):
@@ -88,158 +104,179 @@ class ControlFlowImporter(GraphNodeImporter):  # type: ignore[misc]
         test, body = (_subgraph(node, name) for name in node.args[:2])
         with loc:
             inits, extra = (self._operands(loc, args) for args in node.args[2:])
-            carried = slice(len(inits))
-            types = _join(
-                [init.type for init in inits],
-                self._types(_inputs(test)[carried]),
-                self._types(_inputs(body)[carried]),
-                self._types(_outputs(body)),
-                self._types(_results(node)),
-            )
-            loop = scf.WhileOp(types, _convert_all(inits, types))
-            before, after = (region.blocks.append(*types) for region in (loop.before, loop.after))
+            live = live_carries(test, body, range(len(inits)), used_results(node, self.needed))
+            types = self._border(node, live, _inputs(test), _inputs(body), _outputs(body), inits=inits)
+            kept = present(types)
+            loop = scf.WhileOp(kept, convert_all(_select(inits, live), types))
+            before, after = (region.blocks.append(*kept) for region in (loop.before, loop.after))
             with InsertionPoint(before):
-                (again,) = self._inline(loc, test, [*before.arguments, *extra])
-                scf.ConditionOp(_to_i1(again), before.arguments)
+                (again,) = self._inline(test, [*_spread(before.arguments, types), *extra], {0})
+                scf.ConditionOp(to_i1(again), before.arguments)
             with InsertionPoint(after):
-                outputs = self._inline(loc, body, [*after.arguments, *extra])
-                scf.YieldOp(self._visible(after.arguments, _convert_all(outputs, types)))
-            self._bind_results(node, loop.results)
+                carries = _spread(after.arguments, types)
+                outputs = self._inline(body, [*carries, *extra], live)
+                pinned = self._pin(carries, outputs, types, live - changed_by_itself(body, live))
+                scf.YieldOp(pinned)
+            self._bind_results(node, _spread(loop.results, types))
 
     def _import_hop_map_impl(self, loc: Location, node: fx.Node, hop: object) -> None:
         body = _subgraph(node, node.args[0])
         with loc:
             xs, extra = (self._operands(loc, args) for args in node.args[1:])
+            used = used_results(node, self.needed)
 
-            def trip(index: Value, carry: Sequence[Value], x: Sequence[Value]) -> tuple[Outputs, Outputs]:
-                return [], self._inline(loc, body, [*x, *extra])
+            def trip(index: Value, carries: Slots, rows: list[Value]) -> Slots:
+                return self._inline(body, [*rows, *extra], used)
 
-            _, ys = self._for_each(xs, [], [], _results(node), trip)
-            self._bind_results(node, ys)
+            self._bind_results(node, self._for_each(xs, [], [], _select(_results(node), used), trip))
 
     def _import_hop_scan(self, loc: Location, node: fx.Node, hop: object) -> None:
         body = _subgraph(node, node.args[0])
         with loc:
             inits, xs, extra = (self._operands(loc, args) for args in node.args[1:])
-            count = len(inits)
+            used = used_results(node, self.needed)
+            live = live_carries(None, body, range(len(inits)), used)
+            wanted = used | live
 
-            def trip(index: Value, carry: Sequence[Value], x: Sequence[Value]) -> tuple[Outputs, Outputs]:
-                outputs = self._inline(loc, body, [*carry, *x, *extra])
-                return outputs[:count], outputs[count:]
+            def trip(index: Value, carries: Slots, rows: list[Value]) -> Slots:
+                return self._inline(body, [*carries, *rows, *extra], wanted)
 
-            types = _join(
-                [init.type for init in inits],
-                self._types(_inputs(body)[:count]),
-                self._types(_outputs(body)[:count]),
-                self._types(_results(node)[:count]),
-            )
-            carries, ys = self._for_each(xs, inits, types, _results(node)[count:], trip)
-            self._bind_results(node, [*carries, *ys])
+            types = self._border(node, live, _inputs(body), _outputs(body), inits=inits)
+            stacked = _select(_results(node), used)[len(inits) :]
+            self._bind_results(node, self._for_each(xs, inits, types, stacked, trip))
 
     def _import_hop_associative_scan(self, loc: Location, node: fx.Node, hop: object) -> None:
         body = _subgraph(node, node.args[0])
         with loc:
             xs, extra = (self._operands(loc, args) for args in node.args[1:])
-            types = _join(self._types(_outputs(body)), self._types(_inputs(body)[: len(xs)]))
+            every = set(range(len(xs)))
+            types = present(join(every, self._types(_outputs(body)), self._types(_inputs(body))))
 
-            def trip(index: Value, carry: Sequence[Value], x: Sequence[Value]) -> tuple[Outputs, Outputs]:
-                first = arith.CmpIOp(arith.CmpIPredicate.eq, index, _index(0)).result
+            def trip(index: Value, carries: Slots, rows: list[Value]) -> Slots:
+                first = arith.CmpIOp(arith.CmpIPredicate.eq, index, index_constant(0)).result
                 branch = scf.IfOp(first, types, has_else=True)
                 with InsertionPoint(branch.then_block):
-                    scf.YieldOp(_convert_all(x, types))
+                    scf.YieldOp(convert_all(rows, types))
                 with InsertionPoint(branch.else_block):
-                    outputs = self._inline(loc, body, [*carry, *x, *extra])
-                    scf.YieldOp(_convert_all(outputs, types))
-                return list(branch.results), list(branch.results)
+                    outputs = self._inline(body, [*carries, *rows, *extra], every)
+                    scf.YieldOp(convert_all(outputs, types))
+                return [*branch.results, *branch.results]
 
             # The first trip takes x[0], so what the carries start as is never read.
             inits = [
-                self._empty(val.shape[1:], wanted) for val, wanted in zip(_results(node), types, strict=True)
+                self._empty(val.shape[1:], row_type)
+                for val, row_type in zip(_results(node), types, strict=True)
             ]
-            _, ys = self._for_each(xs, inits, types, _results(node), trip)
-            self._bind_results(node, ys)
+            results = self._for_each(xs, inits, types, _results(node), trip)
+            self._bind_results(node, results[len(inits) :])
 
     def _import_hop_invoke_subgraph(self, loc: Location, node: fx.Node, hop: object) -> None:
         name, _identifier, *operands = node.args
         with loc:
-            self._bind_results(node, self._inline(loc, _subgraph(node, name), self._operands(loc, operands)))
+            used = used_results(node, self.needed)
+            self._bind_results(node, self._inline(_subgraph(node, name), self._operands(loc, operands), used))
 
     def _for_each(
         self,
         xs: Sequence[Value],
         inits: Sequence[Value],
-        types: Sequence[Type],
+        types: Sequence[Type | None],
         stacked: Sequence[Any],
         trip: Trip,
-    ) -> tuple[Outputs, Outputs]:
+    ) -> Slots:
         """Emit a loop over dim 0 of `xs` that carries values and stacks outputs along a new dim 0.
 
         Args:
             xs: At least one; all have the same size in dim 0.
             inits: What the carries start as.
-            types: The carries' types.
-            stacked: The fake value of each stacked result, None for an output that is None.
-            trip: Emits one trip from the index, the carries and a slice of each of `xs`; gives the next
-                carries and the outputs.
+            types: The carries' types, None for one that is not needed.
+            stacked: The fake values of the stacked outputs, None for one that is not needed.
+            trip: Emits one trip from the index, the carries and a row of each of `xs`; gives the next
+                carries, then the outputs.
 
         Returns:
-            The last carries and the stacked outputs.
+            The last carries, then the stacked outputs.
         """
         sources = [convert(x, builtin_type(x.type)) for x in xs]
+        stack_types = [None if val is None else builtin_type(self._type(val)) for val in stacked]
         stacks = [
-            None if val is None else self._empty(val.shape, builtin_type(self._type(val))) for val in stacked
+            self._empty(val.shape, stack)
+            for val, stack in zip(stacked, stack_types, strict=True)
+            if stack is not None
         ]
-        count = _dim(sources[0], 0)
-        starts = [*_convert_all(inits, types), *_present(stacks)]
-        loop = scf.ForOp(_index(0), count, _index(1), starts)
+        starts = [init for init, carried in zip(inits, types, strict=True) if carried is not None]
+        loop = scf.ForOp(
+            index_constant(0),
+            dim_size(sources[0], 0),
+            index_constant(1),
+            [*convert_all(starts, present(types)), *stacks],
+        )
         with InsertionPoint(loop.body):
             index, *arguments = loop.body.arguments
-            rows = [_extract_row(source, index) for source in sources]
-            carries, outputs = trip(index, arguments[: len(inits)], rows)
+            rows = [extract_row(source, index) for source in sources]
+            outputs = trip(index, _spread(arguments[: len(starts)], types), rows)
+            rows_out = present(outputs[len(inits) :])
             written = [
-                _insert_row(output, stack, index)
-                for output, stack in zip(_present(outputs), arguments[len(inits) :], strict=True)
+                insert_row(row, stack, index)
+                for row, stack in zip(rows_out, arguments[len(starts) :], strict=True)
             ]
-            scf.YieldOp([*_convert_all(carries, types), *written])
-        results = list(loop.results)
-        ys = iter(results[len(inits) :])
-        return results[: len(inits)], [None if stack is None else next(ys) for stack in stacks]
+            scf.YieldOp([*convert_all(outputs[: len(inits)], types), *written])
+        return _spread(loop.results, [*types, *stack_types])
 
-    def _inline(self, loc: Location, graph: fx.GraphModule, operands: Sequence[Value]) -> Outputs:
-        """Import a subgraph's ops at the insertion point, which is at a block's end."""
+    def _inline(self, graph: fx.Graph, operands: Slots, wanted: Collection[int]) -> Slots:
+        """Import a subgraph at the insertion point, which is at a block's end; give the wanted outputs."""
         inner = type(self)(self.fx_importer, self._c, self._cc, InsertionPoint.current.block)
         inner.outer = self
-        nodes = list(graph.graph.nodes)
-        placeholders = [node for node in nodes if node.op == "placeholder"]
-        for placeholder, operand in zip(placeholders, operands, strict=True):
-            inner.bind_node_value(placeholder, convert(operand, self._type(placeholder.meta["val"])))
-        inner.import_nodes(nodes, skip_placeholders_outputs=True)
-        return [
-            None if output is None else inner._import_argument(loc, output) for output in _output_nodes(graph)
-        ]
+        for placeholder, operand in zip(placeholders(graph), operands, strict=True):
+            if operand is not None:
+                inner.bind_node_value(placeholder, convert(operand, self._type(placeholder.meta["val"])))
+        return inner.import_needed(graph, wanted)
+
+    def _border(
+        self, node: fx.Node, kept: Collection[int], *sides: Sequence[Any], inits: Sequence[Value] = ()
+    ) -> list[Type | None]:
+        """The builtin types of an op's kept results.
+
+        Args:
+            sides: Fake values by position, of the results' other sides; what comes after them is ignored.
+            inits: Values by position that they start as.
+        """
+        results = _results(node)[: len(inits)] if inits else _results(node)
+        rows = [self._types(side[: len(results)]) for side in sides]
+        if inits:
+            rows.append([init.type for init in inits])
+        return join(kept, self._types(results), *rows)
+
+    def _pin(
+        self, carries: Slots, outputs: Slots, types: Sequence[Type | None], at_risk: Collection[int]
+    ) -> list[Value]:
+        """A loop's next carries; those at risk seem, to the compiler, to depend on the last ones."""
+        always = self._always()
+        pinned = []
+        for position, (carry, output, wanted) in enumerate(zip(carries, outputs, types, strict=True)):
+            if carry is None or output is None or wanted is None:
+                continue
+            output = convert(output, wanted)
+            if position in at_risk and always is not None:
+                output = arith.SelectOp(always, output, carry).result
+            pinned.append(output)
+        return pinned
 
     def _always(self) -> Value | None:
-        """A hook: an `i1` that is true, and that the compiler cannot know to be; None for none needed."""
-        return None
+        """A hook: an `i1` that is true, and that the compiler cannot know to be.
 
-    def _visible(self, carries: Sequence[Value], outputs: Sequence[Value]) -> list[Value]:
-        """Make a loop's trips read each carry and change it, as far as the compiler can see."""
-        always = self._always()
-        if always is None:
-            return list(outputs)
-        return [
-            arith.SelectOp(always, output, carry).result
-            for carry, output in zip(carries, outputs, strict=True)
-        ]
+        A compiler that fails on loops whose carries are invariant or unread needs one.
+        """
+        return None
 
     def _operands(self, loc: Location, arguments: Iterable[Any]) -> list[Value]:
         return [self._import_argument(loc, argument) for argument in arguments]
 
-    def _bind_results(self, node: fx.Node, values: Iterable[Value | None]) -> None:
+    def _bind_results(self, node: fx.Node, values: Sequence[Value | None]) -> None:
         self._multi_result_nodes.add(node)
         for index, (value, val) in enumerate(zip(values, _results(node), strict=True)):
-            result = None if value is None else convert(value, self._type(val))
-            self.bind_node_value(node, result, index)
+            if value is not None:
+                self.bind_node_value(node, convert(value, self._type(val)), index)
 
     def _type(self, val: Any) -> Type:
         """The torch type of a fake value or a constant."""
@@ -260,7 +297,7 @@ class ControlFlowImporter(GraphNodeImporter):  # type: ignore[misc]
         if known is not None:
             return known
         if isinstance(expr, sympy.Integer):
-            return _index(int(expr))
+            return index_constant(int(expr))
         if type(expr) not in _SIZE_OPS:
             raise ControlFlowError(f"the size {expr} of a stacked output is not known before the loop")
         emit = _SIZE_OPS[type(expr)]
@@ -273,10 +310,10 @@ class ControlFlowImporter(GraphNodeImporter):  # type: ignore[misc]
             val = val[position] if isinstance(val, (tuple, list)) else val
             if isinstance(val, torch.SymInt) and val.node.expr == expr:
                 return arith.IndexCastOp(IndexType.get(), convert(value, builtin_type(value.type))).result
-            if isinstance(val, torch.Tensor) and isinstance(value, Value):
+            if isinstance(val, torch.Tensor):
                 for dim, size in enumerate(val.shape):
                     if isinstance(size, torch.SymInt) and size.node.expr == expr:
-                        return _dim(convert(value, builtin_type(value.type)), dim)
+                        return dim_size(convert(value, builtin_type(value.type)), dim)
         return self.outer._known_size(expr) if self.outer else None
 
 
@@ -292,127 +329,30 @@ _SIZE_OPS: Final[dict[type, Callable[[Value, Value], Operation]]] = {
 }
 
 
-def _subgraph(node: fx.Node, name: Any) -> fx.GraphModule:
-    graph = operator.attrgetter(name.target)(node.graph.owning_module)
-    assert isinstance(graph, fx.GraphModule), f"{name.target} is no graph"
-    return graph
+def _subgraph(node: fx.Node, name: Any) -> fx.Graph:
+    module = operator.attrgetter(name.target)(node.graph.owning_module)
+    assert isinstance(module, fx.GraphModule), f"{name.target} is no graph"
+    return module.graph
 
 
-def _output_nodes(graph: fx.GraphModule) -> list[Any]:
-    (result,) = graph.graph.output_node().args
-    return list(result) if isinstance(result, (tuple, list)) else [result]
+def _outputs(graph: fx.Graph) -> list[Any]:
+    return [arg.meta["val"] if isinstance(arg, fx.Node) else arg for arg in output_args(graph)]
 
 
-def _outputs(graph: fx.GraphModule) -> list[Any]:
-    return [node.meta["val"] if isinstance(node, fx.Node) else node for node in _output_nodes(graph)]
-
-
-def _inputs(graph: fx.GraphModule) -> list[Any]:
-    return [node.meta["val"] for node in graph.graph.nodes if node.op == "placeholder"]
+def _inputs(graph: fx.Graph) -> list[Any]:
+    return [node.meta["val"] for node in placeholders(graph)]
 
 
 def _results(node: fx.Node) -> list[Any]:
     return list(node.meta["val"])
 
 
-def _present(items: Iterable[Any]) -> list[Any]:
-    return [item for item in items if item is not None]
+def _select(items: Sequence[Any], kept: Collection[int]) -> list[Any]:
+    """The items at the kept positions, None elsewhere."""
+    return [item if position in kept else None for position, item in enumerate(items)]
 
 
-def builtin_type(torch_type: Type) -> Type:
-    """The builtin type of a torch type; a builtin type is its own."""
-    text = str(torch_type)
-    if text in _SCALARS:
-        return Type.parse(_SCALARS[text])
-    found = _VTENSOR.fullmatch(text)
-    if not found:
-        return torch_type
-    dims = "".join(f"{dim}x" for dim in found["dims"].split(",") if dim)
-    return Type.parse(f"tensor<{dims}{_SIGN.sub('i', found['element'])}>")
-
-
-def _join(*rows: Sequence[Type | None]) -> list[Type | None]:
-    """The builtin type of each slot that every row's type of that slot can be cast to and from."""
-    return [
-        None if None in slot else reduce(_join_two, map(builtin_type, slot)) for slot in zip(*rows, strict=True)
-    ]
-
-
-def _join_two(left: Type, right: Type) -> Type:
-    if left == right:
-        return left
-    if not (isinstance(left, RankedTensorType) and isinstance(right, RankedTensorType)):
-        raise ControlFlowError(f"one value is {left} here and {right} there")
-    if left.rank != right.rank or left.element_type != right.element_type:
-        raise ControlFlowError(f"one value is {left} here and {right} there")
-    dims = [a if a == b else _DYNAMIC for a, b in zip(left.shape, right.shape, strict=True)]
-    return RankedTensorType.get(dims, left.element_type)
-
-
-def convert(value: Value, wanted: Type) -> Value:
-    """Emit the casts between a torch type or its builtin type and another of the same kind."""
-    if value.type == wanted:
-        return value
-    inner, outer = builtin_type(value.type), builtin_type(wanted)
-    if value.type != inner:
-        suffix = "builtin_tensor" if isinstance(inner, RankedTensorType) else str(inner)
-        value = Operation.create(f"torch_c.to_{suffix}", results=[inner], operands=[value]).result
-    if inner != outer:
-        value = tensor.CastOp(outer, value).result
-    if wanted != outer:
-        suffix = "builtin_tensor" if isinstance(outer, RankedTensorType) else str(outer)
-        value = Operation.create(f"torch_c.from_{suffix}", results=[wanted], operands=[value]).result
-    return value
-
-
-def _convert_all(values: Iterable[Value | None], types: Iterable[Type | None]) -> list[Value]:
-    """Convert what is there; a slot is None in both or in neither."""
-    pairs = zip(_present(values), _present(types), strict=True)
-    return [convert(value, wanted) for value, wanted in pairs]
-
-
-def _to_i1(value: Value) -> Value:
-    """A predicate as `i1`: a bool, or a tensor of one bool."""
-    value = convert(value, builtin_type(value.type))
-    if isinstance(value.type, RankedTensorType):
-        value = tensor.ExtractOp(value, [_index(0)] * value.type.rank).result
-    if value.type != IntegerType.get_signless(1):
-        raise ControlFlowError(f"a predicate is {value.type}, not a bool")
-    return value
-
-
-def _index(number: int) -> Value:
-    return arith.ConstantOp(IndexType.get(), IntegerAttr.get(IndexType.get(), number)).result
-
-
-def _dim(source: Value, dim: int) -> Value:
-    return tensor.DimOp(source, _index(dim)).result
-
-
-def _row(source: Value) -> dict[str, list[int]]:
-    """The static part of a slice that takes one row of dim 0, whole in the other dims."""
-    rank = source.type.rank
-    return {
-        "static_offsets": [_DYNAMIC] + [0] * (rank - 1),
-        "static_sizes": [1, *source.type.shape[1:]],
-        "static_strides": [1] * rank,
-    }
-
-
-def dynamic_dims(source: Value, start: int = 0) -> list[Value]:
-    """The sizes, as indices, of the dims from `start` on that a builtin value's type does not give."""
-    if not isinstance(source.type, RankedTensorType):
-        return []
-    return [_dim(source, dim) for dim in range(start, source.type.rank) if source.type.is_dynamic_dim(dim)]
-
-
-def _extract_row(source: Value, index: Value) -> Value:
-    row = RankedTensorType.get(source.type.shape[1:], source.type.element_type)
-    slice_ = tensor.ExtractSliceOp(row, source, [index], dynamic_dims(source, 1), [], **_row(source))
-    return slice_.result
-
-
-def _insert_row(value: Value, stack: Value, index: Value) -> Value:
-    row = RankedTensorType.get(stack.type.shape[1:], stack.type.element_type)
-    value = convert(convert(value, builtin_type(value.type)), row)
-    return tensor.InsertSliceOp(value, stack, [index], dynamic_dims(stack, 1), [], **_row(stack)).result
+def _spread(values: Iterable[Value], types: Sequence[Type | None]) -> Slots:
+    """Values put back at the positions that have a type."""
+    rest = iter(values)
+    return [None if wanted is None else next(rest) for wanted in types]

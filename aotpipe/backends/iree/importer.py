@@ -23,7 +23,8 @@ from iree.compiler.dialects import arith, func
 from iree.compiler.extras.fx_as_strided import rewrite_as_strided
 from iree.compiler.extras.fx_importer import ContextCache, FxImporter
 
-from aotpipe.backends.iree.control_flow import ControlFlowImporter, builtin_type, convert
+from aotpipe.backends.iree.borders import builtin_type, convert
+from aotpipe.backends.iree.control_flow import ControlFlowImporter
 from aotpipe.errors import LowerFailed
 from aotpipe.legalize.source import source_line
 from aotpipe.stages import Legal, LegalEntry, Lowered
@@ -103,9 +104,9 @@ def _import_entry(importer: FxImporter, weights: _Weights, entry: LegalEntry) ->
                 body.bind_node_value(node, weights.load(key, node_type(node)))
     for node, argument in zip(placeholders[count:], block.arguments, strict=True):
         body.bind_node_value(node, argument)
-    body.import_nodes(nodes, skip_placeholders_outputs=True)
+    results = body.import_needed(graph_module.graph, set(range(len(outputs))))
     with ir.InsertionPoint(block):
-        func.ReturnOp([body.resolve_node_value(node) for node in outputs])
+        func.ReturnOp(results)
 
 
 class _Weights:

@@ -1,0 +1,129 @@
+"""What a functional fx graph computes for nothing, and what a loop carries.
+
+Everything here reads graphs and changes none. `import` of what is not needed is skipped, which matters beyond
+speed: the compiler fails on some loops whose results nobody reads.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from torch import fx
+from torch._ops import OpOverload
+
+
+def output_args(graph: fx.Graph) -> list[Any]:
+    """A graph's outputs, each a node or a constant."""
+    (result,) = graph.output_node().args
+    return list(result) if isinstance(result, (tuple, list)) else [result]
+
+
+def placeholders(graph: fx.Graph) -> list[fx.Node]:
+    """A graph's inputs, in order."""
+    return [node for node in graph.nodes if node.op == "placeholder"]
+
+
+def needed_nodes(graph: fx.Graph, wanted: Collection[int]) -> set[fx.Node]:
+    """The nodes that some outputs, given by position, depend on, and those that have an effect alone."""
+    outputs = output_args(graph)
+    roots = [outputs[position] for position in wanted]
+    roots += [node for node in graph.nodes if _has_effect_only(node)]
+    return _closure(root for root in roots if isinstance(root, fx.Node))
+
+
+def used_results(node: fx.Node, needed: Collection[fx.Node]) -> set[int]:
+    """Which results of a node with several are read by the needed nodes; all, where one reads it whole."""
+    readers = [user for user in node.users if user in needed or user.op == "output"]
+    if any(reader.target is not operator.getitem for reader in readers):
+        return set(range(len(node.meta["val"])))
+    return {int(reader.args[1]) for reader in readers}  # type: ignore[arg-type]
+
+
+def live_carries(test: fx.Graph | None, body: fx.Graph, carries: range, used: Collection[int]) -> set[int]:
+    """Which of a loop's carries matter.
+
+    Args:
+        test: The loop's condition, if it has one; its inputs are the body's.
+        body: Its first outputs are the next carries, in order.
+        carries: The positions of the carries among the body's inputs.
+        used: The positions among the outputs, carries or not, that are read after the loop.
+
+    Returns:
+        The positions of the carries that are read after the loop, or that the condition or another such
+        output depends on.
+    """
+    inputs = {node: position for position, node in enumerate(placeholders(body)) if position in carries}
+    live = set(used)
+    if test is not None:
+        read = needed_nodes(test, [0])
+        live |= {
+            position
+            for position, node in enumerate(placeholders(test))
+            if position in carries and node in read
+        }
+    while True:
+        read = needed_nodes(body, live)
+        found = {position for node, position in inputs.items() if node in read}
+        if found <= live:
+            return {position for position in live if position in carries}
+        live |= found
+
+
+def changed_by_itself(body: fx.Graph, carries: Collection[int]) -> set[int]:
+    """The carries whose next value is computed from their own last one, and from no other in the same way."""
+    outputs = output_args(body)
+    inputs = placeholders(body)
+    numbers = _value_numbers(body)
+    found = set()
+    for carry in carries:
+        output = outputs[carry]
+        if not isinstance(output, fx.Node) or output.op == "placeholder":
+            continue
+        twins = [
+            other
+            for other in carries
+            if isinstance(outputs[other], fx.Node) and numbers[outputs[other]] == numbers[output]
+        ]
+        if len(twins) == 1 and inputs[carry] in _closure([output], by_value=True):
+            found.add(carry)
+    return found
+
+
+def _closure(roots: Iterable[fx.Node], *, by_value: bool = False) -> set[fx.Node]:
+    """Nodes that the roots depend on, themselves included; `by_value` leaves out what gives a shape alone."""
+    found: set[fx.Node] = set()
+    waiting = list(roots)
+    while waiting:
+        node = waiting.pop()
+        if node in found:
+            continue
+        found.add(node)
+        if not (by_value and _reads_shape_only(node)):
+            waiting += node.all_input_nodes
+    return found
+
+
+def _has_effect_only(node: fx.Node) -> bool:
+    target = node.target
+    return isinstance(target, OpOverload) and not target._schema.returns
+
+
+def _reads_shape_only(node: fx.Node) -> bool:
+    name = getattr(node.target, "__name__", "").split(".")[0]
+    return name.endswith("_like") or name.startswith(("new_", "sym_"))
+
+
+def _value_numbers(graph: fx.Graph) -> dict[fx.Node, int]:
+    """Equal numbers for nodes that compute the same."""
+    numbers: dict[fx.Node, int] = {}
+    seen: dict[str, int] = {}
+    for node in graph.nodes:
+        if node.op == "call_function":
+            args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda arg: f"%{numbers[arg]}")
+            key = f"{node.target} {args} {kwargs}"
+        else:
+            key = f"{node.op} {node.target}"
+        numbers[node] = seen.setdefault(key, len(seen))
+    return numbers
