@@ -60,4 +60,6 @@ def build(
     click.echo("\n" + result.places(report, outcome.folder))
     if report.up_to_date:
         click.echo("up to date")
+    if not report.ok:
+        text.say("\n" + result.failures(report))
     return report.exit_code

@@ -14,7 +14,7 @@ _HEAD = ("target", "status", "parity", "max error", "eager's", "median", "p90", 
 
 
 def targets_table(report: Report) -> str:
-    """The rows, and below them why a target failed or was not run.
+    """The rows, and below them why a target was not run; `failures` says why others failed.
 
     `parity` is the largest share of the allowed error that an element used, `max error` and `eager's` are the
     errors of the program and of eager against float64 there, `of eager` is the program's median over eager's.
@@ -22,9 +22,16 @@ def targets_table(report: Report) -> str:
     many = any(len(row.latency) > 1 for row in report.targets)
     head = (_HEAD[0], "entry point", *_HEAD[1:]) if many else _HEAD
     lines = [line for row in report.targets for line in _lines(row, many=many)]
-    reasons = [f"{row.target}: {row.reason}" for row in report.targets if row.reason]
+    reasons = [
+        f"{row.target}: {row.reason}" for row in report.targets if row.reason and row.status != "failed"
+    ]
     notes = [f"{row.target}: {note}" for row in report.targets for note in row.notes]
     return "\n".join([text.table(head, lines), *reasons, *notes])
+
+
+def failures(report: Report) -> str:
+    """Why each target failed that did."""
+    return "\n".join(row.reason for row in report.targets if row.status == "failed")
 
 
 def places(report: Report, folder: Path) -> str:

@@ -137,6 +137,8 @@ def validate(*, bundle: Path, model: str, targets: tuple[str, ...], as_json: boo
         text.echo_json(report.to_json())
     else:
         click.echo(result.targets_table(report))
+    if not report.ok:
+        text.say("\n" + result.failures(report))
     return report.exit_code
 
 

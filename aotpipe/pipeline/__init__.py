@@ -11,19 +11,19 @@ model that has not changed does nothing and imports no torch.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory, mkdtemp
 from typing import TYPE_CHECKING, Any, Final
 
 from aotpipe import report as reports
 from aotpipe import tensors, toolchain
 from aotpipe.bundle import Bundle, open_bundle, pack, require_replaceable
 from aotpipe.bundle.manifest import STATE_PREFIX
-from aotpipe.errors import AotpipeError, ParityError, ReadOnly, TargetError
+from aotpipe.errors import AotpipeError, ParityError, TargetError
 from aotpipe.events import Listener, Recorder
 from aotpipe.pipeline import matrix, source
 from aotpipe.pipeline.cache import Cache
@@ -31,6 +31,7 @@ from aotpipe.pipeline.prepared import Prepared
 from aotpipe.pipeline.record import BuildRecord, build_key
 from aotpipe.report import Report
 from aotpipe.stages import Failed
+from aotpipe.store import typed_os_errors
 from aotpipe.targets import DEFAULT, Target, expand
 
 if TYPE_CHECKING:
@@ -157,8 +158,8 @@ def run(
         return unchanged
     _require_tools()
     try:
-        with order.cache.workspace() as folder:
-            return _build(order, folder)
+        with TemporaryDirectory(prefix="aotpipe-build-", ignore_cleanup_errors=True) as folder:
+            return _build(order, Path(folder))
     finally:
         order.cache.close()
 
@@ -226,9 +227,9 @@ def _require_place(out: Path) -> None:
     """Find out before the work whether a bundle can be written to a folder."""
     require_replaceable(out)
     parent = next(path for path in out.parents if path.exists())
-    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
-        reason = f"{parent} is not writable" if parent.is_dir() else f"{parent} is a file"
-        raise ReadOnly(f"no bundle can be written to {out}", reason=reason, hint="name another folder")
+    with typed_os_errors("the bundle", parent, hint="name another folder"):
+        # Only trying tells: root may write where no permission is, but not to what is mounted read-only.
+        Path(mkdtemp(prefix=".aotpipe-", dir=parent)).rmdir()
 
 
 def _build(order: _Order, workspace: Path) -> Outcome:

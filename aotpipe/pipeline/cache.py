@@ -6,9 +6,7 @@ later costs a remark, and the build goes on without keeping results. Without a s
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -44,13 +42,6 @@ class Cache:
         store = Store.default()
         store.require_writable()
         return cls(store, recorder)
-
-    @contextmanager
-    def workspace(self) -> Iterator[Path]:
-        """A folder for as long as a build runs, where the store's files can be linked to."""
-        folder = None if self.store is None else self.store.root / "tmp"
-        with tempfile.TemporaryDirectory(prefix="build-", dir=folder, ignore_cleanup_errors=True) as name:
-            yield Path(name)
 
     @property
     def logs(self) -> Path | None:

@@ -24,7 +24,7 @@ from aotpipe.goldens import Golden
 from aotpipe.report.codec import finding_from_json, finding_to_json
 from aotpipe.signature import Signature
 from aotpipe.stages import Dialect, Finding, Lowered
-from aotpipe.store import Entry, Source, digest
+from aotpipe.store import Entry, Source, digest, typed_os_errors
 
 _INDEX: Final = "prepared.json"
 _MODULE: Final = "module.mlir"
@@ -64,7 +64,8 @@ def write_weights(
     """Write a model's arrays to the file that everybody takes; its path and SHA-256."""
     path = folder / WEIGHTS
     state = {STATE_PREFIX + name: array for name, array in initial_state.items()}
-    return path, tensors.write({**weights, **state}, path)
+    with typed_os_errors("the weights", folder, hint="free space there, or set TMPDIR to another folder"):
+        return path, tensors.write({**weights, **state}, path)
 
 
 def files(prepared: Prepared) -> dict[str, Source]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from aotpipe.cli.result import places, profile_table, targets_table
+from aotpipe.cli.result import failures, places, profile_table, targets_table
 from tests.unit.report.samples import REPORT
 
 
@@ -18,7 +18,11 @@ def test_a_result_has_a_row_per_target_and_the_reasons_below():
     ]
     assert aarch64.split()[:3] == ["iree-cpu-aarch64", "compiled", "–"]
     assert vmvx.split()[:3] == ["iree-vmvx", "failed", "∞"]
-    assert below[0] == "iree-cpu-aarch64: not an x86_64 program"
+    assert below == [
+        "iree-cpu-aarch64: not an x86_64 program",
+        "iree-cpu-host: compiled without data tiling",
+    ]
+    assert failures(REPORT).startswith("error[validate]: output[]")
 
 
 def test_a_profile_has_a_row_per_stage():
