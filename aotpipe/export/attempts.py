@@ -79,6 +79,8 @@ def trace(entry: CanonicalEntry) -> Traced:
         if way.unsure and not smallsizes.agree(entry, program):
             continue
         findings = list(at_bound if way.changed else ())
+        if way.unsure and smallsizes.reached(entry):
+            findings.append(_compared_finding(entry, first))
         if way.strict:
             findings.append(_strict_finding(entry, first))
         return Traced(program=program, log=log, findings=tuple(findings))
@@ -92,6 +94,16 @@ def _ways(*, dynamic: bool, changed: Mapping[str, int]) -> Iterator[Way]:
         yield from (Way(all_sizes=True, changed=values) for values in sizes)
     yield from (Way(unsure=dynamic, changed=values) for values in sizes)
     yield from (Way(strict=True, unsure=dynamic, changed=values) for values in sizes)
+
+
+def _compared_finding(entry: CanonicalEntry, first: ExportFailed | None) -> Finding:
+    return Finding(
+        severity="note",
+        code="small-sizes-compared",
+        message="torch.export assumed that no size is 0 or 1; there the program was compared with the model",
+        where=first.where if first else None,
+        entry_point=entry.name,
+    )
 
 
 def _strict_finding(entry: CanonicalEntry, first: ExportFailed | None) -> Finding:

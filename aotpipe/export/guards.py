@@ -18,7 +18,7 @@ from aotpipe.errors import SourceLine
 
 _LOGGER: Final = "torch.fx.experimental.symbolic_shapes"
 _CREATED: Final = re.compile(r"create_symbol (?P<symbol>\w+) = \S+ for (?P<source>.+?) \[")
-_GUARD: Final = re.compile(r"eval (?P<guard>.+?) \[guard added\]")
+_GUARD: Final = re.compile(r"eval (?P<guard>[^\[].*?) \[guard added\]")
 
 
 @dataclass(slots=True)

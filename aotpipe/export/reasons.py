@@ -71,11 +71,12 @@ def _sizes(text: str, log: GuardLog, entry: str) -> ExportFailed:
     static = [match for match in map(_STATIC.search, lines) if match]
     where = _size_line(text, log)
     if static:
-        names = ", ".join(f"{m['dim']} = {m['value']}" for m in static)
+        became = {m["dim"]: m["value"] for m in static}
+        names = ", ".join(f"{dim} = {value}" for dim, value in became.items())
         return StaticDim(
             f"the model works for one size only in {entry}: {names}",
             reason="\n".join(
-                f"{m['dim']} was asked to vary, but became the constant {m['value']}" for m in static
+                f"{dim} was asked to vary, but became the constant {value}" for dim, value in became.items()
             ),
             hint="leave that Dim out, or change the line that needs the size",
             where=where,

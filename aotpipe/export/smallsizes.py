@@ -21,14 +21,16 @@ from aotpipe.stages import CanonicalEntry
 _SEED = 0
 
 
+def reached(entry: CanonicalEntry) -> list[tuple[str, int]]:
+    """Each Dim whose range admits 0 or 1, with that value."""
+    return [(n, value) for n, dim in examples.roots(entry).items() for value in (0, 1) if dim.admits(value)]
+
+
 def agree(entry: CanonicalEntry, program: ExportedProgram) -> bool:
     """Whether program and model agree at every Dim's size 0 and 1 that its range admits."""
-    small = [
-        (name, value) for name, dim in examples.roots(entry).items() for value in (0, 1) if dim.admits(value)
-    ]
     return all(
         _agrees(entry, program, {name: value}, varied=varied)
-        for name, value in small
+        for name, value in reached(entry)
         for varied in (False, True)
     )
 

@@ -129,6 +129,15 @@ def test_a_branch_on_size_one_is_not_lost() -> None:
     assert found.entries[0].signature.symbols == (Symbol("b", 2, 64),)
 
 
+def test_a_branch_on_size_one_without_effect_is_compared_and_taken() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if x.shape[0] == 1 else x + x
+
+    found = exported(f, torch.randn(3, 4), shapes={"x": {0: B}})
+    assert codes(found) == ["small-sizes-compared"]
+    assert found.entries[0].signature.symbols == (Symbol("b", 1, 64),)
+
+
 def test_a_dim_that_is_a_constant_stops_the_build_with_the_line() -> None:
     def f(x: torch.Tensor) -> torch.Tensor:
         return x + ones(4, 8)  # the line
