@@ -11,7 +11,7 @@ import re
 import sysconfig
 from functools import cache
 from pathlib import Path
-from traceback import extract_stack, walk_tb
+from traceback import walk_stack, walk_tb
 from types import TracebackType
 
 from aotpipe.errors import SourceLine
@@ -101,7 +101,7 @@ def of_definition(thing: object) -> SourceLine | None:
 
 def of_caller() -> SourceLine | None:
     """The model's line that is being run now, seen from aotpipe code that torch calls back."""
-    frames = [(frame.filename, frame.lineno or 1) for frame in extract_stack()]
+    frames = [(frame.f_code.co_filename, line) for frame, line in walk_stack(inspect.currentframe())][::-1]
     while frames and (frames[-1][0].startswith(_PACKAGE) or "/logging/" in frames[-1][0]):
         frames.pop()
     ours = [index for index, (path, _) in enumerate(frames) if path.startswith(_PACKAGE)]
