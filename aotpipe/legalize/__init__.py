@@ -9,9 +9,12 @@ for a fault of aotpipe's own.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
-from aotpipe.legalize import asserts, control_flow, decompose
+import torch
+
+from aotpipe.legalize import asserts, bounds, control_flow, decompose
 from aotpipe.legalize.digest import digest
 from aotpipe.legalize.flatten import Tensors, flatten, written_state
 from aotpipe.legalize.verify import verify
@@ -34,7 +37,7 @@ def legalize(exported: Exported, dialect: Dialect = "torch") -> Legal:
         written.update(dict.fromkeys(written_state(program, tensors, entry.name)))
     names = {entry.name: entry.input_names for entry in exported.canonical.entries}
     legal = [
-        _finish(flatten(entry, program, names[entry.name], tensors, written))
+        _finish(flatten(entry, program, names[entry.name], tensors, written), tensors.by_name)
         for entry, program in zip(exported.entries, programs, strict=True)
     ]
     decompose.check_supported(legal)
@@ -55,10 +58,11 @@ def legalize(exported: Exported, dialect: Dialect = "torch") -> Legal:
     )
 
 
-def _finish(entry: LegalEntry) -> LegalEntry:
+def _finish(entry: LegalEntry, tensors: Mapping[str, torch.Tensor]) -> LegalEntry:
     """Control flow in normal form, indices within bounds, asserts as outputs, nothing unused."""
     control_flow.normalize(entry.graph)
-    return _without_unused_weights(asserts.raise_up(entry))
+    entry, ranges = bounds.guard(entry, tensors)
+    return _without_unused_weights(asserts.raise_up(entry, ranges.always))
 
 
 def _without_unused_weights(entry: LegalEntry) -> LegalEntry:

@@ -35,7 +35,7 @@ _HOP: Final = torch.ops.higher_order
 _OVER_TENSORS: Final = frozenset({ops.ASSERT_TENSOR, ops.ASSERT_TENSOR_SILENT})
 _TORCHS_OWN: Final = re.compile(r"Runtime assertion failed for expression (?P<what>.+?) on node '.*'")
 
-Proven = Callable[[GraphModule, Node], bool]
+Proven = Callable[[Node], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def _collect(module: GraphModule, proven: Proven | None) -> dict[str, Node]:
     found: list[Assert] = []
     for node in list(module.graph.nodes):
         if node.target in _OVER_TENSORS or node.target is ops.ASSERT_NUMBER:
-            if not _always(module, node.args[0], proven):
+            if not _always(node.args[0], proven):
                 found.append(Assert(_condition(module, node), _message(node)))
             module.graph.erase_node(node)
     for call in hops.calls(module):
@@ -80,9 +80,9 @@ def _collect(module: GraphModule, proven: Proven | None) -> dict[str, Node]:
     return _unite(module, found)
 
 
-def _always(module: GraphModule, condition: Any, proven: Proven | None) -> bool:
+def _always(condition: Any, proven: Proven | None) -> bool:
     if isinstance(condition, Node):
-        return proven is not None and proven(module, condition)
+        return proven is not None and proven(condition)
     return bool(condition)
 
 
