@@ -14,6 +14,7 @@ Raises `DiskFull`, `ReadOnly`, and `BundleError` where something else lies at th
 from __future__ import annotations
 
 import hashlib
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike, fspath
@@ -71,6 +72,7 @@ def pack(
     programs: Sequence[Validated | Failed],
     goldens: Sequence[Golden] = (),
     findings: Sequence[Finding] = (),
+    written: tuple[Path, str] | None = None,
 ) -> Bundle:
     """Write a bundle.
 
@@ -84,6 +86,8 @@ def pack(
         programs: One per target.
         goldens: Recorded calls, in order.
         findings: What a user should know of the build.
+        written: A file that `tensors.write` made of the weights and of each initial value under
+            `STATE_PREFIX`, and its SHA-256: it is copied, where else they would be written and hashed again.
     """
     destination = Path(out).absolute()
     require_replaceable(destination)
@@ -92,7 +96,7 @@ def pack(
     with typed_os_errors("the bundle", destination.parent):
         destination.parent.mkdir(parents=True, exist_ok=True)
         with replacing.folder(destination) as work:
-            packed = {WEIGHTS: _weights(work, stored), GOLDENS: _bytes(work, GOLDENS, dumps(goldens))}
+            packed = {WEIGHTS: _weights(work, stored, written), GOLDENS: _bytes(work, GOLDENS, dumps(goldens))}
             records = []
             for program in programs:
                 record = _record(program)
@@ -139,8 +143,12 @@ def require_replaceable(out: str | PathLike[str]) -> None:
         )
 
 
-def _weights(work: Path, stored: Mapping[str, Array]) -> File:
-    sha256 = tensors.write(stored, work / WEIGHTS)
+def _weights(work: Path, stored: Mapping[str, Array], written: tuple[Path, str] | None) -> File:
+    if written is None:
+        sha256 = tensors.write(stored, work / WEIGHTS)
+    else:
+        source, sha256 = written
+        shutil.copyfile(source, work / WEIGHTS)
     return File(sha256=sha256, size_bytes=(work / WEIGHTS).stat().st_size)
 
 

@@ -297,6 +297,7 @@ def _pack(prepared: Prepared, results: Mapping[Target, matrix.Result], path: Pat
         ],
         goldens=prepared.goldens,
         findings=prepared.findings,
+        written=(prepared.weights, prepared.weights_sha256),
     )
 
 

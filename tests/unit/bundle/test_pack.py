@@ -59,6 +59,16 @@ def test_weights_are_stored_once_under_their_own_names(tmp_path):
     assert made.manifest.weights == ("weight",)
 
 
+def test_a_written_file_of_weights_is_taken_as_it_is(tmp_path, monkeypatch):
+    one = samples.packed(tmp_path / "one")
+    written = tmp_path / "arrays"
+    sha256 = tensors.write(tensors.read(one.path / "weights.safetensors"), written)
+    monkeypatch.setattr(tensors, "write", lambda *_: pytest.fail("written again"))
+    two = samples.packed(tmp_path / "two", written=(written, sha256))
+    assert two.manifest == one.manifest
+    assert bundle.verify(two.path)
+
+
 def test_goldens_are_in_the_bundle(tmp_path):
     made = samples.packed(tmp_path / "b")
     assert [golden.case for golden in read_goldens(made.path / "goldens.safetensors")] == [
