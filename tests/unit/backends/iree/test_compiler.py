@@ -148,7 +148,7 @@ def test_a_crash_on_the_fast_flags_is_survived_with_cautious_ones(monkeypatch: p
     compiled = compiler.compile(RELU, HOST)
     assert "--iree-opt-data-tiling" not in compiled.flags
     (note,) = compiled.notes
-    assert "without data tiling" in note
+    assert "compiled with data tiling before fusion" in note
     assert "SIGSEGV" in note
 
 

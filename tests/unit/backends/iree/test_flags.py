@@ -51,7 +51,14 @@ def test_each_retreat_is_more_cautious_than_the_one_before() -> None:
     assert _IM2COL not in sets[0]
     assert _TILING in sets[0]
     assert _TILING not in sets[1]
-    assert "--iree-opt-level=O0" in sets[2]
+    assert "--iree-global-opt-data-tiling" in sets[1]
+    assert not any("data-tiling" in flag for flag in sets[2])
+    assert "--iree-opt-level=O0" in sets[3]
+
+
+def test_a_target_without_tiling_retreats_to_none() -> None:
+    plain = flags.choose(b"", "torch", Target.parse("iree-cpu-x86_64"))
+    assert not any("data-tiling" in flag for retreat in flags.RETREATS for flag in retreat(plain))
 
 
 def test_a_users_flag_survives_the_retreats() -> None:
