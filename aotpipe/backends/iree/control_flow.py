@@ -49,7 +49,6 @@ from aotpipe.backends.iree.borders import (
     to_i1,
 )
 from aotpipe.backends.iree.liveness import (
-    changed_by_itself,
     live_carries,
     needed_nodes,
     output_args,
@@ -92,11 +91,12 @@ class ControlFlowImporter(GraphNodeImporter):  # type: ignore[misc]
                 self._bind_results(node, self._inline(graphs[0 if pred else 1], values, used))
                 return
             types = self._border(node, used, *map(_outputs, graphs))
-            branch = scf.IfOp(to_i1(self._import_argument(loc, pred)), present(types), has_else=True)
+            taken = to_i1(self._import_argument(loc, pred))
+            branch = scf.IfOp(taken, [self._packed_type(t) for t in present(types)], has_else=True)
             for block, graph in zip((branch.then_block, branch.else_block), graphs, strict=True):
                 with InsertionPoint(block):
-                    scf.YieldOp(convert_all(self._inline(graph, values, used), types))
-            self._bind_results(node, _spread(branch.results, types))
+                    scf.YieldOp(self._pack_all(self._inline(graph, values, used), types))
+            self._bind_results(node, self._unpack_all(branch.results, types, _results(node)))
 
     def _import_hop_while_loop(self, loc: Location, node: fx.Node, hop: object) -> None:
         if node.kwargs.get("mutated_arg_indices"):
@@ -106,18 +106,18 @@ class ControlFlowImporter(GraphNodeImporter):  # type: ignore[misc]
             inits, extra = (self._operands(loc, args) for args in node.args[2:])
             live = live_carries(test, body, range(len(inits)), used_results(node, self.needed))
             types = self._border(node, live, _inputs(test), _inputs(body), _outputs(body), inits=inits)
-            kept = present(types)
-            loop = scf.WhileOp(kept, convert_all(_select(inits, live), types))
-            before, after = (region.blocks.append(*kept) for region in (loop.before, loop.after))
+            packed = [self._packed_type(carried) for carried in present(types)]
+            loop = scf.WhileOp(packed, self._pack_all(_select(inits, live), types))
+            before, after = (region.blocks.append(*packed) for region in (loop.before, loop.after))
             with InsertionPoint(before):
-                (again,) = self._inline(test, [*_spread(before.arguments, types), *extra], {0})
+                carries = self._unpack_all(before.arguments, types, _inputs(test))
+                (again,) = self._inline(test, [*carries, *extra], {0})
                 scf.ConditionOp(to_i1(again), before.arguments)
             with InsertionPoint(after):
-                carries = _spread(after.arguments, types)
+                carries = self._unpack_all(after.arguments, types, _inputs(body))
                 outputs = self._inline(body, [*carries, *extra], live)
-                pinned = self._pin(carries, outputs, types, live - changed_by_itself(body, live))
-                scf.YieldOp(pinned)
-            self._bind_results(node, _spread(loop.results, types))
+                scf.YieldOp(self._pack_all(outputs, types))
+            self._bind_results(node, self._unpack_all(loop.results, types, _results(node)))
 
     def _import_hop_map_impl(self, loc: Location, node: fx.Node, hop: object) -> None:
         body = _subgraph(node, node.args[0])
@@ -247,27 +247,27 @@ class ControlFlowImporter(GraphNodeImporter):  # type: ignore[misc]
             rows.append([init.type for init in inits])
         return join(kept, self._types(results), *rows)
 
-    def _pin(
-        self, carries: Slots, outputs: Slots, types: Sequence[Type | None], at_risk: Collection[int]
-    ) -> list[Value]:
-        """A loop's next carries; those at risk seem, to the compiler, to depend on the last ones."""
-        always = self._always()
-        pinned = []
-        for position, (carry, output, wanted) in enumerate(zip(carries, outputs, types, strict=True)):
-            if carry is None or output is None or wanted is None:
-                continue
-            output = convert(output, wanted)
-            if position in at_risk and always is not None:
-                output = arith.SelectOp(always, output, carry).result
-            pinned.append(output)
-        return pinned
+    def _packed_type(self, wanted: Type) -> Type:
+        """A hook: the type as which a builtin value crosses the border of an scf.if or an scf.while."""
+        return wanted
 
-    def _always(self) -> Value | None:
-        """A hook: an `i1` that is true, and that the compiler cannot know to be.
+    def _pack(self, values: list[Value]) -> list[Value]:
+        """A hook: builtin values as they cross such a border together."""
+        return values
 
-        A compiler that fails on loops whose carries are invariant or unread needs one.
-        """
-        return None
+    def _unpack(self, value: Value, wanted: Type, val: Any) -> Value:
+        """A hook: the builtin value of a value that has crossed; `val` is its fake value there."""
+        return value
+
+    def _pack_all(self, values: Slots, types: Sequence[Type | None]) -> list[Value]:
+        return self._pack(convert_all(values, types))
+
+    def _unpack_all(self, values: Iterable[Value], types: Sequence[Type | None], vals: Sequence[Any]) -> Slots:
+        rest = iter(values)
+        return [
+            None if wanted is None else self._unpack(next(rest), wanted, val)
+            for wanted, val in zip(types, vals, strict=False)
+        ]
 
     def _operands(self, loc: Location, arguments: Iterable[Any]) -> list[Value]:
         return [self._import_argument(loc, argument) for argument in arguments]
@@ -288,12 +288,12 @@ class ControlFlowImporter(GraphNodeImporter):  # type: ignore[misc]
         return [None if val is None else self._type(val) for val in vals]
 
     def _empty(self, shape: Sequence[int | torch.SymInt], wanted: Type) -> Value:
-        sizes = [dim if isinstance(dim, int) else self._size(dim.node.expr) for dim in shape]
+        sizes = [dim if isinstance(dim, int) else self.size(dim.node.expr) for dim in shape]
         return convert(tensor.EmptyOp(sizes, wanted.element_type).result, wanted)
 
-    def _size(self, expr: sympy.Expr) -> Value:
+    def size(self, expr: sympy.Expr) -> Value:
         """Compute a symbolic size, as an index, from the values that are at hand."""
-        known = self._known_size(expr)
+        known = self.known_size(expr)
         if known is not None:
             return known
         if isinstance(expr, sympy.Integer):
@@ -301,9 +301,9 @@ class ControlFlowImporter(GraphNodeImporter):  # type: ignore[misc]
         if type(expr) not in _SIZE_OPS:
             raise ControlFlowError(f"the size {expr} of a stacked output is not known before the loop")
         emit = _SIZE_OPS[type(expr)]
-        return reduce(lambda left, right: emit(left, right).result, map(self._size, expr.args))
+        return reduce(lambda left, right: emit(left, right).result, map(self.size, expr.args))
 
-    def _known_size(self, expr: sympy.Expr) -> Value | None:
+    def known_size(self, expr: sympy.Expr) -> Value | None:
         """The size where a value at hand is that number or has it as a dim."""
         for (node, position), value in self._v.items():
             val = node.meta.get("val")
@@ -314,7 +314,7 @@ class ControlFlowImporter(GraphNodeImporter):  # type: ignore[misc]
                 for dim, size in enumerate(val.shape):
                     if isinstance(size, torch.SymInt) and size.node.expr == expr:
                         return dim_size(convert(value, builtin_type(value.type)), dim)
-        return self.outer._known_size(expr) if self.outer else None
+        return self.outer.known_size(expr) if self.outer else None
 
 
 # Sizes are not negative, so that floor and truncation agree.

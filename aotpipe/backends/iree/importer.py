@@ -19,10 +19,11 @@ from typing import Any, Final
 
 import torch
 from iree.compiler import ir
-from iree.compiler.dialects import arith, func
+from iree.compiler.dialects import func
 from iree.compiler.extras.fx_as_strided import rewrite_as_strided
 from iree.compiler.extras.fx_importer import ContextCache, FxImporter
 
+from aotpipe.backends.iree import carries
 from aotpipe.backends.iree.borders import builtin_type, convert
 from aotpipe.backends.iree.control_flow import ControlFlowImporter
 from aotpipe.errors import LowerFailed
@@ -161,12 +162,21 @@ class _NodeImporter(ControlFlowImporter):
         ).result
 
 
-    def _always(self) -> ir.Value:
-        # IREE converts both regions of an scf.while by the types of its operands: it fails or crashes once the
-        # canonicalizer has dropped an operand that the body does not read, or a result that is invariant.
-        # (A barrier on the carries themselves is no way out: it loses the wait for the ops that write them.)
-        true = arith.ConstantOp(ir.IntegerType.get_signless(1), ir.BoolAttr.get(True)).result
-        return ir.Operation.create("util.optimization_barrier", results=[true.type], operands=[true]).result
+    def _packed_type(self, wanted: ir.Type) -> ir.Type:
+        return carries.packed_type(wanted)
+
+    def _pack(self, values: list[ir.Value]) -> list[ir.Value]:
+        return carries.pack(values)
+
+    def _unpack(self, value: ir.Value, wanted: ir.Type, val: Any) -> ir.Value:
+        if not isinstance(wanted, ir.RankedTensorType):
+            return value
+        dims = [
+            self.known_size(size.node.expr) if isinstance(size, torch.SymInt) else None
+            for dim, size in enumerate(val.shape)
+            if wanted.is_dynamic_dim(dim)
+        ]
+        return carries.unpack(value, wanted, dims)
 
 
 def _dense(value: torch.Tensor, element: ir.Type) -> ir.Attribute:

@@ -71,28 +71,8 @@ def live_carries(test: fx.Graph | None, body: fx.Graph, carries: range, used: Co
         live |= found
 
 
-def changed_by_itself(body: fx.Graph, carries: Collection[int]) -> set[int]:
-    """The carries whose next value is computed from their own last one, and from no other in the same way."""
-    outputs = output_args(body)
-    inputs = placeholders(body)
-    numbers = _value_numbers(body)
-    found = set()
-    for carry in carries:
-        output = outputs[carry]
-        if not isinstance(output, fx.Node) or output.op == "placeholder":
-            continue
-        twins = [
-            other
-            for other in carries
-            if isinstance(outputs[other], fx.Node) and numbers[outputs[other]] == numbers[output]
-        ]
-        if len(twins) == 1 and inputs[carry] in _closure([output], by_value=True):
-            found.add(carry)
-    return found
-
-
-def _closure(roots: Iterable[fx.Node], *, by_value: bool = False) -> set[fx.Node]:
-    """Nodes that the roots depend on, themselves included; `by_value` leaves out what gives a shape alone."""
+def _closure(roots: Iterable[fx.Node]) -> set[fx.Node]:
+    """Nodes that the roots depend on, themselves included."""
     found: set[fx.Node] = set()
     waiting = list(roots)
     while waiting:
@@ -100,30 +80,10 @@ def _closure(roots: Iterable[fx.Node], *, by_value: bool = False) -> set[fx.Node
         if node in found:
             continue
         found.add(node)
-        if not (by_value and _reads_shape_only(node)):
-            waiting += node.all_input_nodes
+        waiting += node.all_input_nodes
     return found
 
 
 def _has_effect_only(node: fx.Node) -> bool:
     target = node.target
     return isinstance(target, OpOverload) and not target._schema.returns
-
-
-def _reads_shape_only(node: fx.Node) -> bool:
-    name = getattr(node.target, "__name__", "").split(".")[0]
-    return name.endswith("_like") or name.startswith(("new_", "sym_"))
-
-
-def _value_numbers(graph: fx.Graph) -> dict[fx.Node, int]:
-    """Equal numbers for nodes that compute the same."""
-    numbers: dict[fx.Node, int] = {}
-    seen: dict[str, int] = {}
-    for node in graph.nodes:
-        if node.op == "call_function":
-            args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda arg: f"%{numbers[arg]}")
-            key = f"{node.target} {args} {kwargs}"
-        else:
-            key = f"{node.op} {node.target}"
-        numbers[node] = seen.setdefault(key, len(seen))
-    return numbers
