@@ -7,8 +7,9 @@ the top graph and in bodies of control flow:
 - An integer input that is an index as it comes gets the table's range as its value range, so that the call
   is refused at the edge; a range that was declared stays.
 - An index that `ranges` proves to be in range stays as it is.
-- Any other is counted from the end where eager does that for negative ones, clamped into the table, and
-  asserted: the assert becomes eager's IndexError, the clamp keeps the read inside until it is looked at.
+- Any other is clamped into the table and asserted: the assert becomes eager's IndexError, the clamp keeps the
+  read inside until it is looked at.
+- Where eager counts negative indices from the end, and one may be negative, the graph does so itself.
 
 Gives the changed entry and the `Ranges` that it used; asserts are left in the graph for `asserts`.
 """
@@ -232,28 +233,35 @@ def _guard_graph(module: GraphModule, ranges: Ranges) -> None:
     done: dict[tuple[Node, object, bool, bool], Node] = {}
     for node in list(module.graph.nodes):
         for access in _accesses(node):
-            index = access.index(node)
-            interval, size = ranges.of(index), as_bound(access.size)
-            if ranges.space.within(interval, -size if access.wraps else 0, size - 1):
+            index, size = access.index(node), as_bound(access.size)
+            interval, space = ranges.of(index), ranges.space
+            if space.within(interval, 0, size - 1):
                 continue
             key = (index, size, access.wraps, access.trusted)
             if key not in done:
-                done[key] = _within(Emitter(module, node), index, access)
+                emit = Emitter(module, node)
+                in_range = access.wraps and space.within(interval, -size, size - 1)
+                done[key] = _from_start(emit, index, access) if in_range else _within(emit, index, access)
             access.set_index(node, done[key])
     module.graph.lint()
     module.recompile()
+
+
+def _from_start(emit: Emitter, index: Node, access: Access) -> Node:
+    """The index with negative positions counted from the end; compilers do that for some ops only."""
+    shifted = emit(_ATEN.add.Tensor, index, _size(emit, access))
+    return emit(_ATEN.where.self, emit(_ATEN.lt.Scalar, index, 0), shifted, index)
 
 
 def _within(emit: Emitter, index: Node, access: Access) -> Node:
     """The index, asserted and clamped."""
     size = _size(emit, access)
     last = size - 1 if isinstance(size, int) else emit(operator.sub, size, 1)
-    lowest = _negative(emit, size) if access.wraps else 0
     if not access.trusted:
+        lowest = _negative(emit, size) if access.wraps else 0
         _assert(emit, index, lowest, last, access.size)
     if access.wraps:
-        shifted = emit(_ATEN.add.Tensor, index, size)
-        index = emit(_ATEN.where.self, emit(_ATEN.lt.Scalar, index, 0), shifted, index)
+        index = _from_start(emit, index, access)
     return emit(_ATEN.clamp.default, index, 0, last)
 
 
