@@ -22,6 +22,8 @@ _FINE_TICK_NS: Final = 100 * 10**6
 _COARSE_TICK_NS: Final = 2 * 10**9
 """How far two writes must lie apart to have different times: kernels tick every 10 ms or faster, but some
 file systems keep whole seconds only (FAT: every second one)."""
+_CLOCK_LAG_NS: Final = 20 * 10**6
+"""How far a file system's clock, which ticks, may lie behind the time of day."""
 _ABSENT: Final = "absent"
 
 
@@ -130,7 +132,7 @@ def stamps(paths: Iterable[str], *, since_ns: int) -> dict[str, FileStamp] | Non
     found: dict[str, FileStamp] = {}
     for path in sorted(paths):
         try:
-            if Path(path).stat().st_ctime_ns >= since_ns:
+            if Path(path).stat().st_ctime_ns >= since_ns - _CLOCK_LAG_NS:
                 return None
             found[path] = FileStamp.take(Path(path))
         except OSError:

@@ -1,0 +1,64 @@
+"""A prepared model, and stage results, made by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+
+from aotpipe.errors import SourceLine
+from aotpipe.goldens import Golden
+from aotpipe.pipeline.prepared import Prepared, write_weights
+from aotpipe.signature import Signature, TensorSpec
+from aotpipe.stages import Compiled, CompileStats, Finding, Lowered
+from aotpipe.store import digest
+from aotpipe.targets import Target
+
+SIGNATURE = Signature(
+    inputs=(TensorSpec("x", "float32", (2,)),),
+    outputs=(TensorSpec("y", "float32", (2,)),),
+    state=(TensorSpec("count", "int64", ()),),
+)
+LOWERED = Lowered(dialect="torch", module=b"module {}", entry_points=("forward",), digest="1" * 64)
+
+
+def prepared(folder: Path) -> Prepared:
+    weights = {"w": np.arange(6, dtype=ml_dtypes.bfloat16).reshape(2, 3), "b": np.ones(2, np.float32)}
+    state = {"count": np.array(3)}
+    path, sha256 = write_weights(weights, state, folder)
+    x = np.ones(2, np.float32)
+    return Prepared(
+        name="tiny",
+        lowered=LOWERED,
+        signatures={"forward": SIGNATURE},
+        asserts={"forward": ("x is small",)},
+        weights=path,
+        weights_sha256=sha256,
+        initial_state=state,
+        goldens=(
+            Golden(
+                entry_point="forward",
+                case="example",
+                reset=True,
+                inputs={"x": x},
+                outputs={"y": x},
+                allowed={},
+            ),
+        ),
+        findings=(Finding(severity="note", code="some-code", message="look", where=SourceLine("m.py", 2)),),
+        digest="2" * 64,
+    )
+
+
+def compiled(target: str = "iree-vmvx") -> Compiled:
+    return Compiled(
+        target=Target.parse(target),
+        payload=b"program of " + target.encode(),
+        flags=("--a", "--b"),
+        toolchain={"iree-base-compiler": "3.13.0"},
+        host_features=(),
+        digest=digest(target),
+        stats=CompileStats(wall_s=1.5, peak_rss_bytes=1000),
+        notes=("slowly",),
+    )

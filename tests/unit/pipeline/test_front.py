@@ -1,0 +1,59 @@
+"""From a Spec to what every compiler and judge takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from aotpipe import spec, tensors
+from aotpipe.errors import SpecInvalid
+from aotpipe.events import Event, Found, Recorder, StageFinished
+from aotpipe.pipeline import front
+from aotpipe.store import file_digest
+
+
+class Counter(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 2)
+        self.register_buffer("count", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x: torch.Tensor, unused: torch.Tensor) -> torch.Tensor:
+        self.count += 1
+        return self.linear(x) * self.count
+
+
+def test_a_model_is_prepared_stage_by_stage(tmp_path: Path):
+    heard: list[Event] = []
+    args = (torch.randn(3, 4), torch.ones(1))
+    made = front.prepare(
+        lambda: spec.as_spec(Counter().eval(), args=args, name="counter"), Recorder(heard.append), tmp_path
+    )
+    stages = [event.stage for event in heard if isinstance(event, StageFinished)]
+    assert stages == ["load", "canonicalize", "export", "legalize", "lower", "reference", "weights"]
+    assert "unused-input" in [event.finding.code for event in heard if isinstance(event, Found)]
+    prepared = made.prepared
+    assert prepared.name == "counter"
+    assert [leaf.name for leaf in prepared.signatures["forward"].state] == ["count"]
+    assert sorted(tensors.read(prepared.weights)) == ["linear.bias", "linear.weight", "state/count"]
+    assert file_digest(prepared.weights) == prepared.weights_sha256
+    assert prepared.goldens
+    assert b"@forward" in prepared.lowered.module
+    assert {finding.code for finding in prepared.findings} >= {"unused-input"}
+
+
+def test_a_model_that_refuses_its_own_example_is_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    from aotpipe.backends.eager import EagerFailed
+    from aotpipe.validate import reference
+
+    def refuse(*_: object) -> None:
+        raise EagerFailed("ValueError: too small")
+
+    monkeypatch.setattr(reference, "reference", refuse)
+    with pytest.raises(SpecInvalid, match="raises on its own example inputs") as caught:
+        front.prepare(
+            lambda: spec.as_spec(torch.nn.Linear(2, 2).eval(), args=(torch.ones(1, 2),)), Recorder(), tmp_path
+        )
+    assert "too small" in caught.value.reason
