@@ -156,17 +156,21 @@ class _Inputs:
         specs = program.graph_signature.input_specs
         leaves = {leaf.name: leaf for leaf in entry.signature.inputs}
         names = iter(input_names)
+        foldable: dict[str, torch.Tensor] = {}
         for node, spec in zip(hops.placeholders(self._module), specs, strict=True):
             if spec.kind in _HELD:
                 target = str(spec.target)
                 tensor = _held_tensor(program, target)
                 name = tensors.name(target, tensor, entry.name)
-                folds = spec.kind is InputKind.CONSTANT_TENSOR and _is_uniform(tensor)
-                self._hold(node, target, name, state, tensor if folds else None)
+                self._unite(node, target, name)
+                if spec.kind is InputKind.CONSTANT_TENSOR and _is_uniform(tensor):
+                    foldable[name] = tensor
             elif spec.kind is InputKind.USER_INPUT:
                 self._take(node, leaves[next(names)], entry)
             else:
                 raise LowerFailed(f"{entry.name} takes a {spec.kind.name.lower()}, which is no tensor")
+        for name, node in self._by_name.items():
+            self._hold(node, name, state, foldable.get(name))
 
     def holding(self, target: str) -> Node:
         """The placeholder of a held tensor, by FQN."""
@@ -176,16 +180,15 @@ class _Inputs:
         """The placeholder of an input, by its name in the graph."""
         return self._by_node_name[name]
 
-    def _hold(
-        self, node: Node, target: str, name: str, state: Collection[str], folds: torch.Tensor | None
-    ) -> None:
-        if name in self._by_name:
-            # Tied tensors: one placeholder serves both names.
-            node.replace_all_uses_with(self._by_name[name])
+    def _unite(self, node: Node, target: str, name: str) -> None:
+        """Let one placeholder serve all names of a tensor."""
+        first = self._by_name.setdefault(name, node)
+        self._by_target[target] = first
+        if first is not node:
+            node.replace_all_uses_with(first)
             self._module.graph.erase_node(node)
-            self._by_target[target] = self._by_name[name]
-            return
-        self._by_target[target] = self._by_name[name] = node
+
+    def _hold(self, node: Node, name: str, state: Collection[str], folds: torch.Tensor | None) -> None:
         if name in state:
             self.states[node] = name
         elif not node.users:
