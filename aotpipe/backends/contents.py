@@ -41,17 +41,24 @@ class Contents:
 
     Args:
         modules: With all their submodules.
-        parameters: What becomes of each parameter; None leaves them the user's own, unread and unwritten.
+        parameters: What becomes of each parameter, once; None leaves them the user's own.
         others: What becomes of buffers, and of tensors in attributes and in lists and dicts of them.
+        written: Parameters that a call changes: each reset makes them anew, as it does buffers.
     """
 
     def __init__(
-        self, modules: Iterable[torch.nn.Module], *, parameters: Change | None, others: Change
+        self,
+        modules: Iterable[torch.nn.Module],
+        *,
+        parameters: Change | None,
+        others: Change,
+        written: Iterable[torch.nn.Parameter] = (),
     ) -> None:
         # Two modules may share one __dict__ (a method as a module of its own).
         parts = {id(part.__dict__): part for module in modules for part in module.modules()}
         self._parts = tuple(parts.values())
         self._others = others
+        self._written = {id(parameter) for parameter in written}
         self._pristine = self._capture()
         self._parameters = _changed(self._pristine, parameters)
         self._current: _Captured | None = None
@@ -89,12 +96,7 @@ class Contents:
 
     def _fresh(self) -> _Captured:
         """The initial contents, with buffers and containers of their own."""
-        data = [
-            (tensor, self._parameters.get(id(tensor), data))
-            if isinstance(tensor, torch.nn.Parameter)
-            else (tensor, self._others(data.clone()))
-            for tensor, data in self._pristine.data
-        ]
+        data = [(tensor, self._fresh_data(tensor, data)) for tensor, data in self._pristine.data]
         own = {id(part.__dict__) for part in self._parts}
         dicts = [
             (
@@ -106,6 +108,12 @@ class Contents:
             for live, items in self._pristine.dicts
         ]
         return _Captured(dicts=tuple(dicts), data=tuple(data))
+
+    def _fresh_data(self, tensor: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
+        if not isinstance(tensor, torch.nn.Parameter):
+            return self._others(data.clone())
+        changed = self._parameters.get(id(tensor), data)
+        return changed.clone() if id(tensor) in self._written else changed
 
     def _copied(self, name: str, value: Any) -> Any:
         """An attribute's value, copied where a call may change it in place."""

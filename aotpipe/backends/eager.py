@@ -12,7 +12,7 @@ Raises:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Final, Literal
 
@@ -45,6 +45,7 @@ class Eager:
         entries: They share weights and state as their modules do.
         precision: `model` runs in the model's own dtypes.
         mutated: Entry point -> the inputs whose value after the call is an output too.
+        written: The names of the state; those that are parameters are copied before they are written.
         noise: A seed: perturb every parameter and every fractional input by up to 16 units in the last
             place. What flips under it is not decided by the model's numbers.
     """
@@ -55,6 +56,7 @@ class Eager:
         *,
         precision: Precision = "model",
         mutated: Mapping[str, Sequence[str]] | None = None,
+        written: Collection[str] = (),
         noise: int | None = None,
     ) -> None:
         self._entries = {entry.name: entry for entry in entries}
@@ -62,7 +64,15 @@ class Eager:
         self._mutated = mutated or {}
         self._noise = noise
         self._contents = Contents(
-            [entry.module for entry in entries], parameters=self._parameter_change(), others=self._widened
+            [entry.module for entry in entries],
+            parameters=self._parameter_change(),
+            others=self._widened,
+            written=[
+                parameter
+                for entry in entries
+                for name, parameter in entry.module.named_parameters(remove_duplicate=False)
+                if name in written
+            ],
         )
 
     def reset(self) -> None:

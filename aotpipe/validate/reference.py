@@ -11,9 +11,9 @@ Two cases need a second opinion, which is eager under noise in the last places o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypedDict
 
 import numpy as np
 from torch.utils import _pytree as pytree
@@ -62,19 +62,19 @@ def reference(canonical: Canonical, legal: Legal) -> Reference:
     signatures = {entry.name: entry.signature for entry in legal.entries}
     examples = {entry.name: example_inputs(entry) for entry in canonical.entries}
     planned = plan(signatures, examples, seed=canonical.spec.seed)
-    mutated = {name: _mutated(signature) for name, signature in signatures.items()}
+    options = eager_options(signatures)
     notes = list(planned.notes)
     records = [
         _Record(call, answer)
-        for call, answer in _run(Eager(canonical.entries, mutated=mutated), planned.calls, notes)
+        for call, answer in _run(Eager(canonical.entries, **options), planned.calls, notes)
     ]
     if not records:
         raise EagerFailed(notes[0] if notes else "no call was planned")
     calls = [record.call for record in records]
-    is_wide = _widen(canonical.entries, mutated, records, notes)
+    is_wide = _widen(canonical.entries, options, records, notes)
     if not is_wide or has_jumps(legal) or _is_same(records):
         for seed in range(_NOISES):
-            noisy = Eager(canonical.entries, mutated=mutated, noise=seed + 1)
+            noisy = Eager(canonical.entries, **options, noise=seed + 1)
             for record, answer in zip(records, _all(noisy, calls), strict=True):
                 if answer is not None:
                     record.noisy.append(answer)
@@ -93,6 +93,21 @@ def example_inputs(entry: CanonicalEntry) -> dict[str, Array]:
         name: array
         for name, leaf in named
         if name not in entry.constants and (array := to_numpy(leaf)) is not None
+    }
+
+
+class EagerOptions(TypedDict):
+    """What `Eager` must know of the signatures."""
+
+    mutated: Mapping[str, Sequence[str]]
+    written: Collection[str]
+
+
+def eager_options(signatures: Mapping[str, Signature]) -> EagerOptions:
+    """What an `Eager` of a model with these signatures is to be made with."""
+    return {
+        "mutated": {name: _mutated(signature) for name, signature in signatures.items()},
+        "written": {spec.name for signature in signatures.values() for spec in signature.state},
     }
 
 
@@ -126,15 +141,15 @@ def _all(eager: Eager, calls: Sequence[Call]) -> list[Answer | None]:
 
 def _widen(
     entries: Sequence[CanonicalEntry],
-    mutated: Mapping[str, Sequence[str]],
+    options: EagerOptions,
     records: Sequence[_Record],
     notes: list[str],
 ) -> bool:
     """Add the float64 answers; whether there are any."""
     try:
-        wide = Eager(entries, precision="float64", mutated=mutated)
+        wide = Eager(entries, precision="float64", **options)
     except (TypeError, RuntimeError) as error:
-        notes.append(f"no float64 reference, since the model cannot be copied: {error}")
+        notes.append(f"no float64 reference, since a weight has no float64 form: {error}")
         return False
     refused: list[str] = []
     answers = _all(wide, [record.call for record in records])

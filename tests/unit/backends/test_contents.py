@@ -129,3 +129,15 @@ def test_the_weight_of_an_old_weight_norm_is_swapped() -> None:
     with Contents([model], parameters=torch.Tensor.double, others=torch.Tensor.double):
         assert model.weight.dtype == torch.float64
     assert model.weight.dtype == torch.float32
+
+
+def test_a_parameter_that_a_call_writes_is_the_users_again() -> None:
+    model = _Model()
+    contents = Contents([model], parameters=None, others=_same, written=[model.weight])
+    with contents:
+        model.weight.data.div_(2)
+        assert model.weight.tolist() == [0.5, 0.5]
+    contents.reset()
+    with contents:
+        assert model.weight.tolist() == [1, 1]
+    assert model.weight.tolist() == [1, 1]

@@ -192,6 +192,25 @@ def test_state_is_judged_in_sequences(tmp_path: Path) -> None:
         validate(built.compiled, wrong, built.reference.goldens)
 
 
+def test_a_weight_that_the_model_rescales_once_is_judged_right(tmp_path: Path) -> None:
+    class Rescaled(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.full((4,), 8.0))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with torch.no_grad():
+                self.weight.div_(2)
+            return x * self.weight
+
+    model = Rescaled().eval()
+    built = _build(as_spec(model, args=(torch.ones(4),), name="rescaled"), tmp_path)
+    validated = validate(built.compiled, built.loadable, built.reference.goldens)
+    assert validated.status == "executed"
+    # The reference has run the model many times and left its weight alone.
+    assert built.reference.goldens[0].outputs["output"].tolist() == (model.weight / 2).tolist()
+
+
 def test_a_call_that_the_model_refuses_is_left_out_with_a_note(tmp_path: Path) -> None:
     class Picky(torch.nn.Module):
         def forward(self, x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
