@@ -28,6 +28,12 @@ WIDE: Final[Mapping[torch.dtype, torch.dtype]] = {
 }
 
 
+_NARROW: Final[Mapping[torch.dtype, torch.dtype]] = {
+    torch.float64: torch.float32,
+    torch.complex128: torch.complex64,
+}
+
+
 class CannotWiden(Exception):
     """The model reinterprets a float's bits, which float64 has others of."""
 
@@ -38,6 +44,13 @@ def widened(value: Any) -> Any:
         wide = WIDE.get(value.dtype)
         return value if wide is None else value.to(wide)
     return WIDE.get(value, value) if isinstance(value, torch.dtype) else value
+
+
+def _narrowed(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        narrow = _NARROW.get(value.dtype)
+        return value if narrow is None else value.to(narrow)
+    return _NARROW.get(value, value) if isinstance(value, torch.dtype) else value
 
 
 class Widen(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -71,7 +84,14 @@ class Widen(TorchDispatchMode):  # type: ignore[no-untyped-call]
             args, kwargs = pytree.tree_map(self._inside, (args, kwargs or {}))
             return func(*args, **kwargs)
         args, kwargs = pytree.tree_map(widened, (args, kwargs or {}))
-        return func(*args, **kwargs)
+        try:
+            return func(*args, **kwargs)
+        except (RuntimeError, NotImplementedError):
+            if func._schema.is_mutable:  # noqa: SLF001  # an op shows its schema nowhere else
+                raise
+        # A kernel without a float64 form: this one op is computed in float32.
+        args, kwargs = pytree.tree_map(_narrowed, (args, kwargs))
+        return pytree.tree_map(widened, func(*args, **kwargs))
 
     def _inside(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor) or not callable(value):

@@ -16,10 +16,11 @@ import errno
 import hashlib
 import importlib.util
 import json
+import re
 import shlex
 import signal
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -80,13 +81,12 @@ def compile(  # noqa: A001  # the stage's name; nothing here needs the builtin
     try:
         with tempfile.TemporaryDirectory(prefix="aotpipe-compile-") as folder:
             (Path(folder) / _INPUT).write_bytes(lowered.module)
-            for name, chosen in _plan(fast):
+            _write_linker(Path(folder))
+            for name, chosen in _plan(fast, attempts):
                 left_s = timeout_s - sum(attempt.outcome.wall_s for attempt in attempts)
                 attempts.append(_attempt(Path(folder), name, chosen, left_s, limit))
                 if attempts[-1].payload is not None:
                     return _compiled(lowered, target, extra_flags, attempts)
-                if not _can_retreat(attempts[-1]):
-                    break
             raise _error(Path(folder), lowered, target, attempts, timeout_s, limit, log_dir)
     except OSError as error:
         if error.errno != errno.ENOSPC:
@@ -125,12 +125,28 @@ def binary() -> Path:
     raise TargetError("the IREE compiler is not installed", hint="pip install 'aotpipe[build]'")
 
 
-def _plan(fast: tuple[str, ...]) -> list[tuple[str, tuple[str, ...]]]:
-    """The fast flags, then each retreat that differs from all before it."""
-    plan = {fast: ""}
+def _plan(fast: tuple[str, ...], attempts: Sequence[_Attempt]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The fast flags, then each retreat that may help and differs from all before it.
+
+    Args:
+        fast: The fast flags.
+        attempts: Those made so far, seen anew before each retreat.
+    """
+    yield "", fast
     for retreat in flags.RETREATS:
-        plan.setdefault(retreat(fast), retreat.name)
-    return [(name, chosen) for chosen, name in plan.items()]
+        chosen = retreat(fast)
+        is_new = all(chosen != attempt.flags for attempt in attempts)
+        if is_new and _can_retreat(attempts[-1]) and re.search(retreat.after, attempts[0].outcome.stderr):
+            yield retreat.name, chosen
+
+
+def _write_linker(folder: Path) -> None:
+    """Make the package's linker speak GNU: it is one program with several command lines."""
+    linker = folder / flags.LINKER
+    linker.write_text(
+        f'#!/bin/sh\nexec {shlex.quote(str(binary().with_name("iree-lld")))} -flavor gnu "$@"\n'
+    )
+    linker.chmod(0o755)
 
 
 def _attempt(folder: Path, name: str, chosen: tuple[str, ...], timeout_s: float, limit: int) -> _Attempt:
@@ -148,9 +164,8 @@ def _attempt(folder: Path, name: str, chosen: tuple[str, ...], timeout_s: float,
 
 def _can_retreat(attempt: _Attempt) -> bool:
     """Whether other flags may help: not at a limit, nor where the module itself was refused."""
-    if attempt.outcome.ending == "exited":
-        return not diagnostics.read(attempt.outcome.stderr).is_input
-    return attempt.outcome.ending == "signalled"
+    ended = attempt.outcome.ending in {"exited", "signalled"}
+    return ended and not diagnostics.read(attempt.outcome.stderr).is_input
 
 
 def _compiled(

@@ -13,7 +13,7 @@ from typing import Final
 from aotpipe.errors import SourceLine
 
 _ERROR: Final = re.compile(r"^(?:.*?: )?error: (?P<text>.*)$", re.MULTILINE)
-_PLACE: Final = re.compile(r'(?P<path>(?:/|[A-Za-z]:\\)[^\s:"()\[\]]*\.\w+)"?:(?P<line>\d+):\d+')
+_PLACE: Final = re.compile(r'(?P<path>(?:/|[A-Za-z]:\\)[^\s:"()\[\]]*\.py)"?:(?P<line>\d+):\d+')
 _OP: Final = (
     re.compile(r"legalize operation '(?P<op>[\w.]+)'.*?name = \"(?P<inner>[\w.]+)\""),
     re.compile(r"legalize operation '(?P<op>[\w.]+)'"),
@@ -26,7 +26,7 @@ _REFUSALS: Final = (
     "expected",
     "iree-compile: Unknown command line argument",
     "redefinition of",
-    "undefined symbol",
+    "unimplemented",
     "use of undeclared",
 )
 _NO_MEMORY: Final = re.compile(r"out of memory|std::bad_alloc|Cannot allocate memory", re.IGNORECASE)

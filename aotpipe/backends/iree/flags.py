@@ -30,6 +30,10 @@ _F64: Final = re.compile(rb"[\[,<x]f64\b|complex<f64>")
 _CONV: Final = re.compile(rb"torch\.aten\.(_?convolution|conv\d?d?|conv_transpose\d)|stablehlo\.convolution")
 
 
+_IM2COL: Final = "--iree-global-opt-use-im2col-for-convs"
+_TILING: Final = "--iree-global-opt-data-tiling"
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """A flag that is passed where a module or target calls for it, and why."""
@@ -41,21 +45,27 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retreat:
-    """A more cautious set of flags: `drop` are prefixes of flags to leave out, `add` come last.
+    """A more cautious set of flags, tried where the compiler fails.
 
-    Where `needs` is not among the flags, the set stays as it is.
+    Attributes:
+        name: Completes the sentence "compiled ...".
+        drop: Prefixes of flags to leave out.
+        add: Flags that come last.
+        needs: Where this flag is not among them, the set stays as it is.
+        after: A pattern of the failed compile's words; the empty one matches all.
     """
 
     name: str
-    drop: tuple[str, ...]
+    drop: tuple[str, ...] = ()
     add: tuple[str, ...] = ()
     needs: str = ""
+    after: str = ""
 
     def __call__(self, flags: Sequence[str]) -> tuple[str, ...]:
         """The cautious form of a set of flags; equal to it where nothing of it is dropped or added."""
         if self.needs and self.needs not in flags:
             return tuple(flags)
-        kept = [flag for flag in flags if not flag.startswith(self.drop)]
+        kept = [flag for flag in flags if not (self.drop and flag.startswith(self.drop))]
         return (*kept, *(flag for flag in self.add if flag not in kept))
 
 
@@ -71,29 +81,34 @@ RULES: Final = (
         lambda module, _: bool(_F64.search(module)),
     ),
     Rule(
-        "--iree-global-opt-use-im2col-for-convs",
+        _IM2COL,
         "a convolution becomes a data-tiled matmul: ResNet-18 runs in a third of the time",
         lambda module, target: _is_tiled(target) and bool(_CONV.search(module)),
     ),
 )
 
+LINKER: Final = "./lld"
+"""Where `compiler` puts the package's linker, as seen from the folder of a compile."""
+
 RETREATS: Final = (
-    Retreat(name="without im2col", drop=("--iree-global-opt-use-im2col-for-convs",)),
-    # Tiled after fusion, a producer over two dynamic dims may not compile. Tiled before, an encoder with a dynamic
-    # batch and length takes 0.55 of its time without tiling.
+    # IREE has no float64 form of sin, tanh and their kin: they come from the host's C library, which an
+    # embedded ELF cannot reach.
     Retreat(
-        name="with data tiling before fusion",
-        drop=("--iree-global-opt-use-im2col-for-convs", "--iree-opt-data-tiling"),
-        add=("--iree-global-opt-data-tiling", "--iree-dispatch-creation-data-tiling=false"),
-        needs="--iree-opt-data-tiling",
+        name="against the C library's math functions",
+        add=("--iree-llvmcpu-link-embedded=false", f"--iree-llvmcpu-system-linker-path={LINKER}"),
+        after=r"undefined symbol: \w+",
     ),
+    Retreat(name="without im2col", drop=(_IM2COL,)),
     Retreat(
-        name="without data tiling",
-        drop=("--iree-global-opt-use-im2col-for-convs", "--iree-opt-data-tiling"),
+        name="with data tiling after fusion",
+        drop=(_IM2COL, _TILING),
+        add=("--iree-dispatch-creation-data-tiling",),
+        needs=_TILING,
     ),
+    Retreat(name="without data tiling", drop=(_IM2COL, _TILING)),
     Retreat(
         name="without optimization",
-        drop=("--iree-global-opt-use-im2col-for-convs", "--iree-opt-data-tiling"),
+        drop=(_IM2COL, _TILING),
         add=("--iree-opt-level=O0", "--iree-opt-const-eval=false"),
     ),
 )
@@ -112,4 +127,4 @@ def choose(module: bytes, dialect: Dialect, target: Target, extra: Sequence[str]
 
 
 def _is_tiled(target: Target) -> bool:
-    return "--iree-opt-data-tiling" in target.row.flags
+    return _TILING in target.row.flags

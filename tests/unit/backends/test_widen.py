@@ -53,3 +53,19 @@ def test_integers_and_bools_are_left_alone() -> None:
 def test_bits_of_a_float_cannot_be_widened() -> None:
     with pytest.raises(CannotWiden), Widen():
         torch.ones(2).view(torch.int32)
+
+
+def test_a_kernel_without_float64_is_computed_in_float32() -> None:
+    library = torch.library.Library("aotpipe_test", "FRAGMENT")
+    library.define("single(Tensor x) -> Tensor")
+
+    def single(x: torch.Tensor) -> torch.Tensor:
+        if x.dtype != torch.float32:
+            raise RuntimeError("expected float32")
+        return x / 3
+
+    library.impl("single", single, "CPU")
+    with Widen():
+        y = torch.ops.aotpipe_test.single(torch.ones(1, dtype=torch.float64))
+    assert y.dtype == torch.float64
+    assert y.item() == pytest.approx(1 / 3, rel=1e-6)

@@ -10,7 +10,7 @@ from aotpipe.targets import Target
 HOST = Target.parse("iree-cpu-host")
 _DEMOTE = "--iree-input-demote-f64-to-f32=false"
 _IM2COL = "--iree-global-opt-use-im2col-for-convs"
-_TILING = "--iree-opt-data-tiling"
+_TILING = "--iree-global-opt-data-tiling"
 
 
 @pytest.mark.parametrize(
@@ -47,18 +47,18 @@ def test_the_users_flags_come_last() -> None:
 
 def test_each_retreat_is_more_cautious_than_the_one_before() -> None:
     fast = flags.choose(b"torch.aten.conv2d", "torch", HOST)
-    sets = [retreat(fast) for retreat in flags.RETREATS]
-    assert _IM2COL not in sets[0]
-    assert _TILING in sets[0]
-    assert _TILING not in sets[1]
-    assert "--iree-global-opt-data-tiling" in sets[1]
-    assert not any("data-tiling" in flag for flag in sets[2])
-    assert "--iree-opt-level=O0" in sets[3]
+    one, two, three, four = [retreat(fast) for retreat in flags.RETREATS if not retreat.after]
+    assert _IM2COL not in one
+    assert _TILING in one
+    assert _TILING not in two
+    assert "--iree-dispatch-creation-data-tiling" in two
+    assert not any("data-tiling" in flag for flag in three)
+    assert "--iree-opt-level=O0" in four
 
 
-def test_a_target_without_tiling_retreats_to_none() -> None:
-    plain = flags.choose(b"", "torch", Target.parse("iree-cpu-x86_64"))
-    assert not any("data-tiling" in flag for retreat in flags.RETREATS for flag in retreat(plain))
+def test_a_target_without_data_tiling_does_not_retreat_to_it() -> None:
+    fast = flags.choose(b"", "torch", Target.parse("iree-cpu-x86_64"))
+    assert not any("data-tiling" in flag for retreat in flags.RETREATS for flag in retreat(fast))
 
 
 def test_a_users_flag_survives_the_retreats() -> None:
