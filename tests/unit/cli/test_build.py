@@ -1,0 +1,91 @@
+"""`aotpipe build`: what is asked of the pipeline, and what is shown of its outcome."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aotpipe import pipeline
+from aotpipe.cli import cli
+from aotpipe.cli.guard import guarded
+from aotpipe.pipeline import Outcome
+from tests.unit.report.samples import REPORT
+
+GOOD = replace(REPORT, targets=REPORT.targets[:1])
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What the pipeline was asked for; `report` in it is what it answers."""
+    found: dict[str, Any] = {"report": GOOD}
+
+    def run(model: object, **settings: Any) -> Outcome:
+        found.update(settings, model=model)
+        return Outcome(path=Path("/tmp/out"), report=found["report"], folder=Path("/tmp/out.report"))
+
+    monkeypatch.setattr(pipeline, "run", run)
+    return found
+
+
+def test_defaults(asked: dict[str, Any]):
+    assert guarded(cli, ["build", "m.py"]) == 0
+    assert asked["model"] == "m.py"
+    assert asked["targets"] == ("iree-cpu-host",)
+    assert asked["out"] is None
+    assert (asked["latency"], asked["cache"], asked["keep_going"]) == (True, True, False)
+
+
+def test_options_reach_the_pipeline(asked: dict[str, Any]):
+    argv = "build m.py:NET -t cpu -t iree-vmvx -o here --name n --jobs 3 --no-cache --no-latency --keep-going"
+    argv += " --flag=--x --compile-timeout 9 --compile-memory 2GB"
+    assert guarded(cli, argv.split()) == 0
+    asked.pop("on_event")
+    asked.pop("report")
+    assert asked == {
+        "model": "m.py:NET",
+        "targets": ("cpu", "iree-vmvx"),
+        "out": Path("here"),
+        "name": "n",
+        "jobs": 3,
+        "timeout_s": 9.0,
+        "memory_limit_bytes": 2 * 10**9,
+        "extra_flags": ("--x",),
+        "cache": False,
+        "latency": False,
+        "keep_going": True,
+    }
+
+
+def test_a_result_is_a_table_and_two_places(asked: dict[str, Any], capsys: pytest.CaptureFixture[str]):
+    assert guarded(cli, ["build", "m.py", "--profile"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert "iree-cpu-host  executed" in out
+    assert "peak memory" in out
+    assert out.endswith("bundle  /tmp/out\nreport  /tmp/out.report/report.html\n")
+
+
+def test_up_to_date_is_said(asked: dict[str, Any], capsys: pytest.CaptureFixture[str]):
+    asked["report"] = replace(GOOD, up_to_date=True)
+    assert guarded(cli, ["build", "m.py"]) == 0
+    assert capsys.readouterr().out.endswith("up to date\n")
+
+
+def test_a_failed_target_is_its_exit_code_and_is_said_on_stderr(asked, capsys: pytest.CaptureFixture[str]):
+    asked["report"] = REPORT
+    assert guarded(cli, ["build", "m.py"]) == 40
+    out, err = capsys.readouterr()
+    assert "iree-vmvx         failed" in out
+    assert err.strip().startswith("error[validate]: output[]")
+
+
+def test_json_is_all_of_stdout(asked: dict[str, Any], capsys: pytest.CaptureFixture[str]):
+    asked["report"] = REPORT
+    assert guarded(cli, ["build", "m.py", "--json"]) == 40
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert [row["target"] for row in json.loads(out)["targets"]] == [row.target for row in REPORT.targets]

@@ -1,0 +1,97 @@
+"""What a build refuses before any work, where its bundle goes, and what it keeps where a target fails."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import aotpipe
+from aotpipe import pipeline
+from aotpipe.backends.iree import compiler
+from aotpipe.errors import BundleError, CompileFailed, ModelNotFound, ReadOnly, TargetError, UnknownTarget
+from aotpipe.events import Event, Planned, StageFinished
+from aotpipe.pipeline import source
+
+ARGS = (torch.randn(2, 4),)
+
+
+def model() -> torch.nn.Module:
+    return torch.nn.Linear(4, 3).eval()
+
+
+@pytest.mark.parametrize("missing", ["torch", "iree.compiler", "jinja2"])
+def test_a_host_that_cannot_build_is_told_what_to_install(missing: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(pipeline, "find_spec", lambda name: None if name == missing else object())
+    with pytest.raises(TargetError, match="is not installed") as caught:
+        aotpipe.build(model(), args=ARGS)
+    assert caught.value.hint == "pip install 'aotpipe[build]'"
+
+
+def test_targets_and_places_are_checked_before_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(source, "prepared", lambda *_, **__: pytest.fail("work was done"))
+    with pytest.raises(UnknownTarget):
+        aotpipe.build("no_such_file.py", targets=["iree-cpu-hots"])
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BundleError):
+        aotpipe.build(model(), args=ARGS, out=tmp_path / "file")
+    with pytest.raises(ReadOnly):
+        aotpipe.build(model(), args=ARGS, out="/sys/deep/out")
+
+
+def test_a_model_that_is_not_there_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ModelNotFound):
+        aotpipe.build("no_such_file.py")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_bundle_goes_to_artifacts_under_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    heard: list[Event] = []
+    built = aotpipe.build(
+        model(), args=ARGS, name="line", targets=["iree-vmvx"], latency=False, on_event=heard.append
+    )
+    assert built.path == tmp_path / "artifacts" / "line"
+    assert sorted(path.name for path in (tmp_path / "artifacts").iterdir()) == ["line", "line.report"]
+    assert built.report.bundle == str(built.path)
+    finished = [event.stage for event in heard if isinstance(event, StageFinished)]
+    assert finished[-4:] == ["compile", "validate", "pack", "report"]
+    assert sum(isinstance(event, Planned) for event in heard) == 2
+
+
+def test_a_failed_target_raises_and_leaves_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def refuse(*_: object, **__: object) -> None:
+        raise CompileFailed("no")
+
+    monkeypatch.setattr(compiler, "compile", refuse)
+    for keep_going in (False, True):  # with nothing left to pack, both are the same
+        with pytest.raises(CompileFailed):
+            aotpipe.build(
+                model(), args=ARGS, out=tmp_path / "out", targets=["iree-vmvx"], keep_going=keep_going
+            )
+    assert [path.name for path in tmp_path.iterdir()] == ["out.report"]
+
+
+def test_a_failed_build_leaves_the_bundle_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    settings = {"args": ARGS, "out": tmp_path / "out", "targets": ["iree-vmvx"], "latency": False}
+    before = aotpipe.build(model(), **settings)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise CompileFailed("no")
+
+    monkeypatch.setattr(compiler, "compile", refuse)
+    with pytest.raises(CompileFailed):
+        aotpipe.build(torch.nn.Sequential(model(), torch.nn.ReLU()).eval(), **settings)
+    assert aotpipe.load(before).infer({"input": ARGS[0].numpy()})["output"].shape == (2, 3)
+
+
+def test_the_same_object_is_not_compiled_twice(tmp_path: Path):
+    one = model()
+    settings = {"args": ARGS, "out": tmp_path / "out", "targets": ["iree-vmvx"], "latency": False}
+    aotpipe.build(one, **settings)
+    again = aotpipe.build(one, **settings)
+    cached = {cost.stage for cost in again.report.stages if cost.cached}
+    assert cached == {"compile", "validate"}
+    assert not again.report.up_to_date
