@@ -16,7 +16,7 @@ RULE: Final = (
     "{multiple:g} times eager's own error against float64 and {floor}; integers, bools, NaN and infinities "
     "are equal, except where eager disagrees with itself under noise of 16 units in the last place"
 )
-_FLOOR: Final = "16 units in the last place of float32 (float64: 64, float16 and bfloat16: 2)"
+_FLOOR: Final = "32 units in the last place of float32 (float64: 64, float16 and bfloat16: 2)"
 
 
 def judge(answers: Iterable[tuple[Golden, Mapping[str, Array]]], *, multiple: float | None = None) -> Parity:

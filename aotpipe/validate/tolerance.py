@@ -28,7 +28,8 @@ _EPS: Final = {
     "float8_e4m3fn": 2.0**-3,
     "float8_e5m2": 2.0**-2,
 }
-_FLOOR_ULPS: Final = {"float64": 64.0, "float32": 16.0, "float16": 2.0, "bfloat16": 2.0}
+# The polynomials of IREE for atan and asinh are off by up to 34 units in the last place.
+_FLOOR_ULPS: Final = {"float64": 64.0, "float32": 32.0, "float16": 2.0, "bfloat16": 2.0}
 _LOWEST, _HIGHEST = -40, 40
 _BINS: Final = _HIGHEST - _LOWEST + 1
 # Candidates for rtol, in units in the last place: from the floor up to no correct digit.
