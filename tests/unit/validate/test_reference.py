@@ -1,0 +1,119 @@
+"""The goldens: float64's answers, what is left out, what is unsure, and what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from aotpipe.canonicalize import canonicalize
+from aotpipe.export import export
+from aotpipe.goldens import Golden
+from aotpipe.legalize import legalize
+from aotpipe.spec import as_spec
+from aotpipe.validate.reference import Reference, reference
+
+
+def _reference(model: torch.nn.Module, *args: torch.Tensor, **options: Any) -> Reference:
+    canonical = canonicalize(as_spec(model.eval(), args=args, name="model", **options))
+    return reference(canonical, legalize(export(canonical)))
+
+
+def _module(function: Callable[..., Any]) -> torch.nn.Module:
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return function(x)
+
+    return Model()
+
+
+def _messages(found: Reference) -> str:
+    return "\n".join(finding.message for finding in found.findings)
+
+
+def test_the_answer_is_float64s_and_the_tolerance_covers_eager() -> None:
+    weight = torch.randn(64, 64, generator=torch.Generator().manual_seed(0))
+    found = _reference(_module(lambda x: torch.softmax(x @ weight, -1)), torch.randn(4, 64))
+    for golden in found.goldens:
+        x = torch.from_numpy(golden.inputs["x"])
+        exact = torch.softmax(x.double() @ weight.double(), -1).numpy()
+        assert np.array_equal(golden.outputs["output"], exact.astype(np.float32))
+        atol, rtol = golden.allowed["output"]
+        eager = torch.softmax(x @ weight, -1).numpy()
+        assert (np.abs(eager - exact) * 4 < atol + rtol * np.abs(exact)).all()
+        assert 0 < golden.eager_error["output"] < 1e-5
+        assert atol < 1e-4
+    assert found.findings == ()
+
+
+def test_a_near_tie_is_unsure_and_the_rest_is_not() -> None:
+    def best(x: torch.Tensor) -> torch.Tensor:
+        return (x * 3.3).argmax(-1)
+
+    x = torch.randn(64, 10, generator=torch.Generator().manual_seed(0))
+    x[3, :2] = torch.tensor([9.0, 9.0 + 1e-6]) + 0.1
+    (example, *_) = _reference(_module(best), x).goldens
+    assert np.flatnonzero(example.unsure["output"]).tolist() == [3]
+
+
+def test_numbers_and_constants_of_the_result_are_told_apart() -> None:
+    found = _reference(_module(lambda x: {"n": x.shape[0] * 2, "y": x + 1, "none": None}), torch.ones(3))
+    assert all(set(golden.outputs) <= {"n", "y"} for golden in found.goldens)
+    assert all("y" in golden.outputs for golden in found.goldens)
+
+
+def test_a_mutated_input_is_part_of_the_answer() -> None:
+    def shift(x: torch.Tensor) -> torch.Tensor:
+        x.add_(1)
+        return x * 2
+
+    golden = _reference(_module(shift), torch.zeros(2)).goldens[0]
+    assert golden.inputs["x"].tolist() == [0, 0]
+    assert golden.outputs["mutated.x"].tolist() == [1, 1]
+
+
+def test_a_float64_model_is_measured_by_noise() -> None:
+    found = _reference(_module(lambda x: torch.softmax(x, -1)), torch.randn(4, 9, dtype=torch.float64))
+    atol, rtol = found.goldens[0].allowed["output"]
+    assert 0 < atol < 1e-12
+    assert 0 < rtol < 1e-12
+
+
+def test_a_low_precision_model_is_judged_by_its_own_error() -> None:
+    model = torch.nn.Linear(64, 8).to(torch.bfloat16)
+    golden = _reference(model, torch.randn(4, 64).to(torch.bfloat16)).goldens[0]
+    (name,) = golden.outputs
+    assert golden.outputs[name].dtype.name == "bfloat16"
+    assert 1e-3 < golden.eager_error[name] < 0.1
+    assert golden.allowed[name][0] < 0.5
+
+
+def test_an_ill_conditioned_output_is_reported() -> None:
+    found = _reference(_module(lambda x: (x + 1e6) - 1e6), torch.randn(100))
+    assert "ill-conditioned" in _messages(found)
+
+
+def test_what_follows_a_refused_call_of_a_sequence_is_left_out() -> None:
+    class Limited(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("count", torch.zeros((), dtype=torch.int64))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if not torch.compiler.is_compiling() and self.count.item() >= 2:
+                raise RuntimeError("full")
+            self.count += 1
+            return x + self.count
+
+    found = _reference(Limited(), torch.zeros(2))
+    assert "eager raises RuntimeError: full" in _messages(found)
+    sequence = [golden for golden in found.goldens if golden.case.startswith("sequence first")]
+    assert [golden.reset for golden in sequence] == [True, False]
+    _assert_state_is_kept(sequence)
+
+
+def _assert_state_is_kept(sequence: list[Golden]) -> None:
+    steps = [golden.outputs["output"] - golden.inputs["x"] for golden in sequence]
+    assert [step.tolist() for step in steps] == [[1, 1], [2, 2]]
