@@ -21,6 +21,7 @@ _OP: Final = (
     re.compile(r"custom op '(?P<op>[\w.]+)'"),
 )
 _PASS: Final = re.compile(r"::(\w+Pass)::runOn|::(?:\(anonymous namespace\)::)?(\w+Pass)::")
+_CONVERSION: Final = re.compile(r"\bmlir::torch::(?:\w+::)*(convert\w+|\w+Op)\b")
 _REFUSALS: Final = (
     "custom op",
     "expected",
@@ -44,7 +45,7 @@ class Diagnostic:
         text: The first error's text, without its place; the crash's last words where there is no error.
         op: The op it names, or empty.
         where: The innermost line that is not of an installed package.
-        compiler_pass: The pass a crash happened in, or empty.
+        compiler_pass: The pass or the conversion that a crash happened in, or empty.
         out_of_memory: Whether the compiler itself said so.
     """
 
@@ -63,7 +64,7 @@ class Diagnostic:
 def read(stderr: str) -> Diagnostic:
     """Read a failed compile's stderr."""
     error = _ERROR.search(stderr)
-    found_pass = _PASS.search(stderr)
+    found_pass = _CONVERSION.search(stderr) or _PASS.search(stderr)
     return Diagnostic(
         text=_first_sentence(error["text"]) if error else _last_words(stderr),
         op=_op(error["text"]) if error else "",

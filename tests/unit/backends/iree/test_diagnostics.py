@@ -37,6 +37,15 @@ def test_a_crash_names_its_pass() -> None:
     assert not found.is_input
 
 
+def test_a_crash_in_a_conversion_names_it() -> None:
+    frame = (
+        " #7 0x0 void llvm::function_ref<void (mlir::OpBuilder&)>::callback_fn<"
+        "mlir::torch::convertTorchScatterIndexAndSrcToTMScatterIndexAndSrc(mlir::PatternRewriter&)\n"
+    )
+    found = diagnostics.read(frame + _CRASH)
+    assert found.compiler_pass == "convertTorchScatterIndexAndSrcToTMScatterIndexAndSrc"
+
+
 def test_a_fatal_errors_words_are_kept() -> None:
     found = diagnostics.read("LLVM ERROR: Cannot select: t5\n" + _CRASH)
     assert found.text == "LLVM ERROR: Cannot select: t5"
@@ -61,6 +70,16 @@ def test_the_op_is_named(line: str, op: str) -> None:
     found = diagnostics.read(line + "\n")
     assert found.op == op
     assert found.where is None
+
+
+def test_the_compilers_own_source_is_not_the_users_line() -> None:
+    text = (
+        "x.mlir:1:1: error: unimplemented: for conversion to byte\n"
+        "#19 start ./csu/../sysdeps/nptl/libc_start_call_main.h:74:3\n"
+    )
+    found = diagnostics.read(text)
+    assert found.where is None
+    assert found.is_input
 
 
 def test_a_quoted_place_is_read() -> None:
