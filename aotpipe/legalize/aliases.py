@@ -40,10 +40,10 @@ def shared_results(body: GraphModule) -> Iterator[int]:
     owners: set[Node] = set()
     for index, value in enumerate(hops.output_values(body)):
         if isinstance(value, Node) and isinstance(value.meta.get("val"), torch.Tensor):
-            owner = _owner(value)
-            if owner.op in ("placeholder", "get_attr") or owner in owners:
+            memory = owner(value)
+            if memory.op in ("placeholder", "get_attr") or memory in owners:
                 yield index
-            owners.add(owner)
+            owners.add(memory)
 
 
 def clone_shared(body: GraphModule) -> None:
@@ -56,7 +56,7 @@ def clone_shared(body: GraphModule) -> None:
     body.recompile()
 
 
-def _owner(node: Node) -> Node:
+def owner(node: Node) -> Node:
     """The node whose memory a node's value may lie in."""
     while (schema := ops.schema(node)) is not None:
         viewed = [

@@ -7,15 +7,14 @@
 from __future__ import annotations
 
 import warnings
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch.export import ExportedProgram
 
 from aotpipe import source
-from aotpipe.errors import AotpipeError, SourceLine, UnsupportedOps
-from aotpipe.legalize import aliases, constants, decompositions, masks, wrappers
+from aotpipe.errors import AotpipeError, UnsupportedOps
+from aotpipe.legalize import aliases, constants, decompositions, masks, strides, wrappers
 from aotpipe.stages import Dialect, ExportedEntry, LegalEntry
 
 
@@ -32,7 +31,12 @@ def decompose(entry: ExportedEntry, dialect: Dialect) -> ExportedProgram:
             # torch's tracing warns of its own deprecated calls.
             warnings.simplefilter("ignore")
             program = constants.lift(aliases.separate(wrappers.inline(entry.program)))
-            decomposed: ExportedProgram = program.run_decompositions(table)
+            decomposed: ExportedProgram
+            try:
+                decomposed = program.run_decompositions(table)
+            except ValueError:
+                # A view that the strides of a decomposition do not allow, if the second trial succeeds.
+                decomposed = strides.relax(program).run_decompositions(table)
             return decomposed
     except AotpipeError:
         raise
@@ -60,25 +64,21 @@ def check_supported(entries: Sequence[LegalEntry]) -> None:
     Raises:
         UnsupportedOps: With each op's name, how often it is met, and the user's first line with it.
     """
-    counts: Counter[str] = Counter()
-    lines: dict[str, SourceLine] = {}
-    for entry in entries:
-        for name, line, count in decompositions.unsupported(entry.graph):
-            counts[name] += count
-            if line is not None:
-                lines.setdefault(name, line)
-    if not counts:
+    left = [found for entry in entries for found in decompositions.unsupported(entry.graph)]
+    if not left:
         return
-    reason = "\n".join(
-        f"{name}: {count} {'call' if count == 1 else 'calls'}"
-        + (f", first at {lines[name]}" if name in lines else "")
-        for name, count in sorted(counts.items())
-    )
-    total = sum(counts.values())
+    names = sorted({found.op for found in left})
+    total = sum(found.count for found in left)
     raise UnsupportedOps(
-        f"{len(counts)} {'op has' if len(counts) == 1 else 'ops have'} no lowering ({total} in all): "
-        + ", ".join(sorted(counts)),
-        reason=reason,
+        f"{len(names)} {'op has' if len(names) == 1 else 'ops have'} no lowering ({total} in all): "
+        + ", ".join(names),
+        reason="\n".join(map(_row, left)),
         hint="write the named lines with other ops, or take them out of the exported part of the model",
-        where=next((lines[name] for name in sorted(counts) if name in lines), None),
+        where=next((found.where for found in left if found.where), None),
     )
+
+
+def _row(found: decompositions.Unsupported) -> str:
+    calls = f"{found.count} {'call' if found.count == 1 else 'calls'}"
+    place = f", first at {found.where}" if found.where else ""
+    return f"{found.op}: {found.reason}; {calls}{place}"

@@ -1,0 +1,59 @@
+"""From what torch.export gives to the ops that a dialect lowers.
+
+`table(dialect)` goes to `ExportedProgram.run_decompositions`: torch's own table for its core ops, with our
+entries in front, grouped by file as ATen's documentation groups the ops. An entry replaces torch's where the
+compiler has no lowering for what torch's gives, computes it wrong, or computes it slowly.
+`unsupported(graph_module)` finds what is left without a lowering.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+from aotpipe.legalize.decompositions import (
+    attention,
+    blas,
+    experts,
+    indexing,
+    norm,
+    ordering,
+    reduction,
+    scan,
+    shape,
+)
+from aotpipe.legalize.decompositions.entries import Decomposition, Table
+from aotpipe.legalize.decompositions.unsupported import Unsupported, unsupported
+from aotpipe.stages import Dialect
+
+__all__ = ["Decomposition", "Table", "Unsupported", "table", "unsupported"]
+
+_GROUPS = (attention, blas, experts, indexing, norm, ordering, reduction, scan, shape)
+
+
+def table(dialect: Dialect) -> Mapping[Any, Callable[..., Any]]:
+    """The decompositions for a dialect: op -> function of the op's own arguments."""
+    return MappingProxyType({**_fixed(dialect), **_libraries()})
+
+
+@cache
+def _fixed(dialect: Dialect) -> Mapping[Any, Callable[..., Any]]:
+    entries: dict[Any, Callable[..., Any]] = dict(torch.export.default_decompositions().items())
+    for group in _GROUPS:
+        entries.update(group.DECOMPOSITIONS)
+    return entries
+
+
+def _libraries() -> dict[Any, Callable[..., Any]]:
+    """The entries for ops that a library has registered by now."""
+    found: dict[Any, Callable[..., Any]] = {}
+    for name, decomposition in experts.LIBRARIES.items():
+        namespace, _, op = name.partition("::")
+        packet = getattr(getattr(torch.ops, namespace), op, None)
+        if packet is not None:
+            found[packet.default] = decomposition
+    return found

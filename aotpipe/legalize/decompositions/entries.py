@@ -1,0 +1,67 @@
+"""What a table of decompositions is made of.
+
+A decomposition is called with an op's own arguments while the graph is traced again, and is written with
+torch calls that are decomposed in turn. Where it returns `NotImplemented` the op stays as it is: so one entry
+can take just those forms (a dtype, rank 0, an empty dim) that the compiler does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeGuard
+
+import torch
+from torch._ops import OpOverload
+
+Decomposition = Callable[..., Any]
+Table = Mapping[OpOverload, Decomposition]
+
+HALF = (torch.float16, torch.bfloat16)
+
+
+def static(size: object) -> TypeGuard[int]:
+    """Whether a size is known while tracing (a SymInt is not)."""
+    return isinstance(size, int)
+
+
+def empty(*tensors: torch.Tensor) -> bool:
+    """Whether one of the tensors is known to have no elements."""
+    return any(static(size) and size == 0 for tensor in tensors for size in tensor.shape)
+
+
+def last(tensor: torch.Tensor, dim: int) -> torch.Tensor:
+    """The tensor with `dim` moved to the end; a 0-d one gets one dim of size 1."""
+    return tensor.movedim(dim, -1) if tensor.dim() else tensor.reshape(1)
+
+
+def back(tensor: torch.Tensor, dim: int, like: torch.Tensor) -> torch.Tensor:
+    """Undoes `last(like, dim)` on a tensor of its shape."""
+    return tensor.movedim(-1, dim) if like.dim() else tensor.reshape(())
+
+
+def reduced(tensor: torch.Tensor, dim: int, keepdim: bool, like: torch.Tensor) -> torch.Tensor:
+    """What a reduction of `last(like, dim)` over its last dim gives, in the form that a reduction of `like` has."""
+    return (
+        tensor.unsqueeze(dim) if keepdim and like.dim() else tensor.reshape(()) if not like.dim() else tensor
+    )
+
+
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """The dtype that eager computes a half-precision op in."""
+    return torch.float32 if dtype in HALF else dtype
+
+
+def widened(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """The tensors in the dtype that eager computes in."""
+    return tuple(tensor.to(wide(tensor.dtype)) for tensor in tensors)
+
+
+def iota(size: int, like: torch.Tensor, dtype: torch.dtype = torch.int64) -> torch.Tensor:
+    """0, 1, ..., size - 1 on the device of another tensor."""
+    return torch.arange(size, dtype=dtype, device=like.device)
+
+
+def floating(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor as eager promotes it for a function that gives floats."""
+    inexact = tensor.is_floating_point() or tensor.is_complex()
+    return tensor if inexact else tensor.to(torch.get_default_dtype())

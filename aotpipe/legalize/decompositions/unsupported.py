@@ -1,0 +1,109 @@
+"""Finds what a dialect has no lowering for, before any compiler runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+import torch
+from torch._ops import HigherOrderOperator, OpOverload
+from torch.fx import GraphModule, Node
+from torch.utils import _pytree as pytree
+
+from aotpipe.errors import SourceLine
+from aotpipe.legalize import hops
+from aotpipe.legalize.source import source_line
+from aotpipe.stages import Dialect
+
+aten = torch.ops.aten
+
+_RANDOM: Final = "draws random numbers; pass them as an input, or drop the op in eval mode"
+_NO_LOWERING: Final = "has no lowering"
+_DTYPES: Final = frozenset({torch.complex128, torch.complex32, torch.uint16, torch.uint64})
+
+# Ops that the torch dialect names and no pass lowers: found by the sweep over torch's own samples.
+_NAMED_ONLY: Final = frozenset(
+    {
+        aten._fft_c2c.default,
+        aten._fft_c2r.default,
+        aten._linalg_svd.default,
+        aten.linalg_qr.default,
+        aten.lgamma.default,
+        aten.polygamma.default,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unsupported:
+    """An op without a lowering: why, how often it is met, and the user's first line with it."""
+
+    op: str
+    reason: str
+    count: int
+    where: SourceLine | None
+
+
+def unsupported(module: GraphModule, dialect: Dialect = "torch") -> tuple[Unsupported, ...]:
+    """All ops of a graph and its subgraphs that cannot be lowered, one row an op and reason, by name."""
+    found: dict[tuple[str, str], list[Node]] = {}
+    for graph in hops.walk(module):
+        for node in graph.graph.nodes:
+            if node.op == "call_function" and (reason := _refusal(node, dialect)):
+                found.setdefault((str(node.target), reason), []).append(node)
+    return tuple(
+        Unsupported(op=op, reason=reason, count=len(nodes), where=_first_line(nodes))
+        for (op, reason), nodes in sorted(found.items(), key=lambda item: item[0])
+    )
+
+
+def _first_line(nodes: list[Node]) -> SourceLine | None:
+    return next((line for node in nodes if (line := source_line(node))), None)
+
+
+def _refusal(node: Node, dialect: Dialect) -> str:
+    """Why a node cannot be lowered; empty where it can."""
+    if isinstance(node.target, HigherOrderOperator):
+        return "" if node.target in hops.LAYOUTS else f"{_NO_LOWERING}: an unknown higher-order op"
+    if not isinstance(node.target, OpOverload) or not _has_tensors(node):
+        # Arithmetic of sizes, which the importer takes as it is.
+        return ""
+    if torch.Tag.nondeterministic_seeded in node.target.tags:
+        return _RANDOM
+    for value in _tensors(node):
+        if value.dtype in _DTYPES:
+            return f"{_NO_LOWERING} for {str(value.dtype).removeprefix('torch.')}"
+    return "" if _is_known(node.target, dialect) else _NO_LOWERING
+
+
+def _has_tensors(node: Node) -> bool:
+    return any(True for _ in _tensors(node))
+
+
+def _tensors(node: Node) -> Iterator[torch.Tensor]:
+    for leaf in pytree.tree_leaves(node.meta.get("val")):
+        if isinstance(leaf, torch.Tensor):
+            yield leaf
+
+
+@cache
+def _is_known(op: OpOverload, dialect: Dialect) -> bool:
+    if dialect == "torch":
+        return op not in _NAMED_ONLY and _context().is_registered_operation(_torch_dialect_name(op))
+    return True
+
+
+def _torch_dialect_name(op: OpOverload) -> str:
+    name = op._schema.name.replace("::", ".")
+    overload = op._schema.overload_name
+    return f"torch.{name}.{overload}" if overload else f"torch.{name}"
+
+
+@cache
+def _context() -> Any:
+    """An MLIR context with the compiler's own dialects; what they do not name becomes a `torch.operator`."""
+    from iree.compiler import ir
+
+    return ir.Context()
