@@ -7,9 +7,9 @@ functions emit at the current insertion point and location.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import reduce
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from iree.compiler.dialects import arith, tensor
 from iree.compiler.ir import (
@@ -32,6 +32,32 @@ _DYNAMIC: Final = ShapedType.get_dynamic_size()
 
 class ControlFlowError(NotImplementedError):
     """A higher-order op in a form that has no lowering."""
+
+
+class Border(Protocol):
+    """A way for builtin values to cross the border of a region."""
+
+    def packed_type(self, wanted: Type) -> Type:
+        """The type as which a value of a builtin type crosses."""
+
+    def pack(self, values: list[Value]) -> list[Value]:
+        """Values as they cross together."""
+
+    def unpack(self, value: Value, wanted: Type, dims: Callable[[], list[Value | None]]) -> Value:
+        """The builtin value of one that has crossed; `dims` gives its sizes, None for one not known."""
+
+
+class OpenBorder:
+    """Builtin values cross as they are."""
+
+    def packed_type(self, wanted: Type) -> Type:
+        return wanted
+
+    def pack(self, values: list[Value]) -> list[Value]:
+        return values
+
+    def unpack(self, value: Value, wanted: Type, dims: Callable[[], list[Value | None]]) -> Value:
+        return value
 
 
 def present(items: Iterable[Any]) -> list[Any]:
@@ -129,7 +155,9 @@ def dynamic_dims(source: Value, start: int = 0) -> list[Value]:
     """The sizes, as indices, of the dims from `start` on that a builtin value's type does not give."""
     if not isinstance(source.type, RankedTensorType):
         return []
-    return [dim_size(source, dim) for dim in range(start, source.type.rank) if source.type.is_dynamic_dim(dim)]
+    return [
+        dim_size(source, dim) for dim in range(start, source.type.rank) if source.type.is_dynamic_dim(dim)
+    ]
 
 
 def extract_row(source: Value, index: Value) -> Value:

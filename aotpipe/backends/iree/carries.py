@@ -10,7 +10,7 @@ the first two cannot happen; `distinct` keeps the third away: no two carries are
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from iree.compiler.dialects import arith, tensor
@@ -44,31 +44,20 @@ _IDENTITIES: Final = frozenset(
 )
 
 
-def packed_type(wanted: Type) -> Type:
-    """The type as which a builtin value crosses."""
-    return Type.parse("!hal.buffer_view") if isinstance(wanted, RankedTensorType) else wanted
+class ViewBorder:
+    """Tensors cross as buffer views, numbers as they are."""
 
+    def packed_type(self, wanted: Type) -> Type:
+        return _view_type() if isinstance(wanted, RankedTensorType) else wanted
 
-def pack(values: Sequence[Value]) -> list[Value]:
-    """Emit builtin values as they cross, at the insertion point, which is in their block."""
-    return [_export(value) if isinstance(value.type, RankedTensorType) else value for value in distinct(values)]
+    def pack(self, values: list[Value]) -> list[Value]:
+        return [
+            _export(value) if isinstance(value.type, RankedTensorType) else value
+            for value in distinct(values)
+        ]
 
-
-def unpack(value: Value, wanted: Type, dims: Sequence[Value | None]) -> Value:
-    """Emit the builtin value of one that has crossed; `dims` has its dynamic sizes, None for one not known."""
-    if not isinstance(wanted, RankedTensorType):
-        return value
-    positions = [dim for dim in range(wanted.rank) if wanted.is_dynamic_dim(dim)]
-    sizes = [size or _view_dim(value, dim) for dim, size in zip(positions, dims, strict=True)]
-    return Operation.create(
-        "hal.tensor.import",
-        results=[wanted],
-        operands=[value, *sizes],
-        attributes={
-            "target_encoding": TypeAttr.get(wanted),
-            "operandSegmentSizes": DenseI32ArrayAttr.get([1, len(sizes), 0, 0]),
-        },
-    ).result
+    def unpack(self, value: Value, wanted: Type, dims: Callable[[], list[Value | None]]) -> Value:
+        return _import(value, wanted, dims()) if isinstance(wanted, RankedTensorType) else value
 
 
 def distinct(values: Sequence[Value]) -> list[Value]:
@@ -99,12 +88,33 @@ def _anew(value: Value) -> Value:
     return arith.SelectOp(always, value, other).result
 
 
+def _view_type() -> Type:
+    return Type.parse("!hal.buffer_view")
+
+
 def _export(value: Value) -> Value:
     return Operation.create(
         "hal.tensor.export",
-        results=[packed_type(value.type)],
+        results=[_view_type()],
         operands=[value, *dynamic_dims(value)],
         attributes={"source_encoding": TypeAttr.get(value.type)},
+    ).result
+
+
+def _import(view: Value, wanted: RankedTensorType, known: Sequence[Value | None]) -> Value:
+    dims = [
+        size if size is not None else _view_dim(view, dim)
+        for dim, size in enumerate(known)
+        if wanted.is_dynamic_dim(dim)
+    ]
+    return Operation.create(
+        "hal.tensor.import",
+        results=[wanted],
+        operands=[view, *dims],
+        attributes={
+            "target_encoding": TypeAttr.get(wanted),
+            "operandSegmentSizes": DenseI32ArrayAttr.get([1, len(dims), 0, 0]),
+        },
     ).result
 
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Collection, Iterable, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, Final
 
 import sympy
@@ -33,10 +33,13 @@ from iree.compiler.dialects import arith, scf, tensor
 from iree.compiler.extras.fx_importer import GraphNodeImporter
 from iree.compiler.ir import IndexType, InsertionPoint, Location, Operation, Type, Value
 from torch import fx
+from torch._ops import HigherOrderOperator
 from torch.utils._sympy.functions import FloorDiv, Max, Min, Mod, PythonMod
 
 from aotpipe.backends.iree.borders import (
+    Border,
     ControlFlowError,
+    OpenBorder,
     builtin_type,
     convert,
     convert_all,
@@ -66,6 +69,8 @@ class ControlFlowImporter(GraphNodeImporter):  # type: ignore[misc]
 
     outer: ControlFlowImporter | None = None
     """The importer of the enclosing region: its values dominate this one's."""
+    border: Border = OpenBorder()
+    """How tensors cross the border of an op that waits for a value: a compiler may need a way of its own."""
     needed: Collection[fx.Node] = ()
     """The nodes of this graph that are imported."""
 
@@ -91,12 +96,13 @@ class ControlFlowImporter(GraphNodeImporter):  # type: ignore[misc]
                 self._bind_results(node, self._inline(graphs[0 if pred else 1], values, used))
                 return
             types = self._border(node, used, *map(_outputs, graphs))
+            border = self.border
             taken = to_i1(self._import_argument(loc, pred))
-            branch = scf.IfOp(taken, [self._packed_type(t) for t in present(types)], has_else=True)
+            branch = scf.IfOp(taken, [border.packed_type(t) for t in present(types)], has_else=True)
             for block, graph in zip((branch.then_block, branch.else_block), graphs, strict=True):
                 with InsertionPoint(block):
-                    scf.YieldOp(self._pack_all(self._inline(graph, values, used), types))
-            self._bind_results(node, self._unpack_all(branch.results, types, _results(node)))
+                    scf.YieldOp(_leave(border, self._inline(graph, values, used), types))
+            self._bind_results(node, self._enter(border, branch.results, types, _results(node)))
 
     def _import_hop_while_loop(self, loc: Location, node: fx.Node, hop: object) -> None:
         if node.kwargs.get("mutated_arg_indices"):
@@ -106,18 +112,19 @@ class ControlFlowImporter(GraphNodeImporter):  # type: ignore[misc]
             inits, extra = (self._operands(loc, args) for args in node.args[2:])
             live = live_carries(test, body, range(len(inits)), used_results(node, self.needed))
             types = self._border(node, live, _inputs(test), _inputs(body), _outputs(body), inits=inits)
-            packed = [self._packed_type(carried) for carried in present(types)]
-            loop = scf.WhileOp(packed, self._pack_all(_select(inits, live), types))
+            border = self.border
+            packed = [border.packed_type(carried) for carried in present(types)]
+            loop = scf.WhileOp(packed, _leave(border, _select(inits, live), types))
             before, after = (region.blocks.append(*packed) for region in (loop.before, loop.after))
             with InsertionPoint(before):
-                carries = self._unpack_all(before.arguments, types, _inputs(test))
+                carries = self._enter(border, before.arguments, types, _inputs(test))
                 (again,) = self._inline(test, [*carries, *extra], {0})
                 scf.ConditionOp(to_i1(again), before.arguments)
             with InsertionPoint(after):
-                carries = self._unpack_all(after.arguments, types, _inputs(body))
+                carries = self._enter(border, after.arguments, types, _inputs(body))
                 outputs = self._inline(body, [*carries, *extra], live)
-                scf.YieldOp(self._pack_all(outputs, types))
-            self._bind_results(node, self._unpack_all(loop.results, types, _results(node)))
+                scf.YieldOp(_leave(border, outputs, types))
+            self._bind_results(node, self._enter(border, loop.results, types, _results(node)))
 
     def _import_hop_map_impl(self, loc: Location, node: fx.Node, hop: object) -> None:
         body = _subgraph(node, node.args[0])
@@ -128,7 +135,7 @@ class ControlFlowImporter(GraphNodeImporter):  # type: ignore[misc]
             def trip(index: Value, carries: Slots, rows: list[Value]) -> Slots:
                 return self._inline(body, [*rows, *extra], used)
 
-            self._bind_results(node, self._for_each(xs, [], [], _select(_results(node), used), trip))
+            self._bind_results(node, self._for_each(xs, [], [], body, _select(_results(node), used), trip))
 
     def _import_hop_scan(self, loc: Location, node: fx.Node, hop: object) -> None:
         body = _subgraph(node, node.args[0])
@@ -143,7 +150,7 @@ class ControlFlowImporter(GraphNodeImporter):  # type: ignore[misc]
 
             types = self._border(node, live, _inputs(body), _outputs(body), inits=inits)
             stacked = _select(_results(node), used)[len(inits) :]
-            self._bind_results(node, self._for_each(xs, inits, types, stacked, trip))
+            self._bind_results(node, self._for_each(xs, inits, types, body, stacked, trip))
 
     def _import_hop_associative_scan(self, loc: Location, node: fx.Node, hop: object) -> None:
         body = _subgraph(node, node.args[0])
@@ -167,7 +174,7 @@ class ControlFlowImporter(GraphNodeImporter):  # type: ignore[misc]
                 self._empty(val.shape[1:], row_type)
                 for val, row_type in zip(_results(node), types, strict=True)
             ]
-            results = self._for_each(xs, inits, types, _results(node), trip)
+            results = self._for_each(xs, inits, types, body, _results(node), trip)
             self._bind_results(node, results[len(inits) :])
 
     def _import_hop_invoke_subgraph(self, loc: Location, node: fx.Node, hop: object) -> None:
@@ -181,6 +188,7 @@ class ControlFlowImporter(GraphNodeImporter):  # type: ignore[misc]
         xs: Sequence[Value],
         inits: Sequence[Value],
         types: Sequence[Type | None],
+        body: fx.Graph,
         stacked: Sequence[Any],
         trip: Trip,
     ) -> Slots:
@@ -190,6 +198,7 @@ class ControlFlowImporter(GraphNodeImporter):  # type: ignore[misc]
             xs: At least one; all have the same size in dim 0.
             inits: What the carries start as.
             types: The carries' types, None for one that is not needed.
+            body: Its first inputs are the carries.
             stacked: The fake values of the stacked outputs, None for one that is not needed.
             trip: Emits one trip from the index, the carries and a row of each of `xs`; gives the next
                 carries, then the outputs.
@@ -200,28 +209,26 @@ class ControlFlowImporter(GraphNodeImporter):  # type: ignore[misc]
         sources = [convert(x, builtin_type(x.type)) for x in xs]
         stack_types = [None if val is None else builtin_type(self._type(val)) for val in stacked]
         stacks = [
-            self._empty(val.shape, stack)
+            None if stack is None else self._empty(val.shape, stack)
             for val, stack in zip(stacked, stack_types, strict=True)
-            if stack is not None
         ]
-        starts = [init for init, carried in zip(inits, types, strict=True) if carried is not None]
-        loop = scf.ForOp(
-            index_constant(0),
-            dim_size(sources[0], 0),
-            index_constant(1),
-            [*convert_all(starts, present(types)), *stacks],
-        )
+        slots = [*types, *stack_types]
+        vals = [*_inputs(body)[: len(inits)], *stacked]
+        # A loop that waits for no value on the way can hand its tensors on as they are.
+        border = self.border if _waits(body) else OpenBorder()
+        starts = _leave(border, [*_select_like(inits, types), *stacks], slots)
+        loop = scf.ForOp(index_constant(0), dim_size(sources[0], 0), index_constant(1), starts)
         with InsertionPoint(loop.body):
             index, *arguments = loop.body.arguments
+            last = self._enter(border, arguments, slots, vals)
             rows = [extract_row(source, index) for source in sources]
-            outputs = trip(index, _spread(arguments[: len(starts)], types), rows)
-            rows_out = present(outputs[len(inits) :])
-            written = [
-                insert_row(row, stack, index)
-                for row, stack in zip(rows_out, arguments[len(starts) :], strict=True)
-            ]
-            scf.YieldOp([*convert_all(outputs[: len(inits)], types), *written])
-        return _spread(loop.results, [*types, *stack_types])
+            outputs = trip(index, last[: len(inits)], rows)
+            for position in range(len(inits), len(slots)):
+                stack = last[position]
+                if stack is not None:
+                    outputs[position] = insert_row(outputs[position], stack, index)
+            scf.YieldOp(_leave(border, outputs, slots))
+        return self._enter(border, loop.results, slots, vals)
 
     def _inline(self, graph: fx.Graph, operands: Slots, wanted: Collection[int]) -> Slots:
         """Import a subgraph at the insertion point, which is at a block's end; give the wanted outputs."""
@@ -247,26 +254,19 @@ class ControlFlowImporter(GraphNodeImporter):  # type: ignore[misc]
             rows.append([init.type for init in inits])
         return join(kept, self._types(results), *rows)
 
-    def _packed_type(self, wanted: Type) -> Type:
-        """A hook: the type as which a builtin value crosses the border of an scf.if or an scf.while."""
-        return wanted
-
-    def _pack(self, values: list[Value]) -> list[Value]:
-        """A hook: builtin values as they cross such a border together."""
-        return values
-
-    def _unpack(self, value: Value, wanted: Type, val: Any) -> Value:
-        """A hook: the builtin value of a value that has crossed; `val` is its fake value there."""
-        return value
-
-    def _pack_all(self, values: Slots, types: Sequence[Type | None]) -> list[Value]:
-        return self._pack(convert_all(values, types))
-
-    def _unpack_all(self, values: Iterable[Value], types: Sequence[Type | None], vals: Sequence[Any]) -> Slots:
+    def _enter(
+        self, border: Border, values: Iterable[Value], types: Sequence[Type | None], vals: Sequence[Any]
+    ) -> Slots:
+        """The builtin values of packed ones; `vals` are their fake values on this side."""
         rest = iter(values)
         return [
-            None if wanted is None else self._unpack(next(rest), wanted, val)
+            None if wanted is None else border.unpack(next(rest), wanted, partial(self._known_dims, val))
             for wanted, val in zip(types, vals, strict=False)
+        ]
+
+    def _known_dims(self, val: Any) -> list[Value | None]:
+        return [
+            self.known_size(dim.node.expr) if isinstance(dim, torch.SymInt) else None for dim in val.shape
         ]
 
     def _operands(self, loc: Location, arguments: Iterable[Any]) -> list[Value]:
@@ -350,6 +350,28 @@ def _results(node: fx.Node) -> list[Any]:
 def _select(items: Sequence[Any], kept: Collection[int]) -> list[Any]:
     """The items at the kept positions, None elsewhere."""
     return [item if position in kept else None for position, item in enumerate(items)]
+
+
+def _leave(border: Border, values: Slots, types: Sequence[Type | None]) -> list[Value]:
+    """Pack the values that are there."""
+    return border.pack(convert_all(values, types))
+
+
+def _waits(graph: fx.Graph) -> bool:
+    """Whether the host has to wait for a value before it knows what to run next."""
+    for node in graph.nodes:
+        if node.op == "call_function" and isinstance(node.target, HigherOrderOperator):
+            if node.target.name() in ("cond", "while_loop"):
+                return True
+        elif node.op == "get_attr":
+            module = operator.attrgetter(node.target)(graph.owning_module)
+            if isinstance(module, fx.GraphModule) and _waits(module.graph):
+                return True
+    return False
+
+
+def _select_like(items: Sequence[Any], types: Sequence[Type | None]) -> list[Any]:
+    return [item if wanted is not None else None for item, wanted in zip(items, types, strict=True)]
 
 
 def _spread(values: Iterable[Value], types: Sequence[Type | None]) -> Slots:

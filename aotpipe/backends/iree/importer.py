@@ -23,8 +23,8 @@ from iree.compiler.dialects import func
 from iree.compiler.extras.fx_as_strided import rewrite_as_strided
 from iree.compiler.extras.fx_importer import ContextCache, FxImporter
 
-from aotpipe.backends.iree import carries
 from aotpipe.backends.iree.borders import builtin_type, convert
+from aotpipe.backends.iree.carries import ViewBorder
 from aotpipe.backends.iree.control_flow import ControlFlowImporter
 from aotpipe.errors import LowerFailed
 from aotpipe.legalize.source import source_line
@@ -49,7 +49,14 @@ def lower(legal: Legal) -> Lowered:
         for entry in legal.entries:
             try:
                 _import_entry(importer, globals_, entry)
-            except (NotImplementedError, AssertionError, TypeError, ValueError, LookupError, RuntimeError) as error:
+            except (
+                NotImplementedError,
+                AssertionError,
+                TypeError,
+                ValueError,
+                LookupError,
+                RuntimeError,
+            ) as error:
                 raise _refusal(entry, lines.node, error) from error
         try:
             importer.module_op.verify()
@@ -151,6 +158,8 @@ class _Weights:
 class _NodeImporter(ControlFlowImporter):
     """Writes small constants into the text."""
 
+    border = ViewBorder()
+
     def _import_literal(self, py_value: Any, info: Any = None) -> ir.Value:
         if not isinstance(py_value, torch.Tensor) or py_value.numel() > INLINE_ELEMENTS:
             return super()._import_literal(py_value, info)
@@ -162,23 +171,6 @@ class _NodeImporter(ControlFlowImporter):
         ).result
 
 
-    def _packed_type(self, wanted: ir.Type) -> ir.Type:
-        return carries.packed_type(wanted)
-
-    def _pack(self, values: list[ir.Value]) -> list[ir.Value]:
-        return carries.pack(values)
-
-    def _unpack(self, value: ir.Value, wanted: ir.Type, val: Any) -> ir.Value:
-        if not isinstance(wanted, ir.RankedTensorType):
-            return value
-        dims = [
-            self.known_size(size.node.expr) if isinstance(size, torch.SymInt) else None
-            for dim, size in enumerate(val.shape)
-            if wanted.is_dynamic_dim(dim)
-        ]
-        return carries.unpack(value, wanted, dims)
-
-
 def _dense(value: torch.Tensor, element: ir.Type) -> ir.Attribute:
     """A constant's bits as text, exact for every dtype."""
     shape = "".join(f"{size}x" for size in value.shape)
@@ -186,7 +178,7 @@ def _dense(value: torch.Tensor, element: ir.Type) -> ir.Attribute:
     if value.dtype == torch.bool:
         bits = str(value.tolist()).lower() if value.numel() else ""
     else:
-        data = value.reshape(-1).view(torch.uint8).numpy().tobytes() 
+        data = value.reshape(-1).view(torch.uint8).numpy().tobytes()
         bits = f'"0x{data.hex().upper()}"' if data else ""
     return ir.Attribute.parse(f"dense<{bits}> : tensor<{shape}{element}>")
 
