@@ -124,7 +124,7 @@ class _Lifted:
         if id(constant) not in self._top:
             # Every new placeholder goes before the old ones from `_at` on, so behind the new ones so far.
             inputs = [node for node in hops.placeholders(self._module) if node not in self._top.values()]
-            old = inputs[self._at] if self._at < len(inputs) else inputs[-1].next
+            old = inputs[self._at] if self._at < len(inputs) else _first_computed(self._module)
             name = f"c_body_constant_{len(self._found)}"
             with self._module.graph.inserting_before(old):
                 node = self._module.graph.placeholder(name)
@@ -147,6 +147,10 @@ class _Lifted:
             input_specs=specs,
             constants={fqn: value for _, value, fqn in self._found},
         )
+
+
+def _first_computed(module: GraphModule) -> Node:
+    return next(node for node in module.graph.nodes if node.op != "placeholder")
 
 
 def _is_uniform(value: torch.Tensor) -> bool:

@@ -1,9 +1,10 @@
 """Puts the bodies of wrapper ops in their place.
 
 A wrapper runs its one body exactly once and says something about it that a compiled program does not need:
-`hints_wrapper`, `strict_mode`, `wrap`, `tag_activation_checkpoint`, `invoke_subgraph`. `inline(program)`
-gives a program without them, or the program itself where there are none; the program given is left as it was.
-(torch's own decompositions take care of the ones that switch gradients or autocast.)
+`hints_wrapper`, `strict_mode`, `wrap`, `tag_activation_checkpoint`, `invoke_subgraph`, and
+`wrap_with_set_grad_enabled`, as there are no gradients. `inline(program)` gives a program without them, or the
+program itself where there are none; the program given is left as it was. (`wrap_with_autocast` does change
+numbers; torch writes its casts into the graph when it decomposes.)
 """
 
 from __future__ import annotations
@@ -21,14 +22,16 @@ from aotpipe.legalize import hops
 from aotpipe.legalize.graft import graft
 
 _HOP: Final = torch.ops.higher_order
-Operands = Callable[[Sequence[Any]], Sequence[Any]]
-_OPERANDS: Final[Mapping[object, Operands]] = {
-    _HOP.hints_wrapper: lambda args: args[1],
-    _HOP.strict_mode: lambda args: args[1],
-    _HOP.wrap: lambda args: args[1:],
-    _HOP.tag_activation_checkpoint: lambda args: args[1:],
-    _HOP.invoke_subgraph: lambda args: args[2:],
+Parts = Callable[[Sequence[Any]], tuple[Any, Sequence[Any]]]
+_PARTS: Final[Mapping[object, Parts]] = {
+    _HOP.hints_wrapper: lambda args: (args[0], args[1]),
+    _HOP.strict_mode: lambda args: (args[0], args[1]),
+    _HOP.wrap: lambda args: (args[0], args[1:]),
+    _HOP.tag_activation_checkpoint: lambda args: (args[0], args[1:]),
+    _HOP.invoke_subgraph: lambda args: (args[0], args[2:]),
+    _HOP.wrap_with_set_grad_enabled: lambda args: (args[1], args[2:]),
 }
+"""The reference to the body and the operands, among the arguments of each wrapper."""
 
 
 def inline(program: ExportedProgram) -> ExportedProgram:
@@ -46,17 +49,17 @@ def _modules(module: GraphModule) -> list[GraphModule]:
 
 def _calls(module: GraphModule) -> Iterator[Node]:
     for node in list(module.graph.nodes):
-        if node.op == "call_function" and node.target in _OPERANDS:
+        if node.op == "call_function" and node.target in _PARTS:
             yield node
 
 
 def _inline_all(module: GraphModule) -> None:
     for node in _calls(module):
-        reference = node.args[0]
+        reference, operands = _PARTS[node.target](node.args)
         assert isinstance(reference, Node)
         body = module.get_submodule(str(reference.target))
         assert isinstance(body, GraphModule)
-        _inline_one(module, node, body)
+        _inline_one(module, node, body, operands)
         if not reference.users:
             module.graph.erase_node(reference)
     hops.drop_unused_subgraphs(module)
@@ -66,9 +69,8 @@ def _inline_all(module: GraphModule) -> None:
     module.recompile()
 
 
-def _inline_one(module: GraphModule, call: Node, body: GraphModule) -> None:
+def _inline_one(module: GraphModule, call: Node, body: GraphModule, operands: Sequence[Any]) -> None:
     _inline_all(body)
-    operands = _OPERANDS[call.target](call.args)
     returned = body.graph.output_node().args[0]
     # Writes to operands and asserts have no users, and belong to the body all the same.
     results = graft(module, call, body, operands, hops.output_values(body), everything=True)

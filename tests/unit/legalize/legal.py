@@ -95,7 +95,9 @@ def compare(program: Legal, module: Any, *calls: Inputs) -> None:
         found = run(inputs)
         for leaf, value in zip(entry.signature.outputs, wanted, strict=False):
             if isinstance(leaf, TensorSpec):
-                torch.testing.assert_close(found[leaf.name], torch.as_tensor(value), check_stride=False, check_dtype=False)
+                torch.testing.assert_close(
+                    found[leaf.name], torch.as_tensor(value), check_stride=False, check_dtype=False
+                )
                 assert str(found[leaf.name].dtype) == f"torch.{leaf.dtype}"
             else:
                 assert leaf.value == value
