@@ -14,7 +14,7 @@ from models._vision import make_torchvision_importable
 
 WEIGHTS = "model/model.safetensors"
 TOKENIZER = "model/tokenizer.json"
-BATCH, SEQ = Dim("batch", min=1, max=32), Dim("seq", min=2, max=256)
+BATCH, SEQ = Dim("batch", min=1, max=16), Dim("seq", min=2, max=128)
 
 
 class SentenceEncoder(torch.nn.Module):
