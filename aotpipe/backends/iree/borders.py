@@ -29,6 +29,9 @@ _SIGN: Final = re.compile(r"\b[su]i(?=\d)")
 _SCALARS: Final = {"!torch.int": "i64", "!torch.float": "f64", "!torch.bool": "i1"}
 _DYNAMIC: Final = ShapedType.get_dynamic_size()
 
+Dims = Callable[[], list[Value | None]]
+"""Emits the sizes of a tensor's dims, as indices: None for a static one and for one not known."""
+
 
 class ControlFlowError(NotImplementedError):
     """A higher-order op in a form that has no lowering."""
@@ -43,7 +46,7 @@ class Border(Protocol):
     def pack(self, values: list[Value]) -> list[Value]:
         """Values as they cross together."""
 
-    def unpack(self, value: Value, wanted: Type, dims: Callable[[], list[Value | None]]) -> Value:
+    def unpack(self, value: Value, wanted: Type, dims: Dims, /) -> Value:
         """The builtin value of one that has crossed; `dims` gives its sizes, None for one not known."""
 
 
@@ -51,12 +54,15 @@ class OpenBorder:
     """Builtin values cross as they are."""
 
     def packed_type(self, wanted: Type) -> Type:
+        """The same type."""
         return wanted
 
     def pack(self, values: list[Value]) -> list[Value]:
+        """The same values."""
         return values
 
-    def unpack(self, value: Value, wanted: Type, dims: Callable[[], list[Value | None]]) -> Value:
+    def unpack(self, value: Value, _wanted: Type, _dims: Dims, /) -> Value:
+        """The same value."""
         return value
 
 

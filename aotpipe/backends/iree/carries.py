@@ -1,16 +1,19 @@
 """How tensors cross the border of an `scf.if` or `scf.while` on IREE: as buffer views.
 
-IREE 3.13 carries a tensor through these as several values (resource, size, dims, fence) and gets that wrong in
-three ways. The loop's conversion takes both regions' types from the loop's operands, and fails or crashes once
-the canonicalizer has dropped another set of operands than of results: a carry that no trip reads, that is
-invariant, that is dynamic. Its passes over fences may not end. And a branch that hands one reference to two
-block arguments may hand it over to one and leave the other null. A buffer view is one opaque value, so that
-the first two cannot happen; `distinct` keeps the third away: no two carries are one view.
+IREE 3.13 carries a tensor through these as several values (resource, size, dims, fence) and gets that wrong
+in three ways. The conversion of a loop takes the types of both its regions from its operands, and fails or
+crashes once the canonicalizer has dropped another set of operands than of results: a carry that no trip
+reads, an invariant one, the dims of a dynamic one. The passes over fences may not end. And a branch that
+hands one reference to two block arguments may hand it to one and leave the other null. A buffer view is one
+opaque value, so that the first two cannot happen; `distinct` keeps the third away: no two carries are one
+view.
+
+The price is that the host waits for the carries, as it does for the condition anyway.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from iree.compiler.dialects import arith, tensor
@@ -29,7 +32,7 @@ from iree.compiler.ir import (
     Value,
 )
 
-from aotpipe.backends.iree.borders import dynamic_dims
+from aotpipe.backends.iree.borders import Dims, dynamic_dims
 
 # Ops whose result is their first operand's value.
 _IDENTITIES: Final = frozenset(
@@ -48,31 +51,35 @@ class ViewBorder:
     """Tensors cross as buffer views, numbers as they are."""
 
     def packed_type(self, wanted: Type) -> Type:
+        """A buffer view's type for a tensor's."""
         return _view_type() if isinstance(wanted, RankedTensorType) else wanted
 
     def pack(self, values: list[Value]) -> list[Value]:
-        return [
-            _export(value) if isinstance(value.type, RankedTensorType) else value
-            for value in distinct(values)
-        ]
+        """Distinct views of the tensors."""
+        return [_export(value) if _is_tensor(value) else value for value in distinct(values)]
 
-    def unpack(self, value: Value, wanted: Type, dims: Callable[[], list[Value | None]]) -> Value:
+    def unpack(self, value: Value, wanted: Type, dims: Dims, /) -> Value:
+        """The tensor of a view."""
         return _import(value, wanted, dims()) if isinstance(wanted, RankedTensorType) else value
 
 
 def distinct(values: Sequence[Value]) -> list[Value]:
     """Values of which no two tensors are one to the compiler: a second computes its elements anew."""
-    if sum(isinstance(value.type, RankedTensorType) for value in values) < 2:
+    if sum(_is_tensor(value) for value in values) < 2:
         return list(values)
     numbers = _value_numbers(InsertionPoint.current.block)
     seen: set[object] = set()
     result = []
     for value in values:
         number = numbers.get(value, value)
-        is_twin = isinstance(value.type, RankedTensorType) and number in seen
+        is_twin = _is_tensor(value) and number in seen
         seen.add(number)
         result.append(_anew(value) if is_twin else value)
     return result
+
+
+def _is_tensor(value: Value) -> bool:
+    return isinstance(value.type, RankedTensorType)
 
 
 def _anew(value: Value) -> Value:

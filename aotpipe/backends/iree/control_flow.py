@@ -10,10 +10,11 @@ that there are no private functions, no calls, and no symbol names that two prog
     associative_scan(f, xs, extra)           scf.for over dim 0: y[0] = x[0], y[i] = f(y[i - 1], x[i], extra)
     invoke_subgraph(graph, name, *operands)  the subgraph's ops in place
 
-Inside a region values are torch values, as everywhere; whatever changes from trip to trip, or differs between
-branches, crosses its border as a builtin value (`tensor<4x?xf32>`, `i64`, `f64`, `i1`). What does not change
-(closures, `extra`) is used from the enclosing region as it is. Where the two sides of a border know different
-dims (a branch gives `[4]`, the other `[u0]`), the border knows those that all know, and `tensor.cast` bridges.
+Inside a region values are torch values, as everywhere; whatever changes from trip to trip, or differs
+between branches, crosses its border as a builtin value (`tensor<4x?xf32>`, `i64`, `f64`, `i1`). What does not
+change (closures, `extra`) is used from the enclosing region as it is. Where the sides of a border know
+different dims (a branch gives `[4]`, the other `[u0]`), the border knows those that all know, and
+`tensor.cast` bridges.
 
 What no needed result depends on is not imported: results of an op, carries of a loop, nodes of a subgraph.
 The subgraphs must be functional. What has no lowering raises `ControlFlowError`. The modules `borders`,
@@ -33,7 +34,6 @@ from iree.compiler.dialects import arith, scf, tensor
 from iree.compiler.extras.fx_importer import GraphNodeImporter
 from iree.compiler.ir import IndexType, InsertionPoint, Location, Operation, Type, Value
 from torch import fx
-from torch._ops import HigherOrderOperator
 from torch.utils._sympy.functions import FloorDiv, Max, Min, Mod, PythonMod
 
 from aotpipe.backends.iree.borders import (
@@ -75,7 +75,7 @@ class ControlFlowImporter(GraphNodeImporter):  # type: ignore[misc]
     """The nodes of this graph that are imported."""
 
     def import_needed(self, graph: fx.Graph, wanted: Collection[int]) -> Slots:
-        """Import what some of a graph's outputs depend on, whose placeholders are bound; give those outputs."""
+        """Import what some outputs of a graph depend on, and give them; its placeholders are bound."""
         self.needed = needed_nodes(graph, wanted)
         self.import_nodes([n for n in graph.nodes if n in self.needed], skip_placeholders_outputs=True)
         with InsertionPoint(self._b):
@@ -86,7 +86,7 @@ class ControlFlowImporter(GraphNodeImporter):  # type: ignore[misc]
                 for position, output in enumerate(output_args(graph))
             ]
 
-    def _import_hop_cond(self, loc: Location, node: fx.Node, hop: object) -> None:
+    def _import_hop_cond(self, loc: Location, node: fx.Node, _hop: object) -> None:
         pred, *names, operands = node.args
         graphs = [_subgraph(node, name) for name in names]
         with loc:
@@ -95,7 +95,7 @@ class ControlFlowImporter(GraphNodeImporter):  # type: ignore[misc]
             if isinstance(pred, bool):
                 self._bind_results(node, self._inline(graphs[0 if pred else 1], values, used))
                 return
-            types = self._border(node, used, *map(_outputs, graphs))
+            types = self._slot_types(node, used, *map(_outputs, graphs))
             border = self.border
             taken = to_i1(self._import_argument(loc, pred))
             branch = scf.IfOp(taken, [border.packed_type(t) for t in present(types)], has_else=True)
@@ -104,14 +104,14 @@ class ControlFlowImporter(GraphNodeImporter):  # type: ignore[misc]
                     scf.YieldOp(_leave(border, self._inline(graph, values, used), types))
             self._bind_results(node, self._enter(border, branch.results, types, _results(node)))
 
-    def _import_hop_while_loop(self, loc: Location, node: fx.Node, hop: object) -> None:
+    def _import_hop_while_loop(self, loc: Location, node: fx.Node, _hop: object) -> None:
         if node.kwargs.get("mutated_arg_indices"):
             raise ControlFlowError("while_loop mutates its inputs")
         test, body = (_subgraph(node, name) for name in node.args[:2])
         with loc:
             inits, extra = (self._operands(loc, args) for args in node.args[2:])
             live = live_carries(test, body, range(len(inits)), used_results(node, self.needed))
-            types = self._border(node, live, _inputs(test), _inputs(body), _outputs(body), inits=inits)
+            types = self._slot_types(node, live, _inputs(test), _inputs(body), _outputs(body), inits=inits)
             border = self.border
             packed = [border.packed_type(carried) for carried in present(types)]
             loop = scf.WhileOp(packed, _leave(border, _select(inits, live), types))
@@ -126,18 +126,18 @@ class ControlFlowImporter(GraphNodeImporter):  # type: ignore[misc]
                 scf.YieldOp(_leave(border, outputs, types))
             self._bind_results(node, self._enter(border, loop.results, types, _results(node)))
 
-    def _import_hop_map_impl(self, loc: Location, node: fx.Node, hop: object) -> None:
+    def _import_hop_map_impl(self, loc: Location, node: fx.Node, _hop: object) -> None:
         body = _subgraph(node, node.args[0])
         with loc:
             xs, extra = (self._operands(loc, args) for args in node.args[1:])
             used = used_results(node, self.needed)
 
-            def trip(index: Value, carries: Slots, rows: list[Value]) -> Slots:
+            def trip(_index: Value, _carries: Slots, rows: list[Value]) -> Slots:
                 return self._inline(body, [*rows, *extra], used)
 
             self._bind_results(node, self._for_each(xs, [], [], body, _select(_results(node), used), trip))
 
-    def _import_hop_scan(self, loc: Location, node: fx.Node, hop: object) -> None:
+    def _import_hop_scan(self, loc: Location, node: fx.Node, _hop: object) -> None:
         body = _subgraph(node, node.args[0])
         with loc:
             inits, xs, extra = (self._operands(loc, args) for args in node.args[1:])
@@ -145,14 +145,14 @@ class ControlFlowImporter(GraphNodeImporter):  # type: ignore[misc]
             live = live_carries(None, body, range(len(inits)), used)
             wanted = used | live
 
-            def trip(index: Value, carries: Slots, rows: list[Value]) -> Slots:
+            def trip(_index: Value, carries: Slots, rows: list[Value]) -> Slots:
                 return self._inline(body, [*carries, *rows, *extra], wanted)
 
-            types = self._border(node, live, _inputs(body), _outputs(body), inits=inits)
+            types = self._slot_types(node, live, _inputs(body), _outputs(body), inits=inits)
             stacked = _select(_results(node), used)[len(inits) :]
             self._bind_results(node, self._for_each(xs, inits, types, body, stacked, trip))
 
-    def _import_hop_associative_scan(self, loc: Location, node: fx.Node, hop: object) -> None:
+    def _import_hop_associative_scan(self, loc: Location, node: fx.Node, _hop: object) -> None:
         body = _subgraph(node, node.args[0])
         with loc:
             xs, extra = (self._operands(loc, args) for args in node.args[1:])
@@ -177,7 +177,7 @@ class ControlFlowImporter(GraphNodeImporter):  # type: ignore[misc]
             results = self._for_each(xs, inits, types, body, _results(node), trip)
             self._bind_results(node, results[len(inits) :])
 
-    def _import_hop_invoke_subgraph(self, loc: Location, node: fx.Node, hop: object) -> None:
+    def _import_hop_invoke_subgraph(self, loc: Location, node: fx.Node, _hop: object) -> None:
         name, _identifier, *operands = node.args
         with loc:
             used = used_results(node, self.needed)
@@ -239,14 +239,16 @@ class ControlFlowImporter(GraphNodeImporter):  # type: ignore[misc]
                 inner.bind_node_value(placeholder, convert(operand, self._type(placeholder.meta["val"])))
         return inner.import_needed(graph, wanted)
 
-    def _border(
+    def _slot_types(
         self, node: fx.Node, kept: Collection[int], *sides: Sequence[Any], inits: Sequence[Value] = ()
     ) -> list[Type | None]:
-        """The builtin types of an op's kept results.
+        """The builtin types of an op's results, or as many of them as there are inits.
 
         Args:
-            sides: Fake values by position, of the results' other sides; what comes after them is ignored.
-            inits: Values by position that they start as.
+            node: The op.
+            kept: The positions to give a type to.
+            sides: The fake values on the border's other sides; what comes after the results is ignored.
+            inits: What a loop's results start as.
         """
         results = _results(node)[: len(inits)] if inits else _results(node)
         rows = [self._types(side[: len(results)]) for side in sides]
@@ -269,7 +271,7 @@ class ControlFlowImporter(GraphNodeImporter):  # type: ignore[misc]
             self.known_size(dim.node.expr) if isinstance(dim, torch.SymInt) else None for dim in val.shape
         ]
 
-    def _operands(self, loc: Location, arguments: Iterable[Any]) -> list[Value]:
+    def _operands(self, loc: Location, arguments: Any) -> list[Value]:
         return [self._import_argument(loc, argument) for argument in arguments]
 
     def _bind_results(self, node: fx.Node, values: Sequence[Value | None]) -> None:
@@ -317,6 +319,7 @@ class ControlFlowImporter(GraphNodeImporter):  # type: ignore[misc]
         return self.outer.known_size(expr) if self.outer else None
 
 
+_WAITING: Final = (torch.ops.higher_order.cond, torch.ops.higher_order.while_loop)
 # Sizes are not negative, so that floor and truncation agree.
 _SIZE_OPS: Final[dict[type, Callable[[Value, Value], Operation]]] = {
     sympy.Add: arith.AddIOp,
@@ -360,10 +363,9 @@ def _leave(border: Border, values: Slots, types: Sequence[Type | None]) -> list[
 def _waits(graph: fx.Graph) -> bool:
     """Whether the host has to wait for a value before it knows what to run next."""
     for node in graph.nodes:
-        if node.op == "call_function" and isinstance(node.target, HigherOrderOperator):
-            if node.target.name() in ("cond", "while_loop"):
-                return True
-        elif node.op == "get_attr":
+        if node.target in _WAITING:
+            return True
+        if node.op == "get_attr":
             module = operator.attrgetter(node.target)(graph.owning_module)
             if isinstance(module, fx.GraphModule) and _waits(module.graph):
                 return True

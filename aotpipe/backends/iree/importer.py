@@ -9,12 +9,12 @@ without them, so that the same model gives the same digest from any folder.
 
 Raises `LowerFailed` for a node that the importer refuses; the legalizer should have let none through.
 """
+# ruff: noqa: SLF001  # what the importer lets a subclass or an integrator use starts with an underscore
 
 from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Mapping
 from typing import Any, Final
 
 import torch
@@ -26,13 +26,12 @@ from iree.compiler.extras.fx_importer import ContextCache, FxImporter
 from aotpipe.backends.iree.borders import builtin_type, convert
 from aotpipe.backends.iree.carries import ViewBorder
 from aotpipe.backends.iree.control_flow import ControlFlowImporter
+from aotpipe.backends.iree.liveness import output_args, placeholders
 from aotpipe.errors import LowerFailed
 from aotpipe.legalize.source import source_line
 from aotpipe.stages import Legal, LegalEntry, Lowered
 
 PARAMETER_SCOPE: Final = "model"
-INLINE_ELEMENTS: Final = 1024
-"""Constants of at most so many elements are written into the module's text, where the compiler folds them."""
 
 
 def lower(legal: Legal) -> Lowered:
@@ -45,18 +44,11 @@ def lower(legal: Legal) -> Lowered:
     with context, ir.Location.unknown():
         importer = FxImporter(context=context, config_check=False, graph_node_importer_cls=_NodeImporter)
         importer._cc = lines = _UserLines(context)
-        globals_ = _Weights(importer.module_op, legal.weights)
+        globals_ = _Weights(importer.module_op)
         for entry in legal.entries:
             try:
                 _import_entry(importer, globals_, entry)
-            except (
-                NotImplementedError,
-                AssertionError,
-                TypeError,
-                ValueError,
-                LookupError,
-                RuntimeError,
-            ) as error:
+            except _REFUSALS as error:
                 raise _refusal(entry, lines.node, error) from error
         try:
             importer.module_op.verify()
@@ -74,6 +66,8 @@ def lower(legal: Legal) -> Lowered:
     )
 
 
+# What the importer raises where it has no form for a node: it has no error of its own.
+_REFUSALS: Final = (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 _REPORT: Final = "the legalizer should have caught this; please report it with the model"
 
 
@@ -93,24 +87,21 @@ def _import_entry(importer: FxImporter, weights: _Weights, entry: LegalEntry) ->
     for module in graph_module.modules():
         if isinstance(module, torch.fx.GraphModule):
             rewrite_as_strided(module.graph)
-    nodes = list(graph_module.graph.nodes)
-    placeholders = [node for node in nodes if node.op == "placeholder"]
-    count = len(entry.weights)
-    (outputs,) = graph_module.graph.output_node().args
+    inputs = placeholders(graph_module.graph)
+    weights_in, rest = inputs[: len(entry.weights)], inputs[len(entry.weights) :]
+    outputs = output_args(graph_module.graph)
     node_type = importer._cc.node_val_to_type
-    function_type = ir.FunctionType.get(
-        [node_type(node) for node in placeholders[count:]], [node_type(node) for node in outputs]
-    )
+    function_type = ir.FunctionType.get(list(map(node_type, rest)), list(map(node_type, outputs)))
     function = func.FuncOp(entry.name, function_type, ip=importer._m_ip, visibility="public")
     # Sound for exported programs, and lets the compiler drop checks for dims of size 1 that broadcast.
     function.attributes["torch.assume_strict_symbolic_shapes"] = ir.UnitAttr.get()
     block = function.add_entry_block()
-    body = importer._graph_node_importer_cls(importer, importer._c, importer._cc, block)
+    body = _NodeImporter(importer, importer._c, importer._cc, block)
     with ir.InsertionPoint(block):
-        for node, key in zip(placeholders, entry.weights, strict=False):
+        for node, key in zip(weights_in, entry.weights, strict=True):
             if node.users:
                 body.bind_node_value(node, weights.load(key, node_type(node)))
-    for node, argument in zip(placeholders[count:], block.arguments, strict=True):
+    for node, argument in zip(rest, block.arguments, strict=True):
         body.bind_node_value(node, argument)
     results = body.import_needed(graph_module.graph, set(range(len(outputs))))
     with ir.InsertionPoint(block):
@@ -120,9 +111,8 @@ def _import_entry(importer: FxImporter, weights: _Weights, entry: LegalEntry) ->
 class _Weights:
     """The module's globals: one per weight that a function loads."""
 
-    def __init__(self, module_op: ir.Operation, weights: Mapping[str, torch.Tensor]) -> None:
+    def __init__(self, module_op: ir.Operation) -> None:
         self._body = module_op.regions[0].blocks[0]
-        self._keys = {key: number for number, key in enumerate(weights)}
         self._symbols: dict[str, str] = {}
 
     def load(self, key: str, torch_type: ir.Type) -> ir.Value:
@@ -156,17 +146,17 @@ class _Weights:
 
 
 class _NodeImporter(ControlFlowImporter):
-    """Writes small constants into the text."""
+    """Writes constants into the text; the legalizer leaves small ones only."""
 
     border = ViewBorder()
 
     def _import_literal(self, py_value: Any, info: Any = None) -> ir.Value:
-        if not isinstance(py_value, torch.Tensor) or py_value.numel() > INLINE_ELEMENTS:
+        if not isinstance(py_value, torch.Tensor):
             return super()._import_literal(py_value, info)
-        torch_type = self._cc.tensor_to_vtensor_type(py_value)
+        # The base keeps constants by `id`, which another tensor may have once a graph is gone.
         return ir.Operation.create(
             "torch.vtensor.literal",
-            results=[torch_type],
+            results=[self._cc.tensor_to_vtensor_type(py_value)],
             attributes={"value": _dense(py_value, self._cc.dtype_to_type(py_value.dtype))},
         ).result
 

@@ -1,7 +1,7 @@
-"""What a functional fx graph computes for nothing, and what a loop carries.
+"""What the wanted results of a functional fx graph depend on.
 
-Everything here reads graphs and changes none. `import` of what is not needed is skipped, which matters beyond
-speed: the compiler fails on some loops whose results nobody reads.
+Everything here reads graphs and changes none. What is not needed is not imported, which matters beyond speed:
+the compiler fails on some loops whose results nobody reads.
 """
 
 from __future__ import annotations
@@ -86,4 +86,4 @@ def _closure(roots: Iterable[fx.Node]) -> set[fx.Node]:
 
 def _has_effect_only(node: fx.Node) -> bool:
     target = node.target
-    return isinstance(target, OpOverload) and not target._schema.returns
+    return isinstance(target, OpOverload) and not target._schema.returns  # noqa: SLF001 it has no public name
