@@ -29,6 +29,7 @@ Stage = Literal[
     "validate",
     "pack",
     "report",
+    "bench",
 ]
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 from typing import TYPE_CHECKING, Any, Final
@@ -23,9 +22,9 @@ from aotpipe import report as reports
 from aotpipe import tensors, toolchain
 from aotpipe.bundle import Bundle, open_bundle, pack, require_replaceable
 from aotpipe.bundle.manifest import STATE_PREFIX
-from aotpipe.errors import AotpipeError, ParityError, TargetError
+from aotpipe.errors import AotpipeError, ParityError
 from aotpipe.events import Listener, Recorder
-from aotpipe.pipeline import matrix, source
+from aotpipe.pipeline import matrix, source, tools
 from aotpipe.pipeline.cache import Cache
 from aotpipe.pipeline.prepared import Prepared
 from aotpipe.pipeline.record import BuildRecord, build_key
@@ -40,8 +39,6 @@ if TYPE_CHECKING:
 __all__ = ["Built", "Outcome", "build", "run"]
 
 DEFAULT_FOLDER: Final = Path("artifacts")
-_TOOLS: Final = {"torch": "torch", "iree-base-compiler": "iree.compiler", "jinja2": "jinja2"}
-"""Package -> module: what building takes beyond what running takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +153,7 @@ def run(
     unchanged = _unchanged(order)
     if unchanged is not None:
         return unchanged
-    _require_tools()
+    tools.require()
     try:
         with TemporaryDirectory(prefix="aotpipe-build-", ignore_cleanup_errors=True) as folder:
             return _build(order, Path(folder))
@@ -208,19 +205,6 @@ def _unchanged(order: _Order) -> Outcome | None:
     if report is None:
         return None
     return Outcome(path=path, report=replace(report, up_to_date=True), folder=folder)
-
-
-def _require_tools() -> None:
-    """Say what to install, before anything is imported."""
-    for package, module in _TOOLS.items():
-        try:
-            found = find_spec(module) is not None
-        except ModuleNotFoundError:
-            found = False
-        if not found:
-            raise TargetError(
-                f"{package} is not installed, and building needs it", hint="pip install 'aotpipe[build]'"
-            )
 
 
 def _require_place(out: Path) -> None:

@@ -77,7 +77,7 @@ def measure(
             if reason := why_not_here(opened, program.target):
                 rows.append(Row(target=str(program.target), reason=reason))
                 continue
-            with recorder.stage("validate", str(program.target)):
+            with recorder.stage("bench", str(program.target)):
                 rows += _measure_program(program, opened, loadable, eager, budget_s)
     return rows
 

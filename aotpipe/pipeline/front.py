@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from aotpipe import goldens as goldens_file
 from aotpipe.errors import SpecInvalid
 from aotpipe.events import Recorder
+from aotpipe.pipeline import tools
 from aotpipe.pipeline.prepared import Prepared, digest_of, write_weights
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class Front:
 
 def canonical(load: Callable[[], Spec], recorder: Recorder) -> Canonical:
     """Load a model and make it ready for export."""
+    tools.require()
     with recorder.stage("load"):
         import torch  # noqa: F401  # counted here, and not in the first stage that happens to need it
 

@@ -8,9 +8,8 @@ import pytest
 import torch
 
 import aotpipe
-from aotpipe import pipeline
 from aotpipe.backends.iree import compiler
-from aotpipe.errors import BundleError, CompileFailed, ModelNotFound, ReadOnly, TargetError, UnknownTarget
+from aotpipe.errors import BundleError, CompileFailed, ModelNotFound, ReadOnly, UnknownTarget
 from aotpipe.events import Event, Planned, StageFinished
 from aotpipe.pipeline import source
 
@@ -19,14 +18,6 @@ ARGS = (torch.randn(2, 4),)
 
 def model() -> torch.nn.Module:
     return torch.nn.Linear(4, 3).eval()
-
-
-@pytest.mark.parametrize("missing", ["torch", "iree.compiler", "jinja2"])
-def test_a_host_that_cannot_build_is_told_what_to_install(missing: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(pipeline, "find_spec", lambda name: None if name == missing else object())
-    with pytest.raises(TargetError, match="is not installed") as caught:
-        aotpipe.build(model(), args=ARGS)
-    assert caught.value.hint == "pip install 'aotpipe[build]'"
 
 
 def test_targets_and_places_are_checked_before_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
