@@ -38,6 +38,7 @@ _JUMPS: Final = _COMPARISONS | {
     "topk",
     "trunc",
 }
+_FILLS: Final = ("aten.full", "aten.scalar_tensor")
 # Integers and bools that are made of floats: a cast truncates, an index output chooses.
 _MAYBE: Final = frozenset(
     {"_to_copy", "to", "max", "min", "max_pool2d_with_indices", "max_pool3d_with_indices"}
@@ -62,7 +63,7 @@ def _is_jump(node: torch.fx.Node) -> bool:
     floats = [argument for argument in node.all_input_nodes if _is_float(argument.meta.get("val"))]
     if not floats:
         return False
-    if name in _COMPARISONS and any(_is_special(argument) for argument in node.args[1:]):
+    if name in _COMPARISONS and (len(set(node.args)) == 1 or any(map(_is_special, node.args))):
         # `x == -inf`, `x != x`: masks are built of exact values, which no rounding moves.
         return False
     return name in _JUMPS or (name in _MAYBE and _gives_integers(node))
@@ -73,6 +74,8 @@ def _is_float(value: object) -> bool:
 
 
 def _is_special(argument: object) -> bool:
+    if isinstance(argument, torch.fx.Node):
+        return str(argument.target).startswith(_FILLS) and any(map(_is_special, argument.args))
     return isinstance(argument, float) and abs(argument) > 1e30
 
 

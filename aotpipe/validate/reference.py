@@ -28,7 +28,7 @@ from aotpipe.validate.discontinuity import has_jumps
 from aotpipe.validate.inputs import Call, plan
 from aotpipe.validate.tolerance import MULTIPLE, Envelope, floor_of, is_inexact
 
-_NOISES: Final = 4
+_NOISES: Final = 2
 # Eager's own error above this share of an output's scale leaves little to compare with.
 _ILL_CONDITIONED: Final = 0.01
 

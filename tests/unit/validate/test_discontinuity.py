@@ -45,6 +45,8 @@ def test_choices_by_floats_are_jumps(function: Callable[..., Any]) -> None:
         lambda x: torch.relu(x) * 2,
         lambda x: x.max(-1)[0],
         lambda x: torch.where(x == float("-inf"), 0.0, x),
+        lambda x: torch.where(x == torch.full((4,), float("-inf")), 0.0, x),
+        lambda x: torch.where(x != x, 0.0, x),
         lambda x: x.to(torch.float64),
     ],
 )
