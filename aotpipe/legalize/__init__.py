@@ -9,7 +9,7 @@ for a fault of aotpipe's own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import torch
@@ -35,9 +35,13 @@ def legalize(exported: Exported, dialect: Dialect = "torch") -> Legal:
     written: dict[str, None] = {}
     for entry, program in zip(exported.entries, programs, strict=True):
         written.update(dict.fromkeys(written_state(program, tensors, entry.name)))
-    names = {entry.name: entry.input_names for entry in exported.canonical.entries}
+    canonical = {entry.name: entry for entry in exported.canonical.entries}
     legal = [
-        _finish(flatten(entry, program, names[entry.name], tensors, written), tensors.by_name)
+        _finish(
+            flatten(entry, program, canonical[entry.name].input_names, tensors, written),
+            tensors.by_name,
+            canonical[entry.name].entry.value_ranges,
+        )
         for entry, program in zip(exported.entries, programs, strict=True)
     ]
     decompose.check_supported(legal)
@@ -58,10 +62,10 @@ def legalize(exported: Exported, dialect: Dialect = "torch") -> Legal:
     )
 
 
-def _finish(entry: LegalEntry, tensors: Mapping[str, torch.Tensor]) -> LegalEntry:
+def _finish(entry: LegalEntry, tensors: Mapping[str, torch.Tensor], declared: Collection[str]) -> LegalEntry:
     """Control flow in normal form, indices within bounds, asserts as outputs, nothing unused."""
     control_flow.normalize(entry.graph)
-    entry, ranges = bounds.guard(entry, tensors)
+    entry, ranges = bounds.guard(entry, tensors, declared)
     return _without_unused_weights(asserts.raise_up(entry, ranges.always))
 
 

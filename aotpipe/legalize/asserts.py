@@ -141,7 +141,7 @@ def _leave_scanned(call: hops.Call, bodies: Bodies) -> Iterator[Assert]:
     trips = scalars.value_of(call.operands(call.layout.sliced)[0]).shape[0]
     for message in found:
         flags = _new_result(call, _flag(call).new_empty((trips,)))
-        yield Assert(Emitter(call.owner, flags.next, cause=call.node)(_ATEN.all.default, flags), message)
+        yield Assert(scalars.all_true(Emitter(call.owner, flags.next, cause=call.node), flags), message)
 
 
 def _leave_while(call: hops.Call, bodies: Bodies) -> Iterator[Assert]:

@@ -1,7 +1,7 @@
 """Keeps every index of a program within its table.
 
-Compiled code has no bounds checks: an index out of range reads foreign memory. `guard(entry, tensors)` looks
-at every op that takes positions from data (`embedding`, `index`, `gather`, `scatter`, ...), in
+Compiled code has no bounds checks: an index out of range reads foreign memory. `guard(entry, tensors, ...)`
+looks at every op that takes positions from data (`embedding`, `index`, `gather`, `scatter`, ...), in
 the top graph and in bodies of control flow:
 
 - An integer input that is an index as it comes gets the table's range as its value range, so that the call
@@ -17,14 +17,14 @@ Gives the changed entry and the `Ranges` that it used; asserts are left in the g
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import torch
 from torch.fx import GraphModule, Node
 
-from aotpipe.legalize import hops, ops
+from aotpipe.legalize import hops, ops, scalars
 from aotpipe.legalize.emit import Emitter
 from aotpipe.legalize.ranges import Ranges
 from aotpipe.legalize.ranges.call import as_bound
@@ -141,16 +141,19 @@ def _accesses(node: Node) -> list[Access]:
     return list(found(node)) if found else []
 
 
-def guard(entry: LegalEntry, tensors: Mapping[str, torch.Tensor]) -> tuple[LegalEntry, Ranges]:
+def guard(
+    entry: LegalEntry, tensors: Mapping[str, torch.Tensor], declared: Collection[str] = ()
+) -> tuple[LegalEntry, Ranges]:
     """Keep every index of an entry within its table.
 
     Args:
         entry: Flat, in control-flow normal form; its graph is changed in place.
         tensors: The weights by name.
+        declared: The inputs whose value range the user gave.
     """
     for module in hops.walk(entry.graph):
         _select_by_tensor(module)
-    entry = _with_inferred_ranges(entry)
+    entry = _with_inferred_ranges(entry, declared)
     ranges = Ranges(entry, tensors)
     for module in hops.walk(entry.graph):
         _guard_graph(module, ranges)
@@ -192,7 +195,7 @@ _HANDS_ON_ALL: Final = frozenset(
 _INDEX_DTYPES: Final = (torch.int32, torch.int64)
 
 
-def _with_inferred_ranges(entry: LegalEntry) -> LegalEntry:
+def _with_inferred_ranges(entry: LegalEntry, declared: Collection[str]) -> LegalEntry:
     """Give integer inputs that are indices as they come the range of their table."""
     first = len(entry.weights) + len(entry.signature.state)
     nodes = hops.placeholders(entry.graph)[first:]
@@ -204,7 +207,7 @@ def _with_inferred_ranges(entry: LegalEntry) -> LegalEntry:
             if access.trusted or source not in specs or not isinstance(size, int) or size == 0:
                 continue
             spec = found.get(specs[source].name, specs[source])
-            if specs[source].value_range is None:
+            if spec.name not in declared:
                 found[spec.name] = _narrowed(spec, -size if access.wraps else 0, size - 1)
     inputs = tuple(found.get(leaf.name, leaf) for leaf in entry.signature.inputs)
     return replace(entry, signature=replace(entry.signature, inputs=inputs))
@@ -262,7 +265,9 @@ def _within(emit: Emitter, index: Node, access: Access) -> Node:
         _assert(emit, index, lowest, last, access.size)
     if access.wraps:
         index = _from_start(emit, index, access)
-    return emit(_ATEN.clamp.default, index, 0, last)
+    dtype = value_of(index).dtype
+    lower, upper = (emit(_ATEN.full.default, [], end, dtype=dtype) for end in (0, last))
+    return emit(_ATEN.minimum.default, emit(_ATEN.maximum.default, index, lower), upper)
 
 
 def _size(emit: Emitter, access: Access) -> Any:
@@ -284,4 +289,4 @@ def _assert(emit: Emitter, index: Node, low: Any, high: Any, size: Any) -> None:
     name = ops.schema(emit.before).name.rpartition("::")[2]
     extent = f"of size {size}" if isinstance(size, int) else "whose size varies"
     message = f"index out of range: {name} in a dimension {extent}"
-    emit(ops.ASSERT_TENSOR, emit(_ATEN.all.default, inside), message)
+    emit(ops.ASSERT_TENSOR, scalars.all_true(emit, inside), message)

@@ -150,7 +150,8 @@ class _Lifted:
 
 
 def _first_computed(module: GraphModule) -> Node:
-    return next(node for node in module.graph.nodes if node.op != "placeholder")
+    nodes: list[Node] = list(module.graph.nodes)
+    return next(node for node in nodes if node.op != "placeholder")
 
 
 def _is_uniform(value: torch.Tensor) -> bool:

@@ -79,6 +79,15 @@ def _read(emit: Emitter, source: Any, dtype: torch.dtype) -> Node:
     return source if value_of(source).dtype is dtype else emit(ops.CAST, source, dtype=dtype)
 
 
+def all_true(emit: Emitter, flags: Node) -> Node:
+    """Write whether every element of a bool tensor is true, none included, as a 0-d bool."""
+    rank = value_of(flags).dim()
+    if not rank:
+        return flags
+    wrong = emit(ops.CAST, emit(_ATEN.logical_not.default, flags), dtype=torch.int64)
+    return emit(_ATEN.eq.Scalar, emit(_ATEN.sum.dim_IntList, wrong, list(range(rank))), 0)
+
+
 def open_input(module: GraphModule, placeholder: Node) -> None:
     """Let a number's placeholder take a 0-d tensor instead, which the graph reads."""
     number = placeholder.meta["val"]

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import torch
 
 from aotpipe.legalize.ranges.call import Call, Rule, holds_floats
-from aotpipe.legalize.ranges.intervals import ANY, BIT, Interval, Space, add, known, negative, scaled
+from aotpipe.legalize.ranges.intervals import ANY, BIT, WIDEST, Interval, Space, add, known, negative, scaled
 from aotpipe.legalize.scalars import value_of
 
 _DIGITS: Final = {torch.float64: 50, torch.float32: 20, torch.float16: 8, torch.bfloat16: 5}
@@ -26,18 +26,14 @@ def exact(call: Call, found: Interval) -> Interval:
         return ANY
     numbers = call.space.numeric(found)
     if not call.is_float:
-        too_large = (isinstance(end, int) and number is None for end, number in _ends(found, numbers))
-        return ANY if any(too_large) else found
+        large = (isinstance(end, int) and abs(end) >= WIDEST for end in (found.low, found.high))
+        return ANY if any(large) else found
     if numbers.low is None or numbers.high is None:
         return ANY
     dtype = call.value.dtype if isinstance(call.value, torch.Tensor) else torch.float64
     slack = 2.0 ** -_DIGITS.get(dtype, 2)
     low, high = numbers.low - abs(numbers.low) * slack, numbers.high + abs(numbers.high) * slack
     return Interval(low, high) if max(-low, high) < torch.finfo(dtype).max else ANY
-
-
-def _ends(found: Interval, numbers: Interval) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
-    return (found.low, numbers.low), (found.high, numbers.high)
 
 
 def plus(call: Call) -> Interval:

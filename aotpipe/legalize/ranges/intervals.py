@@ -43,7 +43,8 @@ FALSE: Final = Interval(0, 0)
 _MAX: Final[Any] = Max
 _MIN: Final[Any] = Min
 _INTEGERS: Final = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
-_WIDEST: Final = 2**62
+WIDEST: Final = 2**62
+"""No size and no index is as large; a number that is may have overflowed."""
 
 
 def of_dtype(dtype: torch.dtype) -> Interval:
@@ -173,7 +174,7 @@ def _finite(end: Any) -> float | None:
     if end in (_INT_OO, -_INT_OO, sympy.oo, -sympy.oo):
         return None
     number = int(end) if end.is_integer else float(end)
-    return number if math.isfinite(number) and abs(number) < _WIDEST else None
+    return number if math.isfinite(number) and abs(number) < WIDEST else None
 
 
 _INT_OO: Final[Any] = ValueRanges.unknown_int().upper
