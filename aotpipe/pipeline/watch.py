@@ -171,7 +171,8 @@ def _note(watch: Watch, event: str, args: tuple[Any, ...]) -> None:
             watch.folders.add(absolute)
     elif isinstance(args[2], int) and args[2] & _WRITES:
         watch.written.add(absolute)
-    else:
+    elif not (absolute.endswith(_CODE) and absolute.startswith(_library_roots())):
+        # An import of transformers opens thousands of modules, which the packages' records cover.
         watch.read.add(absolute)
 
 

@@ -1,0 +1,83 @@
+"""Where a cold build's time goes: torch.export, the compiler, running the model, and the pipeline itself.
+
+usage: pipeline_overhead.py [MODEL [TARGET...]]
+
+Nested calls count for the outermost kind. Decompositions are torch.export's own (`run_decompositions`).
+Running the model is its import and construction, eager's answers, and the programs' answers and times:
+work that any comparison with PyTorch has to do. The rest is the pipeline's own.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from functools import wraps
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+SPENT: Counter[str] = Counter()
+_inside = threading.local()
+
+
+def charge(kind: str, owner: Any, name: str) -> None:
+    """Count the time inside a function, in the main thread and not within another counted one."""
+    original: Callable[..., Any] = getattr(owner, name)
+
+    @wraps(original)
+    def timed(*args: Any, **kwargs: Any) -> Any:
+        if threading.current_thread() is not threading.main_thread() or getattr(_inside, "busy", False):
+            return original(*args, **kwargs)
+        _inside.busy = True
+        start = time.perf_counter()
+        try:
+            return original(*args, **kwargs)
+        finally:
+            SPENT[kind] += time.perf_counter() - start
+            _inside.busy = False
+
+    setattr(owner, name, timed)
+
+
+def main(model: str = "models/minilm.py", *targets: str) -> None:
+    start = time.perf_counter()
+    import torch
+
+    SPENT["importing torch"] = time.perf_counter() - start
+
+    from aotpipe import pipeline, spec, validate
+    from aotpipe.backends.eager import Eager
+    from aotpipe.backends.worker import Worker
+    from aotpipe.pipeline import matrix
+
+    charge("torch.export", torch.export, "export")
+    charge("torch.export", torch.export.ExportedProgram, "run_decompositions")
+    charge("compiler", matrix, "compile_all")
+    charge("running the model", spec, "load")
+    charge("running the model", import_module("aotpipe.canonicalize"), "_build")
+    charge("running the model", import_module("aotpipe.canonicalize.trial"), "call")
+    charge("running the model", Eager, "infer")
+    for name in ("load", "infer", "time"):
+        charge("running the model", Worker, name)
+    charge("running the model", validate, "_time")
+
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["AOTPIPE_CACHE"] = str(Path(folder) / "cache")
+        outcome = pipeline.run(model, targets=targets or ("iree-cpu-host",), out=Path(folder) / "out")
+    total = time.perf_counter() - start
+    own = total - sum(SPENT.values())
+    rows = [*SPENT.most_common(), ("the pipeline itself", own), ("total", total)]
+    for kind, seconds in rows:
+        print(f"{kind:<22}{seconds:8.2f} s{seconds / total:8.1%}")
+    print(f"\n{', '.join(row.target + ' ' + row.status for row in outcome.report.targets)}")
+    outside = total - SPENT["torch.export"] - SPENT["compiler"] - SPENT["running the model"]
+    print(f"own time, with the import of torch: {outside / total:.1%} of a cold build (limit 15%)")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
