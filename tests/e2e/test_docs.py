@@ -1,0 +1,66 @@
+"""What the README and docs say is true: runnable blocks run, tables match the code, links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from aotpipe import errors, targets
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+RUNNABLE = re.compile(r"<!-- runnable -->\n```(\w+)\n(.*?)```", re.DOTALL)
+BLOCKS = RUNNABLE.findall(README)
+
+
+def test_the_readme_has_runnable_blocks_of_both_kinds() -> None:
+    assert {language for language, _ in BLOCKS} == {"console", "python"}
+
+
+@pytest.mark.parametrize(
+    ("language", "block"), BLOCKS, ids=[f"{number}-{language}" for number, (language, _) in enumerate(BLOCKS)]
+)
+def test_a_runnable_block_runs(language: str, block: str, tmp_path: Path) -> None:
+    (tmp_path / "models").symlink_to(ROOT / "models")
+    if language == "python":
+        commands = [[sys.executable, "-c", block]]
+    else:
+        commands = [[sys.executable, "-m", *line.split()] for line in block.splitlines()]
+    for command in commands:
+        ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+        assert ran.returncode == 0, f"{command}\n{ran.stderr}"
+        assert ran.stdout.strip()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files(page: Path) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8"))
+    assert not [link for link in links if not (page.parent / link).exists()]
+
+
+def test_the_error_page_lists_every_error_with_its_code() -> None:
+    text = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
+    listed = {name: int(code) for name, code in re.findall(r"^\| `(\w+)` \| (\d+) \|", text, re.MULTILINE)}
+    real = {
+        name: value.exit_code
+        for name, value in vars(errors).items()
+        if isinstance(value, type) and issubclass(value, errors.AotpipeError)
+    }
+    assert listed == real
+
+
+def test_the_target_page_lists_every_target() -> None:
+    text = (ROOT / "docs" / "targets.md").read_text(encoding="utf-8")
+    listed = dict(re.findall(r"^\| `([\w-]+)` \| (.*?) \|$", text, re.MULTILINE))
+    assert listed == {name: row.summary for name, row in targets.table().items()}
+
+
+def test_the_first_run_is_the_demo_script() -> None:
+    demo = (ROOT / "scripts" / "demo").read_text(encoding="utf-8")
+    built = set(re.findall(r"-t (\S+)", demo))
+    assert built == set(re.findall(r"^(iree-\S+) +executed", README, re.MULTILINE))
