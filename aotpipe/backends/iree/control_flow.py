@@ -71,11 +71,15 @@ class ControlFlowImporter(GraphNodeImporter):  # type: ignore[misc]
     """The importer of the enclosing region: its values dominate this one's."""
     border: Border = OpenBorder()
     """How tensors cross the border of an op that waits for a value: a compiler may need a way of its own."""
+    waits: bool = False
+    """Whether the program has an op that waits for a value, here or elsewhere."""
     needed: Collection[fx.Node] = ()
     """The nodes of this graph that are imported."""
 
     def import_needed(self, graph: fx.Graph, wanted: Collection[int]) -> Slots:
         """Import what some outputs of a graph depend on, and give them; its placeholders are bound."""
+        if self.outer is None:
+            self.waits = _waits(graph)
         self.needed = needed_nodes(graph, wanted)
         self.import_nodes([n for n in graph.nodes if n in self.needed], skip_placeholders_outputs=True)
         with InsertionPoint(self._b):
@@ -214,8 +218,8 @@ class ControlFlowImporter(GraphNodeImporter):  # type: ignore[misc]
         ]
         slots = [*types, *stack_types]
         vals = [*_inputs(body)[: len(inits)], *stacked]
-        # A loop that waits for no value on the way can hand its tensors on as they are.
-        border = self.border if _waits(body) else OpenBorder()
+        # Where the host never waits for a value, rows can be handed on as they are, without waiting for them.
+        border = self.border if self.waits else OpenBorder()
         starts = _leave(border, [*_select_like(inits, types), *stacks], slots)
         loop = scf.ForOp(index_constant(0), dim_size(sources[0], 0), index_constant(1), starts)
         with InsertionPoint(loop.body):
@@ -234,6 +238,7 @@ class ControlFlowImporter(GraphNodeImporter):  # type: ignore[misc]
         """Import a subgraph at the insertion point, which is at a block's end; give the wanted outputs."""
         inner = type(self)(self.fx_importer, self._c, self._cc, InsertionPoint.current.block)
         inner.outer = self
+        inner.waits = self.waits
         for placeholder, operand in zip(placeholders(graph), operands, strict=True):
             if operand is not None:
                 inner.bind_node_value(placeholder, convert(operand, self._type(placeholder.meta["val"])))
