@@ -149,7 +149,14 @@ def _value_numbers(block: Block) -> dict[Value, object]:
             continue
         if len(op.regions):
             continue
-        key = (op.name, tuple(op.attributes.items()), operands)
+        key = (op.name, _attributes(op), operands)
         for position, result in enumerate(op.results):
             numbers[result] = seen.setdefault((*key, position), result)
     return numbers
+
+
+def _attributes(op: Operation) -> object:
+    # The bindings cannot give a constant of complex elements; the text of a literal says all of it.
+    if op.name == "torch.vtensor.literal":
+        return str(op).partition("=")[2]
+    return tuple(op.attributes.items())

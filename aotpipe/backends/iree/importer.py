@@ -153,16 +153,18 @@ class _NodeImporter(ControlFlowImporter):
     def _import_literal(self, py_value: Any, info: Any = None) -> ir.Value:
         if not isinstance(py_value, torch.Tensor):
             return super()._import_literal(py_value, info)
-        # The base keeps constants by `id`, which another tensor may have once a graph is gone.
-        return ir.Operation.create(
-            "torch.vtensor.literal",
-            results=[self._cc.tensor_to_vtensor_type(py_value)],
-            attributes={"value": _dense(py_value, self._cc.dtype_to_type(py_value.dtype))},
-        ).result
+        # The base keeps constants by `id`, which another tensor may have once a graph is gone. The bindings
+        # have no class for complex elements, so that the whole op is parsed and not its attribute.
+        element = self._cc.dtype_to_type(py_value.dtype)
+        torch_type = self._cc.tensor_to_vtensor_type(py_value)
+        text = f"%0 = torch.vtensor.literal({_dense(py_value, element)}) : {torch_type}"
+        literal = ir.Operation.parse(text, context=self._c).operation
+        ir.InsertionPoint.current.insert(literal)
+        return literal.result
 
 
-def _dense(value: torch.Tensor, element: ir.Type) -> ir.Attribute:
-    """A constant's bits as text, exact for every dtype."""
+def _dense(value: torch.Tensor, element: ir.Type) -> str:
+    """A constant's bits as an attribute's text, exact for every dtype."""
     shape = "".join(f"{size}x" for size in value.shape)
     value = value.detach().cpu().resolve_conj().resolve_neg().contiguous()
     if value.dtype == torch.bool:
@@ -170,7 +172,7 @@ def _dense(value: torch.Tensor, element: ir.Type) -> ir.Attribute:
     else:
         data = value.reshape(-1).view(torch.uint8).numpy().tobytes()
         bits = f'"0x{data.hex().upper()}"' if data else ""
-    return ir.Attribute.parse(f"dense<{bits}> : tensor<{shape}{element}>")
+    return f"dense<{bits}> : tensor<{shape}{element}>"
 
 
 class _UserLines(ContextCache):  # type: ignore[misc]

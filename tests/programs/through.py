@@ -1,0 +1,70 @@
+"""Takes a model through every stage to a program, and compares the program with eager."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils import _pytree as pytree
+
+from aotpipe import spec
+from aotpipe.backends.arrays import view_numpy
+from aotpipe.backends.iree import importer, runtime
+from aotpipe.canonicalize import canonicalize
+from aotpipe.export import export
+from aotpipe.legalize import legalize
+from aotpipe.stages import Legal, Lowered
+from tests.programs import compile_text
+
+Call = tuple[Any, ...]
+
+
+def legal(module: torch.nn.Module, inputs: Call, **options: Any) -> Legal:
+    """The legal program of a model, called as a Spec's entry point is."""
+    return legalize(export(canonicalize(spec.as_spec(module.eval(), args=inputs, **options))))
+
+
+def load(program: Legal, lowered: Lowered, backend: str = "llvm-cpu") -> runtime.Runner:
+    """Compile a lowered program and load it with its weights."""
+    return runtime.load(
+        compile_text(lowered.module.decode(), backend),
+        signatures={entry.name: entry.signature for entry in program.entries},
+        weights={key: view_numpy(value) for key, value in program.weights.items()},
+        initial_state={key: view_numpy(value) for key, value in program.initial_state.items()},
+        driver="local-sync",
+        asserts={entry.name: entry.asserts for entry in program.entries},
+    )
+
+
+def check(module: torch.nn.Module, *calls: Call, backend: str = "llvm-cpu", **options: Any) -> Lowered:
+    """Compare program and eager over calls, of which the first is the example input."""
+    program = legal(module, calls[0], **options)
+    lowered = importer.lower(program)
+    with load(program, lowered, backend) as runner:
+        for call in calls:
+            compare(runner, program, module, call)
+    return lowered
+
+
+def compare(runner: runtime.Runner, program: Legal, module: torch.nn.Module, call: Call) -> None:
+    """Compare one call: dtypes, shapes, integers and bools exactly, floats closely."""
+    with torch.no_grad():
+        expected = [torch.as_tensor(leaf) for leaf in pytree.tree_leaves(module(*copy.deepcopy(call)))]
+    signature = program.entries[0].signature
+    leaves = [view_numpy(torch.as_tensor(leaf)) for leaf in pytree.tree_leaves(call)]
+    names = [leaf.name for leaf in signature.tensor_inputs]
+    outputs = runner.infer(dict(zip(names, leaves, strict=True)))
+    wanted = {leaf.name for leaf in signature.tensor_outputs if not leaf.name.startswith("mutated.")}
+    got = [value for name, value in outputs.items() if name in wanted]
+    for value, reference in zip(got, map(view_numpy, expected), strict=True):
+        assert (value.dtype, value.shape) == (reference.dtype, reference.shape)
+        if reference.dtype.kind in "biu":
+            np.testing.assert_array_equal(value, reference)
+        else:
+            tolerance = {2: 3e-2, 4: 1e-4}.get(reference.dtype.itemsize, 1e-9)
+            wide = np.complex128 if reference.dtype.kind == "c" else np.float64
+            np.testing.assert_allclose(
+                value.astype(wide), reference.astype(wide), rtol=tolerance, atol=tolerance
+            )
