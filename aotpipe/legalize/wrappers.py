@@ -2,9 +2,9 @@
 
 A wrapper runs its one body exactly once and says something about it that a compiled program does not need:
 `hints_wrapper`, `strict_mode`, `wrap`, `tag_activation_checkpoint`, `invoke_subgraph`, and
-`wrap_with_set_grad_enabled`, as there are no gradients. `inline(program)` gives a program without them, or the
-program itself where there are none; the program given is left as it was. (`wrap_with_autocast` does change
-numbers; torch writes its casts into the graph when it decomposes.)
+`wrap_with_set_grad_enabled`, as there are no gradients. `inline(program)` gives a program without them, or
+the program itself where there are none; the program given is left as it was. (`wrap_with_autocast` does
+change numbers; torch writes its casts into the graph when it decomposes.)
 """
 
 from __future__ import annotations

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import torch
+from torch.fx import Node
 
+from aotpipe.legalize import ops
 from aotpipe.legalize.ranges.call import Call, Rule, holds_floats
 from aotpipe.legalize.ranges.intervals import ANY, BIT, WIDEST, Interval, Space, add, known, negative, scaled
 from aotpipe.legalize.scalars import value_of
@@ -43,6 +45,8 @@ def plus(call: Call) -> Interval:
 
 def minus(call: Call) -> Interval:
     """Of `self - alpha * other`."""
+    if (rest := _rest_of_division(call)) is not None:
+        return rest
     return exact(call, add(call.interval("self"), negative(_scaled(call, call.interval("other")))))
 
 
@@ -107,25 +111,44 @@ def quotient(mode: str | None = None) -> Rule:
     return rule
 
 
+def _rest_of_division(call: Call) -> Interval | None:
+    """Of `x - (x // y) * y`, which is how a remainder of whole numbers is written without one; else None."""
+    one, taken = call.arguments["self"], call.arguments["other"]
+    if call.is_float or call.arguments.get("alpha", 1) != 1 or _name(taken) != "aten::mul":
+        return None
+    whole, by = taken.args
+    if _name(whole) != "aten::div" or whole.args[:2] != (one, by):
+        return None
+    mode = whole.kwargs.get("rounding_mode")
+    if mode not in ("floor", "trunc"):
+        return None
+    return _rest(call, call.of(one), call.of(by), signed=mode == "trunc")
+
+
+def _name(argument: Any) -> str:
+    schema = ops.schema(argument) if isinstance(argument, Node) else None
+    return schema.name if schema is not None else ""
+
+
 def remainder(call: Call) -> Interval:
     """Of `self % other`, which has the divisor's sign."""
-    by, one = call.interval("other"), call.interval("self")
+    return _rest(call, call.interval("self"), call.interval("other"), signed=False)
+
+
+def remainder_of_dividend(call: Call) -> Interval:
+    """Of `fmod(self, other)`, which has the dividend's sign."""
+    return _rest(call, call.interval("self"), call.interval("other"), signed=True)
+
+
+def _rest(call: Call, one: Interval, by: Interval, *, signed: bool) -> Interval:
+    """What is left of a division of whole numbers by positive ones; `signed` like the dividend or not."""
     if call.is_float or by.high is None or not call.space.le(1, by.low):
         return ANY
     # A number below every divisor stays as it is.
     if call.space.le(0, one.low) and call.space.lt(one.high, by.low):
         return one
-    return Interval(0, by.high - 1)
-
-
-def remainder_of_dividend(call: Call) -> Interval:
-    """Of `fmod(self, other)`, which has the dividend's sign."""
-    found = remainder(call)
-    if found.is_open or call.space.le(0, call.interval("self").low):
-        return found
-    highest = call.interval("other").high
-    assert highest is not None
-    return Interval(1 - highest, highest - 1)
+    lowest = 1 - by.high if signed and not call.space.le(0, one.low) else 0
+    return Interval(lowest, by.high - 1)
 
 
 def absolute(call: Call) -> Interval:

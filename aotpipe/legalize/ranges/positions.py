@@ -113,6 +113,13 @@ def _selected(call: Call, source: Any, dim: int, index: Any) -> Interval:
     return call.of(source)
 
 
+def sliced(call: Call) -> Interval:
+    """Of `slice`; one column of `nonzero` holds positions along one dim."""
+    start, end = call["start"], call["end"]
+    one = isinstance(start, int) and isinstance(end, int) and start >= 0 and end == start + 1
+    return _selected(call, call.source, call["dim"], start if one else None)
+
+
 def taken(call: Call) -> Interval:
     """Of one of several results."""
     source, index = call.node.args

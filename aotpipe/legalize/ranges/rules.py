@@ -69,12 +69,11 @@ RULES: Final[Mapping[str, Rule]] = {
         "view _unsafe_view reshape expand permute transpose t squeeze unsqueeze flatten movedim",
         positions.same,
     ),
-    **_each(
-        "clone alias detach contiguous lift_fresh_copy slice flip roll repeat diagonal unfold", positions.same
-    ),
+    **_each("clone alias detach contiguous lift_fresh_copy flip roll repeat diagonal unfold", positions.same),
     **_each("index_select gather index _unsafe_index embedding take amax amin", positions.same),
     **_each("expand_copy view_copy _local_scalar_dense", positions.same),
     "select": positions.selected,
+    "slice": positions.sliced,
     "_to_copy": arithmetic.cast,
     "copy": positions.argument("src"),
     # elements of several operands

@@ -102,7 +102,8 @@ def _two_calls(self, x):
     "forward",
     [
         _several_results, _in_place, _wide_predicate, _branch_in_a_loop, _loop_in_a_branch, _loop_in_a_loop,
-        _number_carry, _carry_nothing_reads, _no_trip, _two_conditions, _mapped, _scanned, _associative, _two_calls,
+        _number_carry, _carry_nothing_reads, _no_trip, _two_conditions, _mapped, _scanned, _associative,
+        _two_calls,
     ],
     ids=lambda forward: forward.__name__.strip("_"),
 )  # fmt: skip

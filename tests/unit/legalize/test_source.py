@@ -22,7 +22,8 @@ def test_exported_nodes_name_this_file() -> None:
     program = torch.export.export(Net().eval(), (torch.ones(1, 2),))
     (node,) = program.graph.find_nodes(op="call_function", target=torch.ops.aten.linear.default)
     found = source_line(node)
-    assert found is not None and Path(found.path).resolve() == Path(__file__)
+    assert found is not None
+    assert Path(found.path).resolve() == Path(__file__)
 
 
 def test_a_node_without_a_trace_has_no_line() -> None:

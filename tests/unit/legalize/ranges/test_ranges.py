@@ -19,6 +19,14 @@ SHAPE = (2, 3)
 NUMBERS = st.integers(-6, 9)
 POSITIVE = st.integers(1, 7)
 
+
+def _rest(program: Program, x: torch.fx.Node, n: int, mode: str) -> torch.fx.Node:
+    """A remainder as a table without one writes it."""
+    by = program.call(aten.full.default, [], n, dtype=torch.int64)
+    whole = program.call(aten.div.Tensor_mode, x, by, rounding_mode=mode)
+    return program.call(aten.sub.Tensor, x, program.call(aten.mul.Tensor, whole, by))
+
+
 # Each entry makes one op of nodes that are there already, drawn with `pick`, and of numbers.
 UNARY = {
     "neg": aten.neg.default,
@@ -69,6 +77,8 @@ WITH_NUMBER = {
     "gt": aten.gt.Scalar,
     "div_floor": lambda program, x, n: program.call(aten.div.Tensor_mode, x, n, rounding_mode="floor"),
     "div_trunc": lambda program, x, n: program.call(aten.div.Tensor_mode, x, n, rounding_mode="trunc"),
+    "rest": lambda program, x, n: _rest(program, x, n, "floor"),
+    "signed-rest": lambda program, x, n: _rest(program, x, n, "trunc"),
     "alpha": lambda program, x, n: program.call(aten.sub.Tensor, x, x, alpha=n),
     "full": lambda program, x, n: program.call(aten.full.default, [2, 3], n, dtype=torch.int64),
     "masked_fill": lambda program, x, n: program.call(
@@ -164,6 +174,8 @@ def _interval(make: Any, *bounds: tuple[int, int]) -> Interval:
     [
         (lambda p, x: p.call(aten.remainder.Scalar, x, 5), (-9, 9), (0, 4)),
         (lambda p, x: p.call(aten.remainder.Scalar, x, 10), (2, 9), (2, 9)),
+        (lambda p, x: _rest(p, x, 5, "floor"), (-9, 9), (0, 4)),
+        (lambda p, x: _rest(p, x, 5, "trunc"), (-9, 9), (-4, 4)),
         (lambda p, x: p.call(aten.clamp.default, x, 0, 4), (-9, 9), (0, 4)),
         (lambda p, x: p.call(aten.clamp.default, x, 5, 4), (-9, 9), (4, 4)),
         (lambda p, x: p.call(aten.cumsum.default, x, 1), (0, 1), (0, 3)),
@@ -171,6 +183,7 @@ def _interval(make: Any, *bounds: tuple[int, int]) -> Interval:
         (lambda p, x: p.call(aten.div.Tensor_mode, x, 2, rounding_mode="floor"), (-3, 9), (-2, 4)),
         (lambda p, x: p.call(aten.select.int, p.call(aten.nonzero.default, x), 1, 0), (0, 1), (0, 1)),
         (lambda p, x: p.call(aten.select.int, p.call(aten.nonzero.default, x), 1, 1), (0, 1), (0, 2)),
+        (lambda p, x: p.call(aten.slice.Tensor, p.call(aten.nonzero.default, x), 1, 0, 1), (0, 1), (0, 1)),
         (
             lambda p, x: p.call(
                 aten.where.self,
@@ -182,7 +195,10 @@ def _interval(make: Any, *bounds: tuple[int, int]) -> Interval:
             (0, 9),
         ),
     ],
-    ids="remainder small-remainder clamp crossed-clamp cumsum and floor rows columns from-the-end".split(),
+    ids=(
+        "remainder small-remainder rest signed-rest clamp crossed-clamp cumsum and floor rows columns sliced "
+        "from-the-end"
+    ).split(),
 )
 def test_tight_intervals(make: Any, bounds: tuple[int, int], wanted: tuple[int, int]) -> None:
     found = _interval(make, bounds)
