@@ -41,6 +41,8 @@ def guarded(command: click.Command, argv: Sequence[str]) -> int:
         return _tell(Interrupted("interrupted", reason="nothing was written"), argv)
     except AotpipeError as error:
         return _tell(error, argv)
+    except SystemExit as error:
+        return error.code if isinstance(error.code, int) else 1  # click's answer to a closed stdout
     except BrokenPipeError:
         # The reader of stdout is gone; Python would complain again when it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

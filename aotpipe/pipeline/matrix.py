@@ -140,8 +140,9 @@ def compile_all(
 
     workers = min(settings.jobs or os.cpu_count() or 1, len(targets))
     with ThreadPoolExecutor(workers, thread_name_prefix="compile") as pool:
-        futures = {target: pool.submit(work, target) for target in targets}
         try:
+            # A signal may come while the first compile runs and the last is not yet handed over.
+            futures = {target: pool.submit(work, target) for target in targets}
             wait(futures.values())
         except BaseException:
             stop.set()

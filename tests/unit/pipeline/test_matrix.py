@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,35 @@ def test_ctrl_c_ends_every_compiler(cache: Cache, recorder: Recorder, tmp_path: 
         compile_all(cache, recorder, jobs=2)
     thread.join()
     assert len(ended) == 2
+    assert time.monotonic() - start < 30
+
+
+def test_ctrl_c_before_the_last_target_is_handed_over(
+    cache: Cache, recorder: Recorder, tmp_path, monkeypatch
+):
+    ended = threading.Event()
+
+    def slow(lowered: Lowered, target: Target, **_: object) -> Compiled:
+        try:
+            process.run([sys.executable, "-c", "import time; time.sleep(60)"], folder=tmp_path, timeout_s=60)
+        except Interrupted:
+            ended.set()
+            raise
+        raise AssertionError("it ended by itself")
+
+    class Pool(ThreadPoolExecutor):
+        def submit(self, *args: Any, **kwargs: Any) -> Any:
+            super().submit(*args, **kwargs)
+            while not (tmp_path / "stderr.txt").exists():
+                time.sleep(0.01)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(compiler, "compile", slow)
+    monkeypatch.setattr(matrix, "ThreadPoolExecutor", Pool)
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        compile_all(cache, recorder, jobs=2)
+    assert ended.is_set()
     assert time.monotonic() - start < 30
 
 
