@@ -96,7 +96,10 @@ def pack(
     with typed_os_errors("the bundle", destination.parent):
         destination.parent.mkdir(parents=True, exist_ok=True)
         with replacing.folder(destination) as work:
-            packed = {WEIGHTS: _weights(work, stored, written), GOLDENS: _bytes(work, GOLDENS, dumps(goldens))}
+            packed = {
+                WEIGHTS: _weights(work, stored, written),
+                GOLDENS: _bytes(work, GOLDENS, dumps(goldens)),
+            }
             records = []
             for program in programs:
                 record = _record(program)

@@ -40,7 +40,7 @@ def back(tensor: torch.Tensor, dim: int, like: torch.Tensor) -> torch.Tensor:
 
 
 def reduced(tensor: torch.Tensor, dim: int, keepdim: bool, like: torch.Tensor) -> torch.Tensor:
-    """What a reduction of `last(like, dim)` over its last dim gives, in the form that a reduction of `like` has."""
+    """What a reduction of `last(like, dim)` over its last dim gives, in the form that one of `like` has."""
     return (
         tensor.unsqueeze(dim) if keepdim and like.dim() else tensor.reshape(()) if not like.dim() else tensor
     )

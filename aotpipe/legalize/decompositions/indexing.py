@@ -112,7 +112,9 @@ def scatter_reduce(
     *,
     include_self: bool = True,
 ) -> torch.Tensor:
-    """`out[p] = reduce(tensor[p] if include_self, src[q] for every q with index[q] == p)`, by a mask of all pairs.
+    """`out[p] = reduce(tensor[p] if include_self, src[q] for every q with index[q] == p)`.
+
+    By a mask of all pairs.
 
     The compiler scatters sums only; every pair is compared here, in one fused reduction.
     """

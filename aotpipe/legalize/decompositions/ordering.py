@@ -1,6 +1,6 @@
 """Sorting, selecting by rank, searching, and running maxima.
 
-IREE's own sort is a serial bubble sort that is not stable and knows no NaN. Here an element's rank is counted:
+IREE's own sort is a serial bubble sort, not stable, that knows no NaN. Here an element's rank is counted:
 how many elements come before it. That is as many comparisons, but vectorized, in one fused reduction, stable,
 and with NaN as the greatest value, as eager orders them.
 """

@@ -1,4 +1,4 @@
-"""Cumulative products and sums: a scan by doubling, log2(size) elementwise steps, where the size is static."""
+"""Cumulative products and sums: a scan by doubling, log2(size) elementwise steps, for a static size."""
 
 from __future__ import annotations
 
