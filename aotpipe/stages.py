@@ -99,11 +99,12 @@ class Exported:
 class LegalEntry:
     """A pure function over a small closed set of ops.
 
-    `graph` has flat placeholders in the order `weights`, then `signature.state`, then the tensor inputs of
-    `signature.inputs`; it returns a flat tuple: the tensor outputs of `signature.outputs`, then the next
-    value of each state, then, where `asserts` is not empty, one 0-d bool per assert. No op of it, nor of a
-    subgraph of it, mutates or aliases its operands. Every node holds its fake value in `meta["val"]` and, where
-    torch recorded one, the user's lines in `meta["stack_trace"]`. Every output is a tensor: numbers have become 0-d tensors.
+    `graph` has flat placeholders in the order `weights`, then `signature.state`, then the tensor inputs
+    of `signature.inputs`; it returns a flat tuple: the tensor outputs of `signature.outputs`, then the
+    next value of each state, then, where `asserts` is not empty, one 0-d bool per assert. No op of it,
+    nor of a subgraph of it, mutates or aliases its operands. Every node holds its fake value in
+    `meta["val"]` and, where torch recorded one, the user's lines in `meta["stack_trace"]`. Every output
+    is a tensor: numbers have become 0-d tensors.
 
     Attributes:
         weights: The weight's key in `Legal.weights` for each leading placeholder.
@@ -184,8 +185,8 @@ class ParityCase:
     """The comparison of one output of one call.
 
     `error` is the largest of |program - f64| / (atol + rtol * |f64|)'s numerator in plain units; `ratio` is
-    the largest share of the allowed error that any element used (above 1 fails). `note` says what a reader should
-    know of a comparison that passed.
+    the largest share of the allowed error that any element used (above 1 fails). `note` says what a reader
+    should know of a comparison that passed.
     """
 
     entry_point: str

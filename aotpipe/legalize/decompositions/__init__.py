@@ -25,6 +25,7 @@ from aotpipe.legalize.decompositions import (
     reduction,
     scan,
     shape,
+    transcendental,
 )
 from aotpipe.legalize.decompositions.entries import Decomposition, Table
 from aotpipe.legalize.decompositions.unsupported import Unsupported, unsupported
@@ -32,7 +33,7 @@ from aotpipe.stages import Dialect
 
 __all__ = ["Decomposition", "Table", "Unsupported", "table", "unsupported"]
 
-_GROUPS = (attention, blas, experts, indexing, norm, ordering, reduction, scan, shape)
+_GROUPS = (attention, blas, experts, indexing, norm, ordering, reduction, scan, shape, transcendental)
 
 
 def table(dialect: Dialect) -> Mapping[Any, Callable[..., Any]]:

@@ -16,7 +16,7 @@ def mm(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
         return torch.zeros(left.shape[0], right.shape[1], dtype=left.dtype, device=left.device)
     if left.dtype in (torch.bool, torch.uint8):
         return (left.to(torch.int32) @ right.to(torch.int32)).to(left.dtype)
-    return NotImplemented  # type: ignore[no-any-return]
+    return NotImplemented
 
 
 def bmm(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
@@ -24,7 +24,7 @@ def bmm(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
         return torch.zeros(left.shape[0], left.shape[1], right.shape[2], dtype=left.dtype, device=left.device)
     if left.dtype in (torch.bool, torch.uint8):
         return torch.bmm(left.to(torch.int32), right.to(torch.int32)).to(left.dtype)
-    return NotImplemented  # type: ignore[no-any-return]
+    return NotImplemented
 
 
 def mv(matrix: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:

@@ -31,7 +31,7 @@ def _numbers(indices: Indices) -> list[torch.Tensor | None]:
 def index_tensor(tensor: torch.Tensor, indices: Indices) -> torch.Tensor:
     if _masks(indices):
         return aten.index.Tensor(tensor, _numbers(indices))
-    return NotImplemented  # type: ignore[no-any-return]
+    return NotImplemented
 
 
 def index_put(
@@ -49,7 +49,7 @@ def index_put(
         # A scatter of single bits is not compiled right.
         wide = aten.index_put.default(tensor.to(torch.int32), indices, values.to(torch.int32), accumulate)
         return wide != 0
-    return NotImplemented  # type: ignore[no-any-return]
+    return NotImplemented
 
 
 def _one_mask(indices: Indices) -> torch.Tensor | None:

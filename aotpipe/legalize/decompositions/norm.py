@@ -145,7 +145,7 @@ def vector_norm(
     result = dtype or (tensor.dtype if not tensor.is_complex() else tensor.real.dtype)
     values = tensor.abs()
     values = values.to(wide(result if result.is_floating_point else values.dtype))
-    dims = dim if dim else list(range(tensor.dim()))
+    dims = dim or list(range(tensor.dim()))
     if not tensor.dim():
         new = (values != 0).to(values.dtype) if ord == 0 else values
         return new.to(result)

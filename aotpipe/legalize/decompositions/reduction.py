@@ -52,7 +52,7 @@ def sum_dim(
         return tensor.float().sum(dims, keepdim).to(dtype)
     if tensor.dtype != dtype:
         return tensor.to(dtype).sum(dims, keepdim)
-    return NotImplemented  # type: ignore[no-any-return]
+    return NotImplemented
 
 
 def mean_dim(
@@ -86,7 +86,7 @@ def _extremum(tensor: torch.Tensor, dim: Dims, keepdim: bool, *, largest: bool) 
     reduce = torch.amax if largest else torch.amin
     if tensor.dtype in (torch.bool, torch.uint8):
         return reduce(tensor.to(torch.int32), dims, keepdim).to(tensor.dtype)
-    return NotImplemented  # type: ignore[no-any-return]
+    return NotImplemented
 
 
 def max_all(tensor: torch.Tensor) -> torch.Tensor:
@@ -212,7 +212,7 @@ def prod_dim(
 def _folded_prod(tensor: torch.Tensor, dim: int, keepdim: bool) -> torch.Tensor:
     values = last(tensor, dim)
     if not static(values.shape[-1]):
-        return NotImplemented  # type: ignore[no-any-return]
+        return NotImplemented
     factors = values.unbind(-1)
     product = factors[0]
     for factor in factors[1:]:
@@ -272,7 +272,7 @@ def softmax(tensor: torch.Tensor, dim: int, half_to_float: bool) -> torch.Tensor
     if tensor.dtype in HALF:
         wide = aten._softmax.default(tensor.float(), dim, False)
         return wide if half_to_float else wide.to(tensor.dtype)
-    return NotImplemented  # type: ignore[no-any-return]
+    return NotImplemented
 
 
 def log_softmax(tensor: torch.Tensor, dim: int, half_to_float: bool) -> torch.Tensor:

@@ -42,7 +42,7 @@ def cumsum(tensor: torch.Tensor, dim: int, *, dtype: torch.dtype | None = None) 
         return values.to(result).clone()
     if values.dtype != tensor.dtype or result != tensor.dtype:
         return aten.cumsum.default(values, dim).to(result)
-    return NotImplemented  # type: ignore[no-any-return]
+    return NotImplemented
 
 
 def cumprod(tensor: torch.Tensor, dim: int, *, dtype: torch.dtype | None = None) -> torch.Tensor:

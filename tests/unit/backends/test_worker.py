@@ -24,7 +24,7 @@ from aotpipe.stages import Lowered
 from aotpipe.targets import Target
 
 HOST = Target.parse("iree-cpu-host")
-# y = x + w + count; count = count + 1
+# Gives the sum of x, w and a count of its calls.
 _COUNTER = b"""\
 module {
   util.global private @w = #flow.parameter.named<"model"::"w"> : tensor<4xf32>
