@@ -17,7 +17,7 @@ from aotpipe.legalize.decompositions.entries import HALF, Table
 
 aten = torch.ops.aten
 
-# pi / 2 in three parts, the first two short enough for exact products with the multiples of float32 arguments.
+# pi / 2 in three parts, the first two short enough for exact products with the multiples that arguments have.
 _HALF_PI: Final = (1.5703125, 4.837512969970703125e-4, 7.54978995489188216e-8)
 _SIN: Final = (-1.6666654611e-1, 8.3321608736e-3, -1.9515295891e-4)
 _COS: Final = (4.166664568298827e-2, -1.388731625493765e-3, 2.443315711809948e-5)
