@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from types import BuiltinFunctionType
 from typing import Any, Final
 
 import torch
@@ -67,8 +69,10 @@ def _refusal(node: Node, dialect: Dialect) -> str:
     """Why a node cannot be lowered; empty where it can."""
     if isinstance(node.target, HigherOrderOperator):
         return "" if node.target in hops.LAYOUTS else f"{_NO_LOWERING}: an unknown higher-order op"
-    if not isinstance(node.target, OpOverload) or not _has_tensors(node):
-        # Arithmetic of sizes, which the importer takes as it is.
+    if not isinstance(node.target, OpOverload):
+        return "" if _is_size_arithmetic(node.target) else f"{_NO_LOWERING} for sizes"
+    if not _has_tensors(node):
+        # The sizes of a tensor, which the importer takes as they are.
         return ""
     if torch.Tag.nondeterministic_seeded in node.target.tags:
         return _RANDOM
@@ -76,6 +80,15 @@ def _refusal(node: Node, dialect: Dialect) -> str:
         if value.dtype in _DTYPES:
             return f"{_NO_LOWERING} for {str(value.dtype).removeprefix('torch.')}"
     return "" if _is_known(node.target, dialect) else _NO_LOWERING
+
+
+def _is_size_arithmetic(function: object) -> bool:
+    """Whether the importer takes a Python function of sizes."""
+    from iree.compiler.extras import fx_importer
+
+    if function is operator.getitem or not isinstance(function, BuiltinFunctionType):
+        return True
+    return getattr(function, "__name__", "") in fx_importer.PY_BUILTIN_TO_TORCH_OP
 
 
 def _has_tensors(node: Node) -> bool:
