@@ -247,7 +247,15 @@ def histc(tensor: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0)
     return hit.to(tensor.dtype).sum(-1)
 
 
+def take(tensor: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    flat = tensor.reshape(-1)
+    positions = index.reshape(-1)
+    wrapped = torch.where(positions < 0, positions + flat.shape[0], positions)
+    return flat.index_select(0, wrapped).reshape(index.shape)
+
+
 DECOMPOSITIONS: Table = {
+    aten.take.default: take,
     aten.index.Tensor: index_tensor,
     aten.index_put.default: index_put,
     aten.masked_scatter.default: masked_scatter,
