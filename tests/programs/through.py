@@ -23,7 +23,13 @@ Call = tuple[Any, ...]
 
 def legal(module: torch.nn.Module, inputs: Call, **options: Any) -> Legal:
     """The legal program of a model, called as a Spec's entry point is."""
+    forget_traces()
     return legalize(export(canonicalize(spec.as_spec(module.eval(), args=inputs, **options))))
+
+
+def forget_traces() -> None:
+    """Let no earlier trace count: after several, torch takes its own integers for dynamic and fails."""
+    torch.compiler.reset()
 
 
 def load(program: Legal, lowered: Lowered, backend: str = "llvm-cpu") -> runtime.Runner:

@@ -49,6 +49,9 @@ class Border(Protocol):
     def unpack(self, value: Value, wanted: Type, dims: Dims, /) -> Value:
         """The builtin value of one that has crossed; `dims` gives its sizes, None for one not known."""
 
+    def peek(self, value: Value, wanted: Type, dims: Dims, /) -> Value:
+        """The same, of a value that is unpacked elsewhere too."""
+
 
 class OpenBorder:
     """Builtin values cross as they are."""
@@ -64,6 +67,8 @@ class OpenBorder:
     def unpack(self, value: Value, _wanted: Type, _dims: Dims, /) -> Value:
         """The same value."""
         return value
+
+    peek = unpack
 
 
 def present(items: Iterable[Any]) -> list[Any]:

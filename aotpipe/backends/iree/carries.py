@@ -5,24 +5,25 @@ in three ways. The conversion of a loop takes the types of both its regions from
 crashes once the canonicalizer has dropped another set of operands than of results: a carry that no trip
 reads, an invariant one, the dims of a dynamic one. The passes over fences may not end. And a branch that
 hands one reference to two block arguments may hand it to one and leave the other null. A buffer view is one
-opaque value, so that the first two cannot happen; `distinct` keeps the third away: no two carries are one
-view.
+opaque value, so that none of that applies.
 
-The price is that the host waits for the carries, as it does for the condition anyway.
+In turn, IREE updates the tensor of a view in place. So a view's buffer is its own: what is packed is first
+computed anew, into a buffer that no other value and no other view has, and that no pass can merge with one.
+
+The price is that the host waits for the carries, as it does for the condition anyway, and a copy of each
+per trip, which is fused with what computes it where that is elementwise.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
-from iree.compiler.dialects import arith, tensor
+from iree.compiler.dialects import arith
 from iree.compiler.ir import (
-    Block,
     BoolAttr,
+    ComplexType,
     DenseI32ArrayAttr,
     IndexType,
-    InsertionPoint,
     IntegerAttr,
     IntegerType,
     Operation,
@@ -32,19 +33,7 @@ from iree.compiler.ir import (
     Value,
 )
 
-from aotpipe.backends.iree.borders import Dims, dynamic_dims
-
-# Ops whose result is their first operand's value.
-_IDENTITIES: Final = frozenset(
-    [
-        "tensor.cast",
-        "torch.aten.alias",
-        "torch.aten.clone",
-        "torch.aten.detach",
-        "torch_c.from_builtin_tensor",
-        "torch_c.to_builtin_tensor",
-    ]
-)
+from aotpipe.backends.iree.borders import ControlFlowError, Dims, dynamic_dims
 
 
 class ViewBorder:
@@ -55,44 +44,47 @@ class ViewBorder:
         return _view_type() if isinstance(wanted, RankedTensorType) else wanted
 
     def pack(self, values: list[Value]) -> list[Value]:
-        """Distinct views of the tensors."""
-        return [_export(value) if _is_tensor(value) else value for value in distinct(values)]
+        """A view of its own for each tensor."""
+        return [_export(anew(value)) if _is_tensor(value) else value for value in values]
 
     def unpack(self, value: Value, wanted: Type, dims: Dims, /) -> Value:
-        """The tensor of a view."""
+        """The tensor of a view, which may be updated in place: unpack a view once."""
         return _import(value, wanted, dims()) if isinstance(wanted, RankedTensorType) else value
 
+    def peek(self, value: Value, wanted: Type, dims: Dims, /) -> Value:
+        """The elements of a view that is unpacked elsewhere too."""
+        return anew(self.unpack(value, wanted, dims)) if isinstance(wanted, RankedTensorType) else value
 
-def distinct(values: Sequence[Value]) -> list[Value]:
-    """Values of which no two tensors are one to the compiler: a second computes its elements anew."""
-    if sum(_is_tensor(value) for value in values) < 2:
-        return list(values)
-    numbers = _value_numbers(InsertionPoint.current.block)
-    seen: set[object] = set()
-    result = []
-    for value in values:
-        number = numbers.get(value, value)
-        is_twin = _is_tensor(value) and number in seen
-        seen.add(number)
-        result.append(_anew(value) if is_twin else value)
-    return result
+
+def anew(value: Value) -> Value:
+    """A tensor's elements in a buffer of their own: chosen in a way that the compiler cannot foresee.
+
+    Raises:
+        ControlFlowError: The elements are complex.
+    """
+    bools = RankedTensorType.get(value.type.shape, IntegerType.get_signless(1))
+    # A value of the host has no half precision, so that the bool is widened where the elements are.
+    other = Operation.create(
+        "flow.tensor.splat", results=[bools], operands=[_hidden_true(), *dynamic_dims(value)]
+    ).result
+    element = value.type.element_type
+    if isinstance(element, ComplexType):
+        raise ControlFlowError("complex numbers are carried through a loop or a branch")
+    if not isinstance(element, IntegerType):
+        other = arith.UIToFPOp(value.type, other).result
+    elif element.width > 1:
+        other = arith.ExtUIOp(value.type, other).result
+    return arith.SelectOp(_hidden_true(), value, other).result
+
+
+def _hidden_true() -> Value:
+    # Only on numbers: on tensors a barrier loses the wait for the ops that write them.
+    true = arith.ConstantOp(IntegerType.get_signless(1), BoolAttr.get(True)).result
+    return Operation.create("util.optimization_barrier", results=[true.type], operands=[true]).result
 
 
 def _is_tensor(value: Value) -> bool:
     return isinstance(value.type, RankedTensorType)
-
-
-def _anew(value: Value) -> Value:
-    """The same elements, by a choice that the compiler cannot foresee."""
-    true = arith.ConstantOp(IntegerType.get_signless(1), BoolAttr.get(True)).result
-    always = Operation.create("util.optimization_barrier", results=[true.type], operands=[true]).result
-    sizes = iter(dynamic_dims(value))
-    shape = [
-        next(sizes) if value.type.is_dynamic_dim(dim) else value.type.get_dim_size(dim)
-        for dim in range(value.type.rank)
-    ]
-    other = tensor.EmptyOp(shape, value.type.element_type).result
-    return arith.SelectOp(always, value, other).result
 
 
 def _view_type() -> Type:
@@ -132,31 +124,3 @@ def _view_dim(view: Value, dim: int) -> Value:
         operands=[view],
         attributes={"index": IntegerAttr.get(IndexType.get(), dim)},
     ).result
-
-
-def _value_numbers(block: Block) -> dict[Value, object]:
-    """Equal numbers for values that ops of one block, without regions, compute alike.
-
-    A value from elsewhere stands for itself.
-    """
-    numbers: dict[Value, object] = {}
-    seen: dict[tuple[object, ...], object] = {}
-    for view in block.operations:
-        op = view.operation
-        operands = tuple(numbers.get(operand, operand) for operand in op.operands)
-        if op.name in _IDENTITIES:
-            numbers[op.result] = operands[0]
-            continue
-        if len(op.regions):
-            continue
-        key = (op.name, _attributes(op), operands)
-        for position, result in enumerate(op.results):
-            numbers[result] = seen.setdefault((*key, position), result)
-    return numbers
-
-
-def _attributes(op: Operation) -> object:
-    # The bindings cannot give a constant of complex elements; the text of a literal says all of it.
-    if op.name == "torch.vtensor.literal":
-        return str(op).partition("=")[2]
-    return tuple(op.attributes.items())

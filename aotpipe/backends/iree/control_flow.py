@@ -39,6 +39,7 @@ from torch.utils._sympy.functions import FloorDiv, Max, Min, Mod, PythonMod
 from aotpipe.backends.iree.borders import (
     Border,
     ControlFlowError,
+    Dims,
     OpenBorder,
     builtin_type,
     convert,
@@ -61,6 +62,7 @@ from aotpipe.backends.iree.liveness import (
 
 Slots = list[Value | None]
 """Values by position; None where there is none or where it is not needed."""
+Unpack = Callable[[Value, Type, Dims], Value]
 Trip = Callable[[Value, Slots, list[Value]], Slots]
 
 
@@ -106,7 +108,7 @@ class ControlFlowImporter(GraphNodeImporter):  # type: ignore[misc]
             for block, graph in zip((branch.then_block, branch.else_block), graphs, strict=True):
                 with InsertionPoint(block):
                     scf.YieldOp(_leave(border, self._inline(graph, values, used), types))
-            self._bind_results(node, self._enter(border, branch.results, types, _results(node)))
+            self._bind_results(node, self._enter(border.unpack, branch.results, types, _results(node)))
 
     def _import_hop_while_loop(self, loc: Location, node: fx.Node, _hop: object) -> None:
         if node.kwargs.get("mutated_arg_indices"):
@@ -121,14 +123,14 @@ class ControlFlowImporter(GraphNodeImporter):  # type: ignore[misc]
             loop = scf.WhileOp(packed, _leave(border, _select(inits, live), types))
             before, after = (region.blocks.append(*packed) for region in (loop.before, loop.after))
             with InsertionPoint(before):
-                carries = self._enter(border, before.arguments, types, _inputs(test))
+                carries = self._enter(border.peek, before.arguments, types, _inputs(test))
                 (again,) = self._inline(test, [*carries, *extra], {0})
                 scf.ConditionOp(to_i1(again), before.arguments)
             with InsertionPoint(after):
-                carries = self._enter(border, after.arguments, types, _inputs(body))
+                carries = self._enter(border.unpack, after.arguments, types, _inputs(body))
                 outputs = self._inline(body, [*carries, *extra], live)
                 scf.YieldOp(_leave(border, outputs, types))
-            self._bind_results(node, self._enter(border, loop.results, types, _results(node)))
+            self._bind_results(node, self._enter(border.unpack, loop.results, types, _results(node)))
 
     def _import_hop_map_impl(self, loc: Location, node: fx.Node, _hop: object) -> None:
         body = _subgraph(node, node.args[0])
@@ -224,7 +226,7 @@ class ControlFlowImporter(GraphNodeImporter):  # type: ignore[misc]
         loop = scf.ForOp(index_constant(0), dim_size(sources[0], 0), index_constant(1), starts)
         with InsertionPoint(loop.body):
             index, *arguments = loop.body.arguments
-            last = self._enter(border, arguments, slots, vals)
+            last = self._enter(border.unpack, arguments, slots, vals)
             rows = [extract_row(source, index) for source in sources]
             outputs = trip(index, last[: len(inits)], rows)
             for position in range(len(inits), len(slots)):
@@ -232,7 +234,7 @@ class ControlFlowImporter(GraphNodeImporter):  # type: ignore[misc]
                 if stack is not None:
                     outputs[position] = insert_row(outputs[position], stack, index)
             scf.YieldOp(_leave(border, outputs, slots))
-        return self._enter(border, loop.results, slots, vals)
+        return self._enter(border.unpack, loop.results, slots, vals)
 
     def _inline(self, graph: fx.Graph, operands: Slots, wanted: Collection[int]) -> Slots:
         """Import a subgraph at the insertion point, which is at a block's end; give the wanted outputs."""
@@ -262,12 +264,12 @@ class ControlFlowImporter(GraphNodeImporter):  # type: ignore[misc]
         return join(kept, self._types(results), *rows)
 
     def _enter(
-        self, border: Border, values: Iterable[Value], types: Sequence[Type | None], vals: Sequence[Any]
+        self, unpack: Unpack, values: Iterable[Value], types: Sequence[Type | None], vals: Sequence[Any]
     ) -> Slots:
         """The builtin values of packed ones; `vals` are their fake values on this side."""
         rest = iter(values)
         return [
-            None if wanted is None else border.unpack(next(rest), wanted, partial(self._known_dims, val))
+            None if wanted is None else unpack(next(rest), wanted, partial(self._known_dims, val))
             for wanted, val in zip(types, vals, strict=False)
         ]
 

@@ -1,36 +1,119 @@
-"""Tensors become views, of which no two are one."""
+"""Tensors become views, each with a buffer of its own."""
 
 from __future__ import annotations
 
+import pytest
+import torch
 from iree.compiler import ir
+from iree.compiler.passmanager import PassManager
 
-from aotpipe.backends.iree.carries import ViewBorder, distinct
+from aotpipe.backends.iree.carries import ViewBorder, anew
+from aotpipe.errors import LowerFailed
+from tests.programs.through import check
 
-MODULE = """
-func.func @f(%x: !torch.vtensor<[4],f32>, %n: i64) {
-  %none = torch.constant.none
-  %a = torch.aten.sin %x : !torch.vtensor<[4],f32> -> !torch.vtensor<[4],f32>
-  %b = torch.aten.sin %x : !torch.vtensor<[4],f32> -> !torch.vtensor<[4],f32>
-  %c = torch.aten.cos %x : !torch.vtensor<[4],f32> -> !torch.vtensor<[4],f32>
-  %d = torch.aten.clone %a, %none : !torch.vtensor<[4],f32>, !torch.none -> !torch.vtensor<[4],f32>
-  %0 = torch_c.to_builtin_tensor %a : !torch.vtensor<[4],f32> -> tensor<4xf32>
-  %1 = torch_c.to_builtin_tensor %b : !torch.vtensor<[4],f32> -> tensor<4xf32>
-  %2 = torch_c.to_builtin_tensor %c : !torch.vtensor<[4],f32> -> tensor<4xf32>
-  %3 = torch_c.to_builtin_tensor %d : !torch.vtensor<[4],f32> -> tensor<4xf32>
-  return
-}
-"""
+ELEMENTS = ["f32", "f64", "f16", "bf16", "i1", "i8", "i64", "f8E4M3FN"]
 
 
-def test_values_computed_alike_are_told_apart() -> None:
+@pytest.mark.parametrize("element", ELEMENTS)
+@pytest.mark.parametrize("dims", ["", "4x", "?x0x"], ids=["scalar", "static", "dynamic"])
+def test_no_pass_merges_what_is_computed_anew(element: str, dims: str) -> None:
     with ir.Context(), ir.Location.unknown():
-        module = ir.Module.parse(MODULE)
+        module = ir.Module.parse(f"func.func @f(%x: tensor<{dims}{element}>) {{ return }}")
         block = module.body.operations[0].regions[0].blocks[0]
-        values = [op.result for op in block.operations if op.operation.name == "torch_c.to_builtin_tensor"]
         with ir.InsertionPoint.at_block_terminator(block):
-            made = distinct(values)
-        assert [new == old for new, old in zip(made, values, strict=True)] == [True, False, True, False]
+            made = [anew(block.arguments[0]) for _ in range(3)]
+            ir.Operation.create("util.optimization_barrier", results=[v.type for v in made], operands=made)
         assert module.operation.verify()
+        PassManager.parse("builtin.module(canonicalize,cse)").run(module.operation)
+        assert str(module).count("arith.select") == 3
+
+
+def test_complex_carries_are_refused() -> None:
+    class Model(torch.nn.Module):
+        def forward(self, x, n):
+            return torch.cond(n > 0, lambda x: x * 2, lambda x: x * 3, (x,))
+
+    with pytest.raises(LowerFailed, match="complex numbers"):
+        check(Model(), (torch.ones(3, dtype=torch.complex64), torch.tensor(1)))
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float16, torch.bfloat16, torch.float64, torch.int8, torch.uint8, torch.bool], ids=str
+)
+def test_constants_of_any_dtype_can_be_carried(dtype: torch.dtype) -> None:
+    class Model(torch.nn.Module):
+        def forward(self, n):
+            return torch.while_loop(
+                lambda i, y, z: i < n,
+                lambda i, y, z: (i + 1, y.index_put((i.reshape(1),), z[:1]), z.clone()),
+                (torch.zeros((), dtype=torch.int64), torch.zeros(4, dtype=dtype), torch.ones(4, dtype=dtype)),
+            )
+
+    check(Model(), (torch.tensor(3),), (torch.tensor(0),))
+
+
+def _written(y: torch.Tensor, n: torch.Tensor, row: torch.Tensor) -> torch.Tensor:
+    """`y` with its first n rows replaced."""
+    start = torch.zeros((), dtype=torch.int64)
+    return torch.while_loop(
+        lambda i, y: i < n, lambda i, y: (i + 1, y.index_put((i.reshape(1),), row)), (start, y.clone())
+    )[1]
+
+
+class Shared(torch.nn.Module):
+    """A value that two loops write to, and that is read again."""
+
+    def forward(self, x, n):
+        y = x + 1
+        return _written(y, n, torch.ones(1, 3)), _written(y, n, torch.zeros(1, 3)), y * 2, x + 0
+
+
+class Twice(torch.nn.Module):
+    """A loop's result that a second loop writes to, and that is read again."""
+
+    def forward(self, x, n):
+        first = _written(x, n, torch.ones(1, 3))
+        return first, _written(first, n, torch.zeros(1, 3)), first * 2
+
+
+class Weight(torch.nn.Module):
+    """A weight that a loop starts from."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("held", torch.arange(18.0).reshape(6, 3))
+
+    def forward(self, x, n):
+        return _written(self.held, n, x[:1]), self.held + x
+
+
+class Invariant(torch.nn.Module):
+    """A carry that becomes the same value each trip, and that the next trip writes to."""
+
+    def forward(self, x, n):
+        def body(i, y, z):
+            return i + 1, x.sin(), y.index_put((i.reshape(1),), z[:1])
+
+        return torch.while_loop(
+            lambda i, y, z: i < n, body, (torch.zeros((), dtype=torch.int64), x.clone(), x + 1)
+        )
+
+
+class Condition(torch.nn.Module):
+    """A condition that writes to its own copy of a carry."""
+
+    def forward(self, x, n):
+        def test(i, y):
+            return (y.index_put((i.reshape(1),), y[:1] * 0).abs().sum() >= 0) & (i < n)
+
+        start = torch.zeros((), dtype=torch.int64)
+        return torch.while_loop(test, lambda i, y: (i + 1, y * 2), (start, x + 1))
+
+
+@pytest.mark.parametrize("model", [Shared, Twice, Weight, Invariant, Condition])
+def test_a_loop_writes_to_nothing_but_its_own_carry(model: type[torch.nn.Module]) -> None:
+    generator = torch.Generator().manual_seed(0)
+    check(model(), *[(torch.randn(6, 3, generator=generator), torch.tensor(trips)) for trips in (3, 0, 2)])
 
 
 def test_tensors_cross_as_views_and_numbers_as_they_are() -> None:
