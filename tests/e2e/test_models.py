@@ -9,7 +9,7 @@ import pytest
 
 import aotpipe
 from aotpipe import spec
-from aotpipe.errors import CompileFailed, ParityError
+from aotpipe.errors import CompileFailed
 
 ROOT = Path(__file__).resolve().parents[2]
 HOST, PORTABLE, BYTECODE = "iree-cpu-host", "iree-cpu-x86_64", "iree-vmvx"
@@ -24,21 +24,13 @@ SMALL = [
         marks=pytest.mark.xfail(
             reason="iree-compile 3.13 refuses a memref.alloca of its dynamic convolution for vmvx",
             raises=CompileFailed,
-            strict=False,
+            strict=True,
         ),
     ),
     ("mtcnn.py:PNET", [HOST]),
     ("torchcrepe_tiny.py", [HOST]),
     ("voice_encoder.py", [HOST]),
-    pytest.param(
-        "mamba.py",
-        [HOST],
-        marks=pytest.mark.xfail(
-            reason="its scan is right as a legal graph and wrong as a program; the parity gate refuses it",
-            raises=ParityError,
-            strict=False,
-        ),
-    ),
+    ("mamba.py", [HOST]),
     ("unet3d.py:SMALL", [HOST]),
     ("resnet50.py:SMALL", [HOST]),
     ("efficientnet_lite0.py", [HOST]),

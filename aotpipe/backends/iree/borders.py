@@ -46,6 +46,9 @@ class Border(Protocol):
     def pack(self, values: list[Value]) -> list[Value]:
         """Values as they cross together."""
 
+    def hand_on(self, value: Value, /) -> Value:
+        """The only value made of one that was unpacked, as it crosses again: it may keep its buffer."""
+
     def unpack(self, value: Value, wanted: Type, dims: Dims, /) -> Value:
         """The builtin value of one that has crossed; `dims` gives its sizes, None for one not known."""
 
@@ -63,6 +66,10 @@ class OpenBorder:
     def pack(self, values: list[Value]) -> list[Value]:
         """The same values."""
         return values
+
+    def hand_on(self, value: Value, /) -> Value:
+        """The same value."""
+        return value
 
     def unpack(self, value: Value, _wanted: Type, _dims: Dims, /) -> Value:
         """The same value."""

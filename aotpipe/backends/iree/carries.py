@@ -1,16 +1,18 @@
-"""How tensors cross the border of an `scf.if` or `scf.while` on IREE: as buffer views.
+"""How tensors cross the border of an `scf.if`, `scf.while` or `scf.for` on IREE: as buffer views.
 
-IREE 3.13 carries a tensor through these as several values (resource, size, dims, fence) and gets that wrong
-in three ways. The conversion of a loop takes the types of both its regions from its operands, and fails or
-crashes once the canonicalizer has dropped another set of operands than of results: a carry that no trip
-reads, an invariant one, the dims of a dynamic one. The passes over fences may not end. And a branch that
-hands one reference to two block arguments may hand it to one and leave the other null. A buffer view is one
-opaque value, so that none of that applies.
+IREE 3.13 carries a tensor through these as several values (resource, offset, size, dims, fence) and gets that
+wrong in four ways. The conversion of a loop takes the types of both its regions from its operands, and fails
+or crashes once the canonicalizer has dropped another set of operands than of results: a carry that no trip
+reads, an invariant one, the dims of a dynamic one. The passes over fences may not end. A branch that hands
+one reference to two block arguments may hand it to one and leave the other null. And two carries that start
+in one allocation are taken for one resource at the offsets of the later trips, so that the first trip reads
+other memory. A buffer view is one opaque value, so that none of that applies.
 
 In turn, IREE updates the tensor of a view in place. So a view's buffer is its own: what is packed is first
 computed anew, into a buffer that no other value and no other view has, and that no pass can merge with one.
+What a trip only wrote a row of keeps its buffer: without views IREE copies the whole of it per trip.
 
-The price is that the host waits for the carries, as it does for the condition anyway, and a copy of each
+The price is that the host waits for the carries, as it does for a condition anyway, and a copy of each
 per trip, which is fused with what computes it where that is elementwise.
 """
 
@@ -46,6 +48,10 @@ class ViewBorder:
     def pack(self, values: list[Value]) -> list[Value]:
         """A view of its own for each tensor."""
         return [_export(anew(value)) if _is_tensor(value) else value for value in values]
+
+    def hand_on(self, value: Value, /) -> Value:
+        """A view of the same buffer, where the value is what was written to an unpacked one."""
+        return _export(value)
 
     def unpack(self, value: Value, wanted: Type, dims: Dims, /) -> Value:
         """The tensor of a view, which may be updated in place: unpack a view once."""

@@ -63,7 +63,7 @@ from aotpipe.backends.iree.liveness import (
 Slots = list[Value | None]
 """Values by position; None where there is none or where it is not needed."""
 Unpack = Callable[[Value, Type, Dims], Value]
-Trip = Callable[[Value, Slots, list[Value]], Slots]
+Trip = Callable[[Slots, list[Value]], Slots]
 
 
 class ControlFlowImporter(GraphNodeImporter):  # type: ignore[misc]
@@ -72,16 +72,12 @@ class ControlFlowImporter(GraphNodeImporter):  # type: ignore[misc]
     outer: ControlFlowImporter | None = None
     """The importer of the enclosing region: its values dominate this one's."""
     border: Border = OpenBorder()
-    """How tensors cross the border of an op that waits for a value: a compiler may need a way of its own."""
-    waits: bool = False
-    """Whether the program has an op that waits for a value, here or elsewhere."""
+    """How tensors cross the border of a region: a compiler may need a way of its own."""
     needed: Collection[fx.Node] = ()
     """The nodes of this graph that are imported."""
 
     def import_needed(self, graph: fx.Graph, wanted: Collection[int]) -> Slots:
         """Import what some outputs of a graph depend on, and give them; its placeholders are bound."""
-        if self.outer is None:
-            self.waits = _waits(graph)
         self.needed = needed_nodes(graph, wanted)
         self.import_nodes([n for n in graph.nodes if n in self.needed], skip_placeholders_outputs=True)
         with InsertionPoint(self._b):
@@ -138,7 +134,7 @@ class ControlFlowImporter(GraphNodeImporter):  # type: ignore[misc]
             xs, extra = (self._operands(loc, args) for args in node.args[1:])
             used = used_results(node, self.needed)
 
-            def trip(_index: Value, _carries: Slots, rows: list[Value]) -> Slots:
+            def trip(_carries: Slots, rows: list[Value]) -> Slots:
                 return self._inline(body, [*rows, *extra], used)
 
             self._bind_results(node, self._for_each(xs, [], [], body, _select(_results(node), used), trip))
@@ -151,7 +147,7 @@ class ControlFlowImporter(GraphNodeImporter):  # type: ignore[misc]
             live = live_carries(None, body, range(len(inits)), used)
             wanted = used | live
 
-            def trip(_index: Value, carries: Slots, rows: list[Value]) -> Slots:
+            def trip(carries: Slots, rows: list[Value]) -> Slots:
                 return self._inline(body, [*carries, *rows, *extra], wanted)
 
             types = self._slot_types(node, live, _inputs(body), _outputs(body), inits=inits)
@@ -165,23 +161,14 @@ class ControlFlowImporter(GraphNodeImporter):  # type: ignore[misc]
             every = set(range(len(xs)))
             types = present(join(every, self._types(_outputs(body)), self._types(_inputs(body))))
 
-            def trip(index: Value, carries: Slots, rows: list[Value]) -> Slots:
-                first = arith.CmpIOp(arith.CmpIPredicate.eq, index, index_constant(0)).result
-                branch = scf.IfOp(first, types, has_else=True)
-                with InsertionPoint(branch.then_block):
-                    scf.YieldOp(convert_all(rows, types))
-                with InsertionPoint(branch.else_block):
-                    outputs = self._inline(body, [*carries, *rows, *extra], every)
-                    scf.YieldOp(convert_all(outputs, types))
-                return [*branch.results, *branch.results]
+            def trip(carries: Slots, rows: list[Value]) -> Slots:
+                outputs = convert_all(self._inline(body, [*carries, *rows, *extra], every), types)
+                return [*outputs, *outputs]
 
-            # The first trip takes x[0], so what the carries start as is never read.
-            inits = [
-                self._empty(val.shape[1:], row_type)
-                for val, row_type in zip(_results(node), types, strict=True)
-            ]
-            results = self._for_each(xs, inits, types, body, _results(node), trip)
-            self._bind_results(node, results[len(inits) :])
+            sources = [convert(x, builtin_type(x.type)) for x in xs]
+            rows = convert_all([extract_row(source, index_constant(0)) for source in sources], types)
+            results = self._for_each(sources, rows, types, body, _results(node), trip, seeded=True)
+            self._bind_results(node, results[len(xs) :])
 
     def _import_hop_invoke_subgraph(self, loc: Location, node: fx.Node, _hop: object) -> None:
         name, _identifier, *operands = node.args
@@ -197,6 +184,8 @@ class ControlFlowImporter(GraphNodeImporter):  # type: ignore[misc]
         body: fx.Graph,
         stacked: Sequence[Any],
         trip: Trip,
+        *,
+        seeded: bool = False,
     ) -> Slots:
         """Emit a loop over dim 0 of `xs` that carries values and stacks outputs along a new dim 0.
 
@@ -206,8 +195,9 @@ class ControlFlowImporter(GraphNodeImporter):  # type: ignore[misc]
             types: The carries' types, None for one that is not needed.
             body: Its first inputs are the carries.
             stacked: The fake values of the stacked outputs, None for one that is not needed.
-            trip: Emits one trip from the index, the carries and a row of each of `xs`; gives the next
-                carries, then the outputs.
+            trip: Emits one trip from the carries and a row of each of `xs`; gives the next carries, then the
+                outputs.
+            seeded: Whether the first row of each output is its carry's init, so that no trip makes it.
 
         Returns:
             The last carries, then the stacked outputs.
@@ -218,29 +208,34 @@ class ControlFlowImporter(GraphNodeImporter):  # type: ignore[misc]
             None if stack is None else self._empty(val.shape, stack)
             for val, stack in zip(stacked, stack_types, strict=True)
         ]
+        if seeded:
+            stacks = [
+                insert_row(row, stack, index_constant(0)) for row, stack in zip(inits, stacks, strict=True)
+            ]
         slots = [*types, *stack_types]
         vals = [*_inputs(body)[: len(inits)], *stacked]
-        # Where the host never waits for a value, rows can be handed on as they are, without waiting for them.
-        border = self.border if self.waits else OpenBorder()
+        border = self.border
         starts = _leave(border, [*_select_like(inits, types), *stacks], slots)
-        loop = scf.ForOp(index_constant(0), dim_size(sources[0], 0), index_constant(1), starts)
+        first = index_constant(int(seeded))
+        loop = scf.ForOp(first, dim_size(sources[0], 0), index_constant(1), starts)
         with InsertionPoint(loop.body):
             index, *arguments = loop.body.arguments
             last = self._enter(border.unpack, arguments, slots, vals)
             rows = [extract_row(source, index) for source in sources]
-            outputs = trip(index, last[: len(inits)], rows)
+            outputs = trip(last[: len(inits)], rows)
             for position in range(len(inits), len(slots)):
                 stack = last[position]
                 if stack is not None:
                     outputs[position] = insert_row(outputs[position], stack, index)
-            scf.YieldOp(_leave(border, outputs, slots))
+            carries = _leave(border, outputs[: len(inits)], types)
+            grown = present(outputs[len(inits) :])
+            scf.YieldOp([*carries, *map(border.hand_on, grown)])
         return self._enter(border.unpack, loop.results, slots, vals)
 
     def _inline(self, graph: fx.Graph, operands: Slots, wanted: Collection[int]) -> Slots:
         """Import a subgraph at the insertion point, which is at a block's end; give the wanted outputs."""
         inner = type(self)(self.fx_importer, self._c, self._cc, InsertionPoint.current.block)
         inner.outer = self
-        inner.waits = self.waits
         for placeholder, operand in zip(placeholders(graph), operands, strict=True):
             if operand is not None:
                 inner.bind_node_value(placeholder, convert(operand, self._type(placeholder.meta["val"])))
@@ -326,7 +321,6 @@ class ControlFlowImporter(GraphNodeImporter):  # type: ignore[misc]
         return self.outer.known_size(expr) if self.outer else None
 
 
-_WAITING: Final = (torch.ops.higher_order.cond, torch.ops.higher_order.while_loop)
 # Sizes are not negative, so that floor and truncation agree.
 _SIZE_OPS: Final[dict[type, Callable[[Value, Value], Operation]]] = {
     sympy.Add: arith.AddIOp,
@@ -367,23 +361,5 @@ def _leave(border: Border, values: Slots, types: Sequence[Type | None]) -> list[
     return border.pack(convert_all(values, types))
 
 
-def _waits(graph: fx.Graph) -> bool:
-    """Whether the host has to wait for a value before it knows what to run next."""
-    for node in graph.nodes:
-        if node.target in _WAITING:
-            return True
-        if node.op == "get_attr":
-            module = operator.attrgetter(node.target)(graph.owning_module)
-            if isinstance(module, fx.GraphModule) and _waits(module.graph):
-                return True
-    return False
-
-
 def _select_like(items: Sequence[Any], types: Sequence[Type | None]) -> list[Any]:
     return [item if wanted is not None else None for item, wanted in zip(items, types, strict=True)]
-
-
-def _spread(values: Iterable[Value], types: Sequence[Type | None]) -> Slots:
-    """Values put back at the positions that have a type."""
-    rest = iter(values)
-    return [None if wanted is None else next(rest) for wanted in types]

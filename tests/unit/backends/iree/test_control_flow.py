@@ -303,6 +303,19 @@ def results_of_a_scan_that_nobody_reads(self, x, w):
     return scan(lambda c, r: ((c[0] + r * w, c[1] * 2), (c[1] + r, r * 2)), (x[0], w * 1), x, dim=0)[1][0]
 
 
+@case(
+    (rows(2, 9, 3),), (rows(1, 2, 3),), (rows(5, 4, 3),), dynamic={"x": {0: BATCH, 1: Dim("s", min=2, max=9)}}
+)
+def scanned_with_a_carry_that_shares_its_allocation(self, x):
+    grown = x.exp().unsqueeze(-1).expand(-1, -1, -1, 4) * 1.0
+
+    def step(c, rows):
+        c = c * rows[0] + rows[1]
+        return c, c * 1.0
+
+    return scan(step, x.new_zeros(x.shape[0], 3, 4), (grown, grown * 0.3), dim=1)
+
+
 @case(*WITH_VECTOR, dynamic=ROWS)
 def branches_and_loops_in_a_scan(self, x, w):
     def step(c, r):
