@@ -23,9 +23,11 @@ from aotpipe.legalize.decompositions import (
     norm,
     ordering,
     reduction,
+    resample,
     scan,
     shape,
     transcendental,
+    windows,
 )
 from aotpipe.legalize.decompositions.entries import Decomposition, Table
 from aotpipe.legalize.decompositions.unsupported import Unsupported, unsupported
@@ -33,7 +35,20 @@ from aotpipe.stages import Dialect
 
 __all__ = ["Decomposition", "Table", "Unsupported", "table", "unsupported"]
 
-_GROUPS = (attention, blas, experts, indexing, norm, ordering, reduction, scan, shape, transcendental)
+_GROUPS = (
+    attention,
+    blas,
+    experts,
+    indexing,
+    norm,
+    ordering,
+    reduction,
+    resample,
+    scan,
+    shape,
+    transcendental,
+    windows,
+)
 
 
 def table(dialect: Dialect) -> Mapping[Any, Callable[..., Any]]:

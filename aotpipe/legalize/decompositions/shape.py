@@ -28,6 +28,20 @@ def narrow_copy(tensor: torch.Tensor, dim: int, start: int, length: int) -> torc
     return tensor.narrow(dim, start, length).clone()
 
 
+def roll(tensor: torch.Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> torch.Tensor:
+    """The two parts of each dim, swapped."""
+    if not dims:
+        return roll(tensor.reshape(-1), shifts, (0,)).reshape(tensor.shape)
+    for shift, dim in zip(shifts, dims, strict=True):
+        size = tensor.shape[dim]
+        if static(size) and (size == 0 or shift % size == 0):
+            continue
+        start = (size - shift) % size
+        parts = (tensor.narrow(dim, start, size - start), tensor.narrow(dim, 0, start))
+        tensor = torch.cat(parts, dim)
+    return tensor.clone()
+
+
 def _is_one(size: int) -> bool:
     return static(size) and size == 1
 
@@ -36,4 +50,5 @@ DECOMPOSITIONS: Table = {
     aten.squeeze.dims: squeeze_dims,
     aten.empty_permuted.default: empty_permuted,
     aten.narrow_copy.default: narrow_copy,
+    aten.roll.default: roll,
 }
