@@ -1,7 +1,8 @@
 """Ops that slide a window: convolutions and pools.
 
 The compiler drops a dim of size 1 from a strided window op without dropping the input that no window reaches,
-and refuses its own result. So where there is one window along a dim, the input ends with it.
+and refuses its own result. So where there is one window along a dim, the input ends with it. And it pads more
+than `ceil_mode` asks for; so the padding of that mode is made here.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def convolution(
     rank = x.dim() - 2
     stride, padding, dilation = (_each(numbers, rank) for numbers in (stride, padding, dilation))
     ends = _ends(x.shape[2:], weight.shape[2:], stride, padding, dilation)
-    if not any(end is not None for end in ends):
+    if ends is None:
         return NotImplemented
     fitted, left = _fit(x, padding, ends, 0.0)
     return aten.convolution(fitted, weight, bias, stride, left, dilation, transposed, output_padding, groups)
@@ -49,20 +50,34 @@ def avg_pool(
     divisor_override: int | None = None,
 ) -> Any:
     rank = len(kernel)
-    padding = _each(padding, rank)
-    stride = _each(stride, rank) or list(kernel)
-    ends = _ends(x.shape[-rank:], kernel, stride, padding, [1] * rank)
-    if ceil_mode or not any(end is not None for end in ends):
+    padding, stride = _each(padding, rank), _each(stride, rank) or list(kernel)
+    sizes = x.shape[-rank:]
+    ends = _ends(sizes, kernel, stride, padding, [1] * rank, ceil=ceil_mode)
+    if ends is None:
         return NotImplemented
     pool = aten.avg_pool2d if rank == 2 else aten.avg_pool3d
 
-    def pooled(x: torch.Tensor, divisor: int | None) -> torch.Tensor:
+    def pooled(
+        x: torch.Tensor, padding: Sequence[int], ends: Sequence[int | None], divisor: int | None
+    ) -> torch.Tensor:
         fitted, left = _fit(x, padding, ends, 0.0)
-        return pool(fitted, kernel, stride, left, ceil_mode, True, divisor)
+        return pool(fitted, kernel, stride, left, False, True, divisor)
 
-    if count_include_pad or divisor_override or not any(padding):
-        return pooled(x, divisor_override)
-    return pooled(x, 1) / pooled(torch.ones_like(x), 1)
+    beyond = any(
+        end is not None and end > size + border
+        for end, size, border in zip(ends, sizes, padding, strict=True)
+    )
+    counts = any(padding) and not count_include_pad
+    if divisor_override or not (beyond or counts):
+        return pooled(x, padding, ends, divisor_override)
+    ones = torch.ones_like(x)
+    total = pooled(x, padding, ends, 1)
+    if not count_include_pad:
+        return total / pooled(ones, padding, ends, 1)
+    # What lies past the padding counts for nothing.
+    framed = pad(ones, [border for border in reversed(padding) for _ in range(2)], value=1.0)
+    moved = [None if end is None else end + border for end, border in zip(ends, padding, strict=True)]
+    return total / pooled(framed, [0] * rank, moved, 1)
 
 
 def avg_pool1d(
@@ -90,13 +105,13 @@ def max_pool_with_indices(
     rank = len(kernel)
     padding, dilation = _each(padding, rank), _each(dilation, rank)
     stride = _each(stride, rank) or list(kernel)
-    ends = _ends(x.shape[-rank:], kernel, stride, padding, dilation)
-    if ceil_mode or not any(end is not None for end in ends):
+    ends = _ends(x.shape[-rank:], kernel, stride, padding, dilation, ceil=ceil_mode)
+    if ends is None:
         return NotImplemented
     op = {2: aten.max_pool2d_with_indices, 3: aten.max_pool3d_with_indices}[rank]
     lowest = -torch.inf if x.is_floating_point() else torch.iinfo(x.dtype).min
     fitted, left = _fit(x, padding, ends, lowest)
-    values, indices = op(fitted, kernel, stride, left, dilation, ceil_mode)
+    values, indices = op(fitted, kernel, stride, left, dilation, False)
     added = [before - rest for before, rest in zip(padding, left, strict=True)]
     return values, _moved(indices, fitted.shape[-rank:], x.shape[-rank:], added)
 
@@ -107,14 +122,29 @@ def _ends(
     stride: Sequence[int],
     padding: Sequence[int],
     dilation: Sequence[int],
-) -> list[int | None]:
-    """For each dim where the only window ends before the padded input does: what comes before its end."""
+    *,
+    ceil: bool = False,
+) -> list[int | None] | None:
+    """For each dim the position in the input at which its last window ends, None to leave the dim as it is.
+
+    A dim is left where its padding is what the op pads anyway. None in place of the list where all are left,
+    and no window is to reach past the padding.
+    """
     ends: list[int | None] = []
     for size, width, step, border, spread in zip(sizes, kernel, stride, padding, dilation, strict=True):
-        reach = spread * (width - 1) + 1
-        alone = static(size) and reach < size + 2 * border < reach + step
-        ends.append(reach - border if alone else None)
-    return ends
+        if not static(size):
+            if ceil:
+                return None
+            ends.append(None)
+            continue
+        reach, total = spread * (width - 1) + 1, size + 2 * border
+        steps = (total - reach) // step
+        # Rounded up, as long as the last window starts in the input or the padding before it.
+        if ceil and steps * step < total - reach and (steps + 1) * step < size + border:
+            steps += 1
+        end = steps * step + reach
+        ends.append(end - border if end > total or (end < total and steps == 0) else None)
+    return ends if ceil or any(end is not None for end in ends) else None
 
 
 def _fit(

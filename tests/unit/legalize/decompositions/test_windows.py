@@ -64,6 +64,13 @@ SINGLE = [
     (Applied(F.avg_pool2d, 3, 2, 1, count_include_pad=False), image(2, 5)),
     (Applied(F.avg_pool2d, 3, 2, divisor_override=5), image(4, 4)),
     (Applied(F.avg_pool3d, 3, 2), image(4, 4, 7)),
+    (Applied(F.avg_pool2d, (2, 1), (2, 1), ceil_mode=True), image(8, 4)),
+    (Applied(F.avg_pool2d, 3, 2, 1, ceil_mode=True), image(6, 8)),
+    (Applied(F.avg_pool2d, 3, 2, 1, ceil_mode=True, count_include_pad=False), image(6, 9)),
+    (Applied(F.avg_pool1d, 3, 2, ceil_mode=True), image(8)),
+    (Applied(F.avg_pool2d, 2, 3, ceil_mode=True), image(7, 8)),
+    (Applied(F.max_pool2d, 3, 2, 1, ceil_mode=True, return_indices=True), image(6, 8)),
+    (Applied(F.max_pool2d, 2, 2, ceil_mode=True), image(7, 1)),
 ]
 
 
