@@ -49,7 +49,20 @@ def index_put(
         # A scatter of single bits is not compiled right.
         wide = aten.index_put.default(tensor.to(torch.int32), indices, values.to(torch.int32), accumulate)
         return wide != 0
+    if all(index is None or not index.dim() for index in indices):
+        return _put_one(tensor, indices, values, accumulate)
     return NotImplemented
+
+
+def _put_one(tensor: torch.Tensor, indices: Indices, values: torch.Tensor, accumulate: bool) -> torch.Tensor:
+    """A write at 0-d indices, which the compiler dies on, as one at indices of one element."""
+    given = [dim for dim, index in enumerate(indices) if index is not None]
+    rank = tensor.dim() - len(given)
+    adjacent = given == list(range(given[0], given[-1] + 1))
+    values = values.reshape([1] * (rank - values.dim()) + list(values.shape))
+    longer = [None if index is None else index.reshape(1) for index in indices]
+    place = given[0] if adjacent else 0
+    return aten.index_put.default(tensor, longer, values.unsqueeze(place), accumulate)
 
 
 def _one_mask(indices: Indices) -> torch.Tensor | None:

@@ -1,0 +1,407 @@
+"""Elementwise arithmetic where the compiler's own loses a NaN, an infinity or bits, or is missing.
+
+Its maximum, minimum and clamp drop the NaN of a left operand, its floor division of floats and `fmod` know no
+infinities, it divides integers through floats, and it has no powers of integers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from aotpipe.legalize.decompositions.entries import HALF, Decomposition, Table, floating, widened
+
+aten = torch.ops.aten
+Number = int | float | bool
+Value = torch.Tensor | Number
+
+
+def _promoted(left: Value, right: Value) -> tuple[torch.Tensor, torch.Tensor]:
+    """Both as tensors of the dtype that eager promotes them to."""
+    dtype = torch.result_type(left, right)
+    device = next(value.device for value in (left, right) if isinstance(value, torch.Tensor))
+    one, two = (
+        value.to(dtype)
+        if isinstance(value, torch.Tensor)
+        else torch.full((), value, dtype=dtype, device=device)
+        for value in (left, right)
+    )
+    return one, two
+
+
+def _nan(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor != tensor
+
+
+# Order.
+
+
+def _compared(op: Callable[..., torch.Tensor]) -> Decomposition:
+    """A comparison with a number of the tensor's own kind.
+
+    Of a constant tensor and a number of the other kind the compiler folds the bits of one as the other's.
+    """
+
+    def decompose(tensor: torch.Tensor, number: Number) -> Any:
+        if tensor.is_floating_point():
+            whole = isinstance(number, int)
+            return op(tensor, float(number)) if whole else NotImplemented
+        if isinstance(number, float) and not tensor.is_complex():
+            return op(tensor.to(torch.get_default_dtype()), number)
+        return NotImplemented
+
+    return decompose
+
+
+def maximum(left: torch.Tensor, right: torch.Tensor) -> Any:
+    left, right = _promoted(left, right)
+    if not left.is_floating_point():
+        return NotImplemented
+    return torch.where((left > right) | _nan(left), left, right)
+
+
+def minimum(left: torch.Tensor, right: torch.Tensor) -> Any:
+    left, right = _promoted(left, right)
+    if not left.is_floating_point():
+        return NotImplemented
+    return torch.where((left < right) | _nan(left), left, right)
+
+
+def clamp(tensor: torch.Tensor, min: Number | None = None, max: Number | None = None) -> Any:
+    dtype = tensor.dtype
+    for bound in (min, max):
+        dtype = dtype if bound is None else torch.promote_types(dtype, torch.result_type(tensor, bound))
+    if not dtype.is_floating_point:
+        return NotImplemented if tensor.dtype == dtype else torch.clamp(tensor.to(dtype), min, max)
+    held = tensor.to(dtype)
+    if min is not None:
+        held = torch.where(held < min, torch.full_like(held, min), held)
+    if max is not None:
+        held = torch.where(held > max, torch.full_like(held, max), held)
+    return held
+
+
+def clamp_min(tensor: torch.Tensor, min: Number) -> Any:
+    return clamp(tensor, min)
+
+
+def clamp_max(tensor: torch.Tensor, max: Number) -> Any:
+    return clamp(tensor, None, max)
+
+
+def clamp_tensor(
+    tensor: torch.Tensor,
+    min: torch.Tensor | None = None,
+    max: torch.Tensor | None = None,
+) -> torch.Tensor:
+    held = tensor
+    if min is not None:
+        held = torch.maximum(*_promoted(held, min))
+    if max is not None:
+        held = torch.minimum(*_promoted(held, max))
+    return held
+
+
+def hardtanh(tensor: torch.Tensor, min_val: Number = -1, max_val: Number = 1) -> torch.Tensor:
+    return torch.clamp(tensor, min_val, max_val)
+
+
+def isfinite(tensor: torch.Tensor) -> Any:
+    # What is not finite differs from itself when it is taken away.
+    return tensor - tensor == 0 if tensor.is_floating_point() else NotImplemented
+
+
+# Division.
+
+
+def div_mode(left: torch.Tensor, right: Value, *, rounding_mode: str | None = None) -> Any:
+    if rounding_mode is None:
+        return torch.true_divide(left, right)
+    one, two = _promoted(left, right)
+    dtype = one.dtype
+    if dtype in (torch.uint8, torch.bool):
+        # The compiler takes bytes for signed. None is negative: rounding down is rounding to zero.
+        return torch.div(one.to(torch.int32), two.to(torch.int32), rounding_mode="trunc").to(dtype)
+    if not dtype.is_floating_point:
+        if dtype == torch.int64 and rounding_mode == "floor" and not isinstance(right, torch.Tensor):
+            # Of places in a tensor, mostly: exact up to 2**53, and of a known range.
+            return NotImplemented
+        return _integer_floor(one, two) if rounding_mode == "floor" else _kept(left, right, one, two)
+    one, two = widened(one, two)
+    if rounding_mode == "trunc":
+        return torch.trunc(one / two).to(dtype)
+    return _floor_quotient(one, two).to(dtype)
+
+
+def _kept(left: torch.Tensor, right: Value, one: torch.Tensor, two: torch.Tensor) -> Any:
+    if left is one and right is two:
+        return NotImplemented
+    return torch.div(one, two, rounding_mode="trunc")
+
+
+def _integer_floor(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """By truncation, which alone is exact: the compiler floors through floats."""
+    whole = torch.div(left, right, rounding_mode="trunc")
+    rest = left - whole * right
+    return torch.where((rest != 0) & ((rest < 0) != (right < 0)), whole - 1, whole)
+
+
+def _floor_quotient(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """Python's `//` of floats as eager computes it, from the remainder, so that it is exact."""
+    rest = torch.fmod(left, right)
+    whole = (left - rest) / right
+    whole = torch.where((rest != 0) & ((right < 0) != (rest < 0)), whole - 1, whole)
+    down = torch.floor(whole)
+    down = torch.where(whole - down > 0.5, down + 1, down)
+    # A zero has the sign of the quotient.
+    down = torch.where(whole == 0, left / right * 0.0, down)
+    return torch.where(right == 0, left / right, down)
+
+
+def fmod(left: torch.Tensor, right: Value) -> Any:
+    one, two = _promoted(left, right)
+    dtype = one.dtype
+    if dtype in (torch.uint8, torch.bool):
+        return torch.fmod(one.to(torch.int32), two.to(torch.int32)).to(dtype)
+    if not dtype.is_floating_point:
+        return one - torch.div(one, two, rounding_mode="trunc") * two
+    one, two = widened(one, two)
+    # Of absolute values it is the remainder, which is exact.
+    rest = torch.remainder(one.abs(), two.abs())
+    return torch.where(one < 0, -rest, torch.where(one == 0, one + rest, rest)).to(dtype)
+
+
+def remainder(left: Value, right: Value) -> Any:
+    one, two = _promoted(left, right)
+    if one.dtype in (torch.uint8, torch.bool):
+        return torch.remainder(one.to(torch.int32), two.to(torch.int32)).to(one.dtype)
+    if one.dtype in HALF:
+        return torch.remainder(one.float(), two.float()).to(one.dtype)
+    # Of a constant tensor and a number the compiler folds C's remainder, which has the dividend's sign.
+    if one.is_floating_point() and (one is not left or two is not right):
+        return torch.remainder(one, two)
+    return NotImplemented
+
+
+def true_divide(left: Value, right: Value) -> Any:
+    one, two = (
+        value.to(torch.get_default_dtype())
+        if isinstance(value, torch.Tensor) and value.dtype in (torch.uint8, torch.bool)
+        else value
+        for value in (left, right)
+    )
+    return NotImplemented if one is left and two is right else torch.true_divide(one, two)
+
+
+def gcd(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    one, two = _promoted(left, right)
+    dtype = one.dtype
+    one, two = one.to(torch.int64).abs(), two.to(torch.int64).abs()
+    # Fibonacci numbers are the slowest: a pair of n bits takes at most 1.45 n steps.
+    for _ in range(math.ceil(1.45 * torch.iinfo(dtype).bits) + 1):
+        divisor = torch.where(two == 0, 1, two)
+        one, two = torch.where(two == 0, one, two), torch.where(two == 0, two, torch.fmod(one, divisor))
+    return one.to(dtype)
+
+
+def lcm(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    one, two = _promoted(left, right)
+    common = torch.gcd(one, two)
+    part = torch.div(one, torch.where(common == 0, 1, common), rounding_mode="trunc")
+    return (part * two).abs()
+
+
+# Signs.
+
+
+def signbit(tensor: torch.Tensor) -> torch.Tensor:
+    if not tensor.is_floating_point():
+        return tensor < 0
+    # A zero's sign shows in its reciprocal. A NaN's is not seen; those that eager makes are positive.
+    return (tensor < 0) | ((tensor == 0) & (1 / tensor < 0))
+
+
+def copysign(left: torch.Tensor, right: Value) -> torch.Tensor:
+    one, two = (floating(tensor) for tensor in _promoted(left, right))
+    size = one.abs()
+    return torch.where(torch.signbit(two), -size, size)
+
+
+def sgn(tensor: torch.Tensor) -> torch.Tensor:
+    if not tensor.is_complex():
+        return torch.sign(tensor)
+    size = tensor.abs()
+    whole = torch.where(size == 0, 1.0, size)
+    return torch.complex(tensor.real / whole, tensor.imag / whole)
+
+
+# Powers.
+
+
+def pow_scalar(base: torch.Tensor, exponent: Number) -> Any:
+    dtype = torch.result_type(base, exponent)
+    if base.is_complex():
+        return NotImplemented
+    values = base.to(dtype)
+    if not dtype.is_floating_point or (float(exponent).is_integer() and abs(exponent) <= 16):
+        return _integer_power(values, int(exponent))
+    if abs(exponent) == 0.5:
+        # As eager has it, also for -inf, of which C's power would be inf.
+        root = widened(values)[0]
+        return (root.sqrt() if exponent > 0 else root.rsqrt()).to(dtype)
+    return pow_tensor(base, torch.full((), exponent, dtype=dtype, device=base.device))
+
+
+def _integer_power(base: torch.Tensor, exponent: int) -> torch.Tensor:
+    """By squaring."""
+    dtype = base.dtype
+    base = base.to(torch.int32) if dtype in (torch.uint8, torch.bool) else widened(base)[0]
+    left, square, product = abs(exponent), base, torch.ones_like(base)
+    first = True
+    while left:
+        if left & 1:
+            product, first = (square if first else product * square), False
+        left >>= 1
+        square = square * square if left else square
+    return (product if exponent >= 0 else 1 / product).to(dtype)
+
+
+def pow_tensor(base: Value, exponent: torch.Tensor) -> Any:
+    one, two = _promoted(base, exponent)
+    dtype = one.dtype
+    if dtype.is_complex:
+        return NotImplemented
+    if not dtype.is_floating_point:
+        return _integer_powers(one, two).to(dtype)
+    return _power(*widened(one, two)).to(dtype)
+
+
+def _integer_powers(base: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:
+    base, exponent = base.to(torch.int64), exponent.to(torch.int64)
+    square, left, product = base, exponent, torch.ones_like(base)
+    # Every bit of the exponent counts, as large powers wrap around like eager's.
+    for _ in range(63):
+        product = torch.where(left & 1 != 0, product * square, product)
+        square, left = square * square, left >> 1
+    # Of negative powers only those of 1 and -1 are whole.
+    sign = torch.where(base == -1, 1 - 2 * (exponent & 1), torch.where(base == 1, 1, 0))
+    return torch.where(exponent < 0, sign, product)
+
+
+def _power(base: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:
+    """Of the absolute base through logarithms, then C's rules for signs, zeros and infinities."""
+    size = base.abs()
+    # Squared, as an exponential is inexact next to its largest values.
+    root = torch.exp2(0.5 * (exponent * torch.log2(size)))
+    power = root * root
+    power = torch.where((size == 1) & ~_nan(exponent), 1.0, power)
+    whole = torch.floor(exponent) == exponent
+    odd = whole & (torch.floor(exponent * 0.5) * 2 != exponent)
+    power = torch.where(odd & torch.signbit(base), -power, power)
+    power = torch.where((base < 0) & ~whole & (base != -math.inf) & ~_nan(exponent), math.nan, power)
+    return torch.where((exponent == 0) | (base == 1), 1.0, power)
+
+
+def float_power(base: Value, exponent: Value) -> torch.Tensor:
+    one, two = (
+        value.to(torch.float64)
+        if isinstance(value, torch.Tensor)
+        else torch.full((), value, dtype=torch.float64)
+        for value in (base, exponent)
+    )
+    return torch.pow(one, two)
+
+
+def hypot(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    one, two = _promoted(left, right)
+    dtype = one.dtype
+    one, two = (tensor.abs() for tensor in widened(one, two))
+    high, low = torch.maximum(one, two), torch.minimum(one, two)
+    ratio = low / torch.where(high == 0, 1.0, high)
+    size = high * torch.sqrt(1 + ratio * ratio)
+    return torch.where((one == math.inf) | (two == math.inf), math.inf, size).to(dtype)
+
+
+def nextafter(left: torch.Tensor, right: torch.Tensor) -> Any:
+    one, two = _promoted(left, right)
+    if one.dtype not in (torch.float32, torch.float64):
+        return NotImplemented
+    integer = torch.int32 if one.dtype == torch.float32 else torch.int64
+    bits = one.view(integer)
+    # Away from zero is one more, whatever the sign is.
+    step = torch.where((one < two) == (one > 0), 1, -1).to(integer)
+    moved = (bits + step).view(one.dtype)
+    least = torch.ones_like(bits).view(one.dtype)
+    moved = torch.where(one == 0, torch.where(two > 0, least, -least), moved)
+    moved = torch.where(one == two, two, moved)
+    return torch.where(_nan(one) | _nan(two), math.nan, moved)
+
+
+# Bits.
+
+
+def shift_left(left: torch.Tensor, right: Value) -> Any:
+    return _byte_shift(left, right, to_left=True)
+
+
+def shift_right(left: torch.Tensor, right: Value) -> Any:
+    return _byte_shift(left, right, to_left=False)
+
+
+def _byte_shift(left: torch.Tensor, right: Value, *, to_left: bool) -> Any:
+    one, two = _promoted(left, right)
+    if one.dtype != torch.uint8:
+        return NotImplemented
+    one, two = one.to(torch.int32), two.to(torch.int32)
+    shifted = torch.bitwise_left_shift(one, two) if to_left else torch.bitwise_right_shift(one, two)
+    return (shifted & 255).to(torch.uint8)
+
+
+DECOMPOSITIONS: Table = {
+    **{
+        op: _compared(op)
+        for op in (
+            aten.lt.Scalar,
+            aten.le.Scalar,
+            aten.gt.Scalar,
+            aten.ge.Scalar,
+            aten.eq.Scalar,
+            aten.ne.Scalar,
+        )
+    },
+    aten.maximum.default: maximum,
+    aten.minimum.default: minimum,
+    aten.clamp.default: clamp,
+    aten.clamp.Tensor: clamp_tensor,
+    aten.clamp_min.default: clamp_min,
+    aten.clamp_max.default: clamp_max,
+    aten.hardtanh.default: hardtanh,
+    aten.isfinite.default: isfinite,
+    aten.div.Tensor: true_divide,
+    aten.div.Tensor_mode: div_mode,
+    aten.div.Scalar_mode: div_mode,
+    aten.fmod.Tensor: fmod,
+    aten.fmod.Scalar: fmod,
+    aten.remainder.Tensor: remainder,
+    aten.remainder.Scalar: remainder,
+    aten.remainder.Scalar_Tensor: remainder,
+    aten.gcd.default: gcd,
+    aten.lcm.default: lcm,
+    aten.signbit.default: signbit,
+    aten.copysign.Tensor: copysign,
+    aten.copysign.Scalar: copysign,
+    aten.sgn.default: sgn,
+    aten.pow.Tensor_Scalar: pow_scalar,
+    aten.pow.Tensor_Tensor: pow_tensor,
+    aten.pow.Scalar: pow_tensor,
+    aten.float_power.Tensor_Tensor: float_power,
+    aten.float_power.Tensor_Scalar: float_power,
+    aten.float_power.Scalar: float_power,
+    aten.hypot.default: hypot,
+    aten.nextafter.default: nextafter,
+    aten.bitwise_left_shift.Tensor: shift_left,
+    aten.bitwise_right_shift.Tensor: shift_right,
+}
