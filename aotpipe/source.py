@@ -60,6 +60,9 @@ def _innermost(frames: list[tuple[str, int]]) -> SourceLine | None:
 def _frames(traceback: TracebackType | None) -> list[tuple[str, int]]:
     """The frames inside aotpipe's innermost one: what lies outside called us and is not to blame."""
     frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(traceback)]
+    # A model may call back into aotpipe, which refuses what it is given.
+    while frames and frames[-1][0].startswith(_PACKAGE):
+        frames.pop()
     ours = [index for index, (path, _) in enumerate(frames) if path.startswith(_PACKAGE)]
     return frames[ours[-1] + 1 :] if ours else frames
 
@@ -103,6 +106,9 @@ def of_caller() -> SourceLine | None:
     """The model's line that is being run now, seen from aotpipe code that torch calls back."""
     frames = [(frame.f_code.co_filename, line) for frame, line in walk_stack(inspect.currentframe())][::-1]
     while frames and (frames[-1][0].startswith(_PACKAGE) or "/logging/" in frames[-1][0]):
+        frames.pop()
+    # A model may call back into aotpipe, which refuses what it is given.
+    while frames and frames[-1][0].startswith(_PACKAGE):
         frames.pop()
     ours = [index for index, (path, _) in enumerate(frames) if path.startswith(_PACKAGE)]
     return _innermost(frames[ours[-1] + 1 :] if ours else frames)

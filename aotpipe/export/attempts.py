@@ -21,6 +21,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx.experimental import _config as symbolic_config  # no public switch for backed_size_oblivious
 
+from aotpipe import recurrent
 from aotpipe.canonicalize import names, pytrees, trial
 from aotpipe.dims import Auto, Dim
 from aotpipe.errors import ExportFailed
@@ -124,7 +125,7 @@ def _export(entry: CanonicalEntry, way: Way) -> ExportedProgram:
     args, kwargs = pytrees.clone_tensors((args, kwargs))
     shapes = _torch_shapes(entry, args, kwargs)
     sizes = symbolic_config.patch(backed_size_oblivious=way.all_sizes)  # type: ignore[attr-defined]
-    with trial.unchanged(entry.module), torch.no_grad(), sizes, quiet():
+    with trial.unchanged(entry.module), torch.no_grad(), sizes, recurrent.scanned(), quiet():
         return torch.export.export(entry.module, args, kwargs, dynamic_shapes=shapes, strict=way.strict)
 
 

@@ -40,6 +40,9 @@ def explain(error: Exception, log: GuardLog, entry: str) -> ExportFailed:
         log: What it had assumed until then.
         entry: The entry point's name.
     """
+    if isinstance(error, ExportFailed):
+        where = error.where or source.from_exception(error)
+        return ExportFailed(error.message, reason=error.reason, hint=error.hint, where=where)
     text = _ADVICE.sub("", str(error)).strip()
     if is_about_sizes(error):
         return _sizes(text, log, entry)

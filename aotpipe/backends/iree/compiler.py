@@ -153,7 +153,7 @@ def _attempt(folder: Path, name: str, chosen: tuple[str, ...], timeout_s: float,
     output = folder / _OUTPUT
     output.unlink(missing_ok=True)
     outcome = process.run(
-        [str(binary()), _INPUT, "-o", _OUTPUT, *chosen, flags.STRIP_LOCATIONS],
+        [str(binary()), _INPUT, "-o", _OUTPUT, *chosen, flags.PREPROCESS],
         folder=folder,
         timeout_s=timeout_s,
         memory_limit_bytes=limit,
@@ -176,7 +176,7 @@ def _compiled(
     return Compiled(
         target=target,
         payload=last.payload,
-        flags=(*last.flags, flags.STRIP_LOCATIONS),
+        flags=(*last.flags, flags.PREPROCESS),
         toolchain=_versions(),
         host_features=toolchain.host_features() if target.is_host else (),
         digest=digest(lowered, target, extra_flags),
@@ -280,7 +280,7 @@ def _write_log(log_dir: Path | None, lowered: Lowered, target: Target, attempts:
     (log_dir / f"{stem}.mlir").write_bytes(lowered.module)
     text = []
     for attempt in attempts:
-        command = shlex.join(["iree-compile", f"{stem}.mlir", *attempt.flags, flags.STRIP_LOCATIONS])
+        command = shlex.join(["iree-compile", f"{stem}.mlir", *attempt.flags, flags.PREPROCESS])
         outcome = attempt.outcome
         text.append(
             f"$ {command}\n{outcome.stderr}[{outcome.ending} {outcome.code}, {outcome.wall_s:.1f} s]\n"

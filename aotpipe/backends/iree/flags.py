@@ -23,7 +23,10 @@ REPRODUCIBLE: Final = (
 )
 # Source locations also steer the order of some outlined constants. They are dropped after the input
 # conversion, whose diagnostics are those that a user can act on.
-STRIP_LOCATIONS: Final = "--iree-preprocessing-pass-pipeline=builtin.module(strip-debuginfo)"
+# Loops and branches become blocks before IREE schedules them. In an `scf` op it does not follow which weights
+# a dispatch waits for, and its canonicalizer then puts that wait in the place of another, so that what was
+# computed before a loop may be dropped (`await` of stream.cmd.execute, IREE 3.13).
+PREPROCESS: Final = "--iree-preprocessing-pass-pipeline=builtin.module(strip-debuginfo,convert-scf-to-cf)"
 
 _INPUT_TYPES: Final[dict[Dialect, str]] = {"torch": "torch", "stablehlo": "stablehlo"}
 _F64: Final = re.compile(rb"[\[,<x]f64\b|complex<f64>")

@@ -45,6 +45,7 @@ class Holder(torch.nn.Module):
         torch.manual_seed(0)
         self.linear = torch.nn.Linear(3, 3)
         self.weight = torch.nn.Parameter(torch.randn(3))
+        self.square = torch.nn.Parameter(torch.randn(3, 3))
 
 
 @dataclass(frozen=True)
@@ -279,6 +280,18 @@ def a_branch_in_a_map(self, x, w):
 @case(*WITH_VECTOR, dynamic=ROWS)
 def scanned(self, x, w):
     return scan(lambda c, r: (c + r * w, c * 2), x[0], x, dim=0)
+
+
+@case((rows(5, 2, 3),), (rows(1, 2, 3),), dynamic=ROWS)
+def scanned_over_what_a_weight_gave_with_another_weight(self, x):
+    given = self.linear(x)
+    return scan(lambda c, r: (c @ self.square + r, c.sin()), x.new_zeros(2, 3), given, dim=0)
+
+
+@case((rows(4, 3), number(1)), (rows(4, 3), number(-1)), dynamic=ROWS)
+def a_branch_over_what_a_weight_gave_with_another_weight(self, x, n):
+    given = self.linear(x)
+    return torch.cond(n > 0, lambda: given @ self.square, lambda: given - self.weight)
 
 
 @case(*WITH_VECTOR, dynamic=ROWS, slow=True)
