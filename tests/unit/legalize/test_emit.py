@@ -1,0 +1,31 @@
+"""What an emitter writes has the fake value that torch computes, and its cause's stack trace."""
+
+from __future__ import annotations
+
+import torch
+
+from aotpipe.legalize.emit import Emitter, fake_mode
+from tests.unit.legalize.ranges.programs import Program
+
+aten = torch.ops.aten
+
+
+def test_values_shapes_and_order() -> None:
+    program = Program()
+    x = program.input((2, 3))
+    x.meta["stack_trace"] = 'File "user.py", line 7, in forward'
+    emit = Emitter(program.module, program.end, cause=x)
+    total = emit(aten.sum.dim_IntList, x, [1], True)
+    doubled = emit(aten.mul.Scalar, total, 2)
+    assert total.meta["val"].shape == (2, 1)
+    assert doubled.meta["val"].dtype is torch.int64
+    assert doubled.meta["stack_trace"] == x.meta["stack_trace"]
+    assert list(program.module.graph.nodes) == [x, total, doubled, program.end]
+
+
+def test_a_graph_without_tensors_gets_a_mode_of_its_own() -> None:
+    module = torch.fx.GraphModule(torch.nn.Module(), torch.fx.Graph())
+    end = module.graph.output(())
+    node = Emitter(module, end)(aten.full.default, [], 3, dtype=torch.int64)
+    assert node.meta["val"].shape == ()
+    assert fake_mode(module) is node.meta["val"].fake_mode
