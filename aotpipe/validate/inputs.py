@@ -12,13 +12,16 @@ Values are drawn to look like the example's, so that a mask stays a mask and an 
     other floats             the example's values, resampled and jittered, within its lowest and highest
     a constant example       around it (zeros: a standard normal), since equal numbers hide what is wrong
     integers and bools       between the example's lowest and highest
+
+Each symbol is called at both its ends. All at their largest together is much dearer than each alone where a
+model has several; beyond a bound on the arithmetic they are moved towards the example, with a note.
 """
 
 from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -35,12 +38,23 @@ SEEDS: Final = 2
 _UNBOUNDED_FACTOR: Final = 2
 # A declared end is honoured while all inputs of the call together have at most so many elements.
 _MAX_ELEMENTS: Final = 1 << 24
+# Sizes that grow together may take so many times the arithmetic of the dearest size that grows alone, and any
+# call may take so many multiply-adds: some seconds of float64 on one core.
+_JOINT_FACTOR: Final = 2
+_CHEAP: Final = 1e10
+_STEPS: Final = (1, 2, 4, 8, 16)
 # torch.export writes "no end" as a number of this size or larger.
 _ENDLESS: Final = 1 << 31
 # At most so many distinct values make an example a table of levels (a mask, a class) and not a signal.
 _LEVELS: Final = 8
 # Additive masks mark "away" with -inf or with the lowest number of a dtype.
 _MASKED: Final = -1e4
+
+
+Sizes = Mapping[str, int]
+"""The size of each symbol."""
+Work = Callable[[Sizes], float]
+"""The multiply-adds of a call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +81,7 @@ def plan(
     *,
     seed: int = 0,
     seeds: int = SEEDS,
+    work: Mapping[str, Work] | None = None,
 ) -> Plan:
     """Plan the calls of a model.
 
@@ -75,13 +90,14 @@ def plan(
         examples: Entry point -> input name -> the example's array.
         seed: What the values are drawn from.
         seeds: How many seeded cases at the example's sizes.
+        work: Entry point -> what a call takes; nothing is too dear where None.
     """
     calls: list[Call] = []
     notes: list[str] = []
     stateful = any(signature.state for signature in signatures.values())
     for name, signature in signatures.items():
         drawer = _Drawer(name, signature, examples[name], seed)
-        for case, sizes in _size_cases(signature, drawer.sizes, seed, notes):
+        for case, sizes in _size_cases(signature, drawer.sizes, seed, notes, (work or {}).get(name)):
             calls.append(drawer.call(case, sizes))
         calls.extend(drawer.call(f"seed {number}") for number in range(seeds))
         calls.extend(drawer.call(f"{end} values", end=end) for end in drawer.ends())
@@ -103,24 +119,28 @@ def _sequences(
 
 
 def _size_cases(
-    signature: Signature, example: Mapping[str, int] | None, seed: int, notes: list[str]
-) -> Iterator[tuple[str, Mapping[str, int]]]:
+    signature: Signature, example: Sizes | None, seed: int, notes: list[str], work: Work | None
+) -> Iterator[tuple[str, Sizes]]:
     """The example's sizes, each symbol at its ends, all at their ends, and one point inside."""
     start = example if example is not None else {symbol.name: symbol.min for symbol in signature.symbols}
     yield "example", start
     if not signature.symbols:
         return
     ends = {symbol.name: (symbol.min, _top(symbol, start[symbol.name])) for symbol in signature.symbols}
-    cases: dict[str, Mapping[str, int]] = {}
+    cases: dict[str, Sizes] = {}
     for name, (low, high) in ends.items():
         for size in (low, high):
             cases[f"{name}={size}"] = {**start, name: size}
-    if len(ends) > 1:
-        cases["all smallest"] = {name: low for name, (low, _) in ends.items()}
-        cases["all largest"] = {name: high for name, (_, high) in ends.items()}
     random = _generator(seed, "sizes")
     inside = {name: int(random.integers(low, high, endpoint=True)) for name, (low, high) in ends.items()}
-    cases["inside " + " ".join(f"{name}={size}" for name, size in inside.items())] = inside
+    if len(ends) > 1:
+        alone = [sizes for sizes in (start, *cases.values()) if _fits(signature, sizes)]
+        cases["all smallest"] = {name: low for name, (low, _) in ends.items()}
+        largest = {name: high for name, (_, high) in ends.items()}
+        joint = {"all largest": largest, _named("inside", inside): inside}
+        cases |= _bounded(joint, start, alone, work, notes)
+    else:
+        cases[_named("inside", inside)] = inside
     seen = [start]
     for case, sizes in cases.items():
         elements = _elements(signature, sizes)
@@ -131,6 +151,41 @@ def _size_cases(
             continue
         seen.append(dict(sizes))
         yield case, sizes
+
+
+def _bounded(
+    joint: Mapping[str, Sizes], start: Sizes, alone: Sequence[Sizes], work: Work | None, notes: list[str]
+) -> Iterator[tuple[str, Sizes]]:
+    """The cases in which several sizes change, moved towards the example's until they are cheap enough."""
+    if work is None:
+        yield from joint.items()
+        return
+    dearest = max(map(work, alone), default=0.0)
+    for case, sizes in joint.items():
+        for step in _STEPS:
+            # Rounded towards the example, so that a size that may not vary much stays within its range.
+            nearer = {name: old + int((sizes[name] - old) / step) for name, old in start.items()}
+            if work(nearer) <= max(_CHEAP, _JOINT_FACTOR * dearest):
+                break
+        else:
+            nearer = dict(start)
+        if nearer == sizes:
+            yield case, sizes
+            continue
+        where = " ".join(f"{name}={size}" for name, size in sizes.items())
+        instead = _named("between", nearer)
+        times = f"{work(sizes) / max(dearest, 1.0):.2g} times the arithmetic of the dearest size alone"
+        notes.append(f"{case} ({where}) was not tried, as it takes {times}; tried instead: {instead}")
+        yield instead, nearer
+
+
+def _named(word: str, sizes: Sizes) -> str:
+    return " ".join([word, *(f"{name}={size}" for name, size in sizes.items())])
+
+
+def _fits(signature: Signature, sizes: Sizes) -> bool:
+    elements = _elements(signature, sizes)
+    return elements is not None and elements <= _MAX_ELEMENTS
 
 
 def _top(symbol: Symbol, size: int) -> int:

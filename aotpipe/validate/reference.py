@@ -27,6 +27,7 @@ from aotpipe.validate.anchor import Judged, judge
 from aotpipe.validate.discontinuity import has_jumps
 from aotpipe.validate.inputs import Call, plan
 from aotpipe.validate.tolerance import MULTIPLE, Envelope, floor_of, is_inexact
+from aotpipe.validate.work import work
 
 # Each finds a near-tie with even odds: of four, one in sixteen is missed.
 _NOISES: Final = 4
@@ -62,7 +63,8 @@ def reference(canonical: Canonical, legal: Legal) -> Reference:
     """
     signatures = {entry.name: entry.signature for entry in legal.entries}
     examples = {entry.name: example_inputs(entry) for entry in canonical.entries}
-    planned = plan(signatures, examples, seed=canonical.spec.seed)
+    costs = {entry.name: work(entry) for entry in legal.entries}
+    planned = plan(signatures, examples, seed=canonical.spec.seed, work=costs)
     options = eager_options(signatures)
     notes = list(planned.notes)
     records = [

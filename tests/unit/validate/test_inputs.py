@@ -160,3 +160,29 @@ def test_what_is_drawn_has_the_specs_dtype_and_shape(dtype: str, shape: list[int
     assert drawn.dtype == example.dtype
     assert drawn.shape == tuple(shape)
     assert not np.isnan(drawn.astype(np.complex128)).any()
+
+
+def _joint(work: float) -> tuple[dict[str, tuple[int, ...]], tuple[str, ...]]:
+    """The planned shapes where each element of the input takes so much arithmetic, and the notes."""
+    signature = _signature("x: float32[batch, seq]", symbols=("batch=1..32", "seq=4..256"))
+    planned = plan(
+        {"forward": signature},
+        {"forward": {"x": np.random.rand(2, 16).astype(np.float32)}},
+        work={"forward": lambda sizes: sizes["batch"] * sizes["seq"] * work},
+    )
+    return {call.case: call.inputs["x"].shape for call in planned.calls}, planned.notes
+
+
+def test_cheap_calls_are_tried_at_all_largest() -> None:
+    shapes, notes = _joint(1.0)
+    assert shapes["all largest"] == (32, 256)
+    assert not notes
+
+
+def test_sizes_that_are_dear_together_are_tried_alone_and_closer_to_the_example() -> None:
+    shapes, notes = _joint(1e8)
+    assert {(1, 16), (32, 16), (2, 4), (2, 256), (1, 4)} <= set(shapes.values())
+    assert "all largest" not in shapes
+    assert max(batch * seq for batch, seq in shapes.values()) <= 2 * 2 * 256
+    assert any(batch > 2 and seq > 16 for batch, seq in shapes.values())
+    assert any("all largest (batch=32 seq=256) was not tried" in note for note in notes)

@@ -1,0 +1,101 @@
+"""How much arithmetic a call takes, estimated from the legal graph.
+
+`work(entry)` gives a function from the sizes of the signature's symbols to a number of multiply-adds: one for
+each element that an op computes, times the sizes that it sums over. A branch counts whichever is taken, a
+`while_loop` as one trip, a size that only the run knows as 1.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from math import prod
+from typing import Any, Final
+
+import sympy
+import torch
+from torch.fx import GraphModule, Node
+
+from aotpipe.legalize import hops
+from aotpipe.signature import evaluate_dim
+from aotpipe.stages import LegalEntry
+
+_ATEN: Final = torch.ops.aten
+_Sizes = Iterable[int | torch.SymInt]
+_SUMMED: Final[Mapping[object, Callable[[tuple[Any, ...]], _Sizes]]] = {
+    _ATEN.mm.default: lambda args: args[0].shape[-1:],
+    _ATEN.bmm.default: lambda args: args[0].shape[-1:],
+    _ATEN.addmm.default: lambda args: args[1].shape[-1:],
+    _ATEN.baddbmm.default: lambda args: args[1].shape[-1:],
+    _ATEN.convolution.default: lambda args: args[1].shape[1:],
+    _ATEN.scaled_dot_product_attention.default: lambda args: args[1].shape[-2:],
+}
+"""The sizes that an op sums over for each element of its result, from the fake values of its arguments."""
+
+Terms = Counter[tuple[sympy.Expr, ...]]
+"""How often each product of sizes counts."""
+
+
+def work(entry: LegalEntry) -> Callable[[Mapping[str, int]], float]:
+    """The multiply-adds of a call, by the size of each symbol."""
+    terms = _terms(entry.graph)
+    used = {size for product in terms for size in product}
+
+    def at(sizes: Mapping[str, int]) -> float:
+        values = _values(entry, sizes)
+        known = {size: _evaluate(size, values) for size in used}
+        return float(sum(count * prod(known[size] for size in product) for product, count in terms.items()))
+
+    return at
+
+
+def _terms(module: GraphModule) -> Terms:
+    terms: Terms = Counter()
+    for node in module.graph.nodes:
+        value = node.meta.get("val")
+        if node.op == "call_function" and isinstance(value, torch.Tensor):
+            _add(terms, [*value.shape, *_summed(node)])
+    for call in hops.calls(module):
+        trips: _Sizes = ()
+        if call.layout.sliced is not None:
+            trips = call.operands(call.layout.sliced)[0].meta["val"].shape[:1]
+        for body in call.subgraphs:
+            for product, count in _terms(body).items():
+                _add(terms, trips, product, count)
+    return terms
+
+
+def _summed(node: Node) -> _Sizes:
+    summed = _SUMMED.get(node.target)
+    if summed is None:
+        return ()
+    return summed(torch.fx.map_arg(node.args, lambda used: used.meta["val"]))
+
+
+def _add(terms: Terms, sizes: _Sizes, product: tuple[sympy.Expr, ...] = (), count: int = 1) -> None:
+    symbolic = list(product)
+    for size in sizes:
+        if isinstance(size, int):
+            count *= size
+        else:
+            symbolic.append(size.node.expr)
+    terms[tuple(sorted(symbolic, key=str))] += count
+
+
+def _values(entry: LegalEntry, sizes: Mapping[str, int]) -> dict[sympy.Symbol, int]:
+    """The size of each symbol of torch's, read off the inputs."""
+    specs = entry.signature.tensor_inputs
+    nodes = hops.placeholders(entry.graph)
+    values: dict[sympy.Symbol, int] = {}
+    for node, spec in zip(nodes[len(nodes) - len(specs) :], specs, strict=True):
+        for size, dim in zip(node.meta["val"].shape, spec.dims, strict=True):
+            if isinstance(size, torch.SymInt):
+                expr = size.node.expr
+                found = sympy.solve(expr - evaluate_dim(dim, sizes), *expr.free_symbols, dict=True)
+                values.update(found[0] if len(expr.free_symbols) == 1 and found else {})
+    return values
+
+
+def _evaluate(size: sympy.Expr, values: Mapping[sympy.Symbol, int]) -> int:
+    found = size.xreplace(values)
+    return int(found) if found.is_number else 1
