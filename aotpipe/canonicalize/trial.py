@@ -40,7 +40,7 @@ def call(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], en
 
 @contextmanager
 def unchanged(module: nn.Module) -> Iterator[None]:
-    """Put back what a call changes in the model: buffers in place, attributes, lists and dicts of them."""
+    """Put back what a call changes in the model: tensors in place, attributes, lists and dicts of them."""
     modules = list(module.modules())
     attributes = [dict(m.__dict__) for m in modules]
     containers: list[tuple[Any, Any]] = [
@@ -49,7 +49,7 @@ def unchanged(module: nn.Module) -> Iterator[None]:
         for value in found.values()
         if type(value) in (dict, list, OrderedDict)
     ]
-    held = {id(tensor): (tensor, tensor.detach().clone()) for tensor in _mutable_tensors(module)}
+    held = {id(tensor): (tensor, tensor.detach().clone()) for tensor in _tensors(module)}
     try:
         yield
     finally:
@@ -64,12 +64,14 @@ def unchanged(module: nn.Module) -> Iterator[None]:
                 container.extend(items)
         with torch.no_grad():
             for tensor, copied in held.values():
-                if tensor.shape == copied.shape:
+                # A weight that was not written may lie in memory that is not to be written.
+                if tensor.shape == copied.shape and not torch.equal(tensor, copied):
                     tensor.copy_(copied)
 
 
-def _mutable_tensors(module: nn.Module) -> Iterator[torch.Tensor]:
-    """Buffers, and tensors that are plain attributes; parameters are not written outside training."""
+def _tensors(module: nn.Module) -> Iterator[torch.Tensor]:
+    """Parameters, buffers, and tensors that are plain attributes."""
+    yield from module.parameters()
     yield from module.buffers()
     for one in module.modules():
         yield from (value for value in vars(one).values() if type(value) is torch.Tensor)

@@ -63,3 +63,27 @@ def test_a_model_that_raises_is_left_as_it_was_and_its_line_is_shown() -> None:
     assert caught.value.where is not None
     assert caught.value.where.path.endswith("test_trial.py")
     assert model.calls == 0
+
+
+@pytest.mark.parametrize("write", ["in place", "through data"])
+def test_a_parameter_that_the_model_writes_is_as_before(write: str) -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(3))
+            self.float8 = nn.Parameter(torch.ones(3).to(torch.float8_e4m3fn), requires_grad=False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with torch.no_grad():
+                (self.weight if write == "in place" else self.weight.data).add_(1)
+            return x * self.weight
+
+    model = Model()
+    assert trial.call(model, (torch.ones(3),), {}, "forward").tolist() == [2, 2, 2]
+    assert model.weight.tolist() == [1, 1, 1]
+
+
+def test_a_weight_that_cannot_be_written_is_left_alone() -> None:
+    with torch.inference_mode():
+        model = nn.Linear(2, 2)
+    assert trial.call(model, (torch.ones(2),), {}, "forward").shape == (2,)
