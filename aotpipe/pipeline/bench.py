@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -14,6 +14,7 @@ from aotpipe.events import Listener, Recorder
 from aotpipe.goldens import Golden
 from aotpipe.pipeline.rerun import Reopened, reopened, why_not_here
 from aotpipe.pipeline.source import Model
+from aotpipe.signature import Signature
 from aotpipe.stages import Compiled
 from aotpipe.validate import Loadable
 
@@ -65,9 +66,9 @@ def measure(
         BundleError, ModelError, ProgramCrashed
     """
     recorder = Recorder(on_event)
-    eager = None if model is None else _eager(model, threads, recorder)
     rows: list[Row] = []
     with reopened(bundle, targets) as opened:
+        eager = None if model is None else _eager(model, opened.loadable.signatures, threads, recorder)
         if eager is not None:
             import torch
 
@@ -82,17 +83,18 @@ def measure(
     return rows
 
 
-def _eager(model: str, threads: int | None, recorder: Recorder) -> Eager:
+def _eager(model: str, signatures: Mapping[str, Signature], threads: int | None, recorder: Recorder) -> Eager:
     from aotpipe.pipeline import front
 
     canonical = front.canonical(Model(given=model).load, recorder)
     import torch
 
     from aotpipe.backends.eager import Eager
+    from aotpipe.validate.reference import eager_options
 
     if threads is not None:
         torch.set_num_threads(threads)
-    return Eager(canonical.entries)
+    return Eager(canonical.entries, **eager_options(signatures))
 
 
 def _measure_program(

@@ -120,8 +120,9 @@ class _Judge:
     @cached_property
     def _eager(self) -> Eager:
         from aotpipe.backends.eager import Eager
+        from aotpipe.validate.reference import eager_options
 
-        return Eager(self.ready.canonical().entries)
+        return Eager(self.ready.canonical().entries, **eager_options(self.ready.prepared.signatures))
 
 
 def compile_all(

@@ -263,3 +263,25 @@ def test_the_library_builds_a_bare_module(tmp_path: Path):
         x = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
         want = model(torch.from_numpy(x)).detach().numpy()
         np.testing.assert_allclose(runner.infer({"input": x})["output"], want, rtol=1e-5, atol=1e-6)
+
+
+def test_a_build_leaves_a_parameter_that_the_model_writes(tmp_path: Path) -> None:
+    import torch
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with torch.no_grad():
+                self.weight.add_(1)
+            return x * self.weight
+
+    model = Model().eval()
+    bundle = aotpipe.build(model, args=(torch.ones(3),), targets=["iree-vmvx"], out=tmp_path / "bundle")
+    assert [row.status for row in bundle.report.targets] == ["executed"]
+    assert model.weight.tolist() == [1, 1, 1]
+    with aotpipe.load(bundle.path) as runner:
+        answers = [runner.infer({"x": [1, 1, 1]})["output"].tolist() for _ in range(2)]
+    assert answers == [[2, 2, 2], [3, 3, 3]]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from aotpipe.events import Recorder
 from aotpipe.pipeline import bench
+from aotpipe.signature import Signature, TensorSpec
 from tests.unit.bundle import samples
 
 
@@ -29,3 +33,36 @@ def test_what_cannot_run_here_has_a_reason_and_no_times(tmp_path: Path, monkeypa
     monkeypatch.setattr(bench, "why_not_here", lambda *_: "no such device")
     (row,) = bench.measure(path, None)
     assert (row.reason, row.samples) == ("no such device", 0)
+
+
+WRITES_A_PARAMETER = """
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(3))
+
+    def forward(self, x):
+        with torch.no_grad():
+            self.weight.add_(1)
+        return x * self.weight
+
+import aotpipe
+MODEL = Model().eval()
+CALL = aotpipe.EntryPoint(args=(torch.ones(3),))
+SPEC = aotpipe.Spec(name="writes", build=lambda: MODEL, entry_points={"forward": CALL})
+"""
+
+
+def test_the_reference_starts_from_the_models_own_parameters(tmp_path: Path):
+    file = tmp_path / "writes.py"
+    file.write_text(WRITES_A_PARAMETER)
+    x = TensorSpec.parse("x: float32[3]")
+    signature = Signature(
+        inputs=(x,), outputs=(replace(x, name="output"),), state=(replace(x, name="weight"),)
+    )
+    eager = bench._eager(str(file), {"forward": signature}, 1, Recorder())
+    for _ in range(2):
+        eager.reset()
+        assert eager.infer({"x": np.ones(3, np.float32)})["output"].tolist() == [2, 2, 2]
