@@ -69,7 +69,7 @@ def compare(runner: runtime.Runner, program: Legal, module: torch.nn.Module, cal
         if reference.dtype.kind in "biu":
             np.testing.assert_array_equal(value, reference)
         else:
-            tolerance = {2: 3e-2, 4: 1e-4}.get(reference.dtype.itemsize, 1e-9)
+            tolerance = {2: 3e-2, 4: 1e-4}.get(reference.real.dtype.itemsize, 1e-9)
             wide = np.complex128 if reference.dtype.kind == "c" else np.float64
             np.testing.assert_allclose(
                 value.astype(wide), reference.astype(wide), rtol=tolerance, atol=tolerance

@@ -19,7 +19,7 @@ Number = int | float | bool
 Value = torch.Tensor | Number
 
 
-def _promoted(left: Value, right: Value) -> tuple[torch.Tensor, torch.Tensor]:
+def promoted(left: Value, right: Value) -> tuple[torch.Tensor, torch.Tensor]:
     """Both as tensors of the dtype that eager promotes them to."""
     dtype = torch.result_type(left, right)
     device = next(value.device for value in (left, right) if isinstance(value, torch.Tensor))
@@ -32,7 +32,7 @@ def _promoted(left: Value, right: Value) -> tuple[torch.Tensor, torch.Tensor]:
     return one, two
 
 
-def _nan(tensor: torch.Tensor) -> torch.Tensor:
+def is_nan(tensor: torch.Tensor) -> torch.Tensor:
     return tensor != tensor
 
 
@@ -57,17 +57,17 @@ def _compared(op: Callable[..., torch.Tensor]) -> Decomposition:
 
 
 def maximum(left: torch.Tensor, right: torch.Tensor) -> Any:
-    left, right = _promoted(left, right)
+    left, right = promoted(left, right)
     if not left.is_floating_point():
         return NotImplemented
-    return torch.where((left > right) | _nan(left), left, right)
+    return torch.where((left > right) | is_nan(left), left, right)
 
 
 def minimum(left: torch.Tensor, right: torch.Tensor) -> Any:
-    left, right = _promoted(left, right)
+    left, right = promoted(left, right)
     if not left.is_floating_point():
         return NotImplemented
-    return torch.where((left < right) | _nan(left), left, right)
+    return torch.where((left < right) | is_nan(left), left, right)
 
 
 def clamp(tensor: torch.Tensor, min: Number | None = None, max: Number | None = None) -> Any:
@@ -99,9 +99,9 @@ def clamp_tensor(
 ) -> torch.Tensor:
     held = tensor
     if min is not None:
-        held = torch.maximum(*_promoted(held, min))
+        held = torch.maximum(*promoted(held, min))
     if max is not None:
-        held = torch.minimum(*_promoted(held, max))
+        held = torch.minimum(*promoted(held, max))
     return held
 
 
@@ -120,7 +120,7 @@ def isfinite(tensor: torch.Tensor) -> Any:
 def div_mode(left: torch.Tensor, right: Value, *, rounding_mode: str | None = None) -> Any:
     if rounding_mode is None:
         return torch.true_divide(left, right)
-    one, two = _promoted(left, right)
+    one, two = promoted(left, right)
     dtype = one.dtype
     if dtype in (torch.uint8, torch.bool):
         # The compiler takes bytes for signed. None is negative: rounding down is rounding to zero.
@@ -162,7 +162,7 @@ def _floor_quotient(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
 
 
 def fmod(left: torch.Tensor, right: Value) -> Any:
-    one, two = _promoted(left, right)
+    one, two = promoted(left, right)
     dtype = one.dtype
     if dtype in (torch.uint8, torch.bool):
         return torch.fmod(one.to(torch.int32), two.to(torch.int32)).to(dtype)
@@ -175,7 +175,7 @@ def fmod(left: torch.Tensor, right: Value) -> Any:
 
 
 def remainder(left: Value, right: Value) -> Any:
-    one, two = _promoted(left, right)
+    one, two = promoted(left, right)
     if one.dtype in (torch.uint8, torch.bool):
         return torch.remainder(one.to(torch.int32), two.to(torch.int32)).to(one.dtype)
     if one.dtype in HALF:
@@ -197,7 +197,7 @@ def true_divide(left: Value, right: Value) -> Any:
 
 
 def gcd(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    one, two = _promoted(left, right)
+    one, two = promoted(left, right)
     dtype = one.dtype
     one, two = one.to(torch.int64).abs(), two.to(torch.int64).abs()
     # Fibonacci numbers are the slowest: a pair of n bits takes at most 1.45 n steps.
@@ -208,7 +208,7 @@ def gcd(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
 
 
 def lcm(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    one, two = _promoted(left, right)
+    one, two = promoted(left, right)
     common = torch.gcd(one, two)
     part = torch.div(one, torch.where(common == 0, 1, common), rounding_mode="trunc")
     return (part * two).abs()
@@ -225,7 +225,7 @@ def signbit(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def copysign(left: torch.Tensor, right: Value) -> torch.Tensor:
-    one, two = (floating(tensor) for tensor in _promoted(left, right))
+    one, two = (floating(tensor) for tensor in promoted(left, right))
     size = one.abs()
     return torch.where(torch.signbit(two), -size, size)
 
@@ -238,85 +238,11 @@ def sgn(tensor: torch.Tensor) -> torch.Tensor:
     return torch.complex(tensor.real / whole, tensor.imag / whole)
 
 
-# Powers.
-
-
-def pow_scalar(base: torch.Tensor, exponent: Number) -> Any:
-    dtype = torch.result_type(base, exponent)
-    if base.is_complex():
-        return NotImplemented
-    values = base.to(dtype)
-    if not dtype.is_floating_point or (float(exponent).is_integer() and abs(exponent) <= 16):
-        return _integer_power(values, int(exponent))
-    if abs(exponent) == 0.5:
-        # As eager has it, also for -inf, of which C's power would be inf.
-        root = widened(values)[0]
-        return (root.sqrt() if exponent > 0 else root.rsqrt()).to(dtype)
-    return pow_tensor(base, torch.full((), exponent, dtype=dtype, device=base.device))
-
-
-def _integer_power(base: torch.Tensor, exponent: int) -> torch.Tensor:
-    """By squaring."""
-    dtype = base.dtype
-    base = base.to(torch.int32) if dtype in (torch.uint8, torch.bool) else widened(base)[0]
-    left, square, product = abs(exponent), base, torch.ones_like(base)
-    first = True
-    while left:
-        if left & 1:
-            product, first = (square if first else product * square), False
-        left >>= 1
-        square = square * square if left else square
-    return (product if exponent >= 0 else 1 / product).to(dtype)
-
-
-def pow_tensor(base: Value, exponent: torch.Tensor) -> Any:
-    one, two = _promoted(base, exponent)
-    dtype = one.dtype
-    if dtype.is_complex:
-        return NotImplemented
-    if not dtype.is_floating_point:
-        return _integer_powers(one, two).to(dtype)
-    return _power(*widened(one, two)).to(dtype)
-
-
-def _integer_powers(base: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:
-    base, exponent = base.to(torch.int64), exponent.to(torch.int64)
-    square, left, product = base, exponent, torch.ones_like(base)
-    # Every bit of the exponent counts, as large powers wrap around like eager's.
-    for _ in range(63):
-        product = torch.where(left & 1 != 0, product * square, product)
-        square, left = square * square, left >> 1
-    # Of negative powers only those of 1 and -1 are whole.
-    sign = torch.where(base == -1, 1 - 2 * (exponent & 1), torch.where(base == 1, 1, 0))
-    return torch.where(exponent < 0, sign, product)
-
-
-def _power(base: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:
-    """Of the absolute base through logarithms, then C's rules for signs, zeros and infinities."""
-    size = base.abs()
-    # Squared, as an exponential is inexact next to its largest values.
-    root = torch.exp2(0.5 * (exponent * torch.log2(size)))
-    power = root * root
-    power = torch.where((size == 1) & ~_nan(exponent), 1.0, power)
-    whole = torch.floor(exponent) == exponent
-    odd = whole & (torch.floor(exponent * 0.5) * 2 != exponent)
-    power = torch.where(odd & torch.signbit(base), -power, power)
-    power = torch.where((base < 0) & ~whole & (base != -math.inf) & ~_nan(exponent), math.nan, power)
-    return torch.where((exponent == 0) | (base == 1), 1.0, power)
-
-
-def float_power(base: Value, exponent: Value) -> torch.Tensor:
-    one, two = (
-        value.to(torch.float64)
-        if isinstance(value, torch.Tensor)
-        else torch.full((), value, dtype=torch.float64)
-        for value in (base, exponent)
-    )
-    return torch.pow(one, two)
+# Sizes and neighbours.
 
 
 def hypot(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    one, two = _promoted(left, right)
+    one, two = promoted(left, right)
     dtype = one.dtype
     one, two = (tensor.abs() for tensor in widened(one, two))
     high, low = torch.maximum(one, two), torch.minimum(one, two)
@@ -326,7 +252,7 @@ def hypot(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
 
 
 def nextafter(left: torch.Tensor, right: torch.Tensor) -> Any:
-    one, two = _promoted(left, right)
+    one, two = promoted(left, right)
     if one.dtype not in (torch.float32, torch.float64):
         return NotImplemented
     integer = torch.int32 if one.dtype == torch.float32 else torch.int64
@@ -337,7 +263,7 @@ def nextafter(left: torch.Tensor, right: torch.Tensor) -> Any:
     least = torch.ones_like(bits).view(one.dtype)
     moved = torch.where(one == 0, torch.where(two > 0, least, -least), moved)
     moved = torch.where(one == two, two, moved)
-    return torch.where(_nan(one) | _nan(two), math.nan, moved)
+    return torch.where(is_nan(one) | is_nan(two), math.nan, moved)
 
 
 # Bits.
@@ -352,7 +278,7 @@ def shift_right(left: torch.Tensor, right: Value) -> Any:
 
 
 def _byte_shift(left: torch.Tensor, right: Value, *, to_left: bool) -> Any:
-    one, two = _promoted(left, right)
+    one, two = promoted(left, right)
     if one.dtype != torch.uint8:
         return NotImplemented
     one, two = one.to(torch.int32), two.to(torch.int32)
@@ -394,12 +320,6 @@ DECOMPOSITIONS: Table = {
     aten.copysign.Tensor: copysign,
     aten.copysign.Scalar: copysign,
     aten.sgn.default: sgn,
-    aten.pow.Tensor_Scalar: pow_scalar,
-    aten.pow.Tensor_Tensor: pow_tensor,
-    aten.pow.Scalar: pow_tensor,
-    aten.float_power.Tensor_Tensor: float_power,
-    aten.float_power.Tensor_Scalar: float_power,
-    aten.float_power.Scalar: float_power,
     aten.hypot.default: hypot,
     aten.nextafter.default: nextafter,
     aten.bitwise_left_shift.Tensor: shift_left,
