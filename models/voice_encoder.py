@@ -41,7 +41,7 @@ SPEC = Spec(
     entry_points={
         "forward": EntryPoint(
             args=(torch.linspace(0.0, 1.0, 2 * 40 * MELS).reshape(2, 40, MELS),),
-            dynamic_shapes={"mels": {0: Dim("batch", min=1, max=16)}},
+            dynamic_shapes={"mels": {0: Dim("batch", min=1, max=16), 1: Dim("frames", min=1, max=400)}},
             value_ranges={"mels": (0.0, 1.0)},
         )
     },

@@ -169,6 +169,8 @@ def _noisy(tensor: torch.Tensor, generator: torch.Generator, *, spare_whole: boo
     if not tensor.is_floating_point() or tensor.dtype.itemsize == 1:
         return tensor  # a float8 has no place for it
     work = torch.float64 if tensor.dtype == torch.float64 else torch.float32
-    unit = torch.rand(tensor.shape, generator=generator, dtype=work) * 2 - 1
-    moved = (tensor.to(work) * (1 + NOISE_ULPS * torch.finfo(tensor.dtype).eps * unit)).to(tensor.dtype)
+    size = NOISE_ULPS * torch.finfo(tensor.dtype).eps
+    # In place, as a model's weights are large and there are several noises.
+    factor = torch.rand(tensor.shape, generator=generator, dtype=work).mul_(2 * size).add_(1 - size)
+    moved = factor.mul_(tensor).to(tensor.dtype)
     return torch.where(tensor == tensor.round(), tensor, moved) if spare_whole else moved
