@@ -9,8 +9,8 @@
     files         every other file of the bundle: SHA-256 and size
     digest        SHA-256 of all the above
 
-`read(write(manifest)) == manifest`, and the bytes are the only ones for that value: sorted keys, no times, no
-paths. So a byte that differs anywhere is found.
+`read(write(manifest)) == manifest`, and the bytes are the only ones for that value: sorted keys (entry points
+stand in the spec's order), no times, no paths. So a byte that differs anywhere is found.
 
 Raises `BundleCorrupt`, `UnsupportedSchema`. Torch-free.
 """
@@ -139,7 +139,7 @@ class Manifest:
 def write(manifest: Manifest) -> bytes:
     """The manifest's file."""
     content = _to_json(manifest)
-    return _dump({**content, "digest": _digest(content)})
+    return _dump(dict(sorted({**content, "digest": _digest(content)}.items())))
 
 
 def read(data: bytes) -> Manifest:
@@ -199,7 +199,20 @@ def _adapter() -> TypeAdapter[Manifest]:
 
 
 def _to_json(manifest: Manifest) -> dict[str, Any]:
-    return {"schema": SCHEMA, **_plain(manifest)}
+    content: dict[str, Any] = _sorted({"schema": SCHEMA, **_plain(manifest)})
+    # Their order is the spec's: the last one is the one that runs most.
+    entries = content["entry_points"]
+    return {**content, "entry_points": {name: entries[name] for name in manifest.entry_points}}
+
+
+def _sorted(value: Any) -> Any:
+    match value:
+        case dict():
+            return {key: _sorted(value[key]) for key in sorted(value)}
+        case list():
+            return [_sorted(each) for each in value]
+        case _:
+            return value
 
 
 def _plain(value: Any) -> Any:
@@ -224,5 +237,5 @@ def _digest(content: Mapping[str, Any]) -> str:
 
 
 def _dump(content: Mapping[str, Any]) -> bytes:
-    text = json.dumps(content, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
     return (text + "\n").encode()

@@ -1,5 +1,6 @@
 import json
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -187,3 +188,18 @@ def test_fields_of_a_later_release_are_ignored():
         content["programs"][0]["speed"] = 3
 
     assert read(changed(later)) == MANIFEST
+
+
+def test_entry_points_keep_their_order():
+    entry = MANIFEST.entry_points["forward"]
+    order = ["prefill", "decode", "again"]
+    data = write(replace(MANIFEST, entry_points=dict.fromkeys(order, entry)))
+    assert list(read(data).entry_points) == order
+    assert write(read(data)) == data
+
+
+def test_other_keys_that_are_moved_are_found():
+    content = json.loads(write(MANIFEST))
+    moved = dict(reversed(content.items()))
+    with pytest.raises(BundleCorrupt, match="was changed"):
+        read((json.dumps(moved, indent=2, ensure_ascii=False) + "\n").encode())
