@@ -105,6 +105,8 @@ class _Bars:
         match event:
             case Planned(totals=totals):
                 self.totals.update(totals)
+                for stage in totals.keys() & self.tasks.keys():
+                    self.progress.update(self.tasks[stage], total=totals[stage])
             case StageStarted(stage=stage, target=target):
                 self._start(stage, target)
             case StageFinished():

@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from aotpipe import toolchain
 from aotpipe.backends import process, unrunnable
-from aotpipe.errors import AotpipeError
+from aotpipe.errors import AotpipeError, CompileError, ParityError, ProgramCrashed
 from aotpipe.events import Recorder, Stage
 from aotpipe.pipeline.cache import Cache
 from aotpipe.pipeline.source import Ready
@@ -30,6 +30,7 @@ from aotpipe.validate import Loadable, validate
 
 if TYPE_CHECKING:
     from aotpipe.backends.eager import Eager
+    from aotpipe.backends.iree.flags import Retreat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +48,7 @@ class Settings:
     memory_limit_bytes: int | None = None
 
 
+_STAGES: Final[tuple[Stage, ...]] = ("compile", "validate")
 Result = Validated | AotpipeError
 """A target's program that passed, or the error that stands in its place."""
 
@@ -60,15 +62,43 @@ def run(
     cache: Cache,
     recorder: Recorder,
 ) -> dict[Target, Result]:
-    """Compile and validate for every target, in the order of `targets`."""
-    stages: tuple[Stage, ...] = ("compile", "validate")
-    recorder.planned(dict.fromkeys(stages, len(targets)))
-    compiled = compile_all(ready.prepared.lowered, targets, settings=settings, cache=cache, recorder=recorder)
+    """Compile and validate for every target, in the order of `targets`.
+
+    A program whose numbers are wrong is compiled again, with more cautious flags, where there are such.
+    """
+    recorder.planned(dict.fromkeys(_STAGES, len(targets)))
+    lowered = ready.prepared.lowered
+    compiled = compile_all(lowered, targets, settings=settings, cache=cache, recorder=recorder)
     judge = _Judge(ready=ready, latency=latency, cache=cache, recorder=recorder)
-    return {
-        target: program if isinstance(program, AotpipeError) else judge.validate(program)
-        for target, program in compiled.items()
-    }
+    trials = len(targets)
+
+    def result(target: Target, program: Compiled | AotpipeError) -> Result:
+        nonlocal trials
+        if isinstance(program, AotpipeError):
+            return program
+        first = judge.validate(program)
+        if not isinstance(first, ParityError | ProgramCrashed):
+            return first
+        for retreat in _suspects(lowered, target, settings):
+            trials += 1
+            recorder.planned(dict.fromkeys(_STAGES, trials))
+            try:
+                careful = _compile(lowered, target, settings, cache, recorder, retreat)
+            except CompileError:
+                continue
+            second = judge.validate(careful)
+            if isinstance(second, Validated):
+                note = f"compiled {retreat.name}: with the faster flags {first.message}"
+                return replace(second, notes=(note, *second.notes))
+        return first
+
+    return {target: result(target, program) for target, program in compiled.items()}
+
+
+def _suspects(lowered: Lowered, target: Target, settings: Settings) -> Sequence[Retreat]:
+    from aotpipe.backends.iree import compiler
+
+    return compiler.suspects(lowered, target, settings.extra_flags)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,12 +192,17 @@ def _outcome(future: Future[Compiled]) -> Compiled | AotpipeError:
 
 
 def _compile(
-    lowered: Lowered, target: Target, settings: Settings, cache: Cache, recorder: Recorder
+    lowered: Lowered,
+    target: Target,
+    settings: Settings,
+    cache: Cache,
+    recorder: Recorder,
+    retreat: Retreat | None = None,
 ) -> Compiled:
     from aotpipe.backends.iree import compiler
 
     with recorder.stage("compile", str(target)) as running:
-        key = compiler.digest(lowered, target, settings.extra_flags)
+        key = compiler.digest(lowered, target, settings.extra_flags, retreat)
         found = cache.load("compiled", key, lambda entry: read_compiled(entry, target))
         if found is not None:
             running.cached = True
@@ -176,7 +211,12 @@ def _compile(
         if settings.timeout_s is not None:
             limits["timeout_s"] = settings.timeout_s
         compiled = compiler.compile(
-            lowered, target, extra_flags=settings.extra_flags, log_dir=cache.logs, **limits
+            lowered,
+            target,
+            extra_flags=settings.extra_flags,
+            retreat=retreat,
+            log_dir=cache.logs,
+            **limits,
         )
         running.peak_rss_bytes = compiled.stats.peak_rss_bytes
         cache.put("compiled", key, lambda: write_compiled(compiled))

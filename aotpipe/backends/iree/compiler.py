@@ -61,6 +61,7 @@ def compile(  # noqa: A001  # the stage's name; nothing here needs the builtin
     target: Target,
     *,
     extra_flags: Sequence[str] = (),
+    retreat: flags.Retreat | None = None,
     timeout_s: float = DEFAULT_TIMEOUT_S,
     memory_limit_bytes: int | None = None,
     log_dir: Path | None = None,
@@ -71,12 +72,13 @@ def compile(  # noqa: A001  # the stage's name; nothing here needs the builtin
         lowered: The module.
         target: What to compile for.
         extra_flags: Flags of `iree-compile` that are passed last.
+        retreat: What makes the fast flags more cautious from the start.
         timeout_s: Seconds for all attempts together.
         memory_limit_bytes: Resident bytes of the compiler; four fifths of the machine's where None.
         log_dir: Where a failed compile leaves its log and its module.
     """
     limit = process.default_memory_limit() if memory_limit_bytes is None else memory_limit_bytes
-    fast = flags.choose(lowered.module, lowered.dialect, target, extra_flags)
+    fast = _fast(lowered, target, extra_flags, retreat)
     attempts: list[_Attempt] = []
     try:
         with tempfile.TemporaryDirectory(prefix="aotpipe-compile-") as folder:
@@ -86,7 +88,8 @@ def compile(  # noqa: A001  # the stage's name; nothing here needs the builtin
                 left_s = timeout_s - sum(attempt.outcome.wall_s for attempt in attempts)
                 attempts.append(_attempt(Path(folder), name, chosen, left_s, limit))
                 if attempts[-1].payload is not None:
-                    return _compiled(lowered, target, extra_flags, attempts)
+                    key = digest(lowered, target, extra_flags, retreat)
+                    return _compiled(target, key, attempts)
             raise _error(Path(folder), lowered, target, attempts, timeout_s, limit, log_dir)
     except OSError as error:
         if error.errno != errno.ENOSPC:
@@ -94,12 +97,29 @@ def compile(  # noqa: A001  # the stage's name; nothing here needs the builtin
         raise DiskFull("no space left for the compiler's files", reason=str(error)) from error
 
 
-def digest(lowered: Lowered, target: Target, extra_flags: Sequence[str] = ()) -> str:
+def suspects(lowered: Lowered, target: Target, extra_flags: Sequence[str] = ()) -> tuple[flags.Retreat, ...]:
+    """What to compile with, in turn, where the program computes wrong numbers."""
+    return flags.suspects(_fast(lowered, target, extra_flags, None))
+
+
+def _fast(
+    lowered: Lowered, target: Target, extra_flags: Sequence[str], retreat: flags.Retreat | None
+) -> tuple[str, ...]:
+    chosen = flags.choose(lowered.module, lowered.dialect, target, extra_flags)
+    return retreat(chosen) if retreat else chosen
+
+
+def digest(
+    lowered: Lowered,
+    target: Target,
+    extra_flags: Sequence[str] = (),
+    retreat: flags.Retreat | None = None,
+) -> str:
     """SHA-256 of everything that can change `compile`'s payload, known before it runs."""
     key = {
         "module": lowered.digest,
         "target": str(target),
-        "flags": flags.choose(lowered.module, lowered.dialect, target, extra_flags),
+        "flags": _fast(lowered, target, extra_flags, retreat),
         "retreats": [repr(retreat) for retreat in flags.RETREATS],
         "toolchain": _versions(),
         "host": toolchain.host_features() if target.is_host else [],
@@ -168,9 +188,7 @@ def _can_retreat(attempt: _Attempt) -> bool:
     return ended and not diagnostics.read(attempt.outcome.stderr).is_input
 
 
-def _compiled(
-    lowered: Lowered, target: Target, extra_flags: Sequence[str], attempts: Sequence[_Attempt]
-) -> Compiled:
+def _compiled(target: Target, key: str, attempts: Sequence[_Attempt]) -> Compiled:
     last = attempts[-1]
     assert last.payload is not None
     return Compiled(
@@ -179,7 +197,7 @@ def _compiled(
         flags=(*last.flags, flags.PREPROCESS),
         toolchain=_versions(),
         host_features=toolchain.host_features() if target.is_host else (),
-        digest=digest(lowered, target, extra_flags),
+        digest=key,
         stats=CompileStats(
             wall_s=sum(attempt.outcome.wall_s for attempt in attempts),
             peak_rss_bytes=max(attempt.outcome.peak_rss_bytes for attempt in attempts),

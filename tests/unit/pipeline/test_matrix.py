@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,7 @@ def test_flags_are_part_of_the_key_and_limits_are_passed_on(cache: Cache, record
         "timeout_s": 9.0,
         "memory_limit_bytes": 5,
         "log_dir": cache.logs,
+        "retreat": None,
     }
 
 
@@ -198,6 +200,34 @@ def test_programs_that_passed_are_not_run_again(ready: Ready, cache: Cache, reco
     assert judged == [*map(str, TARGETS), str(BYTECODE)]
     assert first[HOST] == second[HOST]
     assert isinstance(second[BYTECODE], ParityError)
+
+
+@pytest.mark.parametrize("mended", [True, False])
+def test_wrong_numbers_are_compiled_again_with_care(
+    mended: bool, ready: Ready, cache: Cache, recorder: Recorder, monkeypatch
+):
+    stand_in = Compiler(monkeypatch)
+    lowered = replace(ready.prepared.lowered, module=b"torch.aten.convolution")
+    ready = replace(ready, prepared=replace(ready.prepared, lowered=lowered))
+    retreats = compiler.suspects(lowered, HOST)
+    assert [retreat.name for retreat in retreats] == ["without im2col", "without data tiling"]
+    judged: list[object] = []
+
+    def judge(program: Compiled, *_: object, **__: object) -> Validated:
+        judged.append(stand_in.settings["retreat"])
+        if len(judged) < 3 or not mended:
+            raise ParityError("differs", parity=REPORT.targets[2].parity)
+        return Validated(compiled=program, status="executed", parity=REPORT.targets[0].parity)
+
+    monkeypatch.setattr(matrix, "validate", judge)
+    (result,) = matrix.run(
+        ready, [HOST], settings=Settings(), latency=False, cache=cache, recorder=recorder
+    ).values()
+    assert judged == [None, *retreats]
+    if mended:
+        assert result.notes == ("compiled without data tiling: with the faster flags differs",)
+    else:
+        assert isinstance(result, ParityError)
 
 
 def test_what_failed_to_compile_is_not_run(ready: Ready, cache: Cache, recorder: Recorder, monkeypatch):
