@@ -66,10 +66,15 @@ def download(name: str, view: Any, dtype: np.dtype[Any]) -> Array:
             f"the program gave {size_bytes} bytes of shape {shape} for the output {name!r}, "
             f"which are not {dtype}"
         )
-    if not size_bytes:
-        return np.empty(shape, dtype)
     # The array that views the mapping dangles once the view is gone, hence the copy.
-    return np.frombuffer(view.map(), dtype).reshape(shape).copy()
+    return mapped(view, dtype).copy()
+
+
+def mapped(view: Any, dtype: np.dtype[Any]) -> Array:
+    """The elements of a buffer view where they are: not to be used once the view is gone."""
+    if not view.byte_length:
+        return np.empty(view.shape, dtype)
+    return np.frombuffer(view.map(), dtype).reshape(view.shape)
 
 
 def truth(view: Any) -> bool:

@@ -156,7 +156,8 @@ class Runner:
         self._require_usable()
         arguments = iree.VmVariantList(len(entry.state) + len(arrays))
         for name in entry.state:
-            arguments.push_ref(self._state[name])
+            # A program may write the next state into this one's buffer before its asserts are known.
+            arguments.push_ref(self._copied(name) if entry.asserts else self._state[name])
         results = iree.VmVariantList(len(entry.outputs) + len(entry.state) + len(entry.asserts))
         try:
             for array, element in zip(arrays, entry.elements, strict=True):
@@ -166,7 +167,7 @@ class Runner:
             raise ProgramCrashed(
                 f"the program failed in {entry.name!r}",
                 reason=_first_line(error),
-                hint="its state is unchanged",
+                hint="its state may be changed in part: reset it" if entry.state else "",
             ) from error
         wanted = len(entry.outputs) + len(entry.state) + len(entry.asserts)
         if len(results) != wanted:
@@ -174,6 +175,10 @@ class Runner:
                 f"the program gave {len(results)} results in {entry.name!r}, its signature has {wanted}"
             )
         return results
+
+    def _copied(self, name: str) -> Any:
+        dtype = self._initial_state[name].dtype
+        return self._upload(buffers.mapped(self._state[name], dtype), buffers.element(dtype))
 
     def _check_asserts(self, entry: _Entry, results: Any) -> None:
         for index, message in enumerate(entry.asserts, len(entry.outputs) + len(entry.state)):

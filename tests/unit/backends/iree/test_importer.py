@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from aotpipe.backends.iree import importer
 from aotpipe.dims import Dim
+from aotpipe.errors import AssertionViolated
 from aotpipe.spec import EntryPoint
 from aotpipe.stages import Legal
 from tests.programs.through import check, legal, load
@@ -183,3 +185,27 @@ def test_sizes_in_height_and_width_may_vary() -> None:
     sizes = {"input": {2: Dim("height", min=4, max=32), 3: Dim("width", min=4, max=32)}}
     calls = [(torch.randn(1, 3, height, width),) for height, width in ((16, 12), (4, 32), (5, 4))]
     check(model, *calls, dynamic_shapes=sizes)
+
+
+def test_a_row_that_a_failed_call_wrote_to_the_state_is_not_kept() -> None:
+    class Cache(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("rows", torch.zeros(64, 8))
+
+        def forward(self, x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+            self.rows.index_copy_(0, at, x)
+            torch._assert_async((x < 50).all(), "too large")
+            return self.rows.sum()
+
+    program = legal(Cache(), (torch.ones(1, 8), torch.tensor([1])))
+    with load(program, importer.lower(program)) as runner:
+
+        def call(value: float, at: int) -> float:
+            inputs = {"x": np.full((1, 8), value, np.float32), "at": np.array([at])}
+            return float(runner.infer(inputs)["output"])
+
+        assert call(1, 1) == 8
+        with pytest.raises(AssertionViolated, match="too large"):
+            call(100, 5)
+        assert call(1, 2) == 16
