@@ -1,0 +1,45 @@
+"""What has no lowering is found in all subgraphs, with its reason, count and line."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from aotpipe.errors import UnsupportedOps
+from aotpipe.legalize.decompositions import unsupported
+from tests.unit.legalize.legal import legal, model
+from tests.unit.legalize.ranges.programs import Program, aten
+
+
+def test_rows_are_sorted_and_counted() -> None:
+    program = Program()
+    x = program.input((3, 3), dtype=torch.float32)
+    for _ in range(2):
+        program.call(aten._linalg_eigh.default, x)
+    program.call(aten.rand.default, [2])
+    program.call(aten.relu.default, x)
+    found = unsupported(program.module)
+    assert [(row.op, row.count) for row in found] == [
+        ("aten._linalg_eigh.default", 2),
+        ("aten.rand.default", 1),
+    ]
+    assert "random" in found[1].reason
+    assert found[0].where is None
+
+
+@pytest.mark.parametrize("dtype", [torch.complex128, torch.uint16])
+def test_a_dtype_without_a_lowering(dtype: torch.dtype) -> None:
+    program = Program()
+    program.call(aten.full.default, [2], 1, dtype=dtype)
+    (row,) = unsupported(program.module)
+    assert str(dtype).removeprefix("torch.") in row.reason
+
+
+def test_an_op_of_a_branch_is_found_with_its_line() -> None:
+    def forward(self, x):
+        return torch.cond(x.sum() > 0, lambda x: torch.linalg.eigvalsh(x), lambda x: x[0] * 1, (x,))
+
+    with pytest.raises(UnsupportedOps, match="eigh") as caught:
+        legal(model(forward), [torch.ones(2, 2)])
+    assert caught.value.where is not None
+    assert caught.value.where.path.endswith("test_unsupported.py")
