@@ -80,3 +80,25 @@ def mapped(view: Any, dtype: np.dtype[Any]) -> Array:
 def truth(view: Any) -> bool:
     """The value of a 0-d bool."""
     return memoryview(view.map())[0] != 0
+
+
+def address(view: Any) -> int:
+    """Where a buffer view's elements begin."""
+    return int(np.frombuffer(view.map(), np.uint8).ctypes.data)
+
+
+class Copier:
+    """Copies the elements of one buffer to another on a device."""
+
+    def __init__(self, device: Any) -> None:
+        self._device = device
+        self._semaphore = device.create_semaphore(0)
+        self._count = 0
+
+    def __call__(self, source: Any, target: Any) -> None:
+        """Copy between two buffer views of one size, and wait for it."""
+        before = iree.HalFence.create_at(self._semaphore, self._count)
+        self._count += 1
+        after = iree.HalFence.create_at(self._semaphore, self._count)
+        self._device.queue_copy(source.get_buffer(), target.get_buffer(), before, after)
+        after.wait()

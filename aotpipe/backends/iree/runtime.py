@@ -45,6 +45,10 @@ from aotpipe.signature import Signature
 PARAMETER_SCOPE: Final = "model"
 DEFAULT_ENTRY_POINT: Final = "forward"
 
+# glibc maps what is larger anew each time, and the page faults take several times the copy; what is smaller
+# it hands out again.
+_LARGE_BYTES: Final = 1 << 25
+
 # What nanobind makes of the codes of an IREE status.
 _IREE_ERRORS: Final = (RuntimeError, ValueError, IndexError, MemoryError)
 _NO_PARAMETER: Final = re.compile(r"no parameter found in index with key '([^']*)'")
@@ -93,7 +97,9 @@ class Runner:
         self._lock = threading.Lock()
         self._forks = devices.forks()
         self._upload = buffers.uploader(device)
+        self._copy = buffers.Copier(device)
         self._state: dict[str, Any] = {}
+        self._spare: dict[str, Any] = {}
         self.reset()
 
     @property
@@ -124,14 +130,18 @@ class Runner:
                 name: buffers.download(name, results.get_as_object(index, iree.HalBufferView), dtype)
                 for index, (name, dtype) in enumerate(entry.outputs)
             }
-            for index, name in enumerate(entry.state, len(outputs)):
-                self._state[name] = results.get_as_object(index, iree.HalBufferView)
+            state = {
+                name: results.get_as_object(index, iree.HalBufferView)
+                for index, name in enumerate(entry.state, len(outputs))
+            }
+            self._keep(state, spares=bool(entry.asserts))
         return outputs
 
     def reset(self) -> None:
         """Go back to the initial state."""
         with self._lock:
             self._require_usable()
+            self._spare = {}
             self._state = {
                 name: self._upload(array, buffers.element(array.dtype))
                 for name, array in self._initial_state.items()
@@ -140,7 +150,7 @@ class Runner:
     def close(self) -> None:
         """Free the program and its state; calls after it are refused."""
         with self._lock:
-            self._state = {}
+            self._state, self._spare = {}, {}
             self._context = None
             self._kept = None
 
@@ -177,8 +187,30 @@ class Runner:
         return results
 
     def _copied(self, name: str) -> Any:
-        dtype = self._initial_state[name].dtype
-        return self._upload(buffers.mapped(self._state[name], dtype), buffers.element(dtype))
+        """A state in a buffer that nothing else reads."""
+        state = self._state[name]
+        spare = self._spare.get(name)
+        if spare is None:
+            dtype = self._initial_state[name].dtype
+            return self._upload(buffers.mapped(state, dtype), buffers.element(dtype))
+        self._copy(state, spare)
+        return spare
+
+    def _keep(self, state: Mapping[str, Any], *, spares: bool) -> None:
+        """Take the next state; the large buffers of this one are kept to copy into."""
+        old = {name: self._state[name] for name in state}
+        self._state.update(state)
+        if not spares:
+            return
+        for name, view in old.items():
+            self._spare.pop(name, None)
+            if view.byte_length >= _LARGE_BYTES and not self._is_held(view):
+                self._spare[name] = view
+
+    def _is_held(self, view: Any) -> bool:
+        # A program may give one buffer as two states.
+        held = (each for each in (*self._state.values(), *self._spare.values()) if each.byte_length)
+        return buffers.address(view) in map(buffers.address, held)
 
     def _check_asserts(self, entry: _Entry, results: Any) -> None:
         for index, message in enumerate(entry.asserts, len(entry.outputs) + len(entry.state)):

@@ -54,3 +54,14 @@ def test_a_result_of_another_width_is_an_error(upload):
 def test_truth(upload):
     for value in (True, False):
         assert buffers.truth(upload(np.array(value), buffers.element(np.dtype(bool)))) is value
+
+
+def test_a_buffer_is_copied_into_another():
+    device = iree.get_device("local-sync")
+    upload, copy = buffers.uploader(device), buffers.Copier(device)
+    element = buffers.element(np.dtype(np.float32))
+    source, target = (upload(np.full((2, 3), value, np.float32), element) for value in (1, 2))
+    for _ in range(2):
+        copy(source, target)
+    assert buffers.download("y", target, np.dtype(np.float32)).tolist() == [[1, 1, 1]] * 2
+    assert buffers.address(source) != buffers.address(target)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from aotpipe.backends.iree import importer
+from aotpipe.backends.iree import importer, runtime
 from aotpipe.dims import Dim
 from aotpipe.errors import AssertionViolated
 from aotpipe.spec import EntryPoint
@@ -187,7 +187,12 @@ def test_sizes_in_height_and_width_may_vary() -> None:
     check(model, *calls, dynamic_shapes=sizes)
 
 
-def test_a_row_that_a_failed_call_wrote_to_the_state_is_not_kept() -> None:
+@pytest.mark.parametrize("large_bytes", [1, 1 << 30], ids=["kept buffer", "new buffer"])
+def test_a_row_that_a_failed_call_wrote_to_the_state_is_not_kept(
+    monkeypatch: pytest.MonkeyPatch, large_bytes: int
+) -> None:
+    monkeypatch.setattr(runtime, "_LARGE_BYTES", large_bytes)
+
     class Cache(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -205,7 +210,33 @@ def test_a_row_that_a_failed_call_wrote_to_the_state_is_not_kept() -> None:
             inputs = {"x": np.full((1, 8), value, np.float32), "at": np.array([at])}
             return float(runner.infer(inputs)["output"])
 
+        for written in range(1, 5):
+            assert call(1, written) == 8 * written
+            with pytest.raises(AssertionViolated, match="too large"):
+                call(100, 7)
+        runner.reset()
         assert call(1, 1) == 8
-        with pytest.raises(AssertionViolated, match="too large"):
-            call(100, 5)
-        assert call(1, 2) == 16
+
+
+def test_states_that_share_a_buffer_stay_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "_LARGE_BYTES", 1)
+
+    class Twice(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("now", torch.zeros(64))
+            self.register_buffer("before", torch.zeros(64))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            torch._assert_async((x < 50).all(), "too large")
+            old = self.now + 0
+            self.now.copy_(torch.where(x > 0, self.now + x, self.before))
+            self.before.copy_(torch.where(x > 0, old, self.now))
+            return self.now.sum() - self.before.sum() * 3
+
+    calls = [(torch.tensor(float(value)),) for value in (1, 2, -1, 3, -1, -1, 2, 1)]
+    model = Twice().eval()
+    program = legal(model, calls[0])
+    with load(program, importer.lower(program)) as runner:
+        for (x,) in calls:
+            assert float(runner.infer({"x": x.numpy()})["output"]) == float(model(x))
