@@ -14,7 +14,7 @@ from torch.export import ExportedProgram
 
 from aotpipe import source
 from aotpipe.errors import AotpipeError, UnsupportedOps
-from aotpipe.legalize import aliases, constants, decompositions, masks, parts, strides, wrappers
+from aotpipe.legalize import aliases, constants, decompositions, empties, masks, parts, strides, wrappers
 from aotpipe.stages import Dialect, ExportedEntry, LegalEntry
 
 
@@ -37,7 +37,7 @@ def decompose(entry: ExportedEntry, dialect: Dialect) -> ExportedProgram:
             except ValueError:
                 # A view that the strides of a decomposition do not allow, if the second trial succeeds.
                 decomposed = strides.relax(program).run_decompositions(table)
-            return parts.split(decomposed)
+            return empties.fill(parts.split(decomposed))
     except AotpipeError:
         raise
     except Exception as error:

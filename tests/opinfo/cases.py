@@ -56,8 +56,8 @@ class Case:
 
     @property
     def name(self) -> str:
-        """A function name that is unique within an op."""
-        return f"{self.dtype}_{self.index}"
+        """A function name."""
+        return f"{self.op}_{self.dtype}_{self.index}".replace(".", "_").replace("-", "_")
 
 
 def cases(op_name: str, dtype_name: str, count: int) -> Iterator[Case]:

@@ -25,6 +25,9 @@ def _single(function: Callable[[torch.Tensor], torch.Tensor]) -> Decomposition:
         if tensor.is_complex() or tensor.dtype == torch.float64:
             return NotImplemented
         values = floating(tensor)
+        if not tensor.dim():
+            # The compiler takes minutes over a long function of a lone scalar.
+            return function(widened(values.reshape(1).expand(2))[0])[0].to(values.dtype)
         return function(widened(values)[0]).to(values.dtype)
 
     return decompose
@@ -107,7 +110,7 @@ def lgamma(x: torch.Tensor) -> torch.Tensor:
         total = total + coefficient / (z + (index + 1))
     t = z + 7.5
     right = 0.5 * math.log(2 * math.pi) + (z + 0.5) * torch.log(t) - t + torch.log(total)
-    rest = (x - torch.floor(x)).abs()
+    rest = x - torch.round(x)
     left = math.log(math.pi) - torch.log(torch.sin(math.pi * rest).abs()) - right
     out = torch.where(reflected, left, right)
     out = torch.where((x <= 0) & (torch.floor(x) == x), math.inf, out)
@@ -121,17 +124,23 @@ _DIGAMMA: Final[Sequence[float]] = (
 )  # fmt: skip
 
 
+def _sum_of_steps(x: torch.Tensor, count: int, power: int) -> torch.Tensor:
+    """The sum of `(x + i) ** -power` for i below the count."""
+    total = torch.pow(1 / x, power)
+    for step in range(1, count):
+        total = total + torch.pow(1 / (x + step), power)
+    return total
+
+
 def digamma(x: torch.Tensor) -> torch.Tensor:
     reflected = x < 0
     y = torch.where(reflected, 1 - x, x)
-    total = torch.zeros_like(x)
-    for _ in range(10):
-        low = y < 10
-        total = torch.where(low, total - 1 / y, total)
-        y = torch.where(low, y + 1, y)
+    low = y < 10
+    total = torch.where(low, -_sum_of_steps(y, 10, 1), 0.0)
+    y = torch.where(low, y + 10, y)
     z = 1 / (y * y)
     value = total + torch.log(y) - 0.5 / y - z * _polynomial(z, _DIGAMMA)
-    rest = x - torch.trunc(x)
+    rest = x - torch.round(x)
     value = torch.where(reflected, value - math.pi / torch.tan(math.pi * rest), value)
     value = torch.where((x < 0) & (rest == 0), math.nan, value)
     return torch.where(x == 0, torch.copysign(torch.full_like(x, math.inf), -x), value)
@@ -201,15 +210,15 @@ def polygamma(n: int, tensor: torch.Tensor) -> Any:
         return NotImplemented
     if n == 0:
         return torch.digamma(tensor)
+    if not tensor.dim():
+        return torch.polygamma(n, tensor.reshape(1).expand(2))[0]
     values = floating(tensor)
     x = widened(values)[0]
     if n == 1:
         return _trigamma(x).to(values.dtype)
-    total, y = torch.zeros_like(x), x
-    for _ in range(14):
-        low = y < 14
-        total = torch.where(low, total + _integral(1 / y, n + 1), total)
-        y = torch.where(low, y + 1, y)
+    low = x < 14
+    total = torch.where(low, _sum_of_steps(x, 14, n + 1), 0.0)
+    y = torch.where(low, x + 14, x)
     # zeta(n + 1, y) by Euler and Maclaurin.
     series = _integral(1 / y, n) / n + 0.5 * _integral(1 / y, n + 1)
     bernoulli = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66)

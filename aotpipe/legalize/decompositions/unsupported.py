@@ -25,15 +25,81 @@ _RANDOM: Final = "draws random numbers; pass them as an input, or drop the op in
 _NO_LOWERING: Final = "has no lowering"
 _DTYPES: Final = frozenset({torch.complex128, torch.complex32, torch.uint16, torch.uint64})
 
+_FACTORS: Final = "factors a matrix as LAPACK does, which has no lowering; do it before the exported part"
+_SIZES: Final = "the size of its result depends on data and has no bound; use a mask or topk"
+_TRANSFORM: Final = "has no lowering for a dynamic size, a prime one beyond 4096, or float64"
+
 # Ops that the torch dialect names and no pass lowers: found by the sweep over torch's own samples.
 _NAMED_ONLY: Final = frozenset(
     {
-        aten._fft_c2c.default,
-        aten._fft_c2r.default,
-        aten._linalg_svd.default,
-        aten.linalg_qr.default,
+        aten.as_strided_scatter.default,
+        aten.erfinv.default,
         aten.lgamma.default,
+        aten.multinomial.default,
         aten.polygamma.default,
+        aten.resize.default,
+    }
+)
+
+_REASONS: Final[dict[OpOverload, str]] = {
+    **dict.fromkeys(
+        (
+            aten._linalg_det.default,
+            aten._linalg_eigh.default,
+            aten._linalg_slogdet.default,
+            aten._linalg_solve_ex.default,
+            aten._linalg_svd.default,
+            aten.cholesky_inverse.default,
+            aten.cholesky_solve.default,
+            aten.geqrf.default,
+            aten.linalg_cholesky_ex.default,
+            aten.linalg_eig.default,
+            aten.linalg_householder_product.default,
+            aten.linalg_inv_ex.default,
+            aten.linalg_ldl_factor_ex.default,
+            aten.linalg_ldl_solve.default,
+            aten.linalg_lstsq.default,
+            aten.linalg_lu.default,
+            aten.linalg_lu_factor_ex.default,
+            aten.linalg_lu_solve.default,
+            aten.linalg_pinv.atol_rtol_tensor,
+            aten.linalg_qr.default,
+            aten.lu_unpack.default,
+            aten.ormqr.default,
+            aten.triangular_solve.default,
+        ),
+        _FACTORS,
+    ),
+    **dict.fromkeys(
+        (
+            aten._unique2.default,
+            aten.bincount.default,
+            aten.unique_consecutive.default,
+            aten.unique_dim.default,
+        ),
+        _SIZES,
+    ),
+    **dict.fromkeys((aten._fft_c2c.default, aten._fft_c2r.default, aten._fft_r2c.default), _TRANSFORM),
+}
+
+# Functions that a compiled program would call a C library for, which it does not link.
+_DOUBLE: Final = frozenset(
+    {
+        aten.acos.default,
+        aten.asin.default,
+        aten.atan.default,
+        aten.atan2.default,
+        aten.cos.default,
+        aten.erf.default,
+        aten.fmod.Tensor,
+        aten.gelu.default,
+        aten.log10.default,
+        aten.log2.default,
+        aten.remainder.Scalar,
+        aten.remainder.Tensor,
+        aten.sin.default,
+        aten.tan.default,
+        aten.tanh.default,
     }
 )
 
@@ -79,6 +145,10 @@ def _refusal(node: Node, dialect: Dialect) -> str:
     for value in _tensors(node):
         if value.dtype in _DTYPES:
             return f"{_NO_LOWERING} for {str(value.dtype).removeprefix('torch.')}"
+        if value.dtype == torch.float64 and node.target in _DOUBLE:
+            return f"{_NO_LOWERING} for float64"
+    if node.target in _REASONS:
+        return _REASONS[node.target]
     return "" if _is_known(node.target, dialect) else _NO_LOWERING
 
 

@@ -43,3 +43,15 @@ def test_an_op_of_a_branch_is_found_with_its_line() -> None:
         legal(model(forward), [torch.ones(2, 2)])
     assert caught.value.where is not None
     assert caught.value.where.path.endswith("test_unsupported.py")
+
+
+def test_reasons_of_factors_sizes_and_double_precision() -> None:
+    program = Program()
+    x = program.input((3, 3), dtype=torch.float64)
+    program.call(aten.linalg_qr.default, x)
+    program.call(aten.tanh.default, x)
+    program.call(aten.unique_consecutive.default, x)
+    reasons = {row.op: row.reason for row in unsupported(program.module)}
+    assert "factors a matrix" in reasons["aten.linalg_qr.default"]
+    assert "float64" in reasons["aten.tanh.default"]
+    assert "depends on data" in reasons["aten.unique_consecutive.default"]

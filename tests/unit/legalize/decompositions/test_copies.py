@@ -1,0 +1,14 @@
+"""Copies of views and the like: equal to eager."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.legalize.decompositions.agree import check_op
+
+
+@pytest.mark.parametrize(
+    "op", ["permute_copy", "view_copy", "as_strided_copy", "nonzero_static", "nn_functional_bilinear"]
+)
+def test_equal_to_eager(op: str) -> None:
+    check_op(op, "float32")
