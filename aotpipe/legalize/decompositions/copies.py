@@ -58,25 +58,6 @@ def nonzero_static(tensor: torch.Tensor, *, size: int, fill_value: int = -1) -> 
     return torch.where(found.unsqueeze(-1) < 0, fill_value, torch.stack(rows, -1))
 
 
-def trilinear(
-    one: torch.Tensor,
-    two: torch.Tensor,
-    three: torch.Tensor,
-    expand1: Sequence[int],
-    expand2: Sequence[int],
-    expand3: Sequence[int],
-    sumdim: Sequence[int],
-    unroll_dim: int = 1,
-) -> torch.Tensor:
-    factors = zip((one, two, three), (expand1, expand2, expand3), strict=True)
-    product: Any = 1
-    for factor, dims in factors:
-        for dim in dims:
-            factor = factor.unsqueeze(dim)
-        product = factor * product
-    return product.sum(list(sumdim)) if sumdim else product
-
-
 DECOMPOSITIONS: Table = {
     aten.permute_copy.default: permute_copy,
     aten.view_copy.default: view_copy,
@@ -84,5 +65,4 @@ DECOMPOSITIONS: Table = {
     aten.empty_strided.default: empty_strided,
     aten.new_empty_strided.default: new_empty_strided,
     aten.nonzero_static.default: nonzero_static,
-    aten._trilinear.default: trilinear,
 }

@@ -73,11 +73,17 @@ def avg_pool(
     ones = torch.ones_like(x)
     total = pooled(x, padding, ends, 1)
     if not count_include_pad:
-        return total / pooled(ones, padding, ends, 1)
+        return _shared(total, pooled(ones, padding, ends, 1))
     # What lies past the padding counts for nothing.
     framed = pad(ones, [border for border in reversed(padding) for _ in range(2)], value=1.0)
     moved = [None if end is None else end + border for end, border in zip(ends, padding, strict=True)]
-    return total / pooled(framed, [0] * rank, moved, 1)
+    return _shared(total, pooled(framed, [0] * rank, moved, 1))
+
+
+def _shared(total: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
+    """The quotient, of integers as eager has it: rounded to zero."""
+    mode = None if total.is_floating_point() else "trunc"
+    return torch.div(total, count, rounding_mode=mode)
 
 
 def avg_pool1d(
