@@ -14,7 +14,17 @@ from torch.export import ExportedProgram
 
 from aotpipe import source
 from aotpipe.errors import AotpipeError, UnsupportedOps
-from aotpipe.legalize import aliases, constants, decompositions, empties, masks, parts, strides, wrappers
+from aotpipe.legalize import (
+    aliases,
+    constants,
+    decompositions,
+    empties,
+    masks,
+    parts,
+    splits,
+    strides,
+    wrappers,
+)
 from aotpipe.stages import Dialect, ExportedEntry, LegalEntry
 
 
@@ -37,7 +47,7 @@ def decompose(entry: ExportedEntry, dialect: Dialect) -> ExportedProgram:
             except ValueError:
                 # A view that the strides of a decomposition do not allow, if the second trial succeeds.
                 decomposed = strides.relax(program).run_decompositions(table)
-            return empties.fill(parts.split(decomposed))
+            return empties.fill(splits.write_out(parts.split(decomposed)))
     except AotpipeError:
         raise
     except Exception as error:
