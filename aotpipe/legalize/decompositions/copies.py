@@ -21,6 +21,10 @@ def view_copy(tensor: torch.Tensor, size: Sequence[int]) -> torch.Tensor:
     return tensor.reshape(list(size)).clone()
 
 
+def unbind_copy(tensor: torch.Tensor, dim: int = 0) -> list[torch.Tensor]:
+    return [part.clone() for part in tensor.unbind(dim)]
+
+
 def as_strided_copy(
     tensor: torch.Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> torch.Tensor:
@@ -61,6 +65,7 @@ def nonzero_static(tensor: torch.Tensor, *, size: int, fill_value: int = -1) -> 
 DECOMPOSITIONS: Table = {
     aten.permute_copy.default: permute_copy,
     aten.view_copy.default: view_copy,
+    aten.unbind_copy.int: unbind_copy,
     aten.as_strided_copy.default: as_strided_copy,
     aten.empty_strided.default: empty_strided,
     aten.new_empty_strided.default: new_empty_strided,
