@@ -7,7 +7,10 @@ import pytest
 from tests.unit.legalize.decompositions.agree import check_op
 
 
-@pytest.mark.parametrize(
+OPS = ["permute_copy", "unbind_copy", "view_copy", "as_strided_copy", "nonzero_static"]
+
+
+@pytest.mark.parametrize("op", OPS)
     "op", ["permute_copy", "unbind_copy", "view_copy", "as_strided_copy", "nonzero_static"]
 )
 def test_equal_to_eager(op: str) -> None:
