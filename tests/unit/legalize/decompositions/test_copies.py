@@ -11,7 +11,5 @@ OPS = ["permute_copy", "unbind_copy", "view_copy", "as_strided_copy", "nonzero_s
 
 
 @pytest.mark.parametrize("op", OPS)
-    "op", ["permute_copy", "unbind_copy", "view_copy", "as_strided_copy", "nonzero_static"]
-)
 def test_equal_to_eager(op: str) -> None:
     check_op(op, "float32")
