@@ -6,7 +6,6 @@ import pytest
 
 from tests.unit.legalize.decompositions.agree import check_op
 
-
 OPS = ["permute_copy", "unbind_copy", "view_copy", "as_strided_copy", "nonzero_static"]
 
 
