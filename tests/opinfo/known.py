@@ -14,7 +14,6 @@ FAILING: Final[dict[str, str]] = {
     "cumprod": _CHAIN,
     "item": _SCALAR,
     "linalg_vander": _CHAIN,
-    "log10": _LIBRARY,
     "logspace": _LIBRARY,
     "logspace_tensor_overload": _LIBRARY,
     "masked_select": _SCALAR,

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import torch
 
-from aotpipe.legalize.decompositions.entries import HALF, Table, wide
+from aotpipe.legalize.decompositions.entries import HALF, Table, floating, wide
 
 aten = torch.ops.aten
 
@@ -55,9 +55,10 @@ def _polynomial(x: torch.Tensor, coefficients: tuple[float, ...]) -> torch.Tenso
 
 
 def _single(function: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], Any]:
-    """The function for float32 and half precision; others stay as they are."""
+    """The function for float32, half precision and whole numbers; others stay as they are."""
 
     def decompose(x: torch.Tensor) -> Any:
+        x = floating(x)
         if x.dtype in HALF:
             return function(x.float()).to(x.dtype)
         return function(x) if x.dtype == torch.float32 else NotImplemented

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch.nn.functional import interpolate
 
 from tests.programs.through import check
@@ -17,6 +19,8 @@ from tests.unit.legalize.decompositions.agree import check_op, decomposed
         "nn_functional_interpolate_bilinear",
         "nn_functional_interpolate_bicubic",
         "nn_functional_interpolate_trilinear",
+        "nn_functional_interpolate_nearest",
+        "nn_functional_interpolate_nearest-exact",
         "_upsample_bilinear2d_aa",
         "grid_sampler_2d",
     ],
@@ -56,3 +60,31 @@ def test_antialiased(mode: str, align_corners: bool, wanted: dict[str, object]) 
 )
 def test_compiles(options: dict[str, object]) -> None:
     check(Resized(**options), (torch.randn(2, 3, 4, 4, generator=torch.Generator().manual_seed(0)),))
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.integers(1, 12),
+    st.integers(1, 40),
+    st.none() | st.floats(0.3, 4.0),
+    st.sampled_from(["nearest", "nearest-exact"]),
+)
+def test_nearest(size: int, out: int, factor: float | None, mode: str) -> None:
+    x = torch.arange(2.0 * size).reshape(1, 2, size)
+    wanted = {"size": (out,)} if factor is None else {"scale_factor": factor}
+    if factor is not None and size * factor < 1:
+        return
+    module = Resized(mode=mode, **wanted)
+    assert torch.equal(decomposed(module, (x,)).module()(x), module(x))
+
+
+def test_nearest_compiles() -> None:
+    class Both(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
+            return [
+                interpolate(x, mode=mode, **wanted)
+                for mode in ("nearest", "nearest-exact")
+                for wanted in ({"scale_factor": 3}, {"size": (9, 2, 7)}, {"scale_factor": (1.5, 0.5, 2.7)})
+            ]
+
+    check(Both(), (torch.randn(2, 3, 3, 4, 5, generator=torch.Generator().manual_seed(0)),))

@@ -61,3 +61,10 @@ def test_gelu_of_far_arguments() -> None:
     x = torch.tensor([-1000.0, -20.0, -5.3, 0.0, 5.3, 1000.0])
     want = torch.nn.functional.gelu(x, approximate="tanh")
     assert torch.allclose(transcendental.gelu(x, approximate="tanh"), want, rtol=1e-6, atol=2e-7)
+
+
+def test_whole_numbers() -> None:
+    for name in NAMES:
+        op = getattr(torch.ops.aten, name).default
+        x = torch.tensor([0, 1])
+        torch.testing.assert_close(transcendental.DECOMPOSITIONS[op](x), op(x))
