@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,14 @@ ROOT = Path(__file__).parent.parent
 def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test reads what another run cached, nor leaves anything in the user's cache."""
     monkeypatch.setenv("AOTPIPE_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.fixture
+def ctrl_c_is_heeded() -> Iterator[None]:
+    """A shell that starts the tests in the background has them ignore SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

@@ -63,6 +63,7 @@ def test_memory_beyond_the_limit_ends_it(tmp_path: Path) -> None:
     assert outcome.ending == "memory"
 
 
+@pytest.mark.usefixtures("ctrl_c_is_heeded")
 def test_an_interrupt_leaves_nothing_running(tmp_path: Path) -> None:
     code = "import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(60)"
 

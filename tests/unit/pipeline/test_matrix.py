@@ -118,6 +118,7 @@ def test_a_fault_of_aotpipe_is_no_failed_target(cache: Cache, recorder: Recorder
         compile_all(cache, recorder)
 
 
+@pytest.mark.usefixtures("ctrl_c_is_heeded")
 def test_ctrl_c_ends_every_compiler(cache: Cache, recorder: Recorder, tmp_path: Path, monkeypatch):
     ended: list[AotpipeError] = []
 
@@ -148,6 +149,7 @@ def test_ctrl_c_ends_every_compiler(cache: Cache, recorder: Recorder, tmp_path: 
     assert time.monotonic() - start < 30
 
 
+@pytest.mark.usefixtures("ctrl_c_is_heeded")
 def test_ctrl_c_before_the_last_target_is_handed_over(
     cache: Cache, recorder: Recorder, tmp_path, monkeypatch
 ):
