@@ -32,6 +32,7 @@ MUTATED = "mutated."
 
 NOISE_ULPS: Final = 16.0
 """How far `noise` moves a number, in units in its last place: some times the error of a program's sums."""
+_NOISE_PERIOD: Final = 2**15
 
 
 class EagerFailed(Exception):
@@ -162,15 +163,21 @@ def _own(leaf: object) -> object:
 
 
 def _noisy(tensor: torch.Tensor, generator: torch.Generator, *, spare_whole: bool) -> torch.Tensor:
-    """Each element times `1 + 16 eps u`, u uniform in [-1, 1].
+    """Each element times `1 + 16 eps u`, u uniform in [-1, 1] and repeated after `_NOISE_PERIOD` elements.
 
     Whole numbers may be spared: they are flags and counts, exact in any program.
     """
-    if not tensor.is_floating_point() or tensor.dtype.itemsize == 1:
+    if not tensor.is_floating_point() or tensor.dtype.itemsize == 1 or not tensor.numel():
         return tensor  # a float8 has no place for it
     work = torch.float64 if tensor.dtype == torch.float64 else torch.float32
     size = NOISE_ULPS * torch.finfo(tensor.dtype).eps
-    # In place, as a model's weights are large and there are several noises.
-    factor = torch.rand(tensor.shape, generator=generator, dtype=work).mul_(2 * size).add_(1 - size)
-    moved = factor.mul_(tensor).to(tensor.dtype)
+    # A model's weights are large and there are several noises: drawing numbers takes longer than multiplying.
+    period = min(tensor.numel(), _NOISE_PERIOD)
+    factor = torch.rand(period, generator=generator, dtype=work).mul_(2 * size).add_(1 - size)
+    moved = tensor.to(work, copy=True, memory_format=torch.contiguous_format)
+    flat = moved.view(-1)
+    whole = flat.numel() - flat.numel() % period
+    flat[:whole].view(-1, period).mul_(factor)
+    flat[whole:].mul_(factor[: flat.numel() - whole])
+    moved = moved.to(tensor.dtype)
     return torch.where(tensor == tensor.round(), tensor, moved) if spare_whole else moved

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from aotpipe.backends import eager
 from aotpipe.backends.arrays import from_numpy
 from aotpipe.backends.eager import Eager, EagerFailed
 from aotpipe.spec import EntryPoint
@@ -230,3 +231,17 @@ def test_control_flow_runs_its_branches_without_a_compiler() -> None:
     assert eager.infer({"x": np.ones(2, np.float32)})["y"].tolist() == [2, 2]
     assert eager.infer({"x": -np.ones(2, np.float32)})["y"].tolist() == [-2, -2]
     assert sums == [2.0]
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3, 5), (2, 2**15 + 3)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+def test_noise_is_small_and_everywhere(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    tensor = torch.full(shape, 1.5, dtype=dtype).expand(shape)
+    moved = eager._noisy(tensor, torch.Generator().manual_seed(0), spare_whole=False)
+    error = (moved.double() / 1.5 - 1).abs()
+    limit = (eager.NOISE_ULPS + 1) * torch.finfo(dtype).eps
+    assert (moved.shape, moved.dtype) == (tensor.shape, dtype)
+    assert (error <= limit).all()
+    assert (tensor == 1.5).all()
+    if tensor.numel() > 10:
+        assert (error > 0).float().mean() > 0.8
