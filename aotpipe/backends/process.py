@@ -71,6 +71,7 @@ def run(
         OSError: The program cannot be started or the folder cannot be written.
         Interrupted: The event of `stop_with` was set.
     """
+    _heed_stop()
     stderr_path = folder / "stderr.txt"
     started = time.monotonic()
     with (folder / "stdout.txt").open("wb") as stdout, stderr_path.open("wb") as stderr:
@@ -100,7 +101,7 @@ def run(
 
 @contextmanager
 def stop_with(event: threading.Event) -> Iterator[None]:
-    """In this thread, kill the tool that runs once `event` is set; `run` then raises `Interrupted`."""
+    """In this thread, once `event` is set, the tool that runs is killed and none starts: `Interrupted`."""
     token = _STOP.set(event)
     try:
         yield
@@ -130,7 +131,7 @@ def _wait(
     process: subprocess.Popen[bytes], deadline: float, memory_limit_bytes: int | None
 ) -> tuple[Ending, int, int]:
     """Wait for the end or for a limit: the ending, its code, and the peak resident bytes."""
-    pause, seen, stop = _FIRST_POLL_S, 0, _STOP.get()
+    pause, seen = _FIRST_POLL_S, 0
     while True:
         # wait4 and not Popen.wait: it alone gives the resource use of this one child.
         pid, status, usage = os.wait4(process.pid, os.WNOHANG)
@@ -144,10 +145,15 @@ def _wait(
             return "memory", 0, seen
         if time.monotonic() > deadline:
             return "timeout", 0, seen
-        if stop is not None and stop.is_set():
-            raise Interrupted("interrupted while a tool ran")
+        _heed_stop()
         time.sleep(pause)
         pause = min(2 * pause, _LAST_POLL_S)
+
+
+def _heed_stop() -> None:
+    stop = _STOP.get()
+    if stop is not None and stop.is_set():
+        raise Interrupted("interrupted while a tool ran")
 
 
 def _own_peak_bytes(child_maxrss: int) -> int:

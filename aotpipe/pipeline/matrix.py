@@ -163,13 +163,13 @@ def compile_all(
     Raises:
         KeyboardInterrupt: After every compiler was killed.
     """
-    stop = threading.Event()
+    workers = min(settings.jobs or os.cpu_count() or 1, len(targets))
+    stop, idle = threading.Event(), threading.Semaphore(workers)
 
     def work(target: Target) -> Compiled:
-        with process.stop_with(stop):
+        with idle, process.stop_with(stop):
             return _compile(lowered, target, settings, cache, recorder)
 
-    workers = min(settings.jobs or os.cpu_count() or 1, len(targets))
     with ThreadPoolExecutor(workers, thread_name_prefix="compile") as pool:
         try:
             # A signal may come while the first compile runs and the last is not yet handed over.
@@ -178,6 +178,10 @@ def compile_all(
         except BaseException:
             stop.set()
             pool.shutdown(cancel_futures=True)
+            # Of a thread that it was just starting, the pool does not know.
+            for _ in range(workers):
+                idle.acquire()
+            idle.release(workers)
             raise
     return {target: _outcome(future) for target, future in futures.items()}
 
