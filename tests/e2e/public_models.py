@@ -1,9 +1,12 @@
 """Builds public models that nobody prepared and prints which are at parity.
 
-usage: public_models.py [--filter TEXT]... [--target TARGET] [--json FILE] [--limit-s SECONDS]
+usage: public_models.py [CASE]... [--filter TEXT]... [--sample N [--seed S]] [--target TARGET] [--json FILE]
+                        [--limit-s SECONDS]
 
 Each model is built in a process of its own, under a time limit, so that a crash costs one row. A model that
-torch.export itself refuses is shown, and not counted.
+torch.export itself refuses is shown, and not counted. Cases named on the command line need not be in the
+sample. A row shows the time, the worst error by its tolerance, and how the outputs that were compared vary:
+their standard deviation and how much of them changes with the inputs.
 """
 
 from __future__ import annotations
@@ -11,11 +14,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -35,39 +39,60 @@ class Row:
     reason: str = ""
     ratio: float = 0.0
     seconds: float = 0.0
+    std: float = 0.0
+    change: float = 0.0
+    notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        detail = f"{self.ratio:.3f}" if self.status == "executed" else f"{self.stage}: {self.reason}"
-        return f"{self.case:48} {self.status:9} {self.seconds:6.1f} s  {detail[:160]}"
+        if self.status == "executed":
+            notes = "".join(f"  {note}" for note in self.notes if note.startswith("compiled "))
+            detail = f"{self.ratio:.3f}  std {self.std:.2g}, {self.change:.0%} of it by the inputs{notes}"
+        else:
+            detail = f"{self.stage}: {self.reason}"
+        return f"{self.case:48} {self.status:9} {self.seconds:6.1f} s  {detail[:200]}"
 
 
 def build_one(case: str, target: str) -> Row:
     """Build one case in this process."""
-    import torch
-
     import aotpipe
     from aotpipe.errors import AotpipeError
-    from tests.e2e import public_cases
+    from tests.e2e import public_cases, public_weights
 
     stage = "eager"
     try:
         model, inputs = public_cases.make(case)
-        with torch.no_grad():
-            model(**inputs)
-            stage = "torch.export"
-            torch.export.export(model, (), inputs, strict=False)
+        found = public_weights.spread(model, inputs)
+        stage = "torch.export"
+        _export(model, inputs)
+    except public_weights.Unvaried as error:
+        return Row(case, "failed", "weights", str(error))
     except Exception as error:
         return Row(case, "refused", stage, f"{type(error).__name__}: {_one_line(error)}")
+    varies = {"std": found.std, "change": found.change}
     with tempfile.TemporaryDirectory() as folder:
         try:
             bundle = aotpipe.build(model, kwargs=inputs, targets=[target], out=Path(folder, "bundle"))
         except AotpipeError as error:
-            return Row(case, "failed", error.stage, _one_line(error))
+            return Row(case, "failed", error.stage, _one_line(error), **varies)
     [row] = bundle.report.targets
     worst = row.parity.worst if row.parity else None
     if row.status != "executed" or worst is None or not row.parity.passed:
-        return Row(case, "failed", row.status, row.reason)
-    return Row(case, "executed", ratio=worst.ratio)
+        return Row(case, "failed", row.status, row.reason, **varies)
+    return Row(case, "executed", ratio=worst.ratio, notes=tuple(row.notes), **varies)
+
+
+def _export(model: Any, inputs: dict[str, Any]) -> None:
+    """torch.export, first with recurrent layers as loops: written out step by step they take minutes."""
+    import torch
+
+    from aotpipe import recurrent
+
+    try:
+        with torch.no_grad(), recurrent.scanned():
+            torch.export.export(model, (), inputs, strict=False)
+    except Exception:
+        with torch.no_grad():
+            torch.export.export(model, (), inputs, strict=False)
 
 
 def build_all(cases: Iterable[str], *, target: str = TARGET, limit_s: float = LIMIT_S) -> Iterator[Row]:
@@ -100,12 +125,21 @@ def summary(rows: Iterable[Row]) -> tuple[int, int]:
     return sum(row.status == "executed" for row in taken), len(taken)
 
 
+def count(rows: Sequence[Row]) -> str:
+    """The last line of a table."""
+    built, taken = summary(rows)
+    return f"{built} of {len(rows)} at parity ({taken} taken by torch.export)"
+
+
 def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())[:600]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("case", nargs="*", help="timm/NAME or transformers/TYPE[/HEAD]; default: the sample")
+    parser.add_argument("--sample", type=int, help="draw so many of them at random")
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--filter", action="append", default=[], help="part of a case's name")
     parser.add_argument("--target", default=TARGET)
     parser.add_argument(
@@ -123,20 +157,21 @@ def main() -> None:
     rows = [Row(**row) for row in _lines(options.json)]
     wanted = [
         case
-        for case in public_cases.cases()
+        for case in options.case or public_cases.cases()
         if not options.filter or any(part in case for part in options.filter)
     ]
+    if options.sample is not None:
+        wanted = random.Random(options.seed).sample(wanted, min(options.sample, len(wanted)))
     done = {row.case for row in rows}
-    for row in build_all(
-        [case for case in wanted if case not in done], target=options.target, limit_s=options.limit_s
-    ):
-        print(row, flush=True)
+    left = [case for case in wanted if case not in done]
+    built = build_all(left, target=options.target, limit_s=options.limit_s)
+    for number, row in enumerate(built, start=1):
+        print(f"[{number}/{len(left)}]", row, flush=True)
         rows.append(row)
         if options.json:
             with options.json.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(asdict(row)) + "\n")
-    built, taken = summary(rows)
-    print(f"{built} of {taken} that torch.export takes are at parity ({len(rows) - taken} refused by it)")
+    print(count(rows))
 
 
 def _lines(path: Path | None) -> list[dict[str, Any]]:
