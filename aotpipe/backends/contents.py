@@ -17,6 +17,7 @@ import torch
 
 Change = Callable[[torch.Tensor], torch.Tensor]
 
+_CONTAINERS: Final = frozenset({list, tuple, set, deque, dict})
 # The dicts of a module that hold tensors and modules by reference; they are captured on their own.
 _OWN_DICTS: Final = ("_parameters", "_buffers", "_modules")
 
@@ -60,6 +61,7 @@ class Contents:
         self._others = others
         self._written = {id(parameter) for parameter in written}
         self._pristine = self._capture()
+        self._containers = self._find_containers()
         self._parameters = _changed(self._pristine, parameters)
         self._current: _Captured | None = None
         self._outer: _Captured | None = None
@@ -97,27 +99,27 @@ class Contents:
     def _fresh(self) -> _Captured:
         """The initial contents, with buffers and containers of their own."""
         data = [(tensor, self._fresh_data(tensor, data)) for tensor, data in self._pristine.data]
-        own = {id(part.__dict__) for part in self._parts}
         dicts = [
-            (
-                live,
-                {name: self._copied(name, value) for name, value in items.items()}
-                if id(live) in own
-                else items,
-            )
-            for live, items in self._pristine.dicts
+            (live, items | {name: _copy(items[name], self._others) for name in names} if names else items)
+            for (live, items), names in zip(self._pristine.dicts, self._containers, strict=True)
         ]
         return _Captured(dicts=tuple(dicts), data=tuple(data))
+
+    def _find_containers(self) -> list[list[str]]:
+        """For each captured dict: the attributes whose value a call may change in place."""
+        own = {id(part.__dict__) for part in self._parts}
+        return [
+            [name for name, value in items.items() if name not in _OWN_DICTS and type(value) in _CONTAINERS]
+            if id(live) in own
+            else []
+            for live, items in self._pristine.dicts
+        ]
 
     def _fresh_data(self, tensor: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
         if not isinstance(tensor, torch.nn.Parameter):
             return self._others(data.clone())
         changed = self._parameters.get(id(tensor), data)
         return changed.clone() if id(tensor) in self._written else changed
-
-    def _copied(self, name: str, value: Any) -> Any:
-        """An attribute's value, copied where a call may change it in place."""
-        return value if name in _OWN_DICTS or isinstance(value, torch.Tensor) else _copy(value, self._others)
 
 
 def _changed(pristine: _Captured, change: Change | None) -> dict[int, torch.Tensor]:
@@ -135,10 +137,10 @@ def _tensors(held: dict[str, Any]) -> Iterator[torch.Tensor]:
 def _copy(value: Any, change: Change) -> Any:
     """Copy containers all the way down, and the tensors in them; anything else is shared."""
     kind = type(value)
-    if kind in {list, tuple, set, deque}:
-        return kind(_copy(each, change) for each in value)
     if kind is dict:
         return {key: _copy(each, change) for key, each in value.items()}
+    if kind in _CONTAINERS:
+        return kind(_copy(each, change) for each in value)
     if isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter):
         return change(value.detach().clone())
     return value

@@ -174,10 +174,10 @@ def _noisy(tensor: torch.Tensor, generator: torch.Generator, *, spare_whole: boo
     # A model's weights are large and there are several noises: drawing numbers takes longer than multiplying.
     period = min(tensor.numel(), _NOISE_PERIOD)
     factor = torch.rand(period, generator=generator, dtype=work).mul_(2 * size).add_(1 - size)
-    moved = tensor.to(work, copy=True, memory_format=torch.contiguous_format)
-    flat = moved.view(-1)
+    flat = tensor.to(work).reshape(-1)
+    moved = torch.empty_like(flat)
     whole = flat.numel() - flat.numel() % period
-    flat[:whole].view(-1, period).mul_(factor)
-    flat[whole:].mul_(factor[: flat.numel() - whole])
-    moved = moved.to(tensor.dtype)
+    torch.mul(flat[:whole].view(-1, period), factor, out=moved[:whole].view(-1, period))
+    torch.mul(flat[whole:], factor[: flat.numel() - whole], out=moved[whole:])
+    moved = moved.to(tensor.dtype).view(tensor.shape)
     return torch.where(tensor == tensor.round(), tensor, moved) if spare_whole else moved

@@ -116,14 +116,24 @@ def watching(*, exclude: Iterable[Path] = ()) -> Iterator[Watch]:
 def user_modules(*, ignore_main: bool = False) -> set[str]:
     """The files of imported modules that are neither Python's, nor installed, nor aotpipe's."""
     found = set()
+    folders: dict[str, str] = {}
     for name, module in list(sys.modules.items()):
         path = getattr(module, "__file__", None)
         if not isinstance(path, str) or (ignore_main and name in {"__main__", "__mp_main__"}):
             continue
-        real = os.path.realpath(path)
+        real = _resolved(path, folders)
         if not real.startswith((_OWN, *_SYSTEM)) and not _is_library(real) and Path(real).is_file():
             found.add(real)
     return found
+
+
+def _resolved(path: str, folders: dict[str, str]) -> str:
+    """As os.path.realpath, which walks up from each of thousands of files; `folders` remembers."""
+    folder, name = os.path.split(path)
+    if folder not in folders:
+        folders[folder] = os.path.realpath(folder)
+    resolved = os.path.join(folders[folder], name)  # noqa: PTH118  # pathlib takes as long as what this saves
+    return os.path.realpath(resolved) if os.path.islink(resolved) else resolved  # noqa: PTH114
 
 
 _active: Watch | None = None

@@ -1,7 +1,8 @@
 """Finds the places of a graph where a tiny error of a float becomes a large one.
 
-Those are comparisons, roundings and choices. Where there are none, a program that differs by more than
-rounding is wrong; where there are, eager itself may differ from eager, and is asked (see `reference`).
+Those are comparisons, roundings and choices, but for those that a continuous function was decomposed to.
+Where there are none, a program that differs by more than rounding is wrong; where there are, eager itself may
+differ from eager, and is asked (see `reference`).
 """
 
 from __future__ import annotations
@@ -38,6 +39,61 @@ _JUMPS: Final = _COMPARISONS | {
     "topk",
     "trunc",
 }
+# Their decompositions compare and round, but what they choose between is the same where the choice is close.
+_CONTINUOUS: Final = frozenset(
+    {
+        "_log_softmax",
+        "_prelu_kernel",
+        "_safe_softmax",
+        "_softmax",
+        "acosh",
+        "asinh",
+        "atan",
+        "atanh",
+        "celu",
+        "clamp",
+        "clamp_max",
+        "clamp_min",
+        "cos",
+        "cosh",
+        "digamma",
+        "elu",
+        "erf",
+        "erfc",
+        "erfinv",
+        "exp",
+        "exp2",
+        "expm1",
+        "gelu",
+        "hardsigmoid",
+        "hardswish",
+        "hardtanh",
+        "leaky_relu",
+        "lgamma",
+        "log",
+        "log10",
+        "log1p",
+        "log2",
+        "log_sigmoid_forward",
+        "logaddexp",
+        "logsumexp",
+        "mish",
+        "prelu",
+        "relu",
+        "relu6",
+        "rsqrt",
+        "scaled_dot_product_attention",
+        "selu",
+        "sigmoid",
+        "silu",
+        "sin",
+        "sinh",
+        "softplus",
+        "sqrt",
+        "tan",
+        "tanh",
+    }
+)
 _FILLS: Final = ("aten.full", "aten.scalar_tensor")
 # Integers and bools that are made of floats: a cast truncates, an index output chooses.
 _MAYBE: Final = frozenset(
@@ -63,14 +119,32 @@ def _is_jump(node: torch.fx.Node) -> bool:
     floats = [argument for argument in node.all_input_nodes if _is_float(argument.meta.get("val"))]
     if not floats:
         return False
-    if name in _COMPARISONS and (len(set(node.args)) == 1 or any(map(_is_special, node.args))):
-        # `x == -inf`, `x != x`: masks are built of exact values, which no rounding moves.
+    if _origin(node) in _CONTINUOUS or (name in _COMPARISONS and _is_of_exact_values(node)):
         return False
     return name in _JUMPS or (name in _MAYBE and _gives_integers(node))
 
 
 def _is_float(value: object) -> bool:
     return isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex())
+
+
+def _origin(node: torch.fx.Node) -> str:
+    """The op that was decomposed to this one, empty where that is not known."""
+    return getattr(node.meta.get("original_aten"), "__name__", "").partition(".")[0]
+
+
+def _is_of_exact_values(comparison: torch.fx.Node) -> bool:
+    """Whether no rounding moves what is compared, as masks are made: `x == -inf`, `x != x`, `x - x == 0`."""
+    left, right = comparison.args[:2]
+    return bool(left == right or any(map(_is_special, (left, right))) or (right == 0 and _is_nothing(left)))
+
+
+def _is_nothing(argument: object) -> bool:
+    return (
+        isinstance(argument, torch.fx.Node)
+        and argument.target is torch.ops.aten.sub.Tensor
+        and argument.args[0] == argument.args[1]
+    )
 
 
 def _is_special(argument: object) -> bool:

@@ -66,10 +66,9 @@ def _folded(tensor: torch.Tensor, heads: int, groups: int) -> torch.Tensor:
 def _safe_softmax(scores: torch.Tensor, dim: int = -1) -> torch.Tensor:
     """A softmax that gives zeros where every score is -inf."""
     highest = scores.amax(dim, keepdim=True)
-    highest = highest.masked_fill(highest == -math.inf, 0.0)
-    powers = (scores - highest).exp()
-    total = powers.sum(dim, keepdim=True)
-    return powers / total.masked_fill(total == 0, 1.0)
+    nothing = highest == -math.inf
+    powers = (scores - highest.masked_fill(nothing, 0.0)).exp()
+    return powers / powers.sum(dim, keepdim=True).masked_fill(nothing, 1.0)
 
 
 def safe_softmax(tensor: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> torch.Tensor:

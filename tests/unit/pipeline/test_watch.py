@@ -64,6 +64,17 @@ def test_modules_and_what_they_import(tmp_path: Path, again: bool):
     assert found["mine"] == {"model.py", "layers.py"}
 
 
+def test_modules_behind_links_count_as_what_they_are(tmp_path: Path):
+    (tmp_path / "real" / "package").mkdir(parents=True)
+    (tmp_path / "real" / "package" / "__init__.py").write_text("WIDTH = 8")
+    (tmp_path / "real" / "alone.py").write_text("DEPTH = 2")
+    (tmp_path / "package").symlink_to(tmp_path / "real" / "package")
+    (tmp_path / "alone.py").symlink_to(tmp_path / "real" / "alone.py")
+    found = watch(tmp_path, "import package, alone")
+    assert found is not None
+    assert found["mine"] == {"model.py", "real/package/__init__.py", "real/alone.py"}
+
+
 def test_files_opened_and_listed(tmp_path: Path):
     source = """
         import glob, os, numpy

@@ -9,7 +9,11 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from aotpipe.canonicalize import canonicalize
+from aotpipe.export import export
+from aotpipe.legalize import legalize
 from aotpipe.signature import Signature
+from aotpipe.spec import as_spec
 from aotpipe.stages import Legal, LegalEntry
 from aotpipe.validate.discontinuity import has_jumps
 
@@ -47,11 +51,62 @@ def test_choices_by_floats_are_jumps(function: Callable[..., Any]) -> None:
         lambda x: torch.where(x == float("-inf"), 0.0, x),
         lambda x: torch.where(x == torch.full((4,), float("-inf")), 0.0, x),
         lambda x: torch.where(x != x, 0.0, x),
+        lambda x: torch.where(x - x == 0, x, 0.0),
         lambda x: x.to(torch.float64),
     ],
 )
 def test_continuous_functions_and_special_values_are_none(function: Callable[..., Any]) -> None:
     assert not _has_jumps(function, torch.randn(3, 4))
+
+
+class _Function(torch.nn.Module):
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.function(x)
+
+
+def _legal(function: Callable[..., Any]) -> Legal:
+    spec = as_spec(_Function(function), args=(torch.randn(2, 3, 4),))
+    return legalize(export(canonicalize(spec)), dialect="torch")
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        torch.nn.functional.relu6,
+        torch.nn.functional.hardswish,
+        torch.nn.functional.leaky_relu,
+        lambda x: torch.prelu(x, x.new_full((1,), 0.2)),
+        torch.nn.functional.elu,
+        torch.nn.functional.softplus,
+        torch.nn.functional.normalize,
+        torch.tanh,
+        torch.sin,
+        lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
+        lambda x: torch.nn.functional.scaled_dot_product_attention(x, x, x, (x @ x.mT) > float("-inf")),
+        lambda x: torch.nn.functional.max_pool1d(x, 2),
+        lambda x: torch.cond(x.isnan().any(), torch.tanh, torch.sin, (x,)),
+    ],
+)
+def test_what_continuous_functions_become_has_none(function: Callable[..., Any]) -> None:
+    assert not has_jumps(_legal(function))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.tanh().round(),
+        lambda x: x.clamp(0, 1) > 0.5,
+        lambda x: x % 1.0,
+        lambda x: torch.nn.functional.hardshrink(x, 0.5),
+        lambda x: torch.atan2(x, x - 1),
+    ],
+)
+def test_what_jumps_does_so_when_legal(function: Callable[..., Any]) -> None:
+    assert has_jumps(_legal(function))
 
 
 def test_choices_by_integers_are_none() -> None:
