@@ -71,7 +71,9 @@ def build_one(case: str, target: str) -> Row:
     varies = {"std": found.std, "change": found.change}
     with tempfile.TemporaryDirectory() as folder:
         try:
-            bundle = aotpipe.build(model, kwargs=inputs, targets=[target], out=Path(folder, "bundle"))
+            bundle = aotpipe.build(
+                model, kwargs=inputs, targets=[target], out=Path(folder, "bundle"), latency=False
+            )
         except AotpipeError as error:
             return Row(case, "failed", error.stage, _one_line(error), **varies)
     [row] = bundle.report.targets
