@@ -26,7 +26,9 @@ def call(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], en
         SpecInvalid: The model raised.
     """
     copied_args, copied_kwargs = pytrees.clone_tensors((args, dict(kwargs)))
-    with unchanged(module), torch.random.fork_rng(devices=[]), torch.no_grad():
+    # torch.cond and its kin would start a compiler of their own; forced eager, they run their branches.
+    eager = torch.compiler.set_stance("force_eager")
+    with unchanged(module), torch.random.fork_rng(devices=[]), torch.no_grad(), eager:
         try:
             return module(*copied_args, **copied_kwargs)
         except Exception as error:

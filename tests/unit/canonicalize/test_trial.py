@@ -87,3 +87,20 @@ def test_a_weight_that_cannot_be_written_is_left_alone() -> None:
     with torch.inference_mode():
         model = nn.Linear(2, 2)
     assert trial.call(model, (torch.ones(2),), {}, "forward").shape == (2,)
+
+
+def test_a_loop_runs_as_it_is_and_is_not_compiled() -> None:
+    """torch.while_loop would start a compiler, which takes seconds and refuses more than torch.export does."""
+
+    class Doubling(nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[tuple[torch.Tensor, ...], int]:
+            trips: list[int] = []
+
+            def body(i: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+                trips.append(1)
+                return i + 1, x * 2
+
+            return torch.while_loop(lambda i, x: i < 3, body, (torch.tensor(0), x)), len(trips)
+
+    (count, x), trips = trial.call(Doubling(), (torch.ones(2),), {}, "forward")
+    assert (count.item(), x.tolist(), trips) == (3, [8, 8], 3)
