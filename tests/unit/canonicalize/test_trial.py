@@ -90,7 +90,7 @@ def test_a_weight_that_cannot_be_written_is_left_alone() -> None:
 
 
 def test_a_loop_runs_as_it_is_and_is_not_compiled() -> None:
-    """torch.while_loop would start a compiler, which takes seconds and refuses more than torch.export does."""
+    """torch.while_loop would start a compiler: seconds, and refusals that torch.export has not."""
 
     class Doubling(nn.Module):
         def forward(self, x: torch.Tensor) -> tuple[tuple[torch.Tensor, ...], int]:
