@@ -25,6 +25,7 @@ from aotpipe.legalize import (
     strides,
     wrappers,
 )
+from aotpipe.legalize.decompositions.entries import either
 from aotpipe.stages import Dialect, ExportedEntry, LegalEntry
 
 
@@ -35,7 +36,7 @@ def decompose(entry: ExportedEntry, dialect: Dialect) -> ExportedProgram:
         UnsupportedOps: torch itself cannot decompose the program.
     """
     table: dict[Any, Callable[..., Any]] = dict(decompositions.table(dialect))
-    table |= {op: _either(first, table.get(op)) for op, first in masks.table().items()}
+    table |= {op: either(first, table.get(op)) for op, first in masks.table().items()}
     try:
         with warnings.catch_warnings():
             # torch's tracing warns of its own deprecated calls.
@@ -56,16 +57,6 @@ def decompose(entry: ExportedEntry, dialect: Dialect) -> ExportedProgram:
             reason=f"{type(error).__name__}: {str(error).strip().splitlines()[0]}" if str(error) else "",
             where=source.from_exception(error),
         ) from error
-
-
-def _either(first: Callable[..., Any], second: Callable[..., Any] | None) -> Callable[..., Any]:
-    """A decomposition by the first, by the second where the first leaves the call as it is."""
-
-    def decompose(*args: Any, **kwargs: Any) -> Any:
-        found = first(*args, **kwargs)
-        return second(*args, **kwargs) if found is NotImplemented and second is not None else found
-
-    return decompose
 
 
 def check_supported(entries: Sequence[LegalEntry]) -> None:

@@ -30,9 +30,8 @@ def _fill(module: GraphModule) -> bool:
     found = [node for node in module.graph.nodes if _is_empty(node)]
     for node in found:
         value = node.meta["val"]
-        constant = Emitter(module, node)(
-            _ATEN.full.default, list(value.shape), 0, dtype=value.dtype, device=value.device
-        )
+        emit = Emitter(module, node)
+        constant = emit(_ATEN.empty.memory_format, list(value.shape), dtype=value.dtype, device=value.device)
         node.replace_all_uses_with(constant, propagate_meta=False)
         module.graph.erase_node(node)
     return bool(found)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from aotpipe.legalize import ops
+from aotpipe.legalize.decompositions.entries import static
 
 _ATEN: Final = torch.ops.aten
 _MASKS: Final = (torch.bool, torch.uint8)
@@ -87,6 +88,10 @@ def _spread(values: Tensor, mask: Tensor, after: int) -> Tensor:
 
 def _masked_select(x: Tensor, mask: Tensor) -> Tensor:
     x, mask = torch.broadcast_tensors(x, mask)  # type: ignore[no-untyped-call]
+    mask = mask.reshape(-1)
+    if static(mask.shape[0]) and mask.shape[0] == 1:
+        # torch takes a selection for one of up to two elements, and its replacement must not be less.
+        mask = torch.cat([mask, torch.zeros_like(mask)])
     return torch.index_select(x.reshape(-1), 0, _true_positions(mask))
 
 

@@ -10,62 +10,41 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
+from importlib import import_module
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 import torch
 
-from aotpipe.legalize.decompositions import (
-    attention,
-    blas,
-    complexes,
-    copies,
-    experts,
-    fourier,
-    indexing,
-    norm,
-    ordering,
-    padding,
-    places,
-    pointwise,
-    powers,
-    recurrent,
-    reduction,
-    resample,
-    scan,
-    shape,
-    special,
-    transcendental,
-    windows,
-)
-from aotpipe.legalize.decompositions.entries import Decomposition, Table
+from aotpipe.legalize.decompositions import experts, unsigned
+from aotpipe.legalize.decompositions.entries import Decomposition, Table, either
 from aotpipe.legalize.decompositions.unsupported import Unsupported, unsupported
 from aotpipe.stages import Dialect
 
 __all__ = ["Decomposition", "Table", "Unsupported", "table", "unsupported"]
 
-_GROUPS = (
-    attention,
-    blas,
-    complexes,
-    copies,
-    experts,
-    fourier,
-    indexing,
-    norm,
-    ordering,
-    padding,
-    places,
-    pointwise,
-    powers,
-    recurrent,
-    reduction,
-    resample,
-    scan,
-    shape,
-    special,
-    transcendental,
-    windows,
+_GROUPS: Final = (
+    "attention",
+    "blas",
+    "complexes",
+    "copies",
+    "experts",
+    "fourier",
+    "indexing",
+    "norm",
+    "ordering",
+    "padding",
+    "places",
+    "pointwise",
+    "powers",
+    "recurrent",
+    "reduction",
+    "resample",
+    "scan",
+    "shape",
+    "special",
+    "transcendental",
+    "windows",
 )
 
 
@@ -78,8 +57,8 @@ def table(dialect: Dialect) -> Mapping[Any, Callable[..., Any]]:
 def _fixed(dialect: Dialect) -> Mapping[Any, Callable[..., Any]]:
     entries: dict[Any, Callable[..., Any]] = dict(torch.export.default_decompositions().items())
     for group in _GROUPS:
-        entries.update(group.DECOMPOSITIONS)
-    return entries
+        entries.update(import_module(f"{__name__}.{group}").DECOMPOSITIONS)
+    return entries | {op: either(first, entries.get(op)) for op, first in unsigned.DECOMPOSITIONS.items()}
 
 
 def _libraries() -> dict[Any, Callable[..., Any]]:

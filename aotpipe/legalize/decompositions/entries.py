@@ -19,6 +19,16 @@ Table = Mapping[OpOverload, Decomposition]
 HALF = (torch.float16, torch.bfloat16)
 
 
+def either(first: Decomposition, second: Decomposition | None) -> Decomposition:
+    """A decomposition by the first, by the second where the first leaves the call as it is."""
+
+    def decompose(*args: Any, **kwargs: Any) -> Any:
+        found = first(*args, **kwargs)
+        return second(*args, **kwargs) if found is NotImplemented and second is not None else found
+
+    return decompose
+
+
 def static(size: object) -> TypeGuard[int]:
     """Whether a size is known while tracing (a SymInt is not)."""
     return isinstance(size, int)

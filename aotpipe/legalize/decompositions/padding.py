@@ -14,8 +14,12 @@ aten = torch.ops.aten
 
 def constant_pad(tensor: torch.Tensor, pad: Sequence[int], value: float = 0) -> Any:
     if all(not static(amount) or amount >= 0 for amount in pad):
-        if tensor.dtype == torch.bool:
-            return torch.constant_pad_nd(tensor.to(torch.int32), list(pad), int(bool(value))) != 0
+        if tensor.dtype in (torch.bool, torch.uint8, torch.int8):
+            grown = torch.constant_pad_nd(tensor.to(torch.int32), list(pad), _as(value, tensor.dtype))
+            return grown.to(tensor.dtype)
+        if value and not tensor.is_floating_point() and not tensor.is_complex():
+            # The compiler loses track of the buffer that it fills with an integer before it copies into it.
+            return torch.constant_pad_nd(tensor - int(value), list(pad), 0) + int(value)
         return NotImplemented
     # Fill first and cut then: a cut may reach into what the other side is filled with.
     added = [max(amount, 0) if static(amount) else amount for amount in pad]
@@ -27,6 +31,10 @@ def constant_pad(tensor: torch.Tensor, pad: Sequence[int], value: float = 0) -> 
         if before or after:
             grown = grown.narrow(axis, before, grown.shape[axis] - before - after)
     return grown.clone()
+
+
+def _as(value: float, dtype: torch.dtype) -> int:
+    return int(bool(value)) if dtype == torch.bool else int(value)
 
 
 def _cut(amount: int) -> int:

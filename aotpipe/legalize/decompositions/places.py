@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from aotpipe.legalize.decompositions.entries import Decomposition, Table
+from aotpipe.legalize.decompositions.entries import Decomposition, Table, empty
 
 aten = torch.ops.aten
 
@@ -41,6 +41,22 @@ def index_select(tensor: torch.Tensor, dim: int, index: torch.Tensor) -> Any:
     if tensor.dim():
         return NotImplemented
     return tensor.reshape(1).index_select(0, index.reshape(-1)).reshape(())
+
+
+def diagonal_scatter(
+    tensor: torch.Tensor, source: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> torch.Tensor:
+    if empty(tensor, source):
+        return tensor.clone()
+    plane = tensor.movedim((dim1, dim2), (-2, -1))
+    rows, columns = (torch.arange(size, device=tensor.device) for size in plane.shape[-2:])
+    rows = rows.unsqueeze(1)
+    # The diagonal starts at the edge that the offset goes along.
+    place = rows if offset >= 0 else columns
+    spread = source.index_select(-1, place.reshape(-1).clamp(max=source.shape[-1] - 1))
+    spread = spread.unsqueeze(-1 if offset >= 0 else -2).to(tensor.dtype)
+    written = torch.where(columns - rows == offset, spread, plane)
+    return written.movedim((-2, -1), (dim1, dim2))
 
 
 def nonzero(tensor: torch.Tensor) -> Any:
@@ -82,6 +98,7 @@ DECOMPOSITIONS: Table = {
     aten.scatter_add.default: _written(aten.scatter_add.default),
     aten.gather.default: gather,
     aten.index_select.default: index_select,
+    aten.diagonal_scatter.default: diagonal_scatter,
     aten.nonzero.default: nonzero,
     aten.full.default: full,
     aten.full_like.default: full_like,

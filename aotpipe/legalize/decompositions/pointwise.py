@@ -70,6 +70,16 @@ def minimum(left: torch.Tensor, right: torch.Tensor) -> Any:
     return torch.where((left < right) | is_nan(left), left, right)
 
 
+def fmax(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    left, right = torch.broadcast_tensors(*promoted(left, right))
+    return torch.where((left >= right) | is_nan(right), left, right)
+
+
+def fmin(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    left, right = torch.broadcast_tensors(*promoted(left, right))
+    return torch.where((left <= right) | is_nan(right), left, right)
+
+
 def clamp(tensor: torch.Tensor, min: Number | None = None, max: Number | None = None) -> Any:
     dtype = tensor.dtype
     for bound in (min, max):
@@ -106,15 +116,29 @@ def clamp_tensor(
 
 
 def hardtanh(tensor: torch.Tensor, min_val: Number = -1, max_val: Number = 1) -> torch.Tensor:
+    if not tensor.is_floating_point():
+        # As eager casts them: the result stays an integer.
+        min_val, max_val = int(min_val), int(max_val)
     return torch.clamp(tensor, min_val, max_val)
 
 
-def isfinite(tensor: torch.Tensor) -> Any:
+def isfinite(tensor: torch.Tensor) -> torch.Tensor:
     # What is not finite differs from itself when it is taken away.
-    return tensor - tensor == 0 if tensor.is_floating_point() else NotImplemented
+    return tensor - tensor == 0 if tensor.is_floating_point() else torch.ones_like(tensor, dtype=torch.bool)
 
 
-# Division.
+# Products and division.
+
+
+def multiply(left: Value, right: Value) -> Any:
+    if isinstance(left, torch.Tensor) == isinstance(right, torch.Tensor):
+        return NotImplemented
+    dtype = torch.result_type(left, right)
+    if dtype not in (torch.int8, torch.uint8):
+        return NotImplemented
+    # The compiler dies on a product of bytes and a number.
+    wider = (value.to(torch.int32) if isinstance(value, torch.Tensor) else value for value in (left, right))
+    return torch.mul(*wider).to(dtype)
 
 
 def div_mode(left: torch.Tensor, right: Value, *, rounding_mode: str | None = None) -> Any:
@@ -187,8 +211,10 @@ def remainder(left: Value, right: Value) -> Any:
 
 
 def true_divide(left: Value, right: Value) -> Any:
+    dtype = torch.result_type(left, right)
+    dtype = dtype if dtype.is_floating_point or dtype.is_complex else torch.get_default_dtype()
     one, two = (
-        value.to(torch.get_default_dtype())
+        value.to(dtype)
         if isinstance(value, torch.Tensor) and value.dtype in (torch.uint8, torch.bool)
         else value
         for value in (left, right)
@@ -300,12 +326,15 @@ DECOMPOSITIONS: Table = {
     },
     aten.maximum.default: maximum,
     aten.minimum.default: minimum,
+    aten.fmax.default: fmax,
+    aten.fmin.default: fmin,
     aten.clamp.default: clamp,
     aten.clamp.Tensor: clamp_tensor,
     aten.clamp_min.default: clamp_min,
     aten.clamp_max.default: clamp_max,
     aten.hardtanh.default: hardtanh,
     aten.isfinite.default: isfinite,
+    aten.mul.Tensor: multiply,
     aten.div.Tensor: true_divide,
     aten.div.Tensor_mode: div_mode,
     aten.div.Scalar_mode: div_mode,

@@ -28,6 +28,11 @@ def narrow_copy(tensor: torch.Tensor, dim: int, start: int, length: int) -> torc
     return tensor.narrow(dim, start, length).clone()
 
 
+def view_dtype(tensor: torch.Tensor, dtype: torch.dtype) -> Any:
+    # The compiler dies on the bits of a 0-d tensor.
+    return NotImplemented if tensor.dim() else tensor.reshape(1).view(dtype).reshape(())
+
+
 def roll(tensor: torch.Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> torch.Tensor:
     """The two parts of each dim, swapped."""
     if not dims:
@@ -50,5 +55,6 @@ DECOMPOSITIONS: Table = {
     aten.squeeze.dims: squeeze_dims,
     aten.empty_permuted.default: empty_permuted,
     aten.narrow_copy.default: narrow_copy,
+    aten.view.dtype: view_dtype,
     aten.roll.default: roll,
 }

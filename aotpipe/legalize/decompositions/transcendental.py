@@ -118,7 +118,9 @@ def _positive_atan(x: torch.Tensor) -> torch.Tensor:
 
 
 def atan2(y: torch.Tensor, x: torch.Tensor) -> Any:
-    if torch.result_type(y, x) != torch.float32:
+    dtype = torch.result_type(y, x)
+    dtype = dtype if dtype.is_floating_point else torch.get_default_dtype()
+    if wide(dtype) != torch.float32:
         return NotImplemented
     y, x = torch.broadcast_tensors(y.float(), x.float())
     high, low = torch.maximum(y.abs(), x.abs()), torch.minimum(y.abs(), x.abs())
@@ -128,7 +130,7 @@ def atan2(y: torch.Tensor, x: torch.Tensor) -> Any:
     angle = torch.where(y.abs() > x.abs(), math.pi / 2 - angle, angle)
     angle = torch.where(_negative(x), math.pi - angle, angle)
     angle = torch.where(_negative(y), -angle, angle)
-    return torch.where(torch.isnan(x) | torch.isnan(y), torch.nan, angle)
+    return torch.where(torch.isnan(x) | torch.isnan(y), torch.nan, angle).to(dtype)
 
 
 def sinh(x: torch.Tensor) -> torch.Tensor:

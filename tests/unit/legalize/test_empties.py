@@ -11,7 +11,8 @@ class Empty(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         none = x[:, :0]
         shuffled = torch.nn.functional.pixel_shuffle(none.reshape(1, 0, 1, 1), 1)
-        return x + none.sum(1, keepdim=True), shuffled, torch.cat([none * 2, x], 1), none.reshape(0, 4)
+        byte = none.to(torch.uint8) * 2
+        return x + none.sum(1, keepdim=True), byte, shuffled, torch.cat([none * 2, x], 1), none.reshape(0, 4)
 
 
 def test_program() -> None:

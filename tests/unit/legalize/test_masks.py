@@ -29,10 +29,11 @@ def _written(x: torch.Tensor, mask: Any, value: Any) -> torch.Tensor:
         (lambda self, x, m: x[m], [X, X.sum(2) > 0]),
         (lambda self, x, m: x[m, 1:3], [X, ROWS]),
         (lambda self, x, m: torch.masked_select(x, m), [X, torch.tensor([True, False, True, False, True])]),
+        (lambda self, x, m: torch.masked_select(x[0, 0, 0], m[0]), [X, ROWS]),
         (lambda self, x, m: x[m.to(torch.uint8)] if False else x[m].sum(0), [X, ROWS]),
         (lambda self, x: x[x > 99].sum(), [X]),
     ],
-    ids=["all", "rows", "columns", "two-dims", "then-slice", "masked_select", "reduced", "none-true"],
+    ids=["all", "rows", "columns", "two-dims", "then-slice", "masked_select", "one", "reduced", "none-true"],
 )
 def test_reads(forward: Any, inputs: list[torch.Tensor]) -> None:
     program = check(model(forward), inputs)

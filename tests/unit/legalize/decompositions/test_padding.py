@@ -20,7 +20,15 @@ class Shift(torch.nn.Module):
     """The time shift of linear-attention models, and a cut through the filling."""
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return pad(x, (0, 0, 1, -1)), pad(x, (-1, 2, -2, -1), value=3.0), pad(x > 0, (1, -1))
+        byte = x.to(torch.int8)
+        whole = pad(x.long(), (2, 1), value=3) * pad(byte.to(torch.uint8), (1, 2), value=7)
+        return (
+            whole,
+            pad(byte, (1, 1), value=-2) * 3,
+            pad(x, (0, 0, 1, -1)),
+            pad(x, (-1, 2, -2, -1), value=3.0),
+            pad(x > 0, (1, -1)),
+        )
 
 
 def test_program_cuts() -> None:

@@ -11,7 +11,18 @@ from tests.unit.legalize.decompositions.agree import check_op
 
 @pytest.mark.parametrize("dtype", ["float32", "int64"])
 @pytest.mark.parametrize(
-    "op", ["scatter", "scatter_add", "gather", "index_select", "argwhere", "index_put", "full", "arange"]
+    "op",
+    [
+        "scatter",
+        "scatter_add",
+        "gather",
+        "index_select",
+        "argwhere",
+        "index_put",
+        "full",
+        "arange",
+        "diagonal_scatter",
+    ],
 )
 def test_equal_to_eager(op: str, dtype: str) -> None:
     check_op(op, dtype)
@@ -29,6 +40,8 @@ class Places(torch.nn.Module):
             x.index_put((zero, zero + 1), x[1, 1]),
             torch.full((2,), 3, dtype=torch.uint8) + index[0, :2].to(torch.uint8),
             torch.arange(3, dtype=torch.uint8),
+            torch.diagonal_scatter(x, x[0, :2], 1),
+            torch.diagonal_scatter(x, x[0, :2], -1, 1, 0),
         )
 
 

@@ -90,3 +90,27 @@ class Constants(torch.nn.Module):
 
 def test_program_with_constants() -> None:
     check(Constants(), (torch.zeros(3),))
+
+
+class Mixed(torch.nn.Module):
+    """Dtypes and ranks that meet: each of these did not compile, or gave other numbers."""
+
+    def forward(
+        self, x: torch.Tensor, row: torch.Tensor, whole: torch.Tensor, byte: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        return (
+            torch.fmax(x, row),
+            torch.fmin(whole, row),
+            torch.fmin(byte, byte[0]),
+            torch.nn.functional.hardtanh(whole, -1.0, 1.0),
+            torch.isfinite(whole),
+            torch.atan2(whole, whole[:, :1]),
+            byte * 3,
+            byte.to(torch.uint8) * 3,
+        )
+
+
+def test_program_of_mixed_kinds() -> None:
+    whole = torch.tensor([[0, 5, -7], [-3, 0, 2]])
+    x = torch.tensor([[1.0, math.nan, -2.0], [math.nan, 0.0, 4.0]])
+    check(Mixed(), (x, torch.tensor([0.5, math.nan, 3.0]), whole, whole.to(torch.int8)))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
+from tests.programs.through import check
 from tests.unit.legalize.decompositions.agree import check_op
 
 
@@ -20,3 +22,12 @@ from tests.unit.legalize.decompositions.agree import check_op
 )
 def test_equal_to_eager(op: str, dtype: str) -> None:
     check_op(op, dtype)
+
+
+class Products(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x.cumprod(0), x[0].cumprod(-1), torch.linalg.vander(x[:, 0])
+
+
+def test_program_of_integers() -> None:
+    check(Products(), (torch.randint(-4, 5, (5, 6)),))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
+from tests.programs.through import check
 from tests.unit.legalize.decompositions.agree import check_op
 
 
@@ -21,3 +23,13 @@ from tests.unit.legalize.decompositions.agree import check_op
 )
 def test_equal_to_eager(op: str, dtype: str) -> None:
     check_op(op, dtype)
+
+
+class Bits(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        one = torch.full((), 1, dtype=torch.int32)
+        return x.view(torch.int32) + 1, x[0].view(torch.int32), x + one.view(torch.float32)
+
+
+def test_program_reads_bits() -> None:
+    check(Bits(), (torch.randn(4),))

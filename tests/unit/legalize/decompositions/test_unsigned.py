@@ -1,0 +1,33 @@
+"""Unsigned bytes beside other dtypes: 200 is not -56."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.programs.through import check
+
+
+class Mixed(torch.nn.Module):
+    def forward(self, byte: torch.Tensor, other: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {
+            "scaled": byte * 0.5 + 1,
+            "reciprocal": torch.reciprocal(byte + 1),
+            "number": (byte + 1) > 200,
+            "equal": byte == 200,
+            "add": byte + other,
+            "mul": other * byte,
+            "div": byte / other,
+            "less": byte < other,
+            "or": byte | other if not other.is_floating_point() else byte,
+            "maximum": torch.maximum(byte, other),
+            "remainder": byte % other if other.dtype != torch.bool else byte,
+            "where": torch.where(byte == 3, byte, other),
+            "cat": torch.cat([byte, other]),
+        }
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float16, torch.bool, torch.uint8])
+def test_program_promotes_as_eager(dtype: torch.dtype) -> None:
+    byte = torch.tensor([0, 1, 127, 128, 200, 255], dtype=torch.uint8)
+    check(Mixed(), (byte, torch.tensor([3, 1, 127, 100, 100, 5]).to(dtype)))
