@@ -7,13 +7,14 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
 from models._vision import create_model, make_torchvision_importable
 from tests.e2e import public_weights
-from tests.e2e.public_sample import TIMM, TRANSFORMERS
+from tests.e2e.public_sample import INPUTS, TIMM, TRANSFORMERS
 
 # Set in a config where it has an integer (or nothing) under that name.
 SIZES = {
@@ -71,7 +72,7 @@ def make(case: str) -> tuple[torch.nn.Module, dict[str, Any]]:
         model, inputs = _timm(name, TIMM.get(name, 0))
     else:
         model = _transformers(name, TRANSFORMERS.get(name, {}))
-        inputs = _inputs(model)
+        inputs = _inputs(model) | _of_shapes(INPUTS.get(name, {}))
     public_weights.draw(model, inputs)
     return model, inputs
 
@@ -104,7 +105,8 @@ def tiny_config(kind: str, overrides: dict[str, Any]) -> Any:
     values: dict[str, Any] = {}
     for name in SIZES.keys() - FIXED.get(kind, set()):
         present = getattr(default, name, False)
-        if present is None or type(present) is int:
+        is_derived = isinstance(getattr(config_type, name, None), property)
+        if not is_derived and (present is None or type(present) is int):
             values[name] = SIZES[name]
     for name in getattr(default, "sub_configs", {}):
         nested = getattr(default, name, None)
@@ -130,13 +132,17 @@ def _inputs(model: Any) -> dict[str, Any]:
         size = getattr(getattr(config, "vision_config", config), "image_size", 64)
         height, width = size if isinstance(size, list | tuple) else (size or 64,) * 2
         made["pixel_values"] = torch.randn(batch, getattr(config, "num_channels", 3) or 3, height, width)
-    if main == "input_features":
+    if (
+        main == "input_features"
+        and hasattr(config, "num_mel_bins")
+        and hasattr(config, "max_source_positions")
+    ):
         made["input_features"] = torch.randn(batch, config.num_mel_bins, 2 * config.max_source_positions)
     if main == "input_values":
         spectrogram = hasattr(config, "num_mel_bins") and hasattr(config, "max_length")
         shape = (config.max_length, config.num_mel_bins) if spectrogram else (4000,)
         made["input_values"] = torch.randn(batch, *shape)
-    if main == "past_values":
+    if main == "past_values" and hasattr(config, "context_length"):
         made |= _series(config, batch)
     if "use_cache" in takes:
         # torch.export takes no cache object as an output.
@@ -144,8 +150,22 @@ def _inputs(model: Any) -> dict[str, Any]:
     return made
 
 
+def _of_shapes(shapes: Mapping[str, Sequence[int]]) -> dict[str, torch.Tensor]:
+    """Noise; positions on a page for `bbox`."""
+    made = {}
+    for name, shape in shapes.items():
+        if name == "bbox":
+            corners = torch.randint(0, 500, shape)
+            made[name] = torch.cat([corners[..., :2], corners[..., :2] + corners[..., 2:]], -1)
+        elif name.endswith(("ids", "timesteps")):
+            made[name] = torch.randint(3, 60, shape)
+        else:
+            made[name] = torch.randn(shape)
+    return made
+
+
 def _series(config: Any, batch: int) -> dict[str, torch.Tensor]:
-    if config.model_type == "patchtst":
+    if hasattr(config, "num_input_channels"):
         return {"past_values": torch.randn(batch, config.context_length, config.num_input_channels)}
     past = config.context_length + max(config.lags_sequence)
     future = config.prediction_length

@@ -20,7 +20,8 @@ def draw(model: torch.nn.Module, inputs: Mapping[str, Any], *, seed: int = 0) ->
     """Draw every parameter anew, and take the statistics of batch norms from a run on `inputs`.
 
     Matrices and kernels come from a normal scaled by their fan-in, the weights of norms lie near 1, and other
-    vectors and numbers near their own value, none at it. Other buffers are constants of the model.
+    vectors and numbers near their own value, none at it. A table of zeros, as a codebook before training, is
+    normal noise; other buffers are constants of the model.
     """
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -28,6 +29,9 @@ def draw(model: torch.nn.Module, inputs: Mapping[str, Any], *, seed: int = 0) ->
             for name, value in module.named_parameters(recurse=False):
                 if value.is_floating_point():
                     value.copy_(_drawn(module, name, value, generator))
+            for value in module.buffers(recurse=False):
+                if value.is_floating_point() and value.ndim > 1 and not value.any():
+                    value.copy_(torch.randn(value.shape, generator=generator))
         _fit_statistics(model, inputs)
 
 
