@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import torch
 
-from aotpipe.legalize import asserts, bounds, control_flow, decompose
+from aotpipe.legalize import asserts, bounds, control_flow, decompose, folds
 from aotpipe.legalize.digest import digest
 from aotpipe.legalize.flatten import Tensors, flatten, written_state
 from aotpipe.legalize.verify import verify
@@ -30,7 +30,7 @@ def legalize(exported: Exported, dialect: Dialect = "torch") -> Legal:
         UnsupportedOps: Ops without a lowering; all of them are named, each with the user's line.
         LowerFailed: A fault of aotpipe.
     """
-    programs = [decompose.decompose(entry, dialect) for entry in exported.entries]
+    programs = folds.fold((decompose.decompose(entry, dialect) for entry in exported.entries), dialect)
     tensors = Tensors()
     written: dict[str, None] = {}
     for entry, program in zip(exported.entries, programs, strict=True):

@@ -119,7 +119,7 @@ def unsupported(module: GraphModule, dialect: Dialect = "torch") -> tuple[Unsupp
     found: dict[tuple[str, str], list[Node]] = {}
     for graph in hops.walk(module):
         for node in graph.graph.nodes:
-            if node.op == "call_function" and (reason := _refusal(node, dialect)):
+            if node.op == "call_function" and (reason := refusal(node, dialect)):
                 found.setdefault((str(node.target), reason), []).append(node)
     return tuple(
         Unsupported(op=op, reason=reason, count=len(nodes), where=_first_line(nodes))
@@ -131,8 +131,8 @@ def _first_line(nodes: list[Node]) -> SourceLine | None:
     return next((line for node in nodes if (line := source_line(node))), None)
 
 
-def _refusal(node: Node, dialect: Dialect) -> str:
-    """Why a node cannot be lowered; empty where it can."""
+def refusal(node: Node, dialect: Dialect) -> str:
+    """Why a node of a dialect's program cannot be lowered; empty where it can."""
     if isinstance(node.target, HigherOrderOperator):
         return "" if node.target in hops.LAYOUTS else f"{_NO_LOWERING}: an unknown higher-order op"
     if not isinstance(node.target, OpOverload):
