@@ -410,6 +410,7 @@ TRANSFORMERS: dict[str, dict[str, Any]] = {
         },
     },
     "depth_anything/DepthEstimation": {
+        "patch_size": 14,
         "reassemble_hidden_size": 32,
         "neck_hidden_sizes": [8, 8, 8, 8],
         "fusion_hidden_size": 8,
@@ -454,7 +455,7 @@ TRANSFORMERS: dict[str, dict[str, Any]] = {
             "out_features": ["stage1", "stage2", "stage3", "stage4"],
         },
     },
-    "seggpt": {},
+    "seggpt": {"image_size": [64, 32], "decoder_hidden_size": 16, "mlp_dim": 64},
 }
 
 # Of a transformers case -> shapes of inputs that its config does not say.
@@ -473,6 +474,11 @@ INPUTS: dict[str, dict[str, tuple[int, ...]]] = {
     "mimi": {"input_values": (2, 1, 3840)},
     "parakeet_encoder": {"input_features": (2, 64, 80)},
     "perceiver": {"inputs": (2, 12, 32)},
+    "seggpt": {
+        "pixel_values": (2, 3, 32, 32),
+        "prompt_pixel_values": (2, 3, 32, 32),
+        "prompt_masks": (2, 3, 32, 32),
+    },
     "speech_to_text": {"input_features": (2, 32, 80)},
     "timesformer": {"pixel_values": (2, 2, 3, 32, 32)},
     "univnet": {"input_features": (2, 8, 100), "noise_sequence": (2, 8, 64)},
