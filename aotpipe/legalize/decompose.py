@@ -23,6 +23,7 @@ from aotpipe.legalize import (
     parts,
     splits,
     strides,
+    sums,
     wrappers,
 )
 from aotpipe.legalize.decompositions.entries import either
@@ -48,7 +49,7 @@ def decompose(entry: ExportedEntry, dialect: Dialect) -> ExportedProgram:
             except ValueError:
                 # A view that the strides of a decomposition do not allow, if the second trial succeeds.
                 decomposed = strides.relax(program).run_decompositions(table)
-            return empties.fill(splits.write_out(parts.split(decomposed)))
+            return empties.fill(sums.split(splits.write_out(parts.split(decomposed))))
     except AotpipeError:
         raise
     except Exception as error:

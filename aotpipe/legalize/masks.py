@@ -9,6 +9,7 @@ which leaves it as it is.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -86,7 +87,11 @@ def _spread(values: Tensor, mask: Tensor, after: int) -> Tensor:
     return taken.reshape((*lead, *mask.shape, *tail))
 
 
-def _masked_select(x: Tensor, mask: Tensor) -> Tensor:
+def _masked_select(x: Tensor, mask: Tensor) -> Any:
+    whole = torch.broadcast_shapes(x.shape, mask.shape)  # type: ignore[no-untyped-call]
+    if all(map(static, whole)) and math.prod(whole) > max(x.numel(), 1):
+        # torch.export asserts that no more are selected than x has before it is broadcast.
+        return NotImplemented
     x, mask = torch.broadcast_tensors(x, mask)  # type: ignore[no-untyped-call]
     mask = mask.reshape(-1)
     if static(mask.shape[0]) and mask.shape[0] == 1:

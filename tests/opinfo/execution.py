@@ -1,73 +1,64 @@
-"""Compiles a module of many functions and runs them in a forked child, so that a crash is a verdict."""
+"""Compiles modules as the product does and runs them in a forked child, so that a crash is a verdict."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import pickle
 import resource
-import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-import iree.compiler
-import iree.runtime as rt
 import numpy as np
-import torch
 
-COMPILER = Path(iree.compiler.__file__).parent / "_mlir_libs" / "iree-compile"
-FLAGS = (
-    "--iree-input-type=torch",
-    "--iree-hal-target-device=local",
-    "--iree-hal-local-target-device-backends=llvm-cpu",
-    "--iree-llvmcpu-target-cpu=host",
-    "--iree-opt-data-tiling",
-    "--iree-llvmcpu-debug-symbols=false",
-    "--mlir-disable-threading",
-)
-MEMORY_BYTES = 6 << 30
-ELEMENTS = {
-    torch.float32: rt.HalElementType.FLOAT_32,
-    torch.float64: rt.HalElementType.FLOAT_64,
-    torch.float16: rt.HalElementType.FLOAT_16,
-    torch.bfloat16: rt.HalElementType.BFLOAT_16,
-    torch.int64: rt.HalElementType.SINT_64,
-    torch.int32: rt.HalElementType.SINT_32,
-    torch.int16: rt.HalElementType.SINT_16,
-    torch.int8: rt.HalElementType.SINT_8,
-    torch.uint8: rt.HalElementType.UINT_8,
-    torch.bool: rt.HalElementType.BOOL_8,
-    torch.complex64: rt.HalElementType.COMPLEX_64,
-    torch.complex128: rt.HalElementType.COMPLEX_128,
-}
-Inputs = tuple[torch.Tensor, ...]
+from aotpipe.backends import process
+from aotpipe.backends.arrays import view_numpy
+from aotpipe.backends.iree import compiler, flags, runtime
+from aotpipe.errors import AotpipeError, AssertionViolated, CompileError
+from aotpipe.stages import Lowered
+from aotpipe.targets import Target
+from tests.opinfo.lowering import Ready
+
+TARGET: Final = Target.parse("iree-cpu-host")
+MEMORY_BYTES: Final = 6 << 30
+TIMEOUT_S: Final = 120.0
 
 
-def compile_module(mlir: str, timeout_s: float = 120.0) -> bytes | str:
-    """A vmfb, or the compiler's first diagnostic."""
-    flags = list(FLAGS)
-    if "f64" in mlir:
-        flags.append("--iree-input-demote-f64-to-f32=false")
+def compile_fast(text: str) -> bytes | None:
+    """A vmfb by the fast flags, or nothing where the compiler fails."""
+    chosen = flags.choose(text.encode(), "torch", TARGET)
     with tempfile.TemporaryDirectory() as folder:
-        source, target = Path(folder, "module.mlir"), Path(folder, "module.vmfb")
-        source.write_text(mlir)
-        command = [str(COMPILER), *flags, str(source), "-o", str(target)]
-        try:
-            done = subprocess.run(
-                command, capture_output=True, text=True, timeout=timeout_s, preexec_fn=_limit, check=False
-            )
-        except subprocess.TimeoutExpired:
-            return f"compiler timeout after {timeout_s} s"
-        if done.returncode:
-            errors = [line for line in done.stderr.splitlines() if "error:" in line]
-            first = errors[0].split("error:", 1)[1].strip() if errors else done.stderr.strip()[-200:]
-            return f"compiler exit {done.returncode}: {first}"[:300]
-        return target.read_bytes()
+        Path(folder, "module.mlir").write_text(text)
+        outcome = process.run(
+            [str(compiler.binary()), "module.mlir", "-o", "module.vmfb", *chosen, flags.PREPROCESS],
+            folder=Path(folder),
+            timeout_s=TIMEOUT_S,
+            memory_limit_bytes=MEMORY_BYTES,
+        )
+        done = outcome.ending == "exited" and outcome.code == 0
+        return Path(folder, "module.vmfb").read_bytes() if done else None
 
 
-def run_all(vmfb: bytes, calls: Sequence[tuple[str, Inputs, Sequence[Any]]]) -> dict[str, Any]:
-    """Outputs per function name, in the dtypes of the expected ones; a string says why there are none."""
+def compile_alone(ready: Ready) -> tuple[bytes | None, str]:
+    """A vmfb by whatever flags the product finds, and its note; or nothing and the compiler's diagnostic."""
+    module = ready.text.encode()
+    program = Lowered(
+        dialect="torch",
+        module=module,
+        entry_points=(ready.case.name,),
+        digest=hashlib.sha256(module).hexdigest(),
+    )
+    try:
+        found = compiler.compile(program, TARGET, timeout_s=TIMEOUT_S, memory_limit_bytes=MEMORY_BYTES)
+    except CompileError as error:
+        return None, f"{type(error).__name__}: {error.reason or error.message}"[:300]
+    return found.payload, "; ".join(found.notes)[:300]
+
+
+def run_all(vmfb: bytes, calls: Sequence[Ready]) -> dict[str, Any]:
+    """Outputs per function name, by output name; a string says why there are none."""
     results: dict[str, Any] = {}
     left = list(calls)
     while left:
@@ -83,73 +74,44 @@ def run_all(vmfb: bytes, calls: Sequence[tuple[str, Inputs, Sequence[Any]]]) -> 
                     except EOFError:
                         break
                     results[name] = value
-        left = [call for call in left if call[0] not in results]
+        left = [call for call in left if call.case.name not in results]
         if left:
-            results[left[0][0]] = f"crashed with status {status}"
+            results[left[0].case.name] = f"crashed with status {status}"
             left = left[1:]
     return results
 
 
-def _limit() -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+def _child(vmfb: bytes, calls: Sequence[Ready], path: str) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-
-def _child(vmfb: bytes, calls: Sequence[tuple[str, Inputs, Sequence[Any]]], path: str) -> None:
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    limit = int(used.ru_utime + used.ru_stime) + 60
+    resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
     code = 1
     try:
-        device = rt.get_device("local-sync")
-        instance = rt.VmInstance()
-        module = rt.VmModule.copy_buffer(instance, vmfb)
-        context = rt.VmContext(instance, [rt.create_hal_module(instance, device), module])
         with Path(path).open("wb") as stream:
-            for name, inputs, expected in calls:
-                try:
-                    value: Any = _invoke(device, context, module.lookup_function(name), inputs, expected)
-                except Exception as error:
-                    value = f"runtime: {str(error)[:200]}"
-                pickle.dump((name, value), stream)
+            for call in calls:
+                pickle.dump((call.case.name, _called(vmfb, call)), stream)
                 stream.flush()
         code = 0
     finally:
         os._exit(code)
 
 
-def _invoke(device: Any, context: Any, function: Any, inputs: Inputs, expected: Sequence[Any]) -> list[Any]:
-    arguments, results = rt.VmVariantList(len(inputs)), rt.VmVariantList(len(expected))
-    for tensor in inputs:
-        arguments.push_ref(_buffer(device, tensor))
-    context.invoke(function, arguments, results)
-    outputs: list[Any] = []
-    for index, want in enumerate(expected):
-        value = results.get_variant(index)
-        if not isinstance(want, torch.Tensor):
-            outputs.append(value)
-            continue
-        view = results.get_as_object(index, rt.HalBufferView)
-        count = int(np.prod(view.shape)) * want.element_size()
-        # Bytes, not numbers: IREE has no dtype names for bf16 and gives uint8 back as int8.
-        data = bytes(view.map().asarray([count], np.dtype(np.uint8))) if count else b""
-        flat = (
-            torch.frombuffer(bytearray(data), dtype=want.dtype) if count else torch.empty(0, dtype=want.dtype)
-        )
-        outputs.append(
-            flat.reshape(view.shape).clone().numpy(force=True)
-            if want.dtype != torch.bfloat16
-            else ("bfloat16", flat.view(torch.int16).reshape(view.shape).numpy())
-        )
-    return outputs
-
-
-def _buffer(device: Any, tensor: torch.Tensor) -> Any:
-    plain = tensor.detach().resolve_conj().resolve_neg().contiguous()
-    array = (plain.view(torch.int16) if tensor.dtype == torch.bfloat16 else plain).numpy()
-    return device.allocator.allocate_buffer_copy(
-        memory_type=rt.MemoryType.DEVICE_LOCAL,
-        allowed_usage=rt.BufferUsage.DEFAULT | rt.BufferUsage.MAPPING,
-        device=device,
-        buffer=array,
-        element_type=ELEMENTS[tensor.dtype],
-    )
+def _called(vmfb: bytes, call: Ready) -> dict[str, np.ndarray[Any, Any]] | str:
+    name = call.case.name
+    try:
+        with runtime.load(
+            vmfb,
+            signatures={name: call.signature},
+            weights=call.weights,
+            initial_state={},
+            driver="local-sync",
+            asserts={name: call.asserts},
+        ) as runner:
+            names = [leaf.name for leaf in call.signature.tensor_inputs]
+            inputs = dict(zip(names, map(view_numpy, call.case.tensors), strict=True))
+            return runner.infer(inputs, entry_point=name)
+    except AssertionViolated as error:
+        return f"WRONG: an assert failed: {error.reason or error.message}"[:300]
+    except AotpipeError as error:
+        return f"runtime: {type(error).__name__}: {error.reason or error.message}"[:300]

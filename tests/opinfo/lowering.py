@@ -1,22 +1,27 @@
-"""From a case to a torch-dialect function, with what stopped it on the way."""
+"""From a case to a module of the torch dialect by the product's stages, with what stopped it on the way."""
 
 from __future__ import annotations
 
 import os
 import resource
 import warnings
+from dataclasses import dataclass
 from typing import Any
 
-import torch
+import numpy as np
 from iree.compiler import ir
-from iree.compiler.extras.fx_importer import FxImporter
 from iree.compiler.passmanager import PassManager
-from torch.export import ExportedProgram
 
-from aotpipe.errors import UnsupportedOps
-from aotpipe.legalize import decompose, decompositions
+from aotpipe import spec
+from aotpipe.backends.arrays import view_numpy
+from aotpipe.backends.iree import importer
+from aotpipe.canonicalize import canonicalize
+from aotpipe.errors import AotpipeError, LowerFailed, UnsupportedOps
+from aotpipe.export import export
+from aotpipe.legalize import legalize
 from aotpipe.signature import Signature
-from aotpipe.stages import ExportedEntry
+from aotpipe.stages import Exported
+from tests.opinfo.cases import Case
 
 
 class Stopped(Exception):
@@ -27,63 +32,60 @@ class Stopped(Exception):
         self.verdict, self.reason = verdict, reason
 
 
-def legal_program(module: torch.nn.Module, tensors: tuple[torch.Tensor, ...]) -> ExportedProgram:
-    """Export a call and decompose it.
+@dataclass(frozen=True)
+class Ready:
+    """A case whose module is a function of its name, with what a run needs."""
+
+    case: Case
+    text: str
+    signature: Signature
+    asserts: tuple[str, ...]
+    weights: dict[str, np.ndarray[Any, Any]]
+
+
+def lowered(case: Case) -> Ready:
+    """Take a case through every stage before the compiler.
 
     Raises:
-        Stopped: torch.export or a decomposition refused it, or ops without a lowering are left.
+        Stopped: torch.export does not take it, ops without a lowering are left, or a stage failed.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            exported = torch.export.export(module, tensors)
+            exported = _exported(case)
         except Exception as error:
             raise Stopped("export", _first_line(error)) from error
         try:
-            entry = ExportedEntry(name="call", program=exported, signature=Signature(inputs=(), outputs=()))
-            legal = decompose.decompose(entry, "torch")
+            program = legalize(exported)
+            text = importer.lower(program).module.decode()
         except UnsupportedOps as error:
-            raise Stopped("failed", f"decompose: {error.reason}") from error
-    _drop_asserts(legal.graph_module)
-    left = decompositions.unsupported(legal.graph_module)
-    if left:
-        raise Stopped("refused", "; ".join(f"{item.op}: {item.reason}" for item in left))
-    return legal
+            # What torch itself fails to decompose has a cause.
+            verdict = "failed" if error.__cause__ else "refused"
+            raise Stopped(verdict, " | ".join(error.reason.splitlines())) from error
+        except LowerFailed as error:
+            raise Stopped("failed", f"{error.message}: {error.reason}") from error
+    (entry,) = program.entries
+    weights = {key: view_numpy(value) for key, value in program.weights.items()}
+    return Ready(case, text, entry.signature, entry.asserts, weights)
 
 
-def _drop_asserts(module: torch.fx.GraphModule) -> None:
-    """Without the asserts, which `legalize` makes results of the program."""
-    for node in reversed(module.graph.nodes):
-        if "_assert" in str(node.target) or (
-            node.is_impure() is False and not node.users and node.op != "output" and node.op != "placeholder"
-        ):
-            module.graph.erase_node(node)
-    module.recompile()
-
-
-def torch_dialect(context: ir.Context, program: ExportedProgram, name: str) -> ir.Module:
-    """Import a program as `func.func @name`.
-
-    Raises:
-        Stopped: The importer does not know something in it.
-    """
-    importer = FxImporter(context=context, config_check=False)
+def _exported(case: Case) -> Exported:
+    entry = spec.EntryPoint(args=case.tensors)
     try:
-        importer.import_program(program, func_name=name, import_symbolic_shape_expressions=False)
-    except Exception as error:
-        raise Stopped("failed", f"import: {_first_line(error)}") from error
-    return importer.module
+        return export(canonicalize(spec.as_spec(case.module, entry_points={case.name: entry})))
+    except AotpipeError as error:
+        # torch's words say more than ours.
+        raise error.__cause__ or error from error
 
 
-def check_legal(context: ir.Context, module: ir.Module, limit_s: int = 6) -> None:
-    """Run the compiler's own torch conversion on a copy, for its diagnostic, in a forked child.
+def check_legal(context: ir.Context, text: str, limit_s: int = 6) -> None:
+    """Run the compiler's own torch conversion, for its diagnostic, in a forked child.
 
     The conversion can abort or loop for ever, which must stay a verdict on one sample.
 
     Raises:
         Stopped: An op or a form of it is not legal.
     """
-    text = str(module)
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -108,7 +110,7 @@ def check_legal(context: ir.Context, module: ir.Module, limit_s: int = 6) -> Non
 
 def _convert(context: ir.Context, text: str) -> str:
     """The conversion's first diagnostic, or nothing."""
-    copy = ir.Module.parse(text, context=context)
+    module = ir.Module.parse(text, context=context)
     diagnostics: list[str] = []
 
     def keep(diagnostic: Any) -> bool:
@@ -117,21 +119,22 @@ def _convert(context: ir.Context, text: str) -> str:
 
     with context, context.attach_diagnostic_handler(keep):
         try:
-            PassManager.parse("builtin.module(torch-to-iree)").run(copy.operation)
+            PassManager.parse("builtin.module(torch-to-iree)").run(module.operation)
         except ir.MLIRError as error:
             messages = diagnostics or [item.message for item in error.error_diagnostics]
             return (messages[0] if messages else str(error))[:300]
     return ""
 
 
-def merged(context: ir.Context, modules: list[ir.Module]) -> ir.Module:
+def merged(context: ir.Context, texts: list[str]) -> str:
     """One module with the functions of all."""
     with context, ir.Location.unknown():
         target = ir.Module.create()
-        for module in modules:
+        for text in texts:
+            module = ir.Module.parse(text, context=context)
             for operation in list(module.body.operations):
                 target.body.append(operation.operation.detach_from_parent())
-    return target
+    return str(target)
 
 
 def _first_line(error: BaseException) -> str:

@@ -31,6 +31,7 @@ _GROUPS: Final = (
     "experts",
     "fourier",
     "indexing",
+    "maxima",
     "norm",
     "ordering",
     "padding",

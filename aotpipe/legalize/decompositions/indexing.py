@@ -100,11 +100,6 @@ def masked_scatter(tensor: torch.Tensor, mask: torch.Tensor, source: torch.Tenso
     return torch.where(mask, source.reshape(-1).index_select(0, place).reshape(tensor.shape), tensor)
 
 
-def masked_select(tensor: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    tensor, mask = torch.broadcast_tensors(tensor, mask)
-    return tensor.reshape(-1).index_select(0, mask.reshape(-1).nonzero().reshape(-1))
-
-
 def put(
     tensor: torch.Tensor, index: torch.Tensor, source: torch.Tensor, accumulate: bool = False
 ) -> torch.Tensor:
@@ -272,7 +267,6 @@ DECOMPOSITIONS: Table = {
     aten.index.Tensor: index_tensor,
     aten.index_put.default: index_put,
     aten.masked_scatter.default: masked_scatter,
-    aten.masked_select.default: masked_select,
     aten.put.default: put,
     aten.scatter.reduce: scatter_mode,
     aten.scatter.value_reduce: scatter_value_mode,

@@ -27,6 +27,8 @@ _DTYPES: Final = frozenset({torch.complex128, torch.complex32, torch.uint16, tor
 
 _FACTORS: Final = "factors a matrix as LAPACK does, which has no lowering; do it before the exported part"
 _SIZES: Final = "the size of its result depends on data and has no bound; use a mask or topk"
+_WINDOWS: Final = "has no lowering for integers of a dynamic size; cast to float around it"
+_SELECTION: Final = "torch.export bounds its result by the operand alone; write `x.expand_as(mask)[mask]`"
 _TRANSFORM: Final = "has no lowering for a dynamic size, a prime one beyond 4096, or float64"
 
 # Ops that the torch dialect names and no pass lowers: found by the sweep over torch's own samples.
@@ -79,6 +81,7 @@ _REASONS: Final[dict[OpOverload, str]] = {
         ),
         _SIZES,
     ),
+    aten.masked_select.default: _SELECTION,
     **dict.fromkeys((aten._fft_c2c.default, aten._fft_c2r.default, aten._fft_r2c.default), _TRANSFORM),
 }
 
@@ -100,6 +103,17 @@ _DOUBLE: Final = frozenset(
         aten.sin.default,
         aten.tan.default,
         aten.tanh.default,
+    }
+)
+
+
+# Whose lowering compares or multiplies integers as floats.
+_FLOATING: Final = frozenset(
+    {
+        aten.adaptive_max_pool2d.default,
+        aten.adaptive_max_pool3d.default,
+        aten.max_pool2d_with_indices.default,
+        aten.max_pool3d_with_indices.default,
     }
 )
 
@@ -147,6 +161,8 @@ def refusal(node: Node, dialect: Dialect) -> str:
             return f"{_NO_LOWERING} for {str(value.dtype).removeprefix('torch.')}"
         if value.dtype == torch.float64 and node.target in _DOUBLE:
             return f"{_NO_LOWERING} for float64"
+    if node.target in _FLOATING and not next(_tensors(node)).is_floating_point():
+        return _WINDOWS
     if node.target in _REASONS:
         return _REASONS[node.target]
     return "" if _is_known(node.target, dialect) else _NO_LOWERING

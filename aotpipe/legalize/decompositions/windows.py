@@ -8,12 +8,13 @@ than `ceil_mode` asks for; so the padding of that mode is made here.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn.functional import pad
 
 from aotpipe.legalize.decompositions.entries import Table, static
+from aotpipe.legalize.decompositions.maxima import over_windows, sliding
 
 aten = torch.ops.aten
 
@@ -31,13 +32,44 @@ def convolution(
 ) -> Any:
     if transposed:
         return NotImplemented
-    rank = x.dim() - 2
-    stride, padding, dilation = (_each(numbers, rank) for numbers in (stride, padding, dilation))
-    ends = _ends(x.shape[2:], weight.shape[2:], stride, padding, dilation)
-    if ends is None:
+    if x.dim() == 5 and not x.is_floating_point() and not x.is_complex():
+        return _integer_volume(x, weight, bias, stride, padding, dilation, groups)
+    slide = _slide(x.shape[2:], weight.shape[2:], stride, padding, dilation)
+    if slide.ends is None:
         return NotImplemented
-    fitted, left = _fit(x, padding, ends, 0.0)
-    return aten.convolution(fitted, weight, bias, stride, left, dilation, transposed, output_padding, groups)
+    fitted, left = _fit(x, slide.padding, slide.ends, 0.0)
+    return aten.convolution(
+        fitted, weight, bias, slide.stride, left, slide.dilation, transposed, output_padding, groups
+    )
+
+
+def _integer_volume(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+) -> Any:
+    """As a sum of images' convolutions: the compiler multiplies the integers of volumes as floats."""
+    stride, padding, dilation = (_each(numbers, 3) for numbers in (stride, padding, dilation))
+    x = pad(x, (0, 0, 0, 0, padding[0], padding[0]))
+    batch, channels, size = x.shape[:3]
+    thickness = weight.shape[2]
+    if not static(size):
+        return NotImplemented
+    count = (size - dilation[0] * (thickness - 1) - 1) // stride[0] + 1
+    total = None
+    for layer in range(thickness):
+        start = layer * dilation[0]
+        cut = x[:, :, start : start + (count - 1) * stride[0] + 1 : stride[0]]
+        images = cut.transpose(1, 2).reshape(batch * count, channels, *x.shape[3:])
+        part = torch.conv2d(images, weight[:, :, layer], None, stride[1:], padding[1:], dilation[1:], groups)
+        total = part if total is None else total + part
+    assert total is not None
+    volume = total.reshape(batch, count, *total.shape[1:]).transpose(1, 2)
+    return volume if bias is None else volume + bias.reshape(-1, 1, 1, 1)
 
 
 def avg_pool(
@@ -50,9 +82,8 @@ def avg_pool(
     divisor_override: int | None = None,
 ) -> Any:
     rank = len(kernel)
-    padding, stride = _each(padding, rank), _each(stride, rank) or list(kernel)
     sizes = x.shape[-rank:]
-    ends = _ends(sizes, kernel, stride, padding, [1] * rank, ceil=ceil_mode)
+    stride, padding, _, ends = _slide(sizes, kernel, stride, padding, ceil=ceil_mode)
     if ends is None:
         return NotImplemented
     pool = aten.avg_pool2d if rank == 2 else aten.avg_pool3d
@@ -109,17 +140,77 @@ def max_pool_with_indices(
     ceil_mode: bool = False,
 ) -> Any:
     rank = len(kernel)
-    padding, dilation = _each(padding, rank), _each(dilation, rank)
-    stride = _each(stride, rank) or list(kernel)
-    ends = _ends(x.shape[-rank:], kernel, stride, padding, dilation, ceil=ceil_mode)
+    op = {2: aten.max_pool2d_with_indices, 3: aten.max_pool3d_with_indices}[rank]
+    stride, padding, dilation, ends = _slide(
+        x.shape[-rank:], kernel, stride, padding, dilation, ceil=ceil_mode
+    )
+    if x.dim() == rank + 1:
+        # The compiler's pooling has a batch, and dies on one number for all dims.
+        values, indices = op(x.unsqueeze(0), kernel, stride, padding, dilation, ceil_mode)
+        return values.squeeze(0), indices.squeeze(0)
+    if not x.is_floating_point():
+        return _integer_maxima(x, kernel, stride, padding, dilation, ceil_mode)
     if ends is None:
         return NotImplemented
-    op = {2: aten.max_pool2d_with_indices, 3: aten.max_pool3d_with_indices}[rank]
-    lowest = -torch.inf if x.is_floating_point() else torch.iinfo(x.dtype).min
-    fitted, left = _fit(x, padding, ends, lowest)
+    fitted, left = _fit(x, padding, ends, -torch.inf)
     values, indices = op(fitted, kernel, stride, left, dilation, False)
     added = [before - rest for before, rest in zip(padding, left, strict=True)]
     return values, _moved(indices, fitted.shape[-rank:], x.shape[-rank:], added)
+
+
+def _integer_maxima(
+    x: torch.Tensor,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    ceil: bool,
+) -> Any:
+    if not all(map(static, x.shape[2:])):
+        return NotImplemented
+    positions = [
+        sliding(size, _steps(size, width, step, border, spread, ceil) + 1, width, step, border, spread, x)
+        for size, width, step, border, spread in zip(
+            x.shape[2:], kernel, stride, padding, dilation, strict=True
+        )
+    ]
+    return over_windows(x, positions)
+
+
+class _Slide(NamedTuple):
+    """How a window slides over each dim, and where its last place ends: see `_ends`."""
+
+    stride: Sequence[int]
+    padding: Sequence[int]
+    dilation: Sequence[int]
+    ends: list[int | None] | None
+
+
+def _slide(
+    sizes: Sequence[int],
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int] = (1,),
+    *,
+    ceil: bool = False,
+) -> _Slide:
+    """The numbers of each dim, where an op was given one for all, or no stride."""
+    rank = len(kernel)
+    stride, padding, dilation = (
+        _each(stride, rank) or list(kernel),
+        _each(padding, rank),
+        _each(dilation, rank),
+    )
+    return _Slide(stride, padding, dilation, _ends(sizes, kernel, stride, padding, dilation, ceil=ceil))
+
+
+def _steps(size: int, width: int, step: int, border: int, spread: int, ceil: bool) -> int:
+    """How often a window moves on along a dim."""
+    room = size + 2 * border - spread * (width - 1) - 1
+    steps = room // step
+    # Rounded up, as long as the last window starts in the input or the padding before it.
+    return steps + int(ceil and steps * step < room and (steps + 1) * step < size + border)
 
 
 def _ends(
@@ -144,10 +235,7 @@ def _ends(
             ends.append(None)
             continue
         reach, total = spread * (width - 1) + 1, size + 2 * border
-        steps = (total - reach) // step
-        # Rounded up, as long as the last window starts in the input or the padding before it.
-        if ceil and steps * step < total - reach and (steps + 1) * step < size + border:
-            steps += 1
+        steps = _steps(size, width, step, border, spread, ceil)
         end = steps * step + reach
         ends.append(end - border if end > total or (end < total and steps == 0) else None)
     return ends if ceil or any(end is not None for end in ends) else None

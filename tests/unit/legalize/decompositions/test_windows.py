@@ -48,6 +48,16 @@ def image(*sizes: int) -> torch.Tensor:
     return torch.randn(2, 3, *sizes, generator=torch.Generator().manual_seed(0))
 
 
+def whole(*sizes: int) -> torch.Tensor:
+    return (image(*sizes) * 9).long()
+
+
+class Volume(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        weight = x.reshape(-1)[:108].reshape(4, 1, 3, 3, 3)
+        return F.conv3d(x[:, :2], weight, x[0, 0, 0, 0], (2, 1, 1), (1, 0, 1), groups=2)
+
+
 SINGLE = [
     (Applied(F.conv2d, stride=2), image(4, 4)),
     (Applied(F.conv2d, stride=4, padding=1), image(4, 4)),
@@ -71,6 +81,11 @@ SINGLE = [
     (Applied(F.avg_pool2d, 2, 3, ceil_mode=True), image(7, 8)),
     (Applied(F.max_pool2d, 3, 2, 1, ceil_mode=True, return_indices=True), image(6, 8)),
     (Applied(F.max_pool2d, 2, 2, ceil_mode=True), image(7, 1)),
+    (Applied(F.max_pool2d, 3, 2, 1, return_indices=True), image(7, 6)[0]),
+    (Applied(F.max_pool2d, 3, 2, 1, 2, return_indices=True, ceil_mode=True), whole(9, 8)),
+    (Applied(F.max_pool2d, 2, return_indices=True), whole(9, 8)[0]),
+    (Applied(F.max_pool3d, 2, 1, 1), whole(3, 2, 3)),
+    (Volume(), whole(5, 4, 4)),
 ]
 
 
