@@ -14,7 +14,8 @@ import torch
 
 from models._vision import create_model, make_torchvision_importable
 from tests.e2e import public_weights
-from tests.e2e.public_sample import INPUTS, TIMM, TRANSFORMERS
+from tests.e2e.public_sample import INPUTS, TRANSFORMERS
+from tests.e2e.public_timm import TIMM
 
 # Set in a config where it has an integer (or nothing) under that name.
 SIZES = {
