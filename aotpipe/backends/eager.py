@@ -24,6 +24,7 @@ from aotpipe.backends.contents import Contents
 from aotpipe.backends.widen import Widen, widened
 from aotpipe.goldens import Array
 from aotpipe.stages import CanonicalEntry
+from aotpipe.uncompiled import uncompiled
 
 Precision = Literal["model", "float64"]
 
@@ -115,8 +116,7 @@ class Eager:
     def ready(self) -> Iterator[None]:
         """The mode in which a prepared call is to be run; the model holds this runner's contents in it."""
         widen: AbstractContextManager[object] = Widen() if self._is_wide else nullcontext()
-        # torch.cond and its kin would start a compiler of their own; forced eager, they run their branches.
-        with torch.no_grad(), self._contents, torch.compiler.set_stance("force_eager"), widen:
+        with torch.no_grad(), self._contents, uncompiled(), widen:
             yield
 
     def _to_torch(self, array: Array) -> torch.Tensor:

@@ -17,6 +17,7 @@ from torch import nn
 from aotpipe import source
 from aotpipe.canonicalize import pytrees
 from aotpipe.errors import SpecInvalid
+from aotpipe.uncompiled import uncompiled
 
 
 def call(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], entry: str) -> Any:
@@ -26,9 +27,7 @@ def call(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], en
         SpecInvalid: The model raised.
     """
     copied_args, copied_kwargs = pytrees.clone_tensors((args, dict(kwargs)))
-    # torch.cond and its kin would start a compiler of their own; forced eager, they run their branches.
-    eager = torch.compiler.set_stance("force_eager")
-    with unchanged(module), torch.random.fork_rng(devices=[]), torch.no_grad(), eager:
+    with unchanged(module), torch.random.fork_rng(devices=[]), torch.no_grad(), uncompiled():
         try:
             return module(*copied_args, **copied_kwargs)
         except Exception as error:

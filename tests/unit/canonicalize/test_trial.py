@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch._higher_order_ops.scan import scan
 
 from aotpipe.canonicalize import trial
 from aotpipe.errors import SpecInvalid
@@ -89,18 +90,10 @@ def test_a_weight_that_cannot_be_written_is_left_alone() -> None:
     assert trial.call(model, (torch.ones(2),), {}, "forward").shape == (2,)
 
 
-def test_a_loop_runs_as_it_is_and_is_not_compiled() -> None:
-    """torch.while_loop would start a compiler: seconds, and refusals that torch.export has not."""
+def test_a_scan_of_several_results_runs() -> None:
+    class Scanned(nn.Module):
+        def forward(self, x: torch.Tensor) -> object:
+            return scan(lambda c, r: (c + r, (c * 2, r.sum())), x[0], x)
 
-    class Doubling(nn.Module):
-        def forward(self, x: torch.Tensor) -> tuple[tuple[torch.Tensor, ...], int]:
-            trips: list[int] = []
-
-            def body(i: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-                trips.append(1)
-                return i + 1, x * 2
-
-            return torch.while_loop(lambda i, x: i < 3, body, (torch.tensor(0), x)), len(trips)
-
-    (count, x), trips = trial.call(Doubling(), (torch.ones(2),), {}, "forward")
-    assert (count.item(), x.tolist(), trips) == (3, [8, 8], 3)
+    carry, (doubled, _) = trial.call(Scanned(), (torch.ones(3, 2),), {}, "forward")
+    assert (carry.tolist(), doubled.shape) == ([4, 4], (3, 2))

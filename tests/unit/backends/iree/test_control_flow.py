@@ -17,7 +17,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from aotpipe.backends.iree import importer
 from aotpipe.dims import Dim
 from aotpipe.errors import LowerFailed
-from aotpipe.signature import Signature
+from aotpipe.signature import Signature, TensorSpec
 from aotpipe.stages import Legal, LegalEntry
 from tests.programs.through import check
 
@@ -365,7 +365,13 @@ def test_computes_what_eager_computes(made: Case) -> None:
 
 
 def _legal(graph: torch.fx.GraphModule) -> Legal:
-    entry = LegalEntry(name="forward", graph=graph, weights=(), signature=Signature(inputs=(), outputs=()))
+    inputs = tuple(
+        TensorSpec(node.name, "float32", tuple(node.meta["val"].shape))
+        for node in graph.graph.find_nodes(op="placeholder")
+    )
+    entry = LegalEntry(
+        name="forward", graph=graph, weights=(), signature=Signature(inputs=inputs, outputs=())
+    )
     return Legal(name="model", dialect="torch", entries=(entry,), weights={}, initial_state={}, digest="")
 
 
