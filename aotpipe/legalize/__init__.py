@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import torch
 
-from aotpipe.legalize import asserts, bounds, control_flow, decompose, folds
+from aotpipe.legalize import asserts, bounds, control_flow, decompose, divisions, folds
 from aotpipe.legalize.digest import digest
 from aotpipe.legalize.flatten import Tensors, flatten, written_state
 from aotpipe.legalize.verify import verify
@@ -66,6 +66,7 @@ def _finish(entry: LegalEntry, tensors: Mapping[str, torch.Tensor], declared: Co
     """Control flow in normal form, indices within bounds, asserts as outputs, nothing unused."""
     control_flow.normalize(entry.graph)
     entry, ranges = bounds.guard(entry, tensors, declared)
+    divisions.mend(entry, ranges)
     return _without_unused_weights(asserts.raise_up(entry, ranges.always))
 
 

@@ -25,6 +25,13 @@ def unbind_copy(tensor: torch.Tensor, dim: int = 0) -> list[torch.Tensor]:
     return [part.clone() for part in tensor.unbind(dim)]
 
 
+def as_strided(
+    tensor: torch.Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+) -> Any:
+    # The compiler dies on a read of one element that has no dim.
+    return NotImplemented if size else torch.as_strided(tensor, [1], [1], storage_offset).reshape(())
+
+
 def as_strided_copy(
     tensor: torch.Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> torch.Tensor:
@@ -66,6 +73,7 @@ DECOMPOSITIONS: Table = {
     aten.permute_copy.default: permute_copy,
     aten.view_copy.default: view_copy,
     aten.unbind_copy.int: unbind_copy,
+    aten.as_strided.default: as_strided,
     aten.as_strided_copy.default: as_strided_copy,
     aten.empty_strided.default: empty_strided,
     aten.new_empty_strided.default: new_empty_strided,

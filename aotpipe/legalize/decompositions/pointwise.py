@@ -151,7 +151,7 @@ def div_mode(left: torch.Tensor, right: Value, *, rounding_mode: str | None = No
         return torch.div(one.to(torch.int32), two.to(torch.int32), rounding_mode="trunc").to(dtype)
     if not dtype.is_floating_point:
         if dtype == torch.int64 and rounding_mode == "floor" and not isinstance(right, torch.Tensor):
-            # Of places in a tensor, mostly: exact up to 2**53, and of a known range.
+            # Of places in a tensor, mostly, whose range is to be known: see `divisions`.
             return NotImplemented
         return _integer_floor(one, two) if rounding_mode == "floor" else _kept(left, right, one, two)
     one, two = widened(one, two)
