@@ -31,6 +31,9 @@ def _fill(module: GraphModule) -> bool:
     for node in found:
         value = node.meta["val"]
         emit = Emitter(module, node)
+        if value.is_complex():
+            # The compiler has no constant of them; their parts are constants by now.
+            continue
         constant = emit(_ATEN.empty.memory_format, list(value.shape), dtype=value.dtype, device=value.device)
         node.replace_all_uses_with(constant, propagate_meta=False)
         module.graph.erase_node(node)

@@ -53,6 +53,8 @@ def lowered(case: Case) -> Ready:
         warnings.simplefilter("ignore")
         try:
             exported = _exported(case)
+        except Stopped:
+            raise
         except Exception as error:
             raise Stopped("export", _first_line(error)) from error
         try:
@@ -74,8 +76,10 @@ def _exported(case: Case) -> Exported:
     try:
         return export(canonicalize(spec.as_spec(case.module, entry_points={case.name: entry})))
     except AotpipeError as error:
+        if error.__cause__ is None:
+            raise Stopped("refused", str(error).splitlines()[0]) from error
         # torch's words say more than ours.
-        raise error.__cause__ or error from error
+        raise error.__cause__ from error
 
 
 def check_legal(context: ir.Context, text: str, limit_s: int = 6) -> None:

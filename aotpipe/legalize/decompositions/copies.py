@@ -28,6 +28,13 @@ def unbind_copy(tensor: torch.Tensor, dim: int = 0) -> list[torch.Tensor]:
 def as_strided(
     tensor: torch.Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> Any:
+    here = storage_offset is None or storage_offset == tensor.storage_offset()
+    if (
+        not tensor.dim()
+        and here
+        and all(one == 1 or not step for one, step in zip(size, stride, strict=True))
+    ):
+        return tensor.expand(list(size)).clone()
     # The compiler dies on a read of one element that has no dim.
     return NotImplemented if size else torch.as_strided(tensor, [1], [1], storage_offset).reshape(())
 

@@ -11,11 +11,13 @@ from typing import Any, Final
 
 import torch
 from torch._ops import HigherOrderOperator, OpOverload
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
 from aotpipe.errors import SourceLine
 from aotpipe.legalize import hops
+from aotpipe.legalize.scalars import value_of
 from aotpipe.legalize.source import source_line
 from aotpipe.stages import Dialect
 
@@ -28,6 +30,7 @@ _DTYPES: Final = frozenset({torch.complex128, torch.complex32, torch.uint16, tor
 _FACTORS: Final = "factors a matrix as LAPACK does, which has no lowering; do it before the exported part"
 _SIZES: Final = "the size of its result depends on data and has no bound; use a mask or topk"
 _WINDOWS: Final = "has no lowering for integers of a dynamic size; cast to float around it"
+_STRIDED: Final = "reads by strides what its operand does not hold, or sizes that are not known"
 _SELECTION: Final = "torch.export bounds its result by the operand alone; write `x.expand_as(mask)[mask]`"
 _TRANSFORM: Final = "has no lowering for a dynamic size, a prime one beyond 4096, or float64"
 
@@ -163,9 +166,35 @@ def refusal(node: Node, dialect: Dialect) -> str:
             return f"{_NO_LOWERING} for float64"
     if node.target in _FLOATING and not next(_tensors(node)).is_floating_point():
         return _WINDOWS
+    if node.target is aten.as_strided.default and (strided := _strided_refusal(node)):
+        return strided
     if node.target in _REASONS:
         return _REASONS[node.target]
     return "" if _is_known(node.target, dialect) else _NO_LOWERING
+
+
+def _strided_refusal(node: Node) -> str:
+    """Why the importer could not write a read by strides as one by positions."""
+    # Its parts have no public names; its whole would change the graph.
+    from iree.compiler.extras import fx_as_strided as importer
+
+    source, size, stride, offset = (*node.args, None)[:4]
+    value = value_of(source)
+    try:
+        place = value.storage_offset() if offset is None else offset
+        base = value_of(importer._base(source))
+        with unset_fake_temporarily():
+            importer._indices(
+                importer._ints(base.shape, "base.shape", meta=True),
+                importer._ints(base.stride(), "base.stride", meta=True),
+                importer._int(base.storage_offset(), "base.storage_offset"),
+                importer._ints(size, "size"),
+                importer._ints(stride, "stride"),
+                importer._int(place, "storage_offset"),
+            )
+    except ValueError as error:
+        return f"{_STRIDED}: {str(error).removeprefix('aten.as_strided.default ')}"
+    return ""
 
 
 def _is_size_arithmetic(function: object) -> bool:

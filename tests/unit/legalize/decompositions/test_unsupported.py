@@ -55,3 +55,28 @@ def test_reasons_of_factors_sizes_and_double_precision() -> None:
     assert "factors a matrix" in reasons["aten.linalg_qr.default"]
     assert "float64" in reasons["aten.tanh.default"]
     assert "depends on data" in reasons["aten.unique_consecutive.default"]
+
+
+def test_what_torch_bounds_too_low_and_strides_beyond_the_operand() -> None:
+    def selected(self, x, mask):
+        return torch.masked_select(x, mask)
+
+    with pytest.raises(UnsupportedOps, match="expand_as"):
+        legal(model(selected), [torch.randn(3, 1), torch.ones(3, 4, dtype=torch.bool)])
+
+    def strided(self, x, n):
+        return x.as_strided((n.item(),), (1,))
+
+    with pytest.raises(UnsupportedOps, match="must be a static int list"):
+        legal(model(strided), [torch.randn(4), torch.tensor(3)])
+
+
+def test_windows_of_integers_whose_size_varies() -> None:
+    batch = torch.export.Dim("rows", min=4, max=64)
+
+    def pooled(self, x):
+        return torch.nn.functional.max_pool2d(x, 2)
+
+    x = torch.ones(1, 1, 8, 8, dtype=torch.int64)
+    with pytest.raises(UnsupportedOps, match="cast to float"):
+        legal(model(pooled), [x], dynamic_shapes={"x": {2: batch}})
