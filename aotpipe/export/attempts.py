@@ -6,6 +6,8 @@
 2. Where sizes vary, with that assumption. The program is accepted for a range that reaches below 2 only
    after it ran at these sizes and gave eager's numbers.
 3. Strict, which reads the Python bytecode and takes some models that plain tracing does not.
+4. Where the model decides on a tensor in Python: with that control flow as ops of the graph
+   (`aotpipe.canonicalize.python`).
 
 Each way is tried with sizes inside the Dims' ranges, then with the example's own. Gives a `Traced`; raises
 the first way's error when none works.
@@ -13,16 +15,18 @@ the first way's error when none works.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import CodeType, FunctionType
 from typing import Any
 
 import torch
 from torch.export import ExportedProgram
 from torch.fx.experimental import _config as symbolic_config  # no public switch for backed_size_oblivious
 
-from aotpipe import recurrent
+from aotpipe import recurrent, source
 from aotpipe.canonicalize import names, pytrees, trial
+from aotpipe.canonicalize.python import functions, operators
 from aotpipe.dims import Auto, Dim
 from aotpipe.errors import ExportFailed
 from aotpipe.export import examples, reasons, smallsizes
@@ -86,7 +90,65 @@ def trace(entry: CanonicalEntry) -> Traced:
             findings.append(_strict_finding(entry, first))
         return Traced(program=program, log=log, findings=tuple(findings))
     assert first is not None
+    if first.__cause__ is not None and reasons.is_data_dependent(first.__cause__):
+        return _staged(entry, changed, at_bound, first)
     raise first
+
+
+def _staged(
+    entry: CanonicalEntry, changed: Mapping[str, int], at_bound: Sequence[Finding], first: ExportFailed
+) -> Traced:
+    """Export with Python's control flow on tensors as ops of the graph.
+
+    Only the functions that decide on a tensor are rewritten; which those are is known one after another, as
+    torch.export comes to them.
+    """
+    way = Way(unsure=any(entry.dims.values()), changed=changed)
+    codes: dict[FunctionType, CodeType] = {}
+    program: ExportedProgram | None = None
+    while program is None:
+        with functions.swapped(codes), operators.staging(entry.module), listening() as log:
+            found = _attempt(entry, way)
+        if isinstance(found, ExportedProgram):
+            program = found
+            continue
+        new = _deciding(found, codes)
+        if not new and isinstance(found, ExportFailed):
+            raise reasons.explain(found, log, entry.name) from found
+        if not new or not reasons.is_data_dependent(found):
+            raise first from first.__cause__
+        codes |= new
+    if way.unsure and not smallsizes.agree(entry, program):
+        raise first from first.__cause__
+    findings = [*(at_bound if changed else ()), *(_rewritten_finding(entry, function) for function in codes)]
+    return Traced(program=program, log=log, findings=tuple(findings))
+
+
+def _attempt(entry: CanonicalEntry, way: Way) -> ExportedProgram | Exception:
+    try:
+        return _export(entry, way)
+    except Exception as error:  # noqa: BLE001 torch.export raises what the model raises
+        return error
+
+
+def _deciding(error: Exception, known: Container[FunctionType]) -> dict[FunctionType, CodeType]:
+    """The functions that an error came from, with their rewritten code."""
+    found = {
+        function: functions.rewritten(function)
+        for function in functions.deciding(error)
+        if function not in known
+    }
+    return {function: code for function, code in found.items() if code is not None}
+
+
+def _rewritten_finding(entry: CanonicalEntry, function: FunctionType) -> Finding:
+    return Finding(
+        severity="note",
+        code="control-flow-in-graph",
+        message=f"{function.__qualname__} decides on tensors: its branches and loops are part of the graph",
+        where=source.of_definition(function),
+        entry_point=entry.name,
+    )
 
 
 def _ways(*, dynamic: bool, changed: Mapping[str, int]) -> Iterator[Way]:

@@ -32,6 +32,11 @@ def is_about_sizes(error: BaseException) -> bool:
     return "Constraints violated" in str(error) or "Specializations unexpectedly" in str(error)
 
 
+def is_data_dependent(error: BaseException) -> bool:
+    """Whether torch.export refused because Python decides on a tensor's value."""
+    return isinstance(error, GuardOnDataDependentSymNode) or "data-dependent" in str(error).lower()
+
+
 def explain(error: Exception, log: GuardLog, entry: str) -> ExportFailed:
     """Say why torch.export refused an entry point.
 

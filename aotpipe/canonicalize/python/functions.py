@@ -1,0 +1,125 @@
+"""Swaps the code of functions for their rewritten form, for as long as a model is traced.
+
+`rewritten(function)` gives a function's new code object: compiled under the old file name and lines, with the
+same free variables, so that closures, defaults, `super()` and decorators stay what they are. `swapped(codes)`
+puts such codes in and takes them out again. `deciding(error)` finds the functions that an error came from.
+"""
+
+from __future__ import annotations
+
+import ast
+import gc
+import linecache
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import CodeType, FunctionType
+
+import torch
+
+import aotpipe
+from aotpipe.canonicalize.python import operators, syntax
+
+_LIBRARIES = (
+    *(str(Path(path).resolve()) for module in (torch, aotpipe) for path in module.__path__),
+    "<",
+)
+
+
+def deciding(error: BaseException) -> list[FunctionType]:
+    """The live functions whose code raised an error, or called the libraries that did."""
+    frames = []
+    traceback = error.__traceback__
+    while traceback is not None:
+        frames.append(traceback.tb_frame)
+        traceback = traceback.tb_next
+    code = next((f.f_code for f in reversed(frames) if not f.f_code.co_filename.startswith(_LIBRARIES)), None)
+    if code is None:
+        return []
+    return [each for each in gc.get_referrers(code) if type(each) is FunctionType and each.__code__ is code]
+
+
+def rewritten(function: FunctionType) -> CodeType | None:
+    """The code of a function with its control flow as calls; None where it has no source or no such form."""
+    code = function.__code__
+    definition = _definition(code)
+    if definition is None:
+        return None
+    written = syntax.rewrite(definition)
+    if written is None:
+        return None
+    # In a function that has the free variables as parameters, they are free again; in a class of the old
+    # name, private names are mangled as before.
+    body: ast.stmt = written
+    owner = code.co_qualname.split(".")[-2:-1]
+    if owner and owner[0].isidentifier():
+        body = ast.ClassDef(owner[0], [], [], [written], [])
+    arguments = ast.arguments(
+        posonlyargs=[],
+        args=[ast.arg(name) for name in code.co_freevars],
+        kwonlyargs=[],
+        kw_defaults=[],
+        defaults=[],
+    )
+    shell = ast.FunctionDef("__aotpipe_shell", arguments, [body], [])
+    ast.copy_location(shell, written)
+    ast.copy_location(body, written)
+    module = ast.fix_missing_locations(ast.Module([shell], []))
+    flags = code.co_flags & _FUTURES
+    compiled = compile(module, code.co_filename, "exec", flags=flags, dont_inherit=True)
+    found = next((each for each in _all(compiled) if each.co_name == code.co_name), None)
+    if found is None or found.co_freevars != code.co_freevars:
+        return None
+    return _with_operators(found.replace(co_qualname=code.co_qualname))
+
+
+_FUTURES = 0x1000000  # `from __future__ import annotations`
+
+
+def _definition(code: CodeType) -> ast.FunctionDef | None:
+    linecache.checkcache(code.co_filename)
+    text = "".join(linecache.getlines(code.co_filename))
+    try:
+        tree = ast.parse(text, code.co_filename)
+    except (SyntaxError, ValueError):
+        return None
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and node.name == code.co_name:
+            first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
+            if code.co_firstlineno == first:
+                return node
+    return None
+
+
+def _all(code: CodeType) -> Iterator[CodeType]:
+    """Nested code objects, outer ones first."""
+    inner = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+    yield from inner
+    for each in inner:
+        yield from _all(each)
+
+
+def _with_operators(code: CodeType) -> CodeType:
+    """Put the operators themselves in the place of the constant that names them."""
+    constants = tuple(
+        operators
+        if constant == syntax.OPERATORS and isinstance(constant, str)
+        else _with_operators(constant)
+        if isinstance(constant, CodeType)
+        else constant
+        for constant in code.co_consts
+    )
+    return code.replace(co_consts=constants)
+
+
+@contextmanager
+def swapped(codes: Mapping[FunctionType, CodeType]) -> Iterator[None]:
+    """Run functions with other code."""
+    before = {function: function.__code__ for function in codes}
+    try:
+        for function, code in codes.items():
+            function.__code__ = code
+        yield
+    finally:
+        for function, code in before.items():
+            function.__code__ = code
