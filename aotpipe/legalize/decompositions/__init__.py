@@ -25,6 +25,7 @@ __all__ = ["Decomposition", "Table", "Unsupported", "table", "unsupported"]
 
 _GROUPS: Final = (
     "attention",
+    "bits",
     "blas",
     "complexes",
     "copies",

@@ -292,26 +292,6 @@ def nextafter(left: torch.Tensor, right: torch.Tensor) -> Any:
     return torch.where(is_nan(one) | is_nan(two), math.nan, moved)
 
 
-# Bits.
-
-
-def shift_left(left: torch.Tensor, right: Value) -> Any:
-    return _byte_shift(left, right, to_left=True)
-
-
-def shift_right(left: torch.Tensor, right: Value) -> Any:
-    return _byte_shift(left, right, to_left=False)
-
-
-def _byte_shift(left: torch.Tensor, right: Value, *, to_left: bool) -> Any:
-    one, two = promoted(left, right)
-    if one.dtype != torch.uint8:
-        return NotImplemented
-    one, two = one.to(torch.int32), two.to(torch.int32)
-    shifted = torch.bitwise_left_shift(one, two) if to_left else torch.bitwise_right_shift(one, two)
-    return (shifted & 255).to(torch.uint8)
-
-
 DECOMPOSITIONS: Table = {
     **{
         op: _compared(op)
@@ -351,6 +331,4 @@ DECOMPOSITIONS: Table = {
     aten.sgn.default: sgn,
     aten.hypot.default: hypot,
     aten.nextafter.default: nextafter,
-    aten.bitwise_left_shift.Tensor: shift_left,
-    aten.bitwise_right_shift.Tensor: shift_right,
 }
