@@ -46,6 +46,7 @@ _GROUPS: Final = (
     "shape",
     "special",
     "transcendental",
+    "trigonometry",
     "windows",
 )
 

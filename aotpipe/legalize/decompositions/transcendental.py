@@ -1,10 +1,9 @@
-"""Functions that the compiler approximates with a large error, here to within 5e-7 (arguments up to 9000).
+"""Functions that the compiler approximates with a large error, here to within 5e-7.
 
 The compiler computes tanh, sinh, asinh, atanh and elu from exponentials and logarithms, which cancel near
-zero (an error of 1e-7 however small the argument) and for negative arguments (asinh: 1e-2), reduces the
-arguments of sin, cos and tan by one constant (1e-4 off at 4096, where rotary embeddings are), and has a short
-polynomial for atan (4e-6). Polynomials: S. L. Moshier, Cephes `sinf`, `cosf`, `atanf`; the rational form of
-tanh is that of Eigen `ptanh`. Half precision is computed in float32, as in eager; float64 stays as it is.
+zero (an error of 1e-7 however small the argument) and for negative arguments (asinh: 1e-2), and has a short
+polynomial for atan (4e-6). Polynomials: S. L. Moshier, Cephes `atanf`; the rational form of tanh is that of
+Eigen `ptanh`. Half precision is computed in float32, as in eager; float64 stays as it is.
 """
 
 from __future__ import annotations
@@ -19,10 +18,6 @@ from aotpipe.legalize.decompositions.entries import HALF, Table, floating, wide
 
 aten = torch.ops.aten
 
-# pi / 2 in three parts, the first two short enough for exact products with the multiples that arguments have.
-_HALF_PI: Final = (1.5703125, 4.837512969970703125e-4, 7.54978995489188216e-8)
-_SIN: Final = (-1.6666654611e-1, 8.3321608736e-3, -1.9515295891e-4)
-_COS: Final = (4.166664568298827e-2, -1.388731625493765e-3, 2.443315711809948e-5)
 # Beyond this tanh is 1 in float32; below the other it is its argument.
 _TANH_ONE: Final = 7.90531110763549805
 _TANH_LINEAR: Final = 0.0004
@@ -46,7 +41,7 @@ _EXP2_RANGE: Final = 150.0
 _TANH_UNDER: Final = (4.89352518554385e-3, 2.26843463243900e-3, 1.18534705686654e-4, 1.19825839466702e-6)
 
 
-def _polynomial(x: torch.Tensor, coefficients: tuple[float, ...]) -> torch.Tensor:
+def polynomial(x: torch.Tensor, coefficients: tuple[float, ...]) -> torch.Tensor:
     """The sum of `coefficients[i] * x**i`, by Horner's rule."""
     total = x * coefficients[-1] + coefficients[-2]
     for coefficient in reversed(coefficients[:-2]):
@@ -54,7 +49,7 @@ def _polynomial(x: torch.Tensor, coefficients: tuple[float, ...]) -> torch.Tenso
     return total
 
 
-def _single(function: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], Any]:
+def single(function: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], Any]:
     """The function for float32, half precision and whole numbers; others stay as they are."""
 
     def decompose(x: torch.Tensor) -> Any:
@@ -66,43 +61,12 @@ def _single(function: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch
     return decompose
 
 
-def _quadrant(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The multiple of pi / 2 next to `x`, modulo 4, and sine and cosine of the rest."""
-    multiple = torch.round(x * 0.6366197723675814)
-    rest = x
-    for part in _HALF_PI:
-        rest = rest - multiple * part
-    square = rest * rest
-    sine = rest + rest * square * _polynomial(square, _SIN)
-    cosine = 1 - 0.5 * square + square * square * _polynomial(square, _COS)
-    return multiple - 4 * torch.floor(multiple * 0.25), sine, cosine
-
-
-def sin(x: torch.Tensor) -> torch.Tensor:
-    quadrant, sine, cosine = _quadrant(x)
-    value = torch.where((quadrant == 1) | (quadrant == 3), cosine, sine)
-    # A zero keeps its sign.
-    return torch.where(x == 0, x, torch.where(quadrant >= 2, -value, value))
-
-
-def cos(x: torch.Tensor) -> torch.Tensor:
-    quadrant, sine, cosine = _quadrant(x)
-    value = torch.where((quadrant == 1) | (quadrant == 3), sine, cosine)
-    return torch.where((quadrant == 1) | (quadrant == 2), -value, value)
-
-
 def tanh(x: torch.Tensor) -> torch.Tensor:
     held = x.clamp(-_TANH_ONE, _TANH_ONE)
     square = held * held
-    value = held * _polynomial(square, _TANH_OVER) / _polynomial(square, _TANH_UNDER)
+    value = held * polynomial(square, _TANH_OVER) / polynomial(square, _TANH_UNDER)
     value = torch.where(x.abs() < _TANH_LINEAR, x, value)
     return torch.where(x >= _TANH_ONE, 1.0, torch.where(x <= -_TANH_ONE, -1.0, value))
-
-
-def tan(x: torch.Tensor) -> torch.Tensor:
-    quadrant, sine, cosine = _quadrant(x)
-    odd = (quadrant == 1) | (quadrant == 3)
-    return torch.where(x == 0, x, torch.where(odd, -cosine, sine) / torch.where(odd, sine, cosine))
 
 
 def atan(x: torch.Tensor) -> torch.Tensor:
@@ -113,7 +77,7 @@ def _positive_atan(x: torch.Tensor) -> torch.Tensor:
     far, middle = x > _TAN_FAR, x > _TAN_MIDDLE
     rest = torch.where(far, -1 / x, torch.where(middle, (x - 1) / (x + 1), x))
     square = rest * rest
-    value = rest + rest * square * _polynomial(square, _ATAN)
+    value = rest + rest * square * polynomial(square, _ATAN)
     return value + torch.where(far, math.pi / 2, torch.where(middle, math.pi / 4, 0.0))
 
 
@@ -192,16 +156,13 @@ def gelu(x: torch.Tensor, *, approximate: str = "none") -> Any:
 
 DECOMPOSITIONS: Table = {
     aten.gelu.default: gelu,
-    aten.sin.default: _single(sin),
-    aten.cos.default: _single(cos),
-    aten.tanh.default: _single(tanh),
-    aten.tan.default: _single(tan),
-    aten.atan.default: _single(atan),
+    aten.tanh.default: single(tanh),
+    aten.atan.default: single(atan),
     aten.atan2.default: atan2,
-    aten.sinh.default: _single(sinh),
-    aten.asinh.default: _single(asinh),
-    aten.atanh.default: _single(atanh),
-    aten.exp2.default: _single(exp2),
-    aten.log10.default: _single(log10),
+    aten.sinh.default: single(sinh),
+    aten.asinh.default: single(asinh),
+    aten.atanh.default: single(atanh),
+    aten.exp2.default: single(exp2),
+    aten.log10.default: single(log10),
     aten.elu.default: elu,
 }

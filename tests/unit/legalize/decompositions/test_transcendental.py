@@ -18,7 +18,7 @@ ARGUMENTS = torch.cat(
 )
 
 
-NAMES = ["sin", "cos", "tanh", "tan", "atan", "sinh", "asinh", "atanh", "exp2", "log10"]
+NAMES = ["tanh", "atan", "sinh", "asinh", "atanh", "exp2", "log10"]
 
 
 @pytest.mark.parametrize("name", NAMES)
