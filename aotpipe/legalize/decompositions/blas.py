@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 
 from aotpipe.legalize.decompositions.entries import HALF, Table, empty
@@ -90,6 +93,15 @@ def addr(
     return _scaled_sum(bias, product.to(torch.result_type(bias, product)), beta, alpha)
 
 
+def trilinear(
+    one: torch.Tensor, two: torch.Tensor, three: torch.Tensor, *dims: Sequence[int], unroll_dim: int = 1
+) -> Any:
+    if one.dtype not in HALF:
+        return NotImplemented
+    # The compiler adds up its products in half precision.
+    return aten._trilinear(one.float(), two.float(), three.float(), *dims, unroll_dim).to(one.dtype)
+
+
 DECOMPOSITIONS: Table = {
     aten.mm.default: mm,
     aten.bmm.default: bmm,
@@ -101,4 +113,5 @@ DECOMPOSITIONS: Table = {
     aten.addbmm.default: addbmm,
     aten.baddbmm.default: baddbmm,
     aten.addr.default: addr,
+    aten._trilinear.default: trilinear,
 }

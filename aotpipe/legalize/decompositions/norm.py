@@ -17,6 +17,11 @@ def _per_channel(vector: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     return vector.reshape(1, -1, *([1] * (like.dim() - 2)))
 
 
+def _in_one_dtype(tensor: torch.Tensor, out: torch.Tensor, mean: torch.Tensor, scale: torch.Tensor) -> Triple:
+    """The result and the statistics in the dtype that torch.export takes them for."""
+    return out.to(tensor.dtype), mean.to(tensor.dtype), scale.to(tensor.dtype)
+
+
 def batch_norm_no_training(
     tensor: torch.Tensor,
     weight: Optional,
@@ -64,7 +69,7 @@ def _batch_statistics(tensor: torch.Tensor, weight: Optional, bias: Optional, ep
         out = out * _per_channel(weight.to(out.dtype), tensor)
     if bias is not None:
         out = out + _per_channel(bias.to(out.dtype), tensor)
-    return out.to(tensor.dtype), mean, scale
+    return _in_one_dtype(tensor, out, mean, scale)
 
 
 def batch_norm_no_stats(
@@ -86,7 +91,7 @@ def layer_norm(
         out = out * weight.to(out.dtype)
     if bias is not None:
         out = out + bias.to(out.dtype)
-    return out.to(tensor.dtype), mean, rstd
+    return _in_one_dtype(tensor, out, mean, rstd)
 
 
 def group_norm(

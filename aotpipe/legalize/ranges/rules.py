@@ -123,6 +123,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "searchsorted": positions.place_in("sorted_sequence"),
     "bucketize": positions.place_in("boundaries"),
     **_each("sym_size sym_numel", positions.size),
+    "sym_storage_offset": lambda _: Interval(0),
 }
 """By the op's name without its overload."""
 

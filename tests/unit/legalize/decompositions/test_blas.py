@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
-from tests.unit.legalize.decompositions.agree import check_op
+from tests.unit.legalize.decompositions.agree import check_op, decomposed
 
 
 @pytest.mark.parametrize("dtype", ["float32"])
@@ -24,3 +25,10 @@ from tests.unit.legalize.decompositions.agree import check_op
 )
 def test_equal_to_eager(op: str, dtype: str) -> None:
     check_op(op, dtype)
+
+
+def test_half_precision_is_added_up_in_float32() -> None:
+    x = torch.randn(2, 8, dtype=torch.float16)
+    program = decomposed(torch.nn.Bilinear(8, 8, 3, bias=False).half(), (x, x))
+    (node,) = program.graph.find_nodes(op="call_function", target=torch.ops.aten._trilinear.default)
+    assert node.meta["val"].dtype is torch.float32

@@ -21,3 +21,8 @@ from tests.unit.legalize.decompositions.agree import check_op
 )
 def test_equal_to_eager(op: str, dtype: str) -> None:
     check_op(op, dtype)
+
+
+@pytest.mark.parametrize("op", ["native_layer_norm", "native_batch_norm", "_native_batch_norm_legit"])
+def test_statistics_of_half_precision_keep_its_dtype(op: str) -> None:
+    check_op(op, "float16")

@@ -36,3 +36,9 @@ def test_a_bool_is_a_bit() -> None:
     program = Program()
     x = program.input((2,), dtype=torch.float32)
     assert interval(program.call(aten.isnan.default, x), SPACE, lambda _: ANY) == BIT
+
+
+def test_an_offset_is_not_negative() -> None:
+    program = Program()
+    offset = program.call(aten.sym_storage_offset.default, program.input((2,), dtype=torch.float32))
+    assert interval(offset, SPACE, lambda _: ANY) == Interval(0)
