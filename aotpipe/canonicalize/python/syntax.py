@@ -16,17 +16,21 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Final
 
 OPERATORS: Final = "__aotpipe_operators__"
 _RESULT: Final = "__aotpipe_result"
 _DONE: Final = "__aotpipe_done"
+_SKIP: Final = "__aotpipe_skip"
 _HELPER: Final = "__aotpipe_of"
 _GIVEN: Final = "__aotpipe_of_values"
 _OPAQUE: Final = frozenset({"locals", "vars", "eval", "exec", "globals"})
 _SCOPES: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 _COMPREHENSIONS: Final = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+# What keeps the variables that it names for longer than a statement.
+_LASTING: Final = (*_SCOPES, ast.GeneratorExp)
 _LOOPS: Final = (ast.While, ast.For)
 
 
@@ -34,18 +38,18 @@ def rewrite(function: ast.FunctionDef) -> ast.FunctionDef | None:
     """The rewritten function, with the lines of the old one; None where it cannot be rewritten."""
     if _is_opaque(function):
         return None
-    _Super(function).visit(function)
-    body = _Returns().lower(function.body)
-    writer = _Writer(function)
-    function.body = writer.block(body)
-    bound = sorted(writer.variables - writer.outer)
-    if bound:
+    _Super(function).rewrite()
+    declarations = _Declarations(function)
+    function.body = _Returns().lower([declarations.visit(node) for node in function.body])
+    writer = _Writer(function, declarations)
+    function.body = writer.block(function.body)
+    first: list[ast.stmt] = [*declarations.made]
+    if bound := sorted(writer.variables - declarations.outer):
         # A `nonlocal` needs a binding in the enclosing function; this one is never run.
-        unbound = _parse("if False: pass")[0]
-        assert isinstance(unbound, ast.If)
-        unbound.body = [_assign(name, ast.Constant(None)) for name in bound]
-        at = 1 if ast.get_docstring(function, clean=False) is not None else 0
-        function.body.insert(at, unbound)
+        unbound: list[ast.stmt] = [_assign(name, ast.Constant(None)) for name in bound]
+        first.append(ast.If(ast.Constant(False), unbound, []))
+    at = 1 if ast.get_docstring(function, clean=False) is not None else 0
+    function.body[at:at] = first
     function.decorator_list = []
     return _located(function)
 
@@ -71,10 +75,6 @@ def _contains(nodes: Sequence[ast.AST], *kinds: type[ast.AST]) -> bool:
     return any(isinstance(node, kinds) for node in _own(nodes))
 
 
-def _parse(text: str) -> list[ast.stmt]:
-    return ast.parse(text).body
-
-
 def _assign(name: str, value: ast.expr) -> ast.Assign:
     return ast.Assign(targets=[ast.Name(name, ast.Store())], value=value)
 
@@ -97,12 +97,27 @@ def _located(tree: ast.FunctionDef) -> ast.FunctionDef:
     return ast.fix_missing_locations(tree)
 
 
-class _Super(ast.NodeTransformer):
+class _Own(ast.NodeTransformer):
+    """Visits the nodes of one function's own scope."""
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        return node
+
+    visit_Lambda = visit_FunctionDef  # type: ignore[assignment] # noqa: N815
+    visit_ClassDef = visit_FunctionDef  # type: ignore[assignment] # noqa: N815
+    visit_AsyncFunctionDef = visit_FunctionDef  # type: ignore[assignment] # noqa: N815
+
+
+class _Super(_Own):
     """Gives `super()` its arguments, which it would look for in the function that it is moved to."""
 
     def __init__(self, function: ast.FunctionDef) -> None:
         arguments = [*function.args.posonlyargs, *function.args.args]
+        self._function = function
         self._first = arguments[0].arg if arguments else None
+
+    def rewrite(self) -> None:
+        self._function.body = [self.visit(node) for node in self._function.body]
 
     def visit_Call(self, node: ast.Call) -> ast.Call:
         self.generic_visit(node)
@@ -110,6 +125,39 @@ class _Super(ast.NodeTransformer):
         if bare and self._first is not None:
             node.args = [ast.Name("__class__", ast.Load()), ast.Name(self._first, ast.Load())]
         return node
+
+
+class _Declarations(_Own):
+    """Takes `global`, `nonlocal` and the types of variables out of a function.
+
+    Attributes:
+        made: The declarations, for the function's beginning.
+        globals: The names that are declared global.
+        outer: All declared names.
+    """
+
+    def __init__(self, function: ast.FunctionDef) -> None:
+        declared = [node for node in _own(function.body) if isinstance(node, ast.Global | ast.Nonlocal)]
+        self.globals = {name for node in declared if isinstance(node, ast.Global) for name in node.names}
+        self.outer = {name for node in declared for name in node.names}
+        kinds: tuple[tuple[type[ast.Global | ast.Nonlocal], set[str]], ...] = (
+            (ast.Global, self.globals),
+            (ast.Nonlocal, self.outer - self.globals),
+        )
+        self.made = [kind(sorted(names)) for kind, names in kinds if names]
+
+    def visit_Global(self, node: ast.Global | ast.Nonlocal) -> ast.stmt:
+        return ast.copy_location(ast.Pass(), node)
+
+    visit_Nonlocal = visit_Global  # noqa: N815
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.stmt:
+        # Of a variable that a body sets, Python takes no type; it computes none inside of a function.
+        if node.value is not None:
+            return ast.copy_location(ast.Assign([node.target], node.value), node)
+        # Without a value it makes the name a variable of the function all the same.
+        unbound = [_assign(node.target.id, ast.Constant(None))] if isinstance(node.target, ast.Name) else []
+        return ast.copy_location(ast.If(ast.Constant(False), [*unbound, ast.Pass()], []), node)
 
 
 class _Returns:
@@ -148,9 +196,11 @@ class _Returns:
                 orelse = self._without_loops(node.orelse)
                 node.orelse = []
                 out += [_assign(flag, ast.Constant(False)), node]
-                leave = ast.If(
-                    ast.Name(flag, ast.Load()), [ast.Return(ast.Name(_RESULT, ast.Load()))], orelse
-                )
+                result = ast.Return(ast.Name(_RESULT, ast.Load()))
+                if _is_endless(node) and not _breaks(node.body, but=flag):
+                    out.append(result)
+                    continue
+                leave = ast.If(ast.Name(flag, ast.Load()), [result], orelse)
                 if orelse and _breaks(node.body, but=flag):
                     # An `else` of a loop that also breaks by itself.
                     node.orelse = orelse
@@ -179,18 +229,43 @@ class _Returns:
             out.append(node)
         return out
 
-    def _paths(self, body: list[ast.stmt]) -> list[ast.stmt]:
-        """Every path ends by assigning the result."""
+    def _paths(self, body: list[ast.stmt], flag: str = "") -> list[ast.stmt]:
+        """Every path ends by assigning the result; with a flag, those that return, which also set it."""
         for index, node in enumerate(body):
             if isinstance(node, ast.Return):
-                value = node.value or ast.Constant(None)
-                return [*body[:index], ast.copy_location(_assign(_RESULT, value), node)]
-            if isinstance(node, ast.If) and _contains([*node.body, *node.orelse], ast.Return):
-                rest = body[index + 1 :]
-                node.body = self._paths([*node.body, *copy.deepcopy(rest)])
-                node.orelse = self._paths([*node.orelse, *rest])
-                return [*body[:index], node]
-        return [*body, _assign(_RESULT, ast.Constant(None))]
+                assigned = ast.copy_location(_assign(_RESULT, node.value or ast.Constant(None)), node)
+                marked = [_assign(flag, ast.Constant(True))] if flag else []
+                return [*body[:index], assigned, *marked]
+            if not isinstance(node, ast.If) or not _contains([*node.body, *node.orelse], ast.Return):
+                continue
+            before, rest = body[:index], body[index + 1 :]
+            if _ends(node.body) or _ends(node.orelse):
+                (node.orelse if _ends(node.body) else node.body).extend(rest)
+                node.body, node.orelse = self._paths(node.body, flag), self._paths(node.orelse, flag)
+                return [*before, node]
+            # Both may go on to the rest, which is written once.
+            inner = flag
+            if not inner:
+                self._flags += 1
+                inner = f"{_DONE}_{self._flags}"
+                before.append(_assign(inner, ast.Constant(False)))
+            node.body, node.orelse = self._paths(node.body, inner), self._paths(node.orelse, inner)
+            after = self._paths(rest, flag)
+            return [*before, node, *([ast.If(_negated(inner), after, [])] if after else [])]
+        return body if flag else [*body, _assign(_RESULT, ast.Constant(None))]
+
+
+def _ends(body: Sequence[ast.stmt]) -> bool:
+    """Whether nothing after these statements is reached."""
+    return any(
+        isinstance(node, ast.Return | ast.Raise)
+        or (isinstance(node, ast.If) and _ends(node.body) and _ends(node.orelse))
+        for node in body
+    )
+
+
+def _is_endless(loop: ast.While | ast.For) -> bool:
+    return isinstance(loop, ast.While) and isinstance(loop.test, ast.Constant) and bool(loop.test.value)
 
 
 def _breaks(body: Sequence[ast.stmt], but: str = "") -> bool:
@@ -220,15 +295,26 @@ class _Writer:
 
     Attributes:
         variables: The names that bodies assign.
-        outer: Of those, the ones that the function itself declares `nonlocal` or `global`.
     """
 
-    def __init__(self, function: ast.FunctionDef) -> None:
-        declared = [node for node in _own(function.body) if isinstance(node, ast.Global | ast.Nonlocal)]
-        self.globals = {name for node in declared if isinstance(node, ast.Global) for name in node.names}
-        self.outer = {name for node in declared for name in node.names}
+    def __init__(self, function: ast.FunctionDef, declarations: _Declarations) -> None:
+        self._globals = declarations.globals
+        self._outer = declarations.outer
         self.variables: set[str] = set()
         self._count = 0
+        self._mentions = _mentions([function])
+        scopes = [node for node in ast.walk(function) if isinstance(node, _LASTING) and node is not function]
+        self._captured = set(_mentions([child for node in scopes for child in ast.iter_child_nodes(node)]))
+        # What a function inside of this one sets is set wherever it is called.
+        set_inside = {
+            name
+            for scope in scopes
+            for node in ast.walk(scope)
+            if isinstance(node, ast.Nonlocal)
+            for name in node.names
+        }
+        known = {*_assigned(function.body).names, *_mentions([function.args]), *self._outer}
+        self._set_inside = sorted(set_inside & known)
 
     def block(self, body: list[ast.stmt]) -> list[ast.stmt]:
         return [written for node in body for written in self._statement(node)]
@@ -242,10 +328,13 @@ class _Writer:
             return self._for(node)
         if isinstance(node, ast.FunctionDef):
             return [self._nested(node)]
-        if isinstance(node, ast.Assert):
+        if isinstance(node, ast.Assert) and __debug__:
             text = ast.Constant(ast.unparse(node.test))
+            if node.msg is not None and _binds(node.msg):
+                node.test = _expression(node.test)
+                return [node]
             message = [] if node.msg is None else [_later(_expression(node.msg))]
-            return [ast.Expr(_call("assert_", _expression(node.test), text, *message))]
+            return [ast.Expr(_call("require", _expression(node.test), text, *message))]
         if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name | ast.Attribute):
             return [self._augmented(node, node.target)]
         if isinstance(node, ast.ClassDef | ast.AsyncFunctionDef):
@@ -280,7 +369,7 @@ class _Writer:
             node.test = _expression(node.test)
             node.body, node.orelse = self.block(node.body), self.block(node.orelse)
             return [node]
-        names = _assigned([*node.body, *node.orelse])
+        names = self._region(node.body, node.orelse)
         return self._emit(
             node,
             names,
@@ -294,7 +383,7 @@ class _Writer:
             node.body, node.orelse = self.block(node.body), self.block(node.orelse)
             return [node]
         before, after, stop = self._without_jumps(node)
-        names = _assigned([ast.Expr(node.test), *node.body])
+        names = self._region(node.body, outside=[ast.Expr(node.test)])
         going = node.test if stop is None else ast.BoolOp(ast.And(), [_negated(stop), node.test])
         test: list[ast.stmt] = [ast.Return(_expression(going))]
         written = self._emit(
@@ -313,7 +402,7 @@ class _Writer:
         self._count += 1
         item = f"{_HELPER}_item_{self._count}"
         take = ast.Assign(targets=[node.target], value=ast.Name(item, ast.Load()))
-        names = _assigned([take, *node.body])
+        names = self._region([take, *node.body])
         over = node.iter
         if isinstance(over, ast.Call) and isinstance(over.func, ast.Name) and over.func.id == "range":
             over = ast.Call(_operator("range_"), [over.func, *over.args], over.keywords)
@@ -345,7 +434,7 @@ class _Writer:
         stop: str | None = None
         self._count += 1
         if _jumps(node.body, ast.Continue):
-            skip = f"__aotpipe_skip_{self._count}"
+            skip = f"{_SKIP}_{self._count}"
             node.body = [_assign(skip, ast.Constant(False)), *_guarded(node.body, ast.Continue, skip)]
         if _jumps(node.body, ast.Break):
             stop = f"__aotpipe_stop_{self._count}"
@@ -356,6 +445,27 @@ class _Writer:
         if after and stop is not None:
             after = [ast.If(_negated(stop), after, [])]
         return before, after, stop
+
+    def _region(self, *bodies: list[ast.stmt], outside: Sequence[ast.stmt] = ()) -> _Assigned:
+        """What a statement's bodies, and what is computed outside of them, assign that is read elsewhere."""
+        everything = [node for body in (outside, *bodies) for node in body]
+        found = _assigned([*everything, *(ast.Name(name, ast.Store()) for name in self._set_inside)])
+        mentioned = [_mentions(body) for body in bodies]
+
+        def is_inside(name: str) -> bool:
+            if name.startswith(_SKIP):
+                return _starts(bodies[0], name)
+            within = sum(each[name] for each in mentioned) == self._mentions[name]
+            return (
+                within
+                and name not in self._captured
+                and name not in self._outer
+                and all(
+                    _starts(body, name) for body, each in zip(bodies, mentioned, strict=True) if each[name]
+                )
+            )
+
+        return found.without({name for name in found.names if is_inside(name)})
 
     def _emit(
         self,
@@ -395,9 +505,9 @@ class _Writer:
         self, name: str, parameter: str | None, names: Sequence[str], body: list[ast.stmt]
     ) -> ast.FunctionDef:
         declared: list[ast.stmt] = []
-        if shared := [each for each in names if each in self.globals]:
+        if shared := [each for each in names if each in self._globals]:
             declared.append(ast.Global(shared))
-        if local := [each for each in names if each not in self.globals]:
+        if local := [each for each in names if each not in self._globals]:
             declared.append(ast.Nonlocal(local))
         return ast.FunctionDef(
             name, _arguments(*([parameter] if parameter else [])), [*declared, *(body or [ast.Pass()])], []
@@ -413,6 +523,43 @@ class _Assigned:
         # Where the name itself is assigned, its attribute is another object's.
         kept = [path for path in attributes if path.partition(".")[0] not in self.names]
         self.all = (*self.names, *kept)
+
+    def without(self, names: Container[str]) -> _Assigned:
+        """The rest, where some names are the statements' own."""
+
+        def rest(paths: Sequence[str]) -> list[str]:
+            return [path for path in paths if path.partition(".")[0] not in names]
+
+        return _Assigned(rest(self.names), rest(self.all[len(self.names) :]), rest(self.touched))
+
+
+def _mentions(nodes: Sequence[ast.AST]) -> Counter[str]:
+    """How often each name stands in these nodes, nested scopes included."""
+    found: Counter[str] = Counter()
+    for node in (inner for each in nodes for inner in ast.walk(each)):
+        if isinstance(node, ast.Name):
+            found[node.id] += 1
+        elif isinstance(node, ast.arg):
+            found[node.arg] += 1
+        elif isinstance(node, ast.Global | ast.Nonlocal):
+            found.update(node.names)
+        elif name := getattr(node, "name", None) or getattr(node, "rest", None):
+            found[name] += 1  # a definition, an `except ... as`, a pattern
+    return found
+
+
+def _starts(body: Sequence[ast.stmt], name: str) -> bool:
+    """Whether the first statement with a name sets it whatever happens."""
+    for node in body:
+        if not (mentioned := _mentions([node])[name]):
+            continue
+        if isinstance(node, ast.FunctionDef):
+            return node.name == name
+        if not isinstance(node, ast.Assign):
+            return False
+        leaves = [each for target in node.targets for each in getattr(target, "elts", [target])]
+        return mentioned == sum(isinstance(leaf, ast.Name) and leaf.id == name for leaf in leaves)
+    return False
 
 
 def _assigned(body: Sequence[ast.AST]) -> _Assigned:
@@ -436,10 +583,10 @@ def _assigned(body: Sequence[ast.AST]) -> _Assigned:
         elif isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
             names[node.name] = None
             return
-        elif (isinstance(node, ast.ExceptHandler) and node.name) or (
-            isinstance(node, ast.MatchAs | ast.MatchStar) and node.name
-        ):
+        elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
             names[node.name] = None
+        elif isinstance(node, ast.MatchMapping) and node.rest:
+            names[node.rest] = None
         elif isinstance(node, ast.Lambda):
             return
         if isinstance(node, _COMPREHENSIONS):
@@ -517,15 +664,8 @@ def _negated(flag: str) -> ast.expr:
     return ast.UnaryOp(ast.Not(), ast.Name(flag, ast.Load()))
 
 
-class _Expressions(ast.NodeTransformer):
+class _Expressions(_Own):
     """`and`, `or`, `not`, chained comparisons and conditional expressions, outside of nested scopes."""
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
-        return node
-
-    visit_Lambda = visit_FunctionDef  # type: ignore[assignment] # noqa: N815
-    visit_ClassDef = visit_FunctionDef  # type: ignore[assignment] # noqa: N815
-    visit_AsyncFunctionDef = visit_FunctionDef  # type: ignore[assignment] # noqa: N815
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
         self.generic_visit(node)

@@ -1,0 +1,143 @@
+"""Random Python functions that branch and loop: rewritten they do the same, in a graph they give the same."""
+
+from __future__ import annotations
+
+import collections
+import copy
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils import _pytree as pytree
+
+from aotpipe import spec
+from aotpipe.canonicalize import canonicalize
+from aotpipe.canonicalize.python import functions
+from aotpipe.errors import AotpipeError
+from aotpipe.export import export
+from tests.programs import branching
+from tests.programs.through import forget_traces
+
+IDENTITY_SEEDS = range(400)
+IDENTITY_SEEDS_SLOW = range(1000, 9000)
+GRAPH_SEEDS = range(20)
+GRAPH_SEEDS_SLOW = range(100, 700)
+
+
+def ran(call: Callable[..., Any], given: tuple[Any, ...]) -> list[Any]:
+    """What a call gives and leaves in its inputs, as leaves; or the type of what it raises."""
+    given = copy.deepcopy(given)
+    try:
+        with torch.no_grad():
+            result = call(*given)
+    except NameError:
+        # A variable of an enclosing function that has no value is a NameError, a local one its subclass.
+        return [NameError]
+    except Exception as error:
+        return [type(error)]
+    return pytree.tree_leaves((result, given))
+
+
+def same(left: list[Any], right: list[Any], *, exact: bool) -> bool:
+    """Whether leaves are equal; inexactly, a number may be a tensor of no dimensions."""
+    if len(left) != len(right):
+        return False
+    for one, other in zip(left, right, strict=True):
+        if isinstance(one, type) or isinstance(other, type):
+            if one is not other:
+                return False
+            continue
+        if exact and type(one) is not type(other):
+            return False
+        if isinstance(one, torch.Tensor) and (
+            not isinstance(other, torch.Tensor) or one.dtype != other.dtype or one.shape != other.shape
+        ):
+            return False
+        if not torch.allclose(
+            torch.as_tensor(one).double(),
+            torch.as_tensor(other).double(),
+            rtol=0 if exact else 1e-5,
+            atol=0 if exact else 1e-5,
+            equal_nan=True,
+        ):
+            return False
+    return True
+
+
+def differs(seed: int, folder: Path) -> str | None:
+    """How a rewritten program differs from the original, on any of the inputs."""
+    module = branching.load(branching.source(seed, anything=True), folder / f"program_{seed}.py")
+    methods = [module.Model.forward, module.Model._twice]
+    codes = {method: functions.rewritten(method) for method in methods}
+    if any(code is None for code in codes.values()):
+        return "not rewritten"
+    for given in branching.inputs():
+        expected = ran(module.Model(), given)
+        with functions.swapped({method: code for method, code in codes.items() if code}):
+            got = ran(module.Model(), given)
+        if not same(expected, got, exact=True):
+            return f"{expected} became {got}"
+    return None
+
+
+def assert_identical(seeds: Iterable[int], folder: Path) -> None:
+    wrong = {seed: found for seed in seeds if (found := differs(seed, folder))}
+    assert not wrong, wrong
+
+
+def test_rewritten_programs_do_the_same(tmp_path: Path) -> None:
+    assert_identical(IDENTITY_SEEDS, tmp_path)
+
+
+@pytest.mark.slow
+def test_many_rewritten_programs_do_the_same(tmp_path: Path) -> None:
+    assert_identical(IDENTITY_SEEDS_SLOW, tmp_path)
+
+
+def outcome(seed: int, folder: Path) -> str:
+    """What becomes of a program: `same`, `raises` (eager does), `refused: WHY` or `wrong: WHY`."""
+    path = folder / f"program_{seed}.py"
+    module = branching.load(branching.source(seed), path)
+    calls = branching.inputs()
+    expected = [ran(module.Model().eval(), given) for given in calls]
+    if any(isinstance(leaf, type) for leaves in expected for leaf in leaves):
+        return "raises"
+    forget_traces()
+    try:
+        made = export(canonicalize(spec.as_spec(module.Model().eval(), args=calls[0])))
+    except AotpipeError as error:
+        if error.where is None or error.where.path != str(path):
+            return f"wrong: a refusal without a line: {error}"
+        return f"refused: {error.message}: {error.reason}"
+    except Exception as error:
+        return f"wrong: {type(error).__name__}: {error}"
+    program = made.entries[0].program.module()
+    for given, wanted in zip(calls, expected, strict=True):
+        got = ran(program, given)
+        if any(isinstance(leaf, FakeTensor) for leaf in got):
+            return "wrong: a tensor of the trace is left in the program"
+        if not same(wanted, got, exact=False):
+            return f"wrong: for {given} it gives {got}, not {wanted}"
+    return "same"
+
+
+def assert_none_wrong(seeds: Iterable[int], folder: Path) -> collections.Counter[str]:
+    found = {seed: outcome(seed, folder) for seed in seeds}
+    wrong = {seed: each for seed, each in found.items() if each.startswith("wrong")}
+    assert not wrong, wrong
+    return collections.Counter(each.partition(":")[0] for each in found.values())
+
+
+def test_programs_in_a_graph_give_the_same(tmp_path: Path) -> None:
+    counts = assert_none_wrong(GRAPH_SEEDS, tmp_path)
+    assert counts["same"] > counts["refused"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_many_programs_in_a_graph_give_the_same(tmp_path: Path) -> None:
+    counts = assert_none_wrong(GRAPH_SEEDS_SLOW, tmp_path)
+    assert counts["same"] > counts["refused"], counts
