@@ -269,15 +269,30 @@ def _seen(
 ) -> _Seen:
     """Run a region with nothing put into the graph; tensors of its `own` are not from outside."""
     seen = _Seen()
-    with _silent(), _Watch(seen, own) as watch:
+    with _silent(), _noted(_Watch(seen, own)) as watch:
         if test is not None:
             _tested(test, variables, start)
         seen.after = _ran(body, variables, start)
-    # What it leaves in a variable comes from outside too, though no op has read it.
+    # What it leaves in a variable comes from outside too, though no op has read it: from outside of every
+    # region around it that did not make it.
     for leaf in pytree.tree_leaves((start, seen.after)):
         if isinstance(leaf, torch.Tensor):
-            watch.take(leaf)
+            for each in (*_watches, watch):
+                each.take(leaf)
     return seen
+
+
+@contextmanager
+def _noted(watch: _Watch) -> Iterator[_Watch]:
+    _watches.append(watch)
+    try:
+        with watch:
+            yield watch
+    finally:
+        _watches.pop()
+
+
+_watches: list[_Watch] = []
 
 
 def _ran(body: Callable[[], None], variables: Variables, start: Values) -> Values:
