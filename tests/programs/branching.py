@@ -71,7 +71,6 @@ NUMBERS: Final = (
     "3",
     "0",
     "{N} if {T} else {N}",
-    "min({N}, 5)",
     "-{N}",
     "box.count",
     "{N} // 2",
@@ -219,7 +218,11 @@ class Writer:
         elif roll < 0.88:
             self.put(indent, f"box.count {self.random.choice(('=', '+='))} {self.value('N')}")
         elif roll < 0.92:
-            self.put(indent, f"box.bump({self.random.choice(self.names['N'])})")
+            # A graph does not hold what a method changes.
+            if self.anything:
+                self.put(indent, f"box.bump({self.random.choice(self.names['N'])})")
+            else:
+                self.put(indent, f"box.count = {self.value('N')}")
         else:
             self.nested(indent)
 
@@ -297,7 +300,7 @@ class Writer:
         kind, over = self.random.choice(
             (
                 ("N", f"range({self.random.randint(0, 3)})"),
-                ("N", f"range(min({number}, 3))"),
+                ("N", f"range({number} % 4)"),
                 ("N", f"range({count} % 4)"),
                 ("N", f"range(1, {count} % 3, 1)"),
                 ("N", f"[{number}, 2, {number} + 1]"),

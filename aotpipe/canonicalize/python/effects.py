@@ -1,4 +1,4 @@
-"""Finds what a piece of Python changes in place, and takes it back: containers and attributes of modules.
+"""Finds what a piece of Python changes in place, and takes it back: containers, attributes, closures.
 
 A graph holds tensors. A region of Python that is put into one is run for what it computes, more than once and
 on paths that eager would not take, so that nothing else may come of it.
@@ -9,13 +9,17 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
+import torch
 from torch import nn
 
 _KINDS: Final = frozenset({list, dict, set, deque, OrderedDict})
 _INNER: Final = ("_parameters", "_buffers", "_modules")
 _NONE: Final = object()
+# What is not looked into: a module is watched by `watching`, a tensor's writes are ops.
+_CLOSED: Final = (nn.Module, torch.Tensor, ModuleType, type)
 
 
 class Changed(Exception):
@@ -59,12 +63,23 @@ def _held(values: Iterable[tuple[str, object]]) -> Iterator[tuple[str, Any]]:
     seen: set[int] = set()
 
     def walk(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-        if type(value) not in _KINDS or id(value) in seen:
+        if isinstance(value, _CLOSED) or _is_of_torch(value) or id(value) in seen:
             return
         seen.add(id(value))
-        yield name, value
-        for inner in value.values() if isinstance(value, dict) else value:
-            yield from walk(name, inner)
+        if type(value) in _KINDS:
+            yield name, value
+            for inner in value.values() if isinstance(value, dict) else value:
+                yield from walk(name, inner)
+        elif isinstance(value, MethodType):
+            yield from walk(name, value.__self__)
+        elif isinstance(value, FunctionType):
+            for variable, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
+                yield variable, cell
+                yield from walk(variable, _held_by(cell)[0])
+        elif isinstance(own := getattr(value, "__dict__", None), dict):
+            yield f"{name}.", own
+            for attribute, inner in own.items():
+                yield from walk(f"{name}.{attribute}", inner)
 
     for name, value in values:
         yield from walk(name, value)
@@ -79,11 +94,25 @@ def _held(values: Iterable[tuple[str, object]]) -> Iterator[tuple[str, Any]]:
                     yield from walk(f"{path or type(module).__name__}.{attribute}", value)
 
 
+def _is_of_torch(value: object) -> bool:
+    """Whether a value is of a class of torch's own: what such a one holds changes as torch traces."""
+    return type(value).__module__.partition(".")[0] in ("torch", "sympy")
+
+
+def _held_by(cell: CellType) -> list[Any]:
+    try:
+        return [cell.cell_contents]
+    except ValueError:
+        return [_NONE]
+
+
 def _copy(container: Any) -> Any:
-    return container.copy()
+    return _held_by(container) if isinstance(container, CellType) else container.copy()
 
 
 def _is_same(container: Any, old: Any) -> bool:
+    if isinstance(container, CellType):
+        container = _held_by(container)
     if len(container) != len(old):
         return False
     if isinstance(container, dict):
@@ -97,6 +126,12 @@ def _is_same(container: Any, old: Any) -> bool:
 
 
 def _restore(container: Any, old: Any) -> None:
+    if isinstance(container, CellType):
+        if old[0] is _NONE:
+            del container.cell_contents
+        else:
+            container.cell_contents = old[0]
+        return
     container.clear()
     (container.extend if isinstance(container, (list, deque)) else container.update)(old)
 

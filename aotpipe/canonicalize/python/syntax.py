@@ -576,8 +576,7 @@ def _assigned(body: Sequence[ast.AST]) -> _Assigned:
         elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store | ast.Del):
             touch(node.value)
         elif isinstance(node, ast.Call):
-            if isinstance(node.func, ast.Attribute):
-                touch(node.func.value)
+            touch(node.func.value if isinstance(node.func, ast.Attribute) else node.func)
             for argument in node.args:
                 touch(argument)
         elif isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
