@@ -64,11 +64,23 @@ def nonzero(tensor: torch.Tensor) -> Any:
     return NotImplemented if tensor.dim() else tensor.reshape(1).nonzero()[:, :0]
 
 
+def scatter_add(tensor: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor) -> Any:
+    if tensor.dtype == torch.bool:
+        # One bit holds no sum.
+        return tensor.to(torch.int32).scatter_add(dim, index, source.to(torch.int32)) != 0
+    return _written(aten.scatter_add.default)(tensor, dim, index, source)
+
+
 def full(size: Sequence[int], fill_value: float, *, dtype: torch.dtype | None = None, **options: Any) -> Any:
+    if dtype == torch.bool and not isinstance(fill_value, bool):
+        # The compiler keeps the last bit of the number.
+        return torch.full(list(size), bool(fill_value), dtype=dtype, device=options.get("device"))
     return _byte(int(fill_value), size, options.get("device")) if dtype == torch.uint8 else NotImplemented
 
 
 def full_like(tensor: torch.Tensor, fill_value: float, *, dtype: torch.dtype | None = None, **_: Any) -> Any:
+    if (dtype or tensor.dtype) == torch.bool and not isinstance(fill_value, bool):
+        return torch.full_like(tensor, bool(fill_value), dtype=torch.bool)
     if (dtype or tensor.dtype) != torch.uint8:
         return NotImplemented
     return _byte(int(fill_value), tensor.shape, tensor.device)
@@ -95,7 +107,7 @@ def arange(
 DECOMPOSITIONS: Table = {
     aten.scatter.src: _written(aten.scatter.src),
     aten.scatter.value: _written(aten.scatter.value),
-    aten.scatter_add.default: _written(aten.scatter_add.default),
+    aten.scatter_add.default: scatter_add,
     aten.gather.default: gather,
     aten.index_select.default: index_select,
     aten.diagonal_scatter.default: diagonal_scatter,

@@ -40,6 +40,9 @@ class Places(torch.nn.Module):
             x.index_put((zero, zero + 1), x[1, 1]),
             torch.full((2,), 3, dtype=torch.uint8) + index[0, :2].to(torch.uint8),
             torch.arange(3, dtype=torch.uint8),
+            torch.full((3,), 2, dtype=torch.bool) & (x > 0),
+            torch.full_like(x, -0.5, dtype=torch.bool) & (x > 0),
+            (x > 0).scatter_add(1, index[:, :1].expand(3, 3), x < 9),
             torch.diagonal_scatter(x, x[0, :2], 1),
             torch.diagonal_scatter(x, x[0, :2], -1, 1, 0),
         )
