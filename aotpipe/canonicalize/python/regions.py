@@ -278,7 +278,7 @@ def _seen(
     for leaf in pytree.tree_leaves((start, seen.after)):
         if isinstance(leaf, torch.Tensor):
             for each in (*_watches, watch):
-                each.take(leaf)
+                each.take(_stood_for(leaf))
     return seen
 
 
@@ -412,6 +412,11 @@ def _replaced(
 
 
 _replacements: list[_Replace] = []
+
+
+def _stood_for(tensor: torch.Tensor) -> torch.Tensor:
+    """What ops take for a tensor that a variable holds: it must not be an operand beside that."""
+    return _replacements[-1].others.get(id(tensor), tensor) if _replacements else tensor
 
 
 def _own(results: Sequence[torch.Tensor], operands: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
