@@ -454,7 +454,11 @@ class _Writer:
 
         def is_inside(name: str) -> bool:
             if name.startswith(_SKIP):
-                return _starts(bodies[0], name)
+                # A loop's own one, which every trip begins with; not that of a loop around it.
+                begun = [
+                    node for node in bodies[0][:2] if isinstance(node, ast.Assign) and _mentions([node])[name]
+                ]
+                return any(isinstance(node.value, ast.Constant) and not node.value.value for node in begun)
             within = sum(each[name] for each in mentioned) == self._mentions[name]
             return (
                 within
