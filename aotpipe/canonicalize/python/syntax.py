@@ -553,12 +553,22 @@ def _mentions(nodes: Sequence[ast.AST]) -> Counter[str]:
 
 
 def _starts(body: Sequence[ast.stmt], name: str) -> bool:
-    """Whether the first statement with a name sets it whatever happens."""
+    """Whether no statement reads a name that none before it has set."""
     for node in body:
         if not (mentioned := _mentions([node])[name]):
             continue
         if isinstance(node, ast.FunctionDef):
             return node.name == name
+        if isinstance(node, ast.If | ast.While | ast.For | ast.With):
+            # It need not come to set the name, so that nothing after it may read it.
+            inner = [each for each in (node.body, getattr(node, "orelse", [])) if _mentions(each)[name]]
+            if isinstance(node, ast.For) and isinstance(node.target, ast.Name) and node.target.id == name:
+                within = 1 + _mentions(node.body)[name]
+            else:
+                within = sum(_mentions(each)[name] for each in inner)
+                if not all(_starts(each, name) for each in inner):
+                    return False
+            return within == mentioned == _mentions(body)[name]
         if not isinstance(node, ast.Assign):
             return False
         leaves = [each for target in node.targets for each in getattr(target, "elts", [target])]
