@@ -105,30 +105,30 @@ def _staged(
     """
     way = Way(unsure=any(entry.dims.values()), changed=changed)
     codes: dict[FunctionType, CodeType] = {}
-    program: ExportedProgram | None = None
-    while program is None:
-        with functions.swapped(codes), operators.staging(entry.module), listening() as log:
-            found = _attempt(entry, way)
-        if isinstance(found, ExportedProgram):
-            program = found
-            continue
+    found, log = _attempt(entry, way, codes)
+    while not isinstance(found, ExportedProgram):
         new = _deciding(found, codes)
         if not new and isinstance(found, ExportFailed):
             raise reasons.explain(found, log, entry.name) from found
         if not new or not reasons.is_data_dependent(found):
             raise first from first.__cause__
         codes |= new
+        found, log = _attempt(entry, way, codes)
+    program = found
     if way.unsure and not smallsizes.agree(entry, program):
         raise first from first.__cause__
     findings = [*(at_bound if changed else ()), *(_rewritten_finding(entry, function) for function in codes)]
     return Traced(program=program, log=log, findings=tuple(findings))
 
 
-def _attempt(entry: CanonicalEntry, way: Way) -> ExportedProgram | Exception:
-    try:
-        return _export(entry, way)
-    except Exception as error:  # noqa: BLE001 torch.export raises what the model raises
-        return error
+def _attempt(
+    entry: CanonicalEntry, way: Way, codes: Mapping[FunctionType, CodeType]
+) -> tuple[ExportedProgram | Exception, GuardLog]:
+    with functions.swapped(codes), operators.staging(entry.module), listening() as log:
+        try:
+            return _export(entry, way), log
+        except Exception as error:  # noqa: BLE001 torch.export raises what the model raises
+            return error, log
 
 
 def _deciding(error: Exception, known: Container[FunctionType]) -> dict[FunctionType, CodeType]:

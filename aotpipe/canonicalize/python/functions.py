@@ -33,8 +33,14 @@ def deciding(error: BaseException) -> list[FunctionType]:
     while traceback is not None:
         frames.append(traceback.tb_frame)
         traceback = traceback.tb_next
-    code = next((f.f_code for f in reversed(frames) if not f.f_code.co_filename.startswith(_LIBRARIES)), None)
-    if code is None:
+    codes = [frame.f_code for frame in frames if not frame.f_code.co_filename.startswith(_LIBRARIES)]
+    if not codes:
+        return []
+    # A function that another one makes is made anew by each call of that.
+    code = codes[-1]
+    for maker in reversed(codes):
+        code = maker if code in _all(maker) else code
+    if operators in code.co_consts:
         return []
     return [each for each in gc.get_referrers(code) if type(each) is FunctionType and each.__code__ is code]
 

@@ -187,7 +187,7 @@ def choose(test: object, then: Callable[[], T], other: Callable[[], T]) -> T:
     return value
 
 
-def assert_(test: object, text: str, message: Callable[[], object] | None = None) -> None:
+def require(test: object, text: str, message: Callable[[], object] | None = None) -> None:
     """`assert test, message()`; `text` is the test's own."""
     if is_staged(test):
         said = text if message is None else str(message())

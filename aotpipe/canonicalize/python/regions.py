@@ -20,6 +20,7 @@ from torch._guards import detect_fake_mode  # the mode that torch.export traces 
 from torch._higher_order_ops.while_loop import while_loop_op  # the public one starts a compiler
 from torch._subclasses.fake_tensor import FakeTensor  # what torch.export calls the model with
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing  # to run and record nothing
+from torch.nn.modules.module import _global_buffer_registration_hooks as _buffer_hooks
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -31,6 +32,7 @@ from aotpipe.canonicalize.python.values import (
     Leaf,
     Unlike,
     Variables,
+    is_leaf,
     meet,
     note_number,
 )
@@ -176,6 +178,7 @@ def _settled(
     for _ in range(_MOST_ROUNDS):
         seen = _seen(body, variables, values, test=test, own=stand_ins)
         grown = _forms(names, [start, values, seen.after])
+        _refuse_written(names, grown, start, seen)
         if all(map(_is_same, forms, grown)):
             return forms, seen
         forms = grown
@@ -187,6 +190,20 @@ def _settled(
         f"{', '.join(changing)} changes its form in every trip of a loop on a tensor",
         "keep the shape and the dtype of what the loop computes",
     )
+
+
+def _refuse_written(names: Sequence[str], forms: Sequence[Form], start: Values, seen: _Seen) -> None:
+    """A variable that trips give other tensors starts as a copy, so that nothing may write the first one."""
+    written = {tensor.untyped_storage()._cdata for tensor in seen.written}  # noqa: SLF001
+    for name, form, value in zip(names, forms, start, strict=True):
+        for leaf, given in zip(form.leaves, pytree.tree_leaves(value, is_leaf), strict=False):
+            if not isinstance(leaf, Leaf) or not isinstance(given, torch.Tensor):
+                continue
+            if given.untyped_storage()._cdata in written:  # noqa: SLF001
+                raise _refusal(
+                    f"`{name}` is both assigned and written in place in a loop on a tensor",
+                    f"assign a new value in every place: `{name} = {name} + ...`",
+                )
 
 
 def _is_same(left: Form, right: Form) -> bool:
@@ -300,7 +317,7 @@ def _ran(body: Callable[[], None], variables: Variables, start: Values) -> Value
     before = variables.get()
     held = [*zip(variables.names, start, strict=True), *variables.watched()]
     try:
-        with effects.unchanged(held):
+        with effects.unchanged(held), _unhooked():
             variables.set(start)
             try:
                 body()
@@ -312,6 +329,17 @@ def _ran(body: Callable[[], None], variables: Variables, start: Values) -> Value
             f"a branch or a loop on a tensor changes {error} in place",
             "assign a new value, or keep tensors in buffers of the module",
         ) from None
+
+
+@contextmanager
+def _unhooked() -> Iterator[None]:
+    """Let a module's buffer be assigned without torch.export being told: only what comes of a region counts."""
+    hooks = dict(_buffer_hooks)
+    _buffer_hooks.clear()
+    try:
+        yield
+    finally:
+        _buffer_hooks.update(hooks)
 
 
 def _tested(test: Callable[[], object], variables: Variables, start: Values) -> torch.Tensor:
@@ -355,13 +383,15 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         sharing = [each for each in self._seen.outer if each.untyped_storage()._cdata == storage]  # noqa: SLF001
         if not sharing:
             return
-        if sharing != [tensor] and not (len(sharing) == 1 and sharing[0] is tensor):
+        if len(sharing) > 1:
             raise _refusal(
-                "a part of a tensor from outside is written in place, in a branch or a loop on a tensor",
+                "a tensor from outside, of which there is a view too, is written in place in a branch or a "
+                "loop on a tensor",
                 "write to a clone of it, and assign the clone",
             )
-        if all(each is not tensor for each in self._seen.written):
-            self._seen.written.append(tensor)
+        # A view of it that was made inside will be one of its copy.
+        if all(each is not sharing[0] for each in self._seen.written):
+            self._seen.written.append(sharing[0])
 
 
 def _targets(func: Any, args: Sequence[Any], kwargs: Any) -> Iterator[torch.Tensor]:

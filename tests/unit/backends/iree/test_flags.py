@@ -64,3 +64,9 @@ def test_a_target_without_data_tiling_does_not_retreat_to_it() -> None:
 def test_a_users_flag_survives_the_retreats() -> None:
     fast = flags.choose(b"", "torch", HOST, ("--iree-opt-level=O3",))
     assert all("--iree-opt-level=O3" in retreat(fast) for retreat in flags.RETREATS)
+
+
+@pytest.mark.parametrize(("branches", "wanted"), [(0, False), (1, False), (2, True)])
+def test_programs_of_several_branches_bind_their_buffers_directly(branches: int, wanted: bool) -> None:
+    found = flags.choose(b"scf.if " * branches, "torch", HOST)
+    assert ("--iree-hal-indirect-command-buffers=false" in found) is wanted

@@ -1,0 +1,80 @@
+"""What a region changes in place is found and taken back."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from aotpipe.canonicalize.python import effects
+
+
+@pytest.mark.parametrize(
+    ("value", "change"),
+    [
+        ([1, 2], lambda v: v.append(3)),
+        ([1, 2], lambda v: v.reverse()),
+        ([[1], 2], lambda v: v[0].append(3)),
+        ({"a": 1}, lambda v: v.update(a=2)),
+        ({"a": 1}, lambda v: v.pop("a")),
+        ({1, 2}, lambda v: v.add(3)),
+        (deque([1]), lambda v: v.appendleft(0)),
+        (OrderedDict(a=1, b=2), lambda v: v.move_to_end("a")),
+    ],
+)
+def test_containers(value: Any, change: Callable[[Any], None]):
+    before = repr(value)
+    with pytest.raises(effects.Changed, match="held"), effects.unchanged([("held", value)]):
+        change(value)
+    assert repr(value) == before
+
+
+def test_what_is_read_alone_is_left():
+    value = [1, {"a": [2]}]
+    with effects.unchanged([("held", value), ("same", value), ("number", 3)]):
+        assert value[1]["a"][0] == 2
+
+
+class Model(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = torch.nn.Linear(1, 1)
+        self.register_buffer("state", torch.zeros(1))
+        self.notes: list[int] = []
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (lambda m: setattr(m, "late", 1), "Model.late"),
+        (lambda m: setattr(m.inner, "late", 1), "inner.late"),
+        (lambda m: setattr(m, "state", torch.ones(1)), "Model.state"),
+        (lambda m: m.notes.append(1), "Model.notes"),
+    ],
+)
+def test_attributes_of_watched_modules(change: Callable[[Model], None], named: str):
+    model = Model()
+    state = model.state
+    with effects.watching(model), pytest.raises(effects.Changed, match=named), effects.unchanged([]):
+        change(model)
+    assert model.state is state
+    assert not model.notes
+    assert not hasattr(model, "late")
+    with effects.unchanged([]):  # no longer watched
+        change(model)
+
+
+def test_the_bodys_own_error_comes_first_and_the_change_is_taken_back():
+    value = [1]
+
+    def change() -> None:
+        with effects.unchanged([("held", value)]):
+            value.append(2)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        change()
+    assert value == [1]
