@@ -78,7 +78,7 @@ class Retreat:
 RULES: Final = (
     Rule(
         "--iree-hal-indirect-command-buffers=false",
-        "of several branches, one records a command buffer without a binding that it refers to: the call fails",
+        "of several branches, one records a command buffer without a binding of it: the call fails",
         lambda module, _: module.count(b"scf.if") > 1,
     ),
     Rule(

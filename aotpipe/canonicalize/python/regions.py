@@ -333,7 +333,7 @@ def _ran(body: Callable[[], None], variables: Variables, start: Values) -> Value
 
 @contextmanager
 def _unhooked() -> Iterator[None]:
-    """Let a module's buffer be assigned without torch.export being told: only what comes of a region counts."""
+    """Let a module's buffer be assigned without telling torch.export: what comes of a region counts."""
     hooks = dict(_buffer_hooks)
     _buffer_hooks.clear()
     try:
