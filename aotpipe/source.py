@@ -18,6 +18,7 @@ from aotpipe.errors import SourceLine
 
 _FRAME = re.compile(r'File "(?P<path>[^"]+)", line (?P<line>\d+)')
 _PACKAGE = str(Path(__file__).resolve().parent)
+_OPERATORS = str(Path(_PACKAGE) / "canonicalize" / "python")
 
 
 @cache
@@ -31,6 +32,11 @@ def is_user_file(path: str) -> bool:
     if path.startswith("<") or "site-packages" in path or "dist-packages" in path:
         return False
     return not path.startswith((_PACKAGE, *_library_folders()))
+
+
+def _is_border(path: str) -> bool:
+    """Whether what lies outside of a frame called aotpipe: rewritten code of a model calls back into it."""
+    return path.startswith(_PACKAGE) and not path.startswith(_OPERATORS)
 
 
 def _is_model_code(path: str) -> bool:
@@ -63,7 +69,7 @@ def _frames(traceback: TracebackType | None) -> list[tuple[str, int]]:
     # A model may call back into aotpipe, which refuses what it is given.
     while frames and frames[-1][0].startswith(_PACKAGE):
         frames.pop()
-    ours = [index for index, (path, _) in enumerate(frames) if path.startswith(_PACKAGE)]
+    ours = [index for index, (path, _) in enumerate(frames) if _is_border(path)]
     return frames[ours[-1] + 1 :] if ours else frames
 
 
@@ -110,5 +116,5 @@ def of_caller() -> SourceLine | None:
     # A model may call back into aotpipe, which refuses what it is given.
     while frames and frames[-1][0].startswith(_PACKAGE):
         frames.pop()
-    ours = [index for index, (path, _) in enumerate(frames) if path.startswith(_PACKAGE)]
+    ours = [index for index, (path, _) in enumerate(frames) if _is_border(path)]
     return _innermost(frames[ours[-1] + 1 :] if ours else frames)

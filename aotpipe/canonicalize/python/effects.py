@@ -39,6 +39,11 @@ def watching(module: nn.Module) -> Iterator[None]:
         _roots.pop()
 
 
+def watched_modules() -> tuple[nn.Module, ...]:
+    """The modules whose attributes must not change."""
+    return tuple(_roots)
+
+
 @contextmanager
 def unchanged(values: Iterable[tuple[str, object]]) -> Iterator[None]:
     """Take back what the body changes in the containers among these named values, and in watched modules.

@@ -12,8 +12,9 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 import torch
+from torch.overrides import TorchFunctionMode
 
-from aotpipe.canonicalize.python import effects, regions
+from aotpipe.canonicalize.python import aliases, effects, regions
 from aotpipe.canonicalize.python.values import UNDEFINED, Undefined, Variables, is_number, numbers_stay
 
 T = TypeVar("T")
@@ -32,10 +33,20 @@ def staging(module: torch.nn.Module) -> Iterator[None]:
     global _staging
     before, _staging = _staging, True
     try:
-        with effects.watching(module), numbers_stay():
+        with effects.watching(module), aliases.followed(), numbers_stay(), _Writes():
             yield
     finally:
         _staging = before
+
+
+class _Writes(TorchFunctionMode):
+    """Refuses writes in place that the graph would lose; those inside of regions are seen there."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        target = aliases.written(func, args, kwargs or {})
+        if target is not None:
+            regions.refuse_lost(target)
+        return func(*args, **(kwargs or {}))
 
 
 def is_staged(value: object) -> bool:

@@ -10,7 +10,7 @@ Python objects that a region changes cannot be put into a graph: `ExportFailed` 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -25,7 +25,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from aotpipe.canonicalize.python import effects
+from aotpipe import source
+from aotpipe.canonicalize.python import aliases, effects
 from aotpipe.canonicalize.python.values import (
     UNDEFINED,
     Form,
@@ -115,7 +116,7 @@ def branch(test: Any, then: Callable[[], None], other: Callable[[], None], varia
                 results = [
                     tensor for form, value in zip(forms, after, strict=True) for tensor in form.tensors(value)
                 ]
-                return _own([*results, *(now(tensor) for tensor in written)], operands)
+                return _apart([*results, *(now(tensor) for tensor in written)])
 
         return run
 
@@ -125,6 +126,7 @@ def branch(test: Any, then: Callable[[], None], other: Callable[[], None], varia
         results = list(_cond(chosen, traced(then), traced(other), tuple(outer)))
     _write_back(written, results)
     variables.set(_values(forms, iter(results)))
+    _note_copies(forms, [each.after for each in seen], outer, results)
 
 
 # Loops.
@@ -148,7 +150,7 @@ def loop(test: Callable[[], object], body: Callable[[], None], variables: Variab
     def going(*operands: torch.Tensor) -> torch.Tensor:
         values, replaced = inside(operands)
         with replaced:
-            return _own([_tested(test, variables, values)], operands)[0]
+            return _apart([_tested(test, variables, values)])[0]
 
     def trip(*operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
         values, replaced = inside(operands)
@@ -157,7 +159,7 @@ def loop(test: Callable[[], object], body: Callable[[], None], variables: Variab
             results = [
                 tensor for form, value in zip(forms, after, strict=True) for tensor in form.tensors(value)
             ]
-            return _own([*results, *(now(tensor) for tensor in written)], operands)
+            return _apart([*results, *(now(tensor) for tensor in written)])
 
     if _is_silent():
         results = _stand_ins(forms, written)
@@ -165,6 +167,33 @@ def loop(test: Callable[[], object], body: Callable[[], None], variables: Variab
         results = list(_while_loop(going, trip, _apart(state), tuple(outer)))
     _write_back(written, results)
     variables.set(_values(forms, iter(results)))
+    _note_copies(forms, [start], carried, results)
+
+
+def _note_copies(
+    forms: Sequence[Form],
+    paths: Sequence[Values],
+    outer: Sequence[torch.Tensor],
+    results: Sequence[torch.Tensor],
+) -> None:
+    """Note the results that eager would, on some path, have made another name of a tensor from outside."""
+    storages = {aliases.storage_of(tensor) for tensor in outer}
+    for values in paths:
+        found = iter(results)
+        for form, value in zip(forms, values, strict=True):
+            leaves = (
+                [UNDEFINED] * len(form.leaves) if value is UNDEFINED else pytree.tree_leaves(value, is_leaf)
+            )
+            for leaf, given in zip(form.leaves, leaves, strict=True):
+                if not isinstance(leaf, Leaf):
+                    continue
+                result = next(found)
+                if (
+                    isinstance(given, torch.Tensor)
+                    and aliases.storage_of(given) in storages
+                    and not leaf.number
+                ):
+                    aliases.note(result, given, effects.watched_modules())
 
 
 def _settled(
@@ -371,6 +400,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if isinstance(leaf, torch.Tensor):
                 self.take(leaf)
         for tensor in _targets(func, args, kwargs):
+            refuse_lost(tensor)
             self._write(tensor)
         result = func(*args, **kwargs)
         for leaf in pytree.tree_leaves(result):
@@ -392,6 +422,15 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         # A view of it that was made inside will be one of its copy.
         if all(each is not sharing[0] for each in self._seen.written):
             self._seen.written.append(sharing[0])
+
+
+def refuse_lost(tensor: torch.Tensor) -> None:
+    """Refuse to write in place what another name would lose."""
+    if aliases.is_copy(tensor):
+        raise _refusal(
+            "a tensor is written in place that may have a second name, by a branch or a loop on a tensor",
+            "assign a new value (`y = y + 1` for `y += 1`), or clone it before",
+        )
 
 
 def _targets(func: Any, args: Sequence[Any], kwargs: Any) -> Iterator[torch.Tensor]:
@@ -449,19 +488,8 @@ def _stood_for(tensor: torch.Tensor) -> torch.Tensor:
     return _replacements[-1].others.get(id(tensor), tensor) if _replacements else tensor
 
 
-def _own(results: Sequence[torch.Tensor], operands: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-    """Results that share no memory with the operands or each other, in the same layout on every path."""
-    mine: list[torch.Tensor] = []
-    storages = {operand.untyped_storage()._cdata for operand in operands}  # noqa: SLF001
-    for result in results:
-        taken = result.clone(memory_format=torch.contiguous_format)
-        storage = result.untyped_storage()._cdata  # noqa: SLF001
-        mine.append(taken)
-        storages.add(storage)
-    return tuple(mine)
-
-
-def _apart(tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+def _apart(tensors: Iterable[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    """Tensors that share no memory with the operands or each other, in the same layout on every path."""
     return tuple(tensor.clone(memory_format=torch.contiguous_format) for tensor in tensors)
 
 
@@ -496,7 +524,7 @@ def _write_back(written: Sequence[torch.Tensor], results: Sequence[torch.Tensor]
             tensor.copy_(result)
 
 
-def _union(lists: Any) -> list[torch.Tensor]:
+def _union(lists: Iterable[list[torch.Tensor]]) -> list[torch.Tensor]:
     found = {id(tensor): tensor for tensors in lists for tensor in tensors}
     return list(found.values())
 
@@ -523,7 +551,7 @@ def _silent() -> Iterator[None]:
 
 
 def _refusal(message: str, hint: str) -> ExportFailed:
-    return ExportFailed(message, hint=hint)
+    return ExportFailed(message, hint=hint, where=source.of_caller())
 
 
 __all__ = [

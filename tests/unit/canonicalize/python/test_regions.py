@@ -268,6 +268,20 @@ def a_loop_that_writes_in_place(x, n):
     return y
 
 
+@case(*SIGNS)
+def written_in_place_without_a_second_name(x):
+    y = x * 2
+    if x.sum() > 0:
+        y = y * 3
+    y += 1
+    n = 0
+    while y.sum() > 4 and n < 3:
+        y = y * 0.5
+        n += 1
+    y[0] = 2.0
+    return y
+
+
 @case(*TRIPS)
 def numbers_have_no_aliases(x, n):
     count = before = 0
@@ -400,6 +414,41 @@ def grows_in_every_trip(x):
     return x
 
 
+def a_second_name_is_written(x):
+    y = x * 2
+    z = y
+    if x.sum() > 0:
+        y = y * 3
+    y += 1
+    return y, z
+
+
+def the_input_is_written_on_one_path(x):
+    if x.sum() > 0:
+        x = x * 2
+    x[0] = 1.0
+    return x
+
+
+def a_second_name_is_written_in_a_region(x):
+    y = x * 2
+    z = [y]
+    if x.sum() > 0:
+        y = y * 3
+    if x.sum() > 1:
+        y.mul_(2)
+    return y, z[0]
+
+
+def a_loop_of_no_trips_gives_a_second_name(x):
+    y = x * 1
+    z = y
+    while y.sum() > 3:
+        y = y * 0.5
+    y.add_(1)
+    return y, z
+
+
 @pytest.mark.parametrize(
     ("model", "said"),
     [
@@ -408,6 +457,10 @@ def grows_in_every_trip(x):
         (a_list_that_grows, "changes found in place"),
         (Remembering().eval(), "changes Remembering.calls in place"),
         (grows_in_every_trip, "`x` has the shapes"),
+        (a_second_name_is_written, "may have a second name"),
+        (the_input_is_written_on_one_path, "may have a second name"),
+        (a_second_name_is_written_in_a_region, "may have a second name"),
+        (a_loop_of_no_trips_gives_a_second_name, "may have a second name"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )
