@@ -211,11 +211,6 @@ class Writer:
             operand = self.value("N") if kind == "N" else self.random.choice(self.names["N"])
             if kind == "N" and operator == "*=":
                 operand = "-1"  # a number that multiplies itself in nested loops has millions of digits
-            if kind != "N" and not self.anything:
-                # In a graph it is a copy that a tensor's branch leaves: only what is new is written in place.
-                target = self.new(kind)
-                self.put(indent, f"{target} = ({value}) * 1")
-                self.names[kind].append(target)
             self.put(indent, f"{target} {operator} {operand}")
         elif roll < 0.8:
             a, b = self.random.choice(self.names["V"]), self.random.choice(self.names["N"])
