@@ -500,9 +500,14 @@ def _forms(names: Sequence[str], paths: Sequence[Values]) -> list[Form]:
             forms.append(meet(values))
         except Unlike as error:
             raise _refusal(
-                f"`{name}` {error}, where a tensor decides which", "give it one form on every path"
+                f"{_shown(name)} {error}, where a tensor decides which", "give it one form on every path"
             ) from None
     return forms
+
+
+def _shown(name: str) -> str:
+    """A variable's name; those of the rewriting are no user's."""
+    return "what is returned" if name.startswith("__aotpipe") else f"`{name}`"
 
 
 def _values(forms: Sequence[Form], tensors: Iterator[torch.Tensor]) -> Values:

@@ -9,7 +9,7 @@ memory is read before an assert is looked at.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -28,6 +28,7 @@ from aotpipe.stages import LegalEntry
 
 __all__ = ["Ranges"]
 
+_MOST_STEPS: Final = 1000
 _WHERE_DEPTH: Final = 6
 _POINTWISE: Final = frozenset(
     "add sub rsub mul neg abs div remainder fmod clamp clamp_min clamp_max floor ceil trunc maximum minimum "
@@ -65,6 +66,7 @@ class Ranges:
             self._calls.update((body.graph, call) for call in hops.calls(module) for body in call.subgraphs)
             self._define_symbols(module)
         self._certain = _Assumed()
+        self._steps: Iterator[int] = iter(())
         self._asked: set[sympy.Symbol] = set()
 
     def of(self, argument: Any) -> Interval:
@@ -99,13 +101,23 @@ class Ranges:
         if (result := self._of_result(node, assumed)) is not None:
             return result
         if facts.name_of(node) == "where":
-            return self._of_where(node, lambda argument: self._of(argument, assumed), 0)
+            return self._of_choice(node, assumed)
         found = rules.interval(node, self.space, lambda argument: self._of(argument, assumed))
         if found.is_open and isinstance(value, torch.SymInt):
             return Interval(as_bound(value), as_bound(value))
         return found
 
     # where(condition, x, y): each side under what the condition says of it.
+
+    def _of_choice(self, node: Node, assumed: _Assumed) -> Interval:
+        outer = self._steps
+        # Choices of choices have as many paths as two to their number: beyond these steps conditions are
+        # left out of account.
+        self._steps = iter(range(_MOST_STEPS))
+        try:
+            return self._of_where(node, lambda argument: self._of(argument, assumed), 0)
+        finally:
+            self._steps = outer
 
     def _of_where(self, node: Node, of: Callable[[Any], Interval], depth: int) -> Interval:
         condition, *branches = node.args
@@ -125,6 +137,8 @@ class Ranges:
 
         if not isinstance(argument, Node):
             return of(argument)
+        if next(self._steps, None) is None:
+            return _of_value(argument)
         if argument in known:
             return self.space.intersection(of(argument), known[argument])
         name = facts.name_of(argument)

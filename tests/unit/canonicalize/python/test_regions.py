@@ -380,6 +380,12 @@ def shapes_that_differ(x):
     return y
 
 
+def results_that_differ(x):
+    if x.sum() > 0:
+        return x
+    return x[0]
+
+
 def none_on_one_path(x):
     y = None
     if x.sum() > 0:
@@ -453,6 +459,7 @@ def a_loop_of_no_trips_gives_a_second_name(x):
     ("model", "said"),
     [
         (shapes_that_differ, "`y` has the shapes (2, 3) and (3)"),
+        (results_that_differ, "what is returned has the shapes"),
         (none_on_one_path, "`y` is None on one path and a tensor on another"),
         (a_list_that_grows, "changes found in place"),
         (Remembering().eval(), "changes Remembering.calls in place"),

@@ -112,7 +112,7 @@ STATEMENTS = {
     "comprehensions": "return [i and j for i in range(a) if not i == b or i for j in (b,)], {i: i < a < b for i in (1,)}",
     "docstring": "'''It says.'''\nif a: b = 1\nreturn b",
     "deep": "\n".join(f"if a == {i}: return {i}" for i in range(40)) + "\nreturn b",
-    "many paths": "\n".join(f"if a > {i}:\n    if b > {i}: return {i}" for i in range(40)) + "\nreturn b",
+    "many paths": "\n".join(f"if a > {i}:\n    if b > {i}: return {i}" for i in range(12)) + "\nreturn b",
 }
 
 
