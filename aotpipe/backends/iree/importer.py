@@ -23,7 +23,6 @@ from iree.compiler.dialects import func
 from iree.compiler.extras.fx_as_strided import rewrite_as_strided
 from iree.compiler.extras.fx_importer import ContextCache, FxImporter
 
-from aotpipe.backends.iree import dims
 from aotpipe.backends.iree.borders import builtin_type, convert
 from aotpipe.backends.iree.carries import ViewBorder
 from aotpipe.backends.iree.control_flow import ControlFlowImporter
@@ -102,18 +101,11 @@ def _import_entry(importer: FxImporter, weights: _Weights, entry: LegalEntry) ->
         for node, key in zip(weights_in, entry.weights, strict=True):
             if node.users:
                 body.bind_node_value(node, weights.load(key, node_type(node)))
-        # Beside a loop, IREE 3.13 then reads a carry from other memory: wrong numbers (models/mamba.py).
-        if not _has_control_flow(graph_module):
-            dims.bind(entry.signature, block.arguments)
     for node, argument in zip(rest, block.arguments, strict=True):
         body.bind_node_value(node, argument)
     results = body.import_needed(graph_module.graph, set(range(len(outputs))))
     with ir.InsertionPoint(block):
         func.ReturnOp(results)
-
-
-def _has_control_flow(graph_module: torch.fx.GraphModule) -> bool:
-    return any(isinstance(child, torch.fx.GraphModule) for child in graph_module.children())
 
 
 class _Weights:
