@@ -38,7 +38,8 @@ class Outcome:
         ending: `timeout` and `memory` mean that a limit was passed and the tool was killed.
         code: The exit code of `exited`, the signal's number of `signalled`, else 0.
         wall_s: Seconds from start to end.
-        peak_rss_bytes: The largest resident set of the tool or of one of its children.
+        peak_rss_bytes: The largest resident set of the tool or of one of its children. Where it stays below
+            this process's own peak it is read while the tool runs, and its last 20 ms can go unseen.
         stderr: What it wrote to stderr.
     """
 
@@ -140,7 +141,7 @@ def _wait(
             process.returncode = code
             peak = max(seen, _own_peak_bytes(usage.ru_maxrss))
             return ("exited", code, peak) if code >= 0 else ("signalled", -code, peak)
-        seen = max(seen, _resident_bytes(process.pid))
+        seen = max(seen, _peak_bytes(process.pid))
         if memory_limit_bytes is not None and seen > memory_limit_bytes:
             return "memory", 0, seen
         if time.monotonic() > deadline:
@@ -162,8 +163,11 @@ def _own_peak_bytes(child_maxrss: int) -> int:
     return child_maxrss * 1024 if child_maxrss > parent_maxrss else 0
 
 
-def _resident_bytes(pid: int) -> int:
+def _peak_bytes(pid: int) -> int:
+    """The peak of a running process as its kernel counts it; 0 where the kernel does not show it."""
     try:
-        return int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * _PAGE_BYTES
-    except (OSError, IndexError):
+        status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
+    except OSError:
         return 0
+    _, _, rest = status.partition("VmHWM:")
+    return int(rest.split(maxsplit=1)[0]) * 1024 if rest else 0

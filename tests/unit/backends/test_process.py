@@ -27,7 +27,8 @@ def test_an_exit_keeps_its_code_and_what_it_said(tmp_path: Path) -> None:
 
 
 def test_the_peak_memory_is_measured(tmp_path: Path) -> None:
-    outcome = process.run(_python("x = b'1' * 200_000_000"), folder=tmp_path, timeout_s=30)
+    code = "x = b'1' * 200_000_000; del x; import time; time.sleep(0.2)"
+    outcome = process.run(_python(code), folder=tmp_path, timeout_s=30)
     assert 200_000_000 < outcome.peak_rss_bytes < 400_000_000
 
 
