@@ -15,6 +15,7 @@ source where that is known, why, and one thing to do about it.
         UnknownTarget               17  not a target string; the nearest name is the hint
       ExportFailed                  20  torch.export refused the model
         StaticDim                   21  a dynamic Dim became a constant
+      Obstructed                    22  `check` found what keeps the model from becoming one program
       UnsupportedOps                25  ops without a lowering, all of them at once
       LowerFailed                   30  the importer refused a legal program: a bug of aotpipe
       CompileError                  34
@@ -46,6 +47,7 @@ source where that is known, why, and one thing to do about it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -185,10 +187,33 @@ class StaticDim(ExportFailed):
     exit_code = 21
 
 
+@dataclass(frozen=True, slots=True)
+class UnsupportedOp:
+    """An op without a lowering: why, how often it is met, and the user's first line with it."""
+
+    name: str
+    reason: str
+    count: int
+    where: SourceLine | None
+
+
 class UnsupportedOps(AotpipeError):
-    """Ops without a lowering, all of them at once."""
+    """Ops without a lowering, all of them at once; `ops` holds each where they are known one by one."""
 
     exit_code, stage = 25, "legalize"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        reason: str = "",
+        hint: str = "",
+        where: SourceLine | None = None,
+        log: str = "",
+        ops: Sequence[UnsupportedOp] = (),
+    ) -> None:
+        super().__init__(message, reason=reason, hint=hint, where=where, log=log)
+        self.ops = tuple(ops)
 
 
 class LowerFailed(AotpipeError):
@@ -352,6 +377,12 @@ class ReadOnly(StoreError):
     """The folder cannot be written."""
 
     exit_code = 72
+
+
+class Obstructed(AotpipeError):
+    """`check` found what keeps a model from becoming one program; nothing was built."""
+
+    exit_code, stage = 22, "check"
 
 
 class Interrupted(AotpipeError):

@@ -18,7 +18,8 @@ from aotpipe.errors import SourceLine
 
 _FRAME = re.compile(r'File "(?P<path>[^"]+)", line (?P<line>\d+)')
 _PACKAGE = str(Path(__file__).resolve().parent)
-_OPERATORS = str(Path(_PACKAGE) / "canonicalize" / "python")
+# What the code of a model calls while it is traced or watched.
+_CALLED = (str(Path(_PACKAGE) / "canonicalize" / "python"), str(Path(_PACKAGE) / "check"))
 
 
 @cache
@@ -36,7 +37,7 @@ def is_user_file(path: str) -> bool:
 
 def _is_border(path: str) -> bool:
     """Whether what lies outside of a frame called aotpipe: rewritten code of a model calls back into it."""
-    return path.startswith(_PACKAGE) and not path.startswith(_OPERATORS)
+    return path.startswith(_PACKAGE) and not path.startswith(_CALLED)
 
 
 def _is_model_code(path: str) -> bool:

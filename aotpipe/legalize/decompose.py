@@ -13,7 +13,7 @@ from typing import Any
 from torch.export import ExportedProgram
 
 from aotpipe import source
-from aotpipe.errors import AotpipeError, UnsupportedOps
+from aotpipe.errors import AotpipeError, UnsupportedOp, UnsupportedOps
 from aotpipe.legalize import (
     aliases,
     constants,
@@ -77,6 +77,7 @@ def check_supported(entries: Sequence[LegalEntry]) -> None:
         reason="\n".join(map(_row, left)),
         hint="write the named lines with other ops, or take them out of the exported part of the model",
         where=next((found.where for found in left if found.where), None),
+        ops=[UnsupportedOp(found.op, found.reason, found.count, found.where) for found in left],
     )
 
 
