@@ -40,7 +40,7 @@ def _is_border(path: str) -> bool:
     return path.startswith(_PACKAGE) and not path.startswith(_CALLED)
 
 
-def _is_model_code(path: str) -> bool:
+def is_model_code(path: str) -> bool:
     """Whether a file may hold a model: the user's own, or a package such as transformers, but not torch."""
     tools = ("/torch/", "/torch_mlir/", "/iree/", "/sympy/")
     installed = re.split(r"(?:site|dist)-packages", path)
@@ -57,7 +57,7 @@ def shown(path: str) -> str:
 
 def _innermost(frames: list[tuple[str, int]]) -> SourceLine | None:
     """The innermost user frame, else the innermost frame of an installed model."""
-    for accept in (is_user_file, _is_model_code):
+    for accept in (is_user_file, is_model_code):
         for path, line in reversed(frames):
             if accept(path):
                 return SourceLine(shown(path), line)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import torch
     from torch.export import ExportedProgram
 
+    from aotpipe.canonicalize.state import State
     from aotpipe.spec import EntryPoint, Spec
 
 Dialect = Literal["torch", "stablehlo"]
@@ -55,6 +56,7 @@ class CanonicalEntry:
         constants: Leaves that are no tensors: name -> value, fixed at export.
         output_names: One name per flattened leaf of the result, in pytree order.
         dims: What was asked to vary: input name -> axis -> Dim or AUTO (a number's only axis is 0).
+        state: What the model keeps in Python between calls, where it does.
     """
 
     name: str
@@ -64,6 +66,7 @@ class CanonicalEntry:
     constants: Mapping[str, object]
     output_names: tuple[str, ...]
     dims: Mapping[str, Mapping[int, Dim | Auto]] = field(default_factory=dict)
+    state: State | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

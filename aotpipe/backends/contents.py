@@ -1,4 +1,4 @@
-"""Swaps what a model holds, in place: parameters, buffers, tensors and Python attributes.
+"""Swaps what a model holds, in place: parameters, buffers, tensors, Python attributes, also its objects'.
 
 A model may reach its tensors through closures, bound methods and shared dicts that a deep copy would not
 follow, so the very modules of the user run, with other contents. `Contents` is one such set: `with contents`
@@ -15,24 +15,23 @@ from typing import Any, Final, Self
 
 import torch
 
+from aotpipe import held
+
 Change = Callable[[torch.Tensor], torch.Tensor]
 
 _CONTAINERS: Final = frozenset({list, tuple, set, deque, dict})
-# The dicts of a module that hold tensors and modules by reference; they are captured on their own.
-_OWN_DICTS: Final = ("_parameters", "_buffers", "_modules")
 
 
 @dataclass(frozen=True, slots=True)
 class _Captured:
     """References to all that is held at one moment."""
 
-    dicts: tuple[tuple[dict[str, Any], dict[str, Any]], ...]
+    holders: tuple[tuple[Any, dict[str, Any]], ...]
     data: tuple[tuple[torch.Tensor, torch.Tensor], ...]
 
     def restore(self) -> None:
-        for live, items in self.dicts:
-            live.clear()
-            live.update(items)
+        for live, items in self.holders:
+            held.refill(live, items)
         for tensor, data in self.data:
             tensor.data = data
 
@@ -55,9 +54,17 @@ class Contents:
         others: Change,
         written: Iterable[torch.nn.Parameter] = (),
     ) -> None:
+        modules = tuple(modules)
         # Two modules may share one __dict__ (a method as a module of its own).
-        parts = {id(part.__dict__): part for module in modules for part in module.modules()}
-        self._parts = tuple(parts.values())
+        parts = {
+            id(vars(part)): vars(part) for module in modules for part in held.modules_of(module).values()
+        }
+        objects = {id(each): each for module in modules for each in held.objects_of(module)}
+        self._holders: tuple[Any, ...] = (
+            *(own[name] if name else own for own in parts.values() for name in ("", *held.OWN)),
+            *objects.values(),
+        )
+        self._own = parts.keys() | objects.keys()
         self._others = others
         self._written = {id(parameter) for parameter in written}
         self._pristine = self._capture()
@@ -85,34 +92,29 @@ class Contents:
         self._outer = None
 
     def _capture(self) -> _Captured:
-        dicts = [
-            part.__dict__[name] if name else part.__dict__
-            for part in self._parts
-            for name in ("", *_OWN_DICTS)
-        ]
-        tensors = {id(value): value for held in dicts for value in _tensors(held)}
+        holders = [(live, held.contents(live)) for live in self._holders]
+        tensors = {id(value): value for _, items in holders for value in _tensors(items)}
         return _Captured(
-            dicts=tuple((held, dict(held)) for held in dicts),
+            holders=tuple(holders),
             data=tuple((tensor, tensor.data) for tensor in tensors.values()),
         )
 
     def _fresh(self) -> _Captured:
         """The initial contents, with buffers and containers of their own."""
         data = [(tensor, self._fresh_data(tensor, data)) for tensor, data in self._pristine.data]
-        dicts = [
+        holders = [
             (live, items | {name: _copy(items[name], self._others) for name in names} if names else items)
-            for (live, items), names in zip(self._pristine.dicts, self._containers, strict=True)
+            for (live, items), names in zip(self._pristine.holders, self._containers, strict=True)
         ]
-        return _Captured(dicts=tuple(dicts), data=tuple(data))
+        return _Captured(holders=tuple(holders), data=tuple(data))
 
     def _find_containers(self) -> list[list[str]]:
-        """For each captured dict: the attributes whose value a call may change in place."""
-        own = {id(part.__dict__) for part in self._parts}
+        """For each holder: the attributes whose value a call may change in place."""
         return [
-            [name for name, value in items.items() if name not in _OWN_DICTS and type(value) in _CONTAINERS]
-            if id(live) in own
+            [name for name, value in items.items() if name not in held.OWN and type(value) in _CONTAINERS]
+            if id(live) in self._own
             else []
-            for live, items in self._pristine.dicts
+            for live, items in self._pristine.holders
         ]
 
     def _fresh_data(self, tensor: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
@@ -130,8 +132,8 @@ def _changed(pristine: _Captured, change: Change | None) -> dict[int, torch.Tens
     }
 
 
-def _tensors(held: dict[str, Any]) -> Iterator[torch.Tensor]:
-    return (value for value in held.values() if isinstance(value, torch.Tensor))
+def _tensors(items: dict[str, Any]) -> Iterator[torch.Tensor]:
+    return (value for value in items.values() if isinstance(value, torch.Tensor))
 
 
 def _copy(value: Any, change: Change) -> Any:
@@ -139,6 +141,8 @@ def _copy(value: Any, change: Change) -> Any:
     kind = type(value)
     if kind is dict:
         return {key: _copy(each, change) for key, each in value.items()}
+    if kind is deque:
+        return deque((_copy(each, change) for each in value), value.maxlen)
     if kind in _CONTAINERS:
         return kind(_copy(each, change) for each in value)
     if isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter):

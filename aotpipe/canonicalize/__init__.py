@@ -16,8 +16,9 @@ import torch
 from torch import nn
 
 from aotpipe import source
-from aotpipe.canonicalize import modules, names, pytrees, shapes, trial
+from aotpipe.canonicalize import keeping, modules, names, pytrees, shapes, trial
 from aotpipe.errors import AotpipeError, ModelImportFailed, SpecInvalid
+from aotpipe.held import Root
 from aotpipe.spec import EntryPoint, Spec
 from aotpipe.stages import Canonical, CanonicalEntry, Finding
 
@@ -35,9 +36,18 @@ def canonicalize(spec: Spec) -> Canonical:
     model = _build(spec)
     findings = modules.check_eval_mode(model)
     entries = []
+    roots: list[Root] = []
+    outside = keeping.Untouched(model)
     for name, entry in spec.entry_points.items():
-        canonical, found = _entry(model, name, entry)
+        canonical, changed, found = _entry(model, name, entry)
         entries.append(canonical)
+        roots += changed
+        findings += found
+    for canonical in entries:
+        outside.check(canonical)
+    if roots:
+        state, found = keeping.find(model, entries, roots)
+        entries = keeping.with_state(entries, state)
         findings += found
     return Canonical(spec=spec, model=model, entries=tuple(entries), findings=tuple(findings))
 
@@ -65,7 +75,9 @@ def _build(spec: Spec) -> nn.Module:
     return modules.as_module(model)
 
 
-def _entry(model: nn.Module, name: str, entry: EntryPoint) -> tuple[CanonicalEntry, list[Finding]]:
+def _entry(
+    model: nn.Module, name: str, entry: EntryPoint
+) -> tuple[CanonicalEntry, list[Root], list[Finding]]:
     call = getattr(modules.entry_module(model, entry.method), "forward")  # noqa: B009 set on the class at run time
     names.check_call(call, entry.args, entry.kwargs, entry.method)
     pytrees.register((entry.args, dict(entry.kwargs)))
@@ -85,7 +97,8 @@ def _entry(model: nn.Module, name: str, entry: EntryPoint) -> tuple[CanonicalEnt
         if not isinstance(leaf, torch.Tensor) and input_name not in dims
     } | bound_names
     _check_value_ranges(entry, leaves, input_names)
-    result = trial.call(module, entry.args, entry.kwargs, f"{type(model).__name__}.{entry.method}")
+    called = f"{type(model).__name__}.{entry.method}"
+    result, changed = trial.observed(module, entry.args, entry.kwargs, called)
     pytrees.register(result)
     _check_outputs(result, call)
     canonical = CanonicalEntry(
@@ -97,7 +110,7 @@ def _entry(model: nn.Module, name: str, entry: EntryPoint) -> tuple[CanonicalEnt
         output_names=names.output_names(result),
         dims=dims,
     )
-    return canonical, _findings(name, call, constants)
+    return canonical, changed, _findings(name, call, constants)
 
 
 def _without_foreign(entry: EntryPoint, call: Callable[..., Any]) -> tuple[EntryPoint, dict[int | str, Any]]:

@@ -74,6 +74,32 @@ def entry_module(
     return view
 
 
+def beside(module: nn.Module, call: Callable[..., Any], children: Mapping[str, nn.Module]) -> nn.Module:
+    """A module with the parameters, buffers and submodules of another and some of its own.
+
+    Its forward is `call`, with the parameters of the other's; that has its hooks to itself.
+    """
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        return call(*args, **kwargs)
+
+    forward.__signature__ = signature_of(module.forward)  # type: ignore[attr-defined]
+    forward.__wrapped__ = module.forward  # type: ignore[attr-defined]
+    forward.__name__ = type(module).__name__
+    view = _with_forward(forward, {})
+    nn.Module.__init__(view)
+    # The dicts of tensors are the other's own: torch.export exchanges what is in them.
+    vars(view).update(
+        training=module.training,
+        _modules={**vars(module)["_modules"], **children},
+        **{name: vars(module)[name] for name in _OF_TENSORS},
+    )
+    return view
+
+
+_OF_TENSORS = ("_parameters", "_buffers", "_non_persistent_buffers_set")
+
+
 def _extra_keywords(call: Callable[..., Any], keywords: Iterable[str]) -> tuple[str, ...]:
     parameters = signature_of(call).parameters
     return tuple(name for name in keywords if name not in parameters)

@@ -6,7 +6,6 @@ Raises `SpecInvalid` with the user's line when the model raises.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from aotpipe import source
+from aotpipe import held, source
 from aotpipe.canonicalize import pytrees
 from aotpipe.errors import SpecInvalid
 from aotpipe.uncompiled import uncompiled
@@ -26,10 +25,21 @@ def call(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], en
     Raises:
         SpecInvalid: The model raised.
     """
-    copied_args, copied_kwargs = pytrees.clone_tensors((args, dict(kwargs)))
-    with unchanged(module), torch.random.fork_rng(devices=[]), torch.no_grad(), uncompiled():
+    result, _ = observed(module, args, kwargs, entry)
+    return result
+
+
+def observed(
+    module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], entry: str
+) -> tuple[Any, list[held.Root]]:
+    """As `call`; gives also the names under which the model then held something else.
+
+    Raises:
+        SpecInvalid: The model raised.
+    """
+    with unchanged(module) as watch:
         try:
-            return module(*copied_args, **copied_kwargs)
+            result = again(module, args, kwargs)
         except Exception as error:
             raise SpecInvalid(
                 f"{entry} raised {type(error).__name__} on its example inputs",
@@ -37,42 +47,28 @@ def call(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], en
                 hint="call the model in plain PyTorch with these inputs until it works",
                 where=source.from_exception(error),
             ) from error
+        return result, watch.unregistered()
+
+
+def again(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Call the module on copies of inputs, and leave in it what the call leaves."""
+    copied_args, copied_kwargs = pytrees.clone_tensors((args, dict(kwargs)))
+    with torch.random.fork_rng(devices=[]), torch.no_grad(), uncompiled():
+        return module(*copied_args, **copied_kwargs)
 
 
 @contextmanager
-def unchanged(module: nn.Module) -> Iterator[None]:
-    """Put back what a call changes in the model: tensors in place, attributes, lists and dicts of them."""
-    modules = list(module.modules())
-    attributes = [dict(m.__dict__) for m in modules]
-    containers: list[tuple[Any, Any]] = [
-        (value, value.copy())
-        for found in attributes
-        for value in found.values()
-        if type(value) in (dict, list, OrderedDict)
-    ]
-    held = {id(tensor): (tensor, tensor.detach().clone()) for tensor in _tensors(module)}
+def unchanged(module: nn.Module) -> Iterator[held.Watch]:
+    """Put back what a call changes in the model: tensors in place, attributes, lists, dicts and objects."""
+    watch = held.Watch(module)
+    tensors = [*module.parameters(), *module.buffers(), *watch.tensors()]
+    before = {id(tensor): (tensor, tensor.detach().clone()) for tensor in tensors}
     try:
-        yield
+        yield watch
     finally:
-        for one, before in zip(modules, attributes, strict=True):
-            one.__dict__.clear()
-            one.__dict__.update(before)
-        for container, items in containers:
-            container.clear()
-            if isinstance(container, dict):
-                container.update(items)
-            else:
-                container.extend(items)
+        watch.restore()
         with torch.no_grad():
-            for tensor, copied in held.values():
+            for tensor, copied in before.values():
                 # A weight that was not written may lie in memory that is not to be written.
                 if tensor.shape == copied.shape and not torch.equal(tensor, copied):
                     tensor.copy_(copied)
-
-
-def _tensors(module: nn.Module) -> Iterator[torch.Tensor]:
-    """Parameters, buffers, and tensors that are plain attributes."""
-    yield from module.parameters()
-    yield from module.buffers()
-    for one in module.modules():
-        yield from (value for value in vars(one).values() if type(value) is torch.Tensor)

@@ -1,0 +1,210 @@
+"""What the code of a model reaches outside of its modules: globals, class attributes, closures' variables.
+
+A program has no such thing to change. `Outside(module)` remembers what the model's functions can reach at one
+moment; `changed()` names what is another since, `restore()` puts it back.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType
+from typing import Any, Final
+
+import torch
+from torch import nn
+
+from aotpipe import held, source
+
+_MOST_FUNCTIONS: Final = 4000
+_MOST_ITEMS: Final = 4096
+_DEPTH: Final = 4
+_MISSING: Final = object()
+_UNCHANGING: Final = (ModuleType, FunctionType, MethodType, type, nn.Module, property)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A name outside of the modules.
+
+    Attributes:
+        name: As a reader of the code knows it: `the global COUNT`.
+        read, write: Its value.
+    """
+
+    name: str
+    read: Callable[[], Any]
+    write: Callable[[Any], None]
+
+
+class Outside:
+    """The values of all places at one moment."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._places = list(_places(module))
+        self._before = [place.read() for place in self._places]
+        self._inner: list[tuple[Place, Any, Any]] = []
+        self._writes: list[tuple[Place, torch.Tensor, int]] = []
+        seen: set[int] = set()
+        for place, value in zip(self._places, self._before, strict=True):
+            self._walk(place, value, seen, _DEPTH)
+
+    def _walk(self, place: Place, value: Any, seen: set[int], depth: int) -> None:
+        if isinstance(value, torch.Tensor):
+            self._writes.append((place, value, held.writes(value)))
+        elif depth and id(value) not in seen and (held.is_container(value) or held.is_object(value)):
+            seen.add(id(value))
+            items = held.contents(value)
+            self._inner.append((place, value, items))
+            if len(items) <= _MOST_ITEMS:
+                for _, item in held.items_of(value):
+                    self._walk(place, item, seen, depth - 1)
+
+    def changed(self) -> list[Place]:
+        """The places whose value is another than before."""
+        found = {
+            place.name: place
+            for place, before in zip(self._places, self._before, strict=True)
+            if not held.is_same(place.read(), before)
+        }
+        found |= {
+            place.name: place
+            for place, value, items in self._inner
+            if not held.holds_same(held.contents(value), items)
+        }
+        found |= {place.name: place for place, value, count in self._writes if held.writes(value) != count}
+        return list(found.values())
+
+    def restore(self) -> None:
+        """Put names and containers back; what was written into tensors stays."""
+        for place, before in zip(self._places, self._before, strict=True):
+            if not held.is_same(place.read(), before):
+                place.write(before)
+        for _, value, items in self._inner:
+            if not held.holds_same(held.contents(value), items):
+                held.refill(value, items)
+
+
+def token(place: Place) -> object:
+    """Equal for equal values of a place."""
+    return _frozen(place.read(), _DEPTH)
+
+
+def _frozen(value: Any, depth: int) -> object:
+    if isinstance(value, torch.Tensor):
+        return id(value), held.writes(value)
+    if depth and (held.is_container(value) or held.is_object(value)):
+        if isinstance(value, set):
+            return frozenset(value)
+        return tuple((name, _frozen(item, depth - 1)) for name, item in held.items_of(value))
+    return value if isinstance(value, (bool, int, float, complex, str)) else id(value)
+
+
+def _places(module: nn.Module) -> Iterator[Place]:
+    """Every place that the functions of a model can reach."""
+    seen: set[object] = set()
+    for function in _functions(module):
+        for name in _names(function.__code__):
+            key = (id(function.__globals__), name)
+            if name in function.__globals__ and key not in seen:
+                seen.add(key)
+                if not isinstance(function.__globals__[name], _UNCHANGING):
+                    yield _item(f"the global `{name}`", function.__globals__, name)
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            if id(cell) not in seen and not isinstance(_held_by(cell), _UNCHANGING):
+                seen.add(id(cell))
+                yield _cell(f"the variable `{name}` of an outer function", cell)
+        for name in list(vars(function)):
+            if name != "__wrapped__":
+                yield _item(f"`{function.__qualname__}.{name}`", vars(function), name)
+    for cls in _classes(module):
+        for name, value in vars(cls).items():
+            plain = not isinstance(value, (*_UNCHANGING, staticmethod, classmethod))
+            if (
+                plain
+                and not (name.startswith("__") and name.endswith("__"))
+                and not inspect.isdatadescriptor(value)
+            ):
+                yield _attribute(cls, name)
+
+
+def _item(shown: str, namespace: dict[str, Any], name: str) -> Place:
+    return Place(shown, lambda: namespace.get(name, _MISSING), lambda value: namespace.update({name: value}))
+
+
+def _cell(shown: str, cell: CellType) -> Place:
+    def write(value: Any) -> None:
+        cell.cell_contents = value
+
+    return Place(shown, lambda: _held_by(cell), write)
+
+
+def _attribute(cls: type, name: str) -> Place:
+    return Place(
+        f"the class attribute `{cls.__name__}.{name}`",
+        lambda: vars(cls).get(name, _MISSING),
+        lambda value: setattr(cls, name, value),
+    )
+
+
+def _held_by(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return _MISSING
+
+
+def _classes(module: nn.Module) -> dict[type, None]:
+    """The classes of a model's modules, written outside of torch."""
+    return {
+        cls: None
+        for part in held.modules_of(module).values()
+        for cls in type(part).__mro__
+        if not _is_librarys(cls.__module__)
+    }
+
+
+def _is_librarys(name: str | None) -> bool:
+    return name is None or name.partition(".")[0] in ("torch", "builtins", "typing", "abc", "aotpipe")
+
+
+def _functions(module: nn.Module) -> Iterator[FunctionType]:
+    """The functions of a model's classes, and all that they reach by name."""
+    todo: list[Any] = []
+    for cls in _classes(module):
+        todo += [value for name, value in vars(cls).items() if name != "__init__"]
+    for part in held.modules_of(module).values():
+        todo += [value for value in vars(part).values() if callable(value)]
+        todo.append(type(part).__dict__.get("forward"))
+    seen: set[int] = set()
+    while todo and len(seen) < _MOST_FUNCTIONS:
+        function = _plain(todo.pop())
+        if function is None or id(function) in seen:
+            continue
+        seen.add(id(function))
+        known = source.is_model_code(function.__code__.co_filename)
+        if known:
+            yield function
+            todo += [function.__globals__.get(name) for name in _names(function.__code__)]
+        todo += [_held_by(cell) for cell in function.__closure__ or ()]
+        todo.append(getattr(function, "__wrapped__", None))
+
+
+def _plain(value: Any) -> FunctionType | None:
+    """The function behind a method, a property, a partial."""
+    if isinstance(value, (staticmethod, classmethod, MethodType)):
+        value = value.__func__
+    elif isinstance(value, property):
+        value = value.fget
+    elif isinstance(value, (functools.partial, functools.partialmethod)):
+        value = value.func
+    return value if isinstance(value, FunctionType) else None
+
+
+@functools.lru_cache(maxsize=8192)
+def _names(code: CodeType) -> frozenset[str]:
+    """The names that a function and those inside of it look up."""
+    inner = (constant for constant in code.co_consts if isinstance(constant, CodeType))
+    return frozenset(code.co_names).union(*map(_names, inner))

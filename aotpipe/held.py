@@ -1,0 +1,292 @@
+"""What a model holds in Python: attributes, and the lists, dicts and plain objects below them.
+
+`Watch(module)` remembers it all at one moment: `changed()` tells under which attributes something is another
+since, `restore()` puts everything back. `parts_of(module)` gives the modules and plain objects that a model
+reaches, registered or not. Tensors are compared by identity and by torch's count of their writes.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from types import SimpleNamespace
+from typing import Any, Final
+
+import torch
+from torch import nn
+
+OWN: Final = ("_parameters", "_buffers", "_modules")
+_MISSING: Final = object()
+_CLOSED: Final = (torch.Tensor, nn.Module, type, types.ModuleType, Enum, BaseException)
+_LIBRARIES: Final = sys.stdlib_module_names | {"torch", "numpy", "sympy", "functorch"}
+# What torch keeps on a module for itself.
+_TORCHS: Final = frozenset(
+    {*vars(nn.Module()), *(name for name in vars(nn.RNNBase("GRU", 1, 1)) if "_flat_" in name)}
+) - {"training"}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Root:
+    """A name under which a module holds something: an attribute, or an entry of its buffers.
+
+    Attributes:
+        path: As a user writes it, without `self`: `block.cache`.
+        owner: The module.
+        held: The dict of the module that has the name as a key.
+    """
+
+    path: str
+    owner: nn.Module = field(repr=False)
+    held: dict[str, Any] = field(repr=False)
+    key: str
+
+    @property
+    def identity(self) -> tuple[int, str]:
+        """Equal for the same name in the same dict."""
+        return id(self.held), self.key
+
+    @property
+    def is_buffer(self) -> bool:
+        """Whether it is an entry of the module's buffers."""
+        return self.held is vars(self.owner).get("_buffers")
+
+
+def is_container(value: object) -> bool:
+    """Whether a value is a list, dict, set or deque."""
+    return isinstance(value, (list, dict, set, deque)) and not isinstance(value, _CLOSED)
+
+
+def is_object(value: object) -> bool:
+    """Whether a value is an object of a class written in Python that keeps its data in attributes."""
+    kind = type(value)
+    if isinstance(value, _CLOSED) or is_container(value) or isinstance(value, tuple):
+        return False
+    if kind is SimpleNamespace:
+        return True
+    # Classes of C and of libraries hold more than can be seen.
+    if not kind.__flags__ & _HEAP or kind.__module__.partition(".")[0] in _LIBRARIES:
+        return False
+    return hasattr(value, "__dict__") or any(slot_names(kind))
+
+
+_PLAIN: Final = frozenset({int, float, bool, str, bytes, complex, type(None), torch.dtype, torch.device})
+_HEAP: Final = 1 << 9  # Py_TPFLAGS_HEAPTYPE
+
+
+def slot_names(kind: type) -> Iterator[str]:
+    """The attributes that a class keeps outside of `__dict__`."""
+    for cls in kind.__mro__:
+        slots = cls.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if name not in ("__dict__", "__weakref__"):
+                yield f"_{cls.__name__.lstrip('_')}{name}" if name.startswith("__") else name
+
+
+def contents(value: Any) -> Any:
+    """A shallow copy of what a container or an object holds; an object's as a dict."""
+    if isinstance(value, dict):
+        return dict(value)
+    if isinstance(value, set):
+        return set(value)
+    if isinstance(value, (list, deque)):
+        return list(value)
+    slots = {name: getattr(value, name) for name in slot_names(type(value)) if hasattr(value, name)}
+    return {**slots, **getattr(value, "__dict__", {})}
+
+
+def refill(value: Any, items: Any) -> None:
+    """Let a container or an object hold these, as `contents` gives them."""
+    if isinstance(value, (dict, set)):
+        value.clear()
+        value.update(items)
+    elif isinstance(value, (list, deque)):
+        value.clear()
+        value.extend(items)
+    else:
+        own = getattr(value, "__dict__", {})
+        slots = set(slot_names(type(value)))
+        own.clear()
+        own.update({name: item for name, item in items.items() if name not in slots})
+        for name in slots:
+            if name in items:
+                object.__setattr__(value, name, items[name])
+            elif hasattr(value, name):
+                object.__delattr__(value, name)
+
+
+def items_of(value: Any) -> Iterator[tuple[str, Any]]:
+    """What a container, a tuple or an object holds, by name."""
+    if isinstance(value, tuple):
+        names = getattr(value, "_fields", None) or map(str, range(len(value)))
+        yield from zip(names, value, strict=True)
+    elif isinstance(value, dict):
+        yield from ((str(key), item) for key, item in value.items())
+    elif isinstance(value, (list, deque)):
+        yield from ((str(index), item) for index, item in enumerate(value))
+    elif is_object(value):
+        yield from contents(value).items()
+
+
+def modules_of(module: nn.Module) -> dict[str, nn.Module]:
+    """The modules that a model reaches, registered or held in its containers and objects, by path."""
+    return _reached(module)[0]
+
+
+def objects_of(module: nn.Module) -> list[object]:
+    """The plain objects that a model's modules hold."""
+    return _reached(module)[1]
+
+
+def _reached(module: nn.Module) -> tuple[dict[str, nn.Module], list[object]]:
+    # Two modules may share one __dict__ (a method as a module of its own).
+    found = {id(part.__dict__): (path, part) for path, part in module.named_modules()}
+    objects: list[object] = []
+    seen: set[int] = set()
+
+    def walk(path: str, value: Any) -> None:
+        if type(value) in _PLAIN or isinstance(value, torch.Tensor):
+            return
+        if isinstance(value, nn.Module):
+            for inner, part in value.named_modules():
+                if id(part.__dict__) not in found:
+                    where = f"{path}.{inner}" if inner else path
+                    found[id(part.__dict__)] = (where, part)
+                    below(where, part)
+        elif id(value) not in seen and (is_container(value) or isinstance(value, tuple) or is_object(value)):
+            seen.add(id(value))
+            if is_object(value):
+                objects.append(value)
+            for name, item in items_of(value):
+                walk(f"{path}.{name}", item)
+
+    def below(path: str, part: nn.Module) -> None:
+        for name, value in vars(part).items():
+            if name not in _TORCHS:
+                walk(f"{path}.{name}" if path else name, value)
+
+    for path, part in list(found.values()):
+        below(path, part)
+    return dict(found.values()), objects
+
+
+def roots_of(module: nn.Module) -> Iterator[Root]:
+    """Every name under which the modules of a model hold something."""
+    for path, part in modules_of(module).items():
+        prefix = f"{path}." if path else ""
+        own = vars(part)
+        for key in own:
+            if key not in _TORCHS:
+                yield Root(prefix + key, part, own, key)
+        for key in own.get("_buffers", ()):
+            yield Root(prefix + key, part, own["_buffers"], key)
+
+
+class Watch:
+    """All that a model holds at one moment."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._dicts: list[tuple[str, nn.Module, dict[str, Any], dict[str, Any]]] = []
+        self._inner: list[tuple[Root, Any, Any]] = []
+        self._tensors: list[tuple[Root, torch.Tensor, int]] = []
+        for path, part in modules_of(module).items():
+            own = vars(part)
+            for held in (own, *(own[name] for name in OWN if name in own)):
+                self._dicts.append((path, part, held, dict(held)))
+        seen: set[int] = set()
+        for root in roots_of(module):
+            self._walk(root, root.held[root.key], seen)
+
+    def _walk(self, root: Root, value: Any, seen: set[int]) -> None:
+        if isinstance(value, torch.Tensor):
+            # A registered buffer that is written in place is state already.
+            if not root.is_buffer and not isinstance(value, nn.Parameter):
+                self._tensors.append((root, value, writes(value)))
+            return
+        if type(value) in _PLAIN or id(value) in seen:
+            return
+        if is_container(value) or is_object(value):
+            seen.add(id(value))
+            self._inner.append((root, value, contents(value)))
+        for _, item in items_of(value):
+            self._walk(root, item, seen)
+
+    def changed(self) -> list[Root]:
+        """The names under which something is another than before."""
+        found: dict[tuple[int, str], Root] = {}
+        for path, part, held, before in self._dicts:
+            if len(held) == len(before) and all(map(_is, held.values(), before.values())):
+                continue
+            is_own = held is vars(part)
+            if not is_own and held is not vars(part)["_buffers"]:
+                continue
+            for key in {**before, **held}:
+                torchs = is_own and key in _TORCHS
+                if not torchs and not is_same(held.get(key, _MISSING), before.get(key, _MISSING)):
+                    root = Root(f"{path}.{key}" if path else key, part, held, key)
+                    found[root.identity] = root
+        for root, value, before in self._inner:
+            if not holds_same(contents(value), before):
+                found[root.identity] = root
+        for root, tensor, count in self._tensors:
+            if writes(tensor) != count:
+                found[root.identity] = root
+        return list(found.values())
+
+    def unregistered(self) -> list[Root]:
+        """What `changed` gives, but for registered buffers that hold another tensor of their kind."""
+        return [root for root in self.changed() if not self._is_assigned_buffer(root)]
+
+    def _is_assigned_buffer(self, root: Root) -> bool:
+        if not root.is_buffer:
+            return False
+        before = next((old for _, _, held, old in self._dicts if held is root.held), {}).get(root.key)
+        now = root.held.get(root.key)
+        if not isinstance(before, torch.Tensor) or not isinstance(now, torch.Tensor):
+            return False
+        return before.dtype == now.dtype and before.dim() == now.dim()
+
+    def tensors(self) -> Iterator[torch.Tensor]:
+        """The tensors that are neither parameters nor registered buffers."""
+        return (tensor for _, tensor, _ in self._tensors)
+
+    def restore(self) -> None:
+        """Put back what the names and containers held; what was written into tensors stays."""
+        for _, _, held, before in self._dicts:
+            held.clear()
+            held.update(before)
+        for _, value, before in self._inner:
+            if not holds_same(contents(value), before):
+                refill(value, before)
+
+
+def writes(tensor: torch.Tensor) -> int:
+    """How often a tensor was written in place, as torch counts."""
+    return -1 if tensor.is_inference() else int(tensor._version)  # noqa: SLF001  # it has no public name
+
+
+def _is(left: object, right: object) -> bool:
+    return left is right
+
+
+def is_same(left: object, right: object) -> bool:
+    """Whether two values are one object, or plain values that are equal."""
+    if left is right:
+        return True
+    if type(left) is not type(right) or type(left) not in _PLAIN:
+        return False
+    return bool(left == right) or (left != left and right != right)  # NaN
+
+
+def holds_same(now: Any, before: Any) -> bool:
+    """Whether two of what `contents` gives are the same."""
+    if len(now) != len(before):
+        return False
+    if isinstance(now, dict):
+        return list(now) == list(before) and all(map(is_same, now.values(), before.values()))
+    if isinstance(now, set):
+        return bool(now == before)
+    return all(map(is_same, now, before))
