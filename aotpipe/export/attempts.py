@@ -16,7 +16,7 @@ the first way's error when none works.
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -105,30 +105,32 @@ def _staged(
     """
     way = Way(unsure=any(entry.dims.values()), changed=changed)
     codes: dict[FunctionType, CodeType] = {}
-    found, log = _attempt(entry, way, codes)
+    found, log, notes = _attempt(entry, way, codes)
     while not isinstance(found, ExportedProgram):
+        # Whatever a function raises that is not rewritten yet: it may come of a traced value.
         new = _deciding(found, codes)
-        if not new and isinstance(found, ExportFailed):
+        if not new and (isinstance(found, ExportFailed) or reasons.is_data_dependent(found)):
             raise reasons.explain(found, log, entry.name) from found
-        if not new or not reasons.is_data_dependent(found):
+        if not new:
             raise first from first.__cause__
         codes |= new
-        found, log = _attempt(entry, way, codes)
+        found, log, notes = _attempt(entry, way, codes)
     program = found
     if way.unsure and not smallsizes.agree(entry, program):
         raise first from first.__cause__
     findings = [*(at_bound if changed else ()), *(_rewritten_finding(entry, function) for function in codes)]
+    findings += [replace(note, entry_point=entry.name) for note in notes]
     return Traced(program=program, log=log, findings=tuple(findings))
 
 
 def _attempt(
     entry: CanonicalEntry, way: Way, codes: Mapping[FunctionType, CodeType]
-) -> tuple[ExportedProgram | Exception, GuardLog]:
-    with functions.swapped(codes), operators.staging(entry.module), listening() as log:
+) -> tuple[ExportedProgram | Exception, GuardLog, tuple[Finding, ...]]:
+    with functions.swapped(codes), operators.staging(entry.module) as notes, listening() as log:
         try:
-            return _export(entry, way), log
+            return _export(entry, way), log, tuple(notes)
         except Exception as error:  # noqa: BLE001 torch.export raises what the model raises
-            return error, log
+            return error, log, ()
 
 
 def _deciding(error: Exception, known: Container[FunctionType]) -> dict[FunctionType, CodeType]:

@@ -17,6 +17,8 @@ from typing import Any, Final
 import torch
 from torch import nn
 
+from aotpipe.canonicalize.python.refusing import refusal
+
 _OWN: Final = str(Path(__file__).resolve().parents[2])
 _DEPTH: Final = 3
 
@@ -42,6 +44,19 @@ def note(copy: torch.Tensor, original: torch.Tensor, modules: Iterable[nn.Module
 def is_copy(tensor: torch.Tensor) -> bool:
     """Whether writing to a tensor would be lost on what it is a copy of."""
     return bool(_copies) and storage_of(tensor) in _copies
+
+
+def refuse_lost(tensor: torch.Tensor) -> None:
+    """Refuse to write in place what another name would lose.
+
+    Raises:
+        ExportFailed: Another name would.
+    """
+    if is_copy(tensor):
+        raise refusal(
+            "a tensor is written in place that may have a second name, by a branch or a loop on a tensor",
+            "assign a new value (`y = y + 1` for `y += 1`), or clone it before",
+        )
 
 
 def storage_of(tensor: torch.Tensor) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
@@ -23,20 +24,45 @@ _CLOSED: Final = (nn.Module, torch.Tensor, ModuleType, type)
 
 
 class Changed(Exception):
-    """Something was changed; the message names it."""
+    """Containers were changed; the message names them.
+
+    Attributes:
+        containers: Each with its name.
+        known: All that were looked at.
+    """
+
+    def __init__(self, names: str, containers: list[tuple[str, Any]], known: list[Any]) -> None:
+        super().__init__(names)
+        self.containers = containers
+        self.known = known
 
 
 _roots: list[nn.Module] = []
+_keeping = False
 
 
 @contextmanager
-def watching(module: nn.Module) -> Iterator[None]:
-    """Count the attributes of a module and its submodules among what must not change."""
+def watching(module: nn.Module, *, kept: bool) -> Iterator[None]:
+    """Count the attributes of a module and its submodules among what is changed.
+
+    `kept`: what they hold at last is kept from call to call; else it would be lost, and must not change.
+    """
+    global _keeping
     _roots.append(module)
+    before, _keeping = _keeping, kept
     try:
         yield
     finally:
         _roots.pop()
+        _keeping = before
+
+
+def lost(containers: Iterable[Any]) -> bool:
+    """Whether one of these containers is a module's, whose changes nothing keeps."""
+    if _keeping:
+        return False
+    held = {id(container) for _, container in _held(())}
+    return any(id(container) in held for container in containers)
 
 
 def watched_modules() -> tuple[nn.Module, ...]:
@@ -61,7 +87,8 @@ def unchanged(values: Iterable[tuple[str, object]]) -> Iterator[None]:
         for _, container, old in changed:
             _restore(container, old)
     if names:
-        raise Changed(", ".join(names))
+        containers = [(name.rstrip("."), container) for name, container, _ in changed]
+        raise Changed(", ".join(names), containers, [container for _, container, _ in before])
 
 
 def _held(values: Iterable[tuple[str, object]]) -> Iterator[tuple[str, Any]]:
@@ -130,12 +157,49 @@ def _is_same(container: Any, old: Any) -> bool:
     return all(value is held for value, held in zip(container, old, strict=True))
 
 
+def contents(container: Any, known: Iterable[Any]) -> Any:
+    """What a container holds, as a list or a dict; the `known` containers in it as constants."""
+    held = {id(each): Same(each) for each in known}
+    found = _copy(container)
+    if isinstance(found, dict):
+        return {key: held.get(id(value), value) for key, value in found.items()}
+    return [held.get(id(value), value) for value in found]
+
+
+def fill(container: Any, found: Any) -> None:
+    """Put contents back."""
+    if isinstance(found, dict):
+        _restore(container, {key: _opened(value) for key, value in found.items()})
+    else:
+        _restore(container, [_opened(value) for value in found])
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Same:
+    """A container inside of another one, whose own contents are followed by themselves."""
+
+    value: Any
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+def _opened(value: Any) -> Any:
+    return value.value if isinstance(value, Same) else value
+
+
 def _restore(container: Any, old: Any) -> None:
     if isinstance(container, CellType):
         if old[0] is _NONE:
             del container.cell_contents
         else:
             container.cell_contents = old[0]
+        return
+    if isinstance(container, list):
+        container[:] = old
         return
     container.clear()
     (container.extend if isinstance(container, (list, deque)) else container.update)(old)

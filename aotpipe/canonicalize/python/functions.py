@@ -14,16 +14,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType, FunctionType
-
-import torch
+from typing import Final
 
 import aotpipe
-from aotpipe.canonicalize.python import operators, syntax
+from aotpipe import source
+from aotpipe.canonicalize.python import operators, syntax, tree
 
-_LIBRARIES = (
-    *(str(Path(path).resolve()) for module in (torch, aotpipe) for path in module.__path__),
-    "<",
-)
+_OWN: Final = tuple(str(Path(path).resolve()) for path in aotpipe.__path__)
 
 
 def deciding(error: BaseException) -> list[FunctionType]:
@@ -33,7 +30,9 @@ def deciding(error: BaseException) -> list[FunctionType]:
     while traceback is not None:
         frames.append(traceback.tb_frame)
         traceback = traceback.tb_next
-    codes = [frame.f_code for frame in frames if not frame.f_code.co_filename.startswith(_LIBRARIES)]
+    # Neither Python's own, nor torch's, nor ours: what the model calls them with is to blame.
+    codes = [frame.f_code for frame in frames if source.is_model_code(frame.f_code.co_filename)]
+    codes = [code for code in codes if not code.co_filename.startswith(_OWN)]
     if not codes:
         return []
     # A function that another one makes is made anew by each call of that.
@@ -86,10 +85,10 @@ def _definition(code: CodeType) -> ast.FunctionDef | None:
     linecache.checkcache(code.co_filename)
     text = "".join(linecache.getlines(code.co_filename))
     try:
-        tree = ast.parse(text, code.co_filename)
+        module = ast.parse(text, code.co_filename)
     except (SyntaxError, ValueError):
         return None
-    for node in ast.walk(tree):
+    for node in ast.walk(module):
         if isinstance(node, ast.FunctionDef) and node.name == code.co_name:
             first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
             if code.co_firstlineno == first:
@@ -109,7 +108,7 @@ def _with_operators(code: CodeType) -> CodeType:
     """Put the operators themselves in the place of the constant that names them."""
     constants = tuple(
         operators
-        if constant == syntax.OPERATORS and isinstance(constant, str)
+        if constant == tree.OPERATORS and isinstance(constant, str)
         else _with_operators(constant)
         if isinstance(constant, CodeType)
         else constant

@@ -5,17 +5,21 @@
 
 from __future__ import annotations
 
+import builtins
 import operator
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import partial, wraps
 from typing import Any, Final, TypeVar
 
 import torch
-from torch.overrides import TorchFunctionMode
 
-from aotpipe.canonicalize.python import aliases, effects, regions
-from aotpipe.canonicalize.python.values import UNDEFINED, Undefined, Variables, is_number, numbers_stay
+from aotpipe.canonicalize import names
+from aotpipe.canonicalize.python import aliases, calls, dispatch, effects, numbers, raising, refusing, regions
+from aotpipe.canonicalize.python.dispatch import predicate
+from aotpipe.canonicalize.python.refusing import refusal
+from aotpipe.canonicalize.python.values import UNDEFINED, Maybe, Undefined, Unlike, Variables, meet
+from aotpipe.stages import Finding
 
 T = TypeVar("T")
 Values = tuple[Any, ...]
@@ -28,30 +32,69 @@ _staging = False
 
 
 @contextmanager
-def staging(module: torch.nn.Module) -> Iterator[None]:
-    """Put what depends on traced tensors into the graph, while a module is traced."""
+def staging(module: torch.nn.Module, *, kept: bool = False) -> Iterator[Collection[Finding]]:
+    """Put what depends on traced tensors into the graph, while a module is traced; gives notes about it.
+
+    Args:
+        module: What is traced.
+        kept: Whether what its attributes, lists and dicts hold at last is kept from call to call.
+    """
     global _staging
     before, _staging = _staging, True
     try:
-        with effects.watching(module), aliases.followed(), numbers_stay(), _Writes():
-            yield
+        watched = effects.watching(module, kept=kept)
+        with (
+            watched,
+            refusing.noted() as notes,
+            aliases.followed(),
+            numbers.followed(),
+            raising.followed(),
+            _called_in_mode(module),
+        ):
+            yield notes
     finally:
         _staging = before
 
 
-class _Writes(TorchFunctionMode):
+@contextmanager
+def _called_in_mode(module: torch.nn.Module) -> Iterator[None]:
+    """Run a module's forward in our mode, inside of the one that torch.export itself runs it in.
+
+    That one asks an index for its value.
+    """
+    own = vars(module).get("forward")
+    forward = module.forward
+
+    @wraps(forward)
+    def inside(*args: Any, **kwargs: Any) -> Any:
+        with _Writes():
+            return forward(*args, **kwargs)
+
+    # That of the class has `self` too.
+    inside.__signature__ = names.signature_of(forward)  # type: ignore[attr-defined]
+    vars(module)["forward"] = inside
+    try:
+        yield
+    finally:
+        if own is None:
+            del vars(module)["forward"]
+        else:
+            vars(module)["forward"] = own
+
+
+class _Writes(dispatch.Traced):
     """Refuses writes in place that the graph would lose; those inside of regions are seen there."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         target = aliases.written(func, args, kwargs or {})
         if target is not None:
-            regions.refuse_lost(target)
-        return func(*args, **(kwargs or {}))
+            aliases.refuse_lost(target)
+        return super().__torch_function__(func, types, args, kwargs)
 
 
 def is_staged(value: object) -> bool:
     """Whether a value is known to a run of the graph only."""
-    return _staging and regions.is_traced(value)
+    return _staging and dispatch.is_traced(value)
 
 
 def held(read: Callable[[], T]) -> T | Undefined:
@@ -128,11 +171,40 @@ def _nothing() -> None:
     pass
 
 
-def range_(kind: Callable[..., Any], *bounds: Any) -> Any:
-    """`range(...)`, also of a traced tensor."""
-    if kind is range and any(map(is_staged, bounds)):
-        return regions.TensorRange.of(bounds)
-    return kind(*bounds)
+def _conjunction(left: Any, right: Any) -> Any:
+    """`left and right`, both computed."""
+    if _is_truth(left) and _is_truth(right):
+        return predicate(left).logical_and(_truth(right))
+    return _selected(left, right, left)
+
+
+def _disjunction(left: Any, right: Any) -> Any:
+    """`left or right`, both computed."""
+    if _is_truth(left) and _is_truth(right):
+        return predicate(left).logical_or(_truth(right))
+    return _selected(left, left, right)
+
+
+def _is_truth(value: Any) -> bool:
+    if isinstance(value, torch.Tensor):
+        return value.dtype == torch.bool and not value.dim()
+    return isinstance(value, bool | torch.SymBool)
+
+
+def _truth(value: Any) -> torch.Tensor:
+    return predicate(value) if dispatch.is_traced(value) else torch.full((), bool(value), dtype=torch.bool)
+
+
+def _selected(test: Any, then: Any, other: Any) -> Any:
+    try:
+        form = meet([then, other])
+    except Unlike as error:
+        raise refusal(f"the value of `and` or `or` {error}", "compare the values with zero first") from None
+    chosen = iter(
+        torch.where(predicate(test), a, b)
+        for a, b in zip(form.tensors(then), form.tensors(other), strict=True)
+    )
+    return form.value(lambda: next(chosen))
 
 
 def and_(*operands: Callable[[], Any]) -> Any:
@@ -140,7 +212,7 @@ def and_(*operands: Callable[[], Any]) -> Any:
     value = operands[0]()
     for operand in operands[1:]:
         if is_staged(value):
-            value = regions.conjunction(value, operand())
+            value = _conjunction(value, operand())
         elif not value:
             return value
         else:
@@ -153,7 +225,7 @@ def or_(*operands: Callable[[], Any]) -> Any:
     value = operands[0]()
     for operand in operands[1:]:
         if is_staged(value):
-            value = regions.disjunction(value, operand())
+            value = _disjunction(value, operand())
         elif value:
             return value
         else:
@@ -163,7 +235,7 @@ def or_(*operands: Callable[[], Any]) -> Any:
 
 def not_(value: Any) -> Any:
     """`not value`."""
-    return regions.predicate(value).logical_not() if is_staged(value) else not value
+    return predicate(value).logical_not() if is_staged(value) else not value
 
 
 def compare(first: Callable[[], Any], *rest: Callable[..., Any]) -> Any:
@@ -174,7 +246,7 @@ def compare(first: Callable[[], Any], *rest: Callable[..., Any]) -> Any:
         right = following()
         found = test(left, right)
         if is_staged(result):
-            result = regions.conjunction(result, found)
+            result = _conjunction(result, found)
         else:
             result = found
             if not is_staged(found) and not found:
@@ -198,20 +270,88 @@ def choose(test: object, then: Callable[[], T], other: Callable[[], T]) -> T:
     return value
 
 
+def is_(left: Any, right: Any) -> Any:
+    """`left is right`; whether a value is None may be traced."""
+    for value, other in ((left, right), (right, left)):
+        if isinstance(value, Maybe) and other is None:
+            return value.present.logical_not()
+    return left is right
+
+
+def is_not(left: Any, right: Any) -> Any:
+    """`left is not right`."""
+    return not_(is_(left, right))
+
+
+def in_(item: Any, items: Any) -> Any:
+    """`item in items`."""
+    if isinstance(items, dict):
+        items = items.keys() if is_staged(item) else items
+    if not _staging or isinstance(items, torch.Tensor | str | regions.TensorRange):
+        return item in items
+    if is_staged(item) or (isinstance(items, list | tuple) and any(map(is_staged, items))):
+        return calls.any_(item is each or item == each for each in items)
+    return item in items
+
+
+def not_in(item: Any, items: Any) -> Any:
+    """`item not in items`."""
+    return not_(in_(item, items))
+
+
+# `a:b` of an index.
+slice = builtins.slice  # noqa: A001
+
+
+def call(function: Any, *args: Any, **kwargs: Any) -> Any:
+    """`function(*args, **kwargs)`."""
+    if _staging and (staged := calls.of(function)) is not None:
+        return staged(*args, **kwargs)
+    return function(*args, **kwargs)
+
+
+def shown(value: Any) -> Any:
+    """A value in an f-string."""
+    return refusing.text() if is_staged(value) else value
+
+
+def said(talk: Callable[[], object]) -> None:
+    """`print` and logging, which no graph does."""
+    if not _staging:
+        talk()
+    else:
+        refusing.note("note", "talk-left-out", "what is printed or logged is no part of the program")
+
+
+def raised(make: Callable[[], Any]) -> Any:
+    """What `raise` raises."""
+    return raising.raised(make) if _staging else make()
+
+
 def require(test: object, text: str, message: Callable[[], object] | None = None) -> None:
     """`assert test, message()`; `text` is the test's own."""
     if is_staged(test):
-        said = text if message is None else str(message())
-        torch._assert_async(regions.predicate(test), said)  # noqa: SLF001  # what torch.export keeps
+        with refusing.message():
+            said = text if message is None else str(message())
+        raising.claim(predicate(test), said)
     elif not test:
-        raise AssertionError(*(() if message is None else (message(),)))
+        raise raised(lambda: AssertionError(*(() if message is None else (message(),))))
 
 
 def augmented(name: str, left: Any, right: Any) -> Any:
     """`left += right` and its kin: the value that is assigned."""
-    if _staging and is_number(left):
+    if _staging and (numbers.is_number(left) or isinstance(left, Maybe)):
         return _PLAIN[name](left, right)
     return _IN_PLACE[name](left, right)
+
+
+def augment_item(name: str, container: Any, index: Any, right: Any) -> None:
+    """`container[index] += right` and its kin."""
+    left = container[index]
+    is_copy = is_staged(index) or (
+        isinstance(container, torch.Tensor) and isinstance(index, tuple) and any(map(is_staged, index))
+    )
+    container[index] = _PLAIN[name](left, right) if _staging and is_copy else augmented(name, left, right)
 
 
 _IN_PLACE: Final[dict[str, Callable[[Any, Any], Any]]] = {

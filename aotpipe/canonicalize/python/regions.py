@@ -5,7 +5,7 @@ into the graph (`_seen`), and once inside torch's own control-flow op, with the 
 outside replaced by the op's operands. The ops themselves do not look into closures.
 
 A tensor from outside that a region writes in place is copied inside, and the copy is written back after it.
-Python objects that a region changes cannot be put into a graph: `ExportFailed` names them.
+A list, a dict or an object that a region changes is one more variable. A path that raises becomes an assert.
 """
 
 from __future__ import annotations
@@ -18,26 +18,14 @@ from typing import Any, Final
 import torch
 from torch._guards import detect_fake_mode  # the mode that torch.export traces under; no public way to it
 from torch._higher_order_ops.while_loop import while_loop_op  # the public one starts a compiler
-from torch._subclasses.fake_tensor import FakeTensor  # what torch.export calls the model with
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing  # to run and record nothing
 from torch.nn.modules.module import _global_buffer_registration_hooks as _buffer_hooks
-from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from aotpipe import source
-from aotpipe.canonicalize.python import aliases, effects
-from aotpipe.canonicalize.python.values import (
-    UNDEFINED,
-    Form,
-    Leaf,
-    Unlike,
-    Variables,
-    is_leaf,
-    meet,
-    note_number,
-)
-from aotpipe.errors import ExportFailed
+from aotpipe.canonicalize.python import aliases, dispatch, effects, numbers, raising, refusing
+from aotpipe.canonicalize.python.refusing import refusal
+from aotpipe.canonicalize.python.values import UNDEFINED, Form, Leaf, Maybe, Unlike, Variables, is_leaf, meet
 
 _cond: Final[Any] = torch.ops.higher_order.cond
 _while_loop: Final[Any] = while_loop_op
@@ -45,85 +33,67 @@ Values = tuple[Any, ...]
 _MOST_ROUNDS: Final = 8
 
 
-def is_traced(value: object) -> bool:
-    """Whether a value is known to a run of the graph only."""
-    return isinstance(value, FakeTensor) and value.constant is None
-
-
-def predicate(value: Any) -> torch.Tensor:
-    """A traced value as what an `if` makes of it: one bool."""
-    if value.numel() != 1:
-        raise RuntimeError("Boolean value of Tensor with more than one value is ambiguous")
-    truth: torch.Tensor = value if value.dtype == torch.bool else value != 0
-    return truth.reshape(()) if truth.dim() else truth
-
-
-def conjunction(left: Any, right: Any) -> Any:
-    """`left and right`, both computed."""
-    if isinstance(right, bool | torch.Tensor) and _is_truth(left) and _is_truth(right):
-        return predicate(left).logical_and(_tensor(right, left))
-    return _selected(left, right, left)
-
-
-def disjunction(left: Any, right: Any) -> Any:
-    """`left or right`, both computed."""
-    if isinstance(right, bool | torch.Tensor) and _is_truth(left) and _is_truth(right):
-        return predicate(left).logical_or(_tensor(right, left))
-    return _selected(left, left, right)
-
-
-def _is_truth(value: Any) -> bool:
-    return value.dtype == torch.bool and not value.dim() if isinstance(value, torch.Tensor) else True
-
-
-def _tensor(value: Any, like: torch.Tensor) -> torch.Tensor:
-    if isinstance(value, torch.Tensor):
-        return value
-    return torch.full((), value, dtype=torch.bool, device=like.device)
-
-
-def _selected(test: torch.Tensor, then: Any, other: Any) -> Any:
-    try:
-        form = meet([then, other])
-    except Unlike as error:
-        raise _refusal(f"the value of `and` or `or` {error}", "compare the values with zero first") from None
-    chosen = iter(
-        torch.where(predicate(test), a, b)
-        for a, b in zip(form.tensors(then), form.tensors(other), strict=True)
-    )
-    return form.value(lambda: next(chosen))
-
-
 # Branches.
 
 
 def branch(test: Any, then: Callable[[], None], other: Callable[[], None], variables: Variables) -> None:
     """`if test: then() else: other()` as one op; sets the variables to what comes of it."""
+    for _ in range(_MOST_ROUNDS):
+        try:
+            _branch(test, then, other, variables)
+        except effects.Changed as changed:
+            variables = _with_containers(variables, changed)
+        else:
+            return
+    raise _endless_change(variables)
+
+
+def _branch(test: Any, then: Callable[[], None], other: Callable[[], None], variables: Variables) -> None:
     start = variables.get()
-    seen = [_seen(body, variables, start) for body in (then, other)]
+    seen: list[_Seen] = []
+    for body, rest, wanted in ((then, other, False), (other, then, True)):
+        try:
+            with raising.collected() as claims:
+                seen.append(_seen(body, variables, start))
+            seen[-1].claims += [said for _, said in claims]
+        except Exception as error:
+            if not raising.is_raised(error):
+                raise
+            # What goes on is the other path, or what is around this branch raises too.
+            raising.require(test, error, holds=wanted)
+            rest()
+            return
     forms = _forms(variables.names, [each.after for each in seen])
     written = _union(each.written for each in seen)
     outer = _union(each.outer for each in seen)
-    chosen = predicate(test)
-    if not any(isinstance(leaf, Leaf) for form in forms for leaf in form.leaves) and not written:
+    chosen = dispatch.predicate(test)
+    claimed = [said for each in seen for said in each.claims]
+    if all(form.is_constant for form in forms) and not written and not claimed:
         variables.set(_values(forms, iter(())))
         return
 
-    def traced(body: Callable[[], None]) -> Callable[..., tuple[torch.Tensor, ...]]:
+    def traced(path: int, body: Callable[[], None]) -> Callable[..., tuple[torch.Tensor, ...]]:
         def run(*operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            with _replaced(outer, operands, written) as now:
+            with _replaced(outer, operands, written) as now, raising.collected() as claims:
                 after = _ran(body, variables, start)
                 results = [
                     tensor for form, value in zip(forms, after, strict=True) for tensor in form.tensors(value)
                 ]
-                return _apart([*results, *(now(tensor) for tensor in written)])
+                held = [truth for truth, _ in claims]
+                # What only the other path claims holds on this one.
+                other = [torch.full((), True) for _ in seen[1 - path].claims]
+                truths = [*held, *other] if path == 0 else [*other, *held]
+                return _apart([*results, *(now(tensor) for tensor in written), *truths])
 
         return run
 
     if _is_silent():
-        results = _stand_ins(forms, written)
+        results = [*_stand_ins(forms, written), *(torch.full((), True) for _ in claimed)]
     else:
-        results = list(_cond(chosen, traced(then), traced(other), tuple(outer)))
+        results = list(_cond(chosen, traced(0, then), traced(1, other), tuple(outer)))
+    for truth, said in zip(results[len(results) - len(claimed) :], claimed, strict=True):
+        raising.claim(truth, said)
+    results = results[: len(results) - len(claimed)]
     _write_back(written, results)
     variables.set(_values(forms, iter(results)))
     _note_copies(forms, [each.after for each in seen], outer, results)
@@ -134,8 +104,26 @@ def branch(test: Any, then: Callable[[], None], other: Callable[[], None], varia
 
 def loop(test: Callable[[], object], body: Callable[[], None], variables: Variables) -> None:
     """`while test(): body()` as one op; sets the variables to what comes of it."""
+    for _ in range(_MOST_ROUNDS):
+        try:
+            _loop(test, body, variables)
+        except effects.Changed as changed:
+            variables = _with_containers(variables, changed)
+        else:
+            return
+    raise _endless_change(variables)
+
+
+def _loop(test: Callable[[], object], body: Callable[[], None], variables: Variables) -> None:
     start = variables.get()
-    forms, seen = _settled(test, body, variables, start)
+    try:
+        forms, seen = _settled(test, body, variables, start)
+    except Exception as error:
+        if not raising.is_raised(error):
+            raise
+        # Each trip raises: there is none.
+        raising.require(test(), error, holds=False)
+        return
     written = seen.written
     carried = [tensor for form, value in zip(forms, start, strict=True) for tensor in form.tensors(value)]
     state = [*carried, *written]
@@ -149,12 +137,12 @@ def loop(test: Callable[[], object], body: Callable[[], None], variables: Variab
 
     def going(*operands: torch.Tensor) -> torch.Tensor:
         values, replaced = inside(operands)
-        with replaced:
+        with replaced, raising.in_place():
             return _apart([_tested(test, variables, values)])[0]
 
     def trip(*operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
         values, replaced = inside(operands)
-        with replaced as now:
+        with replaced as now, raising.in_place():
             after = _ran(body, variables, values)
             results = [
                 tensor for form, value in zip(forms, after, strict=True) for tensor in form.tensors(value)
@@ -170,6 +158,35 @@ def loop(test: Callable[[], object], body: Callable[[], None], variables: Variab
     _note_copies(forms, [start], carried, results)
 
 
+def _with_containers(variables: Variables, changed: effects.Changed) -> Variables:
+    """The variables, and what the containers that a region changes hold."""
+    containers = [each for _, each in changed.containers]
+    if any(isinstance(each, set) for each in containers) or effects.lost(containers):
+        raise refusal(
+            f"a branch or a loop on a tensor changes {changed} in place",
+            "assign a new value, or keep tensors in buffers of the module",
+        )
+    split = len(variables.names)
+
+    def get() -> Values:
+        return (*variables.get(), *(effects.contents(each, changed.known) for each in containers))
+
+    def set_(values: Values) -> None:
+        variables.set(values[:split])
+        for container, value in zip(containers, values[split:], strict=True):
+            effects.fill(container, value)
+
+    names = (*variables.names, *(name for name, _ in changed.containers))
+    return Variables(get, set_, names, variables.watched)
+
+
+def _endless_change(variables: Variables) -> Exception:
+    return refusal(
+        f"a branch or a loop on a tensor changes too many things: {', '.join(variables.names)}",
+        "assign new values in place of changing objects",
+    )
+
+
 def _note_copies(
     forms: Sequence[Form],
     paths: Sequence[Values],
@@ -181,19 +198,20 @@ def _note_copies(
     for values in paths:
         found = iter(results)
         for form, value in zip(forms, values, strict=True):
-            leaves = (
-                [UNDEFINED] * len(form.leaves) if value is UNDEFINED else pytree.tree_leaves(value, is_leaf)
-            )
-            for leaf, given in zip(form.leaves, leaves, strict=True):
-                if not isinstance(leaf, Leaf):
-                    continue
+            if form.optional:
+                next(found)
+                value = value.held if isinstance(value, Maybe) else UNDEFINED if value is None else value
+            for leaf, given in form.parts(value):
+                if leaf.optional:
+                    next(found)
                 result = next(found)
+                original = given.held if isinstance(given, Maybe) else given
                 if (
-                    isinstance(given, torch.Tensor)
-                    and aliases.storage_of(given) in storages
+                    isinstance(original, torch.Tensor)
+                    and aliases.storage_of(original) in storages
                     and not leaf.number
                 ):
-                    aliases.note(result, given, effects.watched_modules())
+                    aliases.note(result, original, effects.watched_modules())
 
 
 def _settled(
@@ -205,7 +223,8 @@ def _settled(
     names = variables.names
     forms = grown = _forms(names, [start])
     for _ in range(_MOST_ROUNDS):
-        seen = _seen(body, variables, values, test=test, own=stand_ins)
+        with raising.in_place():
+            seen = _seen(body, variables, values, test=test, own=stand_ins)
         grown = _forms(names, [start, values, seen.after])
         _refuse_written(names, grown, start, seen)
         if all(map(_is_same, forms, grown)):
@@ -215,7 +234,7 @@ def _settled(
             stand_ins = _stand_ins(forms, [])
         values = _values(forms, iter(stand_ins))
     changing = [name for name, a, b in zip(names, forms, grown, strict=True) if not _is_same(a, b)]
-    raise _refusal(
+    raise refusal(
         f"{', '.join(changing)} changes its form in every trip of a loop on a tensor",
         "keep the shape and the dtype of what the loop computes",
     )
@@ -227,17 +246,23 @@ def _refuse_written(names: Sequence[str], forms: Sequence[Form], start: Values, 
     for name, form, value in zip(names, forms, start, strict=True):
         for leaf, given in zip(form.leaves, pytree.tree_leaves(value, is_leaf), strict=False):
             if not isinstance(leaf, Leaf) or not isinstance(given, torch.Tensor):
-                continue
+                continue  # a value that may be None is a copy
             if given.untyped_storage()._cdata in written:  # noqa: SLF001
-                raise _refusal(
+                raise refusal(
                     f"`{name}` is both assigned and written in place in a loop on a tensor",
                     f"assign a new value in every place: `{name} = {name} + ...`",
                 )
 
 
 def _is_same(left: Form, right: Form) -> bool:
+    if left.optional is not right.optional:
+        return False
     return left.spec == right.spec and all(
-        (a.dtype == b.dtype and tuple(map(str, a.shape)) == tuple(map(str, b.shape)))
+        (
+            a.dtype == b.dtype
+            and tuple(map(str, a.shape)) == tuple(map(str, b.shape))
+            and (a.number, a.optional) == (b.number, b.optional)
+        )
         if isinstance(a, Leaf) and isinstance(b, Leaf)
         else a is b
         or (not isinstance(a, Leaf | torch.Tensor) and not isinstance(b, Leaf | torch.Tensor) and a == b)
@@ -258,8 +283,19 @@ class TensorRange:
         """From the arguments of `range`."""
         start, stop, step = (0, bounds[0], 1) if len(bounds) == 1 else (*bounds, 1)[:3]
         if not isinstance(step, int):
-            raise _refusal("a range has a tensor as its step", "give a step that is a number")
+            raise refusal("a range has a tensor as its step", "give a step that is a number")
+        start, stop = (
+            numbers.item(dispatch.as_tensor(each)) if dispatch.is_traced(each) else each
+            for each in (start, stop)
+        )
         return cls(start, stop, step)
+
+    def __iter__(self) -> Any:
+        """A range is not written out."""
+        raise refusal(
+            "a range whose length is known to a run of the graph only is used other than by a `for`",
+            "loop over it with `for`, or over a range of known length with a test inside",
+        )
 
 
 def counted(
@@ -275,8 +311,8 @@ def counted(
         at = index[0]
         left = at < items.stop if items.step > 0 else at > items.stop
         stop = stopped()
-        if isinstance(stop, torch.Tensor):
-            return predicate(left).logical_and(predicate(stop).logical_not())
+        if dispatch.is_traced(stop):
+            return dispatch.predicate(left).logical_and(dispatch.predicate(stop).logical_not())
         return left
 
     def trip() -> None:
@@ -299,11 +335,18 @@ def counted(
 
 @dataclass(slots=True)
 class _Seen:
-    """What a region does: its variables afterwards, the tensors from outside, and which of them it writes."""
+    """What a region does.
+
+    Attributes:
+        after: Its variables afterwards.
+        outer, written: The tensors from outside, and which of them it writes.
+        claims: What it asserts, in a branch.
+    """
 
     after: Values = ()
     outer: list[torch.Tensor] = field(default_factory=list)
     written: list[torch.Tensor] = field(default_factory=list)
+    claims: list[str] = field(default_factory=list)
 
 
 def _seen(
@@ -321,11 +364,19 @@ def _seen(
         seen.after = _ran(body, variables, start)
     # What it leaves in a variable comes from outside too, though no op has read it: from outside of every
     # region around it that did not make it.
-    for leaf in pytree.tree_leaves((start, seen.after)):
-        if isinstance(leaf, torch.Tensor):
-            for each in (*_watches, watch):
-                each.take(_stood_for(leaf))
+    for tensor in _tensors_in((start, seen.after)):
+        for each in (*_watches, watch):
+            each.take(_stood_for(tensor))
     return seen
+
+
+def _tensors_in(values: Any) -> Iterator[torch.Tensor]:
+    for leaf in pytree.tree_leaves(values, is_leaf):
+        if isinstance(leaf, Maybe):
+            yield leaf.present
+            yield from _tensors_in(leaf.held)
+        elif isinstance(leaf, torch.Tensor):
+            yield leaf
 
 
 @contextmanager
@@ -345,19 +396,13 @@ def _ran(body: Callable[[], None], variables: Variables, start: Values) -> Value
     """The variables after a region that starts from these; they are as before afterwards."""
     before = variables.get()
     held = [*zip(variables.names, start, strict=True), *variables.watched()]
-    try:
-        with effects.unchanged(held), _unhooked():
-            variables.set(start)
-            try:
-                body()
-                return variables.get()
-            finally:
-                variables.set(before)
-    except effects.Changed as error:
-        raise _refusal(
-            f"a branch or a loop on a tensor changes {error} in place",
-            "assign a new value, or keep tensors in buffers of the module",
-        ) from None
+    with effects.unchanged(held), _unhooked(), numbers.apart():
+        variables.set(start)
+        try:
+            body()
+            return variables.get()
+        finally:
+            variables.set(before)
 
 
 @contextmanager
@@ -374,8 +419,8 @@ def _unhooked() -> Iterator[None]:
 def _tested(test: Callable[[], object], variables: Variables, start: Values) -> torch.Tensor:
     found: list[Any] = []
     _ran(lambda: found.append(test()), variables, start)
-    if isinstance(found[0], torch.Tensor):
-        return predicate(found[0])
+    if dispatch.is_traced(found[0]):
+        return dispatch.predicate(found[0])
     return torch.full((), bool(found[0]), dtype=torch.bool)
 
 
@@ -400,7 +445,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if isinstance(leaf, torch.Tensor):
                 self.take(leaf)
         for tensor in _targets(func, args, kwargs):
-            refuse_lost(tensor)
+            aliases.refuse_lost(tensor)
             self._write(tensor)
         result = func(*args, **kwargs)
         for leaf in pytree.tree_leaves(result):
@@ -414,7 +459,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not sharing:
             return
         if len(sharing) > 1:
-            raise _refusal(
+            raise refusal(
                 "a tensor from outside, of which there is a view too, is written in place in a branch or a "
                 "loop on a tensor",
                 "write to a clone of it, and assign the clone",
@@ -422,15 +467,6 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         # A view of it that was made inside will be one of its copy.
         if all(each is not sharing[0] for each in self._seen.written):
             self._seen.written.append(sharing[0])
-
-
-def refuse_lost(tensor: torch.Tensor) -> None:
-    """Refuse to write in place what another name would lose."""
-    if aliases.is_copy(tensor):
-        raise _refusal(
-            "a tensor is written in place that may have a second name, by a branch or a loop on a tensor",
-            "assign a new value (`y = y + 1` for `y += 1`), or clone it before",
-        )
 
 
 def _targets(func: Any, args: Sequence[Any], kwargs: Any) -> Iterator[torch.Tensor]:
@@ -441,7 +477,7 @@ def _targets(func: Any, args: Sequence[Any], kwargs: Any) -> Iterator[torch.Tens
             yield from (leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor))
 
 
-class _Replace(TorchFunctionMode):
+class _Replace(dispatch.Traced):
     """Gives ops other tensors in the place of some."""
 
     def __init__(self, others: dict[int, torch.Tensor]) -> None:
@@ -449,13 +485,10 @@ class _Replace(TorchFunctionMode):
         self.others = others
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = (args, kwargs or {})
         args, kwargs = pytree.tree_map_only(
-            torch.Tensor, lambda tensor: self.others.get(id(tensor), tensor), given
+            torch.Tensor, lambda tensor: self.others.get(id(tensor), tensor), (args, kwargs or {})
         )
-        result = func(*args, **kwargs)
-        note_number(result, pytree.tree_leaves(given))
-        return result
+        return super().__torch_function__(func, types, args, kwargs)
 
 
 @contextmanager
@@ -466,6 +499,9 @@ def _replaced(
     others = {id(tensor): operand for tensor, operand in zip(outer, operands, strict=True)}
     for tensor in written:
         others[id(tensor)] = others[id(tensor)].clone()
+    for tensor in outer:
+        if numbers.is_number(tensor):
+            numbers.as_number(others[id(tensor)])
     # torch switches the replacements of an outer region off inside of an op, and their originals are what
     # the user's variables still hold.
     for replacement in _replacements:
@@ -497,11 +533,19 @@ def _forms(names: Sequence[str], paths: Sequence[Values]) -> list[Form]:
     forms = []
     for name, values in zip(names, zip(*paths, strict=True), strict=True):
         try:
-            forms.append(meet(values))
+            form = meet(values)
         except Unlike as error:
-            raise _refusal(
+            raise refusal(
                 f"{_shown(name)} {error}, where a tensor decides which", "give it one form on every path"
             ) from None
+        if any(isinstance(leaf, Leaf) and leaf.filled for leaf in form.leaves):
+            refusing.note(
+                "warning",
+                "number-became-tensor",
+                f"{_shown(name)} is a number on one path and a tensor on another: where eager has the "
+                "number, the program has a tensor filled with it",
+            )
+        forms.append(form)
     return forms
 
 
@@ -511,15 +555,12 @@ def _shown(name: str) -> str:
 
 
 def _values(forms: Sequence[Form], tensors: Iterator[torch.Tensor]) -> Values:
-    return tuple(
-        UNDEFINED if form.leaves == (UNDEFINED,) else form.value(lambda: next(tensors)) for form in forms
-    )
+    return tuple(form.value(lambda: next(tensors)) for form in forms)
 
 
 def _stand_ins(forms: Sequence[Form], written: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Tensors of the results' kinds."""
-    leaves = [leaf for form in forms for leaf in form.leaves if isinstance(leaf, Leaf)]
-    made = [torch.empty(leaf.shape, dtype=leaf.dtype, device=leaf.device) for leaf in leaves]
+    made = [tensor for form in forms for tensor in form.stand_ins()]
     return [*made, *(torch.empty_like(tensor) for tensor in written)]
 
 
@@ -547,25 +588,16 @@ def _silent() -> Iterator[None]:
     global _depth
     mode = detect_fake_mode()
     env = mode.shape_env if mode else None
+    asked = numbers.asked()
     _depth += 1
     try:
         with disable_proxy_modes_tracing(), env.ignore_fresh_unbacked_symbols() if env else nullcontext():
             yield
     finally:
         _depth -= 1
+        if mode and numbers.asked() != asked:
+            # A tensor remembers its symbol, which belongs to no op of the graph.
+            mode.epoch += 1
 
 
-def _refusal(message: str, hint: str) -> ExportFailed:
-    return ExportFailed(message, hint=hint, where=source.of_caller())
-
-
-__all__ = [
-    "TensorRange",
-    "branch",
-    "conjunction",
-    "counted",
-    "disjunction",
-    "is_traced",
-    "loop",
-    "predicate",
-]
+__all__ = ["TensorRange", "branch", "counted", "loop"]

@@ -7,16 +7,16 @@ promoted, and a variable without a value takes zeros, which nothing reads that e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
-from itertools import product
 from typing import Any, Final, NoReturn
 
 import torch
-from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
+
+from aotpipe.canonicalize.python import numbers
 
 Number = bool | int | float | complex
 
@@ -57,22 +57,102 @@ class Variables:
     watched: Callable[[], Sequence[tuple[str, object]]]
 
 
+class Maybe:
+    """A value that is None unless a traced flag says otherwise; it is used as what it holds.
+
+    Attributes:
+        present: The flag, a bool of no dimensions.
+        held: The value; zeros where there is none.
+    """
+
+    def __init__(self, present: torch.Tensor, held: Any) -> None:
+        self.present = present
+        self.held = held
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        args, kwargs = pytree.tree_map_only(cls, lambda maybe: maybe.held, (args, kwargs or {}))
+        return func(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.held, name)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.held[index]
+
+    def __iter__(self) -> Any:
+        return iter(self.held)
+
+    def __len__(self) -> int:
+        return len(self.held)
+
+    def __bool__(self) -> NoReturn:
+        raise RuntimeError("data-dependent: whether a value is None is known to a run of the graph only")
+
+
+def _binary(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda self, other: function(self.held, other.held if isinstance(other, Maybe) else other)
+
+
+def _reflected(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda self, other: function(other, self.held)
+
+
+def _unary(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda self: function(self.held)
+
+
+for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
+    setattr(Maybe, f"__{_name}__", _binary(getattr(operator, _name)))
+for _name in ("add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "pow", "and_", "or_", "xor"):
+    setattr(Maybe, f"__{_name.strip('_')}__", _binary(getattr(operator, _name)))
+    setattr(Maybe, f"__r{_name.strip('_')}__", _reflected(getattr(operator, _name)))
+for _name in ("neg", "abs", "invert", "pos"):
+    setattr(Maybe, f"__{_name}__", _unary(getattr(operator, _name)))
+Maybe.__hash__ = object.__hash__  # type: ignore[method-assign]  # it compares as what it holds
+
+
 @dataclass(frozen=True, slots=True)
 class Leaf:
     """A tensor of a graph in place of a leaf: its dtype, and the shape that a number takes.
 
-    `number` is a tensor that stands for a Python number: it is never written in place.
+    `number` is a tensor that stands for a Python number: it is never written in place. `optional` has a flag
+    before it, that tells whether it is there or None. `filled` is a tensor with dims that is a number on some
+    path, and filled with it there.
     """
 
     dtype: torch.dtype
     shape: tuple[int | torch.SymInt, ...]
     device: torch.device
     number: bool
+    optional: bool = False
+    filled: bool = False
 
-    def of(self, value: object) -> torch.Tensor:
-        """A leaf's value as that tensor."""
+    def of(self, value: object) -> list[torch.Tensor]:
+        """A leaf's value as that tensor, after its flag if it has one."""
+        if not self.optional:
+            return [self._tensor(value)]
+        if isinstance(value, Maybe):
+            return [value.present, self._tensor(value.held)]
+        present = not isinstance(value, Undefined) and value is not None
+        flag = torch.full((), present, dtype=torch.bool, device=self.device)
+        return [flag, self._tensor(value if present else UNDEFINED)]
+
+    def taken(self, next_tensor: Callable[[], torch.Tensor]) -> Any:
+        """The leaf's value, from the tensors that `of` gave."""
+        flag = next_tensor() if self.optional else None
+        tensor = numbers.as_number(next_tensor()) if self.number else next_tensor()
+        return tensor if flag is None else Maybe(flag, tensor)
+
+    def stand_ins(self) -> list[torch.Tensor]:
+        """Tensors of the kinds that `of` gives."""
+        flag = [torch.empty((), dtype=torch.bool, device=self.device)] if self.optional else []
+        return [*flag, torch.empty(self.shape, dtype=self.dtype, device=self.device)]
+
+    def _tensor(self, value: object) -> torch.Tensor:
         if isinstance(value, torch.Tensor):
-            return value if value.dtype == self.dtype else value.to(self.dtype)
+            cast = value if value.dtype == self.dtype else value.to(self.dtype)
+            return cast if cast.dim() == len(self.shape) else cast.expand(self.shape)
         if isinstance(value, Undefined):
             return torch.zeros(self.shape, dtype=self.dtype, device=self.device)
         number: Any = value
@@ -82,72 +162,58 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A variable's structure; its leaves are a `Leaf` where a graph computes them, else their value."""
+    """A variable's structure; its leaves are a `Leaf` where a graph computes them, else their value.
+
+    `optional`: the whole may be None, and is a `Maybe` of that structure.
+    """
 
     spec: pytree.TreeSpec
     leaves: tuple[object, ...]
+    optional: bool = False
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether no leaf is computed by the graph."""
+        return not self.optional and not any(isinstance(leaf, Leaf) for leaf in self.leaves)
 
     def tensors(self, value: object) -> list[torch.Tensor]:
         """The graph's part of a value of this form."""
+        flag: list[torch.Tensor] = []
+        if self.optional:
+            if isinstance(value, Maybe):
+                flag = [value.present]
+                value = value.held
+            else:
+                flag = [torch.full((), value is not None, dtype=torch.bool)]
+                value = UNDEFINED if value is None else value
+        return [*flag, *(tensor for leaf, each in self.parts(value) for tensor in leaf.of(each))]
+
+    def parts(self, value: object) -> list[tuple[Leaf, object]]:
+        """The leaves that the graph computes, each with its part of a value of this form."""
         given = (
             [UNDEFINED] * len(self.leaves)
             if isinstance(value, Undefined)
             else pytree.tree_leaves(value, is_leaf)
         )
-        return [
-            leaf.of(each) for leaf, each in zip(self.leaves, given, strict=True) if isinstance(leaf, Leaf)
-        ]
+        return [(leaf, each) for leaf, each in zip(self.leaves, given, strict=True) if isinstance(leaf, Leaf)]
 
-    def value(self, tensors: Callable[[], torch.Tensor]) -> Any:
-        """The value with the graph's part taken from `tensors`, in turn."""
-        made = [_taken(leaf, tensors()) if isinstance(leaf, Leaf) else leaf for leaf in self.leaves]
-        return pytree.tree_unflatten(made, self.spec)
+    def value(self, next_tensor: Callable[[], torch.Tensor]) -> Any:
+        """The value with the graph's part taken from tensors, in turn."""
+        flag = next_tensor() if self.optional else None
+        made = [leaf.taken(next_tensor) if isinstance(leaf, Leaf) else leaf for leaf in self.leaves]
+        whole = UNDEFINED if self.leaves == (UNDEFINED,) else pytree.tree_unflatten(made, self.spec)
+        return whole if flag is None else Maybe(flag, whole)
 
-
-# Tensors that stand for Python numbers, by identity; kept alive, so that no other takes it.
-_numbers: dict[int, torch.Tensor] = {}
-
-
-def is_number(value: object) -> bool:
-    """Whether a tensor stands for a Python number."""
-    return id(value) in _numbers
-
-
-def _taken(leaf: Leaf, tensor: torch.Tensor) -> torch.Tensor:
-    if leaf.number:
-        _numbers[id(tensor)] = tensor
-    return tensor
-
-
-def note_number(result: object, inputs: Iterable[object]) -> None:
-    """What is computed of numbers alone is a number."""
-    if isinstance(result, torch.Tensor) and not result.dim():
-        tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
-        if tensors and all(map(is_number, tensors)):
-            _numbers[id(result)] = result
-
-
-class _Numbers(TorchFunctionMode):
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        if _numbers and isinstance(result, torch.Tensor):
-            note_number(result, pytree.tree_leaves((args, kwargs)))
-        return result
-
-
-@contextmanager
-def numbers_stay() -> Iterator[None]:
-    """Follow the tensors that stand for Python numbers."""
-    try:
-        with _Numbers():
-            yield
-    finally:
-        _numbers.clear()
+    def stand_ins(self) -> list[torch.Tensor]:
+        """Tensors of the kinds that `tensors` gives."""
+        flag = [torch.empty((), dtype=torch.bool)] if self.optional else []
+        leaves = [leaf for leaf in self.leaves if isinstance(leaf, Leaf)]
+        return [*flag, *(tensor for leaf in leaves for tensor in leaf.stand_ins())]
 
 
 def is_leaf(value: object) -> bool:
     """What is no structure: torch takes None for an empty one."""
-    return value is None
+    return value is None or isinstance(value, Maybe)
 
 
 def meet(values: Sequence[object]) -> Form:
@@ -159,84 +225,86 @@ def meet(values: Sequence[object]) -> Form:
     known = [value for value in values if not isinstance(value, Undefined)]
     if not known:
         return Form(pytree.tree_structure(0), (UNDEFINED,))
+    missing = len(known) < len(values)
+    there = [_held(value) if _is_whole(value) else value for value in known if value is not None]
+    if len(there) < len(known) or any(map(_is_whole, known)):
+        flat = [pytree.tree_flatten(value, is_leaf) for value in there]
+        if there and not flat[0][1].is_leaf() and all(other == flat[0][1] for _, other in flat[1:]):
+            columns = zip(*(leaves for leaves, _ in flat), strict=True)
+            return Form(
+                flat[0][1], tuple(_meet(each, missing=True, computed=True) for each in columns), optional=True
+            )
     flat = [pytree.tree_flatten(value, is_leaf) for value in known]
     spec = flat[0][1]
     if any(other != spec for _, other in flat[1:]):
         raise Unlike(f"is {_kind(known[0])} on one path and {_kind(known[-1])} on another")
-    missing = len(known) < len(values)
-    leaves = tuple(_meet(column, missing) for column in zip(*(leaves for leaves, _ in flat), strict=True))
-    return Form(spec, leaves)
+    columns = zip(*(leaves for leaves, _ in flat), strict=True)
+    return Form(spec, tuple(_meet(column, missing=missing) for column in columns))
 
 
-def _meet(leaves: Sequence[Any], missing: bool) -> object:
+def _held(value: Any) -> Any:
+    return value.held if isinstance(value, Maybe) else value
+
+
+def _is_whole(value: object) -> bool:
+    """Whether a value is a structure that may be None, as a whole."""
+    return isinstance(value, Maybe) and not isinstance(value.held, torch.Tensor)
+
+
+def _meet(leaves: Sequence[Any], *, missing: bool, computed: bool = False) -> object:
     first = leaves[0]
+    there = [_held(leaf) for leaf in leaves if leaf is not None]
+    if there and (len(there) < len(leaves) or any(isinstance(leaf, Maybe) for leaf in leaves)):
+        found = _meet(there, missing=True, computed=True) if all(map(_is_of_a_graph, there)) else None
+        if not isinstance(found, Leaf):
+            other = next(leaf for leaf in leaves if leaf is not None)
+            raise Unlike(f"is None on one path and {_kind(other)} on another")
+        return replace(found, optional=True)
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-    if not tensors and all(_is_same(leaf, first) for leaf in leaves[1:]):
+    if computed and all(map(_is_of_a_graph, leaves)):
+        pass  # a constant too, where a flag goes with it
+    elif not tensors and all(_is_same(leaf, first) for leaf in leaves[1:]):
         return first
     if all(leaf is first for leaf in leaves[1:]) and not missing:
         return first
     for leaf in leaves:
-        if not isinstance(
-            leaf, torch.Tensor | bool | int | float | complex | torch.SymInt | torch.SymFloat | torch.SymBool
-        ):
+        if not _is_of_a_graph(leaf):
             other = next(each for each in leaves if not _is_same(each, leaf))
             raise Unlike(f"is {_kind(leaf)} on one path and {_kind(other)} on another")
+    tensors = [leaf for leaf in tensors if not numbers.is_number(leaf)] or tensors
     shapes = {tuple(map(str, tensor.shape)) for tensor in tensors}
     if len(shapes) > 1:
         shown = " and ".join(f"({', '.join(shape)})" for shape in sorted(shapes))
         raise Unlike(f"has the shapes {shown} on different paths")
-    if tensors and len(tensors) < len(leaves) and tensors[0].dim():
-        raise Unlike("is a number on one path and a tensor of several elements on another")
     shape = tuple(tensors[0].shape) if tensors else ()
     device = tensors[0].device if tensors else torch.device("cpu")
     dtype = reduce(_promoted, (tensor.dtype for tensor in tensors)) if tensors else torch.bool
     for leaf in leaves:
         # A number takes the tensors' dtype where that can hold its kind.
-        if not isinstance(leaf, torch.Tensor) and _rank(_dtype(leaf)) > (_rank(dtype) if tensors else -1):
+        if not isinstance(leaf, torch.Tensor) and numbers.rank(_dtype(leaf)) > (
+            numbers.rank(dtype) if tensors else -1
+        ):
             dtype = _promoted(dtype, _dtype(leaf))
     return Leaf(
         dtype,
         shape,
         device,
-        number=all(not isinstance(leaf, torch.Tensor) or is_number(leaf) for leaf in leaves),
+        number=numbers.are_numbers(leaves),
+        filled=0 < len(tensors) < len(leaves) and tensors[0].dim() > 0,
     )
-
-
-# Computed once: while torch.export traces, a call of torch.promote_types would become a part of the graph.
-_PROMOTED: Final = {
-    (left, right): torch.promote_types(left, right)
-    for left, right in product(
-        [
-            torch.bool,
-            torch.uint8,
-            torch.int8,
-            torch.int16,
-            torch.int32,
-            torch.int64,
-            torch.float16,
-            torch.bfloat16,
-            torch.float32,
-            torch.float64,
-            torch.complex64,
-            torch.complex128,
-        ],
-        repeat=2,
-    )
-}
 
 
 def _promoted(left: torch.dtype, right: torch.dtype) -> torch.dtype:
-    if left == right:
-        return left
-    if (left, right) not in _PROMOTED:
-        raise Unlike(f"is {left} on one path and {right} on another")
-    return _PROMOTED[left, right]
+    try:
+        return numbers.promoted(left, right)
+    except KeyError:
+        raise Unlike(f"is {left} on one path and {right} on another") from None
 
 
-def _rank(dtype: torch.dtype) -> int:
-    if dtype.is_complex:
-        return 3
-    return 2 if dtype.is_floating_point else int(dtype != torch.bool)
+def _is_of_a_graph(value: object) -> bool:
+    return isinstance(
+        value, torch.Tensor | bool | int | float | complex | torch.SymInt | torch.SymFloat | torch.SymBool
+    )
 
 
 def _plain(number: Any) -> Number:

@@ -58,7 +58,11 @@ class Model(torch.nn.Module):
 def test_attributes_of_watched_modules(change: Callable[[Model], None], named: str):
     model = Model()
     state = model.state
-    with effects.watching(model), pytest.raises(effects.Changed, match=named), effects.unchanged([]):
+    with (
+        effects.watching(model, kept=False),
+        pytest.raises(effects.Changed, match=named),
+        effects.unchanged([]),
+    ):
         change(model)
     assert model.state is state
     assert not model.notes

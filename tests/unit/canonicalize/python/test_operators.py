@@ -46,9 +46,9 @@ def test_only_the_branch_that_is_taken_is_computed():
     assert ops.choose([], _fails, lambda: "other") == "other"
 
 
-def test_range_is_the_name_that_the_user_has():
-    assert ops.range_(range, 3) == range(3)
-    assert ops.range_(lambda *bounds: list(bounds), 3, 4) == [3, 4]
+def test_a_function_is_the_one_that_the_user_has():
+    assert ops.call(range, 3) == range(3)
+    assert ops.call(lambda *bounds, last=0: [*bounds, last], 3, last=4) == [3, 4]
 
 
 def test_in_place_operators_keep_what_they_write():

@@ -1,0 +1,305 @@
+"""Python's own functions on traced values: `int`, `min`, `any`, `math.sqrt`, `isinstance`...
+
+`of(function)` gives what is called in the place of a function while a graph is traced: it does the same on
+plain values.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import math
+import operator
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import torch
+from torch.utils import _pytree as pytree
+
+from aotpipe.canonicalize.python import numbers, raising, refusing, regions
+from aotpipe.canonicalize.python.dispatch import as_tensor, is_traced, predicate
+from aotpipe.canonicalize.python.refusing import text
+from aotpipe.canonicalize.python.values import Maybe
+
+Function = Callable[..., Any]
+
+
+def of(function: Any) -> Function | None:
+    """What stands for a function while a graph is traced, if it takes traced values otherwise."""
+    found = _TABLE.get(id(function))
+    return found[1] if found is not None else None
+
+
+def _on_traced(function: Function, staged: Function) -> Function:
+    """A function that is `staged` where an argument is traced."""
+
+    @functools.wraps(staged)
+    def either(*args: Any, **kwargs: Any) -> Any:
+        if any(map(is_traced, args)) or any(map(is_traced, kwargs.values())):
+            return staged(*args, **kwargs)
+        return function(*args, **kwargs)
+
+    return either
+
+
+# Numbers.
+
+
+def _number(value: Any) -> torch.Tensor:
+    return numbers.item(as_tensor(value))
+
+
+def int_(value: Any) -> Any:
+    """`int(value)`."""
+    if isinstance(value, torch.SymInt):
+        return value
+    number = _number(value)
+    return numbers.as_number(number.to(torch.int64, copy=True))
+
+
+def float_(value: Any) -> Any:
+    """`float(value)`."""
+    number = _number(value)
+    if number.dtype.is_floating_point:
+        return number
+    return numbers.as_number(number.to(torch.get_default_dtype(), copy=True))
+
+
+def bool_(value: Any) -> Any:
+    """`bool(value)`."""
+    return numbers.as_number(predicate(value).clone())
+
+
+def round_(value: Any, ndigits: int | None = None) -> Any:
+    """`round(value)`, half to even."""
+    if ndigits is None:
+        rounded = value.round() if value.dtype.is_floating_point else value
+        return int_(rounded) if numbers.is_number(value) else rounded
+    return torch.round(value, decimals=ndigits) if value.dtype.is_floating_point else value
+
+
+def min_(*values: Any, **kwargs: Any) -> Any:
+    """`min`: the first of the smallest."""
+    return _extreme(builtins.min, operator.lt, values, kwargs)
+
+
+def max_(*values: Any, **kwargs: Any) -> Any:
+    """`max`: the first of the largest."""
+    return _extreme(builtins.max, operator.gt, values, kwargs)
+
+
+def _extreme(function: Function, is_better: Function, values: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    items = list(values[0]) if len(values) == 1 and not isinstance(values[0], torch.Tensor) else list(values)
+    if len(values) == 1 and isinstance(values[0], torch.Tensor):
+        items = list(values[0].unbind(0))
+    if kwargs or not any(map(is_traced, items)):
+        return function(items, **kwargs)
+    return functools.reduce(lambda best, item: _either(is_better(item, best), item, best), items)
+
+
+def _either(test: Any, then: Any, other: Any) -> Any:
+    if not is_traced(test):
+        return then if test else other
+    found = torch.where(predicate(test), _operand(then), _operand(other))
+    both = (then, other)
+    return numbers.as_number(found) if numbers.are_numbers(map(_operand, both)) else found
+
+
+def _operand(value: Any) -> Any:
+    return as_tensor(value) if is_traced(value) else value
+
+
+def any_(values: Iterable[Any]) -> Any:
+    """`any`; every value is computed from the first traced one on."""
+    return _folded(values, decides=True, join=torch.logical_or)
+
+
+def all_(values: Iterable[Any]) -> Any:
+    """`all`; every value is computed from the first traced one on."""
+    return _folded(values, decides=False, join=torch.logical_and)
+
+
+def _folded(values: Iterable[Any], *, decides: bool, join: Function) -> Any:
+    found: Any = not decides
+    for value in values:
+        if is_traced(value):
+            truth = predicate(value)
+            found = join(found, truth) if is_traced(found) else truth
+        elif bool(value) is decides:
+            return decides
+    return found
+
+
+def abs_(value: Any) -> Any:
+    """`abs(value)`."""
+    return as_tensor(value).abs()
+
+
+def divmod_(left: Any, right: Any) -> tuple[Any, Any]:
+    """`divmod(left, right)`."""
+    return left // right, left % right
+
+
+def pow_(base: Any, exponent: Any) -> Any:
+    """`pow(base, exponent)`."""
+    return base**exponent
+
+
+def isinstance_(value: Any, kinds: Any) -> bool:
+    """`isinstance`, of a number by what it stands for."""
+    if isinstance(value, Maybe):
+        return isinstance_(value.held, kinds)
+    if numbers.is_number(value):
+        kind = bool if value.dtype == torch.bool else float if value.dtype.is_floating_point else int
+        return isinstance(kind(1), kinds)
+    return isinstance(value, kinds)
+
+
+def str_(*_: Any) -> str:
+    """`str(value)`: a text cannot follow a traced value."""
+    return text()
+
+
+def len_(value: Any) -> Any:
+    """`len(value)`; of a tensor its size, which may be traced."""
+    return value.shape[0] if isinstance(value, torch.Tensor) and value.dim() else len(value)
+
+
+# Of math.
+
+
+def _of_math(function: Callable[[torch.Tensor], torch.Tensor]) -> Function:
+    def staged(value: Any) -> Any:
+        return function(float_(value))
+
+    return staged
+
+
+def _to_int(function: Callable[[torch.Tensor], torch.Tensor]) -> Function:
+    def staged(value: Any) -> Any:
+        number = _number(value)
+        return int_(function(number) if number.dtype.is_floating_point else number)
+
+    return staged
+
+
+def log(value: Any, base: Any = None) -> Any:
+    """`math.log`."""
+    found = torch.log(float_(value))
+    if base is None:
+        return found
+    return found / (math.log(base) if not is_traced(base) else torch.log(float_(base)))
+
+
+def _of_two(function: Function) -> Function:
+    def staged(left: Any, right: Any) -> Any:
+        made = [float_(each) if is_traced(each) else torch.tensor(float(each)) for each in (left, right)]
+        return numbers.as_number(function(*made))
+
+    return staged
+
+
+def isclose(a: Any, b: Any, *, rel_tol: float = 1e-09, abs_tol: float = 0.0) -> Any:
+    """`math.isclose`."""
+    bound = max_(rel_tol * max_(abs(a), abs(b)), abs_tol)
+    return abs(a - b) <= bound
+
+
+# Of torch.
+
+
+def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
+    """`torch.tensor` of numbers that may be traced."""
+    del requires_grad  # a program has no gradients
+    if not isinstance(data, list | tuple):
+        found = as_tensor(data)
+        wanted = found.dtype if dtype is None else dtype
+        return found.to(device=device, dtype=wanted, copy=True)
+    rows = [tensor(each) if _has_traced(each) else torch.tensor(each) for each in data]
+    wanted = dtype or functools.reduce(numbers.promoted, (row.dtype for row in rows))
+    return torch.stack([row.to(device=device, dtype=wanted) for row in rows])
+
+
+def _tensor_or(function: Function) -> Function:
+    def either(data: Any, *args: Any, **kwargs: Any) -> Any:
+        if args or not _has_traced(data) or (isinstance(data, torch.Tensor) and not numbers.is_number(data)):
+            return function(data, *args, **kwargs)
+        return tensor(data, **kwargs)
+
+    return either
+
+
+def _has_traced(data: Any) -> bool:
+    return any(map(is_traced, pytree.tree_leaves(data)))
+
+
+def check(cond: Any, message: Any = None) -> None:
+    """`torch._check`."""
+    with refusing.message():
+        said = str(message()) if callable(message) else "torch._check failed"
+    raising.claim(predicate(cond), said)
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    """A hint to torch about a symbol, which a number is not."""
+
+
+_MATH: Final[dict[Function, Function]] = {
+    **{
+        getattr(math, name): _of_math(getattr(torch, name))
+        for name in (
+            "sqrt exp expm1 log1p log2 log10 sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf "
+            "erfc lgamma exp2"
+        ).split()
+        if hasattr(math, name)
+    },
+    **{getattr(math, name): _to_int(getattr(torch, name)) for name in ("floor", "ceil", "trunc")},
+    math.fabs: _of_math(torch.abs),
+    math.degrees: _of_math(torch.rad2deg),
+    math.radians: _of_math(torch.deg2rad),
+    math.isnan: _of_math(torch.isnan),
+    math.isinf: _of_math(torch.isinf),
+    math.isfinite: _of_math(torch.isfinite),
+    math.log: log,
+    math.pow: _of_two(torch.pow),
+    math.atan2: _of_two(torch.atan2),
+    math.hypot: _of_two(torch.hypot),
+    math.copysign: _of_two(torch.copysign),
+    math.fmod: _of_two(torch.fmod),
+    math.isclose: isclose,
+}
+_ON_TRACED: Final[dict[Any, Function]] = {
+    int: int_,
+    float: float_,
+    bool: bool_,
+    abs: abs_,
+    round: round_,
+    divmod: divmod_,
+    pow: pow_,
+    str: str_,
+    repr: str_,
+    format: str_,
+    range: lambda *bounds: regions.TensorRange.of(bounds),
+    torch._check: check,  # noqa: SLF001  # what users write
+    torch._check_value: check,  # noqa: SLF001
+    torch._check_index: check,  # noqa: SLF001
+    torch._check_is_size: _nothing,  # noqa: SLF001
+    operator.truth: bool_,
+    operator.index: int_,
+    **_MATH,
+}
+# By identity, since a class may compare as it likes; with the function, to keep it alive.
+_IN_ANY_CASE: Final[dict[Any, Function]] = {
+    min: min_,
+    max: max_,
+    any: any_,
+    all: all_,
+    isinstance: isinstance_,
+    len: len_,
+    torch.tensor: _tensor_or(torch.tensor),
+    torch.as_tensor: _tensor_or(torch.as_tensor),
+}
+_TABLE: Final[dict[int, tuple[Any, Function]]] = {
+    **{id(key): (key, _on_traced(key, staged)) for key, staged in _ON_TRACED.items()},
+    **{id(key): (key, staged) for key, staged in _IN_ANY_CASE.items()},
+}

@@ -1,0 +1,84 @@
+"""What torch functions do on traced values that stand for Python's: numbers, and indices that are tensors.
+
+`Traced` is the mode that calls them so; `predicate` gives what an `if` makes of a traced value.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor  # what torch.export calls the model with
+from torch.fx.experimental.symbolic_shapes import (  # which symbols a run of the graph alone knows
+    free_unbacked_symbols,
+    statically_known_true,
+)
+from torch.overrides import TorchFunctionMode
+
+from aotpipe.canonicalize.python import indexing, numbers, refusing
+from aotpipe.canonicalize.python.values import Maybe
+
+_MOST_LISTED: Final = 64
+_TEXTS: Final = (torch.Tensor.__format__, torch.Tensor.__repr__)
+
+
+def is_traced(value: object) -> bool:
+    """Whether a value is known to a run of the graph only."""
+    if isinstance(value, torch.Tensor):
+        return isinstance(value, FakeTensor) and value.constant is None
+    if isinstance(value, torch.SymBool):
+        known = statically_known_true(value) or statically_known_true(value == False)  # noqa: E712
+        return bool(free_unbacked_symbols(value)) and not known
+    if isinstance(value, torch.SymInt | torch.SymFloat):
+        return bool(free_unbacked_symbols(value))
+    return isinstance(value, Maybe)
+
+
+def as_tensor(value: Any) -> torch.Tensor:
+    """A traced value as a tensor; torch's symbols become numbers."""
+    if isinstance(value, torch.Tensor):
+        return value
+    if isinstance(value, Maybe):
+        return as_tensor(value.held)
+    kind = torch.int64 if isinstance(value, torch.SymInt) else torch.get_default_dtype()
+    dtype = torch.bool if isinstance(value, torch.SymBool) else kind
+    return numbers.as_number(torch.full((), value, dtype=dtype))
+
+
+def predicate(value: Any) -> torch.Tensor:
+    """A traced value as what an `if` makes of it: one bool."""
+    if isinstance(value, Maybe):
+        held = value.held
+        return value.present.logical_and(predicate(held)) if is_traced(held) else value.present
+    tensor = as_tensor(value)
+    if tensor.numel() != 1:
+        raise RuntimeError("Boolean value of Tensor with more than one value is ambiguous")
+    truth: torch.Tensor = tensor if tensor.dtype == torch.bool else tensor != 0
+    return truth.reshape(()) if truth.dim() else truth
+
+
+class Traced(TorchFunctionMode):
+    """Calls torch functions with numbers and indices in the form that they take."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is torch.Tensor.item and is_traced(args[0]):
+            return numbers.item(args[0])
+        if func is torch.Tensor.tolist and is_traced(args[0]) and args[0].numel() <= _MOST_LISTED:
+            return _listed(args[0])
+        if func is torch.Tensor.__getitem__ and indexing.is_traced_index(args[1]):
+            return indexing.get(*args)
+        if func is torch.Tensor.__setitem__ and indexing.is_traced_index(args[1]):
+            return indexing.put(*args)
+        if func in _TEXTS and numbers.is_number(args[0]):
+            return refusing.text()
+        args, kwargs = numbers.prepared(func, args, kwargs)
+        result = func(*args, **kwargs)
+        numbers.note(func, result, (args, kwargs))
+        return result
+
+
+def _listed(tensor: torch.Tensor) -> Any:
+    if not tensor.dim():
+        return numbers.item(tensor)
+    return [_listed(each) for each in tensor.unbind(0)]

@@ -1,0 +1,87 @@
+"""Rewrites expressions: `and`, `or`, `not`, comparisons, conditional expressions, calls, texts, `super()`."""
+
+from __future__ import annotations
+
+import ast
+from typing import Final
+
+from aotpipe.canonicalize.python.tree import Own, binds, calling, dotted, later, operator, parameters
+
+# What Python itself compares; each has an operator here, as no class can say what it means.
+_IDENTITY: Final = {ast.Is: "is_", ast.IsNot: "is_not", ast.In: "in_", ast.NotIn: "not_in"}
+
+
+class Super(Own):
+    """Gives `super()` its arguments, which it would look for in the function that it is moved to."""
+
+    def __init__(self, function: ast.FunctionDef) -> None:
+        names = [*function.args.posonlyargs, *function.args.args]
+        self._function = function
+        self._first = names[0].arg if names else None
+
+    def rewrite(self) -> None:
+        """Change the function's body."""
+        self._function.body = [self.visit(node) for node in self._function.body]
+
+    def visit_Call(self, node: ast.Call) -> ast.Call:
+        self.generic_visit(node)
+        bare = isinstance(node.func, ast.Name) and node.func.id == "super" and not node.args
+        if bare and self._first is not None:
+            node.args = [ast.Name("__class__", ast.Load()), ast.Name(self._first, ast.Load())]
+        return node
+
+
+class _Expressions(Own):
+    """Expressions outside of nested scopes."""
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
+        self.generic_visit(node)
+        if binds(node):
+            return node
+        name = "and_" if isinstance(node.op, ast.And) else "or_"
+        return calling(name, *map(later, node.values))
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
+        self.generic_visit(node)
+        return calling("not_", node.operand) if isinstance(node.op, ast.Not) else node
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
+        self.generic_visit(node)
+        if binds(node):
+            return node
+        return calling("choose", node.test, later(node.body), later(node.orelse))
+
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        self.generic_visit(node)
+        if len(node.ops) == 1:
+            name = _IDENTITY.get(type(node.ops[0]))
+            return node if name is None else calling(name, node.left, node.comparators[0])
+        if binds(node):
+            return node
+        # Each value is computed once, and only where it is reached.
+        parts: list[ast.expr] = [later(node.left)]
+        for op, right in zip(node.ops, node.comparators, strict=True):
+            left, other = ast.Name("a", ast.Load()), ast.Name("b", ast.Load())
+            name = _IDENTITY.get(type(op))
+            test = ast.Compare(left, [op], [other]) if name is None else calling(name, left, other)
+            parts += [ast.Lambda(parameters("a", "b"), test), later(right)]
+        return calling("compare", *parts)
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        self.generic_visit(node)
+        # Functions that have names: those of Python and its library, which take no traced tensor.
+        name = dotted(node.func)
+        if name is None or name == "super" or name.startswith("self."):
+            return node
+        return ast.copy_location(ast.Call(operator("call"), [node.func, *node.args], node.keywords), node)
+
+    def visit_FormattedValue(self, node: ast.FormattedValue) -> ast.expr:
+        self.generic_visit(node)
+        node.value = calling("shown", node.value)
+        return node
+
+
+def expression(node: ast.expr) -> ast.expr:
+    """An expression that does the same, and may be staged."""
+    found: ast.expr = _Expressions().visit(node)
+    return found

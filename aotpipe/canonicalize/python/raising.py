@@ -1,0 +1,78 @@
+"""Where a graph would have to raise: an assert of the program says what eager raises.
+
+`raised(error)` marks the exceptions of the user's own `raise`; `require` puts an assert into the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from aotpipe.canonicalize.python import dispatch
+from aotpipe.canonicalize.python.refusing import message
+
+# Kept alive, so that no other exception takes the identity of one.
+_raised: dict[int, object] = {}
+_collected: list[list[tuple[torch.Tensor, str]] | None] = []
+
+
+@contextmanager
+def followed() -> Iterator[None]:
+    """Forget what was raised, afterwards."""
+    try:
+        yield
+    finally:
+        _raised.clear()
+
+
+def raised(make: Callable[[], Any]) -> Any:
+    """The exception that `make` gives, as one of the user's own; its text may be made of traced tensors."""
+    with message():
+        error = make()
+        if isinstance(error, type) and issubclass(error, BaseException):
+            error = error()
+    _raised[id(error)] = error
+    return error
+
+
+def is_raised(error: BaseException) -> bool:
+    """Whether the user's own `raise` raised this."""
+    return id(error) in _raised
+
+
+def require(test: Any, error: BaseException, *, holds: bool) -> None:
+    """Assert that a test that decides between going on and raising `error` has a certain truth."""
+    truth = dispatch.predicate(test)
+    claim(truth if holds else truth.logical_not(), f"{type(error).__name__}: {error}".rstrip(": "))
+
+
+def claim(truth: torch.Tensor, said: str) -> None:
+    """Put an assert into the graph."""
+    if _collected and (claims := _collected[-1]) is not None:
+        claims.append((truth, said))
+    else:
+        torch._assert_async(truth, said)  # noqa: SLF001  # what torch.export keeps
+
+
+@contextmanager
+def collected() -> Iterator[list[tuple[torch.Tensor, str]]]:
+    """Inside, claims are collected: torch drops a branch that gives no result, with its asserts."""
+    claims: list[tuple[torch.Tensor, str]] = []
+    _collected.append(claims)
+    try:
+        yield claims
+    finally:
+        _collected.pop()
+
+
+@contextmanager
+def in_place() -> Iterator[None]:
+    """Inside, claims are asserts of the graph that is traced."""
+    _collected.append(None)
+    try:
+        yield
+    finally:
+        _collected.pop()

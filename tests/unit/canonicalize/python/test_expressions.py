@@ -1,0 +1,41 @@
+"""Expressions as calls of operators, which do the same on plain values."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aotpipe.canonicalize.python import operators
+from aotpipe.canonicalize.python.expressions import expression
+from aotpipe.canonicalize.python.tree import OPERATORS
+
+EXPRESSIONS = (
+    "a and b",
+    "a or b and not c",
+    "a < b <= c",
+    "a is None",
+    "a in (b, c, 1) < 3",
+    "a not in [b]",
+    "max(a, b, c) if a else min(b, c)",
+    "f'{a:>4}{b!r}{c}'",
+    "[v for v in range(abs(a)) if v or b]",
+    "isinstance(a, int) and len(str(b))",
+)
+
+
+def rewritten(text: str) -> str:
+    return ast.unparse(expression(ast.parse(text, mode="eval").body)).replace(f"'{OPERATORS}'", "ops")
+
+
+@pytest.mark.parametrize("text", EXPRESSIONS)
+@given(st.integers(-3, 3), st.integers(-3, 3), st.integers(-3, 3))
+def test_the_same_on_plain_values(text: str, a: int, b: int, c: int):
+    names = {"a": a, "b": b, "c": c}
+    assert eval(rewritten(text), {"ops": operators}, names) == eval(text, {}, names)
+
+
+def test_what_assigns_stays_where_it_is():
+    assert rewritten("a and (b := 1)") == "a and (b := 1)"
