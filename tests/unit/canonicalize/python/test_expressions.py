@@ -34,7 +34,7 @@ def rewritten(text: str) -> str:
 @given(st.integers(-3, 3), st.integers(-3, 3), st.integers(-3, 3))
 def test_the_same_on_plain_values(text: str, a: int, b: int, c: int):
     names = {"a": a, "b": b, "c": c}
-    assert eval(rewritten(text), {"ops": operators}, names) == eval(text, {}, names)
+    assert eval(rewritten(text), {"ops": operators, **names}) == eval(text, names)
 
 
 def test_what_assigns_stays_where_it_is():
