@@ -17,7 +17,7 @@ EXPRESSIONS = (
     "a or b and not c",
     "a < b <= c",
     "a is None",
-    "a in (b, c, 1) < 3",
+    "a in (b, c, 1)",
     "a not in [b]",
     "max(a, b, c) if a else min(b, c)",
     "f'{a:>4}{b!r}{c}'",
