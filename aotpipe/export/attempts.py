@@ -9,6 +9,9 @@
 4. Where the model decides on a tensor in Python: with that control flow as ops of the graph
    (`aotpipe.canonicalize.python`).
 
+A model that keeps state in Python is exported in this last way only, with that state in buffers
+(`aotpipe.canonicalize.carried`).
+
 Each way is tried with sizes inside the Dims' ranges, then with the example's own. Gives a `Traced`; raises
 the first way's error when none works.
 """
@@ -18,21 +21,24 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import CodeType, FunctionType
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch.export import ExportedProgram
 from torch.fx.experimental import _config as symbolic_config  # no public switch for backed_size_oblivious
 
 from aotpipe import recurrent, source
-from aotpipe.canonicalize import names, pytrees, trial
+from aotpipe.canonicalize import carried, keeping, names, pytrees, trial
 from aotpipe.canonicalize.python import functions, operators
+from aotpipe.canonicalize.state import State, StateRefused
 from aotpipe.dims import Auto, Dim
 from aotpipe.errors import ExportFailed
 from aotpipe.export import examples, reasons, smallsizes
 from aotpipe.export.guards import GuardLog, listening
 from aotpipe.export.quiet import quiet
 from aotpipe.stages import CanonicalEntry, Finding
+
+_MOST_STATES: Final = 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +48,7 @@ class Traced:
     program: ExportedProgram
     log: GuardLog
     findings: tuple[Finding, ...]
+    state: State | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +75,15 @@ def trace(entry: CanonicalEntry) -> Traced:
         ExportFailed: torch.export refused it in every way.
         StaticDim: It refused because a Dim is a constant.
     """
+    if entry.state is not None and entry.state.roots:
+        return _stateful(entry, entry.state)
+    try:
+        return _stateless(entry)
+    except carried.Unforeseen as late:
+        return _stateful(entry, late.state)
+
+
+def _stateless(entry: CanonicalEntry) -> Traced:
     changed, at_bound = examples.inside(entry)
     first: ExportFailed | None = None
     for way in _ways(dynamic=any(entry.dims.values()), changed=changed):
@@ -76,6 +92,8 @@ def trace(entry: CanonicalEntry) -> Traced:
         with listening() as log:
             try:
                 program = _export(entry, way)
+            except carried.Unforeseen:
+                raise
             except Exception as error:  # noqa: BLE001 torch.export raises what the model raises
                 failure = reasons.explain(error, log, entry.name)
                 failure.__cause__ = error
@@ -95,8 +113,32 @@ def trace(entry: CanonicalEntry) -> Traced:
     raise first
 
 
+def _stateful(entry: CanonicalEntry, state: State) -> Traced:
+    """Export with what the model keeps in Python in buffers.
+
+    What the state has to hold is known one after another, as calls are traced that leave something new.
+    """
+    changed, at_bound = examples.inside(entry)
+    for _ in range(_MOST_STATES):
+        carrier = carried.Carrier(entry.module, state)
+        try:
+            traced = _staged(entry, changed, at_bound, None, carrier.module)
+        except carried.Unforeseen as late:
+            state = late.state
+            continue
+        except StateRefused as error:
+            raise keeping.refused(error, [entry]) from error
+        carrier.name_state(traced.program)
+        return replace(traced, state=state)
+    raise AssertionError("a state that grows without end is refused")
+
+
 def _staged(
-    entry: CanonicalEntry, changed: Mapping[str, int], at_bound: Sequence[Finding], first: ExportFailed
+    entry: CanonicalEntry,
+    changed: Mapping[str, int],
+    at_bound: Sequence[Finding],
+    first: ExportFailed | None,
+    module: torch.nn.Module | None = None,
 ) -> Traced:
     """Export with Python's control flow on tensors as ops of the graph.
 
@@ -105,30 +147,44 @@ def _staged(
     """
     way = Way(unsure=any(entry.dims.values()), changed=changed)
     codes: dict[FunctionType, CodeType] = {}
-    found, log, notes = _attempt(entry, way, codes)
+    found, log, notes = _attempt(entry, way, codes, module)
     while not isinstance(found, ExportedProgram):
+        if isinstance(found, carried.Unforeseen | StateRefused):
+            raise found
         # Whatever a function raises that is not rewritten yet: it may come of a traced value.
         new = _deciding(found, codes)
-        if not new and (isinstance(found, ExportFailed) or reasons.is_data_dependent(found)):
+        told = isinstance(found, ExportFailed) or reasons.is_data_dependent(found)
+        if not new and (first is None or told):
             raise reasons.explain(found, log, entry.name) from found
-        if not new:
+        if not new and first is not None:
             raise first from first.__cause__
         codes |= new
-        found, log, notes = _attempt(entry, way, codes)
+        found, log, notes = _attempt(entry, way, codes, module)
     program = found
     if way.unsure and not smallsizes.agree(entry, program):
-        raise first from first.__cause__
+        raise (first or _small_sizes(entry)) from (first.__cause__ if first else None)
     findings = [*(at_bound if changed else ()), *(_rewritten_finding(entry, function) for function in codes)]
     findings += [replace(note, entry_point=entry.name) for note in notes]
     return Traced(program=program, log=log, findings=tuple(findings))
 
 
+def _small_sizes(entry: CanonicalEntry) -> ExportFailed:
+    return ExportFailed(
+        f"{entry.name} computes something else where a Dim is 0 or 1",
+        hint="give that Dim min=2, and the sizes below it an entry point of their own",
+    )
+
+
 def _attempt(
-    entry: CanonicalEntry, way: Way, codes: Mapping[FunctionType, CodeType]
+    entry: CanonicalEntry,
+    way: Way,
+    codes: Mapping[FunctionType, CodeType],
+    module: torch.nn.Module | None = None,
 ) -> tuple[ExportedProgram | Exception, GuardLog, tuple[Finding, ...]]:
-    with functions.swapped(codes), operators.staging(entry.module) as notes, listening() as log:
+    staging = operators.staging(entry.module, kept=module is not None)
+    with functions.swapped(codes), staging as notes, listening() as log:
         try:
-            return _export(entry, way), log, tuple(notes)
+            return _export(entry, way, module), log, tuple(notes)
         except Exception as error:  # noqa: BLE001 torch.export raises what the model raises
             return error, log, ()
 
@@ -183,14 +239,23 @@ def _strict_finding(entry: CanonicalEntry, first: ExportFailed | None) -> Findin
     )
 
 
-def _export(entry: CanonicalEntry, way: Way) -> ExportedProgram:
+def _export(entry: CanonicalEntry, way: Way, module: torch.nn.Module | None = None) -> ExportedProgram:
+    """Export a model, or in its place a module that takes its state from buffers.
+
+    Raises:
+        Unforeseen: The model keeps in Python what no state is known of.
+    """
     args, kwargs = examples.resized(entry, way.changed)
     # A tensor passed twice would be one input; a call may pass two.
     args, kwargs = pytrees.clone_tensors((args, kwargs))
     shapes = _torch_shapes(entry, args, kwargs)
     sizes = symbolic_config.patch(backed_size_oblivious=way.all_sizes)  # type: ignore[attr-defined]
     with trial.unchanged(entry.module), torch.no_grad(), sizes, recurrent.scanned(), quiet():
-        return torch.export.export(entry.module, args, kwargs, dynamic_shapes=shapes, strict=way.strict)
+        if module is not None or way.strict:
+            module = module or entry.module
+            return torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=way.strict)
+        with carried.noticing(entry.module, entry.state):
+            return torch.export.export(entry.module, args, kwargs, dynamic_shapes=shapes)
 
 
 def _torch_shapes(
