@@ -20,6 +20,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from aotpipe.bundle import Bundle
     from aotpipe.bundle.load import load
+    from aotpipe.check import check
     from aotpipe.errors import AotpipeError
     from aotpipe.pipeline import build
     from aotpipe.pipeline.steps import canonicalize, export
@@ -39,6 +40,7 @@ __all__ = [
     "__version__",
     "build",
     "canonicalize",
+    "check",
     "export",
     "load",
 ]
@@ -54,13 +56,14 @@ _HOMES = {
     "Target": "aotpipe.targets",
     "build": "aotpipe.pipeline",
     "canonicalize": "aotpipe.pipeline.steps",
+    "check": "aotpipe.check",
     "export": "aotpipe.pipeline.steps",
     "load": "aotpipe.bundle",
 }
 
 
 class _Package(ModuleType):
-    """A package whose functions `export` and `canonicalize` are not hidden by the modules of that name."""
+    """A package whose functions such as `export` are not hidden by the modules of their name."""
 
     def __setattr__(self, name: str, value: object) -> None:
         # Python binds a submodule in its package whenever somebody imports it.

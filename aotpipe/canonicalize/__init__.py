@@ -17,7 +17,7 @@ from torch import nn
 
 from aotpipe import source
 from aotpipe.canonicalize import keeping, modules, names, pytrees, shapes, trial
-from aotpipe.errors import AotpipeError, ModelImportFailed, SpecInvalid
+from aotpipe.errors import AotpipeError, ExportFailed, ModelImportFailed, SpecInvalid
 from aotpipe.held import Root
 from aotpipe.spec import EntryPoint, Spec
 from aotpipe.stages import Canonical, CanonicalEntry, Finding
@@ -25,8 +25,12 @@ from aotpipe.stages import Canonical, CanonicalEntry, Finding
 __all__ = ["canonicalize"]
 
 
-def canonicalize(spec: Spec) -> Canonical:
+def canonicalize(spec: Spec, *, refusals: list[ExportFailed] | None = None) -> Canonical:
     """Build the model and name what goes in and out of each entry point.
+
+    Args:
+        spec: What to build.
+        refusals: Takes all that the model keeps or changes and no program can, which is raised otherwise.
 
     Raises:
         ModelImportFailed: The build raised.
@@ -44,9 +48,12 @@ def canonicalize(spec: Spec) -> Canonical:
         roots += changed
         findings += found
     for canonical in entries:
-        outside.check(canonical)
+        for error in outside.refusals(canonical):
+            if refusals is None:
+                raise error
+            refusals.append(error)
     if roots:
-        state, found = keeping.find(model, entries, roots)
+        state, found = keeping.find(model, entries, roots, refusals)
         entries = keeping.with_state(entries, state)
         findings += found
     return Canonical(spec=spec, model=model, entries=tuple(entries), findings=tuple(findings))

@@ -27,9 +27,18 @@ _SEED = 0
 
 
 def find(
-    model: nn.Module, entries: Sequence[CanonicalEntry], changed: Sequence[held.Root]
+    model: nn.Module,
+    entries: Sequence[CanonicalEntry],
+    changed: Sequence[held.Root],
+    refusals: list[ExportFailed] | None = None,
 ) -> tuple[State | None, list[Finding]]:
     """The state of a model of which one call of an entry point was seen to change something.
+
+    Args:
+        model: The model.
+        entries: Its entry points.
+        changed: Where a call was seen to change something.
+        refusals: Takes what would be raised; what is refused is then left out of the state.
 
     Raises:
         ExportFailed: What it keeps takes another form after every call, and matters.
@@ -44,10 +53,13 @@ def find(
         try:
             found = observe(model, calls, roots, ignored)
         except StateRefused as error:
-            if not all(_is_without_effect(entry) for entry in entries):
-                raise refused(error, entries) from error
             ignored.append(error.root)
-            findings.append(_left_out(error, entries))
+            if all(_is_without_effect(entry) for entry in entries):
+                findings.append(_left_out(error, entries))
+            elif refusals is None:
+                raise refused(error, entries) from error
+            else:
+                refusals.append(refused(error, entries))
             continue
         return found, findings
 
@@ -123,16 +135,13 @@ class Untouched:
     def __init__(self, model: nn.Module) -> None:
         self._outside = outside.Outside(model)
 
-    def check(self, entry: CanonicalEntry) -> None:
-        """Refuse a model that changes it in every call, or whose result changes with it.
+    def refusals(self, entry: CanonicalEntry) -> list[ExportFailed]:
+        """An error for each place that a call changes every time, or with which its result changes.
 
         What is computed once and then the same is left as the first call made it.
-
-        Raises:
-            ExportFailed: Names it and its line.
         """
         if not self._outside.changed():
-            return
+            return []
         call = _call_of(entry)
         before = [outside.token(place) for place in self._outside.changed()]
         with trial.unchanged(entry.module):
@@ -149,9 +158,9 @@ class Untouched:
         with trial.unchanged(entry.module):
             first = call()
         if not moving and is_same(first, second) and is_same(second, third):
-            return
+            return []
         self._outside.restore()
-        raise self.refusal(entry, places[0])
+        return [self.refusal(entry, place) for place in places]
 
     def refusal(self, entry: CanonicalEntry, place: outside.Place) -> ExportFailed:
         """The error for a place that a call changes."""

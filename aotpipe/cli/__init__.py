@@ -19,6 +19,10 @@ from aotpipe import __version__
 _COMMANDS: Final = {
     # name: (module:attribute, the line in --help)
     "build": ("aotpipe.cli.build:build", "Build a verified bundle from a model: all steps below in one."),
+    "check": (
+        "aotpipe.cli.check:check",
+        "List all that keeps a model from becoming one program, and what becomes of it.",
+    ),
     "export": (
         "aotpipe.cli.steps:export",
         "Export a model; say what it takes and gives, and what was found.",

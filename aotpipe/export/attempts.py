@@ -157,6 +157,8 @@ def _staged(
         if not new and (first is None or told):
             raise reasons.explain(found, log, entry.name) from found
         if not new and first is not None:
+            # What the rewritten form was refused for stays at hand.
+            first.__context__ = found
             raise first from first.__cause__
         codes |= new
         found, log, notes = _attempt(entry, way, codes, module)

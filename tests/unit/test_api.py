@@ -21,6 +21,7 @@ NAMES = [
     "__version__",
     "build",
     "canonicalize",
+    "check",
     "export",
     "load",
 ]

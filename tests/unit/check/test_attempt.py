@@ -1,0 +1,51 @@
+"""Attempts: every line that the stages refuse is found, and no line that they take."""
+
+from __future__ import annotations
+
+import torch
+
+from aotpipe import canonicalize
+from aotpipe.check.attempt import Attempted, attempt
+from aotpipe.check.runs import observe
+from aotpipe.errors import UnsupportedOps
+from tests.unit.check import models
+from tests.unit.check.models import X
+
+
+def attempted(module: torch.nn.Module, *args: object) -> Attempted:
+    canonical = canonicalize(module.eval(), args)
+    return attempt(canonical, {entry.name: observe(entry) for entry in canonical.entries})
+
+
+def test_a_model_that_builds_is_refused_nowhere():
+    found = attempted(models.Conditional(), X)
+    assert not found.refusals
+    assert not found.settled
+    assert found.complete
+    assert [entry.name for entry in found.entries] == ["forward"]
+
+
+def test_a_line_behind_another_is_found_and_one_that_is_taken_is_not():
+    found = attempted(models.Many(), X, torch.tensor(1), 2.0)
+    lines = {event.place.text.strip() for refusal in found.refusals for event in refusal.events}
+    assert any(line.startswith("x = x + torch.from_numpy") for line in lines)
+    assert any(line.startswith("while x.abs().max()") for line in lines)
+    assert not any(line.startswith("print") for line in lines)
+    assert found.complete
+
+
+def test_ops_without_lowering_are_refused_together():
+    [refusal] = attempted(models.Determinant(), torch.eye(4)).refusals
+    assert isinstance(refusal.error, UnsupportedOps)
+    assert len(refusal.error.ops) == 2
+
+
+def test_a_refusal_that_no_look_into_a_tensor_explains_is_told_as_it_is():
+    class Odd(torch.nn.Module):
+        def forward(self, x):
+            return torch.zeros(3).set_(x.untyped_storage())
+
+    found = attempted(Odd(), torch.ones(3))
+    assert len(found.refusals) == 1
+    assert not found.refusals[0].events
+    assert not found.complete

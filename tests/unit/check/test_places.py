@@ -1,0 +1,77 @@
+"""Places: the exact expression that a frame computes, and the syntax around it."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from pathlib import Path
+
+from aotpipe.check import places
+
+
+def here() -> places.Place:
+    frame = sys._getframe(1)
+    return places.of_frame(frame)
+
+
+def test_a_place_is_the_expression_that_is_computed():
+    line = inspect.currentframe().f_lineno + 1  # type: ignore[union-attr]
+    found = [1, here(), 3][1]
+    assert isinstance(found, places.Place)
+    assert (found.line, found.expression) == (line, "here()")
+    assert found.text[found.column - 1 : found.end_column - 1] == "here()"
+    assert found.where.line == line
+
+
+def test_columns_count_characters_and_not_bytes():
+    name = {"größe": 1, "ß": here()}["ß"]
+    assert isinstance(name, places.Place)
+    assert name.expression == "here()"
+
+
+def test_an_expression_of_several_lines_is_shown_on_one():
+    found = [
+        here()
+        if True
+        else 0
+    ][0]  # fmt: skip
+    assert isinstance(found, places.Place)
+    whole = next(node for node in places.around(found) if isinstance(node, ast.IfExp))
+    assert places.of_node(found.path, whole).expression == "here() if True else 0"
+
+
+def test_around_goes_from_the_inside_out():
+    if here().line > 0:
+        found = here()
+    kinds = [type(node).__name__ for node in places.around(found)]
+    assert kinds[:3] == ["Call", "Assign", "If"]
+    assert kinds[-1] == "Module"
+
+
+def test_a_model_is_what_is_neither_python_nor_torch():
+    folder = "/usr/lib/python3/site-packages"
+    assert places.is_model_file(__file__)
+    assert places.is_model_file(f"{folder}/transformers/models/x.py")
+    assert places.is_model_file("<string>")
+    assert not places.is_model_file(f"{folder}/torch/nn/modules/linear.py")
+    assert not places.is_model_file(f"{folder}/numpy/core.py")
+    assert not places.is_model_file(inspect.__file__)
+    assert not places.is_model_file(places.__file__)
+    assert not places.is_model_file("<frozen importlib._bootstrap>")
+
+
+def test_what_has_no_source_has_no_text():
+    place = places.of_line("<string>", 3)
+    assert (place.text, place.expression, places.around(place)) == ("", "", [])
+    assert places.syntax(str(Path(__file__).with_suffix(".none"))) is None
+
+
+def test_a_function_is_found_by_its_code():
+    def inner() -> int:
+        return 1
+
+    found = places.definition(inner.__code__)
+    assert isinstance(found, ast.FunctionDef)
+    assert found.name == "inner"
+    assert isinstance(places.definition((lambda: 1).__code__), ast.Lambda)
