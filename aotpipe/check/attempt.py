@@ -21,6 +21,7 @@ from aotpipe.errors import AotpipeError, ExportFailed, LowerFailed, UnsupportedO
 from aotpipe.export import export, reasons
 from aotpipe.export.guards import GuardLog
 from aotpipe.legalize import legalize
+from aotpipe.signature import Signature
 from aotpipe.stages import Canonical, CanonicalEntry, Exported, ExportedEntry, Finding
 
 Line = tuple[str, int]
@@ -44,6 +45,7 @@ class Attempted:
         refusals: In the order of the run.
         entries: What was exported, as the model is or with settled lines.
         findings: Of the exports.
+        signatures: Of what was exported; with the state, where it could be legalized.
         settled: The lines that were settled to get there.
         complete: Whether every stage was run to its end.
     """
@@ -51,6 +53,7 @@ class Attempted:
     refusals: list[Refusal] = field(default_factory=list)
     entries: list[ExportedEntry] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    signatures: dict[str, Signature] = field(default_factory=dict)
     settled: set[Line] = field(default_factory=set)
     complete: bool = True
 
@@ -75,10 +78,13 @@ def attempt(canonical: Canonical, observed: Mapping[str, Observed]) -> Attempted
 
 
 def _legalize(exported: Exported, found: Attempted) -> None:
+    found.signatures = {entry.name: entry.signature for entry in exported.entries}
     try:
-        legalize(exported)
+        legal = legalize(exported)
     except (UnsupportedOps, LowerFailed) as error:
         found.refusals.append(Refusal(error))
+    else:
+        found.signatures = {entry.name: entry.signature for entry in legal.entries}
 
 
 def _last(error: AotpipeError, entry_point: str) -> AotpipeError:

@@ -101,7 +101,8 @@ def watching() -> Iterator[Calls]:
     try:
         yield found
     finally:
-        sys.setprofile(before)
+        # A profiler written in C cannot be given back to Python.
+        sys.setprofile(before if callable(before) else None)
 
 
 def _listener(found: Calls) -> Callable[[FrameType, str, Any], None]:

@@ -99,13 +99,14 @@ def _examined(canonical: Canonical, found: list[Diagnostic]) -> Checked:
             (e for e in observed[entry.name].events.values() if e.line not in attempted.settled),
             [f for f in attempted.findings if f.entry_point == entry.name],
             entry.name,
+            {each.place for each in observed[entry.name].raised},
         )
     ]
     return Checked(
         name=canonical.spec.name,
         diagnostics=_sorted(found),
         rewrites=tuple(rewritten),
-        signatures={entry.name: entry.signature for entry in attempted.entries},
+        signatures=attempted.signatures,
         complete=attempted.complete,
     )
 
@@ -114,7 +115,7 @@ def _surroundings(
     canonical: Canonical, observed: Mapping[str, Observed], attempted: Attempted
 ) -> Iterator[Diagnostic]:
     """What is fixed, dropped or kept; what several entry points share is said once."""
-    names = {leaf.name for entry in attempted.entries for leaf in entry.signature.state}
+    names = {name for entry in attempted.entries for name in entry.program.graph_signature.buffers}
     said: set[tuple[str, str, Place | None]] = set()
     for entry in canonical.entries:
         seen = observed[entry.name]

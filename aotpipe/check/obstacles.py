@@ -59,7 +59,7 @@ def obstacles(refusals: Sequence[Refusal], observed: Mapping[str, Observed]) -> 
     own = {_key(event.place.where) for refusal in refusals for event in refusal.events}
     for refusal in refusals:
         if isinstance(refusal.error, UnsupportedOps) and refusal.error.ops:
-            yield from _unsupported(refusal.error)
+            yield from _unsupported(refusal.error, observed)
             continue
         mine = {_key(event.place.where) for event in refusal.events}
         if refusal.events and refusal.error.where and _key(refusal.error.where) in own - mine:
@@ -71,20 +71,44 @@ def _key(where: SourceLine) -> str:
     return str(where)
 
 
-def _unsupported(error: UnsupportedOps) -> Iterator[Diagnostic]:
+def _unsupported(error: UnsupportedOps, observed: Mapping[str, Observed]) -> Iterator[Diagnostic]:
     for op in error.ops:
+        event = _number_at(op.where, observed) if op.name.startswith("<") else None
+        said = f"{op.name} has no lowering" if op.reason.startswith("has no") else f"{op.name} {op.reason}"
+        if event is not None:
+            # What computes with a symbol of torch's is a function of Python.
+            yield _of_number(event, f"{said}: it computes with the number")
+            continue
         yield Diagnostic(
             severity="error",
             code="op-without-lowering",
-            message=f"{op.name} {op.reason}"
-            if not op.reason.startswith("has no")
-            else f"{op.name} has no lowering",
+            message=said,
             reason=f"met {op.count} times, first here" if op.count > 1 else "",
             hint=error.hint,
             where=op.where,
             place=_line_of(op.where),
             seen=True,
         )
+
+
+def _number_at(where: SourceLine | None, observed: Mapping[str, Observed]) -> Event | None:
+    """What takes a number out of a tensor at a line."""
+    events = (event for each in observed.values() for event in each.events.values())
+    return next((e for e in events if e.kind == "number" and e.node.varies and e.place.where == where), None)
+
+
+def _of_number(event: Event, reason: str) -> Diagnostic:
+    return Diagnostic(
+        severity="error",
+        code="number-from-tensor",
+        message=f"`{event.place.expression}` takes a number out of a tensor",
+        reason=reason,
+        hint=_HINTS["number-from-tensor"],
+        where=event.place.where,
+        place=event.place,
+        history=event.node.history(),
+        seen=True,
+    )
 
 
 def _obstacle(refusal: Refusal, observed: Observed | None) -> Diagnostic:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from aotpipe import source
 from aotpipe.check import places
@@ -16,6 +17,8 @@ from aotpipe.check.diagnostics import Rewrite
 from aotpipe.check.places import Place
 from aotpipe.check.watch import Event
 from aotpipe.stages import Finding
+
+_ASSERT: Final = "an assert of the program"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,7 @@ def _construct(node: ast.AST, inner: ast.AST | None) -> tuple[str, str] | None:
         case ast.For(iter=ast.Call(func=ast.Name(id="range")) as items) if items is inner:
             return "for over range", "torch.while_loop"
         case ast.Assert(test=test) if test is inner:
-            return "assert", "an assert of the program"
+            return "assert", _ASSERT
         case ast.BoolOp(op=ast.And()):
             return "and", "torch.logical_and"
         case ast.BoolOp(op=ast.Or()):
@@ -75,8 +78,17 @@ def _construct(node: ast.AST, inner: ast.AST | None) -> tuple[str, str] | None:
             return None
 
 
-def rewrites(events: Iterable[Event], findings: Collection[Finding], entry_point: str) -> list[Rewrite]:
-    """Each construct on a varying tensor in a function that a build rewrote, once, by place."""
+def rewrites(
+    events: Iterable[Event], findings: Collection[Finding], entry_point: str, raising: Collection[Place] = ()
+) -> list[Rewrite]:
+    """Each construct on a varying tensor in a function that a build rewrote, once, by place.
+
+    Args:
+        events: Where Python looks into tensors.
+        findings: Of the export: which functions were rewritten.
+        entry_point: Its name.
+        raising: The decisions of which one side raises.
+    """
     rewritten = {str(each.where) for each in findings if each.code == "control-flow-in-graph" and each.where}
     made: dict[tuple[str, int, int, str], Rewrite] = {}
     for event in events:
@@ -87,8 +99,9 @@ def rewrites(events: Iterable[Event], findings: Collection[Finding], entry_point
                 continue
             place = _shown(event.place, found)
             key = (place.path, place.line, place.column, found.what)
-            if found.into:
-                made[key] = Rewrite(what=found.what, into=found.into, place=place, entry_point=entry_point)
+            into = _ASSERT if found.what == "if" and event.place in raising else found.into
+            if into:
+                made[key] = Rewrite(what=found.what, into=into, place=place, entry_point=entry_point)
     return [made[key] for key in sorted(made)]
 
 

@@ -1,8 +1,8 @@
 """Runs a model eagerly on its examples, watched: the calls that `check` draws its conclusions from.
 
-`observe(entry)` calls the entry point twice in a row, as a service would, then once for each decision on a
-tensor that went one way only, with that decision turned around. Gives an `Observed`; the model is as before
-afterwards. A path that raises when a decision is forced onto it is part of what is found.
+`observe(entry)` calls the entry point, twice in a row where it keeps something, then once for each decision
+on a tensor that went one way only, with that decision turned around. Gives an `Observed`; the model is as
+before afterwards. A path that raises when a decision is forced onto it is part of what is found.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ def observe(entry: CanonicalEntry) -> Observed:
     with trial.unchanged(entry.module), torch.random.fork_rng(devices=[]):
         states = [_state(entry.module)]
         found.owners = _owners(entry.module)
-        for number in range(2):
+        # A second call tells how the values of an attribute go on, where a first one changed any.
+        for number in range(2 if entry.state is not None else 1):
             watch, _ = _run(entry, found)
             if not number:
                 found.first = list(watch.seen.events)

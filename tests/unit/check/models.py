@@ -188,3 +188,42 @@ class Determinant(nn.Module):
     def forward(self, x):
         y = torch.linalg.det(x)  # ! op-without-lowering
         return y + torch.linalg.svdvals(x).sum()  # ! op-without-lowering
+
+
+class Keeping(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+        self.total = 0
+        self.cache = None
+
+    def forward(self, x):
+        self.calls += 1  # ! state-becomes-buffer
+        self.total += int((x > 0).sum().item())  # ! state-becomes-buffer
+        self.cache = x if self.cache is None else self.cache + x  # ! state-becomes-buffer
+        return x * self.calls + self.total + self.cache
+
+
+class KeepingMore(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cache = None
+
+    def forward(self, x):
+        self.cache = x if self.cache is None else torch.cat([self.cache, x])  # ! state-refused
+        return self.cache.sum()
+
+
+class KeepingBehind(nn.Module):
+    """An obstacle in a model that keeps something."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1  # ! state-becomes-buffer
+        y = x.flatten()
+        if x.sum() > 0:  # ! paths-differ
+            y = x[0, :2]
+        return y * self.calls

@@ -28,6 +28,9 @@ CASES: list[tuple[type[torch.nn.Module], tuple[Any, ...]]] = [
     (models.TwoShapes, (X,)),
     (models.Many, (X, torch.tensor(1), 2.0)),
     (models.Raising, (X,)),
+    (models.Keeping, (X,)),
+    (models.KeepingMore, (X,)),
+    (models.KeepingBehind, (X,)),
     (models.Determinant, (torch.eye(4),)),
 ]
 
