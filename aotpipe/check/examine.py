@@ -18,6 +18,7 @@ from torch import nn
 from aotpipe import source
 from aotpipe.canonicalize import canonicalize
 from aotpipe.check import baked, places, rewrites
+from aotpipe.check.agreement import disagreement, is_worth_it
 from aotpipe.check.attempt import Attempted, attempt
 from aotpipe.check.codes import severity_of
 from aotpipe.check.diagnostics import SEVERITIES, Checked, Diagnostic, Step
@@ -81,6 +82,8 @@ def _examined(canonical: Canonical, found: list[Diagnostic]) -> Checked:
     observed = {entry.name: observe(entry) for entry in canonical.entries}
     attempted = attempt(canonical, observed)
     found += obstacles(attempted.refusals, observed)
+    if not any(each.severity == "error" for each in found):
+        found += _disagreements(canonical, observed, attempted)
     found += _surroundings(canonical, observed, attempted)
     mentioned = {each.message.split("`")[1] for each in found if each.code == "baked-input"}
     # What nothing reads in a model with settled lines, the model may well read.
@@ -109,6 +112,16 @@ def _examined(canonical: Canonical, found: list[Diagnostic]) -> Checked:
         signatures=attempted.signatures,
         complete=attempted.complete,
     )
+
+
+def _disagreements(
+    canonical: Canonical, observed: Mapping[str, Observed], attempted: Attempted
+) -> Iterator[Diagnostic]:
+    entries = {entry.name: entry for entry in canonical.entries}
+    for program in attempted.entries:
+        entry = entries[program.name]
+        if is_worth_it(entry, observed[entry.name]) and (found := disagreement(entry, program)):
+            yield found
 
 
 def _surroundings(
