@@ -196,16 +196,58 @@ def prepared(
         return (*given[0][:own], *rest[0]), rest[1]
     among = given[0][1:] if name == "where" else given[0]
     others = [each for each in among if isinstance(each, torch.Tensor) and not is_number(each)]
-    if not others or any(each.dim() for each in others):
-        return given  # a tensor with dimensions sets the type anyway
-    dtype = reduce(promoted, (each.dtype for each in others))
-    cast = tuple(each.to(_beside(dtype, each.dtype)) if is_number(each) else each for each in among)
+    if others:
+        dtype = reduce(promoted, (each.dtype for each in others))
+        cast = tuple(each.to(_beside(dtype, each.dtype)) if is_number(each) else each for each in among)
+    elif name == "where":
+        return given
+    else:
+        cast = _among_numbers(name, among)
     return (*given[0][: len(given[0]) - len(cast)], *cast), given[1]
+
+
+_DIVISIONS: Final = frozenset("div divide true_divide truediv rtruediv rdiv".split())
+
+
+def _among_numbers(name: str, operands: Sequence[Any]) -> tuple[Any, ...]:
+    """Numbers that are computed with among themselves: whole ones are float64 where Python makes floats."""
+    if any(is_number(each) and rank(each.dtype) > 1 for each in operands):
+        return tuple(operands)
+    if name in _DIVISIONS or any(isinstance(each, float) for each in operands):
+        wanted = torch.float64
+    elif name in _SUMS:
+        wanted = torch.int64
+    else:
+        return tuple(operands)
+    return tuple(as_number(each.to(wanted)) if is_number(each) else each for each in operands)
+
+
+# In Python, True + True is 2.
+_SUMS: Final = frozenset("add radd sub subtract rsub mul multiply rmul".split())
 
 
 def _beside(dtype: torch.dtype, own: torch.dtype) -> torch.dtype:
     """The type that a Python number of the type `own` takes beside tensors of another."""
-    return dtype if rank(own) <= rank(dtype) else own
+    if rank(own) <= rank(dtype):
+        return dtype
+    if own.is_complex:
+        return torch.complex64 if torch.get_default_dtype() == torch.float32 else torch.complex128
+    return torch.get_default_dtype() if own.is_floating_point else own
+
+
+_WRITING: Final = frozenset("add_ sub_ mul_ div_ floor_divide_ remainder_ pow_".split())
+_WRITING_BITS: Final = frozenset("__iand__ __ior__ __ixor__ __ilshift__ __irshift__".split())
+
+
+def unwritten(func: Callable[..., Any], args: Sequence[Any]) -> Callable[..., Any]:
+    """For a function that would write into a number (`n += 1`), the one that gives a new number."""
+    name = getattr(func, "__name__", "")
+    if not args or not is_number(args[0]) or name not in _WRITING | _WRITING_BITS:
+        return func
+    found: Callable[..., Any] = getattr(
+        torch.Tensor, name[:-1] if name in _WRITING else name.replace("__i", "__", 1)
+    )
+    return found
 
 
 def _base_name(func: Callable[..., Any]) -> str:

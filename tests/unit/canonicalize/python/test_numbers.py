@@ -109,3 +109,47 @@ def test_how_far_integers_are_apart(first: int, second: int):
         assert numbers.distance(left, torch.tensor(1)) is None
         base += 1
         assert numbers.distance(left, base) is None
+
+
+def of(value: float, dtype: torch.dtype) -> torch.Tensor:
+    return numbers.as_number(torch.tensor(value, dtype=dtype))
+
+
+F64, I64, BOOL = torch.float64, torch.int64, torch.bool
+
+
+@pytest.mark.parametrize(
+    ("compute", "value"),
+    [
+        # Among themselves numbers are computed with as Python does.
+        (lambda: of(1, I64) / of(3, I64), 1 / 3),
+        (lambda: of(1, I64) * 0.1, 0.1),
+        (lambda: of(1, I64) / 3, 1 / 3),
+        (lambda: of(True, BOOL) + of(True, BOOL), 2),
+        (lambda: of(7, I64) // 2, 3),
+        # Beside tensors they promote as Python's do.
+        (lambda: torch.tensor([2]) * of(0.5, F64), torch.tensor([1.0])),
+        (lambda: torch.tensor(2) * of(0.5, F64), torch.tensor(1.0)),
+        (lambda: torch.tensor(2.0, dtype=torch.float16) * of(0.5, F64), torch.tensor(1.0).half()),
+        (lambda: torch.tensor([2.0]) * of(0.5, F64), torch.tensor([1.0])),
+        (lambda: torch.tensor([2], dtype=torch.int8) + of(3, I64), torch.tensor([5], dtype=torch.int8)),
+    ],
+)
+def test_numbers_are_computed_with_as_pythons(compute: Any, value: Any) -> None:
+    with numbers.followed(), dispatch.Traced():
+        found = compute()
+        assert numbers.is_number(found) == (not isinstance(value, torch.Tensor))
+    if isinstance(value, torch.Tensor):
+        assert found.dtype == value.dtype
+        assert torch.equal(found, value)
+    else:
+        assert found.item() == value
+
+
+def test_a_number_is_never_written() -> None:
+    with numbers.followed(), dispatch.Traced():
+        before = number = of(3, I64)
+        number += 1
+        number *= 2
+        number <<= 1
+    assert (before.item(), number.item()) == (3, 16)
