@@ -454,6 +454,7 @@ MODELS: list[Any] = [
     Noted,
     Modes,
     Experts,
+    Streaming,
     Spiking,
     Ring,
     RunningMean,

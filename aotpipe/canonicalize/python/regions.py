@@ -18,6 +18,7 @@ from typing import Any, Final
 import torch
 from torch._guards import detect_fake_mode  # the mode that torch.export traces under; no public way to it
 from torch._higher_order_ops.while_loop import while_loop_op  # the public one starts a compiler
+from torch._ops import HigherOrderOperator
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing  # to run and record nothing
 from torch.nn.modules.module import _global_buffer_registration_hooks as _buffer_hooks
 from torch.utils import _pytree as pytree
@@ -427,6 +428,8 @@ def _tested(test: Callable[[], object], variables: Variables, start: Values) -> 
 class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Notes the tensors that ops take from outside, and which of those they write."""
 
+    supports_higher_order_operators = True  # a recurrent layer is a `scan`
+
     def __init__(self, seen: _Seen, own: Sequence[torch.Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._seen = seen
@@ -471,6 +474,8 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def _targets(func: Any, args: Sequence[Any], kwargs: Any) -> Iterator[torch.Tensor]:
     """The tensors that an op writes, by its schema."""
+    if isinstance(func, HigherOrderOperator):
+        return
     for position, argument in enumerate(func._schema.arguments):  # noqa: SLF001  # no public way to it
         if argument.alias_info is not None and argument.alias_info.is_write:
             value = args[position] if position < len(args) else kwargs.get(argument.name)
