@@ -34,14 +34,14 @@ def is_worth_it(entry: CanonicalEntry, observed: Observed) -> bool:
 
 def disagreement(entry: CanonicalEntry, program: ExportedEntry) -> Diagnostic | None:
     """The first call on which the program answers otherwise than eager; None where all agree."""
-    calls = list(_calls(entry))
-    wanted = _answers(entry.module, entry, [leaf for _, leaf in calls])
+    calls = list(calls_of(entry))
+    wanted = answers(entry.module, entry, [leaf for _, leaf in calls])
     module = program.program.module()
     with trial.unchanged(entry.module):
-        got = _answers(module, entry, [leaf for _, leaf in calls[: len(wanted)]])
+        got = answers(module, entry, [leaf for _, leaf in calls[: len(wanted)]])
     for number, ((how, _), want) in enumerate(zip(calls, wanted, strict=False)):
         other = got[number] if number < len(got) else None
-        said = "raises" if other is None else _difference(entry, want, other)
+        said = "raises" if other is None else difference(entry, want, other)
         if said and _is_steady(entry, calls[number][1]):
             return Diagnostic(
                 severity=severity_of("differs-from-eager"),
@@ -58,7 +58,8 @@ def disagreement(entry: CanonicalEntry, program: ExportedEntry) -> Diagnostic | 
     return None
 
 
-def _calls(entry: CanonicalEntry) -> Iterator[tuple[str, Callable[[torch.Tensor], torch.Tensor]]]:
+def calls_of(entry: CanonicalEntry) -> Iterator[tuple[str, Callable[[torch.Tensor], torch.Tensor]]]:
+    """How each call's tensors come of the example's, in words and as a function."""
     yield "the example", torch.Tensor.clone
     yield "the example again", torch.Tensor.clone
     yield "with its numbers turned around", _turned
@@ -76,11 +77,11 @@ def _turned(leaf: torch.Tensor) -> torch.Tensor:
     return leaf.flip(0) if leaf.dim() else leaf.clone()
 
 
-def _answers(
+def answers(
     module: torch.nn.Module, entry: CanonicalEntry, changes: list[Callable[[torch.Tensor], torch.Tensor]]
 ) -> list[list[Any]]:
     """The answers to calls one after another, as far as none raises."""
-    answers: list[list[Any]] = []
+    found: list[list[Any]] = []
     with trial.unchanged(module), torch.random.fork_rng(devices=[]), torch.no_grad(), uncompiled():
         torch.manual_seed(0)
         for change in changes:
@@ -89,9 +90,9 @@ def _answers(
             try:
                 result = module(*args, **kwargs)
             except Exception:  # noqa: BLE001  # a call that the model refuses compares nothing
-                return answers
-            answers.append([_kept(leaf) for _, leaf in pytrees.leaves(result)])
-    return answers
+                return found
+            found.append([_kept(leaf) for _, leaf in pytrees.leaves(result)])
+    return found
 
 
 def _on_tensors(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Any], Any]:
@@ -103,7 +104,8 @@ def _kept(leaf: Any) -> Any:
     return leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf
 
 
-def _difference(entry: CanonicalEntry, want: list[Any], got: list[Any]) -> str:
+def difference(entry: CanonicalEntry, want: list[Any], got: list[Any], relative: float = _RELATIVE) -> str:
+    """What of a result is another than was wanted; empty where nothing is."""
     if len(want) != len(got):
         return f"gives {len(got)} results for {len(want)}"
     for name, mine, other in zip(entry.output_names, want, got, strict=True):
@@ -117,7 +119,7 @@ def _difference(entry: CanonicalEntry, want: list[Any], got: list[Any]) -> str:
         if not torch.allclose(
             theirs.to(kind),
             ours.to(kind),
-            rtol=0.0 if exact else _RELATIVE,
+            rtol=0.0 if exact else relative,
             atol=0.0 if exact else _ABSOLUTE,
             equal_nan=True,
         ):
@@ -127,11 +129,11 @@ def _difference(entry: CanonicalEntry, want: list[Any], got: list[Any]) -> str:
 
 def _is_steady(entry: CanonicalEntry, change: Callable[[torch.Tensor], torch.Tensor]) -> bool:
     """Whether eager gives itself the same answer with other random numbers."""
-    first = _answers(entry.module, entry, [change])
+    first = answers(entry.module, entry, [change])
     with torch.random.fork_rng(devices=[]):
         given = pytrees.clone_tensors((entry.entry.args, dict(entry.entry.kwargs)))
         args, kwargs = pytrees.map_leaves(_on_tensors(change), given)
         with trial.unchanged(entry.module), torch.no_grad(), uncompiled():
             torch.manual_seed(1)
             second = [_kept(leaf) for _, leaf in pytrees.leaves(entry.module(*args, **kwargs))]
-    return bool(first) and not _difference(entry, first[0], second)
+    return bool(first) and not difference(entry, first[0], second)

@@ -77,6 +77,12 @@ def attempt(canonical: Canonical, observed: Mapping[str, Observed]) -> Attempted
     return found
 
 
+def is_taken(model: Canonical, observed: Observed, settled: Collection[Line]) -> bool:
+    """Whether the only entry point of a model is exported with these lines settled."""
+    [entry] = model.entries
+    return isinstance(_Entry(model, entry.name, observed, Attempted()).export(settled), Exported)
+
+
 def _legalize(exported: Exported, found: Attempted) -> None:
     found.signatures = {entry.name: entry.signature for entry in exported.entries}
     try:
@@ -115,12 +121,12 @@ class _Entry:
 
     def exported(self) -> Exported | None:
         """The program, with what could not be in it settled; None where that does not help."""
-        first = self._export(())
+        first = self.export(())
         if isinstance(first, Exported):
             return first
         lines = self._lines()
         kept = set(lines)
-        best = self._export(kept) if lines else first
+        best = self.export(kept) if lines else first
         if not isinstance(best, Exported):
             # What no tensor's value explains, or a tensor's that eager never looked into.
             self._refuse(best if lines else first, ())
@@ -130,7 +136,7 @@ class _Entry:
             if time.perf_counter() > self._until:
                 self._found.complete = False
                 break
-            got = self._export(kept - {line})
+            got = self.export(kept - {line})
             if isinstance(got, Exported):
                 kept.discard(line)
                 best = got
@@ -165,7 +171,8 @@ class _Entry:
                     events.append(event)
         return found
 
-    def _export(self, lines: Collection[Line]) -> Exported | AotpipeError:
+    def export(self, lines: Collection[Line]) -> Exported | AotpipeError:
+        """Export with these lines settled."""
         recorded = {event.line for event in self._observed.first}
         events = [
             *self._observed.first,

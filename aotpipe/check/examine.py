@@ -22,6 +22,7 @@ from aotpipe.check.agreement import disagreement, is_worth_it
 from aotpipe.check.attempt import Attempted, attempt
 from aotpipe.check.codes import severity_of
 from aotpipe.check.diagnostics import SEVERITIES, Checked, Diagnostic, Step
+from aotpipe.check.fixes import with_fix
 from aotpipe.check.obstacles import obstacles
 from aotpipe.check.places import Place
 from aotpipe.check.runs import Observed, observe
@@ -82,14 +83,18 @@ def _examined(canonical: Canonical, found: list[Diagnostic]) -> Checked:
     observed = {entry.name: observe(entry) for entry in canonical.entries}
     attempted = attempt(canonical, observed)
     found += obstacles(attempted.refusals, observed)
+    found = [with_fix(each, canonical, observed, attempted.settled) for each in found]
     if not any(each.severity == "error" for each in found):
         found += _disagreements(canonical, observed, attempted)
     found += _surroundings(canonical, observed, attempted)
     mentioned = {each.message.split("`")[1] for each in found if each.code == "baked-input"}
     # What nothing reads in a model with settled lines, the model may well read.
     untrue = {"unused-input", "integer-output"} if attempted.settled else set()
+    said = {str(each.where) for each in found if each.code == "output-dropped"}
     for finding in (*canonical.findings, *attempted.findings):
         if finding.code == "control-flow-in-graph" or finding.code in untrue:
+            continue
+        if finding.code == "talk-left-out" and str(finding.where) in said:
             continue
         if finding.code != "constant-input" or not any(f"'{name}'" in finding.message for name in mentioned):
             found.append(_of_finding(finding))

@@ -51,8 +51,12 @@ def rewritten(function: FunctionType) -> CodeType | None:
     if definition is None:
         return None
     written = syntax.rewrite(definition)
-    if written is None:
-        return None
+    found = recompiled(code, written) if written is not None else None
+    return _with_operators(found) if found is not None else None
+
+
+def recompiled(code: CodeType, written: ast.FunctionDef) -> CodeType | None:
+    """A function's code of other syntax, with the old free variables; None where it has other ones."""
     # In a function that has the free variables as parameters, they are free again; in a class of the old
     # name, private names are mangled as before.
     body: ast.stmt = written
@@ -75,7 +79,7 @@ def rewritten(function: FunctionType) -> CodeType | None:
     found = next((each for each in _all(compiled) if each.co_name == code.co_name), None)
     if found is None or found.co_freevars != code.co_freevars:
         return None
-    return _with_operators(found.replace(co_qualname=code.co_qualname))
+    return found.replace(co_qualname=code.co_qualname)
 
 
 _FUTURES = 0x1000000  # `from __future__ import annotations`
