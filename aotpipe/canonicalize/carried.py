@@ -119,9 +119,10 @@ class Carrier:
             if name not in self._registered:
                 self._keys[name] = f"slot_{index}"
                 zeros = torch.zeros(slot.shape, dtype=slot.dtype, device=slot.device)
-                self._store.register_buffer(f"slot_{index}", first.get(name, zeros))
+                shared = state.buffers.setdefault(slot, first.get(name, zeros))
+                self._store.register_buffer(f"slot_{index}", shared)
         if len(self._phases) > 1:
-            self._store.register_buffer(_PHASE, torch.tensor(0))
+            self._store.register_buffer(_PHASE, state.buffers.setdefault(_PHASE, torch.tensor(0)))
         self.module = modules.beside(module, self._call, {_STORE: self._store})
 
     def name_state(self, program: ExportedProgram) -> None:

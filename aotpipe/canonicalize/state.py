@@ -15,7 +15,7 @@ Raises `StateRefused` where the form never settles.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final
 
@@ -74,6 +74,7 @@ class State:
         kinds: Dtypes that a number is seen to need besides those in the pictures.
         unread: The names that are always written before they are read: nothing is kept of them.
         ignored: Names that change and have no effect on the results.
+        buffers: The tensors of the slots, which all entry points of a model share.
     """
 
     roots: tuple[Root, ...]
@@ -82,6 +83,7 @@ class State:
     kinds: frozenset[tuple[Path, torch.dtype]] = frozenset()
     unread: tuple[Root, ...] = ()
     ignored: tuple[Root, ...] = ()
+    buffers: dict[object, torch.Tensor] = field(default_factory=dict, compare=False)
 
     @property
     def first(self) -> tuple[Picture, ...]:

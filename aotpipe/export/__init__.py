@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import torch
 
+from aotpipe.canonicalize.state import State
 from aotpipe.export import attempts, autodims, signatures
 from aotpipe.export.digest import digest
 from aotpipe.export.placeholders import input_nodes
@@ -32,25 +33,48 @@ def export(canonical: Canonical) -> Exported:
         ExportFailed: torch.export refused an entry point.
         StaticDim: A Dim became a constant.
     """
-    entries: list[ExportedEntry] = []
-    findings = list(canonical.findings)
-    for entry in canonical.entries:
-        exported, found = _export_entry(entry)
-        entries.append(exported)
-        findings += found
+    state = canonical.entries[0].state
+    while True:
+        known = state
+        entries: list[ExportedEntry] = []
+        findings = list(canonical.findings)
+        for entry in canonical.entries:
+            exported, found, state = _export_entry(replace(entry, state=state))
+            entries.append(exported)
+            findings += found
+        # What one entry point is found to keep, the others have to keep too.
+        if state is known or len(entries) == 1:
+            break
     return Exported(
-        canonical=canonical, entries=tuple(entries), findings=tuple(findings), digest=digest(entries)
+        canonical=canonical,
+        entries=tuple(entries),
+        findings=(*findings, *_kept(state)),
+        digest=digest(entries),
     )
 
 
-def _export_entry(entry: CanonicalEntry) -> tuple[ExportedEntry, list[Finding]]:
+def _kept(state: State | None) -> Iterator[Finding]:
+    """Tells what became state that no buffer of the model is."""
+    if state is None or not state.roots:
+        return
+    names = ", ".join(dict.fromkeys(root.path for root in state.roots if not root.is_buffer))
+    phases = len(state.phases())
+    yield Finding(
+        severity="note",
+        code="state-in-python",
+        message=f"kept from call to call: {names}"
+        + (f"; it takes {phases} forms, each of which has its own part of the program" if phases > 1 else ""),
+    )
+
+
+def _export_entry(entry: CanonicalEntry) -> tuple[ExportedEntry, list[Finding], State | None]:
     entry, traced, settled, findings = _settled(entry)
     findings += traced.findings
     program = traced.program
     found = signatures.signature(entry, program, settled.ranges)
     exported = ExportedEntry(name=entry.name, program=program, signature=found)
     findings += [*_unused(entry, exported), *_integer_outputs(exported)]
-    return exported, findings
+    return exported, findings, traced.state or entry.state
 
 
 def _settled(

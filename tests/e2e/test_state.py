@@ -6,6 +6,7 @@ import copy
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,13 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
+import aotpipe
 from aotpipe.backends.arrays import view_numpy
 from aotpipe.backends.iree import importer
+from aotpipe.canonicalize import canonicalize
+from aotpipe.export import export
+from aotpipe.legalize import legalize
+from aotpipe.spec import EntryPoint, as_spec
 from tests.programs import through
 
 X = torch.tensor([0.5, -1.0, 2.0, 0.25])
@@ -313,6 +319,21 @@ class Modes(nn.Module):
         return x * 3
 
 
+class MaybeKept(nn.Module):
+    """What a tensor decides to keep for the first time."""
+
+    def __init__(self):
+        super().__init__()
+        self.kept = None
+
+    def forward(self, x):
+        if x.max() > 2.4:
+            self.kept = x * 2
+        if self.kept is None:
+            return x
+        return x + self.kept
+
+
 class Experts(nn.Module):
     """A mixture of experts that counts the tokens which found no room."""
 
@@ -453,6 +474,7 @@ MODELS: list[Any] = [
     EveryThird,
     Noted,
     Modes,
+    MaybeKept,
     Experts,
     Streaming,
     Spiking,
@@ -492,3 +514,57 @@ def test_five_calls_and_a_reset(kind: Any) -> None:
             runner.reset()
     # The model itself is as it was.
     assert all(np.array_equal(a, b) for a, b in zip(expected(model, [X])[0], want[0], strict=True))
+
+
+class Decoder(nn.Module):
+    """Two methods over one state, in a tensor and in numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.length = 0
+        self.rows = torch.zeros(4, 4)
+
+    def prefill(self, x):
+        self.rows = torch.stack([x, x, x, x]) * 0.5
+        self.length = 2
+        return self.rows.sum(0)
+
+    def forward(self, x):
+        self.length += 1
+        self.rows = self.rows * 0.9 + x
+        return self.rows.sum(0) * self.length
+
+
+def test_entry_points_share_their_state() -> None:
+    model = Decoder().eval()
+    entries = {"prefill": EntryPoint(args=(X,), method="prefill"), "decode": EntryPoint(args=(X,))}
+    exported = export(canonicalize(as_spec(model, entry_points=entries)))
+    assert "state-in-python" in {finding.code for finding in exported.findings}
+    program = legalize(exported)
+    names = [[leaf.name for leaf in entry.signature.state] for entry in program.entries]
+    assert set(names[0]) | set(names[1]) == {"length", "rows"}
+    steps = ["decode", "prefill", "decode", "decode", "prefill", "decode"]
+    with through.load(program, importer.lower(program)) as runner, torch.no_grad():
+        fresh = copy.deepcopy(model)
+        for step in steps:
+            [got] = runner.infer({"x": view_numpy(X)}, entry_point=step).values()
+            want = (fresh.prefill if step == "prefill" else fresh)(X)
+            np.testing.assert_allclose(got, want.numpy(), rtol=1e-5)
+
+
+def test_the_hundredth_call() -> None:
+    model = Totals().eval()
+    program = through.legal(model, (X,))
+    with through.load(program, importer.lower(program)) as runner:
+        calls = [X] * 100
+        compare([runner.infer({"x": view_numpy(call)}) for call in calls], expected(model, calls))
+
+
+def test_a_build_judges_the_sequence_of_calls(tmp_path: Path) -> None:
+    bundle = aotpipe.build(
+        LateCache().eval(), args=(X,), targets=["iree-cpu-host"], out=tmp_path / "bundle", latency=False
+    )
+    [row] = bundle.report.targets
+    assert row.status == "executed", row.reason
+    with aotpipe.load(bundle.path, target="iree-cpu-host") as runner:
+        assert {leaf.name for leaf in runner.signature.state} == {"cache", "phase"}
