@@ -44,7 +44,7 @@ def legalize(exported: Exported, dialect: Dialect = "torch") -> Legal:
         )
         for entry, program in zip(exported.entries, programs, strict=True)
     ]
-    decompose.check_supported(legal)
+    decompose.check_supported(legal, dialect)
     used = dict.fromkeys(key for one in legal for key in one.weights)
     weights = {key: tensors.by_name[key] for key in used}
     # The model's own buffers change when it is run; the initial state must not.
