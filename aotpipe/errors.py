@@ -17,6 +17,7 @@ source where that is known, why, and one thing to do about it.
         StaticDim                   21  a dynamic Dim became a constant
       Obstructed                    22  `check` found what keeps the model from becoming one program
       UnsupportedOps                25  ops without a lowering, all of them at once
+      NoBuckets                     26  a target needs sizes for a Dim, or other ones
       LowerFailed                   30  the importer refused a legal program: a bug of aotpipe
       CompileError                  34
         CompileFailed               35  the compiler printed a diagnostic
@@ -37,6 +38,7 @@ source where that is known, why, and one thing to do about it.
         MissingInput                62
         InputDtype                  63
         InputShape                  64  rank, a static dim, a dim range, or dims that disagree
+          OutsideBuckets            67  no program was built for the sizes of a call
         InputValue                  65  a value outside the declared range
       AssertionViolated             66  an assert of the model failed in a program's run
       StoreError                    70
@@ -216,6 +218,12 @@ class UnsupportedOps(AotpipeError):
         self.ops = tuple(ops)
 
 
+class NoBuckets(AotpipeError):
+    """A target's programs have fixed sizes, and those of a Dim are not declared or do not fit."""
+
+    exit_code, stage = 26, "lower"
+
+
 class LowerFailed(AotpipeError):
     """The importer refused a legal program."""
 
@@ -347,6 +355,12 @@ class InputShape(InputError):
     """Another rank, a dim outside its range, or dims that disagree."""
 
     exit_code = 64
+
+
+class OutsideBuckets(InputShape):
+    """The sizes fit the signature, and no program was built for them."""
+
+    exit_code = 67
 
 
 class InputValue(InputError):

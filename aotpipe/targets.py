@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, get_args
 
 from aotpipe.errors import UnknownTarget
 
-Backend = Literal["iree"]
+Backend = Literal["iree", "xla"]
 
 DEFAULT: Final = ("iree-cpu-host",)
 """What is built for where no target is named."""
@@ -55,6 +55,11 @@ class Target:
     def row(self) -> TargetRow:
         """What the table says of it."""
         return table()[str(self)]
+
+    @property
+    def file_name(self) -> str:
+        """The name of its program's file."""
+        return "program.vmfb" if self.backend == "iree" else "program.xla"
 
     @property
     def is_host(self) -> bool:

@@ -18,7 +18,16 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-PACKAGES: Final = ("iree-base-compiler", "iree-base-runtime", "ml-dtypes", "numpy", "torch")
+PACKAGES: Final = (
+    "iree-base-compiler",
+    "iree-base-runtime",
+    "jax",
+    "jaxlib",
+    "libtpu",
+    "ml-dtypes",
+    "numpy",
+    "torch",
+)
 
 # The kernel's name of a feature -> LLVM's. Only what a code generator may use is listed: a program that
 # names `smep` as a need would be refused on machines that run it well.

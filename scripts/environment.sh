@@ -10,7 +10,7 @@ if [[ ! -x .venv/bin/python || "$(cat .venv/stamp 2>/dev/null)" != "$stamp" ]]; 
     "$python" -m venv --clear --without-pip .venv
     "$python" -m pip --python .venv/bin/python install --quiet pip
   }
-  .venv/bin/python -m pip install --quiet --editable ".[build,dev]"
+  .venv/bin/python -m pip install --quiet --editable ".[build,dev,xla]"
   .venv/bin/python -m pip install --quiet --no-deps --requirement requirements/no-deps.txt
   echo "$stamp" > .venv/stamp
 fi

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self, assert_never, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, assert_never, cast
 
 from aotpipe import toolchain
 from aotpipe.targets import Target
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from aotpipe.dtypes import Array
     from aotpipe.signature import Signature
-    from aotpipe.stages import Compiled, Lowered
+    from aotpipe.stages import Compiled, Dialect, Lowered
 
 
 class Runner(Protocol):
@@ -55,7 +55,7 @@ class Runner(Protocol):
 
 
 class Runtime(Protocol):
-    """A module that runs programs: `backends/iree/runtime.py`."""
+    """A module that runs programs: `backends/iree/runtime.py`, `backends/xla/runtime.py`."""
 
     def load(
         self,
@@ -73,7 +73,7 @@ class Runtime(Protocol):
 
 
 class Compiler(Protocol):
-    """A module that compiles: `backends/iree/compiler.py`."""
+    """A module that compiles: `backends/iree/compiler.py`, `backends/xla/compiler.py`."""
 
     def compile(
         self,
@@ -81,12 +81,43 @@ class Compiler(Protocol):
         target: Target,
         *,
         extra_flags: Sequence[str] = (),
+        retreat: Any = None,
         timeout_s: float = ...,
         memory_limit_bytes: int | None = None,
         log_dir: Path | None = None,
     ) -> Compiled:
         """Compile a lowered module for one target."""
         ...
+
+    def digest(
+        self, lowered: Lowered, target: Target, extra_flags: Sequence[str] = (), retreat: Any = None
+    ) -> str:
+        """SHA-256 of everything that can change what `compile` gives."""
+        ...
+
+    def suspects(self, lowered: Lowered, target: Target, extra_flags: Sequence[str] = ()) -> Sequence[Any]:
+        """What to compile with, in turn, where the program computes wrong numbers; each has a `name`."""
+        ...
+
+
+# The architectures that the arch of a CPU target does not name itself.
+_ARCHITECTURES: Final[Mapping[str, str]] = {"x86_64_v3": "x86_64", "avx2": "x86_64"}
+
+
+def dialect(target: Target) -> Dialect:
+    """What a model is lowered to for a target."""
+    match target.backend:
+        case "iree":
+            return "torch"
+        case "xla":
+            return "stablehlo"
+        case _:
+            assert_never(target.backend)
+
+
+def own_flags(target: Target, flags: Sequence[str]) -> tuple[str, ...]:
+    """Those flags of a user that are for a target's compiler: XLA's begin with its name, IREE's do not."""
+    return tuple(flag for flag in flags if flag.startswith("--xla") == (target.backend == "xla"))
 
 
 def unrunnable(target: Target, needs: Sequence[str] = ()) -> str:
@@ -99,8 +130,10 @@ def unrunnable(target: Target, needs: Sequence[str] = ()) -> str:
     if missing := toolchain.missing_features(needs):
         return f"this CPU lacks {', '.join(missing)}"
     arch = toolchain.host_features()[0]
+    if target.backend == "xla" and toolchain.version_of("jaxlib") is None:
+        return "jaxlib is not installed; pip install 'aotpipe[xla]'"
     match target.device:
-        case "cpu" if not target.is_host and target.arch.split("_v")[0] != arch:
+        case "cpu" if not target.is_host and _ARCHITECTURES.get(target.arch, target.arch) != arch:
             return f"this machine is {arch}"
         case "cpu" | "vmvx":
             return ""
@@ -115,6 +148,10 @@ def runtime(target: Target) -> Runtime:
             from aotpipe.backends.iree import runtime as iree_runtime
 
             return cast("Runtime", iree_runtime)
+        case "xla":
+            from aotpipe.backends.xla import runtime as xla_runtime
+
+            return cast("Runtime", xla_runtime)
         case _:
             assert_never(target.backend)
 
@@ -126,5 +163,9 @@ def compiler(target: Target) -> Compiler:
             from aotpipe.backends.iree import compiler as iree_compiler
 
             return cast("Compiler", iree_compiler)
+        case "xla":
+            from aotpipe.backends.xla import compiler as xla_compiler
+
+            return cast("Compiler", xla_compiler)
         case _:
             assert_never(target.backend)

@@ -132,12 +132,23 @@ def unrunnable(program: Program) -> str:
         return f"this aotpipe does not know the target {program.target}"
     if reason := backends.unrunnable(target, program.host_features):
         return reason
+    if target.backend == "xla":
+        return _other_version(program)
     built, here = program.toolchain.get(_COMPILER, ""), toolchain.version_of(_RUNTIME)
     if here is None:
         return f"{_RUNTIME} is not installed"
     # IREE keeps the format of its programs within a minor version, and promises no more.
     if built and _minor(built) != _minor(here):
         return f"it was compiled by {_COMPILER} {built}; this host has {_RUNTIME} {here}"
+    return ""
+
+
+def _other_version(program: Program) -> str:
+    """XLA promises nothing between versions: each package must be the very one."""
+    for package, built in program.toolchain.items():
+        here = toolchain.version_of(package)
+        if here != built:
+            return f"it was compiled by {package} {built}; this host has {here or 'none'}"
     return ""
 
 

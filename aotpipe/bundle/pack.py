@@ -3,7 +3,7 @@
     manifest.json
     weights.safetensors           weights and initial state, once for all programs
     goldens.safetensors           recorded calls for `selftest`
-    programs/TARGET/program.vmfb
+    programs/TARGET/program.vmfb  (or program.xla)
 
 Equal contents give equal bytes, wherever they are built: no times, no paths. The folder is made beside its
 destination and takes its place in one step; a bundle that lay there is replaced in the same step.
@@ -176,7 +176,7 @@ def _record(program: Validated | Failed) -> Program:
         target=str(compiled.target),
         status=program.status,
         reason=program.reason,
-        file=f"programs/{compiled.target}/program.vmfb",
+        file=f"programs/{compiled.target}/{compiled.target.file_name}",
         flags=compiled.flags,
         toolchain=dict(compiled.toolchain),
         host_features=compiled.host_features,

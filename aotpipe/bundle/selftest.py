@@ -16,7 +16,7 @@ from aotpipe.backends.worker import Worker
 from aotpipe.bundle import files
 from aotpipe.bundle.load import choose, contents, unrunnable
 from aotpipe.bundle.manifest import GOLDENS, WEIGHTS, Manifest, Program
-from aotpipe.errors import AotpipeError, BundleCorrupt, BundleError
+from aotpipe.errors import AotpipeError, BundleCorrupt, BundleError, OutsideBuckets
 from aotpipe.goldens import Golden, Measure
 from aotpipe.targets import Target
 
@@ -86,22 +86,41 @@ def _goldens(root: Path, manifest: Manifest) -> tuple[Golden, ...]:
 def _result(root: Path, manifest: Manifest, program: Program, calls: Sequence[Golden]) -> TargetResult:
     if reason := unrunnable(program) if program.file else program.reason:
         return TargetResult(target=program.target, outcome="skipped", reason=reason)
-    answers: list[Answer] = []
     try:
         with Worker() as worker:
             _load(worker, root, manifest, program)
-            for golden in calls:
-                answers += _judge(worker, golden)
+            answers, compared = _judged(worker, calls)
     except BundleError:
         raise
     except AotpipeError as error:
         reason = "\n".join(filter(None, (error.message, error.reason)))
         return TargetResult(target=program.target, outcome="failed", reason=reason)
     worst = max(answers, key=_badness, default=None)
+    if not compared:
+        return TargetResult(
+            target=program.target, outcome="skipped", reason="no recorded call has sizes that a bucket takes"
+        )
     passed = all(answer.measure.passed for answer in answers)
     return TargetResult(
-        target=program.target, outcome="passed" if passed else "failed", calls=len(calls), worst=worst
+        target=program.target, outcome="passed" if passed else "failed", calls=compared, worst=worst
     )
+
+
+def _judged(worker: Worker, calls: Sequence[Golden]) -> tuple[list[Answer], int]:
+    """The answers to the calls whose sizes a program was built for, and how many those are."""
+    answers: list[Answer] = []
+    compared, is_apart = 0, False
+    for golden in calls:
+        if is_apart and not golden.reset:
+            continue
+        try:
+            answers += _judge(worker, golden)
+        except OutsideBuckets:
+            # The program's state is not the reference's from here on.
+            is_apart = True
+            continue
+        compared, is_apart = compared + 1, False
+    return answers, compared
 
 
 def _load(worker: Worker, root: Path, manifest: Manifest, program: Program) -> None:

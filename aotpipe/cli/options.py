@@ -64,6 +64,42 @@ def quiet(function: F) -> F:
     return click.option("-q", "--quiet", is_flag=True, help="Say warnings and errors only.")(function)
 
 
+class _Buckets(click.ParamType[tuple[str, tuple[int, ...]]]):
+    """A Dim's sizes such as `batch=1,8,64`."""
+
+    name = "buckets"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, tuple[int, ...]]:
+        """Read it, or refuse the command line."""
+        if isinstance(value, tuple):
+            return value
+        name, _, listed = str(value).partition("=")
+        sizes = listed.split(",")
+        if not name or not all(size.strip().isdecimal() for size in sizes):
+            self.fail(f"{value!r} is no name with sizes, such as batch=1,8,64", param, ctx)
+        return name, tuple(map(int, sizes))
+
+
+def _as_dict(
+    _: click.Context, __: click.Parameter, values: tuple[tuple[str, tuple[int, ...]], ...]
+) -> dict[str, tuple[int, ...]]:
+    return dict(values)
+
+
+def buckets(function: F) -> F:
+    """`--buckets`, several times."""
+    return click.option(
+        "--buckets",
+        multiple=True,
+        type=_Buckets(),
+        callback=_as_dict,
+        metavar="DIM=SIZES",
+        help="The sizes of a Dim that XLA programs are built for, such as batch=1,8,64; once for each Dim.",
+    )(function)
+
+
 def compiling(function: F) -> F:
     """What a compile may use, and whether the cache takes part."""
     for option in reversed(
@@ -73,7 +109,8 @@ def compiling(function: F) -> F:
                 "extra_flags",
                 multiple=True,
                 metavar="FLAG",
-                help="A flag for iree-compile, passed last; may be given several times.",
+                help="A flag for the compiler, passed last: for XLA where it begins with --xla, else for "
+                "iree-compile; may be given several times.",
             ),
             click.option(
                 "--jobs",

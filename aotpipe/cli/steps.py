@@ -11,6 +11,7 @@ from aotpipe.cli import options, progress, text
 
 if TYPE_CHECKING:
     from aotpipe.signature import Signature
+    from aotpipe.stages import Lowered
 
 
 @click.command()
@@ -55,6 +56,7 @@ def export(*, model: str, out: Path | None, as_json: bool, quiet: bool) -> None:
 @options.model
 @options.targets
 @options.out
+@options.buckets
 @options.compiling
 @options.as_json
 @options.quiet
@@ -64,11 +66,12 @@ def compile(  # noqa: A001  # the command's name
     targets: tuple[str, ...],
     out: Path | None,
     cache: bool,
+    buckets: dict[str, tuple[int, ...]],
     as_json: bool,
     quiet: bool,
     **settings: Any,
 ) -> None:
-    """Compile MODEL for each target into OUT/TARGET/program.vmfb, and run nothing."""
+    """Compile MODEL for each target into OUT/TARGET/, and run nothing."""
     from aotpipe.pipeline import matrix, steps
     from aotpipe.store import typed_os_errors
     from aotpipe.targets import DEFAULT
@@ -79,21 +82,24 @@ def compile(  # noqa: A001  # the command's name
             model,
             targets=targets or DEFAULT,
             compiling=matrix.Settings(**settings),
+            buckets=buckets,
             cache=cache,
             on_event=listener,
         )
     folder = out or Path("programs")
     with typed_os_errors("the programs", folder):
         for program in programs:
-            path = folder / str(program.target) / "program.vmfb"
+            path = folder / str(program.target) / program.target.file_name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(program.payload)
-        (folder / "module.mlir").write_bytes(lowered.module)
+        modules = [_module_file(each) for each in lowered.values()]
+        for name, each in zip(modules, lowered.values(), strict=True):
+            (folder / name).write_bytes(each.module)
     if as_json:
         rows = [
             {
                 "target": str(program.target),
-                "path": str(folder / str(program.target) / "program.vmfb"),
+                "path": str(folder / str(program.target) / program.target.file_name),
                 "size_bytes": len(program.payload),
                 "wall_s": program.stats.wall_s,
                 "peak_rss_bytes": program.stats.peak_rss_bytes,
@@ -102,7 +108,7 @@ def compile(  # noqa: A001  # the command's name
             }
             for program in programs
         ]
-        text.echo_json({"module": str(folder / "module.mlir"), "programs": rows})
+        text.echo_json({"module": str(folder / modules[0]), "programs": rows})
         return
     lines = [
         (
@@ -110,11 +116,15 @@ def compile(  # noqa: A001  # the command's name
             size(len(program.payload)),
             duration(program.stats.wall_s),
             size(program.stats.peak_rss_bytes),
-            str(folder / str(program.target) / "program.vmfb"),
+            str(folder / str(program.target) / program.target.file_name),
         )
         for program in programs
     ]
     click.echo(text.table(("target", "size", "compiled in", "peak memory", "program"), lines))
+
+
+def _module_file(lowered: Lowered) -> str:
+    return "module.mlir" if lowered.dialect == "torch" else "module.xla"
 
 
 @click.command()

@@ -60,13 +60,13 @@ def decompose(entry: ExportedEntry, dialect: Dialect) -> ExportedProgram:
         ) from error
 
 
-def check_supported(entries: Sequence[LegalEntry]) -> None:
+def check_supported(entries: Sequence[LegalEntry], dialect: Dialect = "torch") -> None:
     """Refuse what the dialect has no lowering for.
 
     Raises:
         UnsupportedOps: With each op's name, how often it is met, and the user's first line with it.
     """
-    left = [found for entry in entries for found in decompositions.unsupported(entry.graph)]
+    left = [found for entry in entries for found in decompositions.unsupported(entry.graph, dialect)]
     if not left:
         return
     names = sorted({found.op for found in left})

@@ -26,6 +26,7 @@ from aotpipe.errors import AotpipeError, ParityError
 from aotpipe.events import Listener, Recorder
 from aotpipe.pipeline import matrix, source, tools
 from aotpipe.pipeline.cache import Cache
+from aotpipe.pipeline.form import Form
 from aotpipe.pipeline.prepared import Prepared
 from aotpipe.pipeline.record import BuildRecord, build_key
 from aotpipe.report import Report
@@ -93,6 +94,7 @@ def run(
     name: str | None = None,
     targets: Sequence[str] = DEFAULT,
     out: str | Path | None = None,
+    buckets: Mapping[str, Sequence[int]] | None = None,
     extra_flags: Sequence[str] = (),
     jobs: int | None = None,
     timeout_s: float | None = None,
@@ -114,7 +116,8 @@ def run(
         name: Names the bundle; by default the Spec's name.
         targets: Target strings, shorthands and globs.
         out: The bundle's folder; `artifacts/NAME` where None. A bundle that is there is replaced.
-        extra_flags: Flags of the compiler, passed last.
+        buckets: By Dim, the sizes that XLA programs are built for, beside those of the example.
+        extra_flags: Flags of the compilers, passed last: XLA's begin with `--xla`.
         jobs: Compiles at a time; one per core where None.
         timeout_s: Limit of one compile.
         memory_limit_bytes: Limit of one compile.
@@ -135,9 +138,11 @@ def run(
         "name": name,
     }
     recorder = Recorder(on_event)
+    chosen = expand(targets)
+    form = Form.of(chosen, buckets)
     order = _Order(
-        model=source.Model(given=model_or_spec, overrides=overrides),
-        targets=expand(targets),
+        model=source.Model(given=model_or_spec, overrides=overrides, form=form),
+        targets=chosen,
         out=None if out is None else Path(out).absolute(),
         compiling=matrix.Settings(
             extra_flags=tuple(extra_flags),
@@ -153,7 +158,7 @@ def run(
     unchanged = _unchanged(order)
     if unchanged is not None:
         return unchanged
-    tools.require()
+    tools.require(form.dialects)
     try:
         with TemporaryDirectory(prefix="aotpipe-build-", ignore_cleanup_errors=True) as folder:
             return _build(order, Path(folder))

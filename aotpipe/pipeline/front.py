@@ -5,20 +5,23 @@ torch is imported here and nowhere before, so that a model that has not changed 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from aotpipe import goldens as goldens_file
-from aotpipe.errors import SpecInvalid
+from aotpipe.errors import LowerFailed, SpecInvalid
 from aotpipe.events import Recorder
 from aotpipe.pipeline import tools
+from aotpipe.pipeline.form import DEFAULT_FORM, Form
 from aotpipe.pipeline.prepared import Prepared, digest_of, write_weights
 
 if TYPE_CHECKING:
+    import torch
+
     from aotpipe.spec import Spec
-    from aotpipe.stages import Canonical, Exported, Legal, Lowered
+    from aotpipe.stages import Canonical, Dialect, Exported, Legal, Lowered
     from aotpipe.validate.reference import Reference
 
 
@@ -30,9 +33,11 @@ class Front:
     canonical: Canonical
 
 
-def canonical(load: Callable[[], Spec], recorder: Recorder) -> Canonical:
+def canonical(
+    load: Callable[[], Spec], recorder: Recorder, dialects: Iterable[Dialect] = ("torch",)
+) -> Canonical:
     """Load a model and make it ready for export."""
-    tools.require()
+    tools.require(dialects)
     with recorder.stage("load"):
         import torch  # noqa: F401  # counted here, and not in the first stage that happens to need it
 
@@ -54,19 +59,39 @@ def export(model: Canonical, recorder: Recorder) -> Exported:
     return exported
 
 
-def lower(exported: Exported, recorder: Recorder) -> tuple[Legal, Lowered]:
-    """Legalize and lower a model."""
+def legalize(exported: Exported, recorder: Recorder, dialects: Sequence[Dialect]) -> dict[Dialect, Legal]:
+    """Legalize a model for each dialect."""
     with recorder.stage("legalize"):
         from aotpipe.legalize import legalize
 
-        legal = legalize(exported, dialect="torch")
+        return {dialect: legalize(exported, dialect) for dialect in dialects}
+
+
+def lower(
+    model: Canonical, legal: Mapping[Dialect, Legal], recorder: Recorder, form: Form
+) -> dict[Dialect, Lowered]:
+    """Lower a legal model."""
     with recorder.stage("lower"):
-        from aotpipe.backends.iree.importer import lower
-
-        return legal, lower(legal)
+        return {dialect: _lower(model, each, form) for dialect, each in legal.items()}
 
 
-def prepare(load: Callable[[], Spec], recorder: Recorder, folder: Path) -> Front:
+def _lower(model: Canonical, legal: Legal, form: Form) -> Lowered:
+    match legal.dialect:
+        case "torch":
+            from aotpipe.backends.iree.importer import lower
+
+            return lower(legal)
+        case "stablehlo":
+            from aotpipe.backends.xla import lowering
+            from aotpipe.validate.reference import example_sizes
+
+            signatures = {entry.name: entry.signature for entry in legal.entries}
+            return lowering.lower(legal, form.buckets, examples=example_sizes(model, signatures))
+        case _:
+            assert_never(legal.dialect)
+
+
+def prepare(load: Callable[[], Spec], recorder: Recorder, folder: Path, form: Form = DEFAULT_FORM) -> Front:
     """Run every stage up to the lowered module, and eager on the calls that programs are judged on.
 
     The file of the weights is written to `folder`.
@@ -74,15 +99,18 @@ def prepare(load: Callable[[], Spec], recorder: Recorder, folder: Path) -> Front
     Raises:
         ModelError, ExportFailed, UnsupportedOps, LowerFailed
     """
-    model = canonical(load, recorder)
+    model = canonical(load, recorder, form.dialects)
     exported = export(model, recorder)
-    legal, lowered = lower(exported, recorder)
-    found = reference(model, legal, recorder)
+    legals = joined(legalize(exported, recorder, form.dialects))
+    lowered = lower(model, legals, recorder, form)
+    legal = next(iter(legals.values()))
+    found = reference(model, legal, recorder, form.buckets)
     with recorder.stage("weights"):
         from aotpipe.backends.arrays import view_numpy
 
         state = {key: view_numpy(tensor) for key, tensor in legal.initial_state.items()}
-        weights = {key: view_numpy(tensor) for key, tensor in legal.weights.items()}
+        tensors = {key: tensor for each in legals.values() for key, tensor in each.weights.items()}
+        weights = {key: view_numpy(tensor) for key, tensor in tensors.items()}
         weights_path, weights_sha256 = write_weights(weights, state, folder)
     prepared = Prepared(
         name=legal.name,
@@ -94,12 +122,50 @@ def prepare(load: Callable[[], Spec], recorder: Recorder, folder: Path) -> Front
         initial_state=state,
         goldens=found.goldens,
         findings=(*exported.findings, *found.findings),
-        digest=digest_of(legal.digest, lowered, goldens_file.dumps(found.goldens)),
+        digest=digest_of(
+            [each.digest for each in legals.values()], lowered, goldens_file.dumps(found.goldens)
+        ),
     )
     return Front(prepared=prepared, canonical=model)
 
 
-def reference(model: Canonical, legal: Legal, recorder: Recorder) -> Reference:
+def joined(legals: Mapping[Dialect, Legal]) -> dict[Dialect, Legal]:
+    """The same model in several dialects over one set of weights.
+
+    A value that was computed at build time may be another one under the same name: it gets one of its own.
+
+    Raises:
+        LowerFailed: They are not the same model.
+    """
+    first, *others = legals.items()
+    weights = dict(first[1].weights)
+    result = dict([first])
+    for dialect, legal in others:
+        names = {
+            key: key if key not in weights or _is_same(weights[key], tensor) else f"{dialect}.{key}"
+            for key, tensor in legal.weights.items()
+        }
+        entries = tuple(
+            replace(entry, weights=tuple(names[key] for key in entry.weights)) for entry in legal.entries
+        )
+        for entry, other in zip(entries, first[1].entries, strict=True):
+            if entry.signature != other.signature:
+                raise LowerFailed(f"the dialects {first[0]} and {dialect} disagree on {entry.name!r}")
+        renamed = {names[key]: tensor for key, tensor in legal.weights.items()}
+        weights.update(renamed)
+        result[dialect] = replace(legal, entries=entries, weights=renamed)
+    return result
+
+
+def _is_same(left: torch.Tensor, right: torch.Tensor) -> bool:
+    if left is right or left.data_ptr() == right.data_ptr() != 0:
+        return left.dtype == right.dtype and left.shape == right.shape
+    return left.dtype == right.dtype and left.shape == right.shape and bool((left == right).all())
+
+
+def reference(
+    model: Canonical, legal: Legal, recorder: Recorder, buckets: Mapping[str, Sequence[int]] | None = None
+) -> Reference:
     """Run eager on the calls that programs are judged on, and tell what was found on the way.
 
     Raises:
@@ -110,7 +176,7 @@ def reference(model: Canonical, legal: Legal, recorder: Recorder) -> Reference:
         from aotpipe.validate.reference import reference
 
         try:
-            found = reference(model, legal)
+            found = reference(model, legal, buckets or {})
         except EagerFailed as error:
             raise SpecInvalid(
                 f"the model {legal.name!r} raises on its own example inputs",

@@ -17,20 +17,19 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from aotpipe import toolchain
-from aotpipe.backends import process, unrunnable
+from aotpipe.backends import compiler, dialect, own_flags, process, unrunnable
 from aotpipe.errors import AotpipeError, CompileError, ParityError, ProgramCrashed
 from aotpipe.events import Recorder, Stage
 from aotpipe.pipeline.cache import Cache
 from aotpipe.pipeline.source import Ready
 from aotpipe.report.codec import latency_from_json, latency_to_json, parity_from_json, parity_to_json
-from aotpipe.stages import Compiled, CompileStats, Lowered, Validated
+from aotpipe.stages import Compiled, CompileStats, Dialect, Lowered, Validated
 from aotpipe.store import Entry, Source, digest
 from aotpipe.targets import Target
 from aotpipe.validate import Loadable, validate
 
 if TYPE_CHECKING:
     from aotpipe.backends.eager import Eager
-    from aotpipe.backends.iree.flags import Retreat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,11 +78,11 @@ def run(
         first = judge.validate(program)
         if not isinstance(first, ParityError | ProgramCrashed):
             return first
-        for retreat in _suspects(lowered, target, settings):
+        for retreat in _suspects(lowered[dialect(target)], target, settings):
             trials += 1
             recorder.planned(dict.fromkeys(_STAGES, trials))
             try:
-                careful = _compile(lowered, target, settings, cache, recorder, retreat)
+                careful = _compile(lowered[dialect(target)], target, settings, cache, recorder, retreat)
             except CompileError:
                 continue
             second = judge.validate(careful)
@@ -95,10 +94,8 @@ def run(
     return {target: result(target, program) for target, program in compiled.items()}
 
 
-def _suspects(lowered: Lowered, target: Target, settings: Settings) -> Sequence[Retreat]:
-    from aotpipe.backends.iree import compiler
-
-    return compiler.suspects(lowered, target, settings.extra_flags)
+def _suspects(lowered: Lowered, target: Target, settings: Settings) -> Sequence[Any]:
+    return compiler(target).suspects(lowered, target, own_flags(target, settings.extra_flags))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +153,12 @@ class _Judge:
 
 
 def compile_all(
-    lowered: Lowered, targets: Sequence[Target], *, settings: Settings, cache: Cache, recorder: Recorder
+    lowered: Mapping[Dialect, Lowered],
+    targets: Sequence[Target],
+    *,
+    settings: Settings,
+    cache: Cache,
+    recorder: Recorder,
 ) -> dict[Target, Compiled | AotpipeError]:
     """Compile for every target; an error stands in a failed one's place.
 
@@ -168,7 +170,7 @@ def compile_all(
 
     def work(target: Target) -> Compiled:
         with idle, process.stop_with(stop):
-            return _compile(lowered, target, settings, cache, recorder)
+            return _compile(lowered[dialect(target)], target, settings, cache, recorder)
 
     with ThreadPoolExecutor(workers, thread_name_prefix="compile") as pool:
         try:
@@ -201,12 +203,11 @@ def _compile(
     settings: Settings,
     cache: Cache,
     recorder: Recorder,
-    retreat: Retreat | None = None,
+    retreat: Any = None,
 ) -> Compiled:
-    from aotpipe.backends.iree import compiler
-
+    tool, flags = compiler(target), own_flags(target, settings.extra_flags)
     with recorder.stage("compile", str(target)) as running:
-        key = compiler.digest(lowered, target, settings.extra_flags, retreat)
+        key = tool.digest(lowered, target, flags, retreat)
         found = cache.load("compiled", key, lambda entry: read_compiled(entry, target))
         if found is not None:
             running.cached = True
@@ -214,10 +215,10 @@ def _compile(
         limits: dict[str, Any] = {"memory_limit_bytes": settings.memory_limit_bytes}
         if settings.timeout_s is not None:
             limits["timeout_s"] = settings.timeout_s
-        compiled = compiler.compile(
+        compiled = tool.compile(
             lowered,
             target,
-            extra_flags=settings.extra_flags,
+            extra_flags=flags,
             retreat=retreat,
             log_dir=cache.logs,
             **limits,

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
@@ -27,7 +27,6 @@ from aotpipe.stages import Dialect, Finding, Lowered
 from aotpipe.store import Entry, Source, digest, typed_os_errors
 
 _INDEX: Final = "prepared.json"
-_MODULE: Final = "module.mlir"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +34,7 @@ class Prepared:
     """What the stages that need torch have made.
 
     Attributes:
+        lowered: By dialect, for every target that was asked for.
         asserts: By entry point: a message per assert result.
         weights: A file of `aotpipe.tensors` with the weights and, under `state/NAME`, the initial state.
         weights_sha256: Of that file.
@@ -42,7 +42,7 @@ class Prepared:
     """
 
     name: str
-    lowered: Lowered
+    lowered: Mapping[Dialect, Lowered]
     signatures: Mapping[str, Signature]
     asserts: Mapping[str, tuple[str, ...]]
     weights: Path
@@ -53,9 +53,10 @@ class Prepared:
     digest: str
 
 
-def digest_of(model: str, lowered: Lowered, goldens: bytes) -> str:
-    """A Prepared's digest, from that of the legal model (weights included) and of what was made of it."""
-    return digest([model, lowered.digest, hashlib.sha256(goldens).hexdigest()])
+def digest_of(models: Sequence[str], lowered: Mapping[Dialect, Lowered], goldens: bytes) -> str:
+    """A Prepared's digest, from those of the legal models (weights included) and of what was made of them."""
+    modules = [each.digest for each in lowered.values()]
+    return digest([*models, *modules, hashlib.sha256(goldens).hexdigest()])
 
 
 def write_weights(
@@ -72,9 +73,10 @@ def files(prepared: Prepared) -> dict[str, Source]:
     """The files that hold it."""
     index = {
         "name": prepared.name,
-        "dialect": prepared.lowered.dialect,
-        "entry_points": list(prepared.lowered.entry_points),
-        "lowered_digest": prepared.lowered.digest,
+        "lowered": {
+            dialect: {"entry_points": list(each.entry_points), "digest": each.digest}
+            for dialect, each in prepared.lowered.items()
+        },
         "signatures": {name: signature.to_json() for name, signature in prepared.signatures.items()},
         "asserts": {name: list(messages) for name, messages in prepared.asserts.items()},
         "findings": [finding_to_json(finding) for finding in prepared.findings],
@@ -87,7 +89,7 @@ def files(prepared: Prepared) -> dict[str, Source]:
 
     return {
         _INDEX: json.dumps(index).encode(),
-        _MODULE: prepared.lowered.module,
+        **{_module(dialect): each.module for dialect, each in prepared.lowered.items()},
         WEIGHTS: weights,
         GOLDENS: goldens_file.dumps(prepared.goldens),
     }
@@ -100,12 +102,15 @@ def read(entry: Entry, folder: Path) -> Prepared:
     _link(entry.path / WEIGHTS, weights)
     return Prepared(
         name=index["name"],
-        lowered=Lowered(
-            dialect=cast("Dialect", index["dialect"]),
-            module=entry.read(_MODULE),
-            entry_points=tuple(index["entry_points"]),
-            digest=index["lowered_digest"],
-        ),
+        lowered={
+            cast("Dialect", dialect): Lowered(
+                dialect=cast("Dialect", dialect),
+                module=entry.read(_module(dialect)),
+                entry_points=tuple(each["entry_points"]),
+                digest=each["digest"],
+            )
+            for dialect, each in index["lowered"].items()
+        },
         signatures={name: Signature.from_json(data) for name, data in index["signatures"].items()},
         asserts={name: tuple(messages) for name, messages in index["asserts"].items()},
         weights=weights,
@@ -119,6 +124,10 @@ def read(entry: Entry, folder: Path) -> Prepared:
         findings=tuple(map(finding_from_json, index["findings"])),
         digest=index["digest"],
     )
+
+
+def _module(dialect: str) -> str:
+    return f"module.{dialect}"
 
 
 def _link(source: Path, destination: Path) -> None:

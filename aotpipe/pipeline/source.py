@@ -15,6 +15,7 @@ from aotpipe import toolchain
 from aotpipe.events import Recorder, Stage
 from aotpipe.pipeline import prepared as prepared_file
 from aotpipe.pipeline.cache import Cache
+from aotpipe.pipeline.form import Form
 from aotpipe.pipeline.prepared import Prepared
 from aotpipe.pipeline.record import FrontRecord, front_key
 from aotpipe.pipeline.watch import watching
@@ -42,10 +43,12 @@ class Model:
 
     Attributes:
         overrides: `name`, and for objects the fields of an EntryPoint, as `spec.as_spec` takes them.
+        form: What it is lowered to.
     """
 
     given: object
     overrides: Mapping[str, Any] = field(default_factory=dict)
+    form: Form = field(default_factory=Form)
 
     def load(self) -> Spec:
         """Find or make the Spec; raises ModelError."""
@@ -63,7 +66,7 @@ class Model:
         given = {name for name, value in self.overrides.items() if value}
         if not isinstance(self.given, str) or given - {"name"}:
             return None
-        return front_key(self.given, {"name": self.overrides.get("name") or ""})
+        return front_key(self.given, {"name": self.overrides.get("name") or "", "form": self.form.to_json()})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,10 +143,10 @@ def _through_torch(
 
     key = model.key
     if key is None or cache.store is None:
-        made = front.prepare(model.load, recorder, folder)
+        made = front.prepare(model.load, recorder, folder, model.form)
         return Ready(prepared=made.prepared, key=None, canonical=lambda: made.canonical)
     with watching(exclude=(*exclude, cache.store.root)) as watch:
-        made = front.prepare(model.load, recorder, folder)
+        made = front.prepare(model.load, recorder, folder, model.form)
         dependencies = watch.dependencies(extra_packages=toolchain.PACKAGES)
     prepared_key = None
     if dependencies is not None:

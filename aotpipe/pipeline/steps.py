@@ -17,6 +17,7 @@ from aotpipe.errors import AotpipeError, SpecInvalid
 from aotpipe.events import Listener, Recorder
 from aotpipe.pipeline import matrix
 from aotpipe.pipeline.cache import Cache
+from aotpipe.pipeline.form import Form
 from aotpipe.pipeline.rerun import reopened
 from aotpipe.pipeline.source import Model
 from aotpipe.report import Report
@@ -26,7 +27,7 @@ from aotpipe.validate import validate
 
 if TYPE_CHECKING:
     from aotpipe.spec import EntryPoint
-    from aotpipe.stages import Canonical, Exported
+    from aotpipe.stages import Canonical, Dialect, Exported
 
 
 def canonicalize(
@@ -82,15 +83,17 @@ def compile(  # noqa: A001  # the step's name
     *,
     targets: Sequence[str],
     compiling: matrix.Settings,
+    buckets: Mapping[str, Sequence[int]] | None = None,
     cache: bool = True,
     on_event: Listener | None = None,
-) -> tuple[Lowered, tuple[Compiled, ...]]:
+) -> tuple[Mapping[Dialect, Lowered], tuple[Compiled, ...]]:
     """Compile a model for each target, and run nothing.
 
     Args:
         model_or_spec: What to compile.
         targets: Target strings, shorthands and globs.
         compiling: How compilers are run.
+        buckets: By Dim, the sizes that XLA programs are built for.
         cache: Keep programs, and use those of earlier builds.
         on_event: Told what happens while it happens.
 
@@ -103,8 +106,10 @@ def compile(  # noqa: A001  # the step's name
     recorder = Recorder(on_event)
     kept = Cache.open(recorder, enabled=cache)
     recorder.planned({"compile": len(chosen)})
-    exported = front.export(front.canonical(Model(given=model_or_spec).load, recorder), recorder)
-    _, lowered = front.lower(exported, recorder)
+    form = Form.of(chosen, buckets)
+    model = front.canonical(Model(given=model_or_spec).load, recorder, form.dialects)
+    legals = front.joined(front.legalize(front.export(model, recorder), recorder, form.dialects))
+    lowered = front.lower(model, legals, recorder, form)
     results = matrix.compile_all(lowered, chosen, settings=compiling, cache=kept, recorder=recorder)
     kept.close()
     programs = []
@@ -136,9 +141,10 @@ def revalidate(
     recorder = Recorder(on_event)
     with reopened(bundle, targets) as opened:
         recorder.planned({"validate": len(opened.programs)})
-        canonical = front.canonical(Model(given=model).load, recorder)
+        dialects = Form.of(program.target for program in opened.programs).dialects
+        canonical = front.canonical(Model(given=model).load, recorder, dialects)
         exported = front.export(canonical, recorder)
-        legal, _ = front.lower(exported, recorder)
+        legal = next(iter(front.legalize(exported, recorder, dialects[:1]).values()))
         signatures = {entry.name: entry.signature for entry in legal.entries}
         if signatures != dict(opened.manifest.signatures):
             raise SpecInvalid(

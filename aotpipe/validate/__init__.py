@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 from aotpipe.backends import unrunnable
 from aotpipe.backends.worker import CALL_TIMEOUT_S, Worker
 from aotpipe.dtypes import Array
-from aotpipe.errors import AotpipeError, AssertionViolated, InputError, ParityError
+from aotpipe.errors import AotpipeError, AssertionViolated, InputError, OutsideBuckets, ParityError
 from aotpipe.goldens import Golden
 from aotpipe.signature import Signature
 from aotpipe.stages import Compiled, Latency, Parity, ParityCase, Validated
@@ -107,20 +107,34 @@ def _run(worker: Worker, goldens: Sequence[Golden], budget_s: float) -> tuple[Pa
     """Judge the calls one by one, so that an answer is gone before the next is made."""
     started = time.monotonic()
     cases: list[ParityCase] = []
-    calls, rule = 0, judge(()).rule
+    calls, outside, rule = 0, 0, judge(()).rule
     seen: set[str] = set()
     for sequence in _sequences(goldens):
         if time.monotonic() - started > budget_s and {each.entry_point for each in sequence} <= seen:
             continue
         worker.reset()
-        for golden in sequence:
-            cases += _judge_call(worker, golden)
+        for place, golden in enumerate(sequence):
+            try:
+                cases += _judge_call(worker, golden)
+            except OutsideBuckets:
+                # The program's state is not eager's from here on.
+                outside += len(sequence) - place
+                break
             seen.add(golden.entry_point)
             calls += 1
-    if calls == len(goldens):
-        return Parity(cases=tuple(cases), calls=calls, rule=rule), ()
-    note = f"{calls} of {len(goldens)} calls were compared: more would take over {budget_s:g} s"
-    return Parity(cases=tuple(cases), calls=calls, rule=rule), (note,)
+    notes = []
+    if outside:
+        notes.append(
+            f"{outside} of {len(goldens)} calls have sizes that no bucket takes, and were not compared"
+        )
+    if calls + outside < len(goldens):
+        notes.append(f"{calls} of {len(goldens)} calls were compared: more would take over {budget_s:g} s")
+    for golden in goldens:
+        if golden.entry_point not in seen:
+            # What nothing was compared of is not at parity.
+            cases.append(failure(golden, "*", "no recorded call has sizes that a bucket takes"))
+            seen.add(golden.entry_point)
+    return Parity(cases=tuple(cases), calls=calls, rule=rule), tuple(notes)
 
 
 def _sequences(goldens: Sequence[Golden]) -> Iterator[list[Golden]]:
@@ -138,6 +152,8 @@ def _sequences(goldens: Sequence[Golden]) -> Iterator[list[Golden]]:
 def _judge_call(worker: Worker, golden: Golden) -> tuple[ParityCase, ...]:
     try:
         answer = worker.infer(golden.inputs, entry_point=golden.entry_point)
+    except OutsideBuckets:
+        raise
     except (AssertionViolated, InputError) as error:
         # Eager took this call, so a program that refuses it differs from eager.
         return (failure(golden, "*", f"the program refuses the call: {_line(error)}"),)

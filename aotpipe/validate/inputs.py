@@ -82,6 +82,7 @@ def plan(
     seed: int = 0,
     seeds: int = SEEDS,
     work: Mapping[str, Work] | None = None,
+    buckets: Mapping[str, Sequence[int]] | None = None,
 ) -> Plan:
     """Plan the calls of a model.
 
@@ -91,6 +92,7 @@ def plan(
         seed: What the values are drawn from.
         seeds: How many seeded cases at the example's sizes.
         work: Entry point -> what a call takes; nothing is too dear where None.
+        buckets: Sizes of symbols that are to be tried too.
     """
     calls: list[Call] = []
     notes: list[str] = []
@@ -98,6 +100,8 @@ def plan(
     for name, signature in signatures.items():
         drawer = _Drawer(name, signature, examples[name], seed)
         for case, sizes in _size_cases(signature, drawer.sizes, seed, notes, (work or {}).get(name)):
+            calls.append(drawer.call(case, sizes))
+        for case, sizes in _bucket_cases(signature, buckets or {}):
             calls.append(drawer.call(case, sizes))
         calls.extend(drawer.call(f"seed {number}") for number in range(seeds))
         calls.extend(drawer.call(f"{end} values", end=end) for end in drawer.ends())
@@ -151,6 +155,22 @@ def _size_cases(
             continue
         seen.append(dict(sizes))
         yield case, sizes
+
+
+def _bucket_cases(signature: Signature, buckets: Mapping[str, Sequence[int]]) -> Iterator[tuple[str, Sizes]]:
+    """Each size of each symbol with the smallest of the others, and the largest of all."""
+    listed = {
+        symbol.name: sorted(buckets.get(symbol.name, [symbol.min] if symbol.min == symbol.max else []))
+        for symbol in signature.symbols
+    }
+    if not listed or not all(listed.values()):
+        return
+    smallest = {name: sizes[0] for name, sizes in listed.items()}
+    cases = [{**smallest, name: size} for name, sizes in listed.items() for size in sizes]
+    cases.append({name: sizes[-1] for name, sizes in listed.items()})
+    for number, sizes in enumerate(cases):
+        if sizes not in cases[:number] and _fits(signature, sizes):
+            yield _named("bucket", sizes), sizes
 
 
 def _bounded(
@@ -221,7 +241,7 @@ class _Drawer:
         self._specs = signature.tensor_inputs
         self._example = example
         self._seed = seed
-        self.sizes = _bound(self._specs, signature.symbols, example)
+        self.sizes = bound(self._specs, signature.symbols, example)
 
     def ends(self) -> Sequence[str]:
         """The ends of value ranges, if any input has one."""
@@ -246,7 +266,7 @@ class _Drawer:
         return draw(spec, shape, example, random)
 
 
-def _bound(
+def bound(
     specs: Sequence[TensorSpec], symbols: Sequence[Symbol], example: Mapping[str, Array]
 ) -> Mapping[str, int] | None:
     """The example's sizes, None where the signature does not admit it."""

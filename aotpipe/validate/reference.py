@@ -25,7 +25,7 @@ from aotpipe.signature import Signature
 from aotpipe.stages import Canonical, CanonicalEntry, Finding, Legal
 from aotpipe.validate.anchor import Judged, judge
 from aotpipe.validate.discontinuity import has_jumps
-from aotpipe.validate.inputs import Call, plan
+from aotpipe.validate.inputs import Call, bound, plan
 from aotpipe.validate.tolerance import MULTIPLE, Envelope, floor_of, is_inexact
 from aotpipe.validate.work import work
 
@@ -55,8 +55,10 @@ class _Record:
     noisy: list[Answer] = field(default_factory=list)
 
 
-def reference(canonical: Canonical, legal: Legal) -> Reference:
-    """Run eager on every planned call.
+def reference(
+    canonical: Canonical, legal: Legal, buckets: Mapping[str, Sequence[int]] | None = None
+) -> Reference:
+    """Run eager on every planned call; of each Dim with buckets at all of these sizes too.
 
     Raises:
         EagerFailed: The model raises even on its own example inputs.
@@ -64,7 +66,7 @@ def reference(canonical: Canonical, legal: Legal) -> Reference:
     signatures = {entry.name: entry.signature for entry in legal.entries}
     examples = {entry.name: example_inputs(entry) for entry in canonical.entries}
     costs = {entry.name: work(entry) for entry in legal.entries}
-    planned = plan(signatures, examples, seed=canonical.spec.seed, work=costs)
+    planned = plan(signatures, examples, seed=canonical.spec.seed, work=costs, buckets=buckets)
     options = eager_options(signatures)
     notes = list(planned.notes)
     records = [
@@ -97,6 +99,17 @@ def example_inputs(entry: CanonicalEntry) -> dict[str, Array]:
         for name, leaf in named
         if name not in entry.constants and (array := to_numpy(leaf)) is not None
     }
+
+
+def example_sizes(canonical: Canonical, signatures: Mapping[str, Signature]) -> dict[str, Mapping[str, int]]:
+    """By entry point, the size of each symbol in its example; none where the signature does not admit it."""
+    found = {}
+    for entry in canonical.entries:
+        signature = signatures[entry.name]
+        sizes = bound(signature.tensor_inputs, signature.symbols, example_inputs(entry))
+        if sizes is not None:
+            found[entry.name] = sizes
+    return found
 
 
 class EagerOptions(TypedDict):

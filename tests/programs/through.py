@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,21 +11,23 @@ import torch
 from torch.utils import _pytree as pytree
 
 from aotpipe import spec
+from aotpipe.backends import Runner
 from aotpipe.backends.arrays import view_numpy
 from aotpipe.backends.iree import importer, runtime
 from aotpipe.canonicalize import canonicalize
 from aotpipe.export import export
 from aotpipe.legalize import legalize
-from aotpipe.stages import Legal, Lowered
+from aotpipe.stages import Dialect, Legal, Lowered
 from tests.programs import compile_text
 
 Call = tuple[Any, ...]
+ROOT = Path(__file__).parents[2]
 
 
-def legal(module: torch.nn.Module, inputs: Call, **options: Any) -> Legal:
+def legal(module: torch.nn.Module, inputs: Call, *, dialect: Dialect = "torch", **options: Any) -> Legal:
     """The legal program of a model, called as a Spec's entry point is."""
     forget_traces()
-    return legalize(export(canonicalize(spec.as_spec(module.eval(), args=inputs, **options))))
+    return legalize(export(canonicalize(spec.as_spec(module.eval(), args=inputs, **options))), dialect)
 
 
 def forget_traces() -> None:
@@ -54,7 +57,7 @@ def check(module: torch.nn.Module, *calls: Call, backend: str = "llvm-cpu", **op
     return lowered
 
 
-def compare(runner: runtime.Runner, program: Legal, module: torch.nn.Module, call: Call) -> None:
+def compare(runner: Runner, program: Legal, module: torch.nn.Module, call: Call) -> None:
     """Compare one call: dtypes, shapes, integers and bools exactly, floats closely."""
     with torch.no_grad():
         expected = [torch.as_tensor(leaf) for leaf in pytree.tree_leaves(module(*copy.deepcopy(call)))]

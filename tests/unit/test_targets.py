@@ -55,4 +55,4 @@ def test_a_glob_that_matches_nothing_is_unknown() -> None:
 
 
 def test_only_host_programs_are_tied_to_this_cpu() -> None:
-    assert [str(target) for target in expand(["all"]) if target.is_host] == ["iree-cpu-host"]
+    assert [str(target) for target in expand(["all"]) if target.is_host] == ["iree-cpu-host", "xla-cpu-host"]

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import torch
 
-from aotpipe.legalize.decompositions import experts, unsigned
+from aotpipe.legalize.decompositions import experts, stablehlo, unsigned
 from aotpipe.legalize.decompositions.entries import Decomposition, Table, either
 from aotpipe.legalize.decompositions.unsupported import Unsupported, unsupported
 from aotpipe.stages import Dialect
@@ -61,7 +61,10 @@ def _fixed(dialect: Dialect) -> Mapping[Any, Callable[..., Any]]:
     entries: dict[Any, Callable[..., Any]] = dict(torch.export.default_decompositions().items())
     for group in _GROUPS:
         entries.update(import_module(f"{__name__}.{group}").DECOMPOSITIONS)
-    return entries | {op: either(first, entries.get(op)) for op, first in unsigned.DECOMPOSITIONS.items()}
+    entries |= {op: either(first, entries.get(op)) for op, first in unsigned.DECOMPOSITIONS.items()}
+    if dialect == "stablehlo":
+        return {op: decomposition for op, decomposition in entries.items() if op not in stablehlo.OPS}
+    return entries
 
 
 def _libraries() -> dict[Any, Callable[..., Any]]:

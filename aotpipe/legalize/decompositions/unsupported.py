@@ -13,10 +13,12 @@ import torch
 from torch._ops import HigherOrderOperator, OpOverload
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx import GraphModule, Node
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils import _pytree as pytree
 
 from aotpipe.errors import SourceLine
 from aotpipe.legalize import hops
+from aotpipe.legalize.decompositions import stablehlo
 from aotpipe.legalize.scalars import value_of
 from aotpipe.legalize.source import source_line
 from aotpipe.stages import Dialect
@@ -31,6 +33,7 @@ _FACTORS: Final = "factors a matrix as LAPACK does, which has no lowering; do it
 _SIZES: Final = "the size of its result depends on data and has no bound; use a mask or topk"
 _WINDOWS: Final = "has no lowering for integers of a dynamic size; cast to float around it"
 _STRIDED: Final = "reads by strides what its operand does not hold, or sizes that are not known"
+_DATA_SIZES: Final = "the size of its result depends on data, and an XLA program has fixed sizes; use a mask"
 _SELECTION: Final = "torch.export bounds its result by the operand alone; write `x.expand_as(mask)[mask]`"
 _TRANSFORM: Final = "has no lowering for a dynamic size, a prime one beyond 4096, or float64"
 
@@ -153,12 +156,30 @@ def refusal(node: Node, dialect: Dialect) -> str:
     if isinstance(node.target, HigherOrderOperator):
         return "" if node.target in hops.LAYOUTS else f"{_NO_LOWERING}: an unknown higher-order op"
     if not isinstance(node.target, OpOverload):
-        return "" if _is_size_arithmetic(node.target) else f"{_NO_LOWERING} for sizes"
+        known = dialect == "stablehlo" or _is_size_arithmetic(node.target)
+        return "" if known else f"{_NO_LOWERING} for sizes"
     if not _has_tensors(node):
         # The sizes of a tensor, which the importer takes as they are.
         return ""
     if torch.Tag.nondeterministic_seeded in node.target.tags:
         return _RANDOM
+    return _stablehlo_refusal(node) if dialect == "stablehlo" else _torch_refusal(node, dialect)
+
+
+def _stablehlo_refusal(node: Node) -> str:
+    for value in _tensors(node):
+        if value.dtype == torch.complex32:
+            return f"{_NO_LOWERING} for complex32"
+        if free_unbacked_symbols(value):
+            return _DATA_SIZES
+    if node.target in stablehlo.OPS:
+        return ""
+    assert isinstance(node.target, OpOverload)
+    return _REASONS.get(node.target, _NO_LOWERING)
+
+
+def _torch_refusal(node: Node, dialect: Dialect) -> str:
+    assert isinstance(node.target, OpOverload)
     for value in _tensors(node):
         if value.dtype in _DTYPES:
             return f"{_NO_LOWERING} for {str(value.dtype).removeprefix('torch.')}"

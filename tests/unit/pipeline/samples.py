@@ -30,7 +30,7 @@ def prepared(folder: Path) -> Prepared:
     x = np.ones(2, np.float32)
     return Prepared(
         name="tiny",
-        lowered=LOWERED,
+        lowered={"torch": LOWERED},
         signatures={"forward": SIGNATURE},
         asserts={"forward": ("x is small",)},
         weights=path,

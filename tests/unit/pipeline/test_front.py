@@ -40,7 +40,7 @@ def test_a_model_is_prepared_stage_by_stage(tmp_path: Path):
     assert sorted(tensors.read(prepared.weights)) == ["linear.bias", "linear.weight", "state/count"]
     assert file_digest(prepared.weights) == prepared.weights_sha256
     assert prepared.goldens
-    assert b"@forward" in prepared.lowered.module
+    assert b"@forward" in prepared.lowered["torch"].module
     assert {finding.code for finding in prepared.findings} >= {"unused-input"}
 
 

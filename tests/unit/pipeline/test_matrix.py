@@ -65,7 +65,7 @@ class Compiler:
 
 def compile_all(cache: Cache, recorder: Recorder, **settings: Any) -> dict[Target, Compiled | AotpipeError]:
     return matrix.compile_all(
-        samples.LOWERED, TARGETS, settings=Settings(**settings), cache=cache, recorder=recorder
+        {"torch": samples.LOWERED}, TARGETS, settings=Settings(**settings), cache=cache, recorder=recorder
     )
 
 
@@ -209,8 +209,8 @@ def test_wrong_numbers_are_compiled_again_with_care(
     mended: bool, ready: Ready, cache: Cache, recorder: Recorder, monkeypatch
 ):
     stand_in = Compiler(monkeypatch)
-    lowered = replace(ready.prepared.lowered, module=b"torch.aten.convolution")
-    ready = replace(ready, prepared=replace(ready.prepared, lowered=lowered))
+    lowered = replace(ready.prepared.lowered["torch"], module=b"torch.aten.convolution")
+    ready = replace(ready, prepared=replace(ready.prepared, lowered={"torch": lowered}))
     retreats = compiler.suspects(lowered, HOST)
     assert [retreat.name for retreat in retreats] == ["without im2col", "without data tiling"]
     judged: list[object] = []

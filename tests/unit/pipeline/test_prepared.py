@@ -65,10 +65,11 @@ def test_weights_are_copied_where_files_cannot_be_linked(made: Prepared, tmp_pat
 
 
 def test_the_digest_covers_model_module_and_goldens():
-    base = digest_of("m", LOWERED, b"g")
-    assert base != digest_of("n", LOWERED, b"g")
-    assert base != digest_of("m", replace(LOWERED, digest="9" * 64), b"g")
-    assert base != digest_of("m", LOWERED, b"h")
+    lowered = {"torch": LOWERED}
+    base = digest_of(["m"], lowered, b"g")
+    assert base != digest_of(["n"], lowered, b"g")
+    assert base != digest_of(["m"], {"torch": replace(LOWERED, digest="9" * 64)}, b"g")
+    assert base != digest_of(["m"], lowered, b"h")
 
 
 def test_no_room_for_the_weights_is_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -37,7 +37,7 @@ class Front:
         monkeypatch.setattr(front, "prepare", self.prepare)
         monkeypatch.setattr(watch.Watch, "dependencies", lambda self, extra_packages: dependencies)
 
-    def prepare(self, load: object, recorder: Recorder, folder: Path) -> front.Front:
+    def prepare(self, load: object, recorder: Recorder, folder: Path, form: object) -> front.Front:
         self.calls += 1
         return front.Front(prepared=samples.prepared(folder), canonical=None)
 

@@ -1,0 +1,79 @@
+"""XLA's clients of this process: one for each platform, made when first asked for.
+
+Torch-free; needs jaxlib only. Raises `IncompatibleHost` where jaxlib is not installed or the
+platform has no device here.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from aotpipe.errors import IncompatibleHost
+
+_lock = threading.Lock()
+_clients: dict[tuple[str, int | None], Any] = {}
+# XLA sizes the thread pool of a client by these when it is made.
+_THREADS: Final = "NPROC"
+_LOG_LEVEL: Final = "TF_CPP_MIN_LOG_LEVEL"
+_NO_INFO: Final = "1"
+
+
+def bindings() -> Any:
+    """Jaxlib's bindings of XLA.
+
+    Raises:
+        IncompatibleHost: jaxlib is not installed.
+    """
+    with _environment({_LOG_LEVEL: os.environ.get(_LOG_LEVEL, _NO_INFO)}):
+        try:
+            from jaxlib import xla_client
+        except ImportError as error:
+            raise IncompatibleHost(
+                "jaxlib is not installed, and XLA programs need it",
+                reason=str(error),
+                hint="pip install 'aotpipe[xla]'",
+            ) from error
+    return xla_client
+
+
+def device(platform: str, threads: int | None = None) -> Any:
+    """The first device of a platform.
+
+    Args:
+        platform: `cpu`.
+        threads: How many a program runs on; one per core where None. It counts for the first client only.
+    """
+    key = (platform, threads)
+    with _lock:
+        if key not in _clients:
+            _clients[key] = _create(platform, threads)
+        return _clients[key].devices()[0]
+
+
+def _create(platform: str, threads: int | None) -> Any:
+    xla = bindings()
+    if platform != "cpu":
+        raise IncompatibleHost(f"this machine has no {platform} device that aotpipe can run on")
+    settings = {} if threads is None else {_THREADS: str(threads)}
+    with _environment({_LOG_LEVEL: os.environ.get(_LOG_LEVEL, _NO_INFO), **settings}):
+        # Synchronous: a call's results are read at once, and handing over to a thread costs time.
+        return xla.make_cpu_client(asynchronous=False)
+
+
+@contextmanager
+def _environment(values: dict[str, str]) -> Iterator[None]:
+    """Variables that are set for as long as the body runs."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

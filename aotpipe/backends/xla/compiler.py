@@ -1,0 +1,218 @@
+"""Compiles StableHLO with XLA's own compilers, in a process of its own under a time and a memory limit.
+
+`compile(lowered, target)` gives a `Compiled` that holds one executable for each program of the module, with
+the exact version of jaxlib and, for CPUs, the features that the code was made for. Neither torch nor jax is
+imported here.
+
+Raises:
+    CompileFailed, CompilerCrashed, CompileTimeout, CompilerOutOfMemory: With the compiler's own words.
+    TargetError: What the target takes is not installed.
+"""
+
+# ruff: noqa: ARG001  # what every compiler takes
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import re
+import signal
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from aotpipe import errors, toolchain
+from aotpipe.backends import process
+from aotpipe.backends.xla import container, installed, tool
+from aotpipe.errors import (
+    CompileError,
+    CompileFailed,
+    CompilerCrashed,
+    CompilerOutOfMemory,
+    CompileTimeout,
+    DiskFull,
+)
+from aotpipe.stages import Compiled, CompileStats, Lowered
+from aotpipe.targets import Target
+
+DEFAULT_TIMEOUT_S: Final = 1800.0
+FLAG_PREFIX: Final = "--xla"
+_PACKAGES: Final[Mapping[str, tuple[str, ...]]] = {"cpu": ("jaxlib",)}
+_ISA: Final = "--xla_cpu_max_isa="
+_FEATURES: Final = re.compile(rb"\+64bit(?:,[+-][\w.-]+)*")
+_TAIL_LINES: Final = 12
+
+
+def compile(  # noqa: A001  # the stage's name; nothing here needs the builtin
+    lowered: Lowered,
+    target: Target,
+    *,
+    extra_flags: Sequence[str] = (),
+    retreat: None = None,
+    timeout_s: float = DEFAULT_TIMEOUT_S,
+    memory_limit_bytes: int | None = None,
+    log_dir: Path | None = None,
+) -> Compiled:
+    """Compile every program of a module for one target.
+
+    Args:
+        lowered: The module.
+        target: What to compile for.
+        extra_flags: Flags of XLA that are passed last.
+        retreat: XLA has no more cautious flags.
+        timeout_s: Seconds for all programs together.
+        memory_limit_bytes: Resident bytes of the compiler; four fifths of the machine's where None.
+        log_dir: Where a failed compile leaves its log.
+    """
+    packages = _PACKAGES[target.device]
+    installed.require("jax", *packages)
+    limit = process.default_memory_limit() if memory_limit_bytes is None else memory_limit_bytes
+    flags = _flags(target, extra_flags)
+    index, parts = container.read(lowered.module)
+    wanted = sorted({program["modules"][target.device] for program in index["programs"]})
+    try:
+        with tempfile.TemporaryDirectory(prefix="aotpipe-compile-") as name:
+            folder = Path(name)
+            outcome = _run(folder, target, flags, {key: parts[key] for key in wanted}, timeout_s, limit)
+            if outcome.ending != "exited" or outcome.code != 0:
+                raise _error(outcome, target, timeout_s, limit, _log(log_dir, target, lowered, outcome))
+            made = {key: (folder / f"{key}.bin").read_bytes() for key in wanted}
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise DiskFull("no space left for the compiler's files", reason=str(error)) from error
+    features = _features(target, made.values())
+    versions = _versions(target)
+    content = {
+        "platform": target.device,
+        "toolchain": versions,
+        "host_features": list(features),
+        "programs": [
+            {
+                **{key: program[key] for key in ("entry_point", "sizes", "weights", "asserts")},
+                "executable": program["modules"][target.device],
+            }
+            for program in index["programs"]
+        ],
+    }
+    return Compiled(
+        target=target,
+        payload=container.write(content, made),
+        flags=flags,
+        toolchain=versions,
+        host_features=features,
+        digest=digest(lowered, target, extra_flags),
+        stats=CompileStats(wall_s=outcome.wall_s, peak_rss_bytes=outcome.peak_rss_bytes),
+    )
+
+
+def digest(lowered: Lowered, target: Target, extra_flags: Sequence[str] = (), retreat: None = None) -> str:
+    """SHA-256 of everything that can change `compile`'s payload, known before it runs."""
+    key = {
+        "module": lowered.digest,
+        "target": str(target),
+        "flags": _flags(target, extra_flags),
+        "toolchain": _versions(target),
+        "host": toolchain.host_features() if target.device == "cpu" else [],
+    }
+    return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
+
+
+def suspects(lowered: Lowered, target: Target, extra_flags: Sequence[str] = ()) -> tuple[Any, ...]:
+    """What to compile with where a program computes wrong numbers: XLA has nothing more cautious."""
+    return ()
+
+
+def _flags(target: Target, extra_flags: Sequence[str]) -> tuple[str, ...]:
+    return (*target.row.flags, *extra_flags)
+
+
+def _versions(target: Target) -> dict[str, str]:
+    packages = _PACKAGES[target.device]
+    installed.require(*packages)
+    return {package: toolchain.version_of(package) or "" for package in packages}
+
+
+def _run(
+    folder: Path,
+    target: Target,
+    flags: Sequence[str],
+    modules: Mapping[str, bytes],
+    timeout_s: float,
+    limit: int,
+) -> process.Outcome:
+    for key, module in modules.items():
+        (folder / f"{key}.mlir").write_bytes(module)
+    request = {"platform": target.device, "topology": target.row.driver, "modules": list(modules)}
+    (folder / tool.REQUEST).write_text(json.dumps(request), encoding="utf-8")
+    root = str(Path(errors.__file__).parent.parent)
+    path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
+    return process.run(
+        # -P: a file of this folder must not stand in for a module that the tool imports.
+        [sys.executable, "-P", "-m", tool.__name__],
+        folder=folder,
+        timeout_s=timeout_s,
+        memory_limit_bytes=limit,
+        env={
+            "PYTHONPATH": path,
+            "XLA_FLAGS": " ".join(flags),
+            "TF_CPP_MIN_LOG_LEVEL": "1",
+            "JAX_PLATFORMS": "cpu",
+        },
+    )
+
+
+def _features(target: Target, executables: Any) -> tuple[str, ...]:
+    """The CPU features that the executables name, as far as a host can be asked for them."""
+    if target.device != "cpu":
+        return ()
+    arch, *present = toolchain.host_features()
+    named: set[str] = set()
+    for executable in executables:
+        found = _FEATURES.search(executable)
+        if found is None:
+            # Nothing says what is used: all that was there may be.
+            return (arch, *present)
+        named.update(word[1:] for word in found[0].decode().split(",") if word.startswith("+"))
+    return (arch, *(feature for feature in present if feature in named))
+
+
+def _error(outcome: process.Outcome, target: Target, timeout_s: float, limit: int, log: str) -> CompileError:
+    tail = "\n".join(outcome.stderr.strip().splitlines()[-_TAIL_LINES:])
+    if outcome.ending == "timeout":
+        return CompileTimeout(
+            f"XLA passed its limit of {timeout_s:g} s for {target}",
+            hint="give it more time, or a smaller model",
+            log=log,
+        )
+    killed = outcome.ending == "signalled" and outcome.code == signal.SIGKILL
+    if outcome.ending == "memory" or killed:
+        return CompilerOutOfMemory(
+            f"XLA passed its memory limit of {limit / 2**30:.1f} GiB for {target}",
+            reason=f"its resident set had grown to {outcome.peak_rss_bytes / 2**30:.1f} GiB",
+            hint="give it more memory, or a smaller model",
+            log=log,
+        )
+    if outcome.ending == "exited" and outcome.code == tool.REFUSED:
+        _, _, words = outcome.stderr.rpartition("aotpipe: ")
+        said = "\n".join(words.splitlines()[1:][:_TAIL_LINES])
+        return CompileFailed(f"XLA refused the program for {target}", reason=said, log=log)
+    how = (
+        f"died by {signal.Signals(outcome.code).name}"
+        if outcome.ending == "signalled"
+        else f"ended with code {outcome.code}"
+    )
+    return CompilerCrashed(f"XLA's compiler {how} for {target}", reason=tail, log=log)
+
+
+def _log(log_dir: Path | None, target: Target, lowered: Lowered, outcome: process.Outcome) -> str:
+    if log_dir is None:
+        return ""
+    log_dir.mkdir(parents=True, exist_ok=True)
+    path = log_dir / f"xla-compile-{target}-{lowered.digest}.log"
+    path.write_text(outcome.stderr, encoding="utf-8")
+    return str(path)

@@ -1,0 +1,174 @@
+"""Evaluates a legal graph on jax values: one table entry per op, each result in its node's dtype.
+
+`Interpreter(sizes).run(module, values)` gives the outputs of a graph. Traced by jax, that is the lowering.
+Higher-order ops are lowered by `control_flow`, which runs the interpreter on their subgraphs.
+
+Raises `Refused` with the node, for an op without an entry and for a size that depends on data.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+import torch
+from jax import lax
+from torch import fx
+from torch._ops import HigherOrderOperator, OpOverload
+
+from aotpipe.backends.arrays import view_numpy
+from aotpipe.backends.xla import control_flow
+from aotpipe.backends.xla.ops import table
+from aotpipe.backends.xla.sizes import Sizes, UnknownSize
+from aotpipe.backends.xla.values import BOOL, FLOAT64, INT64, Array, Out, cast, is_array
+from aotpipe.legalize import hops, ops
+
+_ATEN: Final = torch.ops.aten
+
+
+class Refused(Exception):
+    """A node that has no lowering."""
+
+    def __init__(self, node: fx.Node, reason: str) -> None:
+        super().__init__(reason)
+        self.node = node
+
+
+class Interpreter:
+    """Evaluates graphs, nested ones too, under one set of sizes."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        self._sizes = sizes
+
+    def run(self, module: fx.GraphModule, values: Sequence[Any]) -> list[Any]:
+        """The outputs of a graph.
+
+        Args:
+            module: The graph.
+            values: One for each placeholder.
+        """
+        known: dict[fx.Node, Any] = {}
+        for node, value in zip(hops.placeholders(module), values, strict=True):
+            known[node] = self._shaped(node, value)
+        for node in module.graph.nodes:
+            if node.op == "get_attr":
+                known[node] = _attribute(module, str(node.target))
+            elif node.op == "call_function":
+                try:
+                    known[node] = self._evaluate(node, known)
+                except UnknownSize as error:
+                    raise Refused(node, f"the size of its result depends on data ({error})") from error
+                except (Refused, KeyboardInterrupt):
+                    raise
+                except Exception as error:
+                    raise Refused(node, f"{type(error).__name__}: {error}") from error
+        return [known[one] if isinstance(one, fx.Node) else one for one in hops.output_values(module)]
+
+    def _evaluate(self, node: fx.Node, known: dict[fx.Node, Any]) -> Any:
+        args: Any = fx.map_arg(node.args, known.__getitem__)
+        kwargs: Any = fx.map_arg(node.kwargs, known.__getitem__)
+        target = node.target
+        if target is ops.ITEM:
+            return _number(node, args[0])
+        if isinstance(target, HigherOrderOperator):
+            results = control_flow.LOWERINGS[target](self.run, *args)
+            return [
+                self._typed(value, result) for value, result in zip(node.meta["val"], results, strict=True)
+            ]
+        if not isinstance(target, OpOverload):
+            return _python(target)(*map(self._size, args))
+        if not isinstance(node.meta.get("val"), (torch.Tensor, tuple, list)):
+            return self._of_size(node)
+        args, kwargs = (fx.node.map_aggregate(each, self._size) for each in (args, kwargs))
+        lower = table().get(target)
+        if lower is None:
+            raise Refused(node, "has no lowering to StableHLO")
+        return self._checked(node, lower(self._sizes.out(node.meta["val"]), *args, **kwargs))
+
+    def _of_size(self, node: fx.Node) -> Any:
+        """An op that gives a size, or nothing."""
+        value = node.meta.get("val")
+        if isinstance(value, torch.SymInt | int) and not isinstance(value, bool):
+            return self._sizes.size(value)
+        if value is None:
+            return None
+        raise Refused(node, "gives neither tensors nor a size")
+
+    def _size(self, value: Any) -> Any:
+        return self._sizes.size(value) if isinstance(value, torch.SymInt) else value
+
+    def _checked(self, node: fx.Node, result: Any) -> Any:
+        value = node.meta["val"]
+        if isinstance(value, torch.Tensor):
+            return self._typed(value, result)
+        assert len(result) == len(value), f"{len(result)} results for {len(value)}"
+        return [self._typed(one, each) for one, each in zip(value, result, strict=True)]
+
+    def _typed(self, value: Any, result: Any) -> Any:
+        """A result in the dtype of its fake value, whose shape it must have."""
+        if not isinstance(value, torch.Tensor):
+            return result
+        out: Out = self._sizes.out(value)
+        assert tuple(result.shape) == out.shape, f"shape {tuple(result.shape)} for {out.shape}"
+        return cast(result, out.dtype)
+
+    def _shaped(self, node: fx.Node, value: Any) -> Any:
+        """An operand as its placeholder has it: a region may know a number for a tensor, or a wider dtype."""
+        expected = node.meta.get("val")
+        if isinstance(expected, torch.Tensor):
+            out: Out = self._sizes.out(expected)
+            value = cast(value, out.dtype) if not is_array(value) or value.dtype != out.dtype else value
+            assert tuple(value.shape) == out.shape, f"{node.name}: {tuple(value.shape)} for {out.shape}"
+        return value
+
+
+def _attribute(module: fx.GraphModule, target: str) -> Any:
+    """A subgraph as it is, a small tensor as a constant."""
+    found = operator.attrgetter(target)(module)
+    if isinstance(found, torch.Tensor):
+        return (
+            lax.full((), 0, np.dtype(view_numpy(found).dtype)) + view_numpy(found)
+            if found.dim()
+            else (cast(found.item(), view_numpy(found).dtype))
+        )
+    return found
+
+
+def _number(node: fx.Node, x: Array) -> Array:
+    """The number of a tensor of one element, as a 0-d array in the dtype of Python's number."""
+    value = node.meta.get("val")
+    wanted = (
+        BOOL
+        if isinstance(value, bool | torch.SymBool)
+        else (INT64 if isinstance(value, int | torch.SymInt) else FLOAT64)
+    )
+    return cast(lax.reshape(x, ()), wanted)
+
+
+def _python(function: Any) -> Callable[..., Any]:
+    return _FUNCTIONS.get(function, function)
+
+
+def _extreme(of_numbers: Callable[..., Any], of_arrays: Callable[..., Any]) -> Callable[..., Any]:
+    def choose(left: Any, right: Any) -> Any:
+        if not is_array(left) and not is_array(right):
+            return of_numbers(left, right)
+        dtype = left.dtype if is_array(left) else right.dtype
+        return of_arrays(cast(left, dtype), cast(right, dtype))
+
+    return choose
+
+
+def _converted(of_number: Callable[..., Any], dtype: Any) -> Callable[..., Any]:
+    return lambda value: cast(value, dtype) if is_array(value) else of_number(value)
+
+
+_FUNCTIONS: Final[dict[Any, Callable[..., Any]]] = {
+    torch.sym_max: _extreme(max, lax.max),
+    torch.sym_min: _extreme(min, lax.min),
+    torch.sym_float: _converted(float, FLOAT64),
+    torch.sym_int: _converted(int, INT64),
+    torch.sym_not: lambda value: lax.bitwise_not(value) if is_array(value) else not value,
+}

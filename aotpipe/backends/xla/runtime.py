@@ -1,0 +1,362 @@
+"""Runs XLA programs: a `Runner` holds executables, the model's weights and its state on a device.
+
+Takes a program's bytes, the signature of each entry point, and weights and initial state as numpy arrays.
+Inputs are checked before anything runs; outputs are copies. State is passed after the weights and replaced
+by the trailing results once the call succeeded and its asserts held, so that a failed call changes nothing.
+Calls of one runner are serialized by a lock. Needs jaxlib and nothing of jax or torch; nothing is traced or
+compiled.
+
+Raises:
+    InputError: An input does not fit, or no program was built for its sizes; nothing was run.
+    AssertionViolated: An assert of the model failed.
+    ProgramCrashed: The program reported a failure.
+    MissingWeight, BundleCorrupt, IncompatibleHost: The program cannot be loaded.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from aotpipe import toolchain
+from aotpipe.backends.xla import buffers, clients, container
+from aotpipe.dtypes import Array, numpy_dtype
+from aotpipe.errors import (
+    AssertionViolated,
+    BundleCorrupt,
+    IncompatibleHost,
+    InputError,
+    MissingWeight,
+    OutsideBuckets,
+    ProgramCrashed,
+)
+from aotpipe.inputs import Checker
+from aotpipe.signature import Signature
+
+DEFAULT_ENTRY_POINT: Final = "forward"
+# Drivers of IREE that say how many threads run, which a caller may name for any program.
+_ONE_THREAD: Final = "local-sync"
+_DRIVERS: Final = ("auto", _ONE_THREAD, "local-task")
+_XLA_ERRORS: Final = (RuntimeError, ValueError, TypeError)
+
+Sizes = tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Program:
+    """An entry point's executable for one choice of sizes, and the weights that it takes."""
+
+    executable: Any
+    weights: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One entry point, prepared for calls."""
+
+    name: str
+    checker: Checker
+    programs: Mapping[Sizes, _Program]
+    state: tuple[str, ...]
+    outputs: tuple[tuple[str, np.dtype[Any]], ...]
+    asserts: tuple[str, ...]
+
+
+class Runner:
+    """A loaded program with its own state; made by `load`.
+
+    Attributes:
+        signatures: By entry point.
+        device: The platform it runs on.
+    """
+
+    def __init__(
+        self,
+        *,
+        entries: Mapping[str, _Entry],
+        put: buffers.Placer,
+        initial_state: Mapping[str, Array],
+        device: str,
+    ) -> None:
+        self.signatures = {name: entry.checker.signature for name, entry in entries.items()}
+        self.device = device
+        self._entries = entries
+        self._put = put
+        self._initial_state = initial_state
+        self._lock = threading.Lock()
+        self._process = os.getpid()
+        self._is_open = True
+        self._state: dict[str, Any] = {}
+        self.reset()
+
+    @property
+    def signature(self) -> Signature:
+        """Of the entry point that `infer` calls unless told otherwise.
+
+        Raises:
+            InputError: There are several and none is called `forward`.
+        """
+        return self._entry(None).checker.signature
+
+    def infer(self, inputs: Mapping[str, ArrayLike], *, entry_point: str | None = None) -> dict[str, Array]:
+        """Call an entry point.
+
+        Args:
+            inputs: Every tensor input of its signature, by name.
+            entry_point: The only one, or `forward`, where None.
+
+        Returns:
+            Every tensor output of its signature, by name; the arrays are the caller's own.
+        """
+        entry = self._entry(entry_point)
+        arrays, sizes = entry.checker.check(inputs)
+        program = _chosen(entry, sizes)
+        with self._lock:
+            self._require_usable()
+            results = self._invoke(entry, program, arrays)
+            self._check_asserts(entry, results)
+            outputs = {
+                name: _typed(name, buffers.fetch(buffer), dtype)
+                for (name, dtype), buffer in zip(entry.outputs, results, strict=False)
+            }
+            self._state.update(zip(entry.state, results[len(outputs) :], strict=False))
+        return outputs
+
+    def reset(self) -> None:
+        """Go back to the initial state."""
+        with self._lock:
+            self._require_usable()
+            self._state = {name: self._put(array) for name, array in self._initial_state.items()}
+
+    def close(self) -> None:
+        """Free the program and its state; calls after it are refused."""
+        with self._lock:
+            self._is_open = False
+            self._state = {}
+            self._entries = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _invoke(self, entry: _Entry, program: _Program, arrays: Sequence[Array]) -> list[Any]:
+        try:
+            arguments = [
+                *program.weights,
+                *(self._state[name] for name in entry.state),
+                *map(self._put, arrays),
+            ]
+            done = program.executable.execute_sharded(arguments)
+            results = [one for (one,) in done.disassemble_into_single_device_arrays()]
+        except _XLA_ERRORS as error:
+            raise ProgramCrashed(
+                f"the program failed in {entry.name!r}", reason=_first_line(error)
+            ) from error
+        wanted = len(entry.outputs) + len(entry.state) + len(entry.asserts)
+        if len(results) != wanted:
+            raise ProgramCrashed(
+                f"the program gave {len(results)} results in {entry.name!r}, its signature has {wanted}"
+            )
+        return results
+
+    def _check_asserts(self, entry: _Entry, results: Sequence[Any]) -> None:
+        for message, flag in zip(entry.asserts, results[len(results) - len(entry.asserts) :], strict=True):
+            if not buffers.truth(flag):
+                raise AssertionViolated(
+                    message or "an assert of the model failed",
+                    reason=f"in {entry.name!r}; the outputs are withheld and the state is unchanged",
+                )
+
+    def _entry(self, name: str | None) -> _Entry:
+        if not self._is_open:
+            raise RuntimeError("this runner is closed")
+        if name is None:
+            name = next(iter(self._entries)) if len(self._entries) == 1 else DEFAULT_ENTRY_POINT
+        entry = self._entries.get(name)
+        if entry is None:
+            close = difflib.get_close_matches(name, self._entries, n=1)
+            raise InputError(
+                f"no entry point is called {name!r}",
+                reason=f"the entry points are: {', '.join(self._entries)}",
+                hint=f"pass entry_point={(close or list(self._entries))[0]!r}",
+            )
+        return entry
+
+    def _require_usable(self) -> None:
+        if not self._is_open:
+            raise RuntimeError("this runner is closed")
+        if self._process != os.getpid():
+            # The threads of the device are not there in a forked child: a call would wait for ever.
+            raise ProgramCrashed(
+                "this runner was made before the process forked",
+                hint="load the program in the child, or start workers with the method `spawn`",
+            )
+
+
+def load(
+    payload: bytes,
+    *,
+    signatures: Mapping[str, Signature],
+    weights: Mapping[str, Array],
+    initial_state: Mapping[str, Array],
+    driver: str = "auto",
+    asserts: Mapping[str, tuple[str, ...]] | None = None,  # noqa: ARG001  # what every runtime takes
+    threads: int | None = None,
+) -> Runner:
+    """Load a program.
+
+    Args:
+        payload: The program's bytes; whoever can change them can run code in this process.
+        signatures: By entry point.
+        weights: By key; contiguous, and not to be written while the runner lives.
+        initial_state: By name, for every state of the signatures.
+        driver: `auto`; `local-sync` means one thread.
+        asserts: The program knows its own.
+        threads: How many a program runs on; one per core where None.
+
+    Raises:
+        MissingWeight: The program or a signature needs an array that is not there.
+        BundleCorrupt: The bytes are no program, or not the one that the signatures describe.
+        IncompatibleHost: This host or this jaxlib cannot run it.
+    """
+    if driver not in _DRIVERS:
+        raise IncompatibleHost(
+            f"XLA has no driver {driver!r}", hint=f"the drivers of this runtime: {', '.join(_DRIVERS)}"
+        )
+    index, parts = container.read(payload)
+    _require_host(index)
+    device = clients.device(str(index["platform"]), 1 if driver == _ONE_THREAD else threads)
+    put = buffers.Placer(device)
+    _require_state(signatures, initial_state)
+    held: dict[str, Any] = {}
+    executables: dict[str, Any] = {}
+    for program in index["programs"]:
+        for key in program["weights"]:
+            if key not in weights:
+                raise MissingWeight(f"the program needs the weight {key!r}, which is not there")
+            if key not in held:
+                held[key] = put(np.asarray(weights[key], order="C"))
+        name = program["executable"]
+        if name not in executables:
+            executables[name] = _deserialized(device, parts[name])
+    entries = {
+        name: _entry_of(name, signature, index["programs"], executables, held)
+        for name, signature in signatures.items()
+    }
+    return Runner(
+        entries=entries,
+        put=put,
+        initial_state={name: np.array(array, copy=True, order="C") for name, array in initial_state.items()},
+        device=str(index["platform"]),
+    )
+
+
+def _require_host(index: Mapping[str, Any]) -> None:
+    """Refuse what this host cannot run, before any of it is loaded."""
+    for package, built in index["toolchain"].items():
+        here = toolchain.version_of(package)
+        if here != built:
+            raise IncompatibleHost(
+                f"the program was compiled by {package} {built}; this host has {here or 'none'}",
+                hint=f"pip install {package}=={built}",
+            )
+    if missing := toolchain.missing_features(index["host_features"]):
+        raise IncompatibleHost(
+            f"this CPU lacks {', '.join(missing)}",
+            hint="load another target of the bundle, or build for this host",
+        )
+
+
+def _deserialized(device: Any, executable: bytes) -> Any:
+    xla = clients.bindings()
+    try:
+        return device.client.deserialize_executable(
+            executable, xla.DeviceList((device,)), xla.CompileOptions()
+        )
+    except _XLA_ERRORS as error:
+        raise BundleCorrupt(
+            "the bytes are no XLA executable of this host", reason=_first_line(error)
+        ) from error
+
+
+def _entry_of(
+    name: str,
+    signature: Signature,
+    programs: Sequence[Mapping[str, Any]],
+    executables: Mapping[str, Any],
+    held: Mapping[str, Any],
+) -> _Entry:
+    own = [program for program in programs if program["entry_point"] == name]
+    if not own:
+        known = sorted({str(program["entry_point"]) for program in programs})
+        raise BundleCorrupt(f"the program has no entry point {name!r}", reason=f"it has: {', '.join(known)}")
+    return _Entry(
+        name=name,
+        checker=Checker(signature),
+        programs={
+            _key(program["sizes"]): _Program(
+                executables[program["executable"]], tuple(held[key] for key in program["weights"])
+            )
+            for program in own
+        },
+        state=tuple(spec.name for spec in signature.state),
+        outputs=tuple((spec.name, numpy_dtype(spec.dtype)) for spec in signature.tensor_outputs),
+        asserts=tuple(own[0]["asserts"]),
+    )
+
+
+def _key(sizes: Mapping[str, int]) -> Sizes:
+    return tuple(sorted(sizes.items()))
+
+
+def _chosen(entry: _Entry, sizes: Mapping[str, int]) -> _Program:
+    """The program for the sizes of a call."""
+    program = entry.programs.get(_key(sizes))
+    if program is not None:
+        return program
+    given = ", ".join(f"{name}={size}" for name, size in sorted(sizes.items()))
+    nearest = min(entry.programs, key=lambda key: sum(abs(size - sizes[name]) for name, size in key))
+    listed = [", ".join(f"{name}={size}" for name, size in key) for key in (nearest, *entry.programs)]
+    raise OutsideBuckets(
+        f"no program of {entry.name!r} was built for {given}",
+        reason=f"the buckets are: {'; '.join(listed[1:])}",
+        hint=f"the nearest is {listed[0]}",
+    )
+
+
+def _require_state(signatures: Mapping[str, Signature], initial_state: Mapping[str, Array]) -> None:
+    for entry, signature in signatures.items():
+        for spec in signature.state:
+            array = initial_state.get(spec.name)
+            if array is None:
+                raise MissingWeight(
+                    f"the initial value of the state {spec.name!r} is missing",
+                    reason=f"{entry!r} needs {spec}",
+                )
+            if array.dtype != numpy_dtype(spec.dtype) or array.shape != spec.dims:
+                raise BundleCorrupt(
+                    f"the initial value of the state {spec.name!r} is {array.dtype}{list(array.shape)}",
+                    reason=f"{entry!r} wants {spec}",
+                )
+
+
+def _typed(name: str, array: Array, dtype: np.dtype[Any]) -> Array:
+    if array.dtype != dtype:
+        raise ProgramCrashed(f"the program gave {name!r} as {array.dtype}, its signature has {dtype}")
+    return array
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -1,0 +1,74 @@
+"""The sizes of a graph's symbols, and shapes with known sizes.
+
+`bind(placeholders, shapes)` reads off what each symbol of torch's stands for where a graph's inputs have
+given shapes; `Sizes.out(value)` gives the `Out` of a node's fake value under that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+import torch
+from torch.fx import Node
+
+from aotpipe.backends.xla.values import Out, dtype_of
+
+
+class UnknownSize(Exception):
+    """A size that depends on data."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What each symbol stands for."""
+
+    values: Mapping[sympy.Symbol, sympy.Integer]
+
+    def size(self, size: int | torch.SymInt) -> int:
+        """A size as a number.
+
+        Raises:
+            UnknownSize: It depends on data.
+        """
+        if isinstance(size, int):
+            return size
+        found = size.node.expr.xreplace(self.values)
+        if not found.is_number:
+            raise UnknownSize(str(found))
+        return int(found)
+
+    def out(self, value: Any) -> Any:
+        """A fake value as what an op must give: an `Out`, a tuple of them, None for a number."""
+        if isinstance(value, torch.Tensor):
+            return Out(tuple(map(self.size, value.shape)), dtype_of(value.dtype))
+        if isinstance(value, (tuple, list)):
+            return tuple(map(self.out, value))
+        return None
+
+
+def bind(placeholders: Sequence[Node], shapes: Sequence[Sequence[int]]) -> Sizes:
+    """The symbols of a graph whose last inputs have these shapes.
+
+    Raises:
+        UnknownSize: A symbol is in no input's shape by itself, or in none that gives it alone.
+    """
+    values: dict[sympy.Symbol, sympy.Integer] = {}
+    equations: list[tuple[sympy.Expr, int]] = []
+    for node, shape in zip(placeholders[len(placeholders) - len(shapes) :], shapes, strict=True):
+        for size, known in zip(node.meta["val"].shape, shape, strict=True):
+            if isinstance(size, torch.SymInt):
+                equations.append((size.node.expr, known))
+    for expr, known in sorted(equations, key=lambda pair: pair[0].count_ops()):
+        rest = expr.xreplace(values)
+        if rest.is_Symbol:
+            values[rest] = sympy.Integer(known)
+        elif len(rest.free_symbols) == 1:
+            (symbol,) = rest.free_symbols
+            found = [root for root in sympy.solve(rest - known, symbol) if root.is_integer]
+            if not found:
+                raise UnknownSize(str(rest))
+            values[symbol] = sympy.Integer(int(found[0]))
+    return Sizes(values)

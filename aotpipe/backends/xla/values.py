@@ -1,0 +1,198 @@
+"""What every op of the lowering is written with: a node's result type, dtypes, promotion, broadcasting.
+
+An op's lowering is a function of `Out`, the type of what it must give, and of the op's own arguments, in
+which tensors are jax arrays. Nothing here depends on jax's settings: each dtype is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import ml_dtypes
+import numpy as np
+import torch
+from jax import lax
+
+DType = np.dtype[Any]
+Array = Any
+"""A jax array or tracer; jax's own annotations are too wide to be of use to a checker."""
+Scalar = int | float | bool | complex
+
+_ODD: Final = {
+    torch.bfloat16: np.dtype(ml_dtypes.bfloat16),
+    torch.float8_e4m3fn: np.dtype(ml_dtypes.float8_e4m3fn),
+    torch.float8_e5m2: np.dtype(ml_dtypes.float8_e5m2),
+}
+_TORCH: Final = {dtype: name for name, dtype in _ODD.items()}
+HALF: Final = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
+BOOL: Final = np.dtype(np.bool_)
+INT32: Final = np.dtype(np.int32)
+INT64: Final = np.dtype(np.int64)
+FLOAT32: Final = np.dtype(np.float32)
+FLOAT64: Final = np.dtype(np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class Out:
+    """What an op must give: a shape of known sizes, and a dtype."""
+
+    shape: tuple[int, ...]
+    dtype: DType
+
+
+def dtype_of(dtype: torch.dtype) -> DType:
+    """The numpy dtype of a torch dtype."""
+    return _ODD.get(dtype) or np.dtype(str(dtype).removeprefix("torch."))
+
+
+def torch_dtype(dtype: DType) -> torch.dtype:
+    """The torch dtype of a numpy dtype."""
+    found = _TORCH.get(dtype)
+    if found is None:
+        found = getattr(torch, dtype.name)
+    assert isinstance(found, torch.dtype), dtype
+    return found
+
+
+def is_float(dtype: DType) -> bool:
+    """Whether it is a real floating dtype, those of ml_dtypes included."""
+    return dtype.kind == "f" or dtype in _TORCH
+
+
+def is_complex(dtype: DType) -> bool:
+    """Whether it is a complex dtype."""
+    return dtype.kind == "c"
+
+
+def is_integer(dtype: DType) -> bool:
+    """Whether it is an integer dtype; bool is none."""
+    return dtype.kind in "iu"
+
+
+def wide(dtype: DType) -> DType:
+    """The dtype that eager computes an op in: float32 for the narrower floats."""
+    return FLOAT32 if is_float(dtype) and dtype.itemsize < FLOAT32.itemsize else dtype
+
+
+def is_array(value: object) -> bool:
+    """Whether a value is an array and no Python number."""
+    return hasattr(value, "shape") and hasattr(value, "dtype")
+
+
+def cast(value: Any, dtype: DType) -> Array:
+    """An array or number in a dtype, by torch's rules: what is not zero is True."""
+    if not is_array(value):
+        return constant(value, dtype)
+    if value.dtype == dtype:
+        return value
+    if dtype == BOOL:
+        return lax.ne(value, constant(0, value.dtype, value.shape))
+    if is_complex(value.dtype) and not is_complex(dtype):
+        return cast(lax.real(value), dtype)
+    if dtype.kind == "u" and is_float(value.dtype):
+        # A negative float goes round as in C, through a signed integer; the conversion alone clamps.
+        value = lax.convert_element_type(value, INT64)
+    elif dtype.kind == "i" and dtype.itemsize < INT32.itemsize and is_float(value.dtype):
+        value = lax.convert_element_type(value, INT32)
+    return lax.convert_element_type(value, dtype)
+
+
+def constant(value: Any, dtype: DType, shape: Sequence[int] = ()) -> Array:
+    """A number in a dtype, as an array of equal elements."""
+    with np.errstate(all="ignore"):
+        if dtype.kind in "iu" and isinstance(value, float):
+            value = int(value)
+        if dtype.kind in "iu":
+            info = np.iinfo(dtype)
+            value = (int(value) - int(info.min)) % (1 << (8 * dtype.itemsize)) + int(info.min)
+        fill = np.asarray(value).astype(dtype)
+    return lax.full(tuple(shape), fill, dtype)
+
+
+def broadcast(value: Array, shape: Sequence[int]) -> Array:
+    """An array in a larger shape; dims that are missing are new ones in front."""
+    shape = tuple(shape)
+    if value.shape == shape:
+        return value
+    offset = len(shape) - value.ndim
+    kept = [axis for axis in range(value.ndim) if value.shape[axis] == shape[axis + offset]]
+    squeezed = lax.squeeze(value, [axis for axis in range(value.ndim) if axis not in kept])
+    return lax.broadcast_in_dim(squeezed, shape, [axis + offset for axis in kept])
+
+
+def result_dtype(*operands: Any) -> DType:
+    """What torch computes operands in: tensors with dims count for more than 0-d ones, those than numbers."""
+    found: Any = None
+    for operand in operands:
+        if operand is None:
+            continue
+        one = (
+            torch.empty((1,) * min(operand.ndim, 1), dtype=torch_dtype(operand.dtype), device="meta")
+            if (is_array(operand))
+            else operand
+        )
+        found = _Kinds.of(one) if found is None else found.joined(one)
+    assert found is not None
+    return dtype_of(found.dtype())
+
+
+class _Kinds:
+    """The promotion of operands by category, as `at::native::ResultTypeState` does it."""
+
+    def __init__(self) -> None:
+        self.dims: torch.dtype | None = None
+        self.zero: torch.dtype | None = None
+        self.number: torch.dtype | None = None
+
+    @classmethod
+    def of(cls, operand: Any) -> _Kinds:
+        return cls().joined(operand)
+
+    def joined(self, operand: Any) -> _Kinds:
+        if isinstance(operand, torch.Tensor):
+            name = "dims" if operand.dim() else "zero"
+            dtype = operand.dtype
+        else:
+            name, dtype = "number", _number_dtype(operand)
+        before = getattr(self, name)
+        setattr(self, name, dtype if before is None else torch.promote_types(before, dtype))
+        return self
+
+    def dtype(self) -> torch.dtype:
+        higher = self.dims
+        for lower in (self.zero, self.number):
+            if higher is None:
+                higher = lower
+            elif lower is not None and _rank(lower) > _rank(higher):
+                higher = torch.promote_types(higher, lower)
+        assert higher is not None
+        return higher
+
+
+def _number_dtype(value: Any) -> torch.dtype:
+    if isinstance(value, bool):
+        return torch.bool
+    if isinstance(value, int):
+        return torch.int64
+    return torch.complex64 if isinstance(value, complex) else torch.float32
+
+
+def _rank(dtype: torch.dtype) -> int:
+    if dtype.is_complex:
+        return 3
+    return 2 if dtype.is_floating_point else int(dtype is not torch.bool)
+
+
+def axis_of(dim: int, rank: int) -> int:
+    """A dim counted from the front; a 0-d tensor counts as one of rank 1."""
+    return dim % max(rank, 1)
+
+
+def axes_of(dims: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
+    """Dims counted from the front; all where none is named."""
+    if dims is None or (not isinstance(dims, int) and not dims):
+        return tuple(range(rank))
+    listed = [dims] if isinstance(dims, int) else list(dims)
+    return tuple(sorted({dim % rank for dim in listed})) if rank else ()

@@ -1,0 +1,53 @@
+"""What a model is lowered to for a set of targets: the dialects, and where sizes are fixed the sizes.
+
+Torch-free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Self
+
+from aotpipe.backends import dialect
+from aotpipe.errors import NoBuckets
+from aotpipe.stages import Dialect
+from aotpipe.targets import Target
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """The dialects, in a fixed order, and by Dim the sizes that there are to be programs for."""
+
+    dialects: tuple[Dialect, ...] = ("torch",)
+    buckets: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, targets: Iterable[Target], buckets: Mapping[str, Sequence[int]] | None = None) -> Self:
+        """What some targets need.
+
+        Raises:
+            NoBuckets: A bucket is no size, or none of the targets has buckets.
+        """
+        found = {dialect(target) for target in targets}
+        sizes = {name: tuple(sorted(set(listed))) for name, listed in sorted((buckets or {}).items())}
+        for name, listed in sizes.items():
+            if not listed or listed[0] < 0:
+                raise NoBuckets(f"the buckets of {name!r} are no sizes", hint=f"such as --buckets {name}=1,8")
+        if sizes and "stablehlo" not in found:
+            raise NoBuckets(
+                "buckets are for XLA targets, and none is built",
+                hint="leave them out, or add a target such as xla-cpu-host",
+            )
+        return cls(dialects=tuple(sorted(found, reverse=True)), buckets=sizes)
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON, the same for the same form."""
+        return {
+            "dialects": list(self.dialects),
+            "buckets": {key: list(sizes) for key, sizes in self.buckets.items()},
+        }
+
+
+DEFAULT_FORM: Final = Form()
+"""For IREE alone."""

@@ -1,0 +1,65 @@
+"""Takes a model through every stage to an XLA program of this CPU, compiled in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import torch
+
+from aotpipe import toolchain
+from aotpipe.backends.arrays import view_numpy
+from aotpipe.backends.xla import clients, container, lowering, runtime
+from aotpipe.stages import Legal, Lowered
+from tests.programs import through
+
+Call = tuple[Any, ...]
+
+
+@cache
+def executable(module: bytes) -> bytes:
+    """A module's executable; as the compiler's own process makes it."""
+    xla = clients.bindings()
+    device = clients.device("cpu")
+    devices = xla.DeviceList((device,))
+    return bytes(device.client.compile_and_load(module, devices, xla.CompileOptions()).serialize())
+
+
+def payload(lowered: Lowered, **changes: Any) -> bytes:
+    """The program of a lowered module."""
+    index, parts = container.read(lowered.module)
+    made = {name: executable(parts[name]) for name in {each["modules"]["cpu"] for each in index["programs"]}}
+    programs = [{**each, "executable": each["modules"]["cpu"]} for each in index["programs"]]
+    content = {
+        "platform": "cpu",
+        "toolchain": {"jaxlib": toolchain.version_of("jaxlib")},
+        "host_features": [],
+        "programs": programs,
+    }
+    return container.write({**content, **changes}, made)
+
+
+def load(program: Legal, lowered: Lowered, **changes: Any) -> runtime.Runner:
+    """Load a lowered program with its weights."""
+    return runtime.load(
+        payload(lowered, **changes),
+        signatures={entry.name: entry.signature for entry in program.entries},
+        weights={key: view_numpy(value) for key, value in program.weights.items()},
+        initial_state={key: view_numpy(value) for key, value in program.initial_state.items()},
+    )
+
+
+def check(
+    module: torch.nn.Module,
+    *calls: Call,
+    buckets: Mapping[str, Sequence[int]] | None = None,
+    **options: Any,
+) -> Lowered:
+    """Compare program and eager over calls, of which the first is the example input."""
+    program = through.legal(module, calls[0], dialect="stablehlo", **options)
+    lowered = lowering.lower(program, buckets)
+    with load(program, lowered) as runner:
+        for call in calls:
+            through.compare(runner, program, module, call)
+    return lowered

@@ -1,0 +1,68 @@
+"""The compiler's own process: what it records, its limits, what it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from aotpipe import toolchain
+from aotpipe.backends.xla import compiler, container, installed, lowering
+from aotpipe.errors import CompileFailed, CompilerOutOfMemory, CompileTimeout, TargetError
+from aotpipe.stages import Lowered
+from aotpipe.targets import Target
+from tests.programs import through
+
+HOST = Target.parse("xla-cpu-host")
+
+
+@pytest.fixture(scope="module")
+def lowered() -> Lowered:
+    return lowering.lower(through.legal(torch.nn.Linear(3, 2), (torch.ones(1, 3),), dialect="stablehlo"))
+
+
+def test_a_program_names_its_version_and_features(lowered: Lowered) -> None:
+    first = compiler.compile(lowered, HOST)
+    assert first.digest == compiler.digest(lowered, HOST)
+    assert first.toolchain == {"jaxlib": toolchain.version_of("jaxlib")}
+    assert set(first.host_features) <= set(toolchain.host_features())
+    assert first.stats.peak_rss_bytes > 0
+    index, parts = container.read(first.payload)
+    assert index["platform"] == "cpu"
+    assert len(parts) == 1
+
+
+def test_avx2_programs_need_nothing_newer(lowered: Lowered) -> None:
+    if toolchain.host_features()[0] != "x86_64":
+        pytest.skip("not an x86-64 machine")
+    made = compiler.compile(lowered, Target.parse("xla-cpu-avx2"))
+    assert not [feature for feature in made.host_features if feature.startswith(("avx512", "amx"))]
+
+
+def test_a_module_that_xla_refuses_is_told_in_its_words(lowered: Lowered, tmp_path: Path) -> None:
+    index, parts = container.read(lowered.module)
+    broken = Lowered(
+        dialect="stablehlo",
+        module=container.write(index, dict.fromkeys(parts, b"module { nothing }")),
+        entry_points=("forward",),
+        digest="0" * 64,
+    )
+    with pytest.raises(CompileFailed, match="XLA refused") as caught:
+        compiler.compile(broken, HOST, log_dir=tmp_path)
+    assert caught.value.reason
+    assert Path(caught.value.log).read_text()
+
+
+def test_limits_are_typed(lowered: Lowered) -> None:
+    with pytest.raises(CompileTimeout):
+        compiler.compile(lowered, HOST, timeout_s=0.01)
+    with pytest.raises(CompilerOutOfMemory):
+        compiler.compile(lowered, HOST, memory_limit_bytes=20_000_000)
+
+
+def test_a_missing_package_is_named_with_the_line_to_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(installed, "find_spec", lambda name: None)
+    with pytest.raises(TargetError, match="jax is not installed") as caught:
+        installed.require()
+    assert caught.value.hint == "pip install 'aotpipe[xla]'"

@@ -1,0 +1,142 @@
+"""Models through every stage to XLA, compared with eager; what is refused; jax and torch left alone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+import torch
+from torch.export import Dim
+
+from aotpipe.backends.xla import container, lowering
+from aotpipe.errors import NoBuckets, OutsideBuckets, UnsupportedOps
+from tests.programs import on_xla, through
+
+
+class Net(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = torch.nn.Conv2d(3, 8, 3, padding=1)
+        self.norm = torch.nn.BatchNorm2d(8)
+        self.head = torch.nn.Linear(8, 5)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x = torch.nn.functional.gelu(self.norm(self.conv(x)))
+        x = torch.nn.functional.max_pool2d(x, 2).mean((2, 3))
+        y = self.head(x)
+        return torch.softmax(y, -1), y.argmax(-1)
+
+
+class Counting(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("total", torch.zeros(3, dtype=torch.float64))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        self.count += 1
+        self.total.add_(x.double() / 3)
+        return self.total * self.count, self.count + 2**40
+
+
+class Wide(torch.nn.Module):
+    def forward(self, x: torch.Tensor, n: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (x @ x.t()).exp().sum(), n * 3 + 2**53, n // 7, torch.sin(x), n.sum() + x.size(0)
+
+
+class Rows(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([x, x.flip(0)], 0).reshape(-1, 2, x.shape[1]).sum(1)
+
+
+def test_a_convolutional_model_equals_eager() -> None:
+    torch.manual_seed(0)
+    on_xla.check(Net(), (torch.randn(2, 3, 8, 8),), (torch.randn(2, 3, 8, 8),))
+
+
+def test_state_is_carried_over_five_calls() -> None:
+    on_xla.check(Counting(), *[(torch.randn(3),) for _ in range(5)])
+
+
+def test_int64_and_float64_are_exact() -> None:
+    numbers = torch.tensor([2**60, -5, 7])
+    on_xla.check(Wide(), (torch.randn(2, 2, dtype=torch.float64), numbers))
+
+
+def test_a_dim_without_buckets_is_refused_by_name() -> None:
+    program = through.legal(
+        Rows(),
+        (torch.randn(4, 3),),
+        dialect="stablehlo",
+        dynamic_shapes={"x": {0: Dim("batch", min=1, max=8)}},
+    )
+    with pytest.raises(NoBuckets, match=r"batch=1\.\.8") as caught:
+        lowering.lower(program)
+    assert "--buckets batch=1,8" in caught.value.hint
+    with pytest.raises(NoBuckets, match="outside"):
+        lowering.lower(program, {"batch": (9,)})
+    with pytest.raises(NoBuckets, match="no Dim is called 'bath'"):
+        lowering.lower(program, {"bath": (1,)})
+
+
+def test_each_bucket_is_a_program_of_its_size() -> None:
+    dims = {"x": {0: Dim("batch", min=1, max=8)}}
+    calls = [(torch.randn(size, 3),) for size in (4, 1, 8)]
+    on_xla.check(Rows(), *calls, buckets={"batch": (1, 4, 8)}, dynamic_shapes=dims)
+    program = through.legal(Rows(), calls[0], dialect="stablehlo", dynamic_shapes=dims)
+    lowered = lowering.lower(program, {"batch": (1, 8)}, examples={"forward": {"batch": 4}})
+    with on_xla.load(program, lowered) as runner:
+        assert runner.infer({"x": np.ones((4, 3), np.float32)})["output"].shape == (4, 3)
+        with pytest.raises(OutsideBuckets, match="batch=5") as caught:
+            runner.infer({"x": np.ones((5, 3), np.float32)})
+        assert caught.value.hint == "the nearest is batch=4"
+
+
+def test_a_size_that_depends_on_data_is_refused_with_the_line() -> None:
+    class Found(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.nonzero()
+
+    with pytest.raises(UnsupportedOps, match="nonzero") as caught:
+        through.legal(Found(), (torch.randn(3),), dialect="stablehlo")
+    assert caught.value.where is not None
+    assert caught.value.where.path.endswith("test_lowering.py")
+
+
+def test_equal_models_give_equal_bytes_without_paths() -> None:
+    first, second = (
+        lowering.lower(through.legal(Rows(), (torch.ones(4, 3),), dialect="stablehlo")) for _ in range(2)
+    )
+    assert first == second
+    assert b"site-packages" not in first.module
+    index, parts = container.read(first.module)
+    assert set(index["programs"][0]["modules"]) == set(lowering.PLATFORMS)
+    assert len(parts) == 1
+
+
+def test_settings_of_jax_are_left_as_they_are() -> None:
+    before = jax.config.jax_enable_x64
+    with lowering.own_settings():
+        assert jax.config.jax_enable_x64
+    assert jax.config.jax_enable_x64 == before
+
+
+def test_lowering_starts_no_backend_and_leaves_torch_alone() -> None:
+    code = """
+import torch
+from tests.programs import through
+from aotpipe.backends.xla import lowering
+class Branch(torch.nn.Module):
+    def forward(self, x):
+        return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,))
+before = torch.get_default_dtype(), torch.is_grad_enabled(), torch.get_num_threads()
+lowering.lower(through.legal(Branch(), (torch.ones(3),), dialect="stablehlo"))
+assert before == (torch.get_default_dtype(), torch.is_grad_enabled(), torch.get_num_threads())
+torch.export.export(Branch(), (torch.ones(3),))
+from jax._src import xla_bridge
+assert not xla_bridge._backends, xla_bridge._backends
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=through.ROOT)
