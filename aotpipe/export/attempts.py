@@ -108,7 +108,8 @@ def _stateless(entry: CanonicalEntry) -> Traced:
             findings.append(_strict_finding(entry, first))
         return Traced(program=program, log=log, findings=tuple(findings))
     assert first is not None
-    if first.__cause__ is not None and reasons.is_data_dependent(first.__cause__):
+    cause = first.__cause__
+    if cause is not None and (reasons.is_data_dependent(cause) or reasons.is_about_control_flow(cause)):
         return _staged(entry, changed, at_bound, first)
     raise first
 

@@ -37,6 +37,11 @@ def is_data_dependent(error: BaseException) -> bool:
     return isinstance(error, GuardOnDataDependentSymNode) or "data-dependent" in str(error).lower()
 
 
+def is_about_control_flow(error: BaseException) -> bool:
+    """Whether torch.export refused because an op of control flow is not given what it takes."""
+    return "carried_inputs" in str(error) and "metadata" in str(error)
+
+
 def explain(error: Exception, log: GuardLog, entry: str) -> ExportFailed:
     """Say why torch.export refused an entry point.
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import torch
 
-from aotpipe.legalize import asserts, bounds, control_flow, decompose, divisions, folds
+from aotpipe.legalize import asserts, bounds, control_flow, decompose, divisions, folds, scalars
 from aotpipe.legalize.digest import digest
 from aotpipe.legalize.flatten import Tensors, flatten, written_state
 from aotpipe.legalize.verify import verify
@@ -64,6 +64,7 @@ def legalize(exported: Exported, dialect: Dialect = "torch") -> Legal:
 
 def _finish(entry: LegalEntry, tensors: Mapping[str, torch.Tensor], declared: Collection[str]) -> LegalEntry:
     """Control flow in normal form, indices within bounds, asserts as outputs, nothing unused."""
+    scalars.lower(entry.graph)
     control_flow.normalize(entry.graph)
     entry, ranges = bounds.guard(entry, tensors, declared)
     divisions.mend(entry, ranges)

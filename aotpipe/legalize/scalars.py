@@ -2,17 +2,20 @@
 
 `as_tensor(emit, value)` writes a SymInt, SymFloat, SymBool or number as a 0-d tensor (int64, float64, bool).
 Comparisons are written over tensors too, because a compiler can hold a size but no symbolic bool.
+`lower(module)` does so with the numbers that a compiler cannot hold: symbolic bools, and integers of floats.
 `open_input(module, placeholder)` turns a number that is passed in into a tensor that the graph reads.
 """
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Mapping
 from typing import Any, Final
 
 import torch
 from torch.fx import GraphModule, Node
+from torch.fx.passes.shape_prop import _extract_tensor_metadata  # the form that the importer reads
 
 from aotpipe.legalize import ops
 from aotpipe.legalize.emit import Emitter, fake_mode
@@ -31,6 +34,26 @@ _CONNECTIVES: Final[Mapping[Any, Any]] = {
     operator.or_: _ATEN.logical_or.default,
     torch.sym_not: _ATEN.logical_not.default,
     operator.not_: _ATEN.logical_not.default,
+}
+
+_ARITHMETIC: Final[Mapping[Any, Any]] = {
+    operator.add: _ATEN.add.Tensor,
+    operator.sub: _ATEN.sub.Tensor,
+    operator.mul: _ATEN.mul.Tensor,
+    operator.truediv: _ATEN.div.Tensor,
+    operator.neg: _ATEN.neg.default,
+}
+_EXTREMES: Final[Mapping[Any, Any]] = {
+    torch.sym_min: _ATEN.minimum.default,
+    torch.sym_max: _ATEN.maximum.default,
+}
+# From a float to an integer.
+_ROUNDED: Final[Mapping[Any, Any]] = {
+    math.trunc: _ATEN.trunc.default,
+    math.floor: _ATEN.floor.default,
+    math.ceil: _ATEN.ceil.default,
+    round: _ATEN.round.default,
+    torch.sym_int: _ATEN.trunc.default,
 }
 
 
@@ -63,6 +86,17 @@ def as_tensor(emit: Emitter, value: Any, dtype: torch.dtype | None = None) -> No
             return emit(_COMPARISONS[value.target], left, right)
         if value.target in _CONNECTIVES:
             return emit(_CONNECTIVES[value.target], *(as_tensor(emit, side) for side in value.args))
+        if value.target in _ARITHMETIC and wanted is torch.float64:
+            sides = (as_tensor(emit, side, torch.float64) for side in value.args)
+            return emit(_ARITHMETIC[value.target], *sides)
+        if value.target in _EXTREMES:
+            sides = (as_tensor(emit, side, wanted) for side in value.args)
+            return emit(_EXTREMES[value.target], *sides)
+        if value.target is torch.sym_float:
+            return as_tensor(emit, value.args[0], torch.float64)
+        if value.target in _ROUNDED and dtype_of(value_of(value.args[0])) is torch.float64:
+            rounded = emit(_ROUNDED[value.target], as_tensor(emit, value.args[0], torch.float64))
+            return emit(ops.CAST, rounded, dtype=wanted)
     return emit(_ATEN.full.default, [], value, dtype=wanted)
 
 
@@ -86,6 +120,39 @@ def all_true(emit: Emitter, flags: Node) -> Node:
         return flags
     wrong = emit(ops.CAST, emit(_ATEN.logical_not.default, flags), dtype=torch.int64)
     return emit(_ATEN.eq.Scalar, emit(_ATEN.sum.dim_IntList, wrong, list(range(rank))), 0)
+
+
+def lower(module: GraphModule) -> None:
+    """Write the numbers of a graph and its subgraphs that no compiler holds as tensors."""
+    for graph in (each for each in module.modules() if isinstance(each, GraphModule)):
+        for node in list(graph.graph.nodes):
+            if node.op != "call_function":
+                continue
+            emit = Emitter(graph, node, cause=node)
+            if node.target in _FILLS and not _size(node) and _is_bool(node.args[-1]):
+                node.replace_all_uses_with(as_tensor(emit, node.args[-1], torch.bool))
+            elif node.target in _EXTREMES or (
+                node.target in _ROUNDED and dtype_of(value_of(node.args[0])) is torch.float64
+            ):
+                tensor = as_tensor(emit, node)
+                # The importer asks it for the type of the item.
+                tensor.meta["tensor_meta"] = _extract_tensor_metadata(tensor.meta["val"])
+                item = emit(ops.ITEM, tensor)
+                item.meta["val"] = node.meta["val"]
+                node.replace_all_uses_with(item)
+        graph.graph.eliminate_dead_code()
+        graph.recompile()
+
+
+_FILLS: Final = (_ATEN.full.default, _ATEN.scalar_tensor.default)
+
+
+def _size(fill: Node) -> Any:
+    return fill.args[0] if fill.target is _ATEN.full.default else []
+
+
+def _is_bool(value: Any) -> bool:
+    return isinstance(value_of(value), torch.SymBool)
 
 
 def open_input(module: GraphModule, placeholder: Node) -> None:

@@ -19,7 +19,7 @@ from torch.utils import _pytree as pytree
 from aotpipe.canonicalize.python import numbers, raising, refusing, regions
 from aotpipe.canonicalize.python.dispatch import as_tensor, is_traced, predicate
 from aotpipe.canonicalize.python.refusing import text
-from aotpipe.canonicalize.python.values import Maybe
+from aotpipe.canonicalize.python.values import Maybe, Variables
 
 Function = Callable[..., Any]
 
@@ -233,6 +233,24 @@ def _has_traced(data: Any) -> bool:
     return any(map(is_traced, pytree.tree_leaves(data)))
 
 
+def while_loop(
+    cond_fn: Function, body_fn: Function, carried_inputs: Iterable[Any], *more: Any, **options: Any
+) -> Any:
+    """`torch.while_loop`; what is carried may change its form in the first trip, as variables may."""
+    del more, options  # of torch's own making
+    held = [tuple(carried_inputs)]
+
+    def take(carried: Iterable[Any]) -> None:
+        held[0] = tuple(carried)
+
+    regions.loop(
+        lambda: cond_fn(*held[0]),
+        lambda: take(body_fn(*held[0])),
+        Variables(lambda: (held[0],), lambda values: take(values[0]), ("what is carried",), tuple),
+    )
+    return held[0]
+
+
 def check(cond: Any, message: Any = None) -> None:
     """`torch._check`."""
     with refusing.message():
@@ -298,6 +316,7 @@ _IN_ANY_CASE: Final[dict[Any, Function]] = {
     len: len_,
     torch.tensor: _tensor_or(torch.tensor),
     torch.as_tensor: _tensor_or(torch.as_tensor),
+    torch.while_loop: while_loop,
 }
 _TABLE: Final[dict[int, tuple[Any, Function]]] = {
     **{id(key): (key, _on_traced(key, staged)) for key, staged in _ON_TRACED.items()},

@@ -8,17 +8,38 @@ from __future__ import annotations
 import builtins
 import operator
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial, wraps
 from typing import Any, Final, TypeVar
 
 import torch
+from torch.utils import _pytree as pytree
 
+from aotpipe import source
 from aotpipe.canonicalize import names
-from aotpipe.canonicalize.python import aliases, calls, dispatch, effects, numbers, raising, refusing, regions
+from aotpipe.canonicalize.python import (
+    aliases,
+    calls,
+    dispatch,
+    effects,
+    numbers,
+    raising,
+    refusing,
+    regions,
+    values,
+)
 from aotpipe.canonicalize.python.dispatch import predicate
 from aotpipe.canonicalize.python.refusing import refusal
-from aotpipe.canonicalize.python.values import UNDEFINED, Maybe, Undefined, Unlike, Variables, meet
+from aotpipe.canonicalize.python.values import (
+    UNDEFINED,
+    Maybe,
+    Undefined,
+    Unlike,
+    Variables,
+    is_leaf,
+    meet,
+)
+from aotpipe.errors import ExportFailed
 from aotpipe.stages import Finding
 
 T = TypeVar("T")
@@ -29,6 +50,8 @@ Set = Callable[[Values], None]
 Watched = Callable[[], Sequence[tuple[str, object]]]
 
 _staging = False
+# The most trips with a jump out of them that are written out.
+_WRITTEN_OUT: Final = 1
 
 
 @contextmanager
@@ -49,6 +72,7 @@ def staging(module: torch.nn.Module, *, kept: bool = False) -> Iterator[Collecti
             aliases.followed(),
             numbers.followed(),
             raising.followed(),
+            values.followed(),
             _called_in_mode(module),
         ):
             yield notes
@@ -68,7 +92,14 @@ def _called_in_mode(module: torch.nn.Module) -> Iterator[None]:
     @wraps(forward)
     def inside(*args: Any, **kwargs: Any) -> Any:
         with _Writes():
-            return forward(*args, **kwargs)
+            result = forward(*args, **kwargs)
+        if any(isinstance(leaf, Maybe) for leaf in pytree.tree_leaves(result, is_leaf)):
+            raise ExportFailed(
+                "what forward returns is None on one path and a tensor on another, where a tensor decides",
+                hint="return a tensor on every path, and whether it counts beside it",
+                where=source.of_definition(forward),
+            )
+        return result
 
     # That of the class has `self` too.
     inside.__signature__ = names.signature_of(forward)  # type: ignore[attr-defined]
@@ -157,7 +188,12 @@ def for_(
         regions.counted(items, body, stopped, variables)
         return
     stop: Any = False
-    for item in items:
+    for number, item in enumerate(items):
+        if is_staged(stop) and isinstance(items, range) and len(items) - number > _WRITTEN_OUT:
+            rest = regions.TensorRange(item, items.stop, items.step)
+            with suppress(Exception):  # a trip may need its number in Python: then they are written out
+                regions.counted(rest, body, stopped, variables)
+                return
         if is_staged(stop):
             regions.branch(stop, _nothing, partial(body, item), variables)
         else:
@@ -272,15 +308,21 @@ def choose(test: object, then: Callable[[], T], other: Callable[[], T]) -> T:
 
 def is_(left: Any, right: Any) -> Any:
     """`left is right`; whether a value is None may be traced."""
-    for value, other in ((left, right), (right, left)):
-        if isinstance(value, Maybe) and other is None:
-            return value.present.logical_not()
-    return left is right
+    maybe = _against_none(left, right)
+    return left is right if maybe is None else values.presence(maybe, wanted=False)
 
 
 def is_not(left: Any, right: Any) -> Any:
     """`left is not right`."""
-    return not_(is_(left, right))
+    maybe = _against_none(left, right)
+    return left is not right if maybe is None else values.presence(maybe, wanted=True)
+
+
+def _against_none(left: Any, right: Any) -> Maybe | None:
+    for value, other in ((left, right), (right, left)):
+        if isinstance(value, Maybe) and other is None:
+            return value
+    return None
 
 
 def in_(item: Any, items: Any) -> Any:

@@ -26,7 +26,18 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from aotpipe.canonicalize.python import aliases, dispatch, effects, numbers, raising, refusing
 from aotpipe.canonicalize.python.refusing import refusal
-from aotpipe.canonicalize.python.values import UNDEFINED, Form, Leaf, Maybe, Unlike, Variables, is_leaf, meet
+from aotpipe.canonicalize.python.values import (
+    UNDEFINED,
+    Form,
+    Leaf,
+    Maybe,
+    Unlike,
+    Variables,
+    is_leaf,
+    meet,
+    settled,
+    there,
+)
 
 _cond: Final[Any] = torch.ops.higher_order.cond
 _while_loop: Final[Any] = while_loop_op
@@ -54,7 +65,7 @@ def _branch(test: Any, then: Callable[[], None], other: Callable[[], None], vari
     seen: list[_Seen] = []
     for body, rest, wanted in ((then, other, False), (other, then, True)):
         try:
-            with raising.collected() as claims:
+            with raising.collected() as claims, there(test, holds=not wanted):
                 seen.append(_seen(body, variables, start))
             seen[-1].claims += [said for _, said in claims]
         except Exception as error:
@@ -75,7 +86,8 @@ def _branch(test: Any, then: Callable[[], None], other: Callable[[], None], vari
 
     def traced(path: int, body: Callable[[], None]) -> Callable[..., tuple[torch.Tensor, ...]]:
         def run(*operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            with _replaced(outer, operands, written) as now, raising.collected() as claims:
+            replaced = _replaced(outer, operands, written)
+            with replaced as now, raising.collected() as claims, there(test, holds=path == 0):
                 after = _ran(body, variables, start)
                 results = [
                     tensor for form, value in zip(forms, after, strict=True) for tensor in form.tensors(value)
@@ -401,7 +413,7 @@ def _ran(body: Callable[[], None], variables: Variables, start: Values) -> Value
         variables.set(start)
         try:
             body()
-            return variables.get()
+            return tuple(settled(value) for value in variables.get())
         finally:
             variables.set(before)
 

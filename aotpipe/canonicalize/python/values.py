@@ -8,7 +8,8 @@ promoted, and a variable without a value takes zeros, which nothing reads that e
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, Final, NoReturn
@@ -68,6 +69,8 @@ class Maybe:
     def __init__(self, present: torch.Tensor, held: Any) -> None:
         self.present = present
         self.held = held
+        # On a path that is taken only where it is there.
+        self.is_there = False
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -88,6 +91,50 @@ class Maybe:
 
     def __bool__(self) -> NoReturn:
         raise RuntimeError("data-dependent: whether a value is None is known to a run of the graph only")
+
+
+@contextmanager
+def there(flag: object, *, holds: bool) -> Iterator[None]:
+    """Inside, a value whose flag is `flag`, or its negation, is known to be there if `holds` says so."""
+    known = _flags.get(id(flag))
+    if known is None or known[2] is not holds:
+        yield
+        return
+    maybe = known[1]
+    before, maybe.is_there = maybe.is_there, True
+    try:
+        yield
+    finally:
+        maybe.is_there = before
+
+
+# Flags by identity, kept alive: the value, and whether the flag says that it is there.
+_flags: dict[int, tuple[object, Maybe, bool]] = {}
+
+
+def presence(maybe: Maybe, *, wanted: bool) -> Any:
+    """Whether a value is there, or whether it is None, as a traced flag."""
+    flag = maybe.present.clone() if wanted else maybe.present.logical_not()
+    _flags[id(flag)] = (flag, maybe, wanted)
+    return flag
+
+
+@contextmanager
+def followed() -> Iterator[None]:
+    """Forget all flags afterwards."""
+    try:
+        yield
+    finally:
+        _flags.clear()
+
+
+def settled(values: Any) -> Any:
+    """Values with what is known to be there in place of what may be None."""
+    return pytree.tree_map(
+        lambda leaf: settled(leaf.held) if isinstance(leaf, Maybe) and leaf.is_there else leaf,
+        values,
+        is_leaf=is_leaf,
+    )
 
 
 def _binary(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -271,14 +318,16 @@ def _meet(leaves: Sequence[Any], *, missing: bool, computed: bool = False) -> ob
         if not _is_of_a_graph(leaf):
             other = next(each for each in leaves if not _is_same(each, leaf))
             raise Unlike(f"is {_kind(leaf)} on one path and {_kind(other)} on another")
-    tensors = [leaf for leaf in tensors if not numbers.is_number(leaf)] or tensors
+    # What has one element and no dims fills the place of one that has some.
+    tensors = [leaf for leaf in tensors if leaf.dim()] or tensors
     shapes = {tuple(map(str, tensor.shape)) for tensor in tensors}
     if len(shapes) > 1:
         shown = " and ".join(f"({', '.join(shape)})" for shape in sorted(shapes))
         raise Unlike(f"has the shapes {shown} on different paths")
     shape = tuple(tensors[0].shape) if tensors else ()
     device = tensors[0].device if tensors else torch.device("cpu")
-    dtype = reduce(_promoted, (tensor.dtype for tensor in tensors)) if tensors else torch.bool
+    typed = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and not numbers.is_number(leaf)]
+    dtype = reduce(_promoted, (tensor.dtype for tensor in typed or tensors)) if tensors else torch.bool
     for leaf in leaves:
         # A number takes the tensors' dtype where that can hold its kind.
         if not isinstance(leaf, torch.Tensor) and numbers.rank(_dtype(leaf)) > (

@@ -72,6 +72,10 @@ def scatter_add(tensor: torch.Tensor, dim: int, index: torch.Tensor, source: tor
 
 
 def full(size: Sequence[int], fill_value: float, *, dtype: torch.dtype | None = None, **options: Any) -> Any:
+    if isinstance(fill_value, torch.SymBool):
+        return NotImplemented
+    if dtype == torch.bool and isinstance(fill_value, torch.SymInt | torch.SymFloat):
+        return torch.full(list(size), fill_value != 0, dtype=dtype, device=options.get("device"))
     if dtype == torch.bool and not isinstance(fill_value, bool):
         # The compiler keeps the last bit of the number.
         return torch.full(list(size), bool(fill_value), dtype=dtype, device=options.get("device"))

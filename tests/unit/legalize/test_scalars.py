@@ -11,7 +11,7 @@ import torch
 
 from aotpipe.legalize import scalars
 from aotpipe.legalize.emit import Emitter
-from tests.unit.legalize.legal import model
+from tests.unit.legalize.legal import Runner, legal, model
 from tests.unit.legalize.ranges.programs import Program
 
 
@@ -60,3 +60,21 @@ def test_all_true(shape: tuple[int, ...], value: bool) -> None:
     given = torch.full(shape, value)
     assert torch.equal(program.run([given])[node], given.all())
     assert node.meta["val"].shape == ()
+
+
+class Rounded(torch.nn.Module):
+    """A size that is computed from a float, and one that is bounded by another."""
+
+    def forward(self, x: Any, factor: Any, k: Any) -> Any:
+        head = x[: int(factor * 4 / 2 + 1)]
+        return head.sum(), x * min(k.item(), 3)
+
+
+@pytest.mark.parametrize(("factor", "k"), [(1.0, 2), (0.3, 5), (1.6, -1)])
+def test_integers_of_floats_and_the_smaller_of_two(factor: float, k: int) -> None:
+    x = torch.arange(6.0)
+    run = Runner(legal(Rounded(), (x, torch.tensor(1.0), torch.tensor(1))))
+    got = list(run((x, torch.tensor(factor), torch.tensor(k))).values())
+    want = Rounded()(x, torch.tensor(factor), torch.tensor(k))
+    assert torch.equal(got[0], want[0])
+    assert torch.equal(got[1], want[1])

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from aotpipe.errors import ExportFailed
 from tests.unit.canonicalize.python.agree import check
 
 VECTORS = tuple(
@@ -127,3 +128,52 @@ def a_closure(x, k):
 )
 def test_what_is_changed_in_place(model: Any):
     check(model, *COUNTED)
+
+
+def returned_where_it_is_there(x, k):
+    y = None
+    if k > 1:
+        y = x * 2
+    if y is None:
+        return x
+    return y
+
+
+def set_where_it_is_not_there(x, k):
+    y = None
+    if k > 1:
+        y = x * 2
+    if y is None:
+        y = x
+    return y
+
+
+@pytest.mark.parametrize(
+    "model", [returned_where_it_is_there, set_where_it_is_not_there], ids=lambda model: model.__name__
+)
+def test_after_a_test_for_none_a_value_is_there(model: Any):
+    check(model, *COUNTED)
+
+
+def returned_none(x, k):
+    y = None
+    if k > 1:
+        y = x * 2
+    return y
+
+
+def test_a_result_that_may_be_none_is_refused():
+    with pytest.raises(ExportFailed, match="what forward returns is None on one path"):
+        check(returned_none, *COUNTED)
+
+
+def a_sum_that_starts_at_zero(x, k):
+    total = 0
+    while k > 0:
+        total = total + x
+        k = k - 1
+    return total * x
+
+
+def test_a_number_that_becomes_a_tensor_is_filled_in():
+    check(a_sum_that_starts_at_zero, *COUNTED)

@@ -476,3 +476,36 @@ def test_what_a_refused_region_changed_is_taken_back():
     with pytest.raises(ExportFailed):
         exported(model, UP)
     assert model.calls == set()
+
+
+def newton_by_hand(x):
+    def going(value, step):
+        return step.abs().max() > 1e-3
+
+    def trip(value, step):
+        return value * 0.5, value * 0.5 - value
+
+    return torch.while_loop(going, trip, (x, torch.tensor(1.0)))[0]
+
+
+def test_what_a_while_loop_carries_may_get_dims_in_the_first_trip():
+    program = exported(newton_by_hand, torch.tensor([5.0]))
+    run = program.entries[0].program.module()
+    for start in (5.0, 0.0, -3.0):
+        value = torch.tensor([start])
+        while (value * 0.5).abs() > 1e-3:
+            value = value * 0.5
+        assert torch.allclose(run(torch.tensor([start])), value * 0.5)
+
+
+def a_long_range_with_a_jump(x):
+    for i in range(1000):
+        x = x * 0.9 + i * 0
+        if x.abs().max() < 0.1:
+            break
+    return x
+
+
+def test_a_range_with_a_jump_is_a_loop_of_the_graph():
+    program = check(a_long_range_with_a_jump, (UP,), (DOWN,), (NONE,))
+    assert len(list(program.entries[0].program.graph.nodes)) < 60
