@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import types
-from collections import deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
@@ -22,6 +22,7 @@ from torch import nn
 OWN: Final = ("_parameters", "_buffers", "_modules")
 _MISSING: Final = object()
 _CLOSED: Final = (torch.Tensor, nn.Module, type, types.ModuleType, Enum, BaseException)
+_CONTAINERS: Final = frozenset({list, dict, set, deque, OrderedDict, defaultdict, Counter})
 _LIBRARIES: Final = sys.stdlib_module_names | {"torch", "numpy", "sympy", "functorch"}
 # What torch keeps on a module for itself.
 _TORCHS: Final = frozenset(
@@ -56,14 +57,14 @@ class Root:
 
 
 def is_container(value: object) -> bool:
-    """Whether a value is a list, dict, set or deque."""
-    return isinstance(value, (list, dict, set, deque)) and not isinstance(value, _CLOSED)
+    """Whether a value is a list, dict, set or deque, and of no class that may do otherwise."""
+    return type(value) in _CONTAINERS
 
 
 def is_object(value: object) -> bool:
     """Whether a value is an object of a class written in Python that keeps its data in attributes."""
     kind = type(value)
-    if isinstance(value, _CLOSED) or is_container(value) or isinstance(value, tuple):
+    if isinstance(value, (*_CLOSED, list, dict, set, deque, tuple)):
         return False
     if kind is SimpleNamespace:
         return True

@@ -112,6 +112,24 @@ def test_what_torch_keeps_of_recurrent_layers_is_no_change() -> None:
     assert watch.changed() == []
 
 
+def test_a_dict_of_a_class_of_its_own_is_let_be() -> None:
+    class Making(dict[str, type]):
+        """Makes an object of the class that it holds, as transformers' table of activations does."""
+
+        def __getitem__(self, key: str) -> Any:
+            return super().__getitem__(key)()
+
+        def values(self) -> Any:
+            return [self[key] for key in self]
+
+    model = Model()
+    model.table = Making(relu=nn.ReLU)
+    watch = held.Watch(model)
+    assert watch.changed() == []
+    watch.restore()
+    assert isinstance(model.table["relu"], nn.ReLU)
+
+
 @pytest.mark.parametrize("value", [[1, 2], {"a": 1}, {1, 2}, deque([1], maxlen=2), Record(2), Slotted(4)])
 def test_contents_fill_the_same_object_again(value: Any) -> None:
     items = held.contents(value)
