@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch.export import ExportedProgram
+from torch.export._remove_effect_tokens_pass import _remove_effect_tokens  # export itself has no option for it
+from torch.export.graph_signature import InputKind
 
 from aotpipe import source
 from aotpipe.errors import AotpipeError, UnsupportedOp, UnsupportedOps
@@ -49,6 +51,7 @@ def decompose(entry: ExportedEntry, dialect: Dialect) -> ExportedProgram:
             except ValueError:
                 # A view that the strides of a decomposition do not allow, if the second trial succeeds.
                 decomposed = strides.relax(program).run_decompositions(table)
+            decomposed = _without_tokens(decomposed)
             return empties.fill(sums.split(splits.write_out(parts.split(decomposed))))
     except AotpipeError:
         raise
@@ -58,6 +61,14 @@ def decompose(entry: ExportedEntry, dialect: Dialect) -> ExportedProgram:
             reason=f"{type(error).__name__}: {str(error).strip().splitlines()[0]}" if str(error) else "",
             where=source.from_exception(error),
         ) from error
+
+
+def _without_tokens(program: ExportedProgram) -> ExportedProgram:
+    """Call ops that have an effect as any other: torch orders them by tokens, which are no tensors."""
+    if not any(spec.kind is InputKind.TOKEN for spec in program.graph_signature.input_specs):
+        return program
+    ordered: ExportedProgram = _remove_effect_tokens(program)
+    return ordered
 
 
 def check_supported(entries: Sequence[LegalEntry], dialect: Dialect = "torch") -> None:
