@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree  # torch.export's own flattening; see pytrees
 
-from aotpipe import held
+from aotpipe import held, source
 from aotpipe.canonicalize import blame, outside, pytrees, trial
 from aotpipe.canonicalize.forms import look_at
 from aotpipe.canonicalize.state import State, StateRefused, observe
@@ -162,6 +162,17 @@ class Untouched:
         self._outside.restore()
         return [self.refusal(entry, place) for place in places]
 
+    def check_traced(self, entry: CanonicalEntry) -> None:
+        """Refuse what a trace, which takes every path, changed; what it added to tables is taken out again.
+
+        Raises:
+            ExportFailed: Names it, and its line where a call on the example changes it too.
+        """
+        places = self._outside.changed(but_added=True)
+        self._outside.restore()
+        if places:
+            raise self.refusal(entry, places[0])
+
     def refusal(self, entry: CanonicalEntry, place: outside.Place) -> ExportFailed:
         """The error for a place that a call changes."""
         with trial.unchanged(entry.module):
@@ -171,7 +182,7 @@ class Untouched:
             f"{entry.name} changes {place.name}",
             reason="a program has nothing outside of the model to change",
             hint="keep it in an attribute of the module: that becomes state of the program",
-            where=where,
+            where=where or source.of_definition(entry.module.forward),
         )
 
 

@@ -62,8 +62,8 @@ class Outside:
                 for _, item in held.items_of(value):
                     self._walk(place, item, seen, depth - 1)
 
-    def changed(self) -> list[Place]:
-        """The places whose value is another than before."""
+    def changed(self, *, but_added: bool = False) -> list[Place]:
+        """The places whose value is another than before, `but_added` those of a table that has more in it."""
         found = {
             place.name: place
             for place, before in zip(self._places, self._before, strict=True)
@@ -72,7 +72,7 @@ class Outside:
         found |= {
             place.name: place
             for place, value, items in self._inner
-            if not held.holds_same(held.contents(value), items)
+            if not held.holds_same(_among(value, items) if but_added else held.contents(value), items)
         }
         found |= {place.name: place for place, value, count in self._writes if held.writes(value) != count}
         return list(found.values())
@@ -85,6 +85,15 @@ class Outside:
         for _, value, items in self._inner:
             if not held.holds_same(held.contents(value), items):
                 held.refill(value, items)
+
+
+def _among(value: Any, items: Any) -> Any:
+    """What a container holds of what it held before."""
+    if isinstance(value, set):
+        return value & items
+    if isinstance(value, dict):
+        return {key: item for key, item in value.items() if key in items}
+    return held.contents(value)
 
 
 def token(place: Place) -> object:

@@ -75,6 +75,13 @@ def trace(entry: CanonicalEntry) -> Traced:
         ExportFailed: torch.export refused it in every way.
         StaticDim: It refused because a Dim is a constant.
     """
+    untouched = keeping.Untouched(entry.module)
+    traced = _traced(entry)
+    untouched.check_traced(entry)
+    return traced
+
+
+def _traced(entry: CanonicalEntry) -> Traced:
     if entry.state is not None and entry.state.roots:
         return _stateful(entry, entry.state)
     try:

@@ -12,6 +12,7 @@ from torch import nn
 from aotpipe import spec
 from aotpipe.canonicalize import canonicalize
 from aotpipe.errors import ExportFailed
+from aotpipe.export import export
 
 X = torch.tensor([1.0, 2.0])
 CALLS = 0
@@ -130,3 +131,28 @@ def test_a_variable_of_an_outer_function_is_refused_at_its_line() -> None:
 def test_a_table_that_the_first_call_fills_is_let_be() -> None:
     assert canonical(Memo()).entries[0].state is None
     TABLE.clear()
+
+
+LARGE = 0
+
+
+def test_what_only_a_branch_changes_outside_is_refused() -> None:
+    class Branching(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            global LARGE
+            if x.sum() > 100:
+                LARGE += 1
+            return x * 2
+
+    found = canonical(Branching())
+    with pytest.raises(ExportFailed, match="forward changes the global `LARGE`") as caught:
+        export(found)
+    assert caught.value.where is not None
+    assert LARGE == 0
+
+
+def test_what_a_trace_adds_to_a_table_is_taken_out_again() -> None:
+    found = canonical(Memo())
+    TABLE.clear()
+    export(found)
+    assert TABLE == {}
