@@ -72,12 +72,18 @@ TABLE: Final[Mapping[str, Code]] = {
     "example-at-bound": Code("note", "an example lies at the bound of a Dim"),
     "small-sizes-compared": Code("note", "sizes of 0 and 1 were compared with eager"),
     "state-left-out": Code("warning", "what the model collects between calls is not kept"),
+    "state-in-python": Code("note", "what the model keeps in Python is state of the program"),
     "number-became-tensor": Code("warning", "a variable is a number on one path and a tensor on another"),
     "talk-left-out": Code("note", "what is printed or logged is no part of the program"),
     "strict-export": Code("note", "the model was exported in strict mode"),
     "control-flow-in-graph": Code("note", "a function's control flow is part of the graph"),
     "parity-inputs": Code("note", "how the inputs were drawn that programs are compared on"),
 }
+
+
+def of(code: str) -> Code:
+    """What a code means; of one that a stage made and nobody described, the code itself."""
+    return TABLE.get(code) or Code("note", code)
 
 
 def severity_of(code: str) -> Severity:

@@ -47,10 +47,21 @@ _HINTS: Final[Mapping[str, str]] = {
     "list-grows": "write into a tensor of the largest size, made before the loop: `out[i] = x`",
     "no-source": "put the code in a file",
 }
+_SAID: Final[Mapping[str, str]] = {
+    "branch-on-tensor": "Python decides on {}, a tensor's value",
+    "number-from-tensor": "{} takes a number out of a tensor",
+    "size-from-data": "the size of {} depends on data",
+    "tensor-to-numpy": "{} takes a tensor out of torch",
+    "text-from-tensor": "{} makes a text of a tensor's value",
+    "raises-on-tensor": "{} decides whether an exception is raised",
+    "recursion-on-data": "{} decides whether the function calls itself again",
+    "no-source": "Python decides on a tensor's value in code whose source is not there",
+}
 # Of these the stage's own message says more than the expression.
 _OWN_WORDS: Final = frozenset(
     {"list-grows", "loop-changes-form", "paths-differ", "python-object-changed", "written-in-place"}
 )
+_COMPREHENSIONS: Final = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _ADVICE: Final = "run torch.export.draft_export"
 
 
@@ -73,11 +84,13 @@ def _key(where: SourceLine) -> str:
 
 def _unsupported(error: UnsupportedOps, observed: Mapping[str, Observed]) -> Iterator[Diagnostic]:
     for op in error.ops:
-        event = _number_at(op.where, observed) if op.name.startswith("<") else None
+        # What computes with a symbol of torch's is a function of Python.
+        kind: Kind | None = "number" if op.name.startswith("<") else None
+        kind = "size" if "depends on data" in op.reason else kind
+        event = _taken_at(op.where, kind, observed) if kind else None
         said = f"{op.name} has no lowering" if op.reason.startswith("has no") else f"{op.name} {op.reason}"
         if event is not None:
-            # What computes with a symbol of torch's is a function of Python.
-            yield _of_number(event, f"{said}: it computes with the number")
+            yield _of_event(event, said)
             continue
         yield Diagnostic(
             severity="error",
@@ -91,19 +104,20 @@ def _unsupported(error: UnsupportedOps, observed: Mapping[str, Observed]) -> Ite
         )
 
 
-def _number_at(where: SourceLine | None, observed: Mapping[str, Observed]) -> Event | None:
-    """What takes a number out of a tensor at a line."""
+def _taken_at(where: SourceLine | None, kind: Kind, observed: Mapping[str, Observed]) -> Event | None:
+    """What takes a value of a kind out of a tensor at a line."""
     events = (event for each in observed.values() for event in each.events.values())
-    return next((e for e in events if e.kind == "number" and e.node.varies and e.place.where == where), None)
+    return next((e for e in events if e.kind == kind and e.node.varies and e.place.where == where), None)
 
 
-def _of_number(event: Event, reason: str) -> Diagnostic:
+def _of_event(event: Event, reason: str) -> Diagnostic:
+    code = _BY_KIND[event.kind]
     return Diagnostic(
-        severity="error",
-        code="number-from-tensor",
-        message=f"`{event.place.expression}` takes a number out of a tensor",
+        severity=severity_of(code),
+        code=code,
+        message=_SAID[code].format(f"`{event.place.expression}`"),
         reason=reason,
-        hint=_HINTS["number-from-tensor"],
+        hint=_HINTS[code],
         where=event.place.where,
         place=event.place,
         history=event.node.history(),
@@ -188,25 +202,7 @@ def _message(code: str, refusal: Refusal, event: Event | None) -> str:
     if event is None or code in _OWN_WORDS:
         return error.message
     text = f"`{event.place.expression}`" if event.place.expression else "this"
-    match code:
-        case "branch-on-tensor":
-            return f"Python decides on {text}, a tensor's value"
-        case "number-from-tensor":
-            return f"{text} takes a number out of a tensor"
-        case "size-from-data":
-            return f"the size of {text} depends on data"
-        case "tensor-to-numpy":
-            return f"{text} takes a tensor out of torch"
-        case "text-from-tensor":
-            return f"{text} makes a text of a tensor's value"
-        case "raises-on-tensor":
-            return f"{text} decides whether an exception is raised"
-        case "recursion-on-data":
-            return f"{text} decides whether the function calls itself again"
-        case "no-source":
-            return "Python decides on a tensor's value in code whose source is not there"
-        case _:
-            return error.message
+    return _SAID[code].format(text) if code in _SAID else error.message
 
 
 def _reason(code: str, refusal: Refusal, event: Event | None) -> str:
@@ -236,7 +232,12 @@ def _why_not_rewritten(event: Event) -> str:
     """What about a function keeps its control flow from being rewritten."""
     found = deciding(event.place)
     if found is None:
-        return "the value is used where Python itself wants a bool"
+        comprehended = any(isinstance(node, _COMPREHENSIONS) for node in places.around(event.place))
+        return (
+            "the test of a comprehension is left as it is"
+            if comprehended
+            else "the value is used where Python itself wants a bool"
+        )
     function = found.function
     if isinstance(function, ast.Lambda):
         return "a lambda is left as it is"

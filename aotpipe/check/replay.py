@@ -16,6 +16,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree  # torch.export's own flattening; see pytrees
 
 from aotpipe.canonicalize import pytrees
 from aotpipe.canonicalize.names import signature_of
@@ -73,6 +74,9 @@ def _recorded(events: Iterable[Event]) -> Mapping[_Key, list[Any]]:
     found: dict[_Key, list[Any]] = {}
     for event in events:
         found.setdefault((event.at, event.op), []).append(event.value)
+        if event.op == "tolist":
+            # A traced tensor has a tolist of its own, made of the items.
+            found.setdefault((event.at, "item"), []).extend(pytree.tree_leaves(event.value))
         if event.kind == "truth" and event.node.place is not None:
             found.setdefault((event.node.place, event.node.what), []).append(event.operand)
     return found

@@ -127,7 +127,9 @@ def _run(
 
 def _note(found: Observed, watch: Watch, *, forced: bool = False) -> None:
     for event in watch.seen.events:
-        found.events.setdefault((event.place, event.kind), event)
+        known = found.events.get((event.place, event.kind))
+        if known is None or (event.node.varies and not known.node.varies):
+            found.events[event.place, event.kind] = event
     if not forced:
         for place, values in watch.seen.outcomes.items():
             found.outcomes.setdefault(place, set()).update(values)

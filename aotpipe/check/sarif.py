@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from aotpipe import __version__
-from aotpipe.check.codes import TABLE
+from aotpipe.check import codes
 from aotpipe.check.diagnostics import Checked, Diagnostic
 from aotpipe.check.places import Place
 
@@ -20,7 +20,7 @@ _LEVELS: Final = {"error": "error", "warning": "warning", "note": "note"}
 
 def to_sarif(checked: Checked) -> dict[str, Any]:
     """One run, with a rule for each code that was met."""
-    codes = sorted({each.code for each in checked.diagnostics})
+    met = sorted({each.code for each in checked.diagnostics})
     return {
         "$schema": _SCHEMA,
         "version": "2.1.0",
@@ -30,11 +30,11 @@ def to_sarif(checked: Checked) -> dict[str, Any]:
                     "driver": {
                         "name": "aotpipe",
                         "version": __version__,
-                        "rules": [_rule(code) for code in codes],
+                        "rules": [_rule(code) for code in met],
                     }
                 },
                 "columnKind": "utf16CodeUnits",
-                "results": [_result(each, codes.index(each.code)) for each in checked.diagnostics],
+                "results": [_result(each, met.index(each.code)) for each in checked.diagnostics],
             }
         ],
     }
@@ -43,9 +43,9 @@ def to_sarif(checked: Checked) -> dict[str, Any]:
 def _rule(code: str) -> dict[str, Any]:
     return {
         "id": code,
-        "shortDescription": {"text": TABLE[code].title},
+        "shortDescription": {"text": codes.of(code).title},
         "help": {"text": f"docs/check.md#{code}"},
-        "defaultConfiguration": {"level": _LEVELS[TABLE[code].severity]},
+        "defaultConfiguration": {"level": _LEVELS[codes.of(code).severity]},
     }
 
 

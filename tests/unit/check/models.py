@@ -227,3 +227,21 @@ class KeepingBehind(nn.Module):
         if x.sum() > 0:  # ! paths-differ
             y = x[0, :2]
         return y * self.calls
+
+
+class Keyed(nn.Module):
+    def forward(self, x):
+        found = {}
+        for i, v in enumerate(x[:, 0].tolist()):  # ! number-from-tensor
+            found[round(v)] = i
+        return x * len(found)
+
+
+class Distinct(nn.Module):
+    def forward(self, x):
+        return x.long().unique()  # ! size-from-data
+
+
+class Comprehended(nn.Module):
+    def forward(self, x):
+        return sum([row for row in x if row.sum() > 0])  # ! branch-on-tensor

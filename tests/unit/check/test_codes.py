@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from aotpipe.check import codes
 from aotpipe.check.codes import TABLE, severity_of
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -29,6 +30,10 @@ def test_every_code_that_the_package_uses_is_in_the_table():
         )
     }
     assert used <= set(TABLE)
+
+
+def test_a_code_that_nobody_described_is_its_own_title():
+    assert codes.of("something-new") == codes.Code("note", "something-new")
 
 
 @pytest.mark.parametrize("code", TABLE)

@@ -66,3 +66,15 @@ def test_a_loop_that_is_forced_on_ends():
     found = observed(Loop(), X)
     [place] = found.outcomes
     assert found.outcomes[place] == {False}
+
+
+def test_a_decision_that_varies_from_the_second_trip_on_varies():
+    class Loop(torch.nn.Module):
+        def forward(self, x):
+            step = torch.tensor(1.0)
+            while step > 0.1:
+                step = step * x.abs().min() / 4
+            return step
+
+    [event] = observed(Loop(), X).events.values()
+    assert event.node.varies
