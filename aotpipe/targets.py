@@ -23,6 +23,7 @@ DEFAULT: Final = ("iree-cpu-host",)
 
 SHORTHANDS: Final[Mapping[str, tuple[str, ...]]] = {
     "cpu": ("iree-cpu-host",),
+    "tpu": ("xla-tpu-*",),
     "all": ("*",),
 }
 

@@ -46,7 +46,8 @@ def test_shorthands_and_globs_expand_in_order_and_once() -> None:
     assert list(map(str, expand(["cpu", "iree-cpu-host"]))) == ["iree-cpu-host"]
     assert {str(target) for target in expand(["all"])} == set(table())
     assert all(target.backend == "iree" for target in expand(["iree-*"]))
-    assert set(SHORTHANDS) == {"cpu", "all"}
+    assert set(SHORTHANDS) == {"cpu", "tpu", "all"}
+    assert [target.device for target in expand(["tpu"])] == ["tpu"] * 5
 
 
 def test_a_glob_that_matches_nothing_is_unknown() -> None:

@@ -41,7 +41,15 @@ from aotpipe.targets import Target
 
 DEFAULT_TIMEOUT_S: Final = 1800.0
 FLAG_PREFIX: Final = "--xla"
-_PACKAGES: Final[Mapping[str, tuple[str, ...]]] = {"cpu": ("jaxlib",)}
+_PACKAGES: Final[Mapping[str, tuple[str, ...]]] = {"cpu": ("jaxlib",), "tpu": ("jaxlib", "libtpu")}
+# libtpu looks for a TPU, asks the cloud what machine this is, and allows itself once per machine.
+_ENVIRONMENT: Final = {
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+    "JAX_PLATFORMS": "cpu",
+    "TF_CPP_MIN_LOG_LEVEL": "1",
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+}
 _ISA: Final = "--xla_cpu_max_isa="
 _FEATURES: Final = re.compile(rb"\+64bit(?:,[+-][\w.-]+)*")
 _TAIL_LINES: Final = 12
@@ -157,12 +165,7 @@ def _run(
         folder=folder,
         timeout_s=timeout_s,
         memory_limit_bytes=limit,
-        env={
-            "PYTHONPATH": path,
-            "XLA_FLAGS": " ".join(flags),
-            "TF_CPP_MIN_LOG_LEVEL": "1",
-            "JAX_PLATFORMS": "cpu",
-        },
+        env={**_ENVIRONMENT, "PYTHONPATH": path, "XLA_FLAGS": " ".join(flags)},
     )
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from aotpipe import toolchain
+from aotpipe.backends import unrunnable
 from aotpipe.backends.xla import compiler, container, installed, lowering
 from aotpipe.errors import CompileFailed, CompilerOutOfMemory, CompileTimeout, TargetError
 from aotpipe.stages import Lowered
@@ -38,6 +39,22 @@ def test_avx2_programs_need_nothing_newer(lowered: Lowered) -> None:
         pytest.skip("not an x86-64 machine")
     made = compiler.compile(lowered, Target.parse("xla-cpu-avx2"))
     assert not [feature for feature in made.host_features if feature.startswith(("avx512", "amx"))]
+
+
+@pytest.mark.skipif(toolchain.version_of("libtpu") is None, reason="needs pip install 'aotpipe[tpu]'")
+def test_a_tpu_program_is_made_without_a_tpu(lowered: Lowered) -> None:
+    target = Target.parse("xla-tpu-v5e")
+    made = compiler.compile(lowered, target)
+    assert made.toolchain.keys() == {"jaxlib", "libtpu"}
+    assert made.host_features == ()
+    assert "no tpu device" in unrunnable(target, made.host_features)
+
+
+def test_tpu_targets_name_what_to_install(lowered: Lowered, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(installed, "find_spec", lambda name: None if name == "libtpu" else object())
+    with pytest.raises(TargetError, match="libtpu is not installed") as caught:
+        compiler.compile(lowered, Target.parse("xla-tpu-v5e"))
+    assert caught.value.hint == "pip install 'aotpipe[tpu]'"
 
 
 def test_a_module_that_xla_refuses_is_told_in_its_words(lowered: Lowered, tmp_path: Path) -> None:

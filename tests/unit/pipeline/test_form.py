@@ -1,0 +1,29 @@
+import pytest
+
+from aotpipe.errors import NoBuckets
+from aotpipe.pipeline.form import DEFAULT_FORM, Form
+from aotpipe.targets import expand
+
+
+def test_each_dialect_is_made_once_in_a_fixed_order():
+    both = Form.of(expand(["xla-cpu-host", "iree-vmvx", "iree-cpu-host"]))
+    assert both.dialects == ("torch", "stablehlo")
+    assert Form.of(expand(["iree-vmvx"])) == DEFAULT_FORM
+    assert Form.of(expand(["xla-cpu-host"])).dialects == ("stablehlo",)
+
+
+def test_buckets_are_sorted_sizes():
+    form = Form.of(expand(["xla-cpu-host"]), {"seq": [8, 2, 8], "batch": [1]})
+    assert form.to_json() == {"dialects": ["stablehlo"], "buckets": {"batch": [1], "seq": [2, 8]}}
+    assert form.to_json() == Form.of(expand(["xla-cpu-host"]), {"batch": [1], "seq": [2, 8]}).to_json()
+
+
+@pytest.mark.parametrize("buckets", [{"batch": []}, {"batch": [-1]}])
+def test_what_is_no_size_is_refused(buckets: dict[str, list[int]]):
+    with pytest.raises(NoBuckets, match="no sizes"):
+        Form.of(expand(["xla-cpu-host"]), buckets)
+
+
+def test_buckets_without_an_xla_target_are_refused():
+    with pytest.raises(NoBuckets, match="none is built"):
+        Form.of(expand(["iree-vmvx"]), {"batch": [1]})
