@@ -57,6 +57,7 @@ class CanonicalEntry:
         output_names: One name per flattened leaf of the result, in pytree order.
         dims: What was asked to vary: input name -> axis -> Dim or AUTO (a number's only axis is 0).
         state: What the model keeps in Python between calls, where it does.
+        refused: What was refused of it already, where all refusals are asked for.
     """
 
     name: str
@@ -67,6 +68,7 @@ class CanonicalEntry:
     output_names: tuple[str, ...]
     dims: Mapping[str, Mapping[int, Dim | Auto]] = field(default_factory=dict)
     state: State | None = None
+    refused: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,11 +47,13 @@ def canonicalize(spec: Spec, *, refusals: list[ExportFailed] | None = None) -> C
         entries.append(canonical)
         roots += changed
         findings += found
-    for canonical in entries:
-        for error in outside.refusals(canonical):
-            if refusals is None:
-                raise error
-            refusals.append(error)
+    for index, canonical in enumerate(entries):
+        errors = list(outside.refusals(canonical))
+        if errors and refusals is None:
+            raise errors[0]
+        if refusals is not None:
+            refusals += errors
+        entries[index] = replace(canonical, refused=frozenset(error.message for error in errors))
     if roots:
         state, found = keeping.find(model, entries, roots, refusals)
         entries = keeping.with_state(entries, state)

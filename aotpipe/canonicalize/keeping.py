@@ -170,8 +170,10 @@ class Untouched:
         """
         places = self._outside.changed(but_added=True)
         self._outside.restore()
-        if places:
-            raise self.refusal(entry, places[0])
+        for place in places:
+            error = self.refusal(entry, place)
+            if error.message not in entry.refused:
+                raise error
 
     def refusal(self, entry: CanonicalEntry, place: outside.Place) -> ExportFailed:
         """The error for a place that a call changes."""
