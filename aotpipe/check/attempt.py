@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from aotpipe.canonicalize import keeping
 from aotpipe.check.replay import settled
 from aotpipe.check.rewrites import deciding
 from aotpipe.check.runs import Observed
@@ -64,7 +65,9 @@ def attempt(canonical: Canonical, observed: Mapping[str, Observed]) -> Attempted
     passed: list[CanonicalEntry] = []
     for entry in canonical.entries:
         one = replace(canonical, entries=(entry,), findings=())
-        exported = _Entry(one, entry.name, observed[entry.name], found).exported()
+        attempts = _Entry(one, entry.name, observed[entry.name], found)
+        exported = attempts.exported()
+        found.refusals += attempts.outside()
         if exported is None:
             found.complete = False
             continue
@@ -118,6 +121,7 @@ class _Entry:
         self._observed = observed
         self._found = found
         self._until = time.perf_counter() + _BUDGET_S
+        self._outside: list[ExportFailed] = []
 
     def exported(self) -> Exported | None:
         """The program, with what could not be in it settled; None where that does not help."""
@@ -150,6 +154,10 @@ class _Entry:
         self._found.settled |= kept
         return best
 
+    def outside(self) -> list[Refusal]:
+        """What the traces changed outside of the model, each once."""
+        return [Refusal(error, self._name) for error in {str(each): each for each in self._outside}.values()]
+
     def _blamed(self, error: AotpipeError, line: Line, lines: Mapping[Line, list[Event]]) -> list[Event]:
         """The events of a line; of one in the body that it decides on, where that was refused."""
         for other, events in lines.items():
@@ -181,7 +189,8 @@ class _Entry:
         [entry] = self._model.entries
         known = settled(entry, [event for event in events if event.line in lines])
         try:
-            return export(replace(self._model, entries=(known,)))
+            with keeping.telling(self._outside):
+                return export(replace(self._model, entries=(known,)))
         except AotpipeError as error:
             return _last(error, self._name)
         except Exception as error:  # noqa: BLE001  # what a settled model raises is the model's own

@@ -23,7 +23,7 @@ from aotpipe.check.attempt import Attempted, attempt
 from aotpipe.check.codes import severity_of
 from aotpipe.check.diagnostics import SEVERITIES, Checked, Diagnostic, Step
 from aotpipe.check.fixes import with_fix
-from aotpipe.check.obstacles import obstacles
+from aotpipe.check.obstacles import obstacles, of_reason
 from aotpipe.check.places import Place
 from aotpipe.check.runs import Observed, observe
 from aotpipe.errors import AotpipeError, ExportFailed, SourceLine, SpecInvalid, TrainMode
@@ -82,7 +82,8 @@ def _once(build: Callable[[], Any]) -> Callable[[], Any]:
 def _examined(canonical: Canonical, found: list[Diagnostic]) -> Checked:
     observed = {entry.name: observe(entry) for entry in canonical.entries}
     attempted = attempt(canonical, observed)
-    found += obstacles(attempted.refusals, observed)
+    known = {(each.code, each.message) for each in found}
+    found += [e for e in obstacles(attempted.refusals, observed) if (e.code, e.message) not in known]
     found = [with_fix(each, canonical, observed, attempted.settled) for each in found]
     if not any(each.severity == "error" for each in found):
         found += _disagreements(canonical, observed, attempted)
@@ -97,7 +98,7 @@ def _examined(canonical: Canonical, found: list[Diagnostic]) -> Checked:
         if finding.code == "talk-left-out" and str(finding.where) in said:
             continue
         if finding.code != "constant-input" or not any(f"'{name}'" in finding.message for name in mentioned):
-            found.append(_of_finding(finding))
+            found.append(_of_finding(finding, canonical))
     if not attempted.complete:
         found.append(_incomplete())
     rewritten = [
@@ -164,7 +165,7 @@ def _without_effect(entry: CanonicalEntry) -> list[str]:
 
 def _of_refusal(error: ExportFailed) -> Diagnostic:
     """What the model changes outside of itself, or keeps in a form that no program has."""
-    code = "state-refused" if error.message.startswith("`") else "global-changed"
+    code = of_reason(error) or "not-exported"
     return Diagnostic(
         severity=severity_of(code),
         code=code,
@@ -220,14 +221,19 @@ def _instructions(cause: BaseException) -> Iterator[int]:
         traceback = traceback.tb_next
 
 
-def _of_finding(finding: Finding) -> Diagnostic:
+def _of_finding(finding: Finding, canonical: Canonical) -> Diagnostic:
+    """A finding of a stage; what concerns a whole entry point is said at its method."""
+    of = next(
+        (entry for entry in canonical.entries if entry.name == finding.entry_point), canonical.entries[0]
+    )
+    where = finding.where or source.of_definition(of.module.forward)
     return Diagnostic(
         severity=finding.severity,
         code=finding.code,
         message=finding.message,
         hint=finding.hint,
-        where=finding.where,
-        place=_line(finding.where),
+        where=where,
+        place=_line(where),
         entry_point=finding.entry_point,
     )
 

@@ -18,7 +18,7 @@ from aotpipe.check.places import Place
 from aotpipe.check.rewrites import deciding
 from aotpipe.check.runs import Observed
 from aotpipe.check.watch import Event, Kind
-from aotpipe.errors import SourceLine, StaticDim, UnsupportedOps
+from aotpipe.errors import AotpipeError, SourceLine, StaticDim, UnsupportedOps
 
 # What the rewriting refuses says itself which of these it is.
 _BY_MESSAGE: Final = (
@@ -30,6 +30,10 @@ _BY_MESSAGE: Final = (
     (re.compile(r"on one path and|on different paths|where a tensor decides"), "paths-differ"),
     (re.compile(r"allow sizes that the model does not take"), "sizes-refused"),
 )  # fmt: skip
+_BY_REASON: Final = {
+    "a program has nothing outside of the model to change": "global-changed",
+    "what a model keeps between its calls needs one form": "state-refused",
+}
 _BY_KIND: Final[Mapping[Kind, str]] = {
     "truth": "branch-on-tensor",
     "number": "number-from-tensor",
@@ -157,6 +161,8 @@ def _code(refusal: Refusal, observed: Observed | None) -> str:
         return "static-dim"
     if isinstance(error.__cause__, RecursionError) or "RecursionError" in error.message:
         return "recursion-on-data"
+    if (stated := of_reason(error)) is not None:
+        return stated
     for pattern, code in _BY_MESSAGE:
         if pattern.search(error.message):
             return code
@@ -170,6 +176,11 @@ def _code(refusal: Refusal, observed: Observed | None) -> str:
         if _is_recursive(event):
             return "recursion-on-data"
     return _BY_KIND[event.kind]
+
+
+def of_reason(error: AotpipeError) -> str | None:
+    """The code of a refusal that concerns what a model keeps or changes, which its reason tells."""
+    return next((code for reason, code in _BY_REASON.items() if error.reason == reason), None)
 
 
 def _raised(event: Event, observed: Observed | None) -> Exception | None:

@@ -67,6 +67,7 @@ def test_a_file_in_its_problematic_form(tmp_path: Path) -> None:
         ("baked-key", 'if "doc_ids" in batch:'),
         ("baked-input", "x = repeated_addition(x, reps)"),
         ("output-dropped", 'print("done")'),
+        ("state-in-python", "def forward(self, batch, reps):"),
     }
     rewritten = {(each["into"], lines[each["place"]["line"] - 1].strip()) for each in data["rewrites"]}
     assert ("torch.cond", "if torch.sum(x) > 0:") in rewritten

@@ -245,3 +245,13 @@ class Distinct(nn.Module):
 class Comprehended(nn.Module):
     def forward(self, x):
         return sum([row for row in x if row.sum() > 0])  # ! branch-on-tensor
+
+
+class CountingBehind(nn.Module):
+    def forward(self, x):
+        global CALLS
+        CALLS += 1  # ! global-changed
+        y = x.flatten()
+        if x.sum() > 0:  # ! paths-differ
+            y = x[0, :2]
+        return y
