@@ -187,14 +187,11 @@ class Untouched:
         self._outside.restore()
         for place in places:
             error = self.refusal(entry, place)
-<<<<<<< Updated upstream
-            if error.message not in entry.refused:
-                raise error
-=======
+            if error.message in entry.refused:
+                continue
             if _told is None:
                 raise error
             _told.append(error)
->>>>>>> Stashed changes
 
     def refusal(self, entry: CanonicalEntry, place: outside.Place) -> ExportFailed:
         """The error for a place that a call changes."""
