@@ -1,29 +1,50 @@
-"""Finds writes in place that a graph would lose: on the copy of a tensor that something else still holds.
+"""Keeps the names of one tensor alike where a graph has made a copy of it.
 
 After a branch or a loop a variable holds a tensor of the graph's own, where eager may have given it another
-name of a tensor from before. As long as nobody writes to it nobody can tell. `note(copy, original)` remembers
-the copies of which the original is still held: by a variable of a running function, in a container there, by
-a module. `is_copy(tensor)` tells them and their views.
+name of a tensor from before; what a traced index gives is a copy, where eager gives a view. As long as nobody
+writes to either in place nobody can tell. `note(pair)` remembers the two. A write to one of them is repeated
+on the other, if somebody still holds that: a variable of a running function, a container there, a module.
+Where that cannot be, inside of a branch or a loop, the write is refused.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from types import CodeType
 from typing import Any, Final
 
 import torch
-from torch import nn
 
+from aotpipe.canonicalize.python import effects
 from aotpipe.canonicalize.python.refusing import refusal
 
 _OWN: Final = str(Path(__file__).resolve().parents[2])
 _DEPTH: Final = 3
 
-# By storage; the tensor is kept, so that its storage is not given to another.
-_copies: dict[int, torch.Tensor] = {}
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A copy and what eager would, on some path, have made it another name of.
+
+    Attributes:
+        copy, original: The two.
+        to_copy, to_original: Repeat a write on the other one; None where only a run of the graph could.
+    """
+
+    copy: torch.Tensor
+    original: torch.Tensor
+    to_copy: Callable[[], object] | None = None
+    to_original: Callable[[], object] | None = None
+
+
+_pairs: list[Pair] = []
+# How many of them are of the branch or loop that is traced; the others are of what is around it.
+_outside = 0
+_repeating = False
 
 
 @contextmanager
@@ -32,18 +53,35 @@ def followed() -> Iterator[None]:
     try:
         yield
     finally:
-        _copies.clear()
+        _pairs.clear()
 
 
-def note(copy: torch.Tensor, original: torch.Tensor, modules: Iterable[nn.Module]) -> None:
-    """Remember a copy, if its original is still held by somebody."""
-    if is_copy(original) or _is_held(storage_of(original), modules):
-        _copies[storage_of(copy)] = copy
+@contextmanager
+def inner() -> Iterator[list[Pair]]:
+    """Trace a branch or a loop; gives the pairs that are noted inside, which are forgotten afterwards."""
+    global _outside
+    before, _outside = _outside, len(_pairs)
+    found: list[Pair] = []
+    try:
+        yield found
+    finally:
+        found += _pairs[_outside:]
+        del _pairs[_outside:]
+        _outside = before
 
 
-def is_copy(tensor: torch.Tensor) -> bool:
-    """Whether writing to a tensor would be lost on what it is a copy of."""
-    return bool(_copies) and storage_of(tensor) in _copies
+def note(pair: Pair) -> None:
+    """Remember a copy."""
+    _pairs.append(pair)
+
+
+def note_path(copy: torch.Tensor, original: torch.Tensor, flag: torch.Tensor) -> None:
+    """Remember a copy that is another name of its original where a traced flag is true."""
+
+    def repeat(source: torch.Tensor, target: torch.Tensor) -> Callable[[], object]:
+        return lambda: target.copy_(torch.where(flag, source, target))
+
+    _pairs.append(Pair(copy, original, repeat(original, copy), repeat(copy, original)))
 
 
 def refuse_lost(tensor: torch.Tensor) -> None:
@@ -52,11 +90,59 @@ def refuse_lost(tensor: torch.Tensor) -> None:
     Raises:
         ExportFailed: Another name would.
     """
-    if is_copy(tensor):
-        raise refusal(
-            "a tensor is written in place that may have a second name, by a branch or a loop on a tensor",
-            "assign a new value (`y = y + 1` for `y += 1`), or clone it before",
-        )
+    for index, pair, other in [] if _repeating else _others({storage_of(tensor)}):
+        repeat = pair.to_original if other is pair.original else pair.to_copy
+        if (repeat is None or index < _outside) and _matters(storage_of(other), {index}):
+            raise refusal(
+                "a tensor is written in place that may have a second name, by a branch or a loop on a tensor",
+                "assign a new value (`y = y + 1` for `y += 1`), or clone it before",
+            )
+
+
+def repeat(tensor: torch.Tensor) -> None:
+    """After a write to a tensor, repeat it on its other names."""
+    global _repeating
+    if not _pairs or _repeating:
+        return
+    _repeating = True
+    try:
+        _repeat(tensor)
+    finally:
+        _repeating = False
+
+
+def _repeat(tensor: torch.Tensor) -> None:
+    written = {storage_of(tensor)}
+    done: set[int] = set()
+    while found := [each for each in _others(written) if each[0] not in done]:
+        for index, pair, other in found:
+            done.add(index)
+            update = pair.to_original if other is pair.original else pair.to_copy
+            if update is not None and _matters(storage_of(other), done):
+                update()
+                written.add(storage_of(other))
+
+
+def _matters(storage: int, done: set[int]) -> bool:
+    """Whether somebody holds a tensor of this memory, or another name of it."""
+    return is_held(storage) or any(
+        _matters(storage_of(other), done | {index})
+        for index, _, other in _others({storage})
+        if index not in done
+    )
+
+
+def _others(storages: set[int]) -> list[tuple[int, Pair, torch.Tensor]]:
+    """The pairs that have one of these memories, each with its number and the other one of the two."""
+    if not _pairs:
+        return []
+    found = []
+    for index, pair in enumerate(_pairs):
+        if storage_of(pair.copy) in storages:
+            found.append((index, pair, pair.original))
+        elif storage_of(pair.original) in storages:
+            found.append((index, pair, pair.copy))
+    return found
 
 
 def storage_of(tensor: torch.Tensor) -> int:
@@ -75,23 +161,44 @@ def written(func: Any, args: Any, kwargs: Any) -> torch.Tensor | None:
     return target if isinstance(target, torch.Tensor) else None
 
 
-def _is_held(storage: int, modules: Iterable[nn.Module]) -> bool:
+def is_held(storage: int, *, but: str = "") -> bool:
+    """Whether somebody holds a tensor of this memory: other than the innermost function's variable `but`."""
     frame = sys._getframe(1)  # noqa: SLF001  # the only way to the variables of those who call
+    user: CodeType | None = None
     while frame is not None:
-        is_own = frame.f_code.co_filename.startswith(_OWN)
-        if not is_own and any(_holds(value, storage, _DEPTH) for value in frame.f_locals.values()):
-            return True
+        code = frame.f_code
+        if not code.co_filename.startswith(_OWN):
+            user = user or code
+            own = bool(but) and _is_of_one_function(code, user)
+            held = (value for name, value in frame.f_locals.items() if not (own and name == but))
+            if any(_holds(value, storage, _DEPTH) for value in held):
+                return True
         if frame.f_back is None:
             break
         frame = frame.f_back
-    return any(_holds(vars(part), storage, _DEPTH) for module in modules for part in module.modules())
+    return any(
+        _holds(vars(part), storage, _DEPTH) for root in effects.watched_modules() for part in root.modules()
+    )
+
+
+def _is_of_one_function(left: CodeType, right: CodeType) -> bool:
+    """Whether codes are of one function of the user's, which was taken apart."""
+
+    def origin(code: CodeType) -> tuple[str, str]:
+        return code.co_filename, code.co_qualname.partition(".<locals>.__aotpipe")[0]
+
+    return origin(left) == origin(right)
 
 
 def _holds(value: object, storage: int, depth: int) -> bool:
     if isinstance(value, torch.Tensor):
         return value.layout == torch.strided and storage_of(value) == storage
-    if depth and isinstance(value, dict):
-        return any(_holds(each, storage, depth - 1) for each in value.values())
-    if depth and isinstance(value, list | tuple) and len(value) < 10_000:
-        return any(_holds(each, storage, depth - 1) for each in value)
-    return False
+    if not depth:
+        return False
+    if isinstance(value, list | tuple | set | frozenset):
+        return len(value) < 10_000 and any(_holds(each, storage, depth - 1) for each in value)
+    if not isinstance(value, dict):
+        if type(value).__module__.partition(".")[0] in ("torch", "sympy") or isinstance(value, type):
+            return False
+        value = getattr(value, "__dict__", None)
+    return isinstance(value, dict) and any(_holds(each, storage, depth - 1) for each in value.values())

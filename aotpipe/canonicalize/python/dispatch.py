@@ -15,7 +15,7 @@ from torch.fx.experimental.symbolic_shapes import (  # which symbols a run of th
 )
 from torch.overrides import TorchFunctionMode
 
-from aotpipe.canonicalize.python import indexing, numbers, refusing
+from aotpipe.canonicalize.python import aliases, indexing, numbers, refusing
 from aotpipe.canonicalize.python.values import Maybe
 
 _MOST_LISTED: Final = 64
@@ -58,10 +58,23 @@ def predicate(value: Any) -> torch.Tensor:
 
 
 class Traced(TorchFunctionMode):
-    """Calls torch functions with numbers and indices in the form that they take."""
+    """Calls torch functions with numbers and indices in the form that they take.
+
+    A write in place is repeated on the tensor's other names.
+    """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        target = aliases.written(func, args, kwargs)
+        if target is None:
+            return self._called(func, args, kwargs)
+        aliases.refuse_lost(target)
+        result = self._called(func, args, kwargs)
+        with self:  # what is written then is called as the model's own
+            aliases.repeat(target)
+        return result
+
+    def _called(self, func: Any, args: Any, kwargs: Any) -> Any:
         if func is torch.Tensor.item and is_traced(args[0]):
             return numbers.item(args[0])
         if func is torch.Tensor.tolist and is_traced(args[0]) and args[0].numel() <= _MOST_LISTED:

@@ -6,14 +6,15 @@ is gathered is a copy where eager gives a view: writing to it in place is refuse
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor  # what torch.export calls the model with
 
-from aotpipe.canonicalize.python import aliases, effects, numbers
+from aotpipe.canonicalize.python import aliases, numbers
 from aotpipe.canonicalize.python.refusing import refusal
 
 
@@ -42,10 +43,20 @@ def is_traced_index(index: Any) -> bool:
 def get(tensor: torch.Tensor, index: Any) -> torch.Tensor:
     """`tensor[index]`."""
     parts, chosen = _split(tensor, index)
-    found = _gathered(tensor, chosen)
-    if found is not tensor:
-        aliases.note(found, tensor, effects.watched_modules())
     rest = [part for part in parts if not _is_integer(part)]
+    again = functools.partial(_gathered_in, tensor, chosen, rest)
+    result = again()
+    if result is not tensor:
+        aliases.note(
+            aliases.Pair(
+                result, tensor, lambda: result.copy_(again()), lambda: _put(tensor, parts, chosen, result)
+            )
+        )
+    return result
+
+
+def _gathered_in(tensor: torch.Tensor, chosen: Chosen, rest: Sequence[Any]) -> torch.Tensor:
+    found = _gathered(tensor, chosen)
     return found if all(_is_whole(part) for part in rest) else found[tuple(rest)]
 
 
@@ -56,6 +67,10 @@ def put(tensor: torch.Tensor, index: Any, value: Any) -> None:
         ExportFailed: A list or a tensor of indices stands beside the traced integer.
     """
     parts, chosen = _split(tensor, index)
+    _put(tensor, parts, chosen, value)
+
+
+def _put(tensor: torch.Tensor, parts: Sequence[Any], chosen: Chosen, value: Any) -> None:
     basic = [slice(None) if _is_integer(part) else part for part in parts]
     if chosen and any(isinstance(part, torch.Tensor | list) for part in basic):
         raise refusal(

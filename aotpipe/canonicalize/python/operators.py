@@ -91,7 +91,7 @@ def _called_in_mode(module: torch.nn.Module) -> Iterator[None]:
 
     @wraps(forward)
     def inside(*args: Any, **kwargs: Any) -> Any:
-        with _Writes():
+        with dispatch.Traced():
             result = forward(*args, **kwargs)
         if any(isinstance(leaf, Maybe) for leaf in pytree.tree_leaves(result, is_leaf)):
             raise ExportFailed(
@@ -111,16 +111,6 @@ def _called_in_mode(module: torch.nn.Module) -> Iterator[None]:
             del vars(module)["forward"]
         else:
             vars(module)["forward"] = own
-
-
-class _Writes(dispatch.Traced):
-    """Refuses writes in place that the graph would lose; those inside of regions are seen there."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        target = aliases.written(func, args, kwargs or {})
-        if target is not None:
-            aliases.refuse_lost(target)
-        return super().__torch_function__(func, types, args, kwargs)
 
 
 def is_staged(value: object) -> bool:

@@ -109,7 +109,8 @@ def _branch(test: Any, then: Callable[[], None], other: Callable[[], None], vari
     results = results[: len(results) - len(claimed)]
     _write_back(written, results)
     variables.set(_values(forms, iter(results)))
-    _note_copies(forms, [each.after for each in seen], outer, results)
+    for path, flag in enumerate((chosen, chosen.logical_not())):
+        _note_copies(forms, seen[path].after, outer, results, seen[path].pairs, flag)
 
 
 # Loops.
@@ -144,7 +145,9 @@ def _loop(test: Callable[[], object], body: Callable[[], None], variables: Varia
 
     def inside(operands: Sequence[torch.Tensor]) -> tuple[Values, Any]:
         """The variables and the replacement of tensors from outside, for a trip's operands."""
-        values = _values(forms, iter(operands))
+        # A body may not write what it is given.
+        given = [each.clone() for each in operands] if seen.writes_own else operands
+        values = _values(forms, iter(given))
         kept = operands[len(carried) : len(state)]
         return values, _replaced([*written, *outer], [*kept, *operands[len(state) :]], written)
 
@@ -168,7 +171,7 @@ def _loop(test: Callable[[], object], body: Callable[[], None], variables: Varia
         results = list(_while_loop(going, trip, _apart(state), tuple(outer)))
     _write_back(written, results)
     variables.set(_values(forms, iter(results)))
-    _note_copies(forms, [start], carried, results)
+    _note_copies(forms, start, carried, results, (), None)
 
 
 def _with_containers(variables: Variables, changed: effects.Changed) -> Variables:
@@ -202,29 +205,44 @@ def _endless_change(variables: Variables) -> Exception:
 
 def _note_copies(
     forms: Sequence[Form],
-    paths: Sequence[Values],
+    values: Values,
     outer: Sequence[torch.Tensor],
     results: Sequence[torch.Tensor],
+    inside: Iterable[aliases.Pair],
+    flag: torch.Tensor | None,
 ) -> None:
-    """Note the results that eager would, on some path, have made another name of a tensor from outside."""
+    """Note the results that eager would, on a path, have made another name of a tensor from outside.
+
+    Args:
+        forms: Of the variables.
+        values: The variables on that path.
+        outer: The tensors from outside.
+        results: Of the op.
+        inside: The copies that the path itself made.
+        flag: Whether the path was taken; None where nothing tells.
+    """
     storages = {aliases.storage_of(tensor) for tensor in outer}
-    for values in paths:
-        found = iter(results)
-        for form, value in zip(forms, values, strict=True):
-            if form.optional:
+    copies = {aliases.storage_of(pair.copy): pair.original for pair in inside}
+    found = iter(results)
+    for form, whole in zip(forms, values, strict=True):
+        value = whole
+        if form.optional:
+            next(found)
+            value = value.held if isinstance(value, Maybe) else UNDEFINED if value is None else value
+        for leaf, given in form.parts(value):
+            if leaf.optional:
                 next(found)
-                value = value.held if isinstance(value, Maybe) else UNDEFINED if value is None else value
-            for leaf, given in form.parts(value):
-                if leaf.optional:
-                    next(found)
-                result = next(found)
-                original = given.held if isinstance(given, Maybe) else given
-                if (
-                    isinstance(original, torch.Tensor)
-                    and aliases.storage_of(original) in storages
-                    and not leaf.number
-                ):
-                    aliases.note(result, original, effects.watched_modules())
+            result = next(found)
+            original = given.held if isinstance(given, Maybe) else given
+            if not isinstance(original, torch.Tensor) or leaf.number:
+                continue
+            storage = aliases.storage_of(original)
+            if storage in storages and flag is not None and original.shape == result.shape:
+                aliases.note_path(result, original, flag)
+            elif storage in storages:
+                aliases.note(aliases.Pair(result, original))
+            elif storage in copies:
+                aliases.note(aliases.Pair(result, copies[storage]))
 
 
 def _settled(
@@ -255,12 +273,13 @@ def _settled(
 
 def _refuse_written(names: Sequence[str], forms: Sequence[Form], start: Values, seen: _Seen) -> None:
     """A variable that trips give other tensors starts as a copy, so that nothing may write the first one."""
-    written = {tensor.untyped_storage()._cdata for tensor in seen.written}  # noqa: SLF001
+    written = {aliases.storage_of(tensor) for tensor in seen.written}
     for name, form, value in zip(names, forms, start, strict=True):
         for leaf, given in zip(form.leaves, pytree.tree_leaves(value, is_leaf), strict=False):
             if not isinstance(leaf, Leaf) or not isinstance(given, torch.Tensor):
                 continue  # a value that may be None is a copy
-            if given.untyped_storage()._cdata in written:  # noqa: SLF001
+            storage = aliases.storage_of(given)
+            if storage in written and aliases.is_held(storage, but=name):
                 raise refusal(
                     f"`{name}` is both assigned and written in place in a loop on a tensor",
                     f"assign a new value in every place: `{name} = {name} + ...`",
@@ -354,12 +373,16 @@ class _Seen:
         after: Its variables afterwards.
         outer, written: The tensors from outside, and which of them it writes.
         claims: What it asserts, in a branch.
+        pairs: The copies that it makes, of what eager has another name for.
+        writes_own: Whether it writes in place what it carries.
     """
 
     after: Values = ()
     outer: list[torch.Tensor] = field(default_factory=list)
     written: list[torch.Tensor] = field(default_factory=list)
     claims: list[str] = field(default_factory=list)
+    pairs: list[aliases.Pair] = field(default_factory=list)
+    writes_own: bool = False
 
 
 def _seen(
@@ -371,7 +394,7 @@ def _seen(
 ) -> _Seen:
     """Run a region with nothing put into the graph; tensors of its `own` are not from outside."""
     seen = _Seen()
-    with _silent(), _noted(_Watch(seen, own)) as watch:
+    with _silent(), _noted(_Watch(seen, own)) as watch, aliases.inner() as seen.pairs:
         if test is not None:
             _tested(test, variables, start)
         seen.after = _ran(body, variables, start)
@@ -446,6 +469,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self._seen = seen
         self._made = {id(tensor): tensor for tensor in own}
+        self._own = {aliases.storage_of(tensor) for tensor in own}
         self._taken: dict[int, torch.Tensor] = {}
 
     def take(self, tensor: torch.Tensor) -> None:
@@ -469,8 +493,9 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
     def _write(self, tensor: torch.Tensor) -> None:
-        storage = tensor.untyped_storage()._cdata  # noqa: SLF001  # the identity of a storage has no public name
-        sharing = [each for each in self._seen.outer if each.untyped_storage()._cdata == storage]  # noqa: SLF001
+        storage = aliases.storage_of(tensor)
+        self._seen.writes_own |= storage in self._own
+        sharing = [each for each in self._seen.outer if aliases.storage_of(each) == storage]
         if not sharing:
             return
         if len(sharing) > 1:
@@ -501,11 +526,11 @@ class _Replace(dispatch.Traced):
         super().__init__()
         self.others = others
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def _called(self, func: Any, args: Any, kwargs: Any) -> Any:
         args, kwargs = pytree.tree_map_only(
-            torch.Tensor, lambda tensor: self.others.get(id(tensor), tensor), (args, kwargs or {})
+            torch.Tensor, lambda tensor: self.others.get(id(tensor), tensor), (args, kwargs)
         )
-        return super().__torch_function__(func, types, args, kwargs)
+        return super()._called(func, args, kwargs)
 
 
 @contextmanager
@@ -525,7 +550,7 @@ def _replaced(
         for original, stood in replacement.others.items():
             if id(stood) in others:
                 others[original] = others[id(stood)]
-    with _Replace(others) as replace:
+    with _Replace(others) as replace, aliases.inner():
         _replacements.append(replace)
         try:
             yield lambda tensor: others.get(id(tensor), tensor)

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from aotpipe.canonicalize.python import aliases
+from aotpipe.canonicalize.python import aliases, effects
+from aotpipe.errors import ExportFailed
 
 
 class Holder(torch.nn.Module):
@@ -17,36 +18,65 @@ class Holder(torch.nn.Module):
         self.notes = {"a": [held]}
 
 
-def noted(original: torch.Tensor, *modules: torch.nn.Module) -> bool:
+class Plain:
+    def __init__(self, held: torch.Tensor) -> None:
+        self.held = (held,)
+
+
+def is_lost(original: torch.Tensor) -> bool:
+    """Whether a write to a view of a copy is refused for the sake of its original."""
     copy = original.clone()
-    view = copy.view(-1)[1:]
-    aliases.note(copy, original, modules)
-    assert aliases.is_copy(view) == aliases.is_copy(copy)
-    return aliases.is_copy(copy)
-
-
-def test_an_original_in_a_variable_or_a_container_is_held():
     with aliases.followed():
-        held = torch.zeros(3)
-        assert noted(held[1:])  # by a view
-        deep = {"a": (torch.zeros(2), [torch.zeros(4)])}
-        assert noted(deep["a"][1][0])
+        aliases.note(aliases.Pair(copy, original))
+        del original
+        try:
+            aliases.refuse_lost(copy.view(-1)[1:])
+        except ExportFailed:
+            return True
+        return False
 
 
-def test_an_original_in_a_module_is_held():
-    tensors = [torch.zeros(3)]
-    holder = Holder(tensors[0])
-    with aliases.followed():
-        assert noted(tensors.pop(), holder)
-
-
-def test_all_is_forgotten_afterwards():
+def test_who_holds_an_original():
     held = torch.zeros(3)
-    copy = held.clone()
+    assert aliases.is_held(aliases.storage_of(held[1:]))
+    assert not aliases.is_held(aliases.storage_of(held), but="held")
+    deep = {"a": (torch.zeros(2), [torch.zeros(4)])}
+    assert aliases.is_held(aliases.storage_of(deep["a"][1][0]))
+    plain = Plain(torch.zeros(2))
+    assert aliases.is_held(aliases.storage_of(plain.held[0]))
+    holder = [Holder(torch.zeros(3))]
+    storage = aliases.storage_of(holder[0].notes["a"][0])
+    with effects.watching(holder.pop(), kept=False):
+        assert aliases.is_held(storage)
+
+
+def test_a_write_that_cannot_be_repeated_is_refused():
+    held = torch.zeros(3)
+    assert is_lost(held)
+
+
+@pytest.mark.parametrize("holds", [True, False])
+def test_a_write_is_repeated_where_the_path_was_taken(holds: bool):
+    original = torch.zeros(3)
+    copy, second = original.clone(), original.clone()
+    flag = torch.tensor(holds)
     with aliases.followed():
-        aliases.note(copy, held, ())
-        assert aliases.is_copy(copy)
-    assert not aliases.is_copy(copy)
+        aliases.note_path(copy, original, flag)
+        aliases.note_path(second, copy, flag)
+        second += 1
+        aliases.refuse_lost(second)
+        aliases.repeat(second)
+    assert torch.equal(original, second if holds else torch.zeros(3))
+    assert torch.equal(copy, original)
+
+
+def test_what_a_branch_notes_is_forgotten_after_it():
+    held, copy = torch.zeros(3), torch.zeros(3)
+    with aliases.followed():
+        with aliases.inner() as pairs:
+            aliases.note(aliases.Pair(copy, held))
+        assert [pair.copy is copy for pair in pairs] == [True]
+        aliases.refuse_lost(copy)
 
 
 @pytest.mark.parametrize(

@@ -413,22 +413,6 @@ def grows_in_every_trip(x):
     return x
 
 
-def a_second_name_is_written(x):
-    y = x * 2
-    z = y
-    if x.sum() > 0:
-        y = y * 3
-    y += 1
-    return y, z
-
-
-def the_input_is_written_on_one_path(x):
-    if x.sum() > 0:
-        x = x * 2
-    x[0] = 1.0
-    return x
-
-
 def a_second_name_is_written_in_a_region(x):
     y = x * 2
     z = [y]
@@ -456,8 +440,6 @@ def a_loop_of_no_trips_gives_a_second_name(x):
         (a_list_that_grows, "`found` is a list of 1 on one path and a list of 0 on another"),
         (Remembering().eval(), "changes Remembering.calls in place"),
         (grows_in_every_trip, "`x` has the shapes"),
-        (a_second_name_is_written, "may have a second name"),
-        (the_input_is_written_on_one_path, "may have a second name"),
         (a_second_name_is_written_in_a_region, "may have a second name"),
         (a_loop_of_no_trips_gives_a_second_name, "may have a second name"),
     ],
