@@ -14,7 +14,7 @@ import torch
 
 from aotpipe import tensors
 from aotpipe.backends.arrays import view_numpy
-from aotpipe.backends.xla import container, lowering, runtime
+from aotpipe.backends.xla import lowering, runtime
 from aotpipe.errors import (
     AssertionViolated,
     BundleCorrupt,
@@ -129,12 +129,3 @@ with runtime.load((folder / "program").read_bytes(), signatures={{"forward": sig
     )
     with on_xla.load(*made) as runner:
         assert done.stdout.strip() == str(runner.infer({"x": X})["output"].tolist())
-
-
-def test_a_container_survives_and_is_checked() -> None:
-    data = container.write({"a": 1}, {"y": b"22", "x": b"1"})
-    assert container.read(data) == ({"a": 1}, {"x": b"1", "y": b"22"})
-    assert data == container.write({"a": 1}, {"x": b"1", "y": b"22"})
-    for wrong in (b"", data[:-1], data[:20], data.replace(b"22", b"23")):
-        with pytest.raises(BundleCorrupt):
-            container.read(wrong)

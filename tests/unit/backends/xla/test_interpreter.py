@@ -1,0 +1,44 @@
+"""What the interpreter refuses, and the numbers that Python computes in a graph."""
+
+import jax.numpy as jnp
+import pytest
+import torch
+from torch import fx
+
+from aotpipe.backends.xla.interpreter import Interpreter, Refused
+from aotpipe.backends.xla.lowering import own_settings
+from aotpipe.backends.xla.sizes import Sizes
+from tests.programs import on_xla
+
+
+class Numbers(torch.nn.Module):
+    def forward(self, x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+        number = n.item()
+        return x * number + (number // 2) + max(x.shape[0], 2)
+
+
+def test_numbers_of_tensors_are_computed_with() -> None:
+    on_xla.check(Numbers(), (torch.ones(3), torch.tensor(5)), (torch.ones(3), torch.tensor(8)))
+
+
+def test_an_op_without_an_entry_is_refused_with_its_node() -> None:
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    node = graph.call_function(torch.ops.aten.lgamma_.default, (x,))
+    graph.output((node,))
+    x.meta["val"] = node.meta["val"] = torch.ones(2)
+    with own_settings(), pytest.raises(Refused, match="no lowering") as caught:
+        Interpreter(Sizes({})).run(fx.GraphModule({}, graph), [jnp.ones(2)])
+    assert caught.value.node is node
+
+
+def test_a_fault_in_a_lowering_names_its_node() -> None:
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    node = graph.call_function(torch.ops.aten.add.Tensor, (x, x))
+    graph.output((node,))
+    x.meta["val"], node.meta["val"] = torch.ones(2), torch.ones(3)
+    with own_settings(), pytest.raises(Refused) as caught:
+        Interpreter(Sizes({})).run(fx.GraphModule({}, graph), [jnp.ones(2)])
+    assert caught.value.node is node
+    assert caught.value.__cause__ is not None

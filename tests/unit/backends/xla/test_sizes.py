@@ -1,0 +1,30 @@
+"""Sizes of symbols are read off the inputs."""
+
+import pytest
+import torch
+from torch.export import Dim
+
+from aotpipe.backends.xla.sizes import UnknownSize, bind
+from aotpipe.legalize import hops
+from tests.programs import through
+
+
+class Pair(torch.nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x.repeat(2, 1) + y
+
+
+def test_derived_dims_are_solved_for() -> None:
+    batch = Dim("batch", min=1, max=9)
+    program = through.legal(
+        Pair(),
+        (torch.ones(3, 2), torch.ones(6, 2)),
+        dialect="stablehlo",
+        dynamic_shapes={"x": {0: batch}, "y": {0: 2 * batch}},
+    )
+    (entry,) = program.entries
+    nodes = hops.placeholders(entry.graph)
+    sizes = bind(nodes, [(4, 2), (8, 2)])
+    assert [sizes.out(node.meta["val"]).shape for node in nodes] == [(4, 2), (8, 2)]
+    with pytest.raises(UnknownSize):
+        bind(nodes, []).out(nodes[0].meta["val"])
