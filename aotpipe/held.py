@@ -186,6 +186,12 @@ def roots_of(module: nn.Module) -> Iterator[Root]:
             yield Root(prefix + key, part, own["_buffers"], key)
 
 
+def registered(module: nn.Module) -> Iterator[torch.Tensor]:
+    """The parameters and buffers of a module itself."""
+    for name in ("_parameters", "_buffers"):
+        yield from (tensor for tensor in vars(module).get(name, {}).values() if tensor is not None)
+
+
 class Watch:
     """All that a model holds at one moment."""
 

@@ -192,8 +192,10 @@ class Carrier:
         watch = held.Watch(self._module)
         hooks = dict(_buffer_hooks)
         try:
+            # A tensor of several names is one object under all of them.
+            taken: dict[str, torch.Tensor] = {}
             for root, node in zip(state.roots, self._phases[phase], strict=True):
-                _put(root, build(node, lambda slot: _taken(slot, given)))
+                _put(root, build(node, lambda slot: _taken(slot, given, taken)))
             # torch.export would take an assigned buffer for written; it is, below.
             _buffer_hooks.clear()
             with reads.followed(state.unread) as seen:
@@ -228,10 +230,12 @@ def _put(root: held.Root, value: Any) -> None:
         root.held[root.key] = value
 
 
-def _taken(slot: Slot, given: Mapping[str, torch.Tensor]) -> torch.Tensor:
+def _taken(slot: Slot, given: Mapping[str, torch.Tensor], taken: dict[str, torch.Tensor]) -> torch.Tensor:
     """What a slot holds, for the model to do with as it likes."""
-    value = given[slot.name].clone()
-    return numbers.as_number(value) if slot.number else value
+    if slot.name not in taken:
+        value = given[slot.name].clone()
+        taken[slot.name] = numbers.as_number(value) if slot.number else value
+    return taken[slot.name]
 
 
 def _fits(node: Node, picture: Picture, values: dict[str, torch.Tensor]) -> bool:
@@ -260,8 +264,7 @@ def _fits(node: Node, picture: Picture, values: dict[str, torch.Tensor]) -> bool
         return False
     if value.dtype != node.dtype or not is_of_shape(value, node.shape):
         return False
-    values[node.name] = value
-    return True
+    return values.setdefault(node.name, value) is value
 
 
 def _is_number(value: Any) -> bool:

@@ -14,7 +14,7 @@ Raises `StateRefused` where the form never settles.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final
@@ -163,8 +163,20 @@ class State:
         if path not in self.varying or not isinstance(value, (torch.Tensor, Kept, *NUMBERS)):
             return Fixed(value)
         if isinstance(value, torch.Tensor) or (isinstance(value, Kept) and not value.number):
-            return Slot(shown(path), value.dtype, tuple(value.shape), value.device, number=False)
+            name = shown(self._names().get(path, path))
+            return Slot(name, value.dtype, tuple(value.shape), value.device, number=False)
         return Slot(shown(path), dtypes[path], (), torch.device("cpu"), number=True)
+
+    def _names(self) -> dict[Path, Path]:
+        """The first name of each tensor that has always had several."""
+        tensors: dict[Path, list[int]] = {}
+        for pictures in self.pictures:
+            for root, picture in zip(self.roots, pictures, strict=True):
+                for path, leaf in leaves_of(picture, (root.path,)):
+                    if isinstance(leaf.value, torch.Tensor):
+                        tensors.setdefault(path, []).append(id(leaf.value))
+        first: dict[tuple[int, ...], Path] = {}
+        return {path: first.setdefault(tuple(found), path) for path, found in tensors.items()}
 
     def _number_dtypes(self) -> dict[Path, torch.dtype]:
         """The dtype that holds all numbers of a path."""
@@ -278,10 +290,25 @@ def _called(
             call()
             pictures.append(tuple(map(look_at, roots)))
         varying = frozenset(_varying(roots, pictures, len(calls)))
+        _refuse_registered(roots, pictures[0], varying)
         state = State(roots, tuple(pictures), varying)
         if count >= _CALLS and state.is_settled(len(calls)):
             return state, None
     return state, state.unsettled()
+
+
+def _refuse_registered(roots: Sequence[Root], first: tuple[Picture, ...], varying: Collection[Path]) -> None:
+    """Refuse a second name of a registered tensor: torch.export exchanges that under its own name only."""
+    registered = {id(tensor) for root in roots for tensor in held.registered(root.owner)}
+    for root, picture in zip(roots, first, strict=True):
+        for path, leaf in leaves_of(picture, (root.path,)):
+            if not root.is_buffer and path in varying and id(leaf.value) in registered:
+                raise StateRefused(
+                    root,
+                    path,
+                    "is a second name of a parameter or a buffer, under which calls write to it",
+                    "write to it under its own name",
+                )
 
 
 def _varying(roots: Sequence[Root], pictures: Sequence[tuple[Picture, ...]], last: int) -> Iterator[Path]:

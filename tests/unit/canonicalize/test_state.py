@@ -113,3 +113,23 @@ def test_slots_of_one_path_and_several_shapes_have_names_of_their_own() -> None:
     phases = observed(Model(step, rows=torch.zeros(1))).phases()
     names = [slot.name for form in phases for node in form for slot in slots_of(node)]
     assert names == ["rows", "rows.1", "rows.2"]
+
+
+def test_a_second_name_of_a_registered_buffer_is_refused() -> None:
+    def step(model: Any, x: torch.Tensor) -> None:
+        model.rows[0].add_(x)
+
+    model = Model(step)
+    model.register_buffer("mean", torch.zeros(2))
+    model.rows = [model.mean]
+    with pytest.raises(state.StateRefused, match=r"`rows\.0` is a second name of a parameter or a buffer"):
+        observed(model)
+
+
+def test_a_tensor_of_two_names_is_one_slot() -> None:
+    def step(model: Any, x: torch.Tensor) -> None:
+        model.a.add_(model.b)
+
+    shared = torch.ones(2)
+    [phase] = observed(Model(step, a=shared, b=shared)).phases()
+    assert [slot.name for node in phase for slot in slots_of(node)] == ["a", "a"]
