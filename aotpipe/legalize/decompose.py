@@ -11,7 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch.export import ExportedProgram
-from torch.export._remove_effect_tokens_pass import _remove_effect_tokens  # export itself has no option for it
+
+# torch.export itself has no option for it.
+from torch.export._remove_effect_tokens_pass import _remove_effect_tokens
 from torch.export.graph_signature import InputKind
 
 from aotpipe import source
