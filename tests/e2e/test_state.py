@@ -130,6 +130,19 @@ class Swapped(nn.Module):
         return x + self.a
 
 
+class TwoNames(nn.Module):
+    """One tensor under two names."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = torch.zeros(4)
+        self.both = {"a": self.a}
+
+    def forward(self, x):
+        self.a += x
+        return self.both["a"] * 2
+
+
 class LateCache(nn.Module):
     def __init__(self):
         super().__init__()
@@ -319,6 +332,44 @@ class Modes(nn.Module):
         return x * 3
 
 
+class ClassDefault(nn.Module):
+    """An attribute of the class, until the first call."""
+
+    calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return x * self.calls
+
+
+class Longer(Counter):
+    """A loop that is one trip longer in each call."""
+
+    def forward(self, x):
+        self.calls += 1
+        for _ in range(self.calls):
+            x = x * 1.1
+        return x
+
+
+class Helping(nn.Module):
+    """A method that counts, called where a tensor decides."""
+
+    def __init__(self):
+        super().__init__()
+        self.positive = 0
+        self.t = 0
+
+    def count(self):
+        self.positive += 1
+
+    def forward(self, x):
+        if x.sum() > 0:
+            self.count()
+        self.t += 1
+        return x / (1 - 0.9**self.t), x * self.t**2, x * (self.t % 3) + self.positive, x - self.t // 2
+
+
 class MaybeKept(nn.Module):
     """What a tensor decides to keep for the first time."""
 
@@ -460,6 +511,7 @@ MODELS: list[Any] = [
     PlainTensor,
     WrittenInPlace,
     Swapped,
+    TwoNames,
     LateCache,
     LateAttribute,
     LateBuffer,
@@ -474,6 +526,9 @@ MODELS: list[Any] = [
     EveryThird,
     Noted,
     Modes,
+    ClassDefault,
+    Longer,
+    Helping,
     MaybeKept,
     Experts,
     Streaming,

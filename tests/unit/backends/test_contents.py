@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 import pytest
@@ -141,3 +142,40 @@ def test_a_parameter_that_a_call_writes_is_the_users_again() -> None:
     with contents:
         assert model.weight.tolist() == [1, 1]
     assert model.weight.tolist() == [1, 1]
+
+
+class _Statistics:
+    def __init__(self) -> None:
+        self.count = 0
+        self.mean = torch.zeros(1)
+        self.rows: list[int] = []
+
+
+def test_plain_objects_and_windows_are_initial_again() -> None:
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.statistics = {"all": _Statistics()}
+            self.window = deque([0, 0], maxlen=2)
+
+        def forward(self) -> tuple[int, float, int, list[int]]:
+            found = self.statistics["all"]
+            found.count += 1
+            found.mean += 1
+            found.rows.append(1)
+            self.window.append(found.count)
+            return found.count, found.mean.item(), len(found.rows), list(self.window)
+
+    model = Model()
+    contents = Contents([model], parameters=None, others=_same)
+    for _ in range(2):
+        with contents:
+            assert [model(), model(), model()] == [
+                (1, 1, 1, [0, 1]),
+                (2, 2, 2, [1, 2]),
+                (3, 3, 3, [2, 3]),
+            ]
+        contents.reset()
+    assert model.statistics["all"].count == 0
+    assert not model.statistics["all"].mean.any()
+    assert model.window == deque([0, 0])
