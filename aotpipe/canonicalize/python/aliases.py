@@ -13,17 +13,22 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import CodeType
 from typing import Any, Final
 
 import torch
 
+from aotpipe import source
 from aotpipe.canonicalize.python import effects
 from aotpipe.canonicalize.python.refusing import refusal
 
 _OWN: Final = str(Path(__file__).resolve().parents[2])
 _DEPTH: Final = 3
+# The function that calls the model.
+_CALL: Final = "called_in_mode.<locals>.inside"
+_is_model_code = cache(source.is_model_code)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +170,12 @@ def is_held(storage: int, *, but: str = "") -> bool:
     """Whether somebody holds a tensor of this memory: other than the innermost function's variable `but`."""
     frame = sys._getframe(1)  # noqa: SLF001  # the only way to the variables of those who call
     user: CodeType | None = None
+    called = False
     while frame is not None:
         code = frame.f_code
-        if not code.co_filename.startswith(_OWN):
+        # Within the call of the model, what torch's own functions hold is on its way only.
+        called = called or code.co_qualname == _CALL
+        if not code.co_filename.startswith(_OWN) and (called or _is_model_code(code.co_filename)):
             user = user or code
             own = bool(but) and _is_of_one_function(code, user)
             held = (value for name, value in frame.f_locals.items() if not (own and name == but))

@@ -73,7 +73,7 @@ def staging(module: torch.nn.Module, *, kept: bool = False) -> Iterator[Collecti
             numbers.followed(),
             raising.followed(),
             values.followed(),
-            _called_in_mode(module),
+            called_in_mode(module),
         ):
             yield notes
     finally:
@@ -81,7 +81,7 @@ def staging(module: torch.nn.Module, *, kept: bool = False) -> Iterator[Collecti
 
 
 @contextmanager
-def _called_in_mode(module: torch.nn.Module) -> Iterator[None]:
+def called_in_mode(module: torch.nn.Module) -> Iterator[None]:
     """Run a module's forward in our mode, inside of the one that torch.export itself runs it in.
 
     That one asks an index for its value.
