@@ -48,7 +48,8 @@ def _dims(node: Node) -> list[int]:
     """The summed dims, in order, counted from the front."""
     rank = value_of(node.args[0]).dim()
     given: Any = node.args[1] if len(node.args) > 1 else None
-    return sorted(dim % rank for dim in given) if given else list(range(rank))
+    # A 0-d tensor has no dim, and takes 0 and -1 for one.
+    return sorted(dim % rank for dim in given) if given and rank else list(range(rank))
 
 
 def _misses_one(node: Node) -> bool:

@@ -57,6 +57,15 @@ def test_a_convolutional_model_equals_eager() -> None:
     on_xla.check(Net(), (torch.randn(2, 3, 8, 8),), (torch.randn(2, 3, 8, 8),))
 
 
+class LogSumExp(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.logsumexp(x, 0, keepdim=True)
+
+
+def test_a_reduction_of_a_number_equals_eager() -> None:
+    on_xla.check(LogSumExp(), (torch.tensor(-8.5),))
+
+
 def test_state_is_carried_over_five_calls() -> None:
     on_xla.check(Counting(), *[(torch.randn(3),) for _ in range(5)])
 
