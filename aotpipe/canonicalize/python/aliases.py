@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import CodeType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, Final
 
 import torch
@@ -206,7 +206,7 @@ def _holds(value: object, storage: int, depth: int) -> bool:
     if isinstance(value, list | tuple | set | frozenset):
         return len(value) < 10_000 and any(_holds(each, storage, depth - 1) for each in value)
     if not isinstance(value, dict):
-        if type(value).__module__.partition(".")[0] in ("torch", "sympy") or isinstance(value, type):
+        if isinstance(value, type | ModuleType | FunctionType) or effects.is_of_torch(value):
             return False
         value = getattr(value, "__dict__", None)
     return isinstance(value, dict) and any(_holds(each, storage, depth - 1) for each in value.values())

@@ -95,7 +95,7 @@ def _held(values: Iterable[tuple[str, object]]) -> Iterator[tuple[str, Any]]:
     seen: set[int] = set()
 
     def walk(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-        if isinstance(value, _CLOSED) or _is_of_torch(value) or id(value) in seen:
+        if isinstance(value, _CLOSED) or is_of_torch(value) or id(value) in seen:
             return
         seen.add(id(value))
         if type(value) in _KINDS:
@@ -126,7 +126,7 @@ def _held(values: Iterable[tuple[str, object]]) -> Iterator[tuple[str, Any]]:
                     yield from walk(f"{path or type(module).__name__}.{attribute}", value)
 
 
-def _is_of_torch(value: object) -> bool:
+def is_of_torch(value: object) -> bool:
     """Whether a value is of a class of torch's own: what such a one holds changes as torch traces."""
     return type(value).__module__.partition(".")[0] in ("torch", "sympy")
 
