@@ -81,7 +81,16 @@ def _build(spec: Spec) -> nn.Module:
             hint="return an nn.Module or a function of tensors",
             where=source.of_definition(spec.build),
         )
-    return modules.as_module(model)
+    made = modules.as_module(model)
+    scripted = [path for path, part in made.named_modules() if isinstance(part, torch.jit.ScriptModule)]
+    if scripted:
+        raise SpecInvalid(
+            f"TorchScript is no Python that can be traced: {scripted[0] or spec.name}",
+            hint="give the nn.Module that was scripted, with the weights of the scripted one "
+            "(load_state_dict(scripted.state_dict()))",
+            where=source.of_definition(spec.build),
+        )
+    return made
 
 
 def _entry(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -158,3 +159,12 @@ def test_outputs_that_are_no_tensors_are_refused() -> None:
 def test_a_foreign_value_beside_tensors_is_refused() -> None:
     with pytest.raises(SpecInvalid, match=r"the input 0.device is a device"):
         canonicalize(as_spec(lambda d: d["x"], args=({"x": X, "device": torch.device("cpu")},)))
+
+
+def test_torchscript_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "scripted.pt"
+    traced = torch.jit.trace(torch.nn.Linear(2, 2), torch.ones(2))
+    traced.save(str(path))
+    inner = torch.nn.Sequential(torch.nn.ReLU(), torch.jit.load(str(path)))
+    with pytest.raises(SpecInvalid, match="TorchScript is no Python that can be traced: 1"):
+        canonicalize(as_spec(inner.eval(), args=(torch.ones(2),)))
