@@ -41,6 +41,10 @@ from aotpipe.stages import CanonicalEntry, Finding
 _MOST_STATES: Final = 24
 
 
+# Each costs a trace: a model that decides in more functions is refused in sensible time.
+_MOST_REWRITTEN: Final = 20
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traced:
     """A program of torch.export's, the assumptions it was made under, and what to tell the user."""
@@ -160,7 +164,7 @@ def _staged(
         if isinstance(found, carried.Unforeseen | StateRefused):
             raise found
         # Whatever a function raises that is not rewritten yet: it may come of a traced value.
-        new = _deciding(found, codes)
+        new = _deciding(found, codes) if len(codes) < _MOST_REWRITTEN else {}
         told = isinstance(found, ExportFailed) or reasons.is_data_dependent(found)
         if not new and (first is None or told):
             raise reasons.explain(found, log, entry.name) from found
