@@ -97,7 +97,9 @@ def refuse_lost(tensor: torch.Tensor) -> None:
     """
     for index, pair, other in [] if _repeating else _others({storage_of(tensor)}):
         repeat = pair.to_original if other is pair.original else pair.to_copy
-        if (repeat is None or index < _outside) and _matters(storage_of(other), {index}):
+        # Of a tensor from outside, a branch or a loop has a stand-in, whose views are no views of it.
+        is_view = index < _outside and tensor is not pair.copy and tensor is not pair.original
+        if (repeat is None or is_view) and _matters(storage_of(other), {index}):
             raise refusal(
                 "a tensor is written in place that may have a second name, by a branch or a loop on a tensor",
                 "assign a new value (`y = y + 1` for `y += 1`), or clone it before",
@@ -126,6 +128,13 @@ def _repeat(tensor: torch.Tensor) -> None:
             if update is not None and _matters(storage_of(other), done):
                 update()
                 written.add(storage_of(other))
+
+
+def has_other_name(storage: int, *, but: str) -> bool:
+    """Whether a write to this memory is seen by another name than the innermost function's variable `but`."""
+    return is_held(storage, but=but) or any(
+        _matters(storage_of(other), {index}) for index, _, other in _others({storage})
+    )
 
 
 def _matters(storage: int, done: set[int]) -> bool:

@@ -24,6 +24,7 @@ from torch.nn.modules.module import _global_buffer_registration_hooks as _buffer
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from aotpipe import source
 from aotpipe.canonicalize.python import aliases, dispatch, effects, numbers, raising, refusing
 from aotpipe.canonicalize.python.refusing import refusal
 from aotpipe.canonicalize.python.values import (
@@ -38,6 +39,7 @@ from aotpipe.canonicalize.python.values import (
     settled,
     there,
 )
+from aotpipe.errors import ExportFailed
 
 _cond: Final[Any] = torch.ops.higher_order.cond
 _while_loop: Final[Any] = while_loop_op
@@ -116,16 +118,37 @@ def _branch(test: Any, then: Callable[[], None], other: Callable[[], None], vari
 # Loops.
 
 
-def loop(test: Callable[[], object], body: Callable[[], None], variables: Variables) -> None:
+class _Shared(ExportFailed):
+    """The first trip of a loop writes in place what others hold, and the next ones what is assigned since."""
+
+
+def loop(
+    test: Callable[[], object], body: Callable[[], None], variables: Variables, *, peeled: bool = False
+) -> None:
     """`while test(): body()` as one op; sets the variables to what comes of it."""
     for _ in range(_MOST_ROUNDS):
         try:
             _loop(test, body, variables)
+        except _Shared:
+            if peeled:
+                raise
+            _peeled(test, body, variables)
+            return
         except effects.Changed as changed:
             variables = _with_containers(variables, changed)
         else:
             return
     raise _endless_change(variables)
+
+
+def _peeled(test: Callable[[], object], body: Callable[[], None], variables: Variables) -> None:
+    """`if test(): body(); while test(): body()`."""
+
+    def trips() -> None:
+        body()
+        loop(test, body, variables, peeled=True)
+
+    branch(test(), trips, lambda: None, variables)
 
 
 def _loop(test: Callable[[], object], body: Callable[[], None], variables: Variables) -> None:
@@ -279,10 +302,11 @@ def _refuse_written(names: Sequence[str], forms: Sequence[Form], start: Values, 
             if not isinstance(leaf, Leaf) or not isinstance(given, torch.Tensor):
                 continue  # a value that may be None is a copy
             storage = aliases.storage_of(given)
-            if storage in written and aliases.is_held(storage, but=name):
-                raise refusal(
+            if storage in written and aliases.has_other_name(storage, but=name):
+                raise _Shared(
                     f"`{name}` is both assigned and written in place in a loop on a tensor",
-                    f"assign a new value in every place: `{name} = {name} + ...`",
+                    hint=f"assign a new value in every place: `{name} = {name} + ...`",
+                    where=source.of_caller(),
                 )
 
 

@@ -413,16 +413,6 @@ def grows_in_every_trip(x):
     return x
 
 
-def a_second_name_is_written_in_a_region(x):
-    y = x * 2
-    z = [y]
-    if x.sum() > 0:
-        y = y * 3
-    if x.sum() > 1:
-        y.mul_(2)
-    return y, z[0]
-
-
 def a_loop_of_no_trips_gives_a_second_name(x):
     y = x * 1
     z = y
@@ -440,7 +430,6 @@ def a_loop_of_no_trips_gives_a_second_name(x):
         (a_list_that_grows, "`found` is a list of 1 on one path and a list of 0 on another"),
         (Remembering().eval(), "changes Remembering.calls in place"),
         (grows_in_every_trip, "`x` has the shapes"),
-        (a_second_name_is_written_in_a_region, "may have a second name"),
         (a_loop_of_no_trips_gives_a_second_name, "may have a second name"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
