@@ -24,7 +24,7 @@ from tests.programs.through import forget_traces
 IDENTITY_SEEDS = range(400)
 IDENTITY_SEEDS_SLOW = range(1000, 9000)
 GRAPH_SEEDS = range(20)
-GRAPH_SEEDS_SLOW = range(100, 700)
+GRAPH_SEEDS_SLOW = range(2000)
 
 
 def ran(call: Callable[..., Any], given: tuple[Any, ...]) -> list[Any]:
@@ -137,7 +137,8 @@ def test_programs_in_a_graph_give_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(10800)
 def test_many_programs_in_a_graph_give_the_same(tmp_path: Path) -> None:
     counts = assert_none_wrong(GRAPH_SEEDS_SLOW, tmp_path)
-    assert counts["same"] > counts["refused"], counts
+    # Nearly all of them write an input or its second name in place inside of nested branches and loops.
+    assert counts["refused"] < 0.06 * counts.total(), counts
