@@ -35,7 +35,7 @@ _POINTWISE: Final = frozenset(
     "sign round floor ceil trunc sqrt rsqrt exp exp2 expm1 log log1p log2 log10 sin cos tan asin acos atan "
     "sinh cosh tanh asinh acosh atanh sigmoid relu erf square reciprocal isnan isinf isfinite stack cat "
     "masked_fill fill_ copy_ lerp addcmul addcdiv max min __get__ __set__ __getitem__ __setitem__ "
-    "_assert_async index_put index_put_ index_select gather scatter full_like where_ clone reshape".split()
+    "_assert_async index_put index_put_ index_select gather scatter full_like clone reshape".split()
 )
 _ARITHMETIC: Final = frozenset(
     "add sub subtract mul multiply div divide true_divide floor_divide remainder fmod pow rsub eq ne lt le "

@@ -1,7 +1,7 @@
 """Puts branches and loops on traced tensors into the graph that torch.export traces.
 
-A region is Python code that assigns variables. It is run twice: once to see what it touches, with nothing put
-into the graph (`_seen`), and once inside torch's own control-flow op, with the tensors that it took from
+A region is Python code that assigns variables. It is run twice (`running`): once to see what it touches, with
+nothing put into the graph, and once inside torch's own control-flow op, with the tensors that it took from
 outside replaced by the op's operands. The ops themselves do not look into closures.
 
 A tensor from outside that a region writes in place is copied inside, and the copy is written back after it.
@@ -11,21 +11,15 @@ A list, a dict or an object that a region changes is one more variable. A path t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
-from torch._guards import detect_fake_mode  # the mode that torch.export traces under; no public way to it
 from torch._higher_order_ops.while_loop import while_loop_op  # the public one starts a compiler
-from torch._ops import HigherOrderOperator
-from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing  # to run and record nothing
-from torch.nn.modules.module import _global_buffer_registration_hooks as _buffer_hooks
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from aotpipe import source
-from aotpipe.canonicalize.python import aliases, dispatch, effects, numbers, raising, refusing
+from aotpipe.canonicalize.python import aliases, dispatch, effects, numbers, raising, refusing, running
 from aotpipe.canonicalize.python.refusing import refusal
 from aotpipe.canonicalize.python.values import (
     UNDEFINED,
@@ -36,7 +30,6 @@ from aotpipe.canonicalize.python.values import (
     Variables,
     is_leaf,
     meet,
-    settled,
     there,
 )
 from aotpipe.errors import ExportFailed
@@ -64,11 +57,11 @@ def branch(test: Any, then: Callable[[], None], other: Callable[[], None], varia
 
 def _branch(test: Any, then: Callable[[], None], other: Callable[[], None], variables: Variables) -> None:
     start = variables.get()
-    seen: list[_Seen] = []
+    seen: list[running.Seen] = []
     for body, rest, wanted in ((then, other, False), (other, then, True)):
         try:
             with raising.collected() as claims, there(test, holds=not wanted):
-                seen.append(_seen(body, variables, start))
+                seen.append(running.seen_of(body, variables, start))
             seen[-1].claims += [said for _, said in claims]
         except Exception as error:
             if not raising.is_raised(error):
@@ -88,9 +81,9 @@ def _branch(test: Any, then: Callable[[], None], other: Callable[[], None], vari
 
     def traced(path: int, body: Callable[[], None]) -> Callable[..., tuple[torch.Tensor, ...]]:
         def run(*operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            replaced = _replaced(outer, operands, written)
+            replaced = running.replaced(outer, operands, written)
             with replaced as now, raising.collected() as claims, there(test, holds=path == 0):
-                after = _ran(body, variables, start)
+                after = running.ran(body, variables, start)
                 results = [
                     tensor for form, value in zip(forms, after, strict=True) for tensor in form.tensors(value)
                 ]
@@ -98,11 +91,11 @@ def _branch(test: Any, then: Callable[[], None], other: Callable[[], None], vari
                 # What only the other path claims holds on this one.
                 other = [torch.full((), True) for _ in seen[1 - path].claims]
                 truths = [*held, *other] if path == 0 else [*other, *held]
-                return _apart([*results, *(now(tensor) for tensor in written), *truths])
+                return running.apart([*results, *(now(tensor) for tensor in written), *truths])
 
         return run
 
-    if _is_silent():
+    if running.is_silent():
         results = [*_stand_ins(forms, written), *(torch.full((), True) for _ in claimed)]
     else:
         results = list(_cond(chosen, traced(0, then), traced(1, other), tuple(outer)))
@@ -172,26 +165,26 @@ def _loop(test: Callable[[], object], body: Callable[[], None], variables: Varia
         given = [each.clone() for each in operands] if seen.writes_own else operands
         values = _values(forms, iter(given))
         kept = operands[len(carried) : len(state)]
-        return values, _replaced([*written, *outer], [*kept, *operands[len(state) :]], written)
+        return values, running.replaced([*written, *outer], [*kept, *operands[len(state) :]], written)
 
     def going(*operands: torch.Tensor) -> torch.Tensor:
         values, replaced = inside(operands)
         with replaced, raising.in_place():
-            return _apart([_tested(test, variables, values)])[0]
+            return running.apart([running.tested(test, variables, values)])[0]
 
     def trip(*operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
         values, replaced = inside(operands)
         with replaced as now, raising.in_place():
-            after = _ran(body, variables, values)
+            after = running.ran(body, variables, values)
             results = [
                 tensor for form, value in zip(forms, after, strict=True) for tensor in form.tensors(value)
             ]
-            return _apart([*results, *(now(tensor) for tensor in written)])
+            return running.apart([*results, *(now(tensor) for tensor in written)])
 
-    if _is_silent():
+    if running.is_silent():
         results = _stand_ins(forms, written)
     else:
-        results = list(_while_loop(going, trip, _apart(state), tuple(outer)))
+        results = list(_while_loop(going, trip, running.apart(state), tuple(outer)))
     _write_back(written, results)
     variables.set(_values(forms, iter(results)))
     _note_copies(forms, start, carried, results, (), None)
@@ -270,7 +263,7 @@ def _note_copies(
 
 def _settled(
     test: Callable[[], object], body: Callable[[], None], variables: Variables, start: Values
-) -> tuple[list[Form], _Seen]:
+) -> tuple[list[Form], running.Seen]:
     """The forms that the variables keep from trip to trip, and what a trip touches."""
     values = start
     stand_ins: list[torch.Tensor] = []
@@ -278,13 +271,13 @@ def _settled(
     forms = grown = _forms(names, [start])
     for _ in range(_MOST_ROUNDS):
         with raising.in_place():
-            seen = _seen(body, variables, values, test=test, own=stand_ins)
+            seen = running.seen_of(body, variables, values, test=test, own=stand_ins)
         grown = _forms(names, [start, values, seen.after])
         _refuse_written(names, grown, start, seen)
         if all(map(_is_same, forms, grown)):
             return forms, seen
         forms = grown
-        with _silent():
+        with running.silent():
             stand_ins = _stand_ins(forms, [])
         values = _values(forms, iter(stand_ins))
     changing = [name for name, a, b in zip(names, forms, grown, strict=True) if not _is_same(a, b)]
@@ -294,7 +287,7 @@ def _settled(
     )
 
 
-def _refuse_written(names: Sequence[str], forms: Sequence[Form], start: Values, seen: _Seen) -> None:
+def _refuse_written(names: Sequence[str], forms: Sequence[Form], start: Values, seen: running.Seen) -> None:
     """A variable that trips give other tensors starts as a copy, so that nothing may write the first one."""
     written = {aliases.storage_of(tensor) for tensor in seen.written}
     for name, form, value in zip(names, forms, start, strict=True):
@@ -386,213 +379,7 @@ def counted(
     loop(test, trip, Variables(read, write, ("the index", *variables.names), variables.watched))
 
 
-# Running regions.
-
-
-@dataclass(slots=True)
-class _Seen:
-    """What a region does.
-
-    Attributes:
-        after: Its variables afterwards.
-        outer, written: The tensors from outside, and which of them it writes.
-        claims: What it asserts, in a branch.
-        pairs: The copies that it makes, of what eager has another name for.
-        writes_own: Whether it writes in place what it carries.
-    """
-
-    after: Values = ()
-    outer: list[torch.Tensor] = field(default_factory=list)
-    written: list[torch.Tensor] = field(default_factory=list)
-    claims: list[str] = field(default_factory=list)
-    pairs: list[aliases.Pair] = field(default_factory=list)
-    writes_own: bool = False
-
-
-def _seen(
-    body: Callable[[], None],
-    variables: Variables,
-    start: Values,
-    test: Callable[[], object] | None = None,
-    own: Sequence[torch.Tensor] = (),
-) -> _Seen:
-    """Run a region with nothing put into the graph; tensors of its `own` are not from outside."""
-    seen = _Seen()
-    with _silent(), _noted(_Watch(seen, own)) as watch, aliases.inner() as seen.pairs:
-        if test is not None:
-            _tested(test, variables, start)
-        seen.after = _ran(body, variables, start)
-    # What it leaves in a variable comes from outside too, though no op has read it: from outside of every
-    # region around it that did not make it.
-    for tensor in _tensors_in((start, seen.after)):
-        for each in (*_watches, watch):
-            each.take(_stood_for(tensor))
-    return seen
-
-
-def _tensors_in(values: Any) -> Iterator[torch.Tensor]:
-    for leaf in pytree.tree_leaves(values, is_leaf):
-        if isinstance(leaf, Maybe):
-            yield leaf.present
-            yield from _tensors_in(leaf.held)
-        elif isinstance(leaf, torch.Tensor):
-            yield leaf
-
-
-@contextmanager
-def _noted(watch: _Watch) -> Iterator[_Watch]:
-    _watches.append(watch)
-    try:
-        with watch:
-            yield watch
-    finally:
-        _watches.pop()
-
-
-_watches: list[_Watch] = []
-
-
-def _ran(body: Callable[[], None], variables: Variables, start: Values) -> Values:
-    """The variables after a region that starts from these; they are as before afterwards."""
-    before = variables.get()
-    held = [*zip(variables.names, start, strict=True), *variables.watched()]
-    with effects.unchanged(held), _unhooked(), numbers.apart():
-        variables.set(start)
-        try:
-            body()
-            return tuple(settled(value) for value in variables.get())
-        finally:
-            variables.set(before)
-
-
-@contextmanager
-def _unhooked() -> Iterator[None]:
-    """Let a module's buffer be assigned without telling torch.export: what comes of a region counts."""
-    hooks = dict(_buffer_hooks)
-    _buffer_hooks.clear()
-    try:
-        yield
-    finally:
-        _buffer_hooks.update(hooks)
-
-
-def _tested(test: Callable[[], object], variables: Variables, start: Values) -> torch.Tensor:
-    found: list[Any] = []
-    _ran(lambda: found.append(test()), variables, start)
-    if dispatch.is_traced(found[0]):
-        return dispatch.predicate(found[0])
-    return torch.full((), bool(found[0]), dtype=torch.bool)
-
-
-class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes the tensors that ops take from outside, and which of those they write."""
-
-    supports_higher_order_operators = True  # a recurrent layer is a `scan`
-
-    def __init__(self, seen: _Seen, own: Sequence[torch.Tensor]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._seen = seen
-        self._made = {id(tensor): tensor for tensor in own}
-        self._own = {aliases.storage_of(tensor) for tensor in own}
-        self._taken: dict[int, torch.Tensor] = {}
-
-    def take(self, tensor: torch.Tensor) -> None:
-        """Note a tensor, if it is from outside."""
-        if id(tensor) not in self._made and id(tensor) not in self._taken:
-            self._taken[id(tensor)] = tensor
-            self._seen.outer.append(tensor)
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        for leaf in pytree.tree_leaves((args, kwargs)):
-            if isinstance(leaf, torch.Tensor):
-                self.take(leaf)
-        for tensor in _targets(func, args, kwargs):
-            aliases.refuse_lost(tensor)
-            self._write(tensor)
-        result = func(*args, **kwargs)
-        for leaf in pytree.tree_leaves(result):
-            if isinstance(leaf, torch.Tensor) and id(leaf) not in self._taken:
-                self._made[id(leaf)] = leaf
-        return result
-
-    def _write(self, tensor: torch.Tensor) -> None:
-        storage = aliases.storage_of(tensor)
-        self._seen.writes_own |= storage in self._own
-        sharing = [each for each in self._seen.outer if aliases.storage_of(each) == storage]
-        if not sharing:
-            return
-        if len(sharing) > 1:
-            raise refusal(
-                "a tensor from outside, of which there is a view too, is written in place in a branch or a "
-                "loop on a tensor",
-                "write to a clone of it, and assign the clone",
-            )
-        # A view of it that was made inside will be one of its copy.
-        if all(each is not sharing[0] for each in self._seen.written):
-            self._seen.written.append(sharing[0])
-
-
-def _targets(func: Any, args: Sequence[Any], kwargs: Any) -> Iterator[torch.Tensor]:
-    """The tensors that an op writes, by its schema."""
-    if isinstance(func, HigherOrderOperator):
-        return
-    for position, argument in enumerate(func._schema.arguments):  # noqa: SLF001  # no public way to it
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            value = args[position] if position < len(args) else kwargs.get(argument.name)
-            yield from (leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor))
-
-
-class _Replace(dispatch.Traced):
-    """Gives ops other tensors in the place of some."""
-
-    def __init__(self, others: dict[int, torch.Tensor]) -> None:
-        super().__init__()
-        self.others = others
-
-    def _called(self, func: Any, args: Any, kwargs: Any) -> Any:
-        args, kwargs = pytree.tree_map_only(
-            torch.Tensor, lambda tensor: self.others.get(id(tensor), tensor), (args, kwargs)
-        )
-        return super()._called(func, args, kwargs)
-
-
-@contextmanager
-def _replaced(
-    outer: Sequence[torch.Tensor], operands: Sequence[torch.Tensor], written: Sequence[torch.Tensor]
-) -> Iterator[Callable[[torch.Tensor], torch.Tensor]]:
-    """Inside, ops take operands for the tensors from outside; gives the tensor that stands for one."""
-    others = {id(tensor): operand for tensor, operand in zip(outer, operands, strict=True)}
-    for tensor in written:
-        others[id(tensor)] = others[id(tensor)].clone()
-    for tensor in outer:
-        if numbers.is_number(tensor):
-            numbers.as_number(others[id(tensor)])
-    # torch switches the replacements of an outer region off inside of an op, and their originals are what
-    # the user's variables still hold.
-    for replacement in _replacements:
-        for original, stood in replacement.others.items():
-            if id(stood) in others:
-                others[original] = others[id(stood)]
-    with _Replace(others) as replace, aliases.inner():
-        _replacements.append(replace)
-        try:
-            yield lambda tensor: others.get(id(tensor), tensor)
-        finally:
-            _replacements.pop()
-
-
-_replacements: list[_Replace] = []
-
-
-def _stood_for(tensor: torch.Tensor) -> torch.Tensor:
-    """What ops take for a tensor that a variable holds: it must not be an operand beside that."""
-    return _replacements[-1].others.get(id(tensor), tensor) if _replacements else tensor
-
-
-def _apart(tensors: Iterable[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-    """Tensors that share no memory with the operands or each other, in the same layout on every path."""
-    return tuple(tensor.clone(memory_format=torch.contiguous_format) for tensor in tensors)
+# Forms and results.
 
 
 def _forms(names: Sequence[str], paths: Sequence[Values]) -> list[Form]:
@@ -639,31 +426,6 @@ def _write_back(written: Sequence[torch.Tensor], results: Sequence[torch.Tensor]
 def _union(lists: Iterable[list[torch.Tensor]]) -> list[torch.Tensor]:
     found = {id(tensor): tensor for tensors in lists for tensor in tensors}
     return list(found.values())
-
-
-_depth = 0
-
-
-def _is_silent() -> bool:
-    return _depth > 0
-
-
-@contextmanager
-def _silent() -> Iterator[None]:
-    """Run ops without putting them into the graph."""
-    global _depth
-    mode = detect_fake_mode()
-    env = mode.shape_env if mode else None
-    asked = numbers.asked()
-    _depth += 1
-    try:
-        with disable_proxy_modes_tracing(), env.ignore_fresh_unbacked_symbols() if env else nullcontext():
-            yield
-    finally:
-        _depth -= 1
-        if mode and numbers.asked() != asked:
-            # A tensor remembers its symbol, which belongs to no op of the graph.
-            mode.epoch += 1
 
 
 __all__ = ["TensorRange", "branch", "counted", "loop"]

@@ -1,0 +1,264 @@
+"""Runs Python code that is put into the graph: once to see what it touches, and once with operands in place.
+
+`seen_of` runs it with nothing put into the graph, and tells which tensors it takes from outside and writes.
+`replaced` gives ops other tensors in the place of those, inside of torch's own control-flow ops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch._guards import detect_fake_mode  # the mode that torch.export traces under; no public way to it
+from torch._ops import HigherOrderOperator
+from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing  # to run and record nothing
+from torch.nn.modules.module import _global_buffer_registration_hooks as _buffer_hooks
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from aotpipe.canonicalize.python import aliases, dispatch, effects, numbers
+from aotpipe.canonicalize.python.refusing import refusal
+from aotpipe.canonicalize.python.values import (
+    Maybe,
+    Variables,
+    is_leaf,
+    settled,
+)
+
+Values = tuple[Any, ...]
+
+
+@dataclass(slots=True)
+class Seen:
+    """What a region does.
+
+    Attributes:
+        after: Its variables afterwards.
+        outer, written: The tensors from outside, and which of them it writes.
+        claims: What it asserts, in a branch.
+        pairs: The copies that it makes, of what eager has another name for.
+        writes_own: Whether it writes in place what it carries.
+    """
+
+    after: Values = ()
+    outer: list[torch.Tensor] = field(default_factory=list)
+    written: list[torch.Tensor] = field(default_factory=list)
+    claims: list[str] = field(default_factory=list)
+    pairs: list[aliases.Pair] = field(default_factory=list)
+    writes_own: bool = False
+
+
+def seen_of(
+    body: Callable[[], None],
+    variables: Variables,
+    start: Values,
+    test: Callable[[], object] | None = None,
+    own: Sequence[torch.Tensor] = (),
+) -> Seen:
+    """Run a region with nothing put into the graph; tensors of its `own` are not from outside."""
+    seen = Seen()
+    with silent(), _noted(_Watch(seen, own)) as watch, aliases.inner() as seen.pairs:
+        if test is not None:
+            tested(test, variables, start)
+        seen.after = ran(body, variables, start)
+    # What it leaves in a variable comes from outside too, though no op has read it: from outside of every
+    # region around it that did not make it.
+    for tensor in _tensors_in((start, seen.after)):
+        for each in (*_watches, watch):
+            each.take(_stood_for(tensor))
+    return seen
+
+
+def _tensors_in(values: Any) -> Iterator[torch.Tensor]:
+    for leaf in pytree.tree_leaves(values, is_leaf):
+        if isinstance(leaf, Maybe):
+            yield leaf.present
+            yield from _tensors_in(leaf.held)
+        elif isinstance(leaf, torch.Tensor):
+            yield leaf
+
+
+@contextmanager
+def _noted(watch: _Watch) -> Iterator[_Watch]:
+    _watches.append(watch)
+    try:
+        with watch:
+            yield watch
+    finally:
+        _watches.pop()
+
+
+_watches: list[_Watch] = []
+
+
+def ran(body: Callable[[], None], variables: Variables, start: Values) -> Values:
+    """The variables after a region that starts from these; they are as before afterwards."""
+    before = variables.get()
+    held = [*zip(variables.names, start, strict=True), *variables.watched()]
+    with effects.unchanged(held), _unhooked(), numbers.apart():
+        variables.set(start)
+        try:
+            body()
+            return tuple(settled(value) for value in variables.get())
+        finally:
+            variables.set(before)
+
+
+@contextmanager
+def _unhooked() -> Iterator[None]:
+    """Let a module's buffer be assigned without telling torch.export: what comes of a region counts."""
+    hooks = dict(_buffer_hooks)
+    _buffer_hooks.clear()
+    try:
+        yield
+    finally:
+        _buffer_hooks.update(hooks)
+
+
+def tested(test: Callable[[], object], variables: Variables, start: Values) -> torch.Tensor:
+    """What a loop's test gives for these variables, as one bool."""
+    found: list[Any] = []
+    ran(lambda: found.append(test()), variables, start)
+    if dispatch.is_traced(found[0]):
+        return dispatch.predicate(found[0])
+    return torch.full((), bool(found[0]), dtype=torch.bool)
+
+
+class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes the tensors that ops take from outside, and which of those they write."""
+
+    supports_higher_order_operators = True  # a recurrent layer is a `scan`
+
+    def __init__(self, seen: Seen, own: Sequence[torch.Tensor]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._seen = seen
+        self._made = {id(tensor): tensor for tensor in own}
+        self._own = {aliases.storage_of(tensor) for tensor in own}
+        self._taken: dict[int, torch.Tensor] = {}
+
+    def take(self, tensor: torch.Tensor) -> None:
+        """Note a tensor, if it is from outside."""
+        if id(tensor) not in self._made and id(tensor) not in self._taken:
+            self._taken[id(tensor)] = tensor
+            self._seen.outer.append(tensor)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        for leaf in pytree.tree_leaves((args, kwargs)):
+            if isinstance(leaf, torch.Tensor):
+                self.take(leaf)
+        for tensor in _targets(func, args, kwargs):
+            aliases.refuse_lost(tensor)
+            self._write(tensor)
+        result = func(*args, **kwargs)
+        for leaf in pytree.tree_leaves(result):
+            if isinstance(leaf, torch.Tensor) and id(leaf) not in self._taken:
+                self._made[id(leaf)] = leaf
+        return result
+
+    def _write(self, tensor: torch.Tensor) -> None:
+        storage = aliases.storage_of(tensor)
+        self._seen.writes_own |= storage in self._own
+        sharing = [each for each in self._seen.outer if aliases.storage_of(each) == storage]
+        if not sharing:
+            return
+        if len(sharing) > 1:
+            raise refusal(
+                "a tensor from outside, of which there is a view too, is written in place in a branch or a "
+                "loop on a tensor",
+                "write to a clone of it, and assign the clone",
+            )
+        # A view of it that was made inside will be one of its copy.
+        if all(each is not sharing[0] for each in self._seen.written):
+            self._seen.written.append(sharing[0])
+
+
+def _targets(func: Any, args: Sequence[Any], kwargs: Any) -> Iterator[torch.Tensor]:
+    """The tensors that an op writes, by its schema."""
+    if isinstance(func, HigherOrderOperator):
+        return
+    for position, argument in enumerate(func._schema.arguments):  # noqa: SLF001  # no public way to it
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            value = args[position] if position < len(args) else kwargs.get(argument.name)
+            yield from (leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor))
+
+
+class _Replace(dispatch.Traced):
+    """Gives ops other tensors in the place of some."""
+
+    def __init__(self, others: dict[int, torch.Tensor]) -> None:
+        super().__init__()
+        self.others = others
+
+    def _called(self, func: Any, args: Any, kwargs: Any) -> Any:
+        args, kwargs = pytree.tree_map_only(
+            torch.Tensor, lambda tensor: self.others.get(id(tensor), tensor), (args, kwargs)
+        )
+        return super()._called(func, args, kwargs)
+
+
+@contextmanager
+def replaced(
+    outer: Sequence[torch.Tensor], operands: Sequence[torch.Tensor], written: Sequence[torch.Tensor]
+) -> Iterator[Callable[[torch.Tensor], torch.Tensor]]:
+    """Inside, ops take operands for the tensors from outside; gives the tensor that stands for one."""
+    others = {id(tensor): operand for tensor, operand in zip(outer, operands, strict=True)}
+    for tensor in written:
+        others[id(tensor)] = others[id(tensor)].clone()
+    for tensor in outer:
+        if numbers.is_number(tensor):
+            numbers.as_number(others[id(tensor)])
+    # torch switches the replacements of an outer region off inside of an op, and their originals are what
+    # the user's variables still hold.
+    for replacement in _replacements:
+        for original, stood in replacement.others.items():
+            if id(stood) in others:
+                others[original] = others[id(stood)]
+    with _Replace(others) as replace, aliases.inner():
+        _replacements.append(replace)
+        try:
+            yield lambda tensor: others.get(id(tensor), tensor)
+        finally:
+            _replacements.pop()
+
+
+_replacements: list[_Replace] = []
+
+
+def _stood_for(tensor: torch.Tensor) -> torch.Tensor:
+    """What ops take for a tensor that a variable holds: it must not be an operand beside that."""
+    return _replacements[-1].others.get(id(tensor), tensor) if _replacements else tensor
+
+
+def apart(tensors: Iterable[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    """Tensors that share no memory with the operands or each other, in the same layout on every path."""
+    return tuple(tensor.clone(memory_format=torch.contiguous_format) for tensor in tensors)
+
+
+_depth = 0
+
+
+def is_silent() -> bool:
+    """Whether ops are put into no graph now."""
+    return _depth > 0
+
+
+@contextmanager
+def silent() -> Iterator[None]:
+    """Run ops without putting them into the graph."""
+    global _depth
+    mode = detect_fake_mode()
+    env = mode.shape_env if mode else None
+    asked = numbers.asked()
+    _depth += 1
+    try:
+        with disable_proxy_modes_tracing(), env.ignore_fresh_unbacked_symbols() if env else nullcontext():
+            yield
+    finally:
+        _depth -= 1
+        if mode and numbers.asked() != asked:
+            # A tensor remembers its symbol, which belongs to no op of the graph.
+            mode.epoch += 1
