@@ -14,7 +14,22 @@ from aotpipe.uncompiled import uncompiled
 from tests.programs import unedited
 
 
-@pytest.mark.parametrize("name", unedited.MODELS)
+QUICK = {
+    "beam_search",
+    "capacity_moe",
+    "dynamic_size",
+    "masked_gather",
+    "nms",
+    "refactored_newton",
+    "valid_tokens",
+    "variable_length_rnn",
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in unedited.MODELS],
+)
 def test_an_unedited_model_has_eagers_answers(name: str, tmp_path: Path):
     model, calls, shapes = unedited.case(name)
     bundle = aotpipe.build(
