@@ -13,7 +13,6 @@ import aotpipe
 from aotpipe.uncompiled import uncompiled
 from tests.programs import unedited
 
-
 QUICK = {
     "beam_search",
     "capacity_moe",
