@@ -18,7 +18,6 @@ import torch
 from torch._higher_order_ops.while_loop import while_loop_op  # the public one starts a compiler
 from torch.utils import _pytree as pytree
 
-from aotpipe import source
 from aotpipe.canonicalize.python import aliases, dispatch, effects, numbers, raising, refusing, running
 from aotpipe.canonicalize.python.refusing import refusal
 from aotpipe.canonicalize.python.values import (
@@ -111,8 +110,12 @@ def _branch(test: Any, then: Callable[[], None], other: Callable[[], None], vari
 # Loops.
 
 
-class _Shared(ExportFailed):
+class _Shared(Exception):
     """The first trip of a loop writes in place what others hold, and the next ones what is assigned since."""
+
+    def __init__(self, refused: ExportFailed) -> None:
+        super().__init__(str(refused))
+        self.refused = refused
 
 
 def loop(
@@ -122,9 +125,9 @@ def loop(
     for _ in range(_MOST_ROUNDS):
         try:
             _loop(test, body, variables)
-        except _Shared:
+        except _Shared as shared:
             if peeled:
-                raise
+                raise shared.refused from None
             _peeled(test, body, variables)
             return
         except effects.Changed as changed:
@@ -297,9 +300,10 @@ def _refuse_written(names: Sequence[str], forms: Sequence[Form], start: Values, 
             storage = aliases.storage_of(given)
             if storage in written and aliases.has_other_name(storage, but=name):
                 raise _Shared(
-                    f"`{name}` is both assigned and written in place in a loop on a tensor",
-                    hint=f"assign a new value in every place: `{name} = {name} + ...`",
-                    where=source.of_caller(),
+                    refusal(
+                        f"`{name}` is both assigned and written in place in a loop on a tensor",
+                        f"assign a new value in every place: `{name} = {name} + ...`",
+                    )
                 )
 
 
