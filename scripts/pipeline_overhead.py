@@ -60,7 +60,7 @@ def main(model: str = "models/minilm.py", *targets: str) -> None:
     charge("compiler", matrix, "compile_all")
     charge("running the model", spec, "load")
     charge("running the model", import_module("aotpipe.canonicalize"), "_build")
-    charge("running the model", import_module("aotpipe.canonicalize.trial"), "call")
+    charge("running the model", import_module("aotpipe.canonicalize.trial"), "again")
     charge("running the model", Eager, "infer")
     for name in ("load", "infer", "time"):
         charge("running the model", Worker, name)
