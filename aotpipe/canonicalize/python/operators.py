@@ -181,7 +181,9 @@ def for_(
     for number, item in enumerate(items):
         if is_staged(stop) and isinstance(items, range) and len(items) - number > _WRITTEN_OUT:
             rest = regions.TensorRange(item, items.stop, items.step)
-            with suppress(Exception):  # a trip may need its number in Python: then they are written out
+            # A trip may need its number in Python, which shows in any error; then the trips are written out,
+            # and what is wrong with them by themselves is raised again.
+            with suppress(Exception):
                 regions.counted(rest, body, stopped, variables)
                 return
         if is_staged(stop):

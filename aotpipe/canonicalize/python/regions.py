@@ -301,8 +301,8 @@ def _refuse_written(names: Sequence[str], forms: Sequence[Form], start: Values, 
             if storage in written and aliases.has_other_name(storage, but=name):
                 raise _Shared(
                     refusal(
-                        f"`{name}` is both assigned and written in place in a loop on a tensor",
-                        f"assign a new value in every place: `{name} = {name} + ...`",
+                        f"{_shown(name)} is both assigned and written in place in a loop on a tensor",
+                        "assign a new value in every place: `y = y + 1` for `y += 1`",
                     )
                 )
 
