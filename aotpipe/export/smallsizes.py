@@ -47,10 +47,12 @@ def _agrees(
             expected = entry.module(*args, **kwargs)
         except Exception:  # noqa: BLE001 a size that the model itself refuses says nothing of the program
             return True
-    with trial.unchanged(entry.module), torch.no_grad(), quiet():
+    module = program.module()
+    # The program's own state would go on from call to call, while the model begins anew.
+    with trial.unchanged(entry.module), trial.unchanged(module), torch.no_grad(), quiet():
         try:
             args, kwargs = pytrees.clone_tensors(inputs)
-            given = program.module()(*args, **kwargs)
+            given = module(*args, **kwargs)
         except Exception:  # noqa: BLE001 a refusal of a size in range, whatever its type
             return False
     ours, theirs = pytree.tree_leaves(given), pytree.tree_leaves(expected)

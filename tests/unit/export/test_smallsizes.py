@@ -8,6 +8,7 @@ import torch
 
 from aotpipe.dims import Dim
 from aotpipe.export import attempts, smallsizes
+from aotpipe.pipeline import steps
 from tests.unit.export.models import entry_of
 
 B = Dim("b", max=64)
@@ -40,3 +41,19 @@ def test_a_size_that_the_model_refuses_says_nothing() -> None:
         return x
 
     assert agree(f, torch.ones(3, 2))
+
+
+class Counting(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.count += 1
+        return x + self.count
+
+
+def test_state_begins_anew_for_each_size() -> None:
+    """The second comparison was with a program that had counted the first."""
+    exported = steps.export(Counting().eval(), (torch.ones(3, 2),), dynamic_shapes={"x": {0: B}})
+    assert [str(symbol) for symbol in exported.entries[0].signature.symbols] == ["b=1..64"]
