@@ -8,7 +8,6 @@ other obstacles settled. What does not pass is not shown.
 from __future__ import annotations
 
 import ast
-import gc
 import linecache
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -26,6 +25,7 @@ from aotpipe.check.attempt import Line, is_taken
 from aotpipe.check.diagnostics import Diagnostic, Fix
 from aotpipe.check.places import Place
 from aotpipe.check.runs import Observed
+from aotpipe.collector import functions_of
 from aotpipe.stages import Canonical, CanonicalEntry
 
 _EQUAL: Final = 1e-5
@@ -67,7 +67,7 @@ def _function(place: Place, observed: Observed) -> FunctionType | None:
     inner = next((node for node in parents if isinstance(node, ast.FunctionDef)), None)
     for code in observed.reached:
         if code.co_filename == place.path and inner is not None and places.definition(code) is inner:
-            live = [each for each in gc.get_referrers(code) if type(each) is FunctionType]
+            live = functions_of(code)
             return live[0] if len(live) == 1 else None
     return None
 

@@ -244,13 +244,13 @@ def _build(order: _Order, workspace: Path) -> Outcome:
         recorder=order.recorder,
     )
     errors = [result for result in results.values() if isinstance(result, AotpipeError)]
-    is_packed = len(errors) < len(results) and (order.keep_going or not errors)
-    if is_packed:
+    packed: Bundle | None = None
+    if len(errors) < len(results) and (order.keep_going or not errors):
         with order.recorder.stage("pack"):
-            _pack(prepared, results, path)
+            packed = _pack(prepared, results, path)
     report = Report(
         name=prepared.name,
-        bundle=str(path) if is_packed else "",
+        bundle=str(path) if packed else "",
         targets=tuple(reports.row_of(target, result) for target, result in results.items()),
         findings=prepared.findings,
         remarks=tuple(order.recorder.remarks),
@@ -262,18 +262,17 @@ def _build(order: _Order, workspace: Path) -> Outcome:
     with order.recorder.stage("report"):
         reports.write(report, folder)
     key = order.key(prepared.name)
-    if key and ready.key and not errors:
-        files = open_bundle(path).manifest.files
-        digests = {path / name: file.sha256 for name, file in files.items()}
+    if key and ready.key and packed and not errors:
+        digests = {path / name: file.sha256 for name, file in packed.manifest.files.items()}
         BuildRecord.of(ready.key, (path, folder), digests).save(order.cache, key)
     return Outcome(
-        path=path if is_packed else None, report=report, folder=folder, error=errors[0] if errors else None
+        path=path if packed else None, report=report, folder=folder, error=errors[0] if errors else None
     )
 
 
-def _pack(prepared: Prepared, results: Mapping[Target, matrix.Result], path: Path) -> None:
+def _pack(prepared: Prepared, results: Mapping[Target, matrix.Result], path: Path) -> Bundle:
     arrays = tensors.read(prepared.weights)
-    pack(
+    return pack(
         path,
         name=prepared.name,
         signatures=prepared.signatures,

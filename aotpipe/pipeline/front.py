@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
 
 from aotpipe import goldens as goldens_file
+from aotpipe.collector import import_torch
 from aotpipe.errors import LowerFailed, SpecInvalid
 from aotpipe.events import Recorder
 from aotpipe.pipeline import tools
@@ -39,8 +40,7 @@ def canonical(
     """Load a model and make it ready for export."""
     tools.require(dialects)
     with recorder.stage("load"):
-        import torch  # noqa: F401  # counted here, and not in the first stage that happens to need it
-
+        import_torch()  # counted here, and not in the first stage that happens to need it
         spec = load()
     with recorder.stage("canonicalize"):
         from aotpipe.canonicalize import canonicalize

@@ -8,7 +8,6 @@ puts such codes in and takes them out again. `deciding(error)` finds the functio
 from __future__ import annotations
 
 import ast
-import gc
 import linecache
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from typing import Final
 import aotpipe
 from aotpipe import source
 from aotpipe.canonicalize.python import operators, syntax, tree
+from aotpipe.collector import functions_of
 
 _OWN: Final = tuple(str(Path(path).resolve()) for path in aotpipe.__path__)
 
@@ -41,7 +41,7 @@ def deciding(error: BaseException) -> list[FunctionType]:
         code = maker if code in _all(maker) else code
     if operators in code.co_consts:
         return []
-    return [each for each in gc.get_referrers(code) if type(each) is FunctionType and each.__code__ is code]
+    return functions_of(code)
 
 
 def rewritten(function: FunctionType) -> CodeType | None:

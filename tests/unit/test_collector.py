@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+
+from aotpipe import collector
+
+
+def test_finds_all_functions_of_a_code() -> None:
+    def make() -> list[object]:
+        return [lambda: None for _ in range(2)]
+
+    one, other = make()
+    assert collector.functions_of(one.__code__) == [one, other]  # type: ignore[attr-defined]
+
+
+def test_finds_functions_that_were_set_aside() -> None:
+    def function() -> None:
+        pass
+
+    gc.freeze()
+    try:
+        assert collector.functions_of(function.__code__) == [function]
+    finally:
+        gc.unfreeze()
+
+
+def test_sets_torch_aside_where_it_imports_it() -> None:
+    text = (
+        "import gc; from aotpipe import collector\n"
+        "collector.import_torch(); first = gc.get_freeze_count()\n"
+        "gc.unfreeze(); collector.import_torch(); print(first > 100_000, gc.get_freeze_count())"
+    )
+    ran = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == ["True", "0"]
