@@ -16,6 +16,7 @@ source where that is known, why, and one thing to do about it.
       ExportFailed                  20  torch.export refused the model
         StaticDim                   21  a dynamic Dim became a constant
       Obstructed                    22  `check` found what keeps the model from becoming one program
+      RewriteFailed                 23  no code was written that was proved to be the model
       UnsupportedOps                25  ops without a lowering, all of them at once
       NoBuckets                     26  a target needs sizes for a Dim, or other ones
       LowerFailed                   30  the importer refused a legal program: a bug of aotpipe
@@ -187,6 +188,12 @@ class StaticDim(ExportFailed):
     """A Dim that was asked to be dynamic became a constant."""
 
     exit_code = 21
+
+
+class RewriteFailed(AotpipeError):
+    """No code was written that was proved to be the model: a call differs, or an op cannot be written."""
+
+    exit_code, stage = 23, "rewrite"
 
 
 @dataclass(frozen=True, slots=True)

@@ -262,7 +262,7 @@ def _export(entry: CanonicalEntry, way: Way, module: torch.nn.Module | None = No
     args, kwargs = examples.resized(entry, way.changed)
     # A tensor passed twice would be one input; a call may pass two.
     args, kwargs = pytrees.clone_tensors((args, kwargs))
-    shapes = _torch_shapes(entry, args, kwargs)
+    shapes = torch_shapes(entry, args, kwargs)
     sizes = symbolic_config.patch(backed_size_oblivious=way.all_sizes)  # type: ignore[attr-defined]
     with trial.unchanged(entry.module), torch.no_grad(), sizes, recurrent.scanned(), quiet():
         if module is not None or way.strict:
@@ -272,7 +272,7 @@ def _export(entry: CanonicalEntry, way: Way, module: torch.nn.Module | None = No
             return torch.export.export(entry.module, args, kwargs, dynamic_shapes=shapes)
 
 
-def _torch_shapes(
+def torch_shapes(
     entry: CanonicalEntry, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> dict[str, Any] | None:
     """The Dims in torch's form: nested as the method's parameters are; None where nothing varies."""
