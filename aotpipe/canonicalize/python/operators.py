@@ -134,10 +134,11 @@ def if_(
     set_: Set,
     names: Sequence[str],
     watched: Watched,
+    dead: Sequence[int] = (),
 ) -> None:
     """`if test: then() else: other()`."""
     if is_staged(test):
-        regions.branch(test, then, other, Variables(get, set_, names, watched))
+        regions.branch(test, then, other, Variables(get, set_, names, watched, dead))
     elif test:
         then()
     else:
@@ -151,12 +152,13 @@ def while_(
     set_: Set,
     names: Sequence[str],
     watched: Watched,
+    dead: Sequence[int] = (),
 ) -> None:
     """`while test(): body()`; trips whose test is a Python value are written out."""
     while True:
         going = test()
         if is_staged(going):
-            regions.loop(test, body, Variables(get, set_, names, watched))
+            regions.loop(test, body, Variables(get, set_, names, watched, dead))
             return
         if not going:
             return
@@ -171,9 +173,10 @@ def for_(
     set_: Set,
     names: Sequence[str],
     watched: Watched,
+    dead: Sequence[int] = (),
 ) -> None:
     """`for item in items: body(item)`, until `stopped`; trips over Python's items are written out."""
-    variables = Variables(get, set_, names, watched)
+    variables = Variables(get, set_, names, watched, dead)
     if isinstance(items, regions.TensorRange):
         regions.counted(items, body, stopped, variables)
         return

@@ -148,7 +148,7 @@ def _peeled(test: Callable[[], object], body: Callable[[], None], variables: Var
 
 
 def _loop(test: Callable[[], object], body: Callable[[], None], variables: Variables) -> None:
-    start = variables.get()
+    start = variables.live()
     try:
         forms, seen = _settled(test, body, variables, start)
     except Exception as error:
@@ -212,7 +212,7 @@ def _with_containers(variables: Variables, changed: effects.Changed) -> Variable
             effects.fill(container, value)
 
     names = (*variables.names, *(name for name, _ in changed.containers))
-    return Variables(get, set_, names, variables.watched)
+    return Variables(get, set_, names, variables.watched, variables.dead)
 
 
 def _endless_change(variables: Variables) -> Exception:
@@ -380,7 +380,8 @@ def counted(
         index[0] = values[0]
         variables.set(values[1:])
 
-    loop(test, trip, Variables(read, write, ("the index", *variables.names), variables.watched))
+    names = ("the index", *variables.names)
+    loop(test, trip, Variables(read, write, names, variables.watched, [at + 1 for at in variables.dead]))
 
 
 # Forms and results.

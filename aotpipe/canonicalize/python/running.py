@@ -102,7 +102,7 @@ def ran(body: Callable[[], None], variables: Variables, start: Values) -> Values
         variables.set(start)
         try:
             body()
-            return tuple(settled(value) for value in variables.get())
+            return tuple(settled(value) for value in variables.live())
         finally:
             variables.set(before)
 

@@ -21,12 +21,14 @@ from typing import Final
 
 from aotpipe.canonicalize.python.expressions import Super, expression
 from aotpipe.canonicalize.python.jumps import Returns, guarded, jumps, jumps_at_last
+from aotpipe.canonicalize.python.liveness import Liveness
 from aotpipe.canonicalize.python.matches import Matches
 from aotpipe.canonicalize.python.names import Assigned, assigned, mentions, reference, starts
 from aotpipe.canonicalize.python.tree import (
     GIVEN,
     HELPER,
     LASTING,
+    OWN,
     SKIP,
     Own,
     assign,
@@ -123,6 +125,7 @@ class _Writer:
         self.variables: set[str] = set()
         self._count = 0
         self._mentions = mentions([function])
+        self._liveness = Liveness(function)
         scopes = [node for node in ast.walk(function) if isinstance(node, LASTING) and node is not function]
         self._captured = set(mentions([child for node in scopes for child in ast.iter_child_nodes(node)]))
         # What a function inside of this one sets is set wherever it is called.
@@ -327,8 +330,17 @@ class _Writer:
             ast.Tuple([ast.Constant(each), calling("held", later(reference(each, ast.Load())))], ast.Load())
             for each in touched
         ]
-        called.args += [loaded["get"], loaded["set"], labels, later(ast.Tuple(watched, ast.Load()))]
+        dead: ast.expr = ast.Tuple([ast.Constant(place) for place in self._dead(node, names)], ast.Load())
+        called.args += [loaded["get"], loaded["set"], labels, later(ast.Tuple(watched, ast.Load())), dead]
         return [ast.copy_location(each, node) for each in (*out, ast.Expr(called))]
+
+    def _dead(self, node: ast.stmt, names: Assigned) -> list[int]:
+        """The places of the variables that nothing reads after a statement, nor in its next trip."""
+        live = self._liveness.after(node)
+        if live is None:
+            return []
+        kept = {*live, *self._captured, *self._outer, *self._set_inside}
+        return [at for at, name in enumerate(names.names) if name not in kept and not name.startswith(OWN)]
 
     def _function(
         self, name: str, parameter: str | None, names: Sequence[str], body: list[ast.stmt]

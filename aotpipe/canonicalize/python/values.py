@@ -8,7 +8,7 @@ promoted, and a variable without a value takes zeros, which nothing reads that e
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -50,12 +50,18 @@ class Variables:
         get, set: Read and write them all.
         names: Of each.
         watched: Gives the names and values of what else the region may change in place.
+        dead: The places of those that nothing reads afterwards, nor the next trip of a loop.
     """
 
     get: Callable[[], tuple[Any, ...]]
     set: Callable[[tuple[Any, ...]], None]
     names: Sequence[str]
     watched: Callable[[], Sequence[tuple[str, object]]]
+    dead: Collection[int] = ()
+
+    def live(self) -> tuple[Any, ...]:
+        """Read those that something reads; the others have no value."""
+        return tuple(UNDEFINED if at in self.dead else value for at, value in enumerate(self.get()))
 
 
 class Maybe:

@@ -270,7 +270,7 @@ def carried(text: str) -> list[tuple[str, ...]]:
     written = syntax.rewrite(tree)
     assert written is not None
     calls = [node for node in ast.walk(written) if isinstance(node, ast.Call) and len(node.args) > 4]
-    labels = [call.args[-2] for call in calls]
+    labels = [call.args[-3] for call in calls]
     return [tuple(each.value for each in label.elts) for label in labels if isinstance(label, ast.Tuple)]
 
 
