@@ -6,12 +6,11 @@ what torch itself would compute; the stack trace comes from the node that gave t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch._guards import detect_fake_mode
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
@@ -54,9 +53,8 @@ class Emitter:
 
 def fake_mode(module: GraphModule) -> FakeTensorMode:
     """The mode that the fake values of a graph belong to; a new one for a graph without tensors."""
-    found = detect_fake_mode(list(_values(module)))
+    # A graph's values have one mode; an Emitter is made for most nodes, and must not look at all of them.
+    values = (node.meta.get("val") for node in module.graph.nodes)
+    first = next((value for value in values if isinstance(value, FakeTensor)), None)
+    found = detect_fake_mode(first)
     return found if found is not None else FakeTensorMode(shape_env=ShapeEnv(), export=True)
-
-
-def _values(module: GraphModule) -> Iterable[object]:
-    return (node.meta["val"] for node in module.graph.nodes if isinstance(node.meta.get("val"), torch.Tensor))

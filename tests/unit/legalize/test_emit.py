@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from aotpipe.legalize.emit import Emitter, fake_mode
 from tests.unit.legalize.ranges.programs import Program
@@ -29,3 +30,13 @@ def test_a_graph_without_tensors_gets_a_mode_of_its_own() -> None:
     node = Emitter(module, end)(aten.full.default, [], 3, dtype=torch.int64)
     assert node.meta["val"].shape == ()
     assert fake_mode(module) is node.meta["val"].fake_mode
+
+
+def test_the_mode_is_that_of_the_first_value_and_no_other_is_looked_at() -> None:
+    program = Program()
+    x = program.input((2, 3))
+    mode = fake_mode(program.module)
+    Emitter(program.module, program.end)(aten.neg.default, x).meta["val"] = FakeTensorMode().from_tensor(
+        torch.zeros(2)
+    )
+    assert fake_mode(program.module) is mode
