@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from aotpipe.errors import AotpipeError
     from aotpipe.pipeline import build
     from aotpipe.pipeline.steps import canonicalize, export
+    from aotpipe.recompiles import recompiles
     from aotpipe.signature import Signature
     from aotpipe.spec import AUTO, Dim, EntryPoint, Spec
     from aotpipe.targets import Target
@@ -43,6 +44,7 @@ __all__ = [
     "check",
     "export",
     "load",
+    "recompiles",
 ]
 
 _HOMES = {
@@ -59,6 +61,7 @@ _HOMES = {
     "check": "aotpipe.check",
     "export": "aotpipe.pipeline.steps",
     "load": "aotpipe.bundle",
+    "recompiles": "aotpipe.recompiles",
 }
 
 

@@ -17,6 +17,7 @@ source where that is known, why, and one thing to do about it.
         StaticDim                   21  a dynamic Dim became a constant
       Obstructed                    22  `check` found what keeps the model from becoming one program
       RewriteFailed                 23  no code was written that was proved to be the model
+      TooManyPrograms               24  `recompiles` counted more programs than it was allowed
       UnsupportedOps                25  ops without a lowering, all of them at once
       NoBuckets                     26  a target needs sizes for a Dim, or other ones
       LowerFailed                   30  the importer refused a legal program: a bug of aotpipe
@@ -404,6 +405,12 @@ class Obstructed(AotpipeError):
     """`check` found what keeps a model from becoming one program; nothing was built."""
 
     exit_code, stage = 22, "check"
+
+
+class TooManyPrograms(AotpipeError):
+    """`recompiles` counted more programs than it was allowed, or a call that no program answers."""
+
+    exit_code, stage = 24, "recompiles"
 
 
 class Interrupted(AotpipeError):

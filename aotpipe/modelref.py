@@ -103,6 +103,15 @@ def is_torch_module(value: object) -> bool:
     return torch is not None and isinstance(value, torch.nn.Module)
 
 
+def module(place: str) -> ModuleType:
+    """Import `path.py` or `package.module`.
+
+    Raises:
+        ModelNotFound, ModelImportFailed
+    """
+    return _import(place)
+
+
 def _import(place: str) -> ModuleType:
     if place.endswith(".py") or "/" in place or Path(place).is_dir():
         return _import_file(Path(place))

@@ -23,6 +23,10 @@ _COMMANDS: Final = {
         "aotpipe.cli.check:check",
         "List all that keeps a model from becoming one program, and what becomes of it.",
     ),
+    "recompiles": (
+        "aotpipe.cli.recompiles:recompiles",
+        "Count the programs that varied calls take, and name the line that caused each.",
+    ),
     "export": (
         "aotpipe.cli.steps:export",
         "Export a model; say what it takes and gives, and what was found.",

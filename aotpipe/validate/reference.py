@@ -25,7 +25,7 @@ from aotpipe.signature import Signature
 from aotpipe.stages import Canonical, CanonicalEntry, Finding, Legal
 from aotpipe.validate.anchor import Judged, judge
 from aotpipe.validate.discontinuity import has_jumps
-from aotpipe.validate.inputs import Call, bound, plan
+from aotpipe.validate.inputs import Call, Plan, bound, plan
 from aotpipe.validate.tolerance import MULTIPLE, Envelope, floor_of, is_inexact
 from aotpipe.validate.work import work
 
@@ -56,17 +56,25 @@ class _Record:
 
 
 def reference(
-    canonical: Canonical, legal: Legal, buckets: Mapping[str, Sequence[int]] | None = None
+    canonical: Canonical,
+    legal: Legal,
+    buckets: Mapping[str, Sequence[int]] | None = None,
+    *,
+    calls: Sequence[Call] | None = None,
 ) -> Reference:
     """Run eager on every planned call; of each Dim with buckets at all of these sizes too.
+
+    Args:
+        canonical: The model.
+        legal: What the programs are made of.
+        buckets: Sizes of Dims that are to be tried too.
+        calls: Run these in place of planned ones.
 
     Raises:
         EagerFailed: The model raises even on its own example inputs.
     """
     signatures = {entry.name: entry.signature for entry in legal.entries}
-    examples = {entry.name: example_inputs(entry) for entry in canonical.entries}
-    costs = {entry.name: work(entry) for entry in legal.entries}
-    planned = plan(signatures, examples, seed=canonical.spec.seed, work=costs, buckets=buckets)
+    planned = Plan(calls=tuple(calls)) if calls is not None else _planned(canonical, legal, buckets)
     options = eager_options(signatures)
     notes = list(planned.notes)
     records = [
@@ -88,6 +96,13 @@ def reference(
         goldens=goldens,
         findings=tuple(Finding(severity="note", code="parity-inputs", message=note) for note in notes),
     )
+
+
+def _planned(canonical: Canonical, legal: Legal, buckets: Mapping[str, Sequence[int]] | None) -> Plan:
+    signatures = {entry.name: entry.signature for entry in legal.entries}
+    examples = {entry.name: example_inputs(entry) for entry in canonical.entries}
+    costs = {entry.name: work(entry) for entry in legal.entries}
+    return plan(signatures, examples, seed=canonical.spec.seed, work=costs, buckets=buckets)
 
 
 def example_inputs(entry: CanonicalEntry) -> dict[str, Array]:

@@ -24,6 +24,7 @@ NAMES = [
     "check",
     "export",
     "load",
+    "recompiles",
 ]
 
 

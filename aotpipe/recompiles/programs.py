@@ -1,0 +1,228 @@
+"""Runs calls through aotpipe's programs: one per entry point and target, or one per bucket for XLA.
+
+`run(canonical, exported, calls, targets)` compiles the model for each target and gives a `Way` each. A call
+that a program does not admit is refused with its reason, nothing else is compiled for it; all other answers
+are compared with eager's by the law of a build.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+
+from aotpipe.backends.arrays import to_numpy, view_numpy
+from aotpipe.backends.xla import container
+from aotpipe.dtypes import Array
+from aotpipe.errors import AotpipeError, InputError, ParityError
+from aotpipe.events import Recorder
+from aotpipe.inputs import Checker
+from aotpipe.pipeline import front, matrix
+from aotpipe.pipeline.cache import Cache
+from aotpipe.pipeline.form import Form
+from aotpipe.pipeline.prepared import write_weights
+from aotpipe.recompiles.calls import Given, leaves
+from aotpipe.recompiles.results import Refused, Way
+from aotpipe.signature import Signature
+from aotpipe.stages import Canonical, CanonicalEntry, Compiled, Exported, Legal
+from aotpipe.targets import Target
+from aotpipe.validate import Loadable, validate
+from aotpipe.validate.inputs import Call
+
+_Sizes = tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Admitted:
+    """A call that the signature takes, and the size of each symbol in it."""
+
+    call: Call
+    sizes: _Sizes
+
+
+def run(
+    canonical: Canonical,
+    exported: Exported,
+    calls: Sequence[Given],
+    targets: Sequence[Target],
+    *,
+    recorder: Recorder,
+    cache: Cache,
+    buckets: Mapping[str, Sequence[int]] | None = None,
+) -> tuple[Way, ...]:
+    """Compile a model for each target and make the calls.
+
+    Raises:
+        AotpipeError: A stage refused the model before its targets came into it.
+    """
+    form = Form.of(targets, buckets)
+    legals = front.joined(front.legalize(exported, recorder, form.dialects))
+    lowered = front.lower(canonical, legals, recorder, form)
+    legal = next(iter(legals.values()))
+    signatures = {entry.name: entry.signature for entry in legal.entries}
+    admitted, refused = _admitted(canonical, signatures, calls)
+    reference = _reference(canonical, legal, [each.call for each in admitted.values()], recorder)
+    compiled = matrix.compile_all(
+        lowered, targets, settings=matrix.Settings(), cache=cache, recorder=recorder
+    )
+    with TemporaryDirectory(prefix="aotpipe-recompiles-", ignore_cleanup_errors=True) as folder:
+        loadable = _loadable(legals, legal, signatures, Path(folder))
+        ways = []
+        for target, program in compiled.items():
+            if isinstance(program, AotpipeError):
+                ways.append(Way(name=str(target), so_far=(), error=program))
+                continue
+            so_far, outside = _used(len(calls), admitted, program)
+            unanswered = tuple(sorted((*refused, *outside), key=lambda each: each.call))
+            ways.append(_judged(program, loadable, reference, so_far, unanswered))
+    return tuple(ways)
+
+
+def _judged(
+    program: Compiled,
+    loadable: Loadable,
+    reference: Any,
+    so_far: tuple[int, ...],
+    refused: tuple[Refused, ...],
+) -> Way:
+    name = str(program.target)
+    notes = tuple(finding.message for finding in reference.findings) if reference else ()
+    if reference is None:
+        return Way(name=name, so_far=so_far, refused=refused)
+    try:
+        validated = validate(program, loadable, reference.goldens)
+    except ParityError as error:
+        return Way(name=name, so_far=so_far, refused=refused, notes=notes, error=error)
+    except AotpipeError as error:
+        return Way(name=name, so_far=(), refused=refused, notes=notes, error=error)
+    parity = validated.parity
+    if parity is None:
+        return Way(name=name, so_far=so_far, refused=refused, notes=(*notes, validated.reason))
+    return Way(
+        name=name,
+        so_far=so_far,
+        refused=refused,
+        compared=parity.calls,
+        ratio=parity.worst.ratio if parity.worst else 0.0,
+        notes=(*notes, *validated.notes),
+    )
+
+
+def _admitted(
+    canonical: Canonical, signatures: Mapping[str, Signature], calls: Sequence[Given]
+) -> tuple[dict[int, _Admitted], tuple[Refused, ...]]:
+    """The calls that a program takes, by number, and those that it refuses."""
+    entries = {entry.name: entry for entry in canonical.entries}
+    checkers = {name: Checker(signature) for name, signature in signatures.items()}
+    admitted: dict[int, _Admitted] = {}
+    refused = []
+    for number, call in enumerate(calls, 1):
+        try:
+            inputs = _inputs(entries[call.entry_point], call)
+            _, sizes = checkers[call.entry_point].check(inputs)
+        except InputError as error:
+            refused.append(Refused(call=number, reason=error.message))
+            continue
+        made = Call(
+            entry_point=call.entry_point,
+            case=f"call {number}",
+            # The worker goes back to the initial state before what begins a sequence.
+            reset=call.reset or not admitted,
+            inputs=inputs,
+        )
+        admitted[number] = _Admitted(made, tuple(sorted(sizes.items())))
+    return admitted, tuple(refused)
+
+
+def _inputs(entry: CanonicalEntry, call: Given) -> dict[str, Array]:
+    """The arrays of a call, by name.
+
+    Raises:
+        InputError: What was fixed when the model was exported is another value in this call.
+    """
+    arrays: dict[str, Array] = {}
+    given = leaves(entry, call)
+    for name, leaf in given.items():
+        if isinstance(leaf, torch.Tensor) or (name in entry.dims and name not in entry.constants):
+            array = to_numpy(leaf)
+            assert array is not None
+            arrays[name] = array
+        elif name not in entry.constants:
+            raise InputError(f"no input is called {name!r}")
+        elif not _is_same(entry.constants[name], leaf):
+            raise InputError(
+                f"the input {name!r} is fixed at {entry.constants[name]!r}, and this call gives {leaf!r}"
+            )
+    for name, value in entry.constants.items():
+        if name in entry.input_names and name not in given and value is not None:
+            raise InputError(f"the input {name!r} is fixed at {value!r}, and this call leaves it out")
+    return arrays
+
+
+def _is_same(fixed: object, leaf: object) -> bool:
+    return type(fixed) is type(leaf) and bool(fixed == leaf)
+
+
+def _reference(canonical: Canonical, legal: Legal, calls: list[Call], recorder: Recorder) -> Any:
+    if not calls:
+        return None
+    with recorder.stage("reference"):
+        from aotpipe.backends.eager import EagerFailed
+        from aotpipe.validate.reference import reference
+
+        try:
+            return reference(canonical, legal, calls=calls)
+        except EagerFailed:
+            return None  # eager refuses every call: there is nothing to compare
+
+
+def _used(
+    count: int, admitted: Mapping[int, _Admitted], program: Compiled
+) -> tuple[tuple[int, ...], list[Refused]]:
+    """How many programs were used up to each call, and the calls that a target has none for.
+
+    IREE has one program per entry point, XLA one per choice of sizes.
+    """
+    built = _buckets(program)
+    used: set[tuple[str, _Sizes]] = set()
+    counts, outside = [], []
+    for number in range(1, count + 1):
+        if number in admitted:
+            each = admitted[number]
+            key = (each.call.entry_point, each.sizes if built is not None else ())
+            if built is None or key in built:
+                used.add(key)
+            else:
+                sizes = ", ".join(f"{name}={size}" for name, size in each.sizes)
+                outside.append(Refused(call=number, reason=f"no program was built for {sizes}"))
+        counts.append(len(used))
+    return tuple(counts), outside
+
+
+def _buckets(program: Compiled) -> set[tuple[str, _Sizes]] | None:
+    """The entry points and sizes that an XLA program was built for; None where sizes do not matter."""
+    if program.target.backend != "xla":
+        return None
+    index, _ = container.read(program.payload)
+    return {
+        (each["entry_point"], tuple(sorted((name, int(size)) for name, size in dict(each["sizes"]).items())))
+        for each in index["programs"]
+    }
+
+
+def _loadable(
+    legals: Mapping[Any, Legal], legal: Legal, signatures: Mapping[str, Signature], folder: Path
+) -> Loadable:
+    state = {key: view_numpy(tensor) for key, tensor in legal.initial_state.items()}
+    weights = {key: view_numpy(tensor) for each in legals.values() for key, tensor in each.weights.items()}
+    path, _ = write_weights(weights, state, folder)
+    return Loadable(
+        signatures=signatures,
+        weights=path,
+        initial_state=state,
+        asserts={entry.name: entry.asserts for entry in legal.entries},
+    )

@@ -1,0 +1,45 @@
+"""aotpipe's programs are made before the first call, and what they do not take is refused."""
+
+from __future__ import annotations
+
+import torch
+
+from aotpipe.events import Recorder
+from aotpipe.pipeline import front
+from aotpipe.pipeline.cache import Cache
+from aotpipe.recompiles import programs
+from aotpipe.recompiles.calls import Given, given
+from aotpipe.recompiles.results import Way
+from aotpipe.targets import expand
+from tests.unit.recompiles.models import Counting, Scaled, canonical
+
+
+def run(module: torch.nn.Module, example: tuple[object, ...], calls: list[object]) -> Way:
+    model, recorder = canonical(module, *example), Recorder()
+    kept = Cache.open(recorder, enabled=False)
+    exported = front.export(model, recorder)
+    [way] = programs.run(
+        model, exported, given(model, calls), expand(["iree-vmvx"]), recorder=recorder, cache=kept
+    )
+    return way
+
+
+def test_one_program_over_state_and_sizes_at_parity() -> None:
+    calls = [torch.full((n, 2), sign) for n, sign in ((3, 1.0), (1, -1.0), (8, 1.0), (8, -1.0))]
+    way = run(
+        Counting(),
+        (torch.ones(3, 2),),
+        [*calls, Given(entry_point="forward", case="", args=(calls[0],), reset=True)],
+    )
+    assert way.so_far == (1,) * 5
+    assert (way.compared, way.refused, way.error) == (5, (), None)
+    assert way.ratio <= 1
+
+
+def test_a_number_that_varies_and_a_size_beyond_the_dim_are_refused() -> None:
+    x = torch.ones(3, 2)
+    way = run(Scaled(), (x, 2), [(x, 2), (x, 3), (torch.ones(9, 2), 2), (x,), (torch.ones(3, 2, 1), 2)])
+    assert way.count == 1
+    assert [each.call for each in way.refused] == [2, 3, 4, 5]
+    assert way.refused[0].reason == "the input 'k' is fixed at 2, and this call gives 3"
+    assert way.compared == 1
