@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from aotpipe.signature import Signature
     from aotpipe.spec import AUTO, Dim, EntryPoint, Spec
     from aotpipe.targets import Target
+    from aotpipe.written import written
 
 __all__ = [
     "AUTO",
@@ -45,6 +46,7 @@ __all__ = [
     "export",
     "load",
     "recompiles",
+    "written",
 ]
 
 _HOMES = {
@@ -62,6 +64,7 @@ _HOMES = {
     "export": "aotpipe.pipeline.steps",
     "load": "aotpipe.bundle",
     "recompiles": "aotpipe.recompiles",
+    "written": "aotpipe.written",
 }
 
 

@@ -30,6 +30,7 @@ Stage = Literal[
     "pack",
     "report",
     "bench",
+    "write",
 ]
 
 

@@ -23,6 +23,10 @@ _COMMANDS: Final = {
         "aotpipe.cli.check:check",
         "List all that keeps a model from becoming one program, and what becomes of it.",
     ),
+    "canonicalize": (
+        "aotpipe.cli.canonicalize:canonicalize",
+        "Write a model as PyTorch with explicit branches, loops and state, and prove it.",
+    ),
     "recompiles": (
         "aotpipe.cli.recompiles:recompiles",
         "Count the programs that varied calls take, and name the line that caused each.",

@@ -25,6 +25,7 @@ NAMES = [
     "export",
     "load",
     "recompiles",
+    "written",
 ]
 
 

@@ -1,0 +1,119 @@
+"""Lays trees of Python out as text: long calls over several lines, comments with the user's own lines."""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+WIDTH: Final = 100
+_INDENT: Final = "    "
+
+
+def text_of(statements: Sequence[ast.stmt], depth: int = 0) -> str:
+    """The text of statements."""
+    return "\n".join(_lines(statements, depth))
+
+
+def _lines(statements: Sequence[ast.stmt], depth: int, said: str | None = None) -> Iterator[str]:
+    pad = _INDENT * depth
+    for index, statement in enumerate(statements):
+        where = getattr(statement, "where", None)
+        is_scope = isinstance(statement, ast.FunctionDef | ast.ClassDef)
+        if is_scope and index and not _is_doc(statements[index - 1]):
+            yield ""
+        if where is not None and str(where) != said:
+            said = str(where)
+            yield f"{pad}# {said}"
+        if isinstance(statement, ast.FunctionDef | ast.ClassDef):
+            if index and _is_doc(statements[index - 1]):
+                yield ""
+            yield from (f"{pad}@{ast.unparse(each)}" for each in statement.decorator_list)
+            yield pad + _head(statement)
+            yield from _lines(statement.body, depth + 1, said)
+            if index + 1 < len(statements) and not isinstance(statements[index + 1], ast.FunctionDef):
+                yield ""
+        elif isinstance(statement, ast.If | ast.With | ast.For | ast.While):
+            yield from (pad + line for line in ast.unparse(ast.fix_missing_locations(statement)).splitlines())
+        else:
+            yield from _statement(statement, depth)
+
+
+def _is_doc(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+
+
+def _doc(text: str, pad: str) -> Iterator[str]:
+    lines = [
+        line for each in text.split("\n") for line in (textwrap.wrap(each, WIDTH - len(pad) - 6) or [""])
+    ]
+    whole = [pad + line if line else "" for line in lines]
+    whole[0] = f'{pad}"""{lines[0]}'
+    yield from whole[:-1] if len(whole) > 1 else ()
+    yield f'{whole[-1]}"""' if len(whole) == 1 else whole[-1]
+    if len(whole) > 1:
+        yield f'{pad}"""'
+
+
+def _head(statement: ast.FunctionDef | ast.ClassDef) -> str:
+    if isinstance(statement, ast.ClassDef):
+        bases = ", ".join(map(ast.unparse, statement.bases))
+        return f"class {statement.name}({bases}):"
+    returns = f" -> {ast.unparse(statement.returns)}" if statement.returns else ""
+    return f"def {statement.name}({ast.unparse(statement.args)}){returns}:"
+
+
+def _statement(statement: ast.stmt, depth: int) -> Iterator[str]:
+    pad = _INDENT * depth
+    whole = ast.unparse(ast.fix_missing_locations(statement))
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+        yield from _doc(str(statement.value.value), pad)
+        return
+    if len(pad) + len(whole) <= WIDTH:
+        yield pad + whole
+        return
+    match statement:
+        case ast.Assign(targets=[target], value=value):
+            shown = ast.unparse(target)
+            if isinstance(target, ast.Tuple) and target.elts:
+                shown = shown.strip("()") if len(target.elts) > 1 else shown
+            yield from _expression(value, f"{pad}{shown} = ", depth)
+        case ast.Return(value=ast.expr() as value):
+            yield from _expression(value, f"{pad}return ", depth)
+        case ast.Expr(value=value):
+            yield from _expression(value, pad, depth)
+        case _:
+            yield from (pad + line for line in whole.splitlines())
+
+
+def _expression(node: ast.expr, before: str, depth: int, after: str = "") -> Iterator[str]:
+    """An expression, its parts on lines of their own where it is long."""
+    whole = ast.unparse(node)
+    if len(before) + len(whole) + len(after) <= WIDTH:
+        yield before + whole + after
+        return
+    match node:
+        case ast.Call(func=func, args=args, keywords=keywords) if args or keywords:
+            parts = [("", each) for each in args]
+            parts += [(f"{each.arg}=" if each.arg else "**", each.value) for each in keywords]
+            opening, closing = f"{ast.unparse(func)}(", ")"
+        case ast.Tuple(elts=elts) if elts:
+            parts, opening, closing = [("", each) for each in elts], "(", ")"
+        case ast.List(elts=elts) if elts:
+            parts, opening, closing = [("", each) for each in elts], "[", "]"
+        case ast.Dict(keys=keys, values=values) if keys and all(keys):
+            parts = [
+                (f"{ast.unparse(key)}: ", value)
+                for key, value in zip(keys, values, strict=True)
+                if key is not None
+            ]
+            opening, closing = "{", "}"
+        case _:
+            yield before + whole + after
+            return
+    yield before + opening
+    inner = _INDENT * (depth + 1)
+    for label, part in parts:
+        yield from _expression(part, inner + label, depth + 1, ",")
+    yield _INDENT * depth + closing + after

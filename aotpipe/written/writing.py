@@ -1,0 +1,127 @@
+"""Writes an exported model, from its own source where that can be, else from its graph; proves it."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+import torch
+from torch import nn
+
+from aotpipe import source
+from aotpipe.errors import RewriteFailed
+from aotpipe.stages import Canonical, Exported
+from aotpipe.written.code import Code
+from aotpipe.written.printed import printed
+from aotpipe.written.proof import Proof, prove
+from aotpipe.written.result import Written
+
+_NUMBERS: Final = count()
+
+
+def write(exported: Exported, file_name: str = "model.py") -> Written:
+    """Write a model, and prove it.
+
+    Raises:
+        RewriteFailed: What was written does not answer as the model does.
+    """
+    code = _printed(exported, Path(file_name).stem)
+    proof = proved(exported, code, file_name)
+    return Written(
+        name=exported.canonical.spec.name,
+        text=code.text,
+        class_name=code.class_name,
+        methods=code.methods,
+        way="graph",
+        reason="",
+        state=code.state,
+        original=_original(exported.canonical),
+        proof=proof,
+        findings=exported.findings,
+        file_name=Path(file_name).name,
+        tensors=code.tensors,
+    )
+
+
+def _printed(exported: Exported, stem: str) -> Code:
+    try:
+        return printed(exported, stem)
+    except TypeError as error:
+        raise RewriteFailed(
+            f"{exported.canonical.spec.name} has no form in Python",
+            reason=str(error),
+            hint="`aotpipe build` takes it as it is",
+        ) from error
+
+
+def proved(exported: Exported, code: Code, file_name: str) -> Proof:
+    """Run written code beside the original.
+
+    Raises:
+        RewriteFailed: It does not run, or does not answer as the original does.
+    """
+    with _loaded(code, Path(file_name).name) as (module, path):
+        model = made(module, code, exported.canonical.model)
+        return prove(exported, model, code.methods, str(path))
+
+
+@contextmanager
+def _loaded(code: Code, file_name: str) -> Iterator[tuple[ModuleType, Path]]:
+    """The code as a module, in a folder of its own with its tensors."""
+    with tempfile.TemporaryDirectory(prefix="aotpipe-written-") as folder:
+        path = Path(folder) / file_name
+        path.write_text(code.text, encoding="utf-8")
+        if code.tensors:
+            torch.save(dict(code.tensors), path.with_suffix(".pt"))
+        called = f"aotpipe_written_{next(_NUMBERS)}"
+        spec = importlib.util.spec_from_file_location(called, path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        # torch asks modules for the source of functions by their name.
+        sys.modules[called] = module
+        try:
+            spec.loader.exec_module(module)
+            yield module, path
+        finally:
+            del sys.modules[called]
+
+
+def made(module: ModuleType, code: Code, original: nn.Module) -> nn.Module:
+    """The written class with the original's weights, in eval mode.
+
+    Raises:
+        RewriteFailed: It cannot be made, or its state_dict is another.
+    """
+    try:
+        model: nn.Module = getattr(module, code.class_name)()
+        model.load_state_dict(original.state_dict())
+    except Exception as error:
+        raise RewriteFailed(
+            f"the rewritten {code.class_name} does not take the original's weights",
+            reason=f"{type(error).__name__}: {error}",
+            hint="this is a fault of aotpipe's: please report it with the model",
+        ) from error
+    return model.eval()
+
+
+def _original(canonical: Canonical) -> str | None:
+    """The file of the model's class or function, where it is the user's own."""
+    model = canonical.model
+    forward = inspect.unwrap(canonical.entries[0].module.forward)
+    for thing in (type(model), forward):
+        try:
+            path = inspect.getsourcefile(thing)
+        except (TypeError, OSError):
+            continue
+        if path is not None and source.is_user_file(path):
+            return path
+    return None

@@ -1,0 +1,36 @@
+"""Ops that change nothing are seen, and those that do are not taken for such."""
+
+from __future__ import annotations
+
+import torch
+
+from aotpipe.written import changes
+from tests.unit.written.graph import graph, node
+
+ATEN = torch.ops.aten
+X = torch.ones(2, 3)
+
+
+def test_a_copy_of_what_nobody_else_holds():
+    found = graph(lambda x: (x + 1).clone(), X)
+    assert changes.nothing(node(found, ATEN.clone.default)) is node(found, ATEN.add.Tensor)
+
+
+def test_a_copy_of_an_input_or_of_what_is_read_again():
+    assert changes.nothing(node(graph(lambda x: x.clone(), X), ATEN.clone.default)) is None
+
+    def twice(x):
+        y = x + 1
+        return y.clone(), y
+
+    assert changes.nothing(node(graph(twice, X), ATEN.clone.default)) is None
+
+
+def test_a_copy_of_a_view():
+    assert changes.nothing(node(graph(lambda x: x[0].clone(), X), ATEN.clone.default)) is None
+
+
+def test_a_reshape_to_the_same_shape():
+    found = graph(lambda x: (x.reshape(2, 3), x.reshape(3, 2)), X)
+    reshapes = [each for each in found.graph.nodes if each.target is ATEN.reshape.default]
+    assert [changes.nothing(each) is not None for each in reshapes] == [True, False]
