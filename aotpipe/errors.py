@@ -18,6 +18,7 @@ source where that is known, why, and one thing to do about it.
       Obstructed                    22  `check` found what keeps the model from becoming one program
       RewriteFailed                 23  no code was written that was proved to be the model
       TooManyPrograms               24  `recompiles` counted more programs than it was allowed
+      TrainingNotSupported          27  a graph is differentiated, and programs have no backward pass
       UnsupportedOps                25  ops without a lowering, all of them at once
       NoBuckets                     26  a target needs sizes for a Dim, or other ones
       LowerFailed                   30  the importer refused a legal program: a bug of aotpipe
@@ -411,6 +412,12 @@ class TooManyPrograms(AotpipeError):
     """`recompiles` counted more programs than it was allowed, or a call that no program answers."""
 
     exit_code, stage = 24, "recompiles"
+
+
+class TrainingNotSupported(AotpipeError):
+    """A graph of torch.compile is differentiated, and programs have no backward pass."""
+
+    exit_code, stage = 27, "dynamo"
 
 
 class Interrupted(AotpipeError):

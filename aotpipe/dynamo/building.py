@@ -1,0 +1,124 @@
+"""Takes a graph of torch.compile through the stages of a build, to a program that runs in this process.
+
+`build(closed, settings)` gives a `Built`. The first answer is compared with eager's by the law of a build,
+in a process of its own, so that a program that crashes or differs is an error and never an answer.
+
+Raises:
+    AotpipeError: A stage refused the graph, or its program differs from eager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+
+from aotpipe.backends import Runner, runtime, unrunnable
+from aotpipe.backends.arrays import view_numpy
+from aotpipe.dtypes import Array
+from aotpipe.dynamo.graphs import Closed
+from aotpipe.dynamo.settings import Settings
+from aotpipe.errors import AotpipeError, SpecInvalid, TargetError
+from aotpipe.events import Recorder
+from aotpipe.pipeline import front, matrix
+from aotpipe.pipeline.cache import Cache
+from aotpipe.pipeline.form import DEFAULT_FORM
+from aotpipe.pipeline.prepared import write_weights
+from aotpipe.signature import Signature
+from aotpipe.spec import as_spec
+from aotpipe.stages import Canonical, Compiled, Legal
+from aotpipe.validate import Loadable, validate
+from aotpipe.validate.inputs import Call
+
+_NAME = "graph"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Built:
+    """A program; `ratio` is the largest share of the allowed error that its first answer used."""
+
+    runner: Runner
+    signature: Signature
+    ratio: float
+
+
+def build(closed: Closed, settings: Settings) -> Built:
+    """Build the program of a graph."""
+    if reason := unrunnable(settings.target):
+        raise TargetError(f"{settings.target} cannot run here: {reason}", hint="give another target")
+    try:
+        # torch.compile calls graphs below autograd, where nothing can be traced: dispatch is a thread's own.
+        with ThreadPoolExecutor(1, thread_name_prefix="aotpipe-graph") as thread:
+            return thread.submit(_build, closed, settings).result()
+    except AotpipeError:
+        raise
+    except Exception as error:
+        # torch.compile would report it as a fault of its own; the graph can still be run eagerly.
+        line = str(error).partition("\n")[0]
+        raise AotpipeError(f"a fault of aotpipe's own: {type(error).__name__}: {line}") from error
+
+
+@torch.no_grad()
+def _build(closed: Closed, settings: Settings) -> Built:
+    recorder = Recorder()
+    spec = as_spec(
+        closed.module, args=closed.args, dynamic_shapes=dict(closed.dynamic_shapes) or None, name=_NAME
+    )
+    canonical = front.canonical(lambda: spec, recorder)
+    exported = front.export(canonical, recorder)
+    legals = front.legalize(exported, recorder, ("torch",))
+    legal = legals["torch"]
+    lowered = front.lower(canonical, legals, recorder, DEFAULT_FORM)
+    cache = Cache.open(recorder, enabled=settings.cache)
+    try:
+        [compiled] = matrix.compile_all(
+            lowered, [settings.target], settings=matrix.Settings(), cache=cache, recorder=recorder
+        ).values()
+    finally:
+        cache.close()
+    if isinstance(compiled, AotpipeError):
+        raise compiled
+    [entry] = legal.entries
+    ratio = _verified(canonical, legal, compiled) if settings.verify else 0.0
+    runner = runtime(settings.target).load(
+        compiled.payload,
+        signatures={entry.name: entry.signature},
+        weights=_views(legal.weights),
+        initial_state=_views(legal.initial_state),
+        asserts={entry.name: entry.asserts},
+    )
+    return Built(runner=runner, signature=entry.signature, ratio=ratio)
+
+
+def _views(tensors: Mapping[str, torch.Tensor]) -> dict[str, Array]:
+    return {key: view_numpy(tensor) for key, tensor in tensors.items()}
+
+
+def _verified(canonical: Canonical, legal: Legal, compiled: Compiled) -> float:
+    """Compare the program with eager on the arguments that came first."""
+    from aotpipe.backends.eager import EagerFailed
+    from aotpipe.validate.reference import example_inputs, reference
+
+    [entry] = legal.entries
+    inputs: Mapping[str, Any] = example_inputs(canonical.entries[0])
+    call = Call(entry_point=entry.name, case="the first call", reset=True, inputs=inputs)
+    try:
+        found = reference(canonical, legal, calls=[call])
+    except EagerFailed as error:
+        raise SpecInvalid("the graph raises on its first arguments", reason=str(error)) from error
+    with TemporaryDirectory(prefix="aotpipe-graph-", ignore_cleanup_errors=True) as folder:
+        state = _views(legal.initial_state)
+        path, _ = write_weights(_views(legal.weights), state, Path(folder))
+        loadable = Loadable(
+            signatures={entry.name: entry.signature},
+            weights=path,
+            initial_state=state,
+            asserts={entry.name: entry.asserts},
+        )
+        parity = validate(compiled, loadable, found.goldens).parity
+    return parity.worst.ratio if parity is not None and parity.worst is not None else 0.0

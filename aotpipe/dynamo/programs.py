@@ -1,0 +1,150 @@
+"""A graph's program: built at the first call, then called.
+
+`Program(graph, settings, account)` is what torch.compile calls in place of the graph. Where a stage refuses
+the graph, the program's answer differs from eager's, or a call does not fit, the graph is run eagerly and
+that is counted, or raised as the typed error that it is where the settings say so.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from weakref import WeakSet
+
+import torch
+from torch import fx
+
+from aotpipe.backends.arrays import from_numpy, to_numpy, view_numpy
+from aotpipe.dtypes import Array
+from aotpipe.dynamo import building, graphs, layouts
+from aotpipe.dynamo.building import Built
+from aotpipe.dynamo.ledger import Account
+from aotpipe.dynamo.settings import Settings
+from aotpipe.errors import AotpipeError, InputError, TargetError
+from aotpipe.signature import Constant
+
+Versions = tuple[tuple[int, int], ...]
+
+
+_MOST_BUILDS: Final = 4
+_ALIVE: Final[WeakSet[Program]] = WeakSet()
+
+
+@dataclass(frozen=True, slots=True)
+class _Current:
+    """A program, the arguments that it is for, and its weights as they were."""
+
+    built: Built
+    closed: graphs.Closed
+    versions: Versions
+
+
+class Program:
+    """Runs a graph: by its program, or eagerly."""
+
+    def __init__(self, graph: fx.GraphModule, settings: Settings, account: Account) -> None:
+        self._graph = graph
+        self._settings = settings
+        self._account = account
+        self._arguments = graphs.arguments(graph)
+        self._lock = threading.Lock()
+        self._current: _Current | None = None
+        self._failed: AotpipeError | None = None
+        self._builds = 0
+        self._layouts: tuple[layouts.Layout, ...] = ()
+        _ALIVE.add(self)
+
+    def __call__(self, *args: Any) -> Any:
+        """The flat results for flat arguments."""
+        try:
+            answer = self._run(self._ready(args), args)
+        except AotpipeError as error:
+            if self._settings.fallback == "error":
+                raise
+            self._account.eager[error.message] += 1
+            return self._graph(*args)
+        self._account.calls += 1
+        return answer
+
+    def close(self) -> None:
+        """Free the program; a later call builds it again."""
+        with self._lock:
+            if self._current is not None:
+                self._current.built.runner.close()
+                self._current = None
+
+    def _ready(self, args: Sequence[Any]) -> _Current:
+        with self._lock:
+            if self._failed is not None:
+                raise self._failed
+            current = self._current
+            # What was computed of a weight at the build is wrong where it was written, or is another one.
+            if current is None or current.versions != _versions(current.closed, args):
+                current = self._current = self._build(args)
+            return current
+
+    def _build(self, args: Sequence[Any]) -> _Current:
+        start = time.perf_counter()
+        self._builds += 1
+        try:
+            self._require_possible(args)
+            self._layouts = layouts.layouts(self._graph)
+            closed = graphs.closed(self._graph, self._arguments, args)
+            built = building.build(closed, self._settings)
+        except AotpipeError as error:
+            self._failed = error
+            self._account.fell_back(error.message, error.hint)
+            raise
+        self._account.compiled(compile_s=time.perf_counter() - start, ratio=built.ratio)
+        return _Current(built, closed, _versions(closed, args))
+
+    def _require_possible(self, args: Sequence[Any]) -> None:
+        away = next((each for each in args if isinstance(each, torch.Tensor) and not each.is_cpu), None)
+        if away is not None:
+            raise TargetError(
+                f"an argument is on {away.device}, and {self._settings.target} runs on the CPU",
+                hint="move the model and its inputs to the CPU",
+            )
+        if self._builds > _MOST_BUILDS:
+            raise AotpipeError(
+                "its weights are written between calls",
+                hint="make what changes a buffer or an argument: weights are part of the program",
+            )
+
+    def _run(self, current: _Current, args: Sequence[Any]) -> list[Any]:
+        given = {self._arguments[index].name: args[index] for index in current.closed.taken}
+        arrays: dict[str, Array] = {}
+        for leaf in current.built.signature.inputs:
+            if not isinstance(leaf, Constant):
+                arrays[leaf.name] = _array(given[leaf.name])
+            elif leaf.name in given and given[leaf.name] != leaf.value:
+                raise InputError(f"the program has {leaf.name!r} fixed at {leaf.value!r}")
+        answer = current.built.runner.infer(arrays)
+        results = [
+            leaf.value if isinstance(leaf, Constant) else from_numpy(answer[leaf.name])
+            for leaf in current.built.signature.outputs
+        ]
+        return layouts.placed(self._layouts, results)
+
+
+@atexit.register
+def _close_all() -> None:
+    """Torch keeps graphs until the process is gone, which is too late for what the runtime holds."""
+    for program in list(_ALIVE):
+        program.close()
+
+
+def _array(value: Any) -> Array:
+    """An argument as an array; a tensor's memory is not copied."""
+    array = view_numpy(value) if isinstance(value, torch.Tensor) else to_numpy(value)
+    assert array is not None, "a graph takes tensors and numbers"
+    return array
+
+
+def _versions(closed: graphs.Closed, args: Sequence[Any]) -> Versions:
+    """Whose memory the weights are, and how often each was written."""
+    return tuple((args[index].data_ptr(), args[index]._version) for index in closed.weights)  # noqa: SLF001
