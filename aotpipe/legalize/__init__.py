@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import torch
 
-from aotpipe.legalize import asserts, bounds, control_flow, decompose, divisions, folds, scalars
+from aotpipe.legalize import asserts, bounds, control_flow, decompose, divisions, folds, scalars, selects
 from aotpipe.legalize.digest import digest
 from aotpipe.legalize.flatten import Tensors, flatten, written_state
 from aotpipe.legalize.verify import verify
@@ -23,8 +23,13 @@ from aotpipe.stages import Dialect, Exported, Legal, LegalEntry
 __all__ = ["legalize"]
 
 
-def legalize(exported: Exported, dialect: Dialect = "torch") -> Legal:
+def legalize(exported: Exported, dialect: Dialect = "torch", *, cheap: int = selects.CHEAP) -> Legal:
     """Turn every entry point into a pure function over the ops of a dialect.
+
+    Args:
+        exported: The model.
+        dialect: Of the compiler.
+        cheap: How many elements both branches of a `cond` may compute for it to become a selection.
 
     Raises:
         UnsupportedOps: Ops without a lowering; all of them are named, each with the user's line.
@@ -41,6 +46,7 @@ def legalize(exported: Exported, dialect: Dialect = "torch") -> Legal:
             flatten(entry, program, canonical[entry.name].input_names, tensors, written),
             tensors.by_name,
             canonical[entry.name].entry.value_ranges,
+            cheap,
         )
         for entry, program in zip(exported.entries, programs, strict=True)
     ]
@@ -62,13 +68,17 @@ def legalize(exported: Exported, dialect: Dialect = "torch") -> Legal:
     )
 
 
-def _finish(entry: LegalEntry, tensors: Mapping[str, torch.Tensor], declared: Collection[str]) -> LegalEntry:
+def _finish(
+    entry: LegalEntry, tensors: Mapping[str, torch.Tensor], declared: Collection[str], cheap: int
+) -> LegalEntry:
     """Control flow in normal form, indices within bounds, asserts as outputs, nothing unused."""
     scalars.lower(entry.graph)
     control_flow.normalize(entry.graph)
     entry, ranges = bounds.guard(entry, tensors, declared)
     divisions.mend(entry, ranges)
-    return _without_unused_weights(asserts.raise_up(entry, ranges.always))
+    entry = asserts.raise_up(entry, ranges.always)
+    selects.convert(entry.graph, cheap)
+    return _without_unused_weights(entry)
 
 
 def _without_unused_weights(entry: LegalEntry) -> LegalEntry:

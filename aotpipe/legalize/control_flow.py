@@ -42,6 +42,7 @@ _STATEMENTS: Final = frozenset(
 
 def normalize(module: GraphModule) -> None:
     """Bring a graph and all its subgraphs into normal form."""
+    ops.record_names(module.graph)
     _strip(module)
     seen: set[int] = set()
     for call in hops.calls(module):

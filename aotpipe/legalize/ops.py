@@ -11,7 +11,7 @@ from typing import Any, Final
 import torch
 from torch._ops import HigherOrderOperator as HigherOrderOperator
 from torch._ops import OpOverload as OpOverload
-from torch.fx import Node
+from torch.fx import Graph, Node
 
 _ATEN: Final = torch.ops.aten
 
@@ -28,3 +28,8 @@ UNSAFE_INDEX_PUT: Final[Any] = _ATEN._unsafe_index_put.default
 def schema(node: Node) -> Any:
     """The schema of a node's ATen op; None for a Python function or a control-flow op."""
     return node.target._schema if isinstance(node.target, OpOverload) else None
+
+
+def record_names(graph: Graph) -> None:
+    """Let new nodes get no name that is taken: torch renames a body's placeholders without a record of it."""
+    graph._graph_namespace._used_names.update(node.name for node in graph.nodes)

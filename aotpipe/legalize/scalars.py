@@ -15,7 +15,6 @@ from typing import Any, Final
 
 import torch
 from torch.fx import GraphModule, Node
-from torch.fx.passes.shape_prop import _extract_tensor_metadata  # the form that the importer reads
 
 from aotpipe.legalize import ops
 from aotpipe.legalize.emit import Emitter, fake_mode
@@ -134,10 +133,7 @@ def lower(module: GraphModule) -> None:
             elif node.target in _EXTREMES or (
                 node.target in _ROUNDED and dtype_of(value_of(node.args[0])) is torch.float64
             ):
-                tensor = as_tensor(emit, node)
-                # The importer asks it for the type of the item.
-                tensor.meta["tensor_meta"] = _extract_tensor_metadata(tensor.meta["val"])
-                item = emit(ops.ITEM, tensor)
+                item = emit(ops.ITEM, as_tensor(emit, node))
                 item.meta["val"] = node.meta["val"]
                 node.replace_all_uses_with(item)
         graph.graph.eliminate_dead_code()

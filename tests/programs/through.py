@@ -25,9 +25,11 @@ ROOT = Path(__file__).parents[2]
 
 
 def legal(module: torch.nn.Module, inputs: Call, *, dialect: Dialect = "torch", **options: Any) -> Legal:
-    """The legal program of a model, called as a Spec's entry point is."""
+    """The legal program of a model, called as a Spec's entry point is; a cheap `cond` stays one."""
     forget_traces()
-    return legalize(export(canonicalize(spec.as_spec(module.eval(), args=inputs, **options))), dialect)
+    return legalize(
+        export(canonicalize(spec.as_spec(module.eval(), args=inputs, **options))), dialect, cheap=-1
+    )
 
 
 def forget_traces() -> None:

@@ -22,12 +22,14 @@ from iree.compiler import ir
 from iree.compiler.dialects import func
 from iree.compiler.extras.fx_as_strided import rewrite_as_strided
 from iree.compiler.extras.fx_importer import ContextCache, FxImporter
+from torch.fx.passes.shape_prop import _extract_tensor_metadata  # the form that the importer reads
 
 from aotpipe.backends.iree.borders import builtin_type, convert
 from aotpipe.backends.iree.carries import ViewBorder
 from aotpipe.backends.iree.control_flow import ControlFlowImporter
 from aotpipe.backends.iree.liveness import output_args, placeholders
 from aotpipe.errors import LowerFailed
+from aotpipe.legalize import ops
 from aotpipe.legalize.source import source_line
 from aotpipe.stages import Legal, LegalEntry, Lowered
 
@@ -81,12 +83,21 @@ def _refusal(entry: LegalEntry, node: torch.fx.Node | None, error: Exception) ->
     )
 
 
+def _tell_dtypes(graph: torch.fx.Graph) -> None:
+    """Note the tensor of each item in the form that the importer reads; only torch's own tracing does so."""
+    for node in graph.find_nodes(op="call_function", target=ops.ITEM):
+        tensor = node.args[0]
+        assert isinstance(tensor, torch.fx.Node)
+        tensor.meta["tensor_meta"] = _extract_tensor_metadata(tensor.meta["val"])
+
+
 def _import_entry(importer: FxImporter, weights: _Weights, entry: LegalEntry) -> None:
     # The importer rewrites nodes in place, and a Legal is frozen.
     graph_module = copy.deepcopy(entry.graph)
     for module in graph_module.modules():
         if isinstance(module, torch.fx.GraphModule):
             rewrite_as_strided(module.graph)
+            _tell_dtypes(module.graph)
     inputs = placeholders(graph_module.graph)
     weights_in, rest = inputs[: len(entry.weights)], inputs[len(entry.weights) :]
     outputs = output_args(graph_module.graph)

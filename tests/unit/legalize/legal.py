@@ -45,7 +45,7 @@ def exported(module: Any, inputs: Inputs = (), **options: Any) -> Exported:
 
 
 def legal(module: Any, inputs: Inputs = (), **options: Any) -> Legal:
-    return legalize(exported(module, inputs, **options))
+    return legalize(exported(module, inputs, **options), cheap=-1)
 
 
 class Runner:
