@@ -78,3 +78,15 @@ def test_legal_bodies_share_nothing() -> None:
     program = check(_without_dynamo(lambda x: x.clone(), lambda x: x.contiguous().view(3, 4) * 1), [X], [-X])
     for body in list(hops.walk(program.entries[0].graph))[1:]:
         assert not list(aliases.shared_results(body))
+
+
+def test_a_body_may_take_views_of_one_tensor() -> None:
+    """As a branch that attends over the query, key and value of one projection does."""
+
+    def forward(self, x):
+        q, k, v = torch.cat([x, x * 2, x + 1], -1).chunk(3, -1)
+        return torch.cond(x.sum() > 0, lambda q, k, v: q * k + v, lambda q, k, v: q - k * v, (q, k, v))
+
+    check(model(forward), (X,), (-X,))
+    for call in hops.calls(aliases.separate(exported(model(forward), (X,)).entries[0].program).graph_module):
+        assert len({aliases.owner(node) for node in call.all_operands}) == 3
