@@ -46,6 +46,9 @@ def find(
     """
     findings: list[Finding] = []
     ignored: list[held.Root] = []
+    # A method as a module of its own shares the model's __dict__, but what runs is the model's.
+    owners = {id(vars(part)): part for part in model.modules()}
+    changed = [replace(root, owner=owners.get(id(vars(root.owner)), root.owner)) for root in changed]
     calls = [_call_of(entry) for entry in entries]
     while True:
         roots = [root for root in changed if all(root.identity != each.identity for each in ignored)]

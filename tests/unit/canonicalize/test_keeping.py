@@ -156,3 +156,25 @@ def test_what_a_trace_adds_to_a_table_is_taken_out_again() -> None:
     TABLE.clear()
     export(found)
     assert TABLE == {}
+
+
+class Counting(nn.Module):
+    """Counts in a method that is not forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def decode(self, x: torch.Tensor) -> torch.Tensor:
+        self.count += 1
+        return x * self.count
+
+
+def test_what_another_method_than_forward_counts_is_kept():
+    model = Counting().eval()
+    found = canonicalize(spec.as_spec(model.decode, args=(X,)))
+    state = found.entries[0].state
+    assert state is not None
+    assert [root.path for root in state.roots] == ["count"]
+    program = export(found).entries[0].program.module()
+    assert [program(X)[0].item() for _ in range(3)] == [1.0, 2.0, 3.0]
