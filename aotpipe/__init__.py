@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from aotpipe.pipeline.steps import canonicalize, export
     from aotpipe.recompiles import recompiles
     from aotpipe.signature import Signature
-    from aotpipe.spec import AUTO, Dim, EntryPoint, Spec
+    from aotpipe.spec import AUTO, Dim, EntryPoint, Example, Spec
     from aotpipe.targets import Target
     from aotpipe.written import written
 
@@ -36,6 +36,7 @@ __all__ = [
     "Bundle",
     "Dim",
     "EntryPoint",
+    "Example",
     "Signature",
     "Spec",
     "Target",
@@ -55,6 +56,7 @@ _HOMES = {
     "Bundle": "aotpipe.bundle",
     "Dim": "aotpipe.spec",
     "EntryPoint": "aotpipe.spec",
+    "Example": "aotpipe.spec",
     "Signature": "aotpipe.signature",
     "Spec": "aotpipe.spec",
     "Target": "aotpipe.targets",

@@ -4,8 +4,9 @@
 each symbol. It is on the path of every call: a Checker is made once per entry point.
 
 An array must have the very dtype of the signature: nothing is converted behind the caller's back. Python
-numbers and nested lists have no dtype; they are converted where that loses nothing (integers exactly, floats
-to the nearest value of the dtype, without overflow).
+numbers and nested lists have no dtype; they are converted where that loses nothing (integers exactly,
+floats to the nearest value of the dtype, without overflow). A batch that is nested, or lacks what is
+optional, is packed first (`structure`).
 
 Raises `UnknownInput`, `MissingInput`, `InputDtype`, `InputShape`, `InputValue`. Torch-free.
 """
@@ -25,6 +26,7 @@ from aotpipe.binding import Binder
 from aotpipe.dtypes import Array, name_of, numpy_dtype
 from aotpipe.errors import InputDtype, InputError, InputShape, InputValue, MissingInput, UnknownInput
 from aotpipe.signature import Constant, Signature, TensorSpec
+from aotpipe.structure import Packer
 
 # numpy's kind of a Python value -> the kinds it may become; ml_dtypes' types are of kind V.
 _BECOMES: Final[Mapping[str, str]] = {"b": "b", "i": "iufcV", "u": "iufcV", "f": "fcV", "c": "c"}
@@ -42,12 +44,18 @@ class _Range:
 
 
 class Checker:
-    """Checks the calls of one entry point; may be used by several threads at once."""
+    """Checks the calls of one entry point; may be used by several threads at once.
 
-    __slots__ = ("_binder", "_leaves", "_names", "_ranges", "signature")
+    Args:
+        signature: Of the entry point.
+        sizes: For `structure.Packer`.
+    """
 
-    def __init__(self, signature: Signature) -> None:
+    __slots__ = ("_binder", "_leaves", "_names", "_packer", "_ranges", "signature")
+
+    def __init__(self, signature: Signature, sizes: Mapping[str, int] | None = None) -> None:
         specs = signature.tensor_inputs
+        self._packer = Packer(signature, sizes)
         self.signature = signature
         self._leaves = tuple((spec.name, numpy_dtype(spec.dtype), spec) for spec in specs)
         self._names = frozenset(spec.name for spec in specs)
@@ -58,12 +66,23 @@ class Checker:
             if spec.value_range is not None and not spec.dtype.startswith("complex")  # which have no order
         )
 
-    def check(self, inputs: Mapping[str, ArrayLike]) -> tuple[list[Array], Mapping[str, int]]:
+    def check(self, inputs: Mapping[str, Any]) -> tuple[list[Array], Mapping[str, int]]:
         """The arrays in the order of the signature's tensor inputs, and the size of each symbol.
 
         Raises:
             InputError: An input is unknown, missing, or does not fit.
         """
+        if self._packer.applies(inputs):
+            inputs = self._packer.pack(inputs)
+        return self._check(inputs)
+
+    def unpacked(self, inputs: Mapping[str, Any], outputs: dict[str, Array]) -> dict[str, Array]:
+        """The outputs of a call in the form in which its inputs were: without flags and what is not there."""
+        if not self.signature.optional_outputs or self._packer.is_packed(inputs):
+            return outputs
+        return self._packer.unpack(outputs)
+
+    def _check(self, inputs: Mapping[str, ArrayLike]) -> tuple[list[Array], Mapping[str, int]]:
         arrays: list[Array] = []
         shapes = []
         for name, dtype, spec in self._leaves:

@@ -1,4 +1,4 @@
-"""What a program takes and gives: names, dtypes, dims with ranges, value ranges.
+"""What a program takes and gives: names, dtypes, dims with ranges, value ranges, and what a call may lack.
 
 Torch-free. Every value round-trips through its string (`TensorSpec.parse(str(spec)) == spec`, likewise
 `Symbol`) and through JSON (`Signature.from_json(sig.to_json()) == sig`).
@@ -11,10 +11,12 @@ import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args
 
 Dim = int | str
 """A dimension: a fixed size, or an expression over symbols such as `batch` or `2*frames + 1`."""
+
+Absent = Literal["missing", "none"]
 
 DTYPES: Final = frozenset(
     "bool uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 bfloat16 float32 float64 complex64 "
@@ -130,6 +132,23 @@ class Constant:
     value: bool | int | float | str | None
 
 
+@dataclass(frozen=True, slots=True)
+class Presence:
+    """A part of the inputs or of the outputs that a call may lack.
+
+    Attributes:
+        name: The part: an argument, a key, a field; dotted where it is nested.
+        flag: The bool without dims, an input or an output itself, that says whether it is there.
+        members: The inputs or outputs that belong to it: tensors, constants, and flags of parts of it.
+        absent: What eager has in its place: nothing (`missing`) or None (`none`).
+    """
+
+    name: str
+    flag: str
+    members: tuple[str, ...]
+    absent: Absent = "missing"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signature:
     """One entry point.
@@ -139,12 +158,16 @@ class Signature:
         outputs: In the order of the flattened result.
         state: What is kept between calls (mutated buffers), threaded through the program.
         symbols: The dynamic sizes that dims refer to.
+        optional: What a call may leave out, outer parts first; `structure.Packer` fills it in.
+        optional_outputs: What the model does not always give.
     """
 
     inputs: tuple[TensorSpec | Constant, ...]
     outputs: tuple[TensorSpec | Constant, ...]
     state: tuple[TensorSpec, ...] = ()
     symbols: tuple[Symbol, ...] = ()
+    optional: tuple[Presence, ...] = ()
+    optional_outputs: tuple[Presence, ...] = ()
 
     @property
     def tensor_inputs(self) -> tuple[TensorSpec, ...]:
@@ -158,12 +181,16 @@ class Signature:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object that `from_json` reads back."""
-        return {
+        found: dict[str, Any] = {
             "inputs": [_leaf_json(leaf) for leaf in self.inputs],
             "outputs": [_leaf_json(leaf) for leaf in self.outputs],
             "state": [str(leaf) for leaf in self.state],
             "symbols": [str(symbol) for symbol in self.symbols],
         }
+        for key, parts in (("optional", self.optional), ("optional_outputs", self.optional_outputs)):
+            if parts:  # a signature without them is what it always was
+                found[key] = [_presence_json(part) for part in parts]
+        return found
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Signature:
@@ -173,11 +200,23 @@ class Signature:
             outputs=tuple(map(_leaf, data["outputs"])),
             state=tuple(map(TensorSpec.parse, data["state"])),
             symbols=tuple(map(Symbol.parse, data["symbols"])),
+            optional=tuple(map(_presence, data.get("optional", ()))),
+            optional_outputs=tuple(map(_presence, data.get("optional_outputs", ()))),
         )
 
 
 def _leaf_json(leaf: TensorSpec | Constant) -> str | dict[str, Any]:
     return str(leaf) if isinstance(leaf, TensorSpec) else {"name": leaf.name, "constant": leaf.value}
+
+
+def _presence_json(part: Presence) -> dict[str, Any]:
+    return {"name": part.name, "flag": part.flag, "members": list(part.members), "absent": part.absent}
+
+
+def _presence(data: Mapping[str, Any]) -> Presence:
+    if data["absent"] not in get_args(Absent):
+        raise ValueError(f"an absent part is `missing` or `none`, not {data['absent']!r}")
+    return Presence(data["name"], data["flag"], tuple(data["members"]), data["absent"])
 
 
 def _leaf(data: str | Mapping[str, Any]) -> TensorSpec | Constant:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
@@ -18,9 +18,37 @@ from aotpipe import modelref, source
 from aotpipe.dims import AUTO, Auto, Dim
 from aotpipe.errors import NoExampleInputs, SpecInvalid
 
-__all__ = ["AUTO", "Auto", "Dim", "EntryPoint", "Spec", "as_spec", "load"]
+__all__ = ["AUTO", "Auto", "Dim", "EntryPoint", "Example", "Spec", "as_spec", "load"]
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][\w.-]*")
+
+
+class Example:
+    """One more example call, written as the call is: `Example(x, mask=mask)`."""
+
+    __slots__ = ("args", "kwargs")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.args = args
+        self.kwargs = kwargs
+
+    @classmethod
+    def of(cls, given: object) -> Example:
+        """An example from args as a tuple or from kwargs as a dict.
+
+        Raises:
+            SpecInvalid: It is neither.
+        """
+        match given:
+            case Example():
+                return given
+            case tuple():
+                return cls(*given)
+            case Mapping():
+                return cls(**given)
+        raise SpecInvalid(
+            f"an example is a {type(given).__name__}", hint="write it as the call is: Example(x, mask=mask)"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +60,9 @@ class EntryPoint:
         dynamic_shapes: Input name (dotted for nested ones, or torch.export's own nested form) -> {dim: Dim}.
         value_ranges: Input name -> (lowest, highest) value that a call may pass.
         method: The model's method to call.
+        examples: More example calls: what one of them has and another lacks, a call may leave out.
+        optional: Names of further inputs that a call may leave out.
+        tensorize: Names of Python numbers that become inputs: arguments, or attributes (`self.scale`).
     """
 
     args: tuple[Any, ...] = ()
@@ -39,8 +70,17 @@ class EntryPoint:
     dynamic_shapes: Any = None
     value_ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     method: str = "forward"
+    examples: tuple[Example, ...] = ()
+    optional: tuple[str, ...] = ()
+    tensorize: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        for name in ("optional", "tensorize"):
+            given = getattr(self, name)
+            if isinstance(given, str):
+                raise SpecInvalid(f"{name} is a str, not a tuple", hint=f"write `{name}=({given!r},)`")
+            object.__setattr__(self, name, tuple(given))
+        object.__setattr__(self, "examples", tuple(map(Example.of, self.examples)))
         if not isinstance(self.args, tuple):
             raise SpecInvalid(
                 f"args is a {type(self.args).__name__}, not a tuple", hint="write `args=(x,)` for one input"
@@ -87,6 +127,9 @@ def as_spec(
     kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
     value_ranges: Mapping[str, tuple[float, float]] | None = None,
+    examples: Sequence[Any] = (),
+    optional: Sequence[str] = (),
+    tensorize: Sequence[str] = (),
     name: str | None = None,
     entry_points: Mapping[str, EntryPoint] | None = None,
     seed: int = 0,
@@ -94,11 +137,15 @@ def as_spec(
     """Make a Spec of a Spec, an nn.Module, a method of one, or a function of tensors.
 
     Args:
-        model_or_spec: What to build. A Spec brings its own inputs; only its name can be replaced.
-        args: Example inputs of the single entry point; this and the next three are `EntryPoint`'s fields.
+        model_or_spec: What to build. A Spec brings its own inputs; only its name can be replaced, and
+            `optional` and `tensorize` extended, where an entry point has what they name.
+        args: Example inputs of the single entry point; this and the next six are `EntryPoint`'s fields.
         kwargs: Example inputs passed by name.
         dynamic_shapes: What may vary.
         value_ranges: What values may be passed.
+        examples: More example calls.
+        optional: What a call may leave out.
+        tensorize: Which Python numbers become inputs.
         name: Names the bundle; by default the class's or function's name.
         entry_points: Several ways to call it, in place of `args` and its kin.
         seed: Seeds the parity inputs.
@@ -107,13 +154,13 @@ def as_spec(
         NoExampleInputs: The model needs inputs and none are given.
         SpecInvalid: Not a model, or both `args` and `entry_points`.
     """
-    single = bool(args or kwargs or dynamic_shapes is not None or value_ranges)
+    single = bool(args or kwargs or dynamic_shapes is not None or value_ranges or examples)
     if isinstance(model_or_spec, Spec):
         if single or entry_points:
             raise SpecInvalid(
                 "a Spec brings its own inputs", hint="put args and dynamic_shapes into its EntryPoint"
             )
-        return replace(model_or_spec, name=name) if name else model_or_spec
+        return _varied(replace(model_or_spec, name=name) if name else model_or_spec, optional, tensorize)
     if single and entry_points:
         raise SpecInvalid("both args and entry_points are given", hint="put args into an EntryPoint")
     if inspect.isclass(model_or_spec):
@@ -134,16 +181,37 @@ def as_spec(
             dynamic_shapes=dynamic_shapes,
             value_ranges=dict(value_ranges or {}),
             method=method,
+            examples=tuple(examples),
+            optional=tuple(optional),
+            tensorize=tuple(tensorize),
         )
         if not args and not kwargs:
             _require_no_inputs(model, method)
         entry_points = {method if method.isidentifier() else "forward": entry}
+    elif optional or tensorize:
+        raise SpecInvalid(
+            "both entry_points and optional or tensorize are given", hint="put them into the EntryPoint"
+        )
     return Spec(
         name=name or _default_name(model),
         build=cast("Callable[[], Callable[..., Any]]", lambda: model),
         entry_points=dict(entry_points),
         seed=seed,
     )
+
+
+def _varied(spec: Spec, optional: Sequence[str], tensorize: Sequence[str]) -> Spec:
+    """A Spec whose only entry point lets more vary."""
+    if not optional and not tensorize:
+        return spec
+    if len(spec.entry_points) > 1:
+        raise SpecInvalid(
+            f"{spec.name!r} has several entry points, and which one optional or tensorize is for is not said",
+            hint="put them into the EntryPoint",
+        )
+    [(name, entry)] = spec.entry_points.items()
+    entry = replace(entry, optional=(*entry.optional, *optional), tensorize=(*entry.tensorize, *tensorize))
+    return replace(spec, entry_points={name: entry})
 
 
 def load(ref: str) -> Spec:
@@ -156,7 +224,8 @@ def load(ref: str) -> Spec:
 
     A model that is no Spec needs example inputs: `NAME.example_inputs()` where the model has that method,
     else the file's `EXAMPLE_INPUTS` or `example_inputs` (a tuple of args, a dict of kwargs, one tensor, or a
-    function that gives one of these). The file's `DYNAMIC_SHAPES` and `VALUE_RANGES` are taken where given.
+    function that gives one of these). The file's `DYNAMIC_SHAPES`, `VALUE_RANGES`, `MORE_EXAMPLES`,
+    `OPTIONAL` and `TENSORIZE` are taken where given.
 
     Two loads of one file give the same weights: torch, numpy and random are seeded first.
 
@@ -180,6 +249,9 @@ def load(ref: str) -> Spec:
         kwargs=kwargs,
         dynamic_shapes=found.setting("DYNAMIC_SHAPES"),
         value_ranges=cast("Mapping[str, tuple[float, float]] | None", found.setting("VALUE_RANGES")),
+        examples=found.setting("MORE_EXAMPLES") or (),
+        optional=found.setting("OPTIONAL") or (),
+        tensorize=found.setting("TENSORIZE") or (),
         name=found.bundle_name,
     )
 

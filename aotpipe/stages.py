@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import torch
     from torch.export import ExportedProgram
 
+    from aotpipe.canonicalize.adapter import Adapter
     from aotpipe.canonicalize.state import State
     from aotpipe.spec import EntryPoint, Spec
 
@@ -56,6 +57,8 @@ class CanonicalEntry:
         constants: Leaves that are no tensors: name -> value, fixed at export.
         output_names: One name per flattened leaf of the result, in pytree order.
         dims: What was asked to vary: input name -> axis -> Dim or AUTO (a number's only axis is 0).
+        adapter: What makes one form of all calls, where calls may lack something or a number varies: `entry`,
+            `module` and the names are then of that form.
         state: What the model keeps in Python between calls, where it does.
         refused: What was refused of it already, where all refusals are asked for.
     """
@@ -67,6 +70,7 @@ class CanonicalEntry:
     constants: Mapping[str, object]
     output_names: tuple[str, ...]
     dims: Mapping[str, Mapping[int, Dim | Auto]] = field(default_factory=dict)
+    adapter: Adapter | None = None
     state: State | None = None
     refused: frozenset[str] = frozenset()
 

@@ -15,8 +15,6 @@ from aotpipe import toolchain
 from aotpipe.targets import Target
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
     from aotpipe.dtypes import Array
     from aotpipe.signature import Signature
     from aotpipe.stages import Compiled, Dialect, Lowered
@@ -35,8 +33,8 @@ class Runner(Protocol):
         """Of the entry point that `infer` calls unless told otherwise."""
         ...
 
-    def infer(self, inputs: Mapping[str, ArrayLike], *, entry_point: str | None = None) -> dict[str, Array]:
-        """Call the program; the outputs, by name, are the caller's own."""
+    def infer(self, inputs: Mapping[str, Any], *, entry_point: str | None = None) -> dict[str, Array]:
+        """Call the program on inputs by name, or a batch as the model takes it; outputs are the caller's."""
         ...
 
     def reset(self) -> None:

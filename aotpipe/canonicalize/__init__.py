@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from aotpipe import source
-from aotpipe.canonicalize import keeping, modules, names, pytrees, shapes, trial
+from aotpipe.canonicalize import adapted, keeping, modules, names, pytrees, shapes, trial
 from aotpipe.errors import AotpipeError, ExportFailed, ModelImportFailed, SpecInvalid
 from aotpipe.held import Root
 from aotpipe.spec import EntryPoint, Spec
@@ -99,6 +99,12 @@ def _entry(
     call = getattr(modules.entry_module(model, entry.method), "forward")  # noqa: B009 set on the class at run time
     names.check_call(call, entry.args, entry.kwargs, entry.method)
     pytrees.register((entry.args, dict(entry.kwargs)))
+    if entry.examples or entry.optional or entry.tensorize:
+        found = adapted.entry(model, name, entry)
+        if found is not None:
+            _check_value_ranges(entry, found.leaves, found.canonical.input_names)
+            said = _findings(name, call, found.canonical.constants)
+            return found.canonical, found.changed, [*said, *found.findings]
     count = len(entry.args)
     entry, bound = _without_foreign(entry, call)
     positional = names.positional_names(call, count)
@@ -109,7 +115,7 @@ def _entry(
     dims = shapes.resolve(entry, leaves, input_names)
     if dims:
         module = modules.entry_module(model, entry.method, bound, entry.kwargs)
-    constants: dict[str, object] = {
+    fixed: dict[str, object] = {
         input_name: leaf
         for (_, leaf), input_name in zip(leaves, input_names, strict=True)
         if not isinstance(leaf, torch.Tensor) and input_name not in dims
@@ -118,17 +124,17 @@ def _entry(
     called = f"{type(model).__name__}.{entry.method}"
     result, changed = trial.observed(module, entry.args, entry.kwargs, called)
     pytrees.register(result)
-    _check_outputs(result, call)
+    pytrees.check_outputs(result, call)
     canonical = CanonicalEntry(
         name=name,
         entry=entry,
         module=module,
         input_names=input_names,
-        constants=constants,
+        constants=fixed,
         output_names=names.output_names(result),
         dims=dims,
     )
-    return canonical, changed, _findings(name, call, constants)
+    return canonical, changed, _findings(name, call, fixed)
 
 
 def _without_foreign(entry: EntryPoint, call: Callable[..., Any]) -> tuple[EntryPoint, dict[int | str, Any]]:
@@ -180,17 +186,6 @@ def _check_value_ranges(entry: EntryPoint, leaves: Sequence[shapes.Leaf], input_
                 f"outside its range {low}..{high}",
                 hint="give another example or another range",
             )
-
-
-def _check_outputs(result: Any, call: Callable[..., Any]) -> None:
-    foreign = pytrees.unsupported(result)
-    if foreign:
-        path, leaf = foreign[0]
-        raise SpecInvalid(
-            f"the output {pytrees.dotted(path) or 'of the model'} is a {type(leaf).__name__}",
-            hint="return tensors, numbers, and dicts, tuples or dataclasses of them",
-            where=source.of_definition(call),
-        )
 
 
 def _findings(entry: str, call: Callable[..., Any], fixed: Mapping[str, Any]) -> list[Finding]:

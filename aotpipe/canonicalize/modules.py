@@ -64,7 +64,12 @@ def entry_module(
     extra = _extra_keywords(call, keywords or ())
     if method == "forward" and not bound and not extra:
         return model
-    view = _with_forward(_bind(call, bound or {}, extra), {})
+    return view_of(model, _bind(call, bound or {}, extra))
+
+
+def view_of(model: nn.Module, call: Callable[..., Any]) -> nn.Module:
+    """A module whose forward is `call` and that is the model in all else."""
+    view = _with_forward(call, {})
     # One __dict__: whatever the method sets on the model is seen here, by torch.export too.
     object.__setattr__(view, "__dict__", model.__dict__)
     if "forward" in model.__dict__:

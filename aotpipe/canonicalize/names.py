@@ -74,15 +74,14 @@ def positional_names(call: Callable[..., Any], count: int) -> list[tuple[str, ..
 
 def output_names(result: Any) -> tuple[str, ...]:
     """A name for every leaf of a result, in torch's flattening order."""
-    names = []
-    for path, _ in pytrees.leaves(result):
-        if not path:
-            names.append("output")
-        elif path[0].named:
-            names.append(pytrees.dotted(path))
-        else:
-            names.append(f"output.{pytrees.dotted(path)}")
-    return unique(names)
+    return unique(output_name(path) for path, _ in pytrees.leaves(result))
+
+
+def output_name(path: pytrees.Path) -> str:
+    """The name of one leaf of a result."""
+    if not path:
+        return "output"
+    return pytrees.dotted(path) if path[0].named else f"output.{pytrees.dotted(path)}"
 
 
 def unique(names: Iterable[str]) -> tuple[str, ...]:

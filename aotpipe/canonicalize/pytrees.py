@@ -56,6 +56,46 @@ def _children(node: Any) -> list[tuple[Key, Any]] | None:
     return [(_key(entry), child) for entry, child in keyed]
 
 
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What is right inside of a container: the children by their keys, and how to make it of others."""
+
+    keys: tuple[Any, ...]
+    children: tuple[Any, ...]
+    make: Callable[[Sequence[Any]], Any]
+
+
+def parts(node: Any) -> Parts | None:
+    """The parts of a container, None being one as any other; None for a leaf.
+
+    torch's own registration of a dataclass leaves out the fields that are None.
+    """
+    definition = pytree.SUPPORTED_NODES.get(pytree._get_node_type(node))  # noqa: SLF001 as above
+    if dataclasses.is_dataclass(node) and all(field.init for field in dataclasses.fields(node)):
+        fields = tuple(field.name for field in dataclasses.fields(node))
+        cls: Any = type(node)
+        return Parts(
+            fields,
+            tuple(getattr(node, name) for name in fields),
+            lambda values: cls(**dict(zip(fields, values, strict=True))),
+        )
+    if definition is not None and definition.flatten_fn is not _flatten:
+        children, context = definition.flatten_fn(node)
+        named = _children(node) or []
+        return Parts(
+            tuple(key.text for key, _ in named),
+            tuple(children),
+            lambda values: definition.unflatten_fn(list(values), context),
+        )
+    if definition is None and not _holds_tensor(node):
+        return None
+    if isinstance(node, torch.Tensor):
+        return None
+    held = _parts(node)
+    rest = _Rest(type(node), tuple(held), {})
+    return Parts(tuple(held), tuple(held.values()), lambda values: _unflatten(values, rest))
+
+
 def _key(entry: Any) -> Key:
     match entry:
         case pytree.MappingKey(key=key):
@@ -242,3 +282,19 @@ def unsupported(tree: Any) -> Sequence[tuple[Path, Any]]:
         for path, leaf in leaves(tree)
         if not isinstance(leaf, (torch.Tensor, torch.nn.Module, torch.ScriptObject, *PLAIN))
     ]
+
+
+def check_outputs(result: Any, call: Callable[..., Any]) -> None:
+    """Refuse results that no program gives.
+
+    Raises:
+        SpecInvalid: Names the first one.
+    """
+    foreign = unsupported(result)
+    if foreign:
+        path, leaf = foreign[0]
+        raise SpecInvalid(
+            f"the output {dotted(path) or 'of the model'} is a {type(leaf).__name__}",
+            hint="return tensors, numbers, and dicts, tuples or dataclasses of them",
+            where=source.of_definition(call),
+        )

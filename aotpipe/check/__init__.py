@@ -8,7 +8,7 @@ as before afterwards.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,9 @@ def check(
     *,
     dynamic_shapes: Any = None,
     value_ranges: Mapping[str, tuple[float, float]] | None = None,
+    examples: Sequence[Any] = (),
+    optional: Sequence[str] = (),
+    tensorize: Sequence[str] = (),
     entry_points: Mapping[str, EntryPoint] | None = None,
     name: str | None = None,
 ) -> Checked:
@@ -47,6 +50,9 @@ def check(
         "kwargs": kwargs,
         "dynamic_shapes": dynamic_shapes,
         "value_ranges": value_ranges,
+        "examples": examples,
+        "optional": tuple(optional),
+        "tensorize": tuple(tensorize),
         "entry_points": entry_points,
         "name": name,
     }

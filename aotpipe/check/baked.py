@@ -205,7 +205,7 @@ def nones(entry: CanonicalEntry) -> Iterator[Diagnostic]:
                         "baked-none",
                         f"the input `{name}` is left out: the program is for calls without it",
                         places.of_node(path, node, function),
-                        "give it in the example inputs, or make a second entry point that has it",
+                        "give an example that has it: examples=[...]",
                     ),
                     entry_point=entry.name,
                 )
@@ -215,14 +215,18 @@ def nones(entry: CanonicalEntry) -> Iterator[Diagnostic]:
 def _keys(
     entry: CanonicalEntry, definition: ast.FunctionDef | ast.AsyncFunctionDef, path: str, function: str
 ) -> Iterator[Diagnostic]:
-    bound = dict(zip(_names(definition), entry.entry.args, strict=False)) | dict(entry.entry.kwargs)
+    args, kwargs = entry.adapter.example if entry.adapter else (entry.entry.args, entry.entry.kwargs)
+    bound = dict(zip(_names(definition), args, strict=False)) | dict(kwargs)
     dicts = {name: value for name, value in bound.items() if isinstance(value, Mapping)}
+    decided = {part.name for part in entry.adapter.structure.parts} if entry.adapter else set()
     for node in places.own(definition):
         asked = _asked(node)
         if asked is None or asked[0] not in dicts:
             continue
         assert isinstance(node, ast.expr)
         name, key = asked
+        if f"{name}.{key}" in decided:
+            continue
         has = key in dicts[name]
         yield replace(
             _diagnostic(
@@ -230,9 +234,9 @@ def _keys(
                 f"`{name}` has {'the' if has else 'no'} key {key!r} in the example: "
                 "the program is for such calls",
                 places.of_node(path, node, function),
-                "give every key in the example inputs, and say with a tensor which hold"
+                "give an example that has it: examples=[...]"
                 if not has
-                else "calls must give this key; make a second entry point for those that do not",
+                else f"calls must give this key; optional=({f'{name}.{key}'!r},) lets them leave it out",
             ),
             entry_point=entry.name,
         )

@@ -65,6 +65,7 @@ TABLE: Final[Mapping[str, Code]] = {
     "check-incomplete": Code("warning", "not every stage could be run to its end: there may be more"),
     # What the stages themselves find.
     "constant-input": Code("note", "an input that is no tensor is fixed"),
+    "call-refused": Code("note", "the model raises without something that a call may lack"),
     "unused-input": Code("warning", "nothing reads an input"),
     "integer-output": Code("note", "an output is a number"),
     "auto-dim-static": Code("warning", "a size under AUTO is fixed"),

@@ -15,6 +15,7 @@ from aotpipe.cli import options, progress, text
 @options.targets
 @options.out
 @click.option("--name", help="Names the bundle. [default: the Spec's name]")
+@options.varying
 @options.buckets
 @options.compiling
 @click.option("--latency/--no-latency", default=True, help="Time each program beside eager.")

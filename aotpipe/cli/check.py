@@ -12,6 +12,7 @@ from aotpipe.cli import options, text
 
 @click.command()
 @options.model
+@options.varying
 @click.option(
     "--sarif",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -20,7 +21,15 @@ from aotpipe.cli import options, text
 )
 @options.as_json
 @options.quiet
-def check(*, model: str, sarif: Path | None, as_json: bool, quiet: bool) -> int:
+def check(
+    *,
+    model: str,
+    optional: tuple[str, ...],
+    tensorize: tuple[str, ...],
+    sarif: Path | None,
+    as_json: bool,
+    quiet: bool,
+) -> int:
     """List all that keeps MODEL from becoming one program, with the line, the reason and a fix.
 
     What Python's control flow becomes, what is kept as state and what is fixed at the build is said too. The
@@ -28,7 +37,7 @@ def check(*, model: str, sarif: Path | None, as_json: bool, quiet: bool) -> int:
     """
     from aotpipe import check as checks
 
-    checked = checks(model)
+    checked = checks(model, optional=optional, tensorize=tensorize)
     if sarif is not None:
         from aotpipe.check.sarif import to_sarif
         from aotpipe.store import typed_os_errors

@@ -100,6 +100,27 @@ def buckets(function: F) -> F:
     )(function)
 
 
+def varying(function: F) -> F:
+    """`--optional` and `--tensorize`, several times each."""
+    for option in (
+        click.option(
+            "--tensorize",
+            multiple=True,
+            metavar="NAME",
+            help="A Python number that is to be an input: an argument, or an attribute such as self.scale; "
+            "may be given several times.",
+        ),
+        click.option(
+            "--optional",
+            multiple=True,
+            metavar="NAME",
+            help="An input that a call may leave out, such as batch.mask; may be given several times.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
 def compiling(function: F) -> F:
     """What a compile may use, and whether the cache takes part."""
     for option in reversed(

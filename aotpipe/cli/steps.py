@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @options.model
+@options.varying
 @click.option(
     "-o",
     "--out",
@@ -24,14 +25,22 @@ if TYPE_CHECKING:
 )
 @options.as_json
 @options.quiet
-def export(*, model: str, out: Path | None, as_json: bool, quiet: bool) -> None:
+def export(
+    *,
+    model: str,
+    optional: tuple[str, ...],
+    tensorize: tuple[str, ...],
+    out: Path | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
     """Export MODEL and say what it takes, what it gives, and what was found."""
     from aotpipe.pipeline import steps
     from aotpipe.report.codec import finding_to_json
     from aotpipe.store import typed_os_errors
 
     with progress.shown(quiet=quiet) as listener:
-        exported = steps.export(model, on_event=listener)
+        exported = steps.export(model, optional=optional, tensorize=tensorize, on_event=listener)
     if out is not None:
         import torch
 

@@ -7,7 +7,8 @@
    after it ran at these sizes and gave eager's numbers.
 3. Strict, which reads the Python bytecode and takes some models that plain tracing does not.
 4. Where the model decides on a tensor in Python: with that control flow as ops of the graph
-   (`aotpipe.canonicalize.python`).
+   (`aotpipe.canonicalize.python`); where calls differ in what they have, in this way from the start
+   (`aotpipe.export.optional`).
 
 A model that keeps state in Python is exported in this last way only, with that state in buffers
 (`aotpipe.canonicalize.carried`).
@@ -33,7 +34,7 @@ from aotpipe.canonicalize.python import functions, operators
 from aotpipe.canonicalize.state import State, StateRefused
 from aotpipe.dims import Auto, Dim
 from aotpipe.errors import ExportFailed
-from aotpipe.export import examples, reasons, smallsizes
+from aotpipe.export import examples, optional, reasons, smallsizes
 from aotpipe.export.guards import GuardLog, listening
 from aotpipe.export.quiet import quiet
 from aotpipe.stages import CanonicalEntry, Finding
@@ -89,6 +90,9 @@ def _traced(entry: CanonicalEntry) -> Traced:
     if entry.state is not None and entry.state.roots:
         return _stateful(entry, entry.state)
     try:
+        if entry.adapter is not None:
+            # What it decides on is traced from the start: without our operators it would decide for good.
+            return _staged(entry, *examples.inside(entry), None)
         return _stateless(entry)
     except carried.Unforeseen as late:
         return _stateful(entry, late.state)
@@ -152,13 +156,28 @@ def _staged(
     first: ExportFailed | None,
     module: torch.nn.Module | None = None,
 ) -> Traced:
-    """Export with Python's control flow on tensors as ops of the graph.
+    """Export with Python's control flow on tensors as ops of the graph."""
+    if entry.adapter is None:
+        return _rewritten(entry, changed, at_bound, first, module, {})
+    return optional.traced(
+        entry,
+        lambda codes: _rewritten(entry, changed, at_bound, None, module, codes),
+    )
 
-    Only the functions that decide on a tensor are rewritten; which those are is known one after another, as
-    torch.export comes to them.
+
+def _rewritten(
+    entry: CanonicalEntry,
+    changed: Mapping[str, int],
+    at_bound: Sequence[Finding],
+    first: ExportFailed | None,
+    module: torch.nn.Module | None,
+    codes: dict[FunctionType, CodeType],
+) -> Traced:
+    """Export with functions rewritten: those given, and those that decide on a tensor.
+
+    Which those are is known one after another, as torch.export comes to them.
     """
     way = Way(unsure=any(entry.dims.values()), changed=changed)
-    codes: dict[FunctionType, CodeType] = {}
     found, log, notes = _attempt(entry, way, codes, module)
     while not isinstance(found, ExportedProgram):
         if isinstance(found, carried.Unforeseen | StateRefused):
@@ -192,7 +211,7 @@ def _small_sizes(entry: CanonicalEntry) -> ExportFailed:
 def _attempt(
     entry: CanonicalEntry,
     way: Way,
-    codes: Mapping[FunctionType, CodeType],
+    codes: dict[FunctionType, CodeType],
     module: torch.nn.Module | None = None,
 ) -> tuple[ExportedProgram | Exception, GuardLog, tuple[Finding, ...]]:
     staging = operators.staging(entry.module, kept=module is not None)

@@ -97,6 +97,8 @@ def signature(entry: CanonicalEntry, program: ExportedProgram, ranges: Ranges) -
         inputs=(*inputs, *fixed),
         outputs=tuple(outputs),
         symbols=tuple(namer.known.values()),
+        optional=entry.adapter.structure.presences() if entry.adapter else (),
+        optional_outputs=entry.adapter.presences() if entry.adapter else (),
     )
 
 

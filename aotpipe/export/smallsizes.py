@@ -6,7 +6,8 @@ without a word. The program is run there, beside the model, on the example's val
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -39,8 +40,11 @@ def _agrees(
     entry: CanonicalEntry, program: ExportedProgram, values: Mapping[str, int], *, varied: bool
 ) -> bool:
     inputs = examples.resized(entry, values)
-    if varied:
-        inputs = _varied(inputs)
+    return agrees_on(entry, program, _varied(inputs) if varied else inputs)
+
+
+def agrees_on(entry: CanonicalEntry, program: ExportedProgram, inputs: Any) -> bool:
+    """Whether program and model agree on args and kwargs; what the model refuses says nothing."""
     with trial.unchanged(entry.module), torch.no_grad(), quiet():
         try:
             args, kwargs = pytrees.clone_tensors(inputs)
@@ -49,14 +53,31 @@ def _agrees(
             return True
     module = program.module()
     # The program's own state would go on from call to call, while the model begins anew.
-    with trial.unchanged(entry.module), trial.unchanged(module), torch.no_grad(), quiet():
+    with trial.unchanged(entry.module), _kept(module), torch.no_grad(), quiet():
         try:
             args, kwargs = pytrees.clone_tensors(inputs)
             given = module(*args, **kwargs)
         except Exception:  # noqa: BLE001 a refusal of a size in range, whatever its type
             return False
     ours, theirs = pytree.tree_leaves(given), pytree.tree_leaves(expected)
-    return len(ours) == len(theirs) and all(map(_close, ours, theirs))
+    # What is not there in eager is anything in a program, beside a flag that is compared.
+    missing = entry.adapter is not None
+    return len(ours) == len(theirs) and all(
+        (missing and other is None) or _close(one, other) for one, other in zip(ours, theirs, strict=True)
+    )
+
+
+@contextmanager
+def _kept(module: torch.nn.Module) -> Iterator[None]:
+    """Put back what a call writes into the tensors of a program."""
+    before = [(tensor, tensor.detach().clone()) for tensor in module.state_dict(keep_vars=True).values()]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for tensor, old in before:
+                if not torch.equal(tensor, old):
+                    tensor.copy_(old)
 
 
 def _varied(inputs: Any) -> Any:

@@ -90,6 +90,9 @@ def run(
     kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
     value_ranges: Mapping[str, tuple[float, float]] | None = None,
+    examples: Sequence[Any] = (),
+    optional: Sequence[str] = (),
+    tensorize: Sequence[str] = (),
     entry_points: Mapping[str, EntryPoint] | None = None,
     name: str | None = None,
     targets: Sequence[str] = DEFAULT,
@@ -108,10 +111,13 @@ def run(
 
     Args:
         model_or_spec: A reference such as `model.py`, a Spec, an nn.Module, or a function of tensors.
-        args: Example inputs of an object that is no Spec; this and the next four are those of `spec.as_spec`.
+        args: Example inputs of an object that is no Spec; this and the next seven are `spec.as_spec`'s.
         kwargs: Example inputs passed by name.
         dynamic_shapes: What may vary.
         value_ranges: What values may be passed.
+        examples: More example calls: what one has and another lacks, a call may leave out.
+        optional: Names of further inputs that a call may leave out.
+        tensorize: Names of Python numbers that become inputs.
         entry_points: Several ways to call the model, in place of `args` and its kin.
         name: Names the bundle; by default the Spec's name.
         targets: Target strings, shorthands and globs.
@@ -134,6 +140,9 @@ def run(
         "kwargs": kwargs,
         "dynamic_shapes": dynamic_shapes,
         "value_ranges": value_ranges,
+        "examples": examples,
+        "optional": tuple(optional),
+        "tensorize": tuple(tensorize),
         "entry_points": entry_points,
         "name": name,
     }

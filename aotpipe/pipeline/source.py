@@ -64,9 +64,11 @@ class Model:
         To be read before `load`, which may add the user's folder to `sys.path`.
         """
         given = {name for name, value in self.overrides.items() if value}
-        if not isinstance(self.given, str) or given - {"name"}:
+        if not isinstance(self.given, str) or given - {"name", "optional", "tensorize"}:
             return None
-        return front_key(self.given, {"name": self.overrides.get("name") or "", "form": self.form.to_json()})
+        varied: dict[str, Any] = {key: list(self.overrides[key]) for key in sorted(given - {"name"})}
+        name = self.overrides.get("name") or ""
+        return front_key(self.given, {"name": name, "form": self.form.to_json(), **varied})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

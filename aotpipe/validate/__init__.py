@@ -27,6 +27,7 @@ from aotpipe.errors import AotpipeError, AssertionViolated, InputError, OutsideB
 from aotpipe.goldens import Golden
 from aotpipe.signature import Signature
 from aotpipe.stages import Compiled, Latency, Parity, ParityCase, Validated
+from aotpipe.structure import Packer
 from aotpipe.targets import Target
 from aotpipe.validate.parity import describe, failure, judge
 
@@ -96,15 +97,18 @@ def validate(
             asserts=loadable.asserts,
             threads=loadable.threads,
         )
-        parity, notes = _run(worker, goldens, parity_budget_s)
+        parity, notes = _run(worker, goldens, loadable.signatures, parity_budget_s)
         if not parity.passed:
             raise _parity_error(compiled.target, parity)
         timings = _time(worker, eager, loadable, goldens, latency_budget_s)
     return Validated(compiled=compiled, status="executed", parity=parity, latency=timings, notes=notes)
 
 
-def _run(worker: Worker, goldens: Sequence[Golden], budget_s: float) -> tuple[Parity, tuple[str, ...]]:
+def _run(
+    worker: Worker, goldens: Sequence[Golden], signatures: Mapping[str, Signature], budget_s: float
+) -> tuple[Parity, tuple[str, ...]]:
     """Judge the calls one by one, so that an answer is gone before the next is made."""
+    packers = {name: Packer(signature) for name, signature in signatures.items()}
     started = time.monotonic()
     cases: list[ParityCase] = []
     calls, outside, rule = 0, 0, judge(()).rule
@@ -115,7 +119,7 @@ def _run(worker: Worker, goldens: Sequence[Golden], budget_s: float) -> tuple[Pa
         worker.reset()
         for place, golden in enumerate(sequence):
             try:
-                cases += _judge_call(worker, golden)
+                cases += _judge_call(worker, golden, packers[golden.entry_point])
             except OutsideBuckets:
                 # The program's state is not eager's from here on.
                 outside += len(sequence) - place
@@ -149,7 +153,7 @@ def _sequences(goldens: Sequence[Golden]) -> Iterator[list[Golden]]:
         yield sequence
 
 
-def _judge_call(worker: Worker, golden: Golden) -> tuple[ParityCase, ...]:
+def _judge_call(worker: Worker, golden: Golden, packer: Packer) -> tuple[ParityCase, ...]:
     try:
         answer = worker.infer(golden.inputs, entry_point=golden.entry_point)
     except OutsideBuckets:
@@ -157,7 +161,8 @@ def _judge_call(worker: Worker, golden: Golden) -> tuple[ParityCase, ...]:
     except (AssertionViolated, InputError) as error:
         # Eager took this call, so a program that refuses it differs from eager.
         return (failure(golden, "*", f"the program refuses the call: {_line(error)}"),)
-    return judge([(golden, answer)]).cases
+    # By its flag, which is compared, an output that is not there is anything.
+    return judge([(golden, packer.unpack(answer, flags=True))]).cases
 
 
 def _line(error: AotpipeError) -> str:

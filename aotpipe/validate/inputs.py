@@ -3,7 +3,8 @@
 Torch-free and a pure function of the signatures, the example inputs and the seed. Per entry point: the
 example itself, seeded values at its sizes, both ends and an inside point of every symbol's range, and both
 ends of every declared value range. A model with state gets sequences of calls through all of its entry
-points, and again after a reset.
+points, and again after a reset. What calls may lack is left out in every combination, if there are few; it
+then holds values that nothing may read.
 
 Values are drawn to look like the example's, so that a mask stays a mask and an image an image:
     a declared value range   uniform in it
@@ -32,6 +33,7 @@ from aotpipe.dtypes import numpy_dtype
 from aotpipe.errors import InputShape
 from aotpipe.goldens import Array
 from aotpipe.signature import Signature, Symbol, TensorSpec, evaluate_dim
+from aotpipe.structure import presence_cases
 
 SEEDS: Final = 2
 # A symbol without a declared end is tried up to so many times the example's size.
@@ -45,6 +47,8 @@ _CHEAP: Final = 1e10
 _STEPS: Final = (1, 2, 4, 8, 16)
 # torch.export writes "no end" as a number of this size or larger.
 _ENDLESS: Final = 1 << 31
+# Combinations of what may be there that are all tried; of more, the telling ones are.
+_MOST_PRESENCES: Final = 16
 # At most so many distinct values make an example a table of levels (a mask, a class) and not a signal.
 _LEVELS: Final = 8
 # Additive masks mark "away" with -inf or with the lowest number of a dtype.
@@ -105,9 +109,24 @@ def plan(
             calls.append(drawer.call(case, sizes))
         calls.extend(drawer.call(f"seed {number}") for number in range(seeds))
         calls.extend(drawer.call(f"{end} values", end=end) for end in drawer.ends())
+        calls.extend(_presence_calls(drawer, signature))
     if stateful:
         calls.extend(_sequences(signatures, examples, seed))
     return Plan(calls=tuple(calls), notes=tuple(notes))
+
+
+def _presence_calls(drawer: _Drawer, signature: Signature) -> Iterator[Call]:
+    """Each combination of what may be there, at the example's sizes and, where they vary, at the smallest."""
+    combinations = presence_cases(signature.optional, _MOST_PRESENCES)[1:]
+    smallest = {symbol.name: symbol.min for symbol in signature.symbols}
+    for sizes in (None, smallest) if smallest and _fits(signature, smallest) else (None,):
+        at = "" if sizes is None else ", " + " ".join(f"{name}={size}" for name, size in smallest.items())
+        for flags in combinations:
+            yield drawer.call(f"without {_lacking(signature, flags)}{at}", sizes, flags=flags)
+
+
+def _lacking(signature: Signature, flags: Mapping[str, bool]) -> str:
+    return ", ".join(part.name for part in signature.optional if not flags[part.flag])
 
 
 def _sequences(
@@ -119,7 +138,9 @@ def _sequences(
     steps = [*drawers, drawers[-1], drawers[-1]]
     for run in ("first", "again"):
         for number, drawer in enumerate(steps):
-            yield drawer.call(f"sequence {run}/{number}", reset=number == 0)
+            combinations = presence_cases(signatures[drawer.name].optional, _MOST_PRESENCES)
+            flags = combinations[number % len(combinations)]
+            yield drawer.call(f"sequence {run}/{number}", reset=number == 0, flags=flags)
 
 
 def _size_cases(
@@ -237,7 +258,8 @@ class _Drawer:
     """Draws the inputs of one entry point."""
 
     def __init__(self, name: str, signature: Signature, example: Mapping[str, Array], seed: int) -> None:
-        self._name = name
+        self.name = name
+        self._flags = {part.flag: True for part in signature.optional}
         self._specs = signature.tensor_inputs
         self._example = example
         self._seed = seed
@@ -248,11 +270,23 @@ class _Drawer:
         return ("lowest", "highest") if any(spec.value_range for spec in self._specs) else ()
 
     def call(
-        self, case: str, sizes: Mapping[str, int] | None = None, *, end: str = "", reset: bool = True
+        self,
+        case: str,
+        sizes: Mapping[str, int] | None = None,
+        *,
+        end: str = "",
+        reset: bool = True,
+        flags: Mapping[str, bool] | None = None,
     ) -> Call:
-        """One call; `end` sets inputs with a value range to that end of it."""
-        inputs = {spec.name: self._input(spec, case, sizes, end) for spec in self._specs}
-        return Call(entry_point=self._name, case=case, reset=reset, inputs=inputs)
+        """One call; `end` sets inputs with a value range to that end of it, `flags` says what is there."""
+        there = self._flags | dict(flags or {})
+        inputs = {
+            spec.name: np.array(there[spec.name])
+            if spec.name in there
+            else self._input(spec, case, sizes, end)
+            for spec in self._specs
+        }
+        return Call(entry_point=self.name, case=case, reset=reset, inputs=inputs)
 
     def _input(self, spec: TensorSpec, case: str, sizes: Mapping[str, int] | None, end: str) -> Array:
         example = self._example[spec.name]
@@ -262,7 +296,7 @@ class _Drawer:
         assert shape is not None, "sizes without a shape are left out before"
         if end and spec.value_range:
             return np.full(shape, spec.value_range[end == "highest"]).astype(numpy_dtype(spec.dtype))
-        random = _generator(self._seed, self._name, spec.name, case)
+        random = _generator(self._seed, self.name, spec.name, case)
         return draw(spec, shape, example, random)
 
 

@@ -23,6 +23,7 @@ RUNTIME_ONLY = [
     "aotpipe.signature",
     "aotpipe.stages",
     "aotpipe.store",
+    "aotpipe.structure",
     "aotpipe.targets",
     "aotpipe.toolchain",
 ]

@@ -15,6 +15,7 @@ NAMES = [
     "Bundle",
     "Dim",
     "EntryPoint",
+    "Example",
     "Signature",
     "Spec",
     "Target",

@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aotpipe.signature import DTYPES, Constant, Signature, Symbol, TensorSpec, dim_symbols, evaluate_dim
+from aotpipe.signature import (
+    DTYPES,
+    Constant,
+    Presence,
+    Signature,
+    Symbol,
+    TensorSpec,
+    dim_symbols,
+    evaluate_dim,
+)
 
 names = st.from_regex(r"[a-z_][a-z0-9_]{0,8}(\.[a-z0-9_]{1,8}){0,2}", fullmatch=True)
 symbol_names = st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True)
@@ -27,12 +36,17 @@ constants = st.builds(
     Constant, names, st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 )
 symbols = st.builds(Symbol, symbol_names, st.integers(0, 99), st.none() | st.integers(99, 9999))
+presences = st.builds(
+    Presence, names, names, st.lists(names, max_size=3).map(tuple), st.sampled_from(("missing", "none"))
+)
 signatures = st.builds(
     Signature,
     inputs=st.lists(tensors | constants, max_size=3).map(tuple),
     outputs=st.lists(tensors | constants, max_size=3).map(tuple),
     state=st.lists(tensors, max_size=2).map(tuple),
     symbols=st.lists(symbols, max_size=2).map(tuple),
+    optional=st.lists(presences, max_size=2).map(tuple),
+    optional_outputs=st.lists(presences, max_size=2).map(tuple),
 )
 
 
@@ -49,6 +63,17 @@ def test_a_symbol_round_trips(symbol: Symbol) -> None:
 @given(signatures)
 def test_a_signature_round_trips_through_json(signature: Signature) -> None:
     assert Signature.from_json(json.loads(json.dumps(signature.to_json()))) == signature
+
+
+def test_a_signature_without_optional_parts_is_written_as_before() -> None:
+    assert set(Signature(inputs=(), outputs=()).to_json()) == {"inputs", "outputs", "state", "symbols"}
+    with pytest.raises(ValueError, match="absent"):
+        Signature.from_json(
+            {
+                **Signature(inputs=(), outputs=()).to_json(),
+                "optional": [{"name": "x", "flag": "y", "members": [], "absent": "gone"}],
+            }
+        )
 
 
 @given(st.integers(0, 1000), st.integers(0, 1000))

@@ -26,7 +26,6 @@ from typing import Any, Final, Self
 
 import iree.runtime as iree
 import numpy as np
-from numpy.typing import ArrayLike
 
 from aotpipe.backends.iree import buffers, devices
 from aotpipe.dtypes import Array, numpy_dtype, raw_bytes
@@ -111,15 +110,17 @@ class Runner:
         """
         return self._entry(None).checker.signature
 
-    def infer(self, inputs: Mapping[str, ArrayLike], *, entry_point: str | None = None) -> dict[str, Array]:
+    def infer(self, inputs: Mapping[str, Any], *, entry_point: str | None = None) -> dict[str, Array]:
         """Call an entry point.
 
         Args:
-            inputs: Every tensor input of its signature, by name.
+            inputs: Every tensor input of its signature, by name, or a batch as the model takes it, that may
+                lack what is optional (`aotpipe.structure`).
             entry_point: The only one, or `forward`, where None.
 
         Returns:
-            Every tensor output of its signature, by name; the arrays are the caller's own.
+            Every tensor output of its signature, by name, but for those that are not there; the arrays are
+            the caller's own.
         """
         entry = self._entry(entry_point)
         arrays, _ = entry.checker.check(inputs)
@@ -135,7 +136,7 @@ class Runner:
                 for index, name in enumerate(entry.state, len(outputs))
             }
             self._keep(state, spares=bool(entry.asserts))
-        return outputs
+        return entry.checker.unpacked(inputs, outputs)
 
     def reset(self) -> None:
         """Go back to the initial state."""

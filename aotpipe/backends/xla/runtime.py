@@ -24,7 +24,6 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from aotpipe import toolchain
 from aotpipe.backends.xla import buffers, clients, container
@@ -106,15 +105,17 @@ class Runner:
         """
         return self._entry(None).checker.signature
 
-    def infer(self, inputs: Mapping[str, ArrayLike], *, entry_point: str | None = None) -> dict[str, Array]:
+    def infer(self, inputs: Mapping[str, Any], *, entry_point: str | None = None) -> dict[str, Array]:
         """Call an entry point.
 
         Args:
-            inputs: Every tensor input of its signature, by name.
+            inputs: Every tensor input of its signature, by name, or a batch as the model takes it, that may
+                lack what is optional (`aotpipe.structure`).
             entry_point: The only one, or `forward`, where None.
 
         Returns:
-            Every tensor output of its signature, by name; the arrays are the caller's own.
+            Every tensor output of its signature, by name, but for those that are not there; the arrays are
+            the caller's own.
         """
         entry = self._entry(entry_point)
         arrays, sizes = entry.checker.check(inputs)
@@ -128,7 +129,7 @@ class Runner:
                 for (name, dtype), buffer in zip(entry.outputs, results, strict=False)
             }
             self._state.update(zip(entry.state, results[len(outputs) :], strict=False))
-        return outputs
+        return entry.checker.unpacked(inputs, outputs)
 
     def reset(self) -> None:
         """Go back to the initial state."""
@@ -302,9 +303,11 @@ def _entry_of(
     if not own:
         known = sorted({str(program["entry_point"]) for program in programs})
         raise BundleCorrupt(f"the program has no entry point {name!r}", reason=f"it has: {', '.join(known)}")
+    # What is left out of a call has the smallest size that there is a program for.
+    smallest = {size: min(p["sizes"][size] for p in own) for size in own[0]["sizes"]}
     return _Entry(
         name=name,
-        checker=Checker(signature),
+        checker=Checker(signature, smallest),
         programs={
             _key(program["sizes"]): _Program(
                 executables[program["executable"]], tuple(held[key] for key in program["weights"])

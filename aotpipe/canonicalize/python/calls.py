@@ -18,8 +18,10 @@ from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.python import numbers, raising, refusing, regions
 from aotpipe.canonicalize.python.dispatch import as_tensor, is_traced, predicate
+from aotpipe.canonicalize.python.maybes import Maybe, presence
+from aotpipe.canonicalize.python.partial import Partial
 from aotpipe.canonicalize.python.refusing import text
-from aotpipe.canonicalize.python.values import Maybe, Variables
+from aotpipe.canonicalize.python.values import Variables
 
 Function = Callable[..., Any]
 
@@ -145,10 +147,13 @@ def pow_(base: Any, exponent: Any) -> Any:
     return base**exponent
 
 
-def isinstance_(value: Any, kinds: Any) -> bool:
-    """`isinstance`, of a number by what it stands for."""
+def isinstance_(value: Any, kinds: Any) -> Any:
+    """`isinstance`, of a number by what it stands for, of a value that may be None by its flag."""
     if isinstance(value, Maybe):
-        return isinstance_(value.held, kinds)
+        wanted = isinstance_(value.held, kinds)
+        if value.is_there or wanted is isinstance(None, kinds):
+            return wanted
+        return presence(value, wanted=bool(wanted))
     if numbers.is_number(value):
         kind = bool if value.dtype == torch.bool else float if value.dtype.is_floating_point else int
         return isinstance(kind(1), kinds)
@@ -158,6 +163,15 @@ def isinstance_(value: Any, kinds: Any) -> bool:
 def str_(*_: Any) -> str:
     """`str(value)`: a text cannot follow a traced value."""
     return text()
+
+
+def dict_(*args: Any, **kwargs: Any) -> dict[Any, Any]:
+    """`dict(value)`; of one whose keys may be missing one of the same kind."""
+    if not args or not isinstance(args[0], Partial):
+        return dict(*args, **kwargs)
+    copied = args[0].copy()
+    copied.update(kwargs)
+    return copied
 
 
 def len_(value: Any) -> Any:
@@ -313,6 +327,7 @@ _IN_ANY_CASE: Final[dict[Any, Function]] = {
     any: any_,
     all: all_,
     isinstance: isinstance_,
+    dict: dict_,
     len: len_,
     torch.tensor: _tensor_or(torch.tensor),
     torch.as_tensor: _tensor_or(torch.as_tensor),

@@ -16,7 +16,7 @@ from torch.fx.experimental.symbolic_shapes import (  # which symbols a run of th
 from torch.overrides import TorchFunctionMode
 
 from aotpipe.canonicalize.python import aliases, indexing, numbers, refusing
-from aotpipe.canonicalize.python.values import Maybe
+from aotpipe.canonicalize.python.maybes import Maybe
 
 _MOST_LISTED: Final = 64
 _TEXTS: Final = (torch.Tensor.__format__, torch.Tensor.__repr__)
@@ -75,6 +75,11 @@ class Traced(TorchFunctionMode):
         return result
 
     def _called(self, func: Any, args: Any, kwargs: Any) -> Any:
+        if any(isinstance(each, Maybe) for each in (*args, *kwargs.values())):
+            from aotpipe.canonicalize.python import optional  # which branches, and branches run in this mode
+
+            with self:
+                return optional.called(func, args, kwargs)
         if func is torch.Tensor.item and is_traced(args[0]):
             return numbers.item(args[0])
         if func is torch.Tensor.tolist and is_traced(args[0]) and args[0].numel() <= _MOST_LISTED:

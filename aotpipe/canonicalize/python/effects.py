@@ -16,7 +16,9 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-_KINDS: Final = frozenset({list, dict, set, deque, OrderedDict})
+from aotpipe.canonicalize.python.partial import Partial
+
+_KINDS: Final = frozenset({list, dict, set, deque, OrderedDict, Partial})
 _INNER: Final = ("_parameters", "_buffers", "_modules")
 _NONE: Final = object()
 # What is not looked into: a module is watched by `watching`, a tensor's writes are ops.
@@ -100,7 +102,7 @@ def _held(values: Iterable[tuple[str, object]]) -> Iterator[tuple[str, Any]]:
         seen.add(id(value))
         if type(value) in _KINDS:
             yield name, value
-            for inner in value.values() if isinstance(value, dict) else value:
+            for inner in _items(value).values() if isinstance(value, dict) else value:
                 yield from walk(name, inner)
         elif isinstance(value, MethodType):
             yield from walk(name, value.__self__)
@@ -126,6 +128,11 @@ def _held(values: Iterable[tuple[str, object]]) -> Iterator[tuple[str, Any]]:
                     yield from walk(f"{path or type(module).__name__}.{attribute}", value)
 
 
+def _items(container: dict[Any, Any]) -> dict[Any, Any]:
+    """A dict's items as they are: one whose keys may be missing tells them to nobody else."""
+    return dict(dict.items(container)) if isinstance(container, Partial) else container
+
+
 def is_of_torch(value: object) -> bool:
     """Whether a value is of a class of torch's own: what such a one holds changes as torch traces."""
     return type(value).__module__.partition(".")[0] in ("torch", "sympy")
@@ -145,13 +152,15 @@ def _copy(container: Any) -> Any:
 def _is_same(container: Any, old: Any) -> bool:
     if isinstance(container, CellType):
         container = _held_by(container)
+    if isinstance(container, dict):
+        return len(_items(container)) == len(_items(old)) and all(
+            key == other and value is held
+            for (key, value), (other, held) in zip(
+                _items(container).items(), _items(old).items(), strict=True
+            )
+        )
     if len(container) != len(old):
         return False
-    if isinstance(container, dict):
-        return all(
-            key == other and value is held
-            for (key, value), (other, held) in zip(container.items(), old.items(), strict=True)
-        )
     if isinstance(container, set):
         return bool(container == old)
     return all(value is held for value, held in zip(container, old, strict=True))
@@ -162,14 +171,14 @@ def contents(container: Any, known: Iterable[Any]) -> Any:
     held = {id(each): Same(each) for each in known}
     found = _copy(container)
     if isinstance(found, dict):
-        return {key: held.get(id(value), value) for key, value in found.items()}
+        return {key: held.get(id(value), value) for key, value in _items(found).items()}
     return [held.get(id(value), value) for value in found]
 
 
 def fill(container: Any, found: Any) -> None:
     """Put contents back."""
     if isinstance(found, dict):
-        _restore(container, {key: _opened(value) for key, value in found.items()})
+        _restore(container, {key: _opened(value) for key, value in _items(found).items()})
     else:
         _restore(container, [_opened(value) for value in found])
 
@@ -197,6 +206,9 @@ def _restore(container: Any, old: Any) -> None:
             del container.cell_contents
         else:
             container.cell_contents = old[0]
+        return
+    if isinstance(container, Partial):
+        container.refill(old)
         return
     if isinstance(container, list):
         container[:] = old

@@ -69,9 +69,8 @@ class _Expressions(Own):
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         self.generic_visit(node)
-        # Functions that have names: those of Python and its library, which take no traced tensor.
-        name = dotted(node.func)
-        if name is None or name == "super" or name.startswith("self."):
+        # Python's own functions take no traced tensor, and the model's own may have to be rewritten.
+        if dotted(node.func) == "super":
             return node
         return ast.copy_location(ast.Call(operator("call"), [node.func, *node.args], node.keywords), node)
 

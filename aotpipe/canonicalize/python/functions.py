@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import linecache
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType, FunctionType
@@ -122,13 +122,49 @@ def _with_operators(code: CodeType) -> CodeType:
 
 
 @contextmanager
-def swapped(codes: Mapping[FunctionType, CodeType]) -> Iterator[None]:
-    """Run functions with other code."""
-    before = {function: function.__code__ for function in codes}
+def swapped(codes: dict[FunctionType, CodeType]) -> Iterator[None]:
+    """Run functions with other code; those that `rewrite_now` adds meanwhile too."""
+    global _swaps
+    outer, _swaps = _swaps, _Swaps(codes)
     try:
         for function, code in codes.items():
-            function.__code__ = code
+            _swaps.swap(function, code)
         yield
     finally:
-        for function, code in before.items():
+        _swaps.undo()
+        _swaps = outer
+
+
+def rewrite_now(function: FunctionType) -> bool:
+    """Whether a function has its rewritten code for as long as the model is traced."""
+    if _swaps is None or operators in function.__code__.co_consts:
+        return _swaps is not None
+    if not source.is_model_code(function.__code__.co_filename) or function in _swaps.refused:
+        return False
+    code = rewritten(function)
+    if code is None:
+        _swaps.refused.add(function)
+        return False
+    _swaps.codes[function] = code
+    _swaps.swap(function, code)
+    return True
+
+
+class _Swaps:
+    """The functions whose code is another one now."""
+
+    def __init__(self, codes: dict[FunctionType, CodeType]) -> None:
+        self.codes = codes
+        self.before: dict[FunctionType, CodeType] = {}
+        self.refused: set[FunctionType] = set()
+
+    def swap(self, function: FunctionType, code: CodeType) -> None:
+        self.before.setdefault(function, function.__code__)
+        function.__code__ = code
+
+    def undo(self) -> None:
+        for function, code in self.before.items():
             function.__code__ = code
+
+
+_swaps: _Swaps | None = None

@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import builtins
+import functools
 import operator
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from functools import partial, wraps
+from contextlib import ExitStack, contextmanager, suppress
+from functools import wraps
 from typing import Any, Final, TypeVar
 
 import torch
@@ -22,17 +23,19 @@ from aotpipe.canonicalize.python import (
     calls,
     dispatch,
     effects,
+    maybes,
     numbers,
+    optional,
+    partial,
     raising,
     refusing,
     regions,
-    values,
 )
 from aotpipe.canonicalize.python.dispatch import predicate
+from aotpipe.canonicalize.python.maybes import Maybe
 from aotpipe.canonicalize.python.refusing import refusal
 from aotpipe.canonicalize.python.values import (
     UNDEFINED,
-    Maybe,
     Undefined,
     Unlike,
     Variables,
@@ -72,7 +75,7 @@ def staging(module: torch.nn.Module, *, kept: bool = False) -> Iterator[Collecti
             aliases.followed(),
             numbers.followed(),
             raising.followed(),
-            values.followed(),
+            maybes.followed(),
             called_in_mode(module),
         ):
             yield notes
@@ -177,6 +180,8 @@ def for_(
 ) -> None:
     """`for item in items: body(item)`, until `stopped`; trips over Python's items are written out."""
     variables = Variables(get, set_, names, watched, dead)
+    if isinstance(items, partial.Partial | partial.Keys):
+        len(items)  # refuses keys that may be missing
     if isinstance(items, regions.TensorRange):
         regions.counted(items, body, stopped, variables)
         return
@@ -190,7 +195,7 @@ def for_(
                 regions.counted(rest, body, stopped, variables)
                 return
         if is_staged(stop):
-            regions.branch(stop, _nothing, partial(body, item), variables)
+            regions.branch(stop, _nothing, functools.partial(body, item), variables)
         else:
             body(item)
         stop = stopped()
@@ -241,32 +246,40 @@ def _selected(test: Any, then: Any, other: Any) -> Any:
 def and_(*operands: Callable[[], Any]) -> Any:
     """`a and b and ...`, each computed only where it is reached."""
     value = operands[0]()
-    for operand in operands[1:]:
-        if is_staged(value):
-            value = _conjunction(value, operand())
-        elif not value:
-            return value
-        else:
-            value = operand()
+    with ExitStack() as reached:
+        for operand in operands[1:]:
+            if is_staged(value):
+                reached.enter_context(maybes.there(value, holds=True))
+                right = operand()
+                value = maybes.imply(_conjunction(value, right), value, right)
+            elif not value:
+                return value
+            else:
+                value = operand()
     return value
 
 
 def or_(*operands: Callable[[], Any]) -> Any:
     """`a or b or ...`."""
     value = operands[0]()
-    for operand in operands[1:]:
-        if is_staged(value):
-            value = _disjunction(value, operand())
-        elif value:
-            return value
-        else:
-            value = operand()
+    with ExitStack() as reached:
+        for operand in operands[1:]:
+            if is_staged(value):
+                reached.enter_context(maybes.there(value, holds=False))
+                right = operand()
+                value = maybes.imply(_disjunction(value, right), value, right, all_of=False)
+            elif value:
+                return value
+            else:
+                value = operand()
     return value
 
 
 def not_(value: Any) -> Any:
     """`not value`."""
-    return predicate(value).logical_not() if is_staged(value) else not value
+    return (
+        maybes.imply(predicate(value).logical_not(), value, negated=True) if is_staged(value) else not value
+    )
 
 
 def compare(first: Callable[[], Any], *rest: Callable[..., Any]) -> Any:
@@ -304,13 +317,13 @@ def choose(test: object, then: Callable[[], T], other: Callable[[], T]) -> T:
 def is_(left: Any, right: Any) -> Any:
     """`left is right`; whether a value is None may be traced."""
     maybe = _against_none(left, right)
-    return left is right if maybe is None else values.presence(maybe, wanted=False)
+    return left is right if maybe is None else not maybe.is_there and maybes.presence(maybe, wanted=False)
 
 
 def is_not(left: Any, right: Any) -> Any:
     """`left is not right`."""
     maybe = _against_none(left, right)
-    return left is not right if maybe is None else values.presence(maybe, wanted=True)
+    return left is not right if maybe is None else maybe.is_there or maybes.presence(maybe, wanted=True)
 
 
 def _against_none(left: Any, right: Any) -> Maybe | None:
@@ -322,6 +335,8 @@ def _against_none(left: Any, right: Any) -> Maybe | None:
 
 def in_(item: Any, items: Any) -> Any:
     """`item in items`."""
+    if isinstance(items, partial.Partial | partial.Keys) and not is_staged(item):
+        return (items.of if isinstance(items, partial.Keys) else items).has(item)
     if isinstance(items, dict):
         items = items.keys() if is_staged(item) else items
     if not _staging or isinstance(items, torch.Tensor | str | regions.TensorRange):
@@ -342,9 +357,16 @@ slice = builtins.slice  # noqa: A001
 
 def call(function: Any, *args: Any, **kwargs: Any) -> Any:
     """`function(*args, **kwargs)`."""
-    if _staging and (staged := calls.of(function)) is not None:
+    if not _staging:
+        return function(*args, **kwargs)
+    if (staged := calls.of(function)) is not None:
         return staged(*args, **kwargs)
-    return function(*args, **kwargs)
+    return optional.call(function, args, kwargs) if maybes.may_lack() else function(*args, **kwargs)
+
+
+def keywords(kwargs: dict[str, Any]) -> dict[str, Any]:
+    """`**kwargs` at the beginning of a function."""
+    return partial.of_keywords(kwargs) if _staging else kwargs
 
 
 def shown(value: Any) -> Any:

@@ -49,12 +49,13 @@ def require(test: Any, error: BaseException, *, holds: bool) -> None:
     claim(truth if holds else truth.logical_not(), f"{type(error).__name__}: {error}".rstrip(": "))
 
 
-def claim(truth: torch.Tensor, said: str) -> None:
-    """Put an assert into the graph."""
+def claim(truth: torch.Tensor, said: str) -> bool:
+    """Put an assert into the graph; whether it holds for all that comes after it."""
     if _collected and (claims := _collected[-1]) is not None:
         claims.append((truth, said))
     else:
         torch._assert_async(truth, said)  # noqa: SLF001  # what torch.export keeps
+    return not _collected
 
 
 @contextmanager

@@ -19,17 +19,16 @@ from torch._higher_order_ops.while_loop import while_loop_op  # the public one s
 from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.python import aliases, dispatch, effects, numbers, raising, refusing, running
+from aotpipe.canonicalize.python.maybes import Maybe, there
 from aotpipe.canonicalize.python.refusing import refusal
 from aotpipe.canonicalize.python.values import (
     UNDEFINED,
     Form,
     Leaf,
-    Maybe,
     Unlike,
     Variables,
     is_leaf,
     meet,
-    there,
 )
 from aotpipe.errors import ExportFailed
 

@@ -20,9 +20,9 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from aotpipe.canonicalize.python import aliases, dispatch, effects, numbers
+from aotpipe.canonicalize.python.maybes import Maybe
 from aotpipe.canonicalize.python.refusing import refusal
 from aotpipe.canonicalize.python.values import (
-    Maybe,
     Variables,
     is_leaf,
     settled,

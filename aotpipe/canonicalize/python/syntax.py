@@ -64,6 +64,8 @@ def rewrite(function: ast.FunctionDef) -> ast.FunctionDef | None:
         # A `nonlocal` needs a binding in the enclosing function; this one is never run.
         unbound: list[ast.stmt] = [assign(name, ast.Constant(None)) for name in bound]
         first.append(ast.If(ast.Constant(False), unbound, []))
+    if (keywords := function.args.kwarg) is not None:
+        first.append(assign(keywords.arg, calling("keywords", ast.Name(keywords.arg, ast.Load()))))
     at = 1 if ast.get_docstring(function, clean=False) is not None else 0
     function.body[at:at] = first
     function.decorator_list = []

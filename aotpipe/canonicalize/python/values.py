@@ -7,9 +7,7 @@ promoted, and a variable without a value takes zeros, which nothing reads that e
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, Final, NoReturn
@@ -18,6 +16,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.python import numbers
+from aotpipe.canonicalize.python.maybes import Maybe
 
 Number = bool | int | float | complex
 
@@ -64,76 +63,6 @@ class Variables:
         return tuple(UNDEFINED if at in self.dead else value for at, value in enumerate(self.get()))
 
 
-class Maybe:
-    """A value that is None unless a traced flag says otherwise; it is used as what it holds.
-
-    Attributes:
-        present: The flag, a bool of no dimensions.
-        held: The value; zeros where there is none.
-    """
-
-    def __init__(self, present: torch.Tensor, held: Any) -> None:
-        self.present = present
-        self.held = held
-        # On a path that is taken only where it is there.
-        self.is_there = False
-
-    @classmethod
-    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        args, kwargs = pytree.tree_map_only(cls, lambda maybe: maybe.held, (args, kwargs or {}))
-        return func(*args, **kwargs)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.held, name)
-
-    def __getitem__(self, index: Any) -> Any:
-        return self.held[index]
-
-    def __iter__(self) -> Any:
-        return iter(self.held)
-
-    def __len__(self) -> int:
-        return len(self.held)
-
-    def __bool__(self) -> NoReturn:
-        raise RuntimeError("data-dependent: whether a value is None is known to a run of the graph only")
-
-
-@contextmanager
-def there(flag: object, *, holds: bool) -> Iterator[None]:
-    """Inside, a value whose flag is `flag`, or its negation, is known to be there if `holds` says so."""
-    known = _flags.get(id(flag))
-    if known is None or known[2] is not holds:
-        yield
-        return
-    maybe = known[1]
-    before, maybe.is_there = maybe.is_there, True
-    try:
-        yield
-    finally:
-        maybe.is_there = before
-
-
-# Flags by identity, kept alive: the value, and whether the flag says that it is there.
-_flags: dict[int, tuple[object, Maybe, bool]] = {}
-
-
-def presence(maybe: Maybe, *, wanted: bool) -> Any:
-    """Whether a value is there, or whether it is None, as a traced flag."""
-    flag = maybe.present.clone() if wanted else maybe.present.logical_not()
-    _flags[id(flag)] = (flag, maybe, wanted)
-    return flag
-
-
-@contextmanager
-def followed() -> Iterator[None]:
-    """Forget all flags afterwards."""
-    try:
-        yield
-    finally:
-        _flags.clear()
-
-
 def settled(values: Any) -> Any:
     """Values with what is known to be there in place of what may be None."""
     return pytree.tree_map(
@@ -141,28 +70,6 @@ def settled(values: Any) -> Any:
         values,
         is_leaf=is_leaf,
     )
-
-
-def _binary(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    return lambda self, other: function(self.held, other.held if isinstance(other, Maybe) else other)
-
-
-def _reflected(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    return lambda self, other: function(other, self.held)
-
-
-def _unary(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    return lambda self: function(self.held)
-
-
-for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
-    setattr(Maybe, f"__{_name}__", _binary(getattr(operator, _name)))
-for _name in ("add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "pow", "and_", "or_", "xor"):
-    setattr(Maybe, f"__{_name.strip('_')}__", _binary(getattr(operator, _name)))
-    setattr(Maybe, f"__r{_name.strip('_')}__", _reflected(getattr(operator, _name)))
-for _name in ("neg", "abs", "invert", "pos"):
-    setattr(Maybe, f"__{_name}__", _unary(getattr(operator, _name)))
-Maybe.__hash__ = object.__hash__  # type: ignore[method-assign]  # it compares as what it holds
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aotpipe.goldens import Array
-from aotpipe.signature import Signature, Symbol, TensorSpec
+from aotpipe.signature import Presence, Signature, Symbol, TensorSpec
 from aotpipe.validate import inputs
 from aotpipe.validate.inputs import draw, plan
 
@@ -186,3 +186,32 @@ def test_sizes_that_are_dear_together_are_tried_alone_and_closer_to_the_example(
     assert max(batch * seq for batch, seq in shapes.values()) <= 2 * 2 * 256
     assert any(batch > 2 and seq > 16 for batch, seq in shapes.values())
     assert any("all largest (batch=32 seq=256) was not tried" in note for note in notes)
+
+
+def test_what_a_call_may_lack_is_left_out_in_every_combination() -> None:
+    flags = [TensorSpec(f"{name}.present", "bool", ()) for name in ("a", "b")]
+    signature = Signature(
+        inputs=(TensorSpec("x", "float32", ("n",)), TensorSpec("a", "float32", ("n",)), *flags),
+        outputs=(),
+        state=(TensorSpec("count", "int64", ()),),
+        symbols=(Symbol("n", 1, 4),),
+        optional=(Presence("a", "a.present", ("a",)), Presence("b", "b.present", ())),
+    )
+    example = {
+        "x": np.arange(2, dtype=np.float32),
+        "a": np.ones(2, np.float32),
+        **{spec.name: np.array(True) for spec in flags},
+    }
+    calls = plan({"forward": signature}, {"forward": example}).calls
+    combinations = {
+        (bool(call.inputs["a.present"]), bool(call.inputs["b.present"]), call.inputs["x"].size)
+        for call in calls
+        if call.case.startswith("without")
+    }
+    assert combinations == {(a, b, n) for a in (True, False) for b in (True, False) for n in (1, 2)} - {
+        (True, True, n) for n in (1, 2)
+    }
+    sequence = [call for call in calls if call.case.startswith("sequence first")]
+    assert len({(bool(call.inputs["a.present"]), bool(call.inputs["b.present"])) for call in sequence}) == 3
+    # Nothing may read what is not there, so that it is no zero.
+    assert all(call.inputs["a"].any() for call in calls)

@@ -1,0 +1,156 @@
+"""A value that may be None: it goes with a traced flag, and what is known of flags goes with paths.
+
+A `Maybe` is used as what it holds. Where eager would raise on None, one with a `claim` asserts that it is
+there.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+import torch
+from torch.utils import _pytree as pytree
+
+
+class Maybe:
+    """A value that is None unless a traced flag says otherwise; it is used as what it holds.
+
+    Attributes:
+        present: The flag, a bool of no dimensions.
+        held: The value; zeros where there is none.
+        is_key: Whether it is of a key that is missing, where it is not there.
+    """
+
+    def __init__(self, present: torch.Tensor, held: Any, *, is_key: bool = False) -> None:
+        self.present = present
+        self.held = held
+        self.is_key = is_key
+        # What is called to assert that it is there, where eager would raise.
+        self.claim: Callable[[torch.Tensor, str], bool] | None = None
+        # On a path that is taken only where it is there.
+        self.is_there = False
+        global _made
+        _made += 1
+
+    def demand(self, said: str) -> None:
+        """Eager raises where it is not there."""
+        if self.claim is not None and not self.is_there:
+            self.is_there = self.claim(self.present, said)
+
+    def needed(self, said: str = "TypeError: a value is None") -> Any:
+        """The value, for what takes no None."""
+        self.demand(said)
+        return self.held
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        args, kwargs = pytree.tree_map_only(cls, cls.needed, (args, kwargs or {}))
+        return func(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            return getattr(self.held, name)
+        return getattr(self.needed(f"AttributeError: None has no {name}"), name)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.needed()[index]
+
+    def __iter__(self) -> Any:
+        return iter(self.needed())
+
+    def __len__(self) -> int:
+        return len(self.needed())
+
+    def __bool__(self) -> NoReturn:
+        raise RuntimeError("data-dependent: whether a value is None is known to a run of the graph only")
+
+
+_made = 0
+
+
+def may_lack() -> bool:
+    """Whether there is any value that may be None, in the model that is traced now."""
+    return _made > 0
+
+
+@contextmanager
+def there(flag: object, *, holds: bool) -> Iterator[None]:
+    """Inside, what is there by a flag, or by its negation, is known to be there if `holds` says so."""
+    known = _implied.get(id(flag))
+    implied: tuple[Maybe, ...] = () if known is None else known[1] if holds else known[2]
+    found = [maybe for maybe in implied if not maybe.is_there]
+    for maybe in found:
+        maybe.is_there = True
+    try:
+        yield
+    finally:
+        for maybe in found:
+            maybe.is_there = False
+
+
+# Flags by identity, kept alive: the values that are there if it is true, and if it is false.
+_implied: dict[int, tuple[object, tuple[Maybe, ...], tuple[Maybe, ...]]] = {}
+
+
+def presence(maybe: Maybe, *, wanted: bool) -> Any:
+    """Whether a value is there, or whether it is None, as a traced flag."""
+    flag = maybe.present.clone() if wanted else maybe.present.logical_not()
+    _implied[id(flag)] = (flag, (maybe,), ()) if wanted else (flag, (), (maybe,))
+    return flag
+
+
+def imply(flag: object, *parts: object, negated: bool = False, all_of: bool = True) -> Any:
+    """A flag that was computed of others, with what it says of values; gives the flag.
+
+    Args:
+        flag: It is true only if all parts are, or false only if all are.
+        parts: The others.
+        negated: It is the negation of its only part.
+        all_of: Whether it is `and`; else it is `or`.
+    """
+    known = [_implied[id(part)] for part in parts if id(part) in _implied]
+    true: tuple[Maybe, ...] = tuple(maybe for each in known for maybe in each[1])
+    false: tuple[Maybe, ...] = tuple(maybe for each in known for maybe in each[2])
+    if negated:
+        true, false = false, true
+    elif len(parts) > 1:
+        true, false = (true, ()) if all_of else ((), false)
+    if true or false:
+        _implied[id(flag)] = (flag, true, false)
+    return flag
+
+
+@contextmanager
+def followed() -> Iterator[None]:
+    """Forget all flags afterwards."""
+    global _made
+    try:
+        yield
+    finally:
+        _implied.clear()
+        _made = 0
+
+
+def _binary(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda self, other: function(self.needed(), other.needed() if isinstance(other, Maybe) else other)
+
+
+def _reflected(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda self, other: function(other, self.needed())
+
+
+def _unary(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda self: function(self.needed())
+
+
+for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
+    setattr(Maybe, f"__{_name}__", _binary(getattr(operator, _name)))
+for _name in ("add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "pow", "and_", "or_", "xor"):
+    setattr(Maybe, f"__{_name.strip('_')}__", _binary(getattr(operator, _name)))
+    setattr(Maybe, f"__r{_name.strip('_')}__", _reflected(getattr(operator, _name)))
+for _name in ("neg", "abs", "invert", "pos"):
+    setattr(Maybe, f"__{_name}__", _unary(getattr(operator, _name)))
+Maybe.__hash__ = object.__hash__  # type: ignore[method-assign]  # it compares as what it holds
