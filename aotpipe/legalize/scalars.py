@@ -156,8 +156,6 @@ def open_input(module: GraphModule, placeholder: Node) -> None:
     number = placeholder.meta["val"]
     with fake_mode(module):
         placeholder.meta["val"] = torch.empty((), dtype=dtype_of(number))
-    # The importer asks it for the type of the item.
-    placeholder.meta["tensor_meta"] = _extract_tensor_metadata(placeholder.meta["val"])
     if not placeholder.users:
         return
     users = list(placeholder.users)
