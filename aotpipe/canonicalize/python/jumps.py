@@ -195,7 +195,10 @@ def jumps_at_last(body: Sequence[ast.stmt]) -> bool:
 
 
 def guarded(body: Block, kind: type[ast.stmt], flag: str) -> Block:
-    """Set a flag in the place of a jump, and skip under it what the jump would."""
+    """Set a flag in the place of a jump, and skip under it what the jump would.
+
+    A branch that skips says as `goes_on` which statement may have jumped, and which is its own last one.
+    """
     out: Block = []
     for index, node in enumerate(body):
         if isinstance(node, kind):
@@ -209,7 +212,11 @@ def guarded(body: Block, kind: type[ast.stmt], flag: str) -> Block:
             _guard(node, kind, flag)
         out.append(node)
         rest = guarded(body[index + 1 :], kind, flag)
-        return [*out, ast.If(negated(flag), rest, [])] if rest else out
+        if not rest:
+            return out
+        guard = ast.If(negated(flag), rest, [])
+        guard.goes_on = (node, body[-1])  # type: ignore[attr-defined]
+        return [*out, guard]
     return out
 
 

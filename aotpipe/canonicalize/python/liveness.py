@@ -22,6 +22,8 @@ class Liveness:
 
     def __init__(self, function: ast.FunctionDef) -> None:
         self._after: dict[int, Names] = {}
+        # Of each statement that may jump.
+        self._jumped: dict[int, Names] = {}
         # What a jump out of the loop around, or to its next trip, goes on to read.
         self._targets: Names = _NONE
         # What an exception goes on to read.
@@ -30,10 +32,17 @@ class Liveness:
 
     def after(self, node: ast.stmt) -> Names | None:
         """What is read after a branch or a loop, or by its next trip; None where that is not known."""
-        return self._after.get(id(node))
+        if (goes_on := getattr(node, "goes_on", None)) is None:
+            return self._after.get(id(node))
+        jumping, last = goes_on
+        jumped, after = self._jumped.get(id(jumping)), self._after.get(id(last))
+        return None if jumped is None or after is None else jumped | after
 
     def _block(self, body: Sequence[ast.stmt], after: Names) -> Names:
         for node in reversed(body):
+            self._after[id(node)] = after
+            if jumps([node]):
+                self._jumped[id(node)] = self._targets
             after = self._statement(node, after) | self._caught
         return after
 

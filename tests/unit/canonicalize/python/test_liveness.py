@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from aotpipe.canonicalize.python.jumps import guarded
 from aotpipe.canonicalize.python.liveness import Liveness
 from tests.unit.canonicalize.python.agree import check
 
@@ -52,6 +53,23 @@ def test_a_branch_that_jumps_goes_on_at_the_jumps_target():
     assert "b" in (Liveness(function).after(function.body[0].body[0]) or ())
 
 
+def test_a_branch_that_skips_under_a_flag_goes_on_at_the_jumps_target_too():
+    text = """
+        def f(a, b, c):
+            while a:
+                a = a - 1
+                if b: break
+                c = b
+                b = c
+            return a
+    """
+    function: Any = ast.parse(textwrap.dedent(text)).body[0]
+    liveness = Liveness(function)
+    guard = guarded(function.body[0].body, ast.Break, "flag")[-1]
+    assert isinstance(guard, ast.If)
+    assert liveness.after(guard) == {"a", "b"}
+
+
 def test_of_what_was_made_since_nothing_is_known():
     function: Any = ast.parse("def f(a): return a").body[0]
     assert Liveness(function).after(ast.If(ast.Constant(1), [], [])) is None
@@ -88,6 +106,21 @@ def test_what_each_trip_sets_first_is_not_carried():
         return x + part
 
     check(grown, (UP,), (DOWN,), (UP * 9,))
+
+
+def test_what_follows_a_break_may_change_its_shape():
+    def stepping(x: torch.Tensor) -> torch.Tensor:
+        rows = x
+        y = x.sum()
+        while y < 20:
+            y = y + 1
+            if y > 15:
+                break
+            rows = y.expand(4)
+            y = y + rows.sum() * 0.1
+        return y
+
+    check(stepping, (UP,), (DOWN,), (UP * 9,))
 
 
 def test_what_a_later_trip_reads_is_carried():
