@@ -24,6 +24,7 @@ from iree.compiler.extras.fx_as_strided import rewrite_as_strided
 from iree.compiler.extras.fx_importer import ContextCache, FxImporter
 from torch.fx.passes.shape_prop import _extract_tensor_metadata  # the form that the importer reads
 
+from aotpipe.backends.iree import floats
 from aotpipe.backends.iree.borders import builtin_type, convert
 from aotpipe.backends.iree.carries import ViewBorder
 from aotpipe.backends.iree.control_flow import ControlFlowImporter
@@ -47,9 +48,10 @@ def lower(legal: Legal) -> Lowered:
         importer = FxImporter(context=context, config_check=False, graph_node_importer_cls=_NodeImporter)
         importer._cc = lines = _UserLines(context)
         globals_ = _Weights(importer.module_op)
+        is_narrowed = floats.are_narrowed(entry.graph for entry in legal.entries)
         for entry in legal.entries:
             try:
-                _import_entry(importer, globals_, entry)
+                _import_entry(importer, globals_, entry, is_narrowed=is_narrowed)
             except _REFUSALS as error:
                 raise _refusal(entry, lines.node, error) from error
         try:
@@ -91,9 +93,10 @@ def _tell_dtypes(graph: torch.fx.Graph) -> None:
         tensor.meta["tensor_meta"] = _extract_tensor_metadata(tensor.meta["val"])
 
 
-def _import_entry(importer: FxImporter, weights: _Weights, entry: LegalEntry) -> None:
+def _import_entry(importer: FxImporter, weights: _Weights, entry: LegalEntry, *, is_narrowed: bool) -> None:
     # The importer rewrites nodes in place, and a Legal is frozen.
     graph_module = copy.deepcopy(entry.graph)
+    floats.round_to_nearest(graph_module, is_narrowed=is_narrowed)
     for module in graph_module.modules():
         if isinstance(module, torch.fx.GraphModule):
             rewrite_as_strided(module.graph)
