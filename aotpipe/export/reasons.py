@@ -24,6 +24,7 @@ _STATIC: Final = re.compile(
 )
 _FIX: Final = re.compile(r"^  (\w+ = .+)$", re.MULTILINE)
 _CHECK: Final = re.compile(r"^\s*\d+\. (torch\._check\(.+\))$", re.MULTILINE)
+_TRACED_NUMBER: Final = re.compile(r"\bSym(Int|Float|Bool)\b")
 _ADVICE: Final = re.compile(r"\n+The error above occurred when calling torch\.export.*", re.DOTALL)
 
 
@@ -33,8 +34,11 @@ def is_about_sizes(error: BaseException) -> bool:
 
 
 def is_data_dependent(error: BaseException) -> bool:
-    """Whether torch.export refused because Python decides on a tensor's value."""
-    return isinstance(error, GuardOnDataDependentSymNode) or "data-dependent" in str(error).lower()
+    """Whether torch.export refused because Python decides on a tensor's value, or computes with it."""
+    if isinstance(error, GuardOnDataDependentSymNode) or "data-dependent" in str(error).lower():
+        return True
+    # What Python's own functions and formats say of a number that they cannot take.
+    return isinstance(error, TypeError) and _TRACED_NUMBER.search(str(error)) is not None
 
 
 def is_about_control_flow(error: BaseException) -> bool:

@@ -1,8 +1,8 @@
 """Rounds the numbers beside float32 tensors to float32, as torch does: to the nearest.
 
-IREE turns float64 into float32 towards zero (3.13): 0.6 becomes 0.59999996. Torch compares with and divides by
-the nearest float32, 0.60000002, so that `x > 0.6` and `(x / 0.6).floor()` differ. Where a program has float64
-tensors nothing is turned, and a number beside float32 ones would be compared in float64.
+IREE turns float64 into float32 towards zero (3.13): 0.6 becomes 0.59999996. Torch compares with and divides
+by the nearest float32, 0.60000002, so that `x > 0.6` and `(x / 0.6).floor()` differ. Where a program has
+float64 tensors nothing is turned, and a number beside float32 ones would be compared in float64.
 """
 
 from __future__ import annotations

@@ -17,6 +17,12 @@ def explain(text: str) -> ExportFailed:
     return reasons.explain(RuntimeError(text + ADVICE), LOG, "forward")
 
 
+def test_what_python_cannot_do_with_a_traced_number_depends_on_data() -> None:
+    assert reasons.is_data_dependent(TypeError("unsupported format string passed to SymFloat.__format__"))
+    assert not reasons.is_data_dependent(TypeError("unsupported format string passed to list.__format__"))
+    assert not reasons.is_data_dependent(ValueError("no SymFloat"))
+
+
 def test_a_constant_dim_is_a_static_dim() -> None:
     line = (
         "  - You marked L['x'].size()[0] as dynamic but your code specialized it to be a constant (4). If\n"
