@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import aotpipe
 from aotpipe import spec
@@ -13,6 +14,7 @@ from aotpipe.errors import CompileFailed
 
 ROOT = Path(__file__).resolve().parents[2]
 HOST, PORTABLE, BYTECODE = "iree-cpu-host", "iree-cpu-x86_64", "iree-vmvx"
+XLA = "xla-cpu-host"
 SMALL = [
     ("cond_activation.py", [HOST, PORTABLE, BYTECODE]),
     ("newton.py", [HOST, PORTABLE, BYTECODE]),
@@ -36,6 +38,8 @@ SMALL = [
     ("efficientnet_lite0.py", [HOST]),
 ]
 LARGE = [
+    ("mtcnn_detect.py", [HOST, PORTABLE, XLA]),
+    ("silero_vad.py", [HOST, PORTABLE, BYTECODE, XLA]),
     ("minilm.py", [PORTABLE, BYTECODE]),
     ("llama.py", [PORTABLE, BYTECODE]),
     ("gpt2.py", [PORTABLE, BYTECODE]),
@@ -109,6 +113,49 @@ def test_minilm_finds_the_nearest_sentence(tmp_path: Path) -> None:
     first, *rest = answer["embedding"]
     assert np.allclose(np.linalg.norm(answer["embedding"], axis=1), 1.0, atol=1e-5)
     assert sentences[int(np.argmax(np.stack(rest) @ first))] == "Someone is having a meal."
+
+
+@pytest.mark.slow
+def test_mtcnn_finds_the_face_that_the_package_finds(tmp_path: Path) -> None:
+    from models import mtcnn_detect
+
+    with np.load(ROOT / "tests/programs/face.npz") as file:
+        face = file["image"]
+    shifted = np.concatenate([face[:, 40:], face[:, :40]], 1)
+    # What the package's own `detect_face` gives for the picture and its mirror image.
+    found = {0: [19.547649, 21.976862, 54.301170, 65.594223], 1: [25.442879, 25.775356, 58.715054, 64.794632]}
+    model = mtcnn_detect.build()
+    with aotpipe.load(build("mtcnn_detect.py", [HOST], tmp_path / "bundle"), target=HOST) as runner:
+        for number, image in enumerate([face, face[:, ::-1].copy(), shifted, np.zeros_like(face)]):
+            answer = runner.infer({"image": image})
+            assert answer["count"] == (number in found)
+            if number in found:
+                np.testing.assert_allclose(answer["boxes"][0], found[number], rtol=1e-3)
+            with torch.no_grad():
+                for name, value in model(torch.tensor(image)).items():
+                    np.testing.assert_allclose(answer[name], value, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.slow
+def test_silero_hears_where_speech_starts_and_ends(tmp_path: Path) -> None:
+    from models import silero_vad
+
+    original = torch.jit.load(str(silero_vad.package_file("silero_vad", silero_vad.ARCHIVE)))
+    silence = torch.zeros(6, 1, silero_vad.CHUNK)
+    stream = torch.cat([silence, silero_vad.voice(12), silence, silero_vad.voice(4, 110.0), silence])
+    model = silero_vad.build()
+    events = []
+    with aotpipe.load(build("silero_vad.py", [HOST], tmp_path / "bundle"), target=HOST) as runner:
+        for chunk in stream:
+            answer = runner.infer({"chunk": chunk.numpy()})
+            with torch.no_grad():
+                want = model(chunk)
+                assert answer["probability"] == pytest.approx(
+                    original(chunk, silero_vad.RATE).item(), abs=1e-4
+                )
+            assert (answer["start"], answer["end"]) == (want["start"], want["end"])
+            events += [name for name in ("start", "end") if answer[name] >= 0]
+    assert events == ["start", "end", "start", "end"]
 
 
 @pytest.mark.parametrize("model", ["llama.py", "gpt2.py"])

@@ -1,8 +1,9 @@
-"""Models as people write them, Python deciding on tensors: one IREE program each, with eager's answers."""
+"""Models as people write them, Python deciding on tensors: one program each, with eager's answers."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,46 +12,97 @@ from torch.utils import _pytree as pytree
 
 import aotpipe
 from aotpipe.uncompiled import uncompiled
-from tests.programs import unedited
+from tests.programs import generating, seeds, unedited
+from tests.programs.cases import Models, case
 
+TABLES: dict[str, Models] = {
+    "unedited": unedited.MODELS,
+    "seeds": seeds.MODELS,
+    "generating": generating.MODELS,
+}
 QUICK = {
     "beam_search",
     "capacity_moe",
     "dynamic_size",
     "masked_gather",
+    "newton",
     "nms",
+    "overflow_counter",
     "refactored_newton",
     "valid_tokens",
     "variable_length_rnn",
 }
+# Their sizes are known to a run only, and a program of XLA has fixed ones.
+SIZED = {"dynamic_size", "masked_gather", "valid_tokens", "varying_topk"}
+BUCKETS = {
+    "iterative_addition": {"batch": (3,)},
+    "my_exportable_model": {"batch_size_x": (10, 32, 1), "output_dim_y": (20, 3, 1)},
+}
+CASES = [
+    pytest.param(table, name, id=name, marks=() if name in QUICK else pytest.mark.slow)
+    for table, models in TABLES.items()
+    for name in models
+]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in unedited.MODELS],
-)
-def test_an_unedited_model_has_eagers_answers(name: str, tmp_path: Path):
-    model, calls, shapes = unedited.case(name)
+def inputs(name: str, call: dict[str, Any]) -> dict[str, np.ndarray]:
+    """The tensors of a call, by the names of a program's inputs."""
+    found: dict[str, np.ndarray] = {}
+    for key, value in call.items():
+        if isinstance(value, dict):
+            found |= inputs(f"{name}{key}.", value)
+        elif isinstance(value, torch.Tensor):
+            found[name + key] = value.numpy()
+    return found
+
+
+def compare(table: str, name: str, target: str, out: Path, **options: Any) -> None:
+    """Build a model, and make its calls in turn: what it keeps is kept in both."""
+    model, calls, shapes = case(TABLES[table], name)
     bundle = aotpipe.build(
         model,
         kwargs=calls[0],
         dynamic_shapes=shapes,
-        targets=["iree-cpu-host"],
-        out=tmp_path / "bundle",
+        targets=[target],
+        out=out,
         latency=False,
+        **options,
     )
     [row] = bundle.report.targets
     assert row.status == "executed", row.reason
-    with aotpipe.load(bundle.path, target="iree-cpu-host") as runner, torch.no_grad(), uncompiled():
+    with aotpipe.load(bundle.path, target=target) as runner, torch.no_grad(), uncompiled():
         for call in calls:
             want = pytree.tree_leaves(model(**call))
-            got = runner.infer({key: value.numpy() for key, value in call.items()}).values()
+            got = runner.infer(inputs("", call)).values()
             for mine, other in zip(want, got, strict=True):
                 np.testing.assert_allclose(other, np.asarray(mine), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize(("table", "name"), CASES)
+def test_an_unedited_model_has_eagers_answers(table: str, name: str, tmp_path: Path):
+    compare(table, name, "iree-cpu-host", tmp_path / "bundle")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("table", "name"), [param for param in CASES if param.values[1] not in SIZED], ids=lambda value: value
+)
+def test_an_unedited_model_has_eagers_answers_on_xla(table: str, name: str, tmp_path: Path):
+    options = {"buckets": BUCKETS[name]} if name in BUCKETS else {}
+    compare(table, name, "xla-cpu-host", tmp_path / "bundle", **options)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(SIZED))
+def test_a_size_that_only_a_run_knows_is_refused_for_xla_at_its_line(name: str, tmp_path: Path):
+    with pytest.raises(aotpipe.errors.UnsupportedOps, match="depends on data") as caught:
+        compare("seeds", name, "xla-cpu-host", tmp_path / "bundle")
+    assert caught.value.where is not None
+    assert Path(caught.value.where.file).name == "seeds.py"
+
+
 def test_what_eager_raises_the_program_refuses(tmp_path: Path):
-    model, calls, _ = unedited.case("validated")
+    model, calls, _ = case(unedited.MODELS, "validated")
     bundle = aotpipe.build(
         model, kwargs=calls[0], targets=["iree-cpu-host"], out=tmp_path / "bundle", latency=False
     )

@@ -1,151 +1,11 @@
-"""Models as people write them in plain PyTorch, with Python deciding on tensors; and calls that cover them.
-
-`MODELS` maps a name to a function that gives the model, example calls (the first is the example of the
-export; together they take every branch, and no, one and many trips), and dynamic shapes.
-"""
+"""Models as people write them in plain PyTorch, Python deciding on tensors: solvers, searches, detectors."""
 
 from __future__ import annotations
-
-import math
-from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import nn
 
-from aotpipe import Dim
-
-Calls = list[dict[str, torch.Tensor]]
-Case = tuple[nn.Module, Calls, Any]
-
-
-class ConditionalModel(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(10, 5)
-
-    def forward(self, x):
-        output = self.linear(x)
-        if torch.sum(output) > 0:
-            return torch.relu(output)
-        else:  # noqa: RET505
-            return torch.sigmoid(output)
-
-
-class DynamicSizeModel(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(10, 20)
-
-    def forward(self, x, size_factor):
-        output = self.linear(x)
-        new_size = int(size_factor * 5)
-        return output[:new_size]
-
-
-def repeated_addition(x, repetitions):
-    res = x
-    for _ in range(repetitions):
-        res = res + x
-    return res
-
-
-class IterativeAdditionModel(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(10, 5)
-
-    def forward(self, x, reps):
-        output = self.linear(x)
-        return repeated_addition(output, reps)
-
-
-class RefactoredNewton(nn.Module):
-    """By hand with torch.while_loop; the step is 0-d at first and has a dim after a trip."""
-
-    def __init__(self, tol=1e-6, max_iter=100):
-        super().__init__()
-        self.tol = tol
-        self.max_iter = max_iter
-
-    def forward(self, x_init):
-        initial_loop_vars = (x_init, torch.tensor(1.0), torch.tensor(0))
-
-        def loop_condition(current_x, current_diff, iterations):
-            return (current_diff.abs().max() > self.tol) & (iterations < self.max_iter)
-
-        def loop_body(current_x, current_diff, iterations):
-            x_new = current_x - 0.1 * current_x
-            diff_new = x_new - current_x
-            iterations_new = iterations + 1
-            return (x_new, diff_new, iterations_new)
-
-        final_x, _, _ = torch.while_loop(loop_condition, loop_body, initial_loop_vars)
-        return final_x
-
-
-class GroupedAttention(nn.Module):
-    """Skips the mask where all tokens are of one document."""
-
-    def _doc_ids_are_uniform(self, doc_ids):
-        return bool((doc_ids == doc_ids[..., :1]).all().item())
-
-    def forward(self, q, k, v, doc_ids):
-        scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
-        if not self._doc_ids_are_uniform(doc_ids):
-            same = doc_ids[:, :, None] == doc_ids[:, None, :]
-            scores = scores.masked_fill(~same, float("-inf"))
-        return scores.softmax(-1) @ v
-
-
-class CapacityMoE(nn.Module):
-    """Experts that take as many tokens as the call's own load asks for, at most half of them."""
-
-    def __init__(self, experts=3, width=8):
-        super().__init__()
-        self.gate = nn.Linear(width, experts)
-        self.experts = nn.ModuleList(nn.Linear(width, width) for _ in range(experts))
-
-    def forward(self, x):
-        choice = self.gate(x).argmax(-1)
-        capacity = min(int(nn.functional.one_hot(choice, 3).sum(0).max()), x.shape[0] // 2)
-        out = torch.zeros_like(x)
-        dropped = 0
-        for number, expert in enumerate(self.experts):
-            mine = choice == number
-            place = mine.cumsum(0) - 1
-            kept = mine & (place < capacity)
-            out = torch.where(kept[:, None], expert(x), out)
-            dropped += int((mine & ~kept).sum())
-        return out, dropped
-
-
-class VaryingTopK(nn.Module):
-    def forward(self, x, k):
-        values, _ = torch.topk(x, int(k))
-        if values.min() > 0:
-            return values.sum()
-        return values.mean()
-
-
-class MaskedGather(nn.Module):
-    def forward(self, x, mask):
-        chosen = x[mask]
-        if chosen.shape[0] == 0:
-            return x.mean(0)
-        return chosen.mean(0)
-
-
-class ValidTokens(nn.Module):
-    """Attention over each row's own number of tokens."""
-
-    def forward(self, q, k, v, valid_token_counts):
-        out = torch.zeros_like(q)
-        for row in range(q.shape[0]):
-            n = valid_token_counts[row].item()
-            scores = q[row] @ k[row, :n].T
-            out[row] = scores.softmax(-1) @ v[row, :n]
-        return out
+from tests.programs.cases import Models, uniform
 
 
 class BeamSearch(nn.Module):
@@ -391,10 +251,6 @@ class Validated(nn.Module):
         return -x
 
 
-def uniform(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.rand(shape, generator=torch.Generator().manual_seed(seed)) * 2 - 1
-
-
 def _distribution(*shape: int, seed: int) -> torch.Tensor:
     return uniform(*shape, seed=seed).mul(2).softmax(-1)
 
@@ -409,16 +265,6 @@ def _boxes(seed: int, spread: float) -> torch.Tensor:
     return torch.cat([corner, corner + 1 + (uniform(6, 2, seed=seed + 1) + 1) / 4], 1)
 
 
-def _attention(ids: list[list[int]]) -> dict[str, torch.Tensor]:
-    parts = {name: uniform(2, 4, 8, seed=seed) for seed, name in enumerate("qkv")}
-    return {**parts, "doc_ids": torch.tensor(ids)}
-
-
-def _valid(*counts: int) -> dict[str, torch.Tensor]:
-    parts = {name: uniform(2, 4, 8, seed=seed) for seed, name in enumerate("qkv")}
-    return {**parts, "valid_token_counts": torch.tensor(counts)}
-
-
 def _speculative(seed: int, u: float) -> dict[str, torch.Tensor]:
     return {
         "draft": torch.tensor([1, 0, 3, 2]),
@@ -428,44 +274,7 @@ def _speculative(seed: int, u: float) -> dict[str, torch.Tensor]:
     }
 
 
-X = uniform(3, 10)
-MODELS: dict[str, Callable[[], Case]] = {
-    "conditional": lambda: (ConditionalModel(), [{"x": X}, {"x": -X}, {"x": 9 * X}], None),
-    "dynamic_size": lambda: (
-        DynamicSizeModel(),
-        [{"x": uniform(6, 10), "size_factor": torch.tensor(f)} for f in (0.5, 0.2, 1.0)],
-        None,
-    ),
-    "iterative_addition": lambda: (
-        IterativeAdditionModel(),
-        [{"x": X, "reps": torch.tensor(n)} for n in (3, 0, 1, 9)],
-        {"x": {0: Dim("batch", max=8)}, "reps": None},
-    ),
-    "refactored_newton": lambda: (
-        RefactoredNewton(),
-        [{"x_init": torch.tensor([v])} for v in (5.0, 1e-3, -80.0)],
-        None,
-    ),
-    "grouped_attention": lambda: (
-        GroupedAttention(),
-        [_attention([[0, 0, 0, 0]] * 2), _attention([[0, 0, 1, 1], [0, 1, 1, 2]])],
-        None,
-    ),
-    "capacity_moe": lambda: (CapacityMoE(), [{"x": uniform(8, 8, seed=s)} for s in range(3)], None),
-    "varying_topk": lambda: (
-        VaryingTopK(),
-        [{"x": uniform(9) + b, "k": torch.tensor(k)} for b, k in ((0.0, 3), (2.0, 1), (0.0, 9))],
-        None,
-    ),
-    "masked_gather": lambda: (
-        MaskedGather(),
-        [
-            {"x": uniform(5, 3), "mask": torch.tensor(m, dtype=torch.bool)}
-            for m in ([1, 0, 1, 1, 0], [0] * 5, [1] * 5)
-        ],
-        None,
-    ),
-    "valid_tokens": lambda: (ValidTokens(), [_valid(2, 4), _valid(1, 3), _valid(4, 4)], None),
+MODELS: Models = {
     "beam_search": lambda: (BeamSearch(), [{"h": uniform(1, 8, seed=s) * 3} for s in range(3)], None),
     "adaptive_computation": lambda: (
         AdaptiveComputation(),
@@ -526,10 +335,3 @@ MODELS: dict[str, Callable[[], Case]] = {
         None,
     ),
 }
-
-
-def case(name: str) -> Case:
-    """A model with seeded weights, in eval mode."""
-    torch.manual_seed(0)
-    model, calls, shapes = MODELS[name]()
-    return model.eval(), calls, shapes
