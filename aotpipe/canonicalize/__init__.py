@@ -8,7 +8,7 @@ to torch on the way; the model itself is left as it was.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from aotpipe import source
-from aotpipe.canonicalize import adapted, keeping, modules, names, pytrees, shapes, trial
+from aotpipe.canonicalize import adapted, fixed, keeping, modules, names, pytrees, shapes, trial
 from aotpipe.errors import AotpipeError, ExportFailed, ModelImportFailed, SpecInvalid
 from aotpipe.held import Root
 from aotpipe.spec import EntryPoint, Spec
@@ -103,7 +103,7 @@ def _entry(
         found = adapted.entry(model, name, entry)
         if found is not None:
             _check_value_ranges(entry, found.leaves, found.canonical.input_names)
-            said = _findings(name, call, found.canonical.constants)
+            said = fixed.findings(found.canonical)
             return found.canonical, found.changed, [*said, *found.findings]
     count = len(entry.args)
     entry, bound = _without_foreign(entry, call)
@@ -115,7 +115,7 @@ def _entry(
     dims = shapes.resolve(entry, leaves, input_names)
     if dims:
         module = modules.entry_module(model, entry.method, bound, entry.kwargs)
-    fixed: dict[str, object] = {
+    constants: dict[str, object] = {
         input_name: leaf
         for (_, leaf), input_name in zip(leaves, input_names, strict=True)
         if not isinstance(leaf, torch.Tensor) and input_name not in dims
@@ -130,11 +130,11 @@ def _entry(
         entry=entry,
         module=module,
         input_names=input_names,
-        constants=fixed,
+        constants=constants,
         output_names=names.output_names(result),
         dims=dims,
     )
-    return canonical, changed, _findings(name, call, fixed)
+    return canonical, changed, list(fixed.findings(canonical))
 
 
 def _without_foreign(entry: EntryPoint, call: Callable[..., Any]) -> tuple[EntryPoint, dict[int | str, Any]]:
@@ -186,18 +186,3 @@ def _check_value_ranges(entry: EntryPoint, leaves: Sequence[shapes.Leaf], input_
                 f"outside its range {low}..{high}",
                 hint="give another example or another range",
             )
-
-
-def _findings(entry: str, call: Callable[..., Any], fixed: Mapping[str, Any]) -> list[Finding]:
-    return [
-        Finding(
-            severity="note",
-            code="constant-input",
-            message=f"the input {name!r} is no tensor: it is fixed at {value!r}",
-            hint="give it a Dim in dynamic_shapes to let it vary" if type(value) is int else "",
-            where=source.of_definition(call),
-            entry_point=entry,
-        )
-        for name, value in fixed.items()
-        if value is not None
-    ]

@@ -129,6 +129,16 @@ class Adapter:
         """What the model does not always give."""
         return tuple(self.outputs.flags.values()) if self.outputs else ()
 
+    def changed(self, constants: Mapping[str, object]) -> Call:
+        """The example's args and kwargs, with other values of what is fixed."""
+        return self.structure.arguments(
+            self.structure.example(),
+            number=_number,
+            part=lambda _, built: built(),
+            mapping=_mapping,
+            constants=constants,
+        )
+
     def _called(self, inputs: Inputs) -> Any:
         parts = self.structure.parts
         if not any(map(operators.is_staged, inputs.values())):

@@ -157,6 +157,7 @@ class Structure:
         number: Callable[[torch.Tensor], Any],
         part: Callable[[Part, Callable[[], Any]], Any],
         mapping: Callable[[type, dict[Any, Any]], Any],
+        constants: Mapping[str, Any] | None = None,
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The args and kwargs of a call.
 
@@ -165,6 +166,7 @@ class Structure:
             number: Makes a Python number of its tensor.
             part: Decides on a part: what it is where it is there comes of the function.
             mapping: Makes a dict of a type.
+            constants: Other values of constants, by name.
         """
 
         def built(node: Node) -> Any:
@@ -173,8 +175,8 @@ class Structure:
                     return inputs[name]
                 case Leaf(kind="number", name=name):
                     return number(inputs[name])
-                case Leaf(value=value):
-                    return value
+                case Leaf(name=name, value=value):
+                    return constants.get(name, value) if constants else value
                 case Part(child=child):
                     return part(node, lambda: built(child))
             children = [built(child) for child in node.children]

@@ -53,7 +53,7 @@ TABLE: Final[Mapping[str, Code]] = {
     "not-exported": Code("error", "torch.export refuses the model for another reason"),
     # What a build takes, and a user should know.
     "baked-input": Code("warning", "an input that is no tensor is fixed, and eager's answer depends on it"),
-    "baked-none": Code("note", "an optional input is left out, and the model decides on that"),
+    "baked-none": Code("warning", "an optional input is left out, and the model decides on that"),
     "baked-key": Code("warning", "a key of a dict is looked for, and the answer is fixed"),
     "baked-attribute": Code("warning", "an attribute that calls change is fixed"),
     "baked-random": Code("warning", "a number that Python or numpy draws is fixed"),
