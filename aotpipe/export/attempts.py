@@ -101,6 +101,7 @@ def _traced(entry: CanonicalEntry) -> Traced:
 def _stateless(entry: CanonicalEntry) -> Traced:
     changed, at_bound = examples.inside(entry)
     first: ExportFailed | None = None
+    rounding = False
     for way in _ways(dynamic=any(entry.dims.values()), changed=changed):
         if way.strict and first and first.__cause__ and reasons.is_about_sizes(first.__cause__):
             break
@@ -113,6 +114,7 @@ def _stateless(entry: CanonicalEntry) -> Traced:
                 failure = reasons.explain(error, log, entry.name)
                 failure.__cause__ = error
                 first = first or failure
+                rounding |= bool(log.rounding)
                 continue
         if way.unsure and not smallsizes.agree(entry, program):
             continue
@@ -124,7 +126,12 @@ def _stateless(entry: CanonicalEntry) -> Traced:
         return Traced(program=program, log=log, findings=tuple(findings))
     assert first is not None
     cause = first.__cause__
-    if cause is not None and (reasons.is_data_dependent(cause) or reasons.is_about_control_flow(cause)):
+    if cause is not None and (
+        reasons.is_data_dependent(cause)
+        or reasons.is_about_control_flow(cause)
+        # `int(n * 1.5)` is a constant of Python's, and a size that follows `n` in rewritten code.
+        or (rounding and reasons.is_about_sizes(cause))
+    ):
         return _staged(entry, changed, at_bound, first)
     raise first
 
@@ -183,7 +190,12 @@ def _rewritten(
         if isinstance(found, carried.Unforeseen | StateRefused):
             raise found
         # Whatever a function raises that is not rewritten yet: it may come of a traced value.
-        new = _deciding(found, codes) if len(codes) < _MOST_REWRITTEN else {}
+        new = _deciding(found, log, codes) if len(codes) < _MOST_REWRITTEN else {}
+        if not new and reasons.is_about_sizes(found) and not way.all_sizes:
+            # What is computed of a size may be 0 or 1 where that is not.
+            way = replace(way, all_sizes=True)
+            found, log, notes = _attempt(entry, way, codes, module)
+            continue
         told = isinstance(found, ExportFailed) or reasons.is_data_dependent(found)
         if not new and (first is None or told):
             raise reasons.explain(found, log, entry.name) from found
@@ -195,7 +207,12 @@ def _rewritten(
         found, log, notes = _attempt(entry, way, codes, module)
     program = found
     if way.unsure and not smallsizes.agree(entry, program):
-        raise (first or _small_sizes(entry)) from (first.__cause__ if first else None)
+        if way.all_sizes:
+            raise (first or _small_sizes(entry)) from (first.__cause__ if first else None)
+        found, log, notes = _attempt(entry, replace(way, all_sizes=True), codes, module)
+        if not isinstance(found, ExportedProgram) or not smallsizes.agree(entry, found):
+            raise (first or _small_sizes(entry)) from (first.__cause__ if first else None)
+        program = found
     findings = [*(at_bound if changed else ()), *(_rewritten_finding(entry, function) for function in codes)]
     findings += [replace(note, entry_point=entry.name) for note in notes]
     return Traced(program=program, log=log, findings=tuple(findings))
@@ -222,13 +239,14 @@ def _attempt(
             return error, log, ()
 
 
-def _deciding(error: Exception, known: Container[FunctionType]) -> dict[FunctionType, CodeType]:
-    """The functions that an error came from, with their rewritten code."""
-    found = {
-        function: functions.rewritten(function)
-        for function in functions.deciding(error)
-        if function not in known
-    }
+def _deciding(
+    error: Exception, log: GuardLog, known: Container[FunctionType]
+) -> dict[FunctionType, CodeType]:
+    """The functions that an error came from, or that round a size, with their rewritten code."""
+    to_blame = functions.deciding(error)
+    if reasons.is_about_sizes(error):
+        to_blame += [function for codes in log.rounding for function in functions.running(codes)]
+    found = {function: functions.rewritten(function) for function in to_blame if function not in known}
     return {function: code for function, code in found.items() if code is not None}
 
 

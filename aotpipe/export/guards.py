@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from traceback import walk_stack
+from types import CodeType
 from typing import Final
 
 from aotpipe import source
@@ -18,15 +20,20 @@ from aotpipe.errors import SourceLine
 
 _LOGGER: Final = "torch.fx.experimental.symbolic_shapes"
 _CREATED: Final = re.compile(r"create_symbol (?P<symbol>\w+) = \S+ for (?P<source>.+?) \[")
+_ROUNDED: Final = re.compile(r"Eq\((Trunc|Floor|Ceil|Round)ToInt\(")
 _GUARD: Final = re.compile(r"eval (?P<guard>[^\[].*?) \[guard added\]")
 
 
 @dataclass(slots=True)
 class GuardLog:
-    """Symbols by torch's name for their source (`L['x'].size()[0]`), and guards in their order."""
+    """Symbols by torch's name for their source (`L['x'].size()[0]`), and guards in their order.
+
+    `rounding`: the code that ran, outermost first, where a size became an int of Python's (`int(n * 1.5)`).
+    """
 
     symbols: dict[str, str] = field(default_factory=dict)
     guards: list[tuple[str, SourceLine | None]] = field(default_factory=list)
+    rounding: list[list[CodeType]] = field(default_factory=list)
 
     def about(self, symbol: str) -> tuple[str, SourceLine | None] | None:
         """The first guard on a symbol, preferring one that fixes it."""
@@ -50,6 +57,8 @@ class _Handler(logging.Handler):
             self.log.symbols[created["source"]] = created["symbol"]
         elif guard := _GUARD.search(text):
             self.log.guards.append((guard["guard"], source.of_caller()))
+            if _ROUNDED.match(guard["guard"]):
+                self.log.rounding.append([frame.f_code for frame, _ in walk_stack(None)][::-1])
 
 
 @contextmanager

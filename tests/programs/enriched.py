@@ -119,6 +119,32 @@ class Sampler(nn.Module):
         return kept.argmax(-1), kept.softmax(-1)
 
 
+class CapacityMoE(nn.Module):
+    """Experts whose capacity follows the number of tokens, and a counter of those that find no room."""
+
+    def __init__(self, experts=4, width=8, factor=1.25):
+        super().__init__()
+        self.gate = nn.Linear(width, experts)
+        self.weights = nn.Parameter(torch.randn(experts, width, width))
+        self.experts = experts
+        self.factor = factor
+        self.overflow_total = 0
+
+    def forward(self, x):
+        tokens = x.shape[0] * x.shape[1]
+        flat = x.reshape(tokens, -1)
+        capacity = int(tokens * self.factor / self.experts)
+        gate, choice = self.gate(flat).softmax(-1).max(-1)
+        order = F.one_hot(choice, self.experts).cumsum(0) - 1
+        place = order.gather(1, choice[:, None])[:, 0]
+        kept = (place < capacity)[:, None]
+        slot = choice * capacity + place.clamp(max=capacity - 1)
+        slots = torch.zeros(self.experts * capacity, flat.shape[-1]).index_add(0, slot, flat * kept)
+        done = torch.bmm(slots.view(self.experts, capacity, -1), self.weights).flatten(0, 1)
+        self.overflow_total += int((~kept).sum().item())
+        return (done[slot] * kept * gate[:, None]).view(x.shape), self.overflow_total
+
+
 def _enriched() -> Case:
     def batch(rows: int, length: int, keys: tuple[str, ...], seed: int) -> dict[str, torch.Tensor]:
         draw = torch.Generator().manual_seed(seed)
@@ -187,10 +213,19 @@ def _sampler() -> Case:
     return Sampler(), build, calls
 
 
+def _capacity_moe() -> Case:
+    def tokens(rows: int, length: int) -> Call:
+        return (torch.rand(rows, length, 8, generator=torch.Generator().manual_seed(rows)),), {}
+
+    build = {"args": tokens(2, 6)[0], "dynamic_shapes": {"x": {0: ROWS, 1: Dim("length", min=4, max=12)}}}
+    return CapacityMoE(), build, [tokens(2, 6), tokens(1, 4), tokens(4, 12), tokens(3, 7), tokens(2, 6)]
+
+
 MODELS: dict[str, Callable[[], Case]] = {
     "enriched_lm": _enriched,
     "captioner": _captioner,
     "sampler": _sampler,
+    "capacity_moe": _capacity_moe,
 }
 
 

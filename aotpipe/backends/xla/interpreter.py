@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import numpy as np
@@ -71,7 +72,7 @@ class Interpreter:
         kwargs: Any = fx.map_arg(node.kwargs, known.__getitem__)
         target = node.target
         if target is ops.ITEM:
-            return _number(node, args[0])
+            return self._item(node, args[0])
         if isinstance(target, HigherOrderOperator):
             results = control_flow.LOWERINGS[target](self.run, *args)
             return [
@@ -86,6 +87,14 @@ class Interpreter:
         if lower is None:
             raise Refused(node, "has no lowering to StableHLO")
         return self._checked(node, lower(self._sizes.out(node.meta["val"]), *args, **kwargs))
+
+    def _item(self, node: fx.Node, x: Array) -> Any:
+        """The number in a tensor; of what sizes alone decide (`int(tokens * 1.25 / experts)`) a size."""
+        value = node.meta.get("val")
+        if isinstance(value, torch.SymInt):
+            with suppress(UnknownSize):
+                return self._sizes.size(value)
+        return _number(node, x)
 
     def _of_size(self, node: fx.Node) -> Any:
         """An op that gives a size, or nothing."""

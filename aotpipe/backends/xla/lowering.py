@@ -28,7 +28,7 @@ from aotpipe.backends.xla import container, installed
 from aotpipe.errors import LowerFailed, NoBuckets, UnsupportedOps
 from aotpipe.legalize import hops
 from aotpipe.legalize.source import nearest_line
-from aotpipe.signature import Signature, evaluate_dim
+from aotpipe.signature import Signature, dim_symbols, evaluate_dim
 from aotpipe.stages import Legal, LegalEntry, Lowered
 
 PLATFORMS: Final = ("cpu", "cuda", "tpu")
@@ -91,7 +91,11 @@ def _choices(
 ) -> Iterator[dict[str, int]]:
     """Every combination of the sizes of an entry point's Dims, and its example's."""
     listed: dict[str, Sequence[int]] = {}
+    # A symbol of outputs alone follows the others, or depends on data, which is refused at its op.
+    given = {name for spec in entry.signature.tensor_inputs for dim in spec.dims for name in dim_symbols(dim)}
     for symbol in entry.signature.symbols:
+        if symbol.name not in given:
+            continue
         sizes = buckets.get(symbol.name)
         if sizes is None and symbol.max == symbol.min:
             sizes = [symbol.min]
@@ -107,8 +111,9 @@ def _choices(
                 )
         listed[symbol.name] = sorted(set(sizes))
     chosen = [dict(zip(listed, sizes, strict=True)) for sizes in itertools.product(*listed.values())]
-    if example is not None and dict(example) not in chosen:
-        chosen.append(dict(example))
+    if example is not None:
+        own = {name: size for name, size in example.items() if name in given}
+        chosen += [own] if own not in chosen else []
     fitting = [sizes for sizes in chosen if _is_possible(entry.signature, sizes)]
     if not fitting:
         raise NoBuckets(f"no choice of buckets fits the inputs of {entry.name!r}")

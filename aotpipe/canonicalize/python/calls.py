@@ -59,6 +59,15 @@ def int_(value: Any) -> Any:
     return numbers.as_number(number.to(torch.int64, copy=True))
 
 
+def int_of(value: Any = 0, *args: Any, **kwargs: Any) -> Any:
+    """`int(value)`; of a number that sizes give, one that follows them: Python's own would be a constant."""
+    if isinstance(value, torch.SymInt):
+        return value
+    if isinstance(value, torch.SymFloat) and not is_traced(value):
+        return torch.sym_int(value)  # type: ignore[no-untyped-call]
+    return int_(value) if is_traced(value) else int(value, *args, **kwargs)
+
+
 def float_(value: Any) -> Any:
     """`float(value)`."""
     number = _number(value)
@@ -301,7 +310,6 @@ _MATH: Final[dict[Function, Function]] = {
     math.isclose: isclose,
 }
 _ON_TRACED: Final[dict[Any, Function]] = {
-    int: int_,
     float: float_,
     bool: bool_,
     abs: abs_,
@@ -322,6 +330,7 @@ _ON_TRACED: Final[dict[Any, Function]] = {
 }
 # By identity, since a class may compare as it likes; with the function, to keep it alive.
 _IN_ANY_CASE: Final[dict[Any, Function]] = {
+    int: int_of,
     min: min_,
     max: max_,
     any: any_,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import linecache
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType, FunctionType
@@ -30,8 +30,13 @@ def deciding(error: BaseException) -> list[FunctionType]:
     while traceback is not None:
         frames.append(traceback.tb_frame)
         traceback = traceback.tb_next
+    return running([frame.f_code for frame in frames])
+
+
+def running(codes: Iterable[CodeType]) -> list[FunctionType]:
+    """The live functions of a model whose code is the last of these, the outermost of which comes first."""
     # Neither Python's own, nor torch's, nor ours: what the model calls them with is to blame.
-    codes = [frame.f_code for frame in frames if source.is_model_code(frame.f_code.co_filename)]
+    codes = [code for code in codes if source.is_model_code(code.co_filename)]
     codes = [code for code in codes if not code.co_filename.startswith(_OWN)]
     if not codes:
         return []

@@ -84,3 +84,33 @@ def test_the_model_stays_as_it_was() -> None:
     assert model.calls == 0
     assert model.count == 0
     assert type(model.count) is torch.Tensor
+
+
+class Capacity(torch.nn.Module):
+    """A capacity of the number of rows, rounded by Python in a function of its own."""
+
+    def __init__(self, *, counts: bool) -> None:
+        super().__init__()
+        self.counts = counts
+        self.dropped = 0
+
+    def capacity(self, rows: int) -> int:
+        return int(rows * 1.25 / 4)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        capacity = self.capacity(x.shape[0])
+        place = (x > 0).cumsum(0) - 1
+        if self.counts:
+            self.dropped += int((place >= capacity).sum().item())
+        return torch.where(place < capacity, x, 0.0), torch.ones(capacity)
+
+
+@pytest.mark.parametrize("counts", [False, True])
+def test_what_python_rounds_of_a_size_follows_the_size(counts: bool) -> None:
+    model = Capacity(counts=counts).eval()
+    entry = entry_of(model, torch.linspace(-1, 4, 12), shapes={"x": {0: Dim("rows", min=1, max=64)}})
+    program = attempts.trace(entry).program.module()
+    for rows in (1, 3, 4, 12, 64):
+        x = torch.linspace(-1, 4, rows)
+        for mine, other in zip(program(x), Capacity(counts=counts)(x), strict=True):
+            torch.testing.assert_close(mine, other)

@@ -38,3 +38,15 @@ def test_a_guard_that_fixes_a_symbol_comes_first() -> None:
     assert log.about("s12") == ("Eq(s12, 4)", None)
     assert log.about("s2") is None
     assert log.line_of("Eq(s1, 4)") == line
+
+
+def test_where_a_size_is_rounded_is_noted() -> None:
+    class Rounding(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x[: int(x.shape[0] * 0.5)]
+
+    with listening() as log, pytest.raises(Exception, match="Constraints violated"):
+        torch.export.export(
+            Rounding(), (torch.ones(8),), dynamic_shapes=({0: torch.export.Dim("n", min=4, max=9)},)
+        )
+    assert any(Rounding.forward.__code__ in codes for codes in log.rounding)

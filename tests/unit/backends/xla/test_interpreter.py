@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch import fx
 
+from aotpipe import Dim
 from aotpipe.backends.xla.interpreter import Interpreter, Refused
 from aotpipe.backends.xla.lowering import own_settings
 from aotpipe.backends.xla.sizes import Sizes
@@ -42,3 +43,17 @@ def test_a_fault_in_a_lowering_names_its_node() -> None:
         Interpreter(Sizes({})).run(fx.GraphModule({}, graph), [jnp.ones(2)])
     assert caught.value.node is node
     assert caught.value.__cause__ is not None
+
+
+class Rounded(torch.nn.Module):
+    """A size that Python rounds of another: as static as that one is."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        capacity = int(x.shape[0] * 1.5 / 2)
+        return x * capacity, torch.zeros(capacity, 2)
+
+
+def test_a_size_that_is_rounded_of_sizes_is_known() -> None:
+    rows = Dim("rows", min=2, max=16)
+    calls = [(torch.arange(float(n)),) for n in (4, 2, 16)]
+    on_xla.check(Rounded(), *calls, dynamic_shapes={"x": {0: rows}}, buckets={"rows": (2, 4, 16)})
