@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from aotpipe.bundle.load import load
     from aotpipe.check import check
     from aotpipe.errors import AotpipeError
+    from aotpipe.islands import eager_island
     from aotpipe.pipeline import build
     from aotpipe.pipeline.steps import canonicalize, export
     from aotpipe.recompiles import recompiles
@@ -44,6 +45,7 @@ __all__ = [
     "build",
     "canonicalize",
     "check",
+    "eager_island",
     "export",
     "load",
     "recompiles",
@@ -63,6 +65,7 @@ _HOMES = {
     "build": "aotpipe.pipeline",
     "canonicalize": "aotpipe.pipeline.steps",
     "check": "aotpipe.check",
+    "eager_island": "aotpipe.islands",
     "export": "aotpipe.pipeline.steps",
     "load": "aotpipe.bundle",
     "recompiles": "aotpipe.recompiles",

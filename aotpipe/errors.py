@@ -15,6 +15,7 @@ source where that is known, why, and one thing to do about it.
         UnknownTarget               17  not a target string; the nearest name is the hint
       ExportFailed                  20  torch.export refused the model
         StaticDim                   21  a dynamic Dim became a constant
+        IslandsNotAllowed           28  a model calls Python that is no part of a program, and may not be cut
       Obstructed                    22  `check` found what keeps the model from becoming one program
       RewriteFailed                 23  no code was written that was proved to be the model
       TooManyPrograms               24  `recompiles` counted more programs than it was allowed
@@ -29,6 +30,7 @@ source where that is known, why, and one thing to do about it.
         CompilerOutOfMemory         38  the compiler passed its memory limit
       ParityError                   40  a program's numbers differ from eager's
       ProgramCrashed                41  a compiled program died or hung while it ran
+      IslandFailed                  42  an eager island raised, or gave something else than at the build
       BundleError                   50
         BundleNotFound              51  no bundle at that path
         BundleCorrupt               52  a digest does not match
@@ -36,6 +38,7 @@ source where that is known, why, and one thing to do about it.
         UnsupportedSchema           54  a manifest of another schema version
         IncompatibleHost            55  CPU features, architecture or runtime version do not fit
         NoProgram                   56  the bundle has no program for that target
+        IslandNotFound              57  the bundle needs a Python function that this host lacks
       InputError                    60
         UnknownInput                61
         MissingInput                62
@@ -198,6 +201,12 @@ class RewriteFailed(AotpipeError):
     exit_code, stage = 23, "rewrite"
 
 
+class IslandsNotAllowed(ExportFailed):
+    """A model calls Python that is no part of a program, and nothing said that it may be cut there."""
+
+    exit_code = 28
+
+
 @dataclass(frozen=True, slots=True)
 class UnsupportedOp:
     """An op without a lowering: why, how often it is met, and the user's first line with it."""
@@ -334,6 +343,18 @@ class NoProgram(BundleError):
     """The bundle has no runnable program for that target."""
 
     exit_code = 56
+
+
+class IslandNotFound(BundleError):
+    """The bundle needs a Python function that this host lacks."""
+
+    exit_code = 57
+
+
+class IslandFailed(AotpipeError):
+    """An eager island raised, or gave something else than at the build; the state is unchanged."""
+
+    exit_code, stage = 42, "run"
 
 
 class InputError(AotpipeError):

@@ -161,7 +161,7 @@ def _import_file(path: Path) -> ModuleType:
 
 def _execute(path: Path) -> ModuleType:
     """Run a file under a name of its own: `random.py` must not replace Python's `random`."""
-    name = base = f"aotpipe_model_{re.sub(r'[^0-9A-Za-z_]', '_', path.stem)}"
+    name = base = f"{source.FILE_MODULE}{re.sub(r'[^0-9A-Za-z_]', '_', path.stem)}"
     count = 1
     while name in sys.modules and sys.modules[name].__file__ != str(path):
         count += 1

@@ -16,6 +16,9 @@ from types import TracebackType
 
 from aotpipe.errors import SourceLine
 
+FILE_MODULE = "aotpipe_model_"
+"""Begins the name of the module that a user's file becomes when it is given by its path."""
+
 _FRAME = re.compile(r'File "(?P<path>[^"]+)", line (?P<line>\d+)')
 _PACKAGE = str(Path(__file__).resolve().parent)
 # What the code of a model calls while it is traced or watched.

@@ -5,15 +5,16 @@ Raises:
     NoProgram: It has no program for that target.
     IncompatibleHost: The program cannot run on this host, and what it lacks.
     MissingWeight: A weight that the program needs is not there.
+    IslandNotFound: A Python function that a chain needs is not there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from aotpipe import backends, toolchain
 from aotpipe.backends import Runner
@@ -21,6 +22,8 @@ from aotpipe.bundle import files
 from aotpipe.bundle.manifest import STATE_PREFIX, WEIGHTS, Manifest, Program
 from aotpipe.dtypes import Array
 from aotpipe.errors import IncompatibleHost, MissingWeight, NoProgram, UnknownTarget
+from aotpipe.islands.finding import functions
+from aotpipe.islands.running import ChainRunner
 from aotpipe.targets import Target
 
 # Of the programs that can run here the one of the first of these is taken: those made for this very machine
@@ -37,6 +40,7 @@ def load(
     verify: bool = True,
     driver: str = "auto",
     threads: int | None = None,
+    islands: Mapping[str, Callable[..., Any]] | None = None,
 ) -> Runner:
     """Load a program of a bundle.
 
@@ -47,6 +51,7 @@ def load(
             this process. Where False they are mapped, shared between processes, and trusted.
         driver: `local-sync` (in the calling thread), `local-task` (several threads), or `auto`.
         threads: Of `local-task`; one per core where None.
+        islands: By name, the Python functions of a model with islands; by default they are imported.
 
     Returns:
         A runner with the bundle's initial state, a context manager.
@@ -55,14 +60,26 @@ def load(
     manifest = files.read_manifest(root)
     program = choose(manifest, target)
     found = contents(root, manifest, program, verify=verify)
-    return backends.runtime(Target.parse(program.target)).load(
+    parts = manifest.parts
+    # Before the program is loaded: a host that lacks a function cannot use it.
+    found_functions = functions(parts.islands, islands) if parts else {}
+    runner = backends.runtime(Target.parse(program.target)).load(
         found.payload,
-        signatures=manifest.signatures,
+        signatures=parts.signatures if parts else manifest.signatures,
         weights=found.weights,
-        initial_state=found.initial_state,
-        asserts=manifest.asserts,
+        initial_state={} if parts else found.initial_state,
+        asserts=parts.asserts if parts else manifest.asserts,
         driver=driver,
         threads=threads,
+    )
+    if parts is None:
+        return runner
+    return ChainRunner(
+        runner,
+        parts,
+        signatures=manifest.signatures,
+        initial_state=found.initial_state,
+        functions=found_functions,
     )
 
 

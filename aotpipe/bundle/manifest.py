@@ -6,6 +6,8 @@
     weights       names of the weights; `state/NAME` in the same file is an initial state
     programs      target, status, reason, file, flags, toolchain, host features, parity
     findings      what a user should know of the build
+    parts         of a model with islands of Python: signatures and asserts of the programs' segments, and the
+                  chain of steps of each entry point; absent otherwise
     files         every other file of the bundle: SHA-256 and size
     digest        SHA-256 of all the above
 
@@ -27,6 +29,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from aotpipe.errors import BundleCorrupt, UnsupportedSchema
+from aotpipe.islands.chain import Parts
 from aotpipe.signature import Signature
 from aotpipe.stages import Finding, Status
 
@@ -119,6 +122,7 @@ class Manifest:
     programs: tuple[Program, ...]
     findings: tuple[Finding, ...]
     files: Mapping[str, File]
+    parts: Parts | None = None
 
     @property
     def signatures(self) -> dict[str, Signature]:
@@ -182,7 +186,8 @@ def _from_json(content: dict[str, Any]) -> Manifest:
         name: {**entry, "signature": Signature.from_json(entry["signature"])}
         for name, entry in content["entry_points"].items()
     }
-    manifest = _adapter().validate_python({**content, "entry_points": entries})
+    parts = Parts.from_json(content["parts"]) if "parts" in content else None
+    manifest = _adapter().validate_python({**content, "entry_points": entries, "parts": parts})
     unsafe = [name for name in manifest.files if not _PATH.fullmatch(name) or name == FILE_NAME]
     unsafe += [name for name, file in manifest.files.items() if not _DIGEST.fullmatch(file.sha256)]
     unsafe += [name for program in manifest.programs if (name := program.file) and name not in manifest.files]
@@ -200,6 +205,8 @@ def _adapter() -> TypeAdapter[Manifest]:
 
 def _to_json(manifest: Manifest) -> dict[str, Any]:
     content: dict[str, Any] = _sorted({"schema": SCHEMA, **_plain(manifest)})
+    if manifest.parts is None:
+        del content["parts"]
     # Their order is the spec's: the last one is the one that runs most.
     entries = content["entry_points"]
     return {**content, "entry_points": {name: entries[name] for name in manifest.entry_points}}
@@ -218,7 +225,7 @@ def _sorted(value: Any) -> Any:
 def _plain(value: Any) -> Any:
     """A value of this module as JSON; floats that JSON lacks as their names, which pydantic reads back."""
     match value:
-        case Signature():
+        case Signature() | Parts():
             return value.to_json()
         case Mapping():
             return {key: _plain(each) for key, each in value.items()}

@@ -36,6 +36,7 @@ from aotpipe.bundle.manifest import (
 from aotpipe.dtypes import Array
 from aotpipe.errors import BundleError, SourceLine
 from aotpipe.goldens import Golden, dumps
+from aotpipe.islands.chain import Island, Parts, Step
 from aotpipe.signature import Signature
 from aotpipe.stages import Failed, Finding, Parity, Validated
 from aotpipe.store import typed_os_errors
@@ -73,6 +74,7 @@ def pack(
     goldens: Sequence[Golden] = (),
     findings: Sequence[Finding] = (),
     written: tuple[Path, str] | None = None,
+    parts: Parts | None = None,
 ) -> Bundle:
     """Write a bundle.
 
@@ -88,6 +90,7 @@ def pack(
         findings: What a user should know of the build.
         written: A file that `tensors.write` made of the weights and of each initial value under
             `STATE_PREFIX`, and its SHA-256: it is copied, where else they would be written and hashed again.
+        parts: Of a model with islands.
     """
     destination = Path(out).absolute()
     require_replaceable(destination)
@@ -116,6 +119,7 @@ def pack(
                 programs=tuple(records),
                 findings=tuple(map(_without_folder, findings)),
                 files=packed,
+                parts=parts and _parts_without_folders(parts),
             )
             _bytes(work, manifests.FILE_NAME, manifests.write(manifest))
     return Bundle(destination, manifest)
@@ -202,7 +206,20 @@ def _summary(parity: Parity | None) -> ParitySummary | None:
     )
 
 
+def _parts_without_folders(parts: Parts) -> Parts:
+    def bare(step: Step) -> Step:
+        return replace(step, where=_bare(step.where)) if isinstance(step, Island) else step
+
+    chains = {
+        name: replace(chain, steps=tuple(map(bare, chain.steps))) for name, chain in parts.chains.items()
+    }
+    return replace(parts, chains=chains)
+
+
 def _without_folder(finding: Finding) -> Finding:
-    if finding.where is None:
-        return finding
-    return replace(finding, where=SourceLine(Path(finding.where.path).name, finding.where.line))
+    return replace(finding, where=_bare(finding.where))
+
+
+def _bare(where: SourceLine | None) -> SourceLine | None:
+    """The same for any folder that a model is built in."""
+    return where and SourceLine(Path(where.path).name, where.line)

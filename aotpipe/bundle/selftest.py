@@ -18,6 +18,8 @@ from aotpipe.bundle.load import choose, contents, unrunnable
 from aotpipe.bundle.manifest import GOLDENS, WEIGHTS, Manifest, Program
 from aotpipe.errors import AotpipeError, BundleCorrupt, BundleError, OutsideBuckets
 from aotpipe.goldens import Golden, Measure
+from aotpipe.islands.finding import functions
+from aotpipe.islands.running import ChainRunner
 from aotpipe.targets import Target
 
 
@@ -87,8 +89,8 @@ def _result(root: Path, manifest: Manifest, program: Program, calls: Sequence[Go
     if reason := unrunnable(program) if program.file else program.reason:
         return TargetResult(target=program.target, outcome="skipped", reason=reason)
     try:
-        with Worker() as worker:
-            _load(worker, root, manifest, program)
+        with Worker() as process:
+            worker = _loaded(process, root, manifest, program)
             answers, compared = _judged(worker, calls)
     except BundleError:
         raise
@@ -106,7 +108,7 @@ def _result(root: Path, manifest: Manifest, program: Program, calls: Sequence[Go
     )
 
 
-def _judged(worker: Worker, calls: Sequence[Golden]) -> tuple[list[Answer], int]:
+def _judged(worker: Worker | ChainRunner, calls: Sequence[Golden]) -> tuple[list[Answer], int]:
     """The answers to the calls whose sizes a program was built for, and how many those are."""
     answers: list[Answer] = []
     compared, is_apart = 0, False
@@ -123,19 +125,30 @@ def _judged(worker: Worker, calls: Sequence[Golden]) -> tuple[list[Answer], int]
     return answers, compared
 
 
-def _load(worker: Worker, root: Path, manifest: Manifest, program: Program) -> None:
+def _loaded(process: Worker, root: Path, manifest: Manifest, program: Program) -> Worker | ChainRunner:
+    """What calls the program: the worker, or a chain whose segments it runs."""
     found = contents(root, manifest, program, verify=True)
-    worker.load(
+    parts = manifest.parts
+    process.load(
         Target.parse(program.target),
         found.payload,
-        signatures=manifest.signatures,
+        signatures=parts.signatures if parts else manifest.signatures,
         weights=files.locate(root, WEIGHTS),
+        initial_state={} if parts else found.initial_state,
+        asserts=parts.asserts if parts else manifest.asserts,
+    )
+    if parts is None:
+        return process
+    return ChainRunner(
+        process,
+        parts,
+        signatures=manifest.signatures,
         initial_state=found.initial_state,
-        asserts=manifest.asserts,
+        functions=functions(parts.islands),
     )
 
 
-def _judge(worker: Worker, golden: Golden) -> list[Answer]:
+def _judge(worker: Worker | ChainRunner, golden: Golden) -> list[Answer]:
     if golden.reset:
         worker.reset()
     got = worker.infer(golden.inputs, entry_point=golden.entry_point)

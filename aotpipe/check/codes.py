@@ -42,6 +42,7 @@ TABLE: Final[Mapping[str, Code]] = {
     "text-from-tensor": Code("error", "a text is made of a tensor's value and used"),
     "recursion-on-data": Code("error", "a function calls itself as often as a tensor says"),
     "global-changed": Code("error", "a call changes something outside of the model"),
+    "stays-python": Code("error", "the model calls a function that is marked to stay Python"),
     "state-refused": Code("error", "what the model keeps between calls has no one form"),
     "no-source": Code("error", "Python decides on a tensor in code whose source is not there"),
     "op-without-lowering": Code("error", "an op that the targets have no lowering for"),
@@ -78,6 +79,7 @@ TABLE: Final[Mapping[str, Code]] = {
     "talk-left-out": Code("note", "what is printed or logged is no part of the program"),
     "strict-export": Code("note", "the model was exported in strict mode"),
     "control-flow-in-graph": Code("note", "a function's control flow is part of the graph"),
+    "eager-island": Code("note", "a part of the model stays Python"),
     "parity-inputs": Code("note", "how the inputs were drawn that programs are compared on"),
 }
 

@@ -18,7 +18,7 @@ from aotpipe.check.places import Place
 from aotpipe.check.rewrites import deciding
 from aotpipe.check.runs import Observed
 from aotpipe.check.watch import Event, Kind
-from aotpipe.errors import AotpipeError, SourceLine, StaticDim, UnsupportedOps
+from aotpipe.errors import AotpipeError, IslandsNotAllowed, SourceLine, StaticDim, UnsupportedOps
 
 # What the rewriting refuses says itself which of these it is.
 _BY_MESSAGE: Final = (
@@ -179,7 +179,9 @@ def _code(refusal: Refusal, observed: Observed | None) -> str:
 
 
 def of_reason(error: AotpipeError) -> str | None:
-    """The code of a refusal that concerns what a model keeps or changes, which its reason tells."""
+    """The code of a refusal that concerns what a model keeps, changes or calls, where the refusal tells."""
+    if isinstance(error, IslandsNotAllowed):
+        return "stays-python"
     return next((code for reason, code in _BY_REASON.items() if error.reason == reason), None)
 
 

@@ -39,6 +39,10 @@ _COMMANDS: Final = {
     "validate": ("aotpipe.cli.steps:validate", "Compare a bundle's programs with its model in PyTorch."),
     "bench": ("aotpipe.cli.bench:bench", "Time a bundle's programs, beside eager where a model is given."),
     "inspect": ("aotpipe.cli.look:inspect", "Show what a bundle holds."),
+    "islands": (
+        "aotpipe.cli.islands:islands",
+        "Show and time the chain of a bundle of which a part is Python.",
+    ),
     "selftest": ("aotpipe.cli.look:selftest", "Run a bundle's recorded calls on this host; needs no torch."),
     "targets": ("aotpipe.cli.look:targets", "List the targets, and which can run here."),
     "cache": ("aotpipe.cli.cache:cache", "Look at or empty the cache of stage results."),

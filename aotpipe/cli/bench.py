@@ -35,6 +35,7 @@ def bench(
     from aotpipe.pipeline.bench import measure
     from aotpipe.units import duration
 
+    options.find_in_working_folder()
     with progress.shown(quiet=quiet) as listener:
         rows = measure(bundle, model, targets=targets, threads=threads, budget_s=seconds, on_event=listener)
     if as_json:

@@ -20,6 +20,11 @@ from aotpipe.cli import options, progress, text
 @options.compiling
 @click.option("--latency/--no-latency", default=True, help="Time each program beside eager.")
 @click.option("--keep-going", is_flag=True, help="Pack the targets that passed where others fail.")
+@click.option(
+    "--allow-islands",
+    is_flag=True,
+    help="Cut out what cannot be in a program: the bundle is a chain of programs and Python.",
+)
 @click.option("--profile", is_flag=True, help="Say what each stage took: seconds and peak memory.")
 @options.as_json
 @options.quiet

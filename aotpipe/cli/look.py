@@ -80,6 +80,10 @@ def _inspected(bundle: Bundle) -> dict[str, Any]:
             for program in manifest.programs
         ],
         "findings": [finding_to_json(finding) for finding in manifest.findings],
+        "islands": [
+            {"name": each.name, "kind": each.kind, "where": str(each.where or ""), "reason": each.reason}
+            for each in (manifest.parts.islands if manifest.parts else ())
+        ],
         "files": {
             name: {"sha256": file.sha256, "size_bytes": file.size_bytes}
             for name, file in manifest.files.items()
@@ -111,11 +115,14 @@ def _inspected_text(bundle: Bundle) -> str:
         )
         for program in manifest.programs
     ]
+    parts = manifest.parts
+    islands = [(each.name, str(each.where or ""), each.reason) for each in (parts.islands if parts else ())]
     return "\n\n".join(
         [
             text.fields(head),
             *(signature_text(name, signature) for name, signature in manifest.signatures.items()),
             text.table(("target", "status", "parity", "size", "runs here"), rows),
+            *([text.table(("island", "line", "reason"), islands)] if islands else []),
             *map(finding_line, manifest.findings),
         ]
     )
@@ -130,6 +137,7 @@ def selftest(*, bundle: Path, target: str | None, as_json: bool) -> int:
     from aotpipe import bundle as bundles
     from aotpipe.errors import ParityError
 
+    options.find_in_working_folder()
     found = bundles.selftest(bundle, target)
     if as_json:
         rows = [_tested(each) for each in found.targets]

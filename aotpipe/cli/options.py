@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -159,3 +160,9 @@ def compiling(function: F) -> F:
     ):
         function = option(function)
     return function
+
+
+def find_in_working_folder() -> None:
+    """Let Python find modules there, as `python -m` does: those of a bundle's islands."""
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))

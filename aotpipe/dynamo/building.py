@@ -25,6 +25,9 @@ from aotpipe.dynamo.graphs import Closed
 from aotpipe.dynamo.settings import Settings
 from aotpipe.errors import AotpipeError, SpecInvalid, TargetError
 from aotpipe.events import Recorder
+from aotpipe.islands.chain import Parts
+from aotpipe.islands.finding import functions
+from aotpipe.islands.running import ChainRunner
 from aotpipe.pipeline import front, matrix
 from aotpipe.pipeline.cache import Cache
 from aotpipe.pipeline.form import DEFAULT_FORM
@@ -40,11 +43,17 @@ _NAME = "graph"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
-    """A program; `ratio` is the largest share of the allowed error that its first answer used."""
+    """A program.
+
+    Attributes:
+        ratio: The largest share of the allowed error that its first answer used.
+        islands: The ops that have no lowering, which are run eagerly between its parts.
+    """
 
     runner: Runner
     signature: Signature
     ratio: float
+    islands: tuple[str, ...] = ()
 
 
 def build(closed: Closed, settings: Settings) -> Built:
@@ -71,9 +80,10 @@ def _build(closed: Closed, settings: Settings) -> Built:
     )
     canonical = front.canonical(lambda: spec, recorder)
     exported = front.export(canonical, recorder)
-    legals = front.legalize(exported, recorder, ("torch",))
+    legals = front.legalize(exported, recorder, ("torch",), supported=False)
     legal = legals["torch"]
-    lowered = front.lower(canonical, legals, recorder, DEFAULT_FORM)
+    parts, lowerable = front.cut(legals)
+    lowered = front.lower(canonical, lowerable, recorder, DEFAULT_FORM)
     cache = Cache.open(recorder, enabled=settings.cache)
     try:
         [compiled] = matrix.compile_all(
@@ -83,23 +93,43 @@ def _build(closed: Closed, settings: Settings) -> Built:
         cache.close()
     if isinstance(compiled, AotpipeError):
         raise compiled
-    [entry] = legal.entries
-    ratio = _verified(canonical, legal, compiled) if settings.verify else 0.0
-    runner = runtime(settings.target).load(
-        compiled.payload,
-        signatures={entry.name: entry.signature},
-        weights=_views(legal.weights),
-        initial_state=_views(legal.initial_state),
-        asserts={entry.name: entry.asserts},
+    ratio = _verified(canonical, legal, lowerable["torch"], parts, compiled) if settings.verify else 0.0
+    return Built(
+        runner=_loaded(legal, lowerable["torch"], parts, compiled),
+        signature=legal.entries[0].signature,
+        ratio=ratio,
+        islands=tuple(island.name for island in parts.islands) if parts else (),
     )
-    return Built(runner=runner, signature=entry.signature, ratio=ratio)
+
+
+def _loaded(legal: Legal, lowerable: Legal, parts: Parts | None, compiled: Compiled) -> Runner:
+    [entry] = legal.entries
+    state = _views(legal.initial_state)
+    runner = runtime(compiled.target).load(
+        compiled.payload,
+        signatures={each.name: each.signature for each in lowerable.entries},
+        weights=_views(lowerable.weights),
+        initial_state=state if parts is None else {},
+        asserts={each.name: each.asserts for each in lowerable.entries},
+    )
+    if parts is None:
+        return runner
+    return ChainRunner(
+        runner,
+        parts,
+        signatures={entry.name: entry.signature},
+        initial_state=state,
+        functions=functions(parts.islands),
+    )
 
 
 def _views(tensors: Mapping[str, torch.Tensor]) -> dict[str, Array]:
     return {key: view_numpy(tensor) for key, tensor in tensors.items()}
 
 
-def _verified(canonical: Canonical, legal: Legal, compiled: Compiled) -> float:
+def _verified(
+    canonical: Canonical, legal: Legal, lowerable: Legal, parts: Parts | None, compiled: Compiled
+) -> float:
     """Compare the program with eager on the arguments that came first."""
     from aotpipe.backends.eager import EagerFailed
     from aotpipe.validate.reference import example_inputs, reference
@@ -113,12 +143,13 @@ def _verified(canonical: Canonical, legal: Legal, compiled: Compiled) -> float:
         raise SpecInvalid("the graph raises on its first arguments", reason=str(error)) from error
     with TemporaryDirectory(prefix="aotpipe-graph-", ignore_cleanup_errors=True) as folder:
         state = _views(legal.initial_state)
-        path, _ = write_weights(_views(legal.weights), state, Path(folder))
+        path, _ = write_weights(_views(lowerable.weights), state, Path(folder))
         loadable = Loadable(
             signatures={entry.name: entry.signature},
             weights=path,
             initial_state=state,
             asserts={entry.name: entry.asserts},
+            parts=parts,
         )
         parity = validate(compiled, loadable, found.goldens).parity
     return parity.worst.ratio if parity is not None and parity.worst is not None else 0.0

@@ -24,10 +24,11 @@ class Account:
     eager: Counter[str] = field(default_factory=Counter)
     compile_s: float = 0.0
     ratio: float = 0.0
+    islands: tuple[str, ...] = ()
 
-    def compiled(self, *, compile_s: float, ratio: float) -> None:
+    def compiled(self, *, compile_s: float, ratio: float, islands: tuple[str, ...] = ()) -> None:
         """It has a program."""
-        self.status, self.compile_s, self.ratio = "compiled", compile_s, ratio
+        self.status, self.compile_s, self.ratio, self.islands = "compiled", compile_s, ratio, islands
 
     def fell_back(self, reason: str, hint: str = "") -> None:
         """It runs eagerly from now on."""
@@ -72,6 +73,7 @@ def _graph(account: Account) -> Graph:
         reasons=tuple(sorted(account.eager.items())),
         compile_s=account.compile_s,
         ratio=account.ratio,
+        islands=account.islands,
     )
 
 

@@ -99,7 +99,9 @@ class Program:
             self._failed = error
             self._account.fell_back(error.message, error.hint)
             raise
-        self._account.compiled(compile_s=time.perf_counter() - start, ratio=built.ratio)
+        self._account.compiled(
+            compile_s=time.perf_counter() - start, ratio=built.ratio, islands=built.islands
+        )
         return _Current(built, closed, _versions(closed, args))
 
     def _require_possible(self, args: Sequence[Any]) -> None:

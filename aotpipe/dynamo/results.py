@@ -22,6 +22,7 @@ class Graph:
         eager_calls: How many were run eagerly, also those of a compiled graph.
         reasons: For each reason of such a call, how many there were.
         compile_s: What the stages took.
+        islands: The ops without a lowering that run eagerly between the parts of its program.
         ratio: The largest share of the allowed error that an element of the first answer used.
     """
 
@@ -36,6 +37,7 @@ class Graph:
     reasons: tuple[tuple[str, int], ...] = ()
     compile_s: float = 0.0
     ratio: float = 0.0
+    islands: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +57,11 @@ class Counts:
         return tuple(graph for graph in self.graphs if graph.status == "eager")
 
     @property
+    def islands(self) -> int:
+        """How many ops of compiled graphs run eagerly."""
+        return sum(len(graph.islands) for graph in self.graphs)
+
+    @property
     def calls(self) -> int:
         """How many calls of graphs programs answered."""
         return sum(graph.calls for graph in self.graphs)
@@ -70,6 +77,9 @@ class Counts:
         for graph in self.graphs:
             place = f"{graph.where}: " if graph.where else ""
             why = graph.reason or "; ".join(f"{count} calls: {reason}" for reason, count in graph.reasons)
-            said = f" ({why})" if why else ""
-            lines.append(f"  {graph.number}: {place}{graph.ops} ops, {graph.status}{said}")
+            eager = f"{', '.join(graph.islands)} run eagerly" if graph.islands else ""
+            said = "; ".join(filter(None, (eager, why)))
+            lines.append(
+                f"  {graph.number}: {place}{graph.ops} ops, {graph.status}{f' ({said})' if said else ''}"
+            )
         return "\n".join(lines)

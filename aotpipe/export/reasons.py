@@ -56,7 +56,7 @@ def explain(error: Exception, log: GuardLog, entry: str) -> ExportFailed:
     """
     if isinstance(error, ExportFailed):
         where = error.where or source.from_exception(error)
-        return ExportFailed(error.message, reason=error.reason, hint=error.hint, where=where)
+        return type(error)(error.message, reason=error.reason, hint=error.hint, where=where)
     text = _ADVICE.sub("", str(error)).strip()
     if is_about_sizes(error):
         return _sizes(text, log, entry)

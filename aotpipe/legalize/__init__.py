@@ -23,13 +23,16 @@ from aotpipe.stages import Dialect, Exported, Legal, LegalEntry
 __all__ = ["legalize"]
 
 
-def legalize(exported: Exported, dialect: Dialect = "torch", *, cheap: int = selects.CHEAP) -> Legal:
+def legalize(
+    exported: Exported, dialect: Dialect = "torch", *, cheap: int = selects.CHEAP, supported: bool = True
+) -> Legal:
     """Turn every entry point into a pure function over the ops of a dialect.
 
     Args:
         exported: The model.
         dialect: Of the compiler.
         cheap: How many elements both branches of a `cond` may compute for it to become a selection.
+        supported: Refuse ops without a lowering; they are left in the graphs otherwise.
 
     Raises:
         UnsupportedOps: Ops without a lowering; all of them are named, each with the user's line.
@@ -50,7 +53,8 @@ def legalize(exported: Exported, dialect: Dialect = "torch", *, cheap: int = sel
         )
         for entry, program in zip(exported.entries, programs, strict=True)
     ]
-    decompose.check_supported(legal, dialect)
+    if supported:
+        decompose.check_supported(legal, dialect)
     used = dict.fromkeys(key for one in legal for key in one.weights)
     weights = {key: tensors.by_name[key] for key in used}
     # The model's own buffers change when it is run; the initial state must not.

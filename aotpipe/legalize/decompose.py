@@ -88,7 +88,7 @@ def check_supported(entries: Sequence[LegalEntry], dialect: Dialect = "torch") -
         f"{len(names)} {'op has' if len(names) == 1 else 'ops have'} no lowering ({total} in all): "
         + ", ".join(names),
         reason="\n".join(map(_row, left)),
-        hint="write the named lines with other ops, or take them out of the exported part of the model",
+        hint="write the named lines with other ops, or let them run in Python: --allow-islands",
         where=next((found.where for found in left if found.where), None),
         ops=[UnsupportedOp(found.op, found.reason, found.count, found.where) for found in left],
     )

@@ -104,6 +104,7 @@ def run(
     memory_limit_bytes: int | None = None,
     latency: bool = True,
     keep_going: bool = False,
+    allow_islands: bool = False,
     cache: bool = True,
     on_event: Listener | None = None,
 ) -> Outcome:
@@ -129,6 +130,8 @@ def run(
         memory_limit_bytes: Limit of one compile.
         latency: Time each program beside eager.
         keep_going: Pack the targets that passed where others fail.
+        allow_islands: Cut out what cannot be in a program: functions marked by `eager_island`, and ops that
+            have no lowering. The bundle then holds a chain of programs and Python.
         cache: Keep the results of stages, and use those of earlier builds.
         on_event: Told what happens while it happens.
 
@@ -148,7 +151,7 @@ def run(
     }
     recorder = Recorder(on_event)
     chosen = expand(targets)
-    form = Form.of(chosen, buckets)
+    form = Form.of(chosen, buckets, islands=allow_islands)
     order = _Order(
         model=source.Model(given=model_or_spec, overrides=overrides, form=form),
         targets=chosen,
@@ -295,6 +298,7 @@ def _pack(prepared: Prepared, results: Mapping[Target, matrix.Result], path: Pat
         goldens=prepared.goldens,
         findings=prepared.findings,
         written=(prepared.weights, prepared.weights_sha256),
+        parts=prepared.parts,
     )
 
 

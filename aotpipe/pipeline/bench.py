@@ -16,7 +16,7 @@ from aotpipe.pipeline.rerun import Reopened, reopened, why_not_here
 from aotpipe.pipeline.source import Model
 from aotpipe.signature import Signature
 from aotpipe.stages import Compiled
-from aotpipe.validate import Loadable
+from aotpipe.validate import Caller, Loadable, loaded
 
 if TYPE_CHECKING:
     from aotpipe.backends.eager import Eager
@@ -104,16 +104,8 @@ def _measure_program(
     for golden in opened.goldens:
         first.setdefault(golden.entry_point, golden)
     rows = []
-    with Worker() as worker:
-        worker.load(
-            program.target,
-            program.payload,
-            signatures=loadable.signatures,
-            weights=loadable.weights,
-            initial_state=loadable.initial_state,
-            asserts=loadable.asserts,
-            threads=loadable.threads,
-        )
+    with Worker() as process:
+        worker = loaded(process, program, loadable)
         for golden in first.values():
             row = Row(target=str(program.target), entry_point=golden.entry_point)
             share_s = budget_s / len(first)
@@ -126,7 +118,7 @@ def _measure_program(
     return rows
 
 
-def _alone(worker: Worker, golden: Golden, row: Row, budget_s: float, *, stateful: bool) -> Row:
+def _alone(worker: Caller, golden: Golden, row: Row, budget_s: float, *, stateful: bool) -> Row:
     def samples(count: int) -> list[float]:
         return worker.time(golden.inputs, entry_point=golden.entry_point, samples=count, reset=stateful)
 
@@ -143,7 +135,7 @@ def _alone(worker: Worker, golden: Golden, row: Row, budget_s: float, *, statefu
 
 
 def _beside(
-    worker: Worker, eager: Eager, golden: Golden, row: Row, budget_s: float, *, stateful: bool
+    worker: Caller, eager: Eager, golden: Golden, row: Row, budget_s: float, *, stateful: bool
 ) -> Row:
     from aotpipe.validate import latency
 

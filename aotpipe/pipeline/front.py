@@ -6,6 +6,7 @@ torch is imported here and nowhere before, so that a model that has not changed 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
@@ -14,9 +15,11 @@ from aotpipe import goldens as goldens_file
 from aotpipe.collector import import_torch
 from aotpipe.errors import LowerFailed, SpecInvalid
 from aotpipe.events import Recorder
+from aotpipe.islands import Island, Parts, recording
 from aotpipe.pipeline import tools
 from aotpipe.pipeline.form import DEFAULT_FORM, Form
 from aotpipe.pipeline.prepared import Prepared, digest_of, write_weights
+from aotpipe.stages import Finding
 
 if TYPE_CHECKING:
     import torch
@@ -59,12 +62,14 @@ def export(model: Canonical, recorder: Recorder) -> Exported:
     return exported
 
 
-def legalize(exported: Exported, recorder: Recorder, dialects: Sequence[Dialect]) -> dict[Dialect, Legal]:
-    """Legalize a model for each dialect."""
+def legalize(
+    exported: Exported, recorder: Recorder, dialects: Sequence[Dialect], *, supported: bool = True
+) -> dict[Dialect, Legal]:
+    """Legalize a model for each dialect; ops without a lowering are left in it unless `supported`."""
     with recorder.stage("legalize"):
         from aotpipe.legalize import legalize
 
-        return {dialect: legalize(exported, dialect) for dialect in dialects}
+        return {dialect: legalize(exported, dialect, supported=supported) for dialect in dialects}
 
 
 def lower(
@@ -99,17 +104,24 @@ def prepare(load: Callable[[], Spec], recorder: Recorder, folder: Path, form: Fo
     Raises:
         ModelError, ExportFailed, UnsupportedOps, LowerFailed
     """
-    model = canonical(load, recorder, form.dialects)
-    exported = export(model, recorder)
-    legals = joined(legalize(exported, recorder, form.dialects))
-    lowered = lower(model, legals, recorder, form)
+    with recording() if form.islands else nullcontext():
+        model = canonical(load, recorder, form.dialects)
+        if form.islands:
+            _discover(model)
+        exported = export(model, recorder)
+        legals = joined(legalize(exported, recorder, form.dialects, supported=not form.islands))
     legal = next(iter(legals.values()))
+    parts, lowerable = cut(legals) if form.islands else (None, legals)
+    islands = tuple(map(_finding, parts.islands)) if parts else ()
+    for finding in islands:
+        recorder.found(finding)
+    lowered = lower(model, lowerable, recorder, form)
     found = reference(model, legal, recorder, form.buckets)
     with recorder.stage("weights"):
         from aotpipe.backends.arrays import view_numpy
 
         state = {key: view_numpy(tensor) for key, tensor in legal.initial_state.items()}
-        tensors = {key: tensor for each in legals.values() for key, tensor in each.weights.items()}
+        tensors = {key: tensor for each in lowerable.values() for key, tensor in each.weights.items()}
         weights = {key: view_numpy(tensor) for key, tensor in tensors.items()}
         weights_path, weights_sha256 = write_weights(weights, state, folder)
     prepared = Prepared(
@@ -121,12 +133,40 @@ def prepare(load: Callable[[], Spec], recorder: Recorder, folder: Path, form: Fo
         weights_sha256=weights_sha256,
         initial_state=state,
         goldens=found.goldens,
-        findings=(*exported.findings, *found.findings),
+        parts=parts,
+        findings=(*exported.findings, *islands, *found.findings),
         digest=digest_of(
-            [each.digest for each in legals.values()], lowered, goldens_file.dumps(found.goldens)
+            [each.digest for each in lowerable.values()], lowered, goldens_file.dumps(found.goldens)
         ),
     )
     return Front(prepared=prepared, canonical=model)
+
+
+def _discover(model: Canonical) -> None:
+    from aotpipe.islands.discovery import discover
+
+    discover(model)
+
+
+def _finding(island: Island) -> Finding:
+    return Finding(
+        severity="note",
+        code="eager-island",
+        message=f"`{island.name}` stays Python: {island.reason}",
+        where=island.where,
+    )
+
+
+def cut(legals: Mapping[Dialect, Legal]) -> tuple[Parts | None, dict[Dialect, Legal]]:
+    """Cut a model at its islands; there are no parts where it has none."""
+    from aotpipe.islands.cutting import cut
+    from aotpipe.legalize.decompositions.unsupported import refusal
+
+    [(dialect, legal)] = legals.items()
+    found = cut(legal, lambda node: refusal(node, dialect))
+    if not found.parts.islands:
+        return None, dict(legals)
+    return found.parts, {dialect: found.legal}
 
 
 def joined(legals: Mapping[Dialect, Legal]) -> dict[Dialect, Legal]:

@@ -136,7 +136,10 @@ class _Judge:
             weights=prepared.weights,
             initial_state=prepared.initial_state,
             asserts=prepared.asserts,
+            parts=prepared.parts,
         )
+        if prepared.parts is not None:
+            self.ready.canonical()  # marks the model's functions, where its parts came from the store
         if unrunnable(compiled.target, compiled.host_features) or not self.latency:
             return validate(compiled, loadable, prepared.goldens)
         import torch

@@ -21,6 +21,7 @@ from aotpipe import tensors
 from aotpipe.bundle.manifest import GOLDENS, STATE_PREFIX, WEIGHTS
 from aotpipe.dtypes import Array
 from aotpipe.goldens import Golden
+from aotpipe.islands.chain import Parts
 from aotpipe.report.codec import finding_from_json, finding_to_json
 from aotpipe.signature import Signature
 from aotpipe.stages import Dialect, Finding, Lowered
@@ -39,6 +40,7 @@ class Prepared:
         weights: A file of `aotpipe.tensors` with the weights and, under `state/NAME`, the initial state.
         weights_sha256: Of that file.
         digest: Of everything that can change what the programs compute or are compared with.
+        parts: Of a model with islands: what its programs hold in place of its entry points.
     """
 
     name: str
@@ -51,6 +53,7 @@ class Prepared:
     goldens: tuple[Golden, ...]
     findings: tuple[Finding, ...]
     digest: str
+    parts: Parts | None = None
 
 
 def digest_of(models: Sequence[str], lowered: Mapping[Dialect, Lowered], goldens: bytes) -> str:
@@ -81,6 +84,7 @@ def files(prepared: Prepared) -> dict[str, Source]:
         "asserts": {name: list(messages) for name, messages in prepared.asserts.items()},
         "findings": [finding_to_json(finding) for finding in prepared.findings],
         "digest": prepared.digest,
+        "parts": prepared.parts.to_json() if prepared.parts else None,
     }
 
     def weights(path: Path) -> str:
@@ -123,6 +127,7 @@ def read(entry: Entry, folder: Path) -> Prepared:
         goldens=goldens_file.loads(entry.read(GOLDENS)),
         findings=tuple(map(finding_from_json, index["findings"])),
         digest=index["digest"],
+        parts=Parts.from_json(index["parts"]) if index["parts"] else None,
     )
 
 

@@ -74,6 +74,7 @@ def reopened(root: Path, targets: Sequence[str] = ()) -> Iterator[Reopened]:
                     if name.startswith(STATE_PREFIX)
                 },
                 asserts=manifest.asserts,
+                parts=manifest.parts,
             ),
             goldens=goldens_file.read(root / GOLDENS),
         )

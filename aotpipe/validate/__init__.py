@@ -25,6 +25,9 @@ from aotpipe.backends.worker import CALL_TIMEOUT_S, Worker
 from aotpipe.dtypes import Array
 from aotpipe.errors import AotpipeError, AssertionViolated, InputError, OutsideBuckets, ParityError
 from aotpipe.goldens import Golden
+from aotpipe.islands.chain import Parts
+from aotpipe.islands.finding import functions
+from aotpipe.islands.running import ChainRunner
 from aotpipe.signature import Signature
 from aotpipe.stages import Compiled, Latency, Parity, ParityCase, Validated
 from aotpipe.structure import Packer
@@ -39,6 +42,9 @@ __all__ = ["LATENCY_BUDGET_S", "PARITY_BUDGET_S", "Loadable", "validate"]
 PARITY_BUDGET_S: Final = 120.0
 """A program slower than this is judged on the calls that fit, and its notes say how many."""
 
+Caller = Worker | ChainRunner
+"""What calls a program's entry points."""
+
 LATENCY_BUDGET_S: Final = 2.0
 """Of program and eager together, over all entry points."""
 
@@ -50,6 +56,7 @@ class Loadable:
     Attributes:
         weights: A file of `aotpipe.tensors`, which every worker maps.
         threads: How many a program runs on; one per core where None.
+        parts: Of a model with islands.
     """
 
     signatures: Mapping[str, Signature]
@@ -57,6 +64,7 @@ class Loadable:
     initial_state: Mapping[str, Array]
     asserts: Mapping[str, tuple[str, ...]]
     threads: int | None = None
+    parts: Parts | None = None
 
     @property
     def is_stateful(self) -> bool:
@@ -87,16 +95,8 @@ def validate(
     """
     if reason := unrunnable(compiled.target, compiled.host_features):
         return Validated(compiled=compiled, status="compiled", reason=reason)
-    with Worker(timeout_s=call_timeout_s) as worker:
-        worker.load(
-            compiled.target,
-            compiled.payload,
-            signatures=loadable.signatures,
-            weights=loadable.weights,
-            initial_state=loadable.initial_state,
-            asserts=loadable.asserts,
-            threads=loadable.threads,
-        )
+    with Worker(timeout_s=call_timeout_s) as process:
+        worker = loaded(process, compiled, loadable)
         parity, notes = _run(worker, goldens, loadable.signatures, parity_budget_s)
         if not parity.passed:
             raise _parity_error(compiled.target, parity)
@@ -104,8 +104,31 @@ def validate(
     return Validated(compiled=compiled, status="executed", parity=parity, latency=timings, notes=notes)
 
 
+def loaded(process: Worker, compiled: Compiled, loadable: Loadable) -> Caller:
+    """Load a program into a worker; what calls it: the worker, or a chain whose segments it runs."""
+    parts = loadable.parts
+    process.load(
+        compiled.target,
+        compiled.payload,
+        signatures=parts.signatures if parts else loadable.signatures,
+        weights=loadable.weights,
+        initial_state={} if parts else loadable.initial_state,
+        asserts=parts.asserts if parts else loadable.asserts,
+        threads=loadable.threads,
+    )
+    if parts is None:
+        return process
+    return ChainRunner(
+        process,
+        parts,
+        signatures=loadable.signatures,
+        initial_state=loadable.initial_state,
+        functions=functions(parts.islands),
+    )
+
+
 def _run(
-    worker: Worker, goldens: Sequence[Golden], signatures: Mapping[str, Signature], budget_s: float
+    worker: Caller, goldens: Sequence[Golden], signatures: Mapping[str, Signature], budget_s: float
 ) -> tuple[Parity, tuple[str, ...]]:
     """Judge the calls one by one, so that an answer is gone before the next is made."""
     packers = {name: Packer(signature) for name, signature in signatures.items()}
@@ -153,7 +176,7 @@ def _sequences(goldens: Sequence[Golden]) -> Iterator[list[Golden]]:
         yield sequence
 
 
-def _judge_call(worker: Worker, golden: Golden, packer: Packer) -> tuple[ParityCase, ...]:
+def _judge_call(worker: Caller, golden: Golden, packer: Packer) -> tuple[ParityCase, ...]:
     try:
         answer = worker.infer(golden.inputs, entry_point=golden.entry_point)
     except OutsideBuckets:
@@ -182,7 +205,7 @@ def _parity_error(target: Target, parity: Parity) -> ParityError:
 
 
 def _time(
-    worker: Worker, eager: Eager | None, loadable: Loadable, goldens: Sequence[Golden], budget_s: float
+    worker: Caller, eager: Eager | None, loadable: Loadable, goldens: Sequence[Golden], budget_s: float
 ) -> tuple[Latency, ...]:
     """Time the first call of each entry point, which is its example."""
     if eager is None:

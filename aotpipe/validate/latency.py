@@ -18,6 +18,7 @@ import torch
 from aotpipe.backends.eager import Eager
 from aotpipe.backends.worker import Worker
 from aotpipe.goldens import Golden
+from aotpipe.islands.running import ChainRunner
 from aotpipe.stages import Latency
 
 _ROUNDS: Final = 5
@@ -26,7 +27,9 @@ _MOST_SAMPLES: Final = 500
 _SETTLE_S: Final = 0.003
 
 
-def measure(worker: Worker, eager: Eager, golden: Golden, *, stateful: bool, budget_s: float) -> Latency:
+def measure(
+    worker: Worker | ChainRunner, eager: Eager, golden: Golden, *, stateful: bool, budget_s: float
+) -> Latency:
     """Time one call of a loaded program and of eager.
 
     Args:

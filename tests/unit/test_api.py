@@ -23,6 +23,7 @@ NAMES = [
     "build",
     "canonicalize",
     "check",
+    "eager_island",
     "export",
     "load",
     "recompiles",

@@ -158,6 +158,8 @@ def refusal(node: Node, dialect: Dialect) -> str:
     if not isinstance(node.target, OpOverload):
         known = dialect == "stablehlo" or _is_size_arithmetic(node.target)
         return "" if known else f"{_NO_LOWERING} for sizes"
+    if node.target.namespace == "aotpipe":
+        return ""  # an island, at which the graph is cut
     if not _has_tensors(node):
         # The sizes of a tensor, which the importer takes as they are.
         return ""

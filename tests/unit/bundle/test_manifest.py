@@ -11,6 +11,7 @@ from aotpipe.bundle.manifest import EntryPoint, File, Manifest, ParitySummary, P
 from aotpipe.errors import BundleCorrupt, SourceLine, UnsupportedSchema
 from aotpipe.signature import Constant, Signature, Symbol, TensorSpec
 from aotpipe.stages import Finding
+from tests.unit.islands.test_chain import PARTS
 
 SHA = "0f" * 32
 MANIFEST = Manifest(
@@ -68,6 +69,13 @@ def changed(change):
 def test_what_is_written_is_read():
     assert read(write(MANIFEST)) == MANIFEST
     assert json.loads(write(MANIFEST))["digest"] == MANIFEST.digest
+
+
+def test_parts_are_there_where_a_model_has_islands_and_nowhere_else():
+    assert "parts" not in json.loads(write(MANIFEST))
+    cut = replace(MANIFEST, parts=PARTS)
+    assert read(write(cut)) == cut
+    assert read(write(cut)).digest != MANIFEST.digest
 
 
 @given(

@@ -61,6 +61,7 @@ def test_options_reach_the_pipeline(asked: dict[str, Any]):
         "cache": False,
         "latency": False,
         "keep_going": True,
+        "allow_islands": False,
     }
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from aotpipe.errors import NoBuckets
+from aotpipe.errors import NoBuckets, TargetError
 from aotpipe.pipeline.form import DEFAULT_FORM, Form
 from aotpipe.targets import expand
 
@@ -14,7 +14,8 @@ def test_each_dialect_is_made_once_in_a_fixed_order():
 
 def test_buckets_are_sorted_sizes():
     form = Form.of(expand(["xla-cpu-host"]), {"seq": [8, 2, 8], "batch": [1]})
-    assert form.to_json() == {"dialects": ["stablehlo"], "buckets": {"batch": [1], "seq": [2, 8]}}
+    sizes = {"batch": [1], "seq": [2, 8]}
+    assert form.to_json() == {"dialects": ["stablehlo"], "buckets": sizes, "islands": False}
     assert form.to_json() == Form.of(expand(["xla-cpu-host"]), {"batch": [1], "seq": [2, 8]}).to_json()
 
 
@@ -27,3 +28,11 @@ def test_what_is_no_size_is_refused(buckets: dict[str, list[int]]):
 def test_buckets_without_an_xla_target_are_refused():
     with pytest.raises(NoBuckets, match="none is built"):
         Form.of(expand(["iree-vmvx"]), {"batch": [1]})
+
+
+def test_islands_are_part_of_the_form_and_xla_has_none():
+    form = Form.of(expand(["iree-vmvx"]), islands=True)
+    assert form.islands
+    assert form.to_json() != DEFAULT_FORM.to_json()
+    with pytest.raises(TargetError, match="chain"):
+        Form.of(expand(["iree-vmvx", "xla-cpu-host"]), islands=True)

@@ -13,6 +13,7 @@ from aotpipe.errors import DiskFull
 from aotpipe.goldens import dumps
 from aotpipe.pipeline.prepared import Prepared, digest_of, files, read, write_weights
 from aotpipe.store import Store, digest, file_digest
+from tests.unit.islands.test_chain import PARTS
 from tests.unit.pipeline.samples import LOWERED, prepared
 
 KEY = digest("a")
@@ -38,6 +39,14 @@ def test_it_survives_the_store(made: Prepared, tmp_path: Path):
     assert sorted(found) == ["b", "state/count", "w"]
     np.testing.assert_array_equal(found["w"], tensors.read(made.weights)["w"])
     assert file_digest(back.weights) == made.weights_sha256
+
+
+def test_parts_survive_the_store(made: Prepared, tmp_path: Path):
+    store = Store(tmp_path / "cache")
+    store.put("prepared", KEY, files(replace(made, parts=PARTS)))
+    entry = store.get("prepared", KEY)
+    assert entry is not None
+    assert read(entry, tmp_path).parts == PARTS
 
 
 def test_what_was_read_outlives_the_entry(made: Prepared, tmp_path: Path):

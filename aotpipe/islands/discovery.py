@@ -1,0 +1,88 @@
+"""Calls a model eagerly on other inputs, to learn how the sizes of what its islands give go with them.
+
+`discover(canonical)` calls each entry point at both ends of each Dim and beside its example, and on other
+values, which a size may depend on. The model is left as it was. To be run within `marking.recording()`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+import torch
+
+from aotpipe.canonicalize import pytrees, trial
+from aotpipe.dims import Dim
+from aotpipe.export import examples
+from aotpipe.islands import marking
+from aotpipe.stages import Canonical, CanonicalEntry
+
+_FARTHEST: Final = 2
+Change = Callable[[torch.Tensor], torch.Tensor]
+
+
+def discover(canonical: Canonical) -> None:
+    """Note what islands give on other inputs; a model without islands is not called."""
+    if not marking.SITES:
+        return
+    for entry in canonical.entries:
+        for args, kwargs in _calls(entry):
+            # Inputs that the model refuses tell nothing.
+            with trial.unchanged(entry.module), suppress(Exception):
+                trial.again(entry.module, args, kwargs)
+
+
+def _calls(entry: CanonicalEntry) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
+    for values in _sizes(entry):
+        yield examples.resized(entry, values)
+    for change in (_turned, _small, _moved):
+        yield _varied(entry, change)
+
+
+def _sizes(entry: CanonicalEntry) -> Iterator[Mapping[str, int]]:
+    known, roots = examples.values(entry), examples.roots(entry)
+    for name, dim in roots.items():
+        for value in _others(dim, known[name]):
+            yield {name: value}
+    if len(roots) > 1:
+        # Two sizes that are equal in each call could not be told apart.
+        yield {name: _others(dim, known[name])[place % 2] for place, (name, dim) in enumerate(roots.items())}
+
+
+def _others(dim: Dim, value: int) -> list[int]:
+    top = _FARTHEST * value + 1
+    high = top if dim.max is None else min(dim.max, top)
+    beside = value + 1 if dim.admits(value + 1) else value - 1
+    return [beside if dim.admits(beside) else value, high, dim.min]
+
+
+def _varied(entry: CanonicalEntry, change: Change) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The example with other values."""
+    names = iter(entry.input_names)
+    args, kwargs = pytrees.map_leaves(
+        lambda leaf: _changed(entry, next(names), leaf, change), (entry.entry.args, dict(entry.entry.kwargs))
+    )
+    return args, kwargs
+
+
+def _changed(entry: CanonicalEntry, name: str, leaf: Any, change: Change) -> Any:
+    if not isinstance(leaf, torch.Tensor):
+        return leaf
+    bounds = entry.entry.value_ranges.get(name)
+    found = change(leaf)
+    return found if bounds is None else found.clamp(*bounds)
+
+
+def _turned(leaf: torch.Tensor) -> torch.Tensor:
+    if leaf.dtype is torch.bool:
+        return ~leaf
+    return -leaf if leaf.is_floating_point() else leaf.flip(0) if leaf.dim() else leaf
+
+
+def _small(leaf: torch.Tensor) -> torch.Tensor:
+    return leaf * 0.1 if leaf.is_floating_point() else leaf
+
+
+def _moved(leaf: torch.Tensor) -> torch.Tensor:
+    return leaf * 3 + 1 if leaf.is_floating_point() else leaf

@@ -1,0 +1,135 @@
+"""A marked function while a model is traced: one op, `aotpipe::island`, that no target has.
+
+The op takes tensors (numbers as 0-d ones) and the key of its site. What it gives is known from eager calls: a
+size of a result that is always the same is fixed, one that goes with the sizes of the arguments is that
+expression of them, any other is a size that only the run knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import torch
+
+from aotpipe import source
+from aotpipe.errors import ExportFailed
+from aotpipe.islands import marking, templates
+from aotpipe.islands.marking import Mark
+from aotpipe.islands.templates import unpack
+
+_LIBRARY: Final[Any] = torch.library.Library("aotpipe", "FRAGMENT")  # type: ignore[no-untyped-call]
+_LIBRARY.define("island(Tensor[] tensors, str site) -> Tensor[]")
+
+_NUMBERS: Final = {"int": torch.int64, "float": torch.float64}
+
+
+def _run(tensors: Sequence[torch.Tensor], site: str) -> list[torch.Tensor]:
+    """The op on values: it is run where a traced program is compared with eager."""
+    found = marking.SITES[site]
+    kinds = [kind for _, kind in sorted(templates.kinds(found.arguments).items())]
+    leaves = [t if kind == "tensor" else t.item() for t, kind in zip(tensors, kinds, strict=True)]
+    args, kwargs = unpack(found.arguments, leaves, found.objects)
+    given = templates.pack(found.mark.call(args, kwargs), marking.kind_of)
+    # An op gives tensors of its own.
+    return [
+        leaf.detach().clone() if kind == "tensor" else torch.tensor(leaf, dtype=_NUMBERS[kind])
+        for leaf, kind in zip(given.leaves, given.kinds, strict=True)
+    ]
+
+
+def _fake(tensors: Sequence[torch.Tensor], site: str) -> list[torch.Tensor]:
+    found = marking.SITES[site]
+    shapes = [tensor.shape for tensor in tensors]
+    results = []
+    for number, (kind, dtype) in enumerate(zip(found.kinds, found.dtypes, strict=True)):
+        if kind != "tensor":
+            results.append(torch.empty((), dtype=_NUMBERS[kind]))
+            continue
+        seen = [(record.inputs, record.outputs[number]) for record in found.records]
+        sizes = [size_of(shapes, [(i, out[axis]) for i, out in seen]) for axis in range(len(seen[0][1]))]
+        results.append(torch.empty(sizes, dtype=dtype))
+    return results
+
+
+def size_of(shapes: Sequence[Sequence[Any]], seen: Sequence[tuple[Sequence[Sequence[int]], int]]) -> Any:
+    """One size of a result.
+
+    Args:
+        shapes: Of the arguments, as they are traced.
+        seen: In eager calls: the shapes of the arguments, and this size.
+    """
+    sizes = [size for _, size in seen]
+    dynamic = [
+        (argument, axis)
+        for argument, shape in enumerate(shapes)
+        for axis, size in enumerate(shape)
+        if isinstance(size, torch.SymInt)
+    ]
+    varied = [place for place in dynamic if len({_at(shape, place) for shape, _ in seen}) > 1]
+    if len(set(sizes)) == 1 and (not dynamic or varied):
+        return sizes[0]
+    for place in varied or dynamic:
+        law = _line([(_at(shape, place), size) for shape, size in seen])
+        if law is not None:
+            scale, offset = law
+            argument, axis = place
+            return shapes[argument][axis] * scale + offset
+    # The runner checks it: what is seen once and is no size of the arguments is taken for fixed.
+    return sizes[0] if len(set(sizes)) == 1 else torch.library.get_ctx().new_dynamic_size()
+
+
+def _at(shape: Sequence[Sequence[int]], place: tuple[int, int]) -> int:
+    return shape[place[0]][place[1]]
+
+
+def _line(points: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
+    """The whole scale and offset that all points follow; of a single one, that both are equal."""
+    (x, y), *others = points
+    other = next(((a, b) for a, b in others if a != x), None)
+    if other is None:
+        return (1, 0) if all(a == b for a, b in points) else None
+    scale, rest = divmod(other[1] - y, other[0] - x)
+    offset = y - scale * x
+    if rest or scale < 0 or any(a * scale + offset != b for a, b in points):
+        return None
+    return scale, offset
+
+
+_LIBRARY.impl("island", _run, "CompositeExplicitAutograd")
+torch.library.register_fake("aotpipe::island", _fake, lib=_LIBRARY)
+OP: Final[Any] = torch.ops.aotpipe.island.default
+# An island may do what nobody reads: it stays where its result is unused.
+torch.fx.node.has_side_effect(OP)
+
+
+def call(mark: Mark, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Write a call of a marked function into the graph that is traced.
+
+    Raises:
+        IslandsNotAllowed: Nobody is going to cut the graph at it.
+        ExportFailed: No eager call reached it.
+    """
+    marking.require_recording(mark)
+    packed = marking.packed_arguments(args, kwargs)
+    key, site = marking.site_of(mark, packed)
+    site.where = source.of_caller()
+    shapes = {tuple(map(len, record.inputs)) for record in site.records}
+    ranks = tuple(len(getattr(leaf, "shape", ())) for leaf in packed.leaves)
+    if site.result is None or ranks not in shapes:
+        raise ExportFailed(
+            f"no eager call of the model reached {mark.name} with these arguments",
+            reason="what it gives is known from the calls on the example inputs",
+            hint="give example inputs that reach it",
+            where=site.where,
+        )
+    results = OP([_tensor(*each) for each in zip(packed.leaves, packed.kinds, strict=True)], key)
+    leaves = [
+        tensor if kind == "tensor" else tensor.item()
+        for tensor, kind in zip(results, site.kinds, strict=True)
+    ]
+    return unpack(site.result, leaves)
+
+
+def _tensor(leaf: Any, kind: str) -> torch.Tensor:
+    return leaf if kind == "tensor" else torch.scalar_tensor(leaf, dtype=_NUMBERS[kind])
