@@ -41,6 +41,7 @@ def written(
         ExportFailed: It cannot be one graph.
         RewriteFailed: What was written does not answer as the model does.
     """
+    from aotpipe.canonicalize.python import decisions
     from aotpipe.events import Recorder
     from aotpipe.pipeline import front
     from aotpipe.pipeline.source import Model
@@ -56,6 +57,7 @@ def written(
     }
     recorder = Recorder(on_event)
     model = front.canonical(Model(given=model_or_spec, overrides=overrides).load, recorder)
-    exported = front.export(model, recorder)
+    with decisions.recorded() as noted:
+        exported = front.export(model, recorder)
     with recorder.stage("write"):
-        return write(exported, file_name)
+        return write(exported, noted, file_name)

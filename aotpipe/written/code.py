@@ -20,6 +20,7 @@ class Code:
         methods: The method of each entry point.
         state: The names of the buffers that calls change.
         tensors: What goes into a file of tensors beside it, by name.
+        is_edited: Whether it is the model's own source, edited, so that its classes take what they took.
     """
 
     text: str
@@ -27,3 +28,4 @@ class Code:
     methods: Mapping[str, str]
     state: tuple[str, ...]
     tensors: Mapping[str, torch.Tensor]
+    is_edited: bool = False

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import ast
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +64,9 @@ class Coverage:
         )
 
 
+_MOST_S: Final = 100.0
+
+
 @dataclass(slots=True)
 class _Loop:
     trips: int = 0
@@ -89,6 +93,7 @@ class Watch:
 
     def __init__(self, path: str) -> None:
         self._path = path
+        self._deadline = time.monotonic() + _MOST_S
         self._pairs = list(_pairs(path))
         self._calls: dict[tuple[str, int], int] = {}
         self._loops: dict[tuple[str, int], _Loop] = {}
@@ -98,7 +103,13 @@ class Watch:
                 self._loops[first] = self._ends[second] = _Loop()
 
     def entered(self, frame: FrameType) -> None:
-        """A function of the file is called."""
+        """A function of the file is called.
+
+        Raises:
+            TimeoutError: The run takes too long: a loop may have no end.
+        """
+        if time.monotonic() > self._deadline:
+            raise TimeoutError(f"{frame.f_code.co_name} is called without end")
         key = (frame.f_code.co_name, frame.f_code.co_firstlineno)
         self._calls[key] = self._calls.get(key, 0) + 1
         if key in self._loops:
@@ -174,6 +185,27 @@ def watching(path: str) -> Iterator[Watch]:
         yield watch
     finally:
         # A profiler written in C cannot be given back to Python.
+        sys.setprofile(before if callable(before) else None)
+
+
+@contextmanager
+def limited() -> Iterator[None]:
+    """Let the body run for so long only.
+
+    Raises:
+        TimeoutError: It took longer: a loop may have no end.
+    """
+    deadline = time.monotonic() + _MOST_S
+
+    def listen(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and time.monotonic() > deadline:
+            raise TimeoutError(f"{frame.f_code.co_name} is called without end")
+
+    before = sys.getprofile()
+    sys.setprofile(listen)
+    try:
+        yield
+    finally:
         sys.setprofile(before if callable(before) else None)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -26,6 +27,7 @@ def _lines(statements: Sequence[ast.stmt], depth: int, said: str | None = None) 
         if where is not None and str(where) != said:
             said = str(where)
             yield f"{pad}# {said}"
+        yield from (pad + line if line else "" for line in getattr(statement, "leading", ()))
         if isinstance(statement, ast.FunctionDef | ast.ClassDef):
             if index and _is_doc(statements[index - 1]):
                 yield ""
@@ -34,10 +36,29 @@ def _lines(statements: Sequence[ast.stmt], depth: int, said: str | None = None) 
             yield from _lines(statement.body, depth + 1, said)
             if index + 1 < len(statements) and not isinstance(statements[index + 1], ast.FunctionDef):
                 yield ""
+        elif getattr(statement, "dumped", None) == ast.dump(statement):
+            own: Sequence[str] = statement.verbatim  # type: ignore[attr-defined]  # set by outline
+            yield from (pad + line if line else "" for line in own)
         elif isinstance(statement, ast.If | ast.With | ast.For | ast.While):
-            yield from (pad + line for line in ast.unparse(ast.fix_missing_locations(statement)).splitlines())
+            yield from _compound(statement, depth, said)
         else:
             yield from _statement(statement, depth)
+
+
+def _compound(
+    statement: ast.If | ast.With | ast.For | ast.While, depth: int, said: str | None
+) -> Iterator[str]:
+    """A statement with blocks: its head, and each block by itself."""
+    pad = _INDENT * depth
+    bare = copy.copy(statement)
+    bare.body = [ast.Pass()]
+    if not isinstance(bare, ast.With):
+        bare.orelse = []
+    yield from (pad + line for line in ast.unparse(ast.fix_missing_locations(bare)).splitlines()[:-1])
+    yield from _lines(statement.body, depth + 1, said)
+    if not isinstance(statement, ast.With) and statement.orelse:
+        yield f"{pad}else:"
+        yield from _lines(statement.orelse, depth + 1, said)
 
 
 def _is_doc(statement: ast.stmt) -> bool:

@@ -58,14 +58,14 @@ def printed(exported: Exported, stem: str = "model") -> Code:
 def class_name_of(canonical: Canonical) -> str:
     """The class of the model, or the function's name as a class has it."""
     found = type(canonical.model).__name__
-    if is_function(canonical):
+    if is_function_module(canonical.model):
         found = "".join(part[:1].upper() + part[1:] for part in found.split("_"))
     return found if is_name(found) else "Model"
 
 
-def is_function(canonical: Canonical) -> bool:
-    """Whether the model is a function, which only wears a module."""
-    return type(canonical.model).__module__ == as_module.__module__
+def is_function_module(model: torch.nn.Module) -> bool:
+    """Whether a model is a function, which only wears a module."""
+    return type(model).__module__ == as_module.__module__
 
 
 def method_of(canonical: Canonical, entry_point: str) -> str:
@@ -165,7 +165,7 @@ def _reset(holding: Holding) -> ast.stmt:
 def _class_doc(exported: Exported, state: Mapping[str, torch.Tensor]) -> str:
     canonical = exported.canonical
     model: Any = type(canonical.model)
-    if is_function(canonical):
+    if is_function_module(canonical.model):
         model = inspect.unwrap(canonical.model.forward)
     where = f"{model.__module__}." if model.__module__ != "__main__" else ""
     text = f"{where}{model.__qualname__} as one graph; the weights are the original's."

@@ -31,7 +31,7 @@ from aotpipe.signature import Signature, TensorSpec
 from aotpipe.stages import CanonicalEntry, Exported, ExportedEntry
 from aotpipe.validate import reference
 from aotpipe.validate.inputs import Call, plan
-from aotpipe.written.coverage import Coverage, watching
+from aotpipe.written.coverage import Coverage, limited, watching
 from aotpipe.written.printed import unlifted
 from aotpipe.written.variants import variants
 from aotpipe.written.writes import writes
@@ -72,7 +72,9 @@ class Proof:
         }
 
 
-def prove(exported: Exported, model: nn.Module, methods: Mapping[str, str], path: str) -> Proof:
+def prove(
+    exported: Exported, model: nn.Module, methods: Mapping[str, str], path: str, *, resets: bool
+) -> Proof:
     """Compare a written module with the original.
 
     Args:
@@ -80,6 +82,7 @@ def prove(exported: Exported, model: nn.Module, methods: Mapping[str, str], path
         model: The written module, with the original's weights.
         methods: Its method for each entry point.
         path: The file of its code.
+        resets: Whether it has a `reset`.
 
     Raises:
         RewriteFailed: An answer differs, or torch.export refuses the written module.
@@ -87,14 +90,16 @@ def prove(exported: Exported, model: nn.Module, methods: Mapping[str, str], path
     signatures = {entry.name: _with_state(exported, entry) for entry in exported.entries}
     entries = exported.canonical.entries
     mine = [replace(entry, module=modules.entry_module(model, methods[entry.name])) for entry in entries]
+    programs = [replace(entry, module=_exported(entry)) for entry in mine]
     calls = _planned(exported, signatures)
     judge = _Judge(exported, signatures)
     with watching(path) as watch:
         judge.compare(Eager(mine, **_options(signatures)), calls, "the written module")
         judge.more(lambda: Eager(mine, **_options(signatures)), watch.is_covered)
-    programs = [replace(entry, module=_exported(entry)) for entry in mine]
-    judge.again(Eager(programs, **_options(signatures)), "the program that torch.export makes of it")
-    _check_reset(model, signatures)
+    with limited():
+        judge.again(Eager(programs, **_options(signatures)), "the program that torch.export makes of it")
+    if resets:
+        _check_reset(model, signatures)
     return Proof(
         calls=judge.agreed,
         refused=judge.refused,
@@ -128,8 +133,7 @@ def _check_reset(model: nn.Module, signatures: Mapping[str, Signature]) -> None:
     with torch.no_grad():
         for buffer in state.values():
             buffer.copy_(torch.ones_like(buffer) if not bool(buffer.any()) else torch.zeros_like(buffer))
-        if state:
-            model.reset()  # type: ignore[operator]  # a written module with state has it
+        model.reset()  # type: ignore[operator]  # a written module with state has it
     for name, buffer in state.items():
         if not torch.equal(buffer, before[name]):
             raise RewriteFailed(f"reset of the rewritten model leaves {name!r} other than it was")

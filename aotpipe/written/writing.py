@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import inspect
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -17,31 +18,61 @@ import torch
 from torch import nn
 
 from aotpipe import source
+from aotpipe.canonicalize.modules import as_module
+from aotpipe.canonicalize.python.decisions import Decision
 from aotpipe.errors import RewriteFailed
 from aotpipe.stages import Canonical, Exported
 from aotpipe.written.code import Code
-from aotpipe.written.printed import printed
+from aotpipe.written.phrases import Unstaged
+from aotpipe.written.printed import is_function_module, printed
 from aotpipe.written.proof import Proof, prove
-from aotpipe.written.result import Written
+from aotpipe.written.result import Way, Written
+from aotpipe.written.sourced import sourced
 
 _NUMBERS: Final = count()
+_FORMS: Final[tuple[dict[str, bool], ...]] = ({}, {"contiguous": True}, {"sizes": True})
+"""How functions are rewritten, the plainest first."""
 
 
-def write(exported: Exported, file_name: str = "model.py") -> Written:
+def write(exported: Exported, decisions: Sequence[Decision] = (), file_name: str = "model.py") -> Written:
     """Write a model, and prove it.
+
+    Args:
+        exported: The model.
+        decisions: What the trace noted of its functions.
+        file_name: What the code is to be saved as.
 
     Raises:
         RewriteFailed: What was written does not answer as the model does.
     """
+    reasons: list[str] = []
+    for form in _FORMS:
+        try:
+            code = sourced(exported, decisions, **form)
+            proof = proved(exported, code, file_name)
+        except Unstaged as error:
+            reasons.append(f"line {error.line}: {error}" if error.line else str(error))
+        except RewriteFailed as error:
+            reasons.append(f"what was made of it is refused: {error.message}: {error.reason}")
+        else:
+            return _result(exported, code, proof, file_name, "source")
+        if not decisions:
+            break  # there is one form only
     code = _printed(exported, Path(file_name).stem)
     proof = proved(exported, code, file_name)
+    return _result(exported, code, proof, file_name, "graph", reasons[0])
+
+
+def _result(
+    exported: Exported, code: Code, proof: Proof, file_name: str, way: Way, reason: str = ""
+) -> Written:
     return Written(
         name=exported.canonical.spec.name,
         text=code.text,
         class_name=code.class_name,
         methods=code.methods,
-        way="graph",
-        reason="",
+        way=way,
+        reason=reason,
         state=code.state,
         original=_original(exported.canonical),
         proof=proof,
@@ -70,7 +101,7 @@ def proved(exported: Exported, code: Code, file_name: str) -> Proof:
     """
     with _loaded(code, Path(file_name).name) as (module, path):
         model = made(module, code, exported.canonical.model)
-        return prove(exported, model, code.methods, str(path))
+        return prove(exported, model, code.methods, str(path), resets=bool(code.state))
 
 
 @contextmanager
@@ -102,6 +133,8 @@ def made(module: ModuleType, code: Code, original: nn.Module) -> nn.Module:
         RewriteFailed: It cannot be made, or its state_dict is another.
     """
     try:
+        if code.is_edited:
+            return _moved(module, code, original)
         model: nn.Module = getattr(module, code.class_name)()
         model.load_state_dict(original.state_dict())
     except Exception as error:
@@ -111,6 +144,19 @@ def made(module: ModuleType, code: Code, original: nn.Module) -> nn.Module:
             hint="this is a fault of aotpipe's: please report it with the model",
         ) from error
     return model.eval()
+
+
+def _moved(module: ModuleType, code: Code, original: nn.Module) -> nn.Module:
+    """A copy of the original whose parts are of the written file's classes."""
+    if is_function_module(original):
+        return as_module(getattr(module, code.class_name))
+    model = copy.deepcopy(original)
+    home = type(original).__module__
+    for part in model.modules():
+        kind = type(part)
+        if kind.__module__ == home and (written := getattr(module, kind.__qualname__, None)) is not None:
+            part.__class__ = written
+    return model
 
 
 def _original(canonical: Canonical) -> str | None:

@@ -15,7 +15,7 @@ from torch.fx.experimental.symbolic_shapes import (  # which symbols a run of th
 )
 from torch.overrides import TorchFunctionMode
 
-from aotpipe.canonicalize.python import aliases, indexing, numbers, refusing
+from aotpipe.canonicalize.python import aliases, decisions, indexing, numbers, refusing
 from aotpipe.canonicalize.python.maybes import Maybe
 
 _MOST_LISTED: Final = 64
@@ -81,12 +81,15 @@ class Traced(TorchFunctionMode):
             with self:
                 return optional.called(func, args, kwargs)
         if func is torch.Tensor.item and is_traced(args[0]):
+            decisions.expression("item")
             return numbers.item(args[0])
         if func is torch.Tensor.tolist and is_traced(args[0]) and args[0].numel() <= _MOST_LISTED:
             return _listed(args[0])
         if func is torch.Tensor.__getitem__ and indexing.is_traced_index(args[1]):
+            decisions.expression("index")
             return indexing.get(*args)
         if func is torch.Tensor.__setitem__ and indexing.is_traced_index(args[1]):
+            decisions.expression("index")
             return indexing.put(*args)
         if func in _TEXTS and numbers.is_number(args[0]):
             return refusing.text()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from typing import Final
+from typing import Any, Final
 
 from aotpipe.canonicalize.python.tree import Own, binds, calling, dotted, later, operator, parameters
 
@@ -32,7 +32,13 @@ class Super(Own):
 
 
 class _Expressions(Own):
-    """Expressions outside of nested scopes."""
+    """Expressions outside of nested scopes; what is made stands where the old one stood."""
+
+    def visit(self, node: ast.AST) -> Any:
+        made = super().visit(node)
+        if made is not node and isinstance(made, ast.expr) and hasattr(node, "lineno"):
+            ast.copy_location(made, node)
+        return made
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
         self.generic_visit(node)

@@ -21,6 +21,7 @@ from aotpipe.canonicalize import names
 from aotpipe.canonicalize.python import (
     aliases,
     calls,
+    decisions,
     dispatch,
     effects,
     maybes,
@@ -249,6 +250,7 @@ def and_(*operands: Callable[[], Any]) -> Any:
     with ExitStack() as reached:
         for operand in operands[1:]:
             if is_staged(value):
+                decisions.expression("logic")
                 reached.enter_context(maybes.there(value, holds=True))
                 right = operand()
                 value = maybes.imply(_conjunction(value, right), value, right)
@@ -265,6 +267,7 @@ def or_(*operands: Callable[[], Any]) -> Any:
     with ExitStack() as reached:
         for operand in operands[1:]:
             if is_staged(value):
+                decisions.expression("logic")
                 reached.enter_context(maybes.there(value, holds=False))
                 right = operand()
                 value = maybes.imply(_disjunction(value, right), value, right, all_of=False)
@@ -277,9 +280,10 @@ def or_(*operands: Callable[[], Any]) -> Any:
 
 def not_(value: Any) -> Any:
     """`not value`."""
-    return (
-        maybes.imply(predicate(value).logical_not(), value, negated=True) if is_staged(value) else not value
-    )
+    if not is_staged(value):
+        return not value
+    decisions.expression("logic")
+    return maybes.imply(predicate(value).logical_not(), value, negated=True)
 
 
 def compare(first: Callable[[], Any], *rest: Callable[..., Any]) -> Any:
@@ -290,6 +294,7 @@ def compare(first: Callable[[], Any], *rest: Callable[..., Any]) -> Any:
         right = following()
         found = test(left, right)
         if is_staged(result):
+            decisions.expression("logic")
             result = _conjunction(result, found)
         else:
             result = found
@@ -303,6 +308,7 @@ def choose(test: object, then: Callable[[], T], other: Callable[[], T]) -> T:
     """`then() if test else other()`."""
     if not is_staged(test):
         return then() if test else other()
+    decisions.expression("choice")
     chosen: list[Any] = [UNDEFINED]
 
     def take(value: Any) -> None:
@@ -360,6 +366,8 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
     if not _staging:
         return function(*args, **kwargs)
     if (staged := calls.of(function)) is not None:
+        if any(map(dispatch.is_traced, args)):
+            decisions.expression("call")
         return staged(*args, **kwargs)
     return optional.call(function, args, kwargs) if maybes.may_lack() else function(*args, **kwargs)
 
@@ -390,6 +398,7 @@ def raised(make: Callable[[], Any]) -> Any:
 def require(test: object, text: str, message: Callable[[], object] | None = None) -> None:
     """`assert test, message()`; `text` is the test's own."""
     if is_staged(test):
+        decisions.expression("assert")
         with refusing.message():
             said = text if message is None else str(message())
         raising.claim(predicate(test), said)

@@ -18,7 +18,16 @@ import torch
 from torch._higher_order_ops.while_loop import while_loop_op  # the public one starts a compiler
 from torch.utils import _pytree as pytree
 
-from aotpipe.canonicalize.python import aliases, dispatch, effects, numbers, raising, refusing, running
+from aotpipe.canonicalize.python import (
+    aliases,
+    decisions,
+    dispatch,
+    effects,
+    numbers,
+    raising,
+    refusing,
+    running,
+)
 from aotpipe.canonicalize.python.maybes import Maybe, there
 from aotpipe.canonicalize.python.refusing import refusal
 from aotpipe.canonicalize.python.values import (
@@ -64,11 +73,20 @@ def _branch(test: Any, then: Callable[[], None], other: Callable[[], None], vari
         except Exception as error:
             if not raising.is_raised(error):
                 raise
+            decisions.statement("raises", (then, other), wanted=wanted)
             # What goes on is the other path, or what is around this branch raises too.
             raising.require(test, error, holds=wanted)
             rest()
             return
     forms = _forms(variables.names, [each.after for each in seen])
+    decisions.statement(
+        "branch",
+        (then, other),
+        names=tuple(variables.names),
+        forms=tuple(forms),
+        before=start,
+        after=tuple(each.after for each in seen),
+    )
     written = _union(each.written for each in seen)
     outer = _union(each.outer for each in seen)
     chosen = dispatch.predicate(test)
@@ -156,6 +174,14 @@ def _loop(test: Callable[[], object], body: Callable[[], None], variables: Varia
         # Each trip raises: there is none.
         raising.require(test(), error, holds=False)
         return
+    decisions.statement(
+        "loop",
+        (body, test),
+        names=tuple(variables.names),
+        forms=tuple(forms),
+        before=start,
+        after=(seen.after,),
+    )
     written = seen.written
     carried = [tensor for form, value in zip(forms, start, strict=True) for tensor in form.tensors(value)]
     state = [*carried, *written]
@@ -371,6 +397,8 @@ def counted(
         at = index[0]
         body(at)
         index[0] = at + items.step
+
+    trip.__wrapped__ = body  # type: ignore[attr-defined]  # whose place in the source is the loop's
 
     def read() -> Values:
         return (index[0], *variables.get())

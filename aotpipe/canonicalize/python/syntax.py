@@ -159,7 +159,8 @@ class _Writer:
                 node.test = expression(node.test)
                 return [node]
             message = [] if node.msg is None else [later(expression(node.msg))]
-            return [ast.Expr(calling("require", expression(node.test), text, *message))]
+            made = ast.Expr(calling("require", expression(node.test), text, *message))
+            return [ast.copy_location(made, node)]
         if isinstance(node, ast.AugAssign):
             return [self._augmented(node)]
         if isinstance(node, ast.Raise) and node.exc is not None and not binds(node.exc):

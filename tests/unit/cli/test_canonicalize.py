@@ -60,7 +60,7 @@ def test_json(net: str):
 def test_nothing_is_written_where_the_proof_fails(net: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     from aotpipe.written import writing
 
-    def fail(*_: object):
+    def fail(*_: object, **__: object):
         raise RewriteFailed("the rewritten model differs in the call 'seed 0' of forward")
 
     monkeypatch.setattr(writing, "prove", fail)

@@ -1,0 +1,78 @@
+"""Files of source, edited where a tensor decides."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from aotpipe import spec
+from aotpipe.canonicalize.python import decisions
+from aotpipe.pipeline import steps
+from aotpipe.written.phrases import Unstaged
+from aotpipe.written.sourced import sourced
+
+FILE = '''"""A model."""
+
+import torch
+from torch import nn
+
+
+# What is scaled by.
+SCALE = 2
+
+
+class Net(nn.Module):
+    """Doubles what is positive."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+
+    def helper(self, x):
+        return  x * SCALE
+
+    def forward(self, x):
+        # What comes first.
+        y = self.linear( x )
+        if y.sum() > 0:
+            y = self.helper(y)
+        return y
+
+
+class Other(nn.Module):
+    pass
+
+
+MODEL = Net().eval()
+EXAMPLE_INPUTS = (torch.ones(3),)
+'''
+
+
+def made(folder: Path, text: str = FILE):
+    path = folder / "model.py"
+    path.write_text(text)
+    with decisions.recorded() as notes:
+        exported = steps.export(spec.load(f"{path}:MODEL"))
+    return sourced(exported, notes)
+
+
+def test_every_other_line_stays(tmp_path: Path):
+    code = made(tmp_path)
+    assert code.is_edited
+    assert code.class_name == "Net"
+    assert code.text.startswith('"""A model."""\n\nimport torch\nfrom torch import nn\n')
+    assert "# What is scaled by.\nSCALE = 2" in code.text
+    assert "return  x * SCALE" in code.text
+    assert "        # What comes first.\n        y = self.linear( x )\n" in code.text
+    assert "y = torch.cond(y.sum() > 0, then, otherwise, (y,))" in code.text
+    assert "Other" not in code.text
+    assert "MODEL" not in code.text
+
+
+def test_what_is_in_the_way_is_told(tmp_path: Path):
+    counting = FILE.replace(
+        "        # What comes first.\n", "        self.calls = getattr(self, 'calls', 0) + 1\n"
+    )
+    with pytest.raises(Unstaged, match="state in attributes"):
+        made(tmp_path, counting)
