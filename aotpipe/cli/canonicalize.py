@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,7 +35,8 @@ def canonicalize(*, model: str, out: Path | None, diff: bool, as_json: bool, qui
     """
     from aotpipe.written import written
 
-    with progress.shown(quiet=quiet) as listener:
+    # stdout is the answer's; that the model prints is no part of it.
+    with progress.shown(quiet=quiet) as listener, redirect_stdout(io.StringIO()):
         found = written(model, file_name=out.name if out is not None else "model.py", on_event=listener)
     if out is not None:
         found.save(out)
@@ -60,6 +63,7 @@ def summary(found: Written, out: Path | None) -> str:
         lines.append(f"  state, which reset() makes what it was: {', '.join(found.state)}")
     calls = f"{proof.calls} calls in {proof.sequences} sequences" if found.state else f"{proof.calls} calls"
     lines.append(f"  proved: {calls} answer as the model does, largest difference {proof.max_abs_error:.2g}")
-    lines.append("  proved: torch.export takes it as it is, and its program answers alike")
+    sizes = "" if proof.varies else " at the example's sizes, though not with its Dims"
+    lines.append(f"  proved: torch.export takes it as it is{sizes}, and its program answers alike")
     lines += [f"  {'covered' if each.is_full else 'partly covered'}: {each}" for each in proof.coverage]
     return "\n".join(lines)

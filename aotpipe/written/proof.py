@@ -53,6 +53,7 @@ class Proof:
         sequences: How many times the state was reset.
         max_abs_error: The largest difference of any number.
         coverage: For each branch and loop of the written code, how it went.
+        varies: Whether plain torch.export takes it with its Dims; else with the example's sizes only.
     """
 
     calls: int
@@ -60,6 +61,7 @@ class Proof:
     sequences: int
     max_abs_error: float
     coverage: tuple[Coverage, ...]
+    varies: bool = True
 
     def to_json(self) -> dict[str, Any]:
         """What `--json` prints."""
@@ -68,6 +70,7 @@ class Proof:
             "refused": self.refused,
             "sequences": self.sequences,
             "max_abs_error": self.max_abs_error,
+            "exported_with_dims": self.varies,
             "coverage": [each.to_json() for each in self.coverage],
         }
 
@@ -90,14 +93,17 @@ def prove(
     signatures = {entry.name: _with_state(exported, entry) for entry in exported.entries}
     entries = exported.canonical.entries
     mine = [replace(entry, module=modules.entry_module(model, methods[entry.name])) for entry in entries]
-    programs = [replace(entry, module=_exported(entry)) for entry in mine]
+    found = [_exported(entry) for entry in mine]
+    programs = [replace(entry, module=module) for entry, (module, _) in zip(mine, found, strict=True)]
+    varies = all(each for _, each in found)
     calls = _planned(exported, signatures)
     judge = _Judge(exported, signatures)
     with watching(path) as watch:
         judge.compare(Eager(mine, **_options(signatures)), calls, "the written module")
         judge.more(lambda: Eager(mine, **_options(signatures)), watch.is_covered)
     with limited():
-        judge.again(Eager(programs, **_options(signatures)), "the program that torch.export makes of it")
+        who = "the program that torch.export makes of it"
+        judge.again(Eager(programs, **_options(signatures)), who, varies=varies)
     if resets:
         _check_reset(model, signatures)
     return Proof(
@@ -106,6 +112,7 @@ def prove(
         sequences=sum(call.reset for call in calls),
         max_abs_error=judge.max_abs_error,
         coverage=watch.coverage(),
+        varies=varies,
     )
 
 
@@ -192,13 +199,20 @@ class _Judge:
                 again = [replace(first, case=f"{case}/{n + 1}", reset=False) for n in range(later)]
                 self.compare(make(), [first, *again], "the written module")
 
-    def again(self, runner: Eager, who: str) -> None:
-        """Make all calls so far of another runner."""
+    def again(self, runner: Eager, who: str, *, varies: bool) -> None:
+        """Make all calls so far of another runner; of sizes other than the example's, if it takes them."""
         kept, self._kept = self._kept, []
         for call, answer in kept:
+            if not varies and not self._is_of_examples_sizes(call):
+                continue
             if call.reset:
                 runner.reset()
             self._compare(runner, call, answer, who)
+
+    def _is_of_examples_sizes(self, call: Call) -> bool:
+        entry = next(each for each in self._canonical.entries if each.name == call.entry_point)
+        example = reference.example_inputs(entry)
+        return all(array.shape == example[name].shape for name, array in call.inputs.items())
 
     def _original(self) -> Eager:
         return Eager(
@@ -254,19 +268,32 @@ def _failed(call: Call, what: str) -> RewriteFailed:
     )
 
 
-def _exported(entry: CanonicalEntry) -> nn.Module:
-    """What plain torch.export makes of a written entry point."""
+def _exported(entry: CanonicalEntry) -> tuple[nn.Module, bool]:
+    """What plain torch.export makes of a written entry point, and whether its Dims vary in it.
+
+    torch.export may fix a size for good, as 0 and 1 are special. Where it does not let the Dims vary, it
+    is asked to take the example's sizes.
+    """
     changed, _ = examples.inside(entry)
     args, kwargs = pytrees.clone_tensors(examples.resized(entry, changed))
-    with torch.no_grad(), quiet():
-        try:
-            program = torch.export.export(
-                entry.module, args, kwargs, dynamic_shapes=torch_shapes(entry, args, kwargs)
-            )
-        except Exception as error:
-            raise RewriteFailed(
-                f"torch.export refuses the rewritten {entry.name}",
-                reason=f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}",
-                hint="this is a fault of aotpipe's: please report it with the model",
-            ) from error
-    return program.module(check_guards=False)
+    shapes = torch_shapes(entry, args, kwargs)
+    wanted = [(args, kwargs, shapes)]
+    if shapes is not None:
+        args, kwargs = pytrees.clone_tensors((entry.entry.args, dict(entry.entry.kwargs)))
+        wanted.append((args, kwargs, None))
+    first: Exception | None = None
+    for args, kwargs, shapes in wanted:
+        with torch.no_grad(), quiet():
+            try:
+                program = torch.export.export(entry.module, args, kwargs, dynamic_shapes=shapes)
+            except Exception as error:  # noqa: BLE001  # torch.export raises what the module raises
+                first = first or error
+                continue
+        return program.module(check_guards=False), first is None
+    assert first is not None
+    lines = str(first).strip().splitlines()
+    raise RewriteFailed(
+        f"torch.export refuses the rewritten {entry.name}",
+        reason=f"{type(first).__name__}: {lines[0] if lines else ''}",
+        hint="this is a fault of aotpipe's: please report it with the model",
+    ) from first

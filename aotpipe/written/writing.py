@@ -99,13 +99,13 @@ def proved(exported: Exported, code: Code, file_name: str) -> Proof:
     Raises:
         RewriteFailed: It does not run, or does not answer as the original does.
     """
-    with _loaded(code, Path(file_name).name) as (module, path):
+    with loaded(code, Path(file_name).name) as (module, path):
         model = made(module, code, exported.canonical.model)
         return prove(exported, model, code.methods, str(path), resets=bool(code.state))
 
 
 @contextmanager
-def _loaded(code: Code, file_name: str) -> Iterator[tuple[ModuleType, Path]]:
+def loaded(code: Code, file_name: str) -> Iterator[tuple[ModuleType, Path]]:
     """The code as a module, in a folder of its own with its tensors."""
     with tempfile.TemporaryDirectory(prefix="aotpipe-written-") as folder:
         path = Path(folder) / file_name

@@ -50,6 +50,12 @@ def test_the_code_or_the_diff_on_stdout(net: str):
     assert "+++ model.py" in diff
 
 
+def test_what_a_model_prints_is_no_part_of_the_answer(net: str):
+    path = Path(net)
+    path.write_text(NET.replace("        if x", "        print('hello')\n        if x"))
+    assert "hello\n" not in run(net, "-q", "--diff").stdout.replace("print('hello')", "")
+
+
 def test_json(net: str):
     data = json.loads(run(net, "--json").stdout)
     assert data["class"] == "Net"
