@@ -294,6 +294,7 @@ def spec(name: str, config: Config) -> Spec:
         entry_points={
             "forward": EntryPoint(
                 kwargs=batch(0, SEVERAL, [8, 6]),
+                optional=("doc_ids", "valid_token_counts"),
                 value_ranges={"tokens": (0, WORDS - 1), "doc_ids": (0, 3), "valid_token_counts": (1, SEQ)},
             )
         },

@@ -275,15 +275,14 @@ def _valid(*counts: int) -> dict[str, torch.Tensor]:
     return {**parts, "valid_token_counts": torch.tensor(counts)}
 
 
-def _enriched(ids: list[int], fim: list[float], *valid: int) -> dict[str, Any]:
-    return {
-        "batch": {
-            "tokens": torch.arange(8).reshape(2, 4),
-            "doc_ids": torch.tensor([ids] * 2),
-            "fim_boundaries": torch.tensor([fim] * 2),
-            "valid_token_counts": torch.tensor(valid),
-        }
+def _enriched(*lacking: str, fim: float = 1.0) -> dict[str, Any]:
+    batch = {
+        "tokens": torch.arange(8).reshape(2, 4),
+        "doc_ids": torch.tensor([[0, 0, 1, 1]] * 2),
+        "fim_boundaries": torch.tensor([[0.0, 0.0, fim, 0.0]] * 2),
+        "valid_token_counts": torch.tensor([4, 2]),
     }
+    return {"batch": {key: value for key, value in batch.items() if key not in lacking}}
 
 
 X = uniform(3, 10)
@@ -300,7 +299,11 @@ MODELS: Models = {
         [{"x": X, "reps": torch.tensor(n)} for n in (3, 0, 1, 9)],
         {"x": {0: Dim("batch", max=8)}, "reps": None},
     ),
-    "iterative_addition_of_an_int": lambda: (IterativeAdditionModel(), [{"x": X, "reps": 3}], None),
+    "iterative_addition_of_an_int": lambda: (
+        IterativeAdditionModel(),
+        [{"x": X, "reps": n} for n in (3, 0, 1, 9)],
+        None,
+    ),
     "my_forward": lambda: (MyForward(), SIGNS, None),
     "my_model": lambda: (MyModel(), SIGNS, None),
     "my_exportable_model": lambda: (
@@ -343,8 +346,11 @@ MODELS: Models = {
     "enriched_batch": lambda: (
         EnrichedBatch(),
         [
-            _enriched([0, 0, 1, 1], [0.0, 0.0, 1.0, 0.0], 4, 2),
-            _enriched([0, 0, 0, 0], [0.0] * 4, 1, 4),
+            _enriched(),
+            _enriched(fim=0.0),
+            _enriched("doc_ids"),
+            _enriched("fim_boundaries", "valid_token_counts"),
+            _enriched("doc_ids", "fim_boundaries", "valid_token_counts"),
         ],
         None,
     ),
