@@ -18,6 +18,8 @@ import torch
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from torch.utils import _pytree as pytree
 
+from aotpipe.canonicalize.python import hashing
+
 # By identity; kept alive, so that no other tensor takes it.
 _numbers: dict[int, torch.Tensor] = {}
 # How a number was computed of others: so that torch knows sizes to differ by one, say.
@@ -259,9 +261,10 @@ def _base_name(func: Callable[..., Any]) -> str:
 
 @contextmanager
 def followed() -> Iterator[None]:
-    """Forget all numbers afterwards."""
+    """Forget all numbers afterwards; inside, none is a key."""
     try:
-        yield
+        with hashing.refused(is_number):
+            yield
     finally:
         for table in (_numbers, _origins, _items, _offsets):
             table.clear()
