@@ -34,7 +34,7 @@ from aotpipe.canonicalize.python import functions, operators
 from aotpipe.canonicalize.state import State, StateRefused
 from aotpipe.dims import Auto, Dim
 from aotpipe.errors import ExportFailed
-from aotpipe.export import examples, optional, reasons, smallsizes
+from aotpipe.export import examples, optional, reasons, smallsizes, texts
 from aotpipe.export.guards import GuardLog, listening
 from aotpipe.export.quiet import quiet
 from aotpipe.stages import CanonicalEntry, Finding
@@ -103,7 +103,7 @@ def _stateless(entry: CanonicalEntry) -> Traced:
     first: ExportFailed | None = None
     rounding = False
     for way in _ways(dynamic=any(entry.dims.values()), changed=changed):
-        if way.strict and first and first.__cause__ and reasons.is_about_sizes(first.__cause__):
+        if way.strict and first and first.__cause__ and not reasons.may_strict_mode_help(first.__cause__):
             break
         with listening() as log:
             try:
@@ -196,7 +196,7 @@ def _rewritten(
             way = replace(way, all_sizes=True)
             found, log, notes = _attempt(entry, way, codes, module)
             continue
-        told = isinstance(found, ExportFailed) or reasons.is_data_dependent(found)
+        told = isinstance(found, ExportFailed | RecursionError) or reasons.is_data_dependent(found)
         if not new and (first is None or told):
             raise reasons.explain(found, log, entry.name) from found
         if not new and first is not None:
@@ -301,7 +301,8 @@ def _export(entry: CanonicalEntry, way: Way, module: torch.nn.Module | None = No
     args, kwargs = pytrees.clone_tensors((args, kwargs))
     shapes = torch_shapes(entry, args, kwargs)
     sizes = symbolic_config.patch(backed_size_oblivious=way.all_sizes)  # type: ignore[attr-defined]
-    with trial.unchanged(entry.module), torch.no_grad(), sizes, recurrent.scanned(), quiet():
+    unchanged = trial.unchanged(entry.module)
+    with unchanged, torch.no_grad(), sizes, recurrent.scanned(), texts.refused(), quiet():
         if module is not None or way.strict:
             module = module or entry.module
             return torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=way.strict)

@@ -13,7 +13,9 @@ import torch
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from aotpipe import source
+from aotpipe.canonicalize.python import refusing
 from aotpipe.errors import ExportFailed, SourceLine, StaticDim
+from aotpipe.export import texts
 from aotpipe.export.guards import GuardLog
 
 _SOURCE: Final = re.compile(
@@ -31,6 +33,12 @@ _ADVICE: Final = re.compile(r"\n+The error above occurred when calling torch\.ex
 def is_about_sizes(error: BaseException) -> bool:
     """Whether torch.export refused because of the Dims, not because of the model."""
     return "Constraints violated" in str(error) or "Specializations unexpectedly" in str(error)
+
+
+def may_strict_mode_help(error: BaseException) -> bool:
+    """Whether strict mode may take, and take rightly, what plain tracing refused so."""
+    # Dynamo makes a text of a symbol's name without asking the symbol.
+    return not is_about_sizes(error) and not isinstance(error, texts.MadeText)
 
 
 def is_data_dependent(error: BaseException) -> bool:
@@ -63,6 +71,15 @@ def explain(error: Exception, log: GuardLog, entry: str) -> ExportFailed:
     if isinstance(error, GuardOnDataDependentSymNode) or "data-dependent expression" in text:
         return _data_dependent(error, text, entry)
     where = source.from_exception(error) or source.from_stack_trace(text)
+    if isinstance(error, texts.MadeText):
+        return ExportFailed(refusing.TEXT, hint=refusing.TEXT_HINT, where=where)
+    if isinstance(error, RecursionError):
+        return ExportFailed(
+            f"a function of {entry} calls itself without end",
+            reason="where a tensor decides how often, only a run knows when to stop",
+            hint="write it as a loop: `while` on the tensor, with what the calls pass on in variables",
+            where=where,
+        )
     sentence = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
     hint = (
         _first(re.findall(r"Hint: (.+)", text))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,7 @@ def test_a_size_that_only_a_run_knows_is_refused_for_xla_at_its_line(name: str, 
     with pytest.raises(aotpipe.errors.UnsupportedOps, match="depends on data") as caught:
         compare("seeds", name, "xla-cpu-host", tmp_path / "bundle")
     assert caught.value.where is not None
-    assert Path(caught.value.where.file).name == "seeds.py"
+    assert Path(caught.value.where.path).name == "seeds.py"
 
 
 def test_what_eager_raises_the_program_refuses(tmp_path: Path):
@@ -108,3 +109,66 @@ def test_what_eager_raises_the_program_refuses(tmp_path: Path):
         with pytest.raises(aotpipe.errors.AssertionViolated, match=r"ValueError: not finite: \.\.\."):
             runner.infer({"x": np.full(3, np.inf, np.float32), "mode": np.array(1)})
         runner.infer({"x": np.ones(3, np.float32), "mode": np.array(1)})
+
+
+class GrowingCache(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cache = None
+
+    def forward(self, x):
+        self.cache = x if self.cache is None else torch.cat([self.cache, x])  # here
+        return self.cache.sum(0)
+
+
+class GrowingText(torch.nn.Module):
+    def forward(self, x):
+        while x.sum() < 9:
+            x = torch.cat([x, x[:1]])  # here
+        return x
+
+
+class Recursive(torch.nn.Module):
+    def halved(self, x):
+        if x.abs().max() < 1:
+            return x
+        return self.halved(x / 2)  # here
+
+    def forward(self, x):
+        return self.halved(x)
+
+
+class Labelled(torch.nn.Module):
+    def forward(self, x):
+        label = "negative"
+        if x.sum() > 0:
+            label = "positive"  # here
+        return x, label
+
+
+class Spoken(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words = {"0": torch.zeros(3), "1": torch.ones(3)}
+
+    def forward(self, x):
+        return x + self.words.get(str(x.argmax().item()), x)  # here
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        (GrowingCache, "`cache` grows in every call"),
+        (GrowingText, r"`x` has the shapes \(2, 3\) and \(3, 3\)"),
+        (Recursive, "calls itself without end"),
+        (Labelled, "is 'positive' on one path and 'negative' on another"),
+        (Spoken, "a text is made of a value"),
+    ],
+)
+def test_what_no_program_holds_is_refused_at_its_line(model: type[torch.nn.Module], said: str):
+    with pytest.raises(aotpipe.errors.ExportFailed, match=said) as caught:
+        aotpipe.export(model().eval(), args=(torch.full((2, 3), 0.1),))
+    lines, first = inspect.getsourcelines(model)
+    [wanted] = [number for number, line in enumerate(lines, first) if line.rstrip().endswith("# here")]
+    assert caught.value.where is not None
+    assert caught.value.where.line == wanted

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from aotpipe import source
 from aotpipe.errors import ExportFailed
 from aotpipe.stages import Finding, Severity
 
+TEXT: Final = "a text is made of a value that is known to a run of the graph only"
+TEXT_HINT: Final = "compute with numbers; texts are for errors and for print"
 _messages = 0
 _notes: dict[Finding, None] = {}
 
@@ -61,7 +64,4 @@ def text() -> str:
     """
     if _messages:
         return _Shown("...")
-    raise refusal(
-        "a text is made of a value that is known to a run of the graph only",
-        "compute with numbers; texts are for errors and for print",
-    )
+    raise refusal(TEXT, TEXT_HINT)

@@ -134,7 +134,7 @@ class Strings(nn.Module):
         self.table = {"1": 1.0, "2": 2.0}
 
     def forward(self, x, k):
-        return x * self.table[f"{k.item()}"]  # ! number-from-tensor
+        return x * self.table[f"{k.item()}"]  # ! text-from-tensor
 
 
 class TwoShapes(nn.Module):
@@ -164,7 +164,7 @@ class Many(nn.Module):
             found.append(x)
         y = y.sum() + sum(found)
         print(y)  # ! output-dropped
-        return y * scale * self.table[f"{k.item()}"]  # ! baked-input number-from-tensor
+        return y * scale * self.table[f"{k.item()}"]  # ! baked-input text-from-tensor
 
 
 class Trained(nn.Module):  # ! train-mode
