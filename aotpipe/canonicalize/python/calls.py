@@ -16,7 +16,7 @@ from typing import Any, Final
 import torch
 from torch.utils import _pytree as pytree
 
-from aotpipe.canonicalize.python import numbers, raising, refusing, regions
+from aotpipe.canonicalize.python import growing, lists, numbers, raising, refusing, regions
 from aotpipe.canonicalize.python.dispatch import as_tensor, is_traced, predicate
 from aotpipe.canonicalize.python.maybes import Maybe, presence
 from aotpipe.canonicalize.python.partial import Partial
@@ -29,7 +29,7 @@ Function = Callable[..., Any]
 def of(function: Any) -> Function | None:
     """What stands for a function while a graph is traced, if it takes traced values otherwise."""
     found = _TABLE.get(id(function))
-    return found[1] if found is not None else None
+    return found[1] if found is not None else lists.method(function)
 
 
 def _on_traced(function: Function, staged: Function) -> Function:
@@ -120,6 +120,11 @@ def _operand(value: Any) -> Any:
     return as_tensor(value) if is_traced(value) else value
 
 
+def sum_(values: Iterable[Any], start: Any = 0) -> Any:
+    """`sum`."""
+    return lists.total(values, start) if growing.is_growing(values) else sum(values, start)
+
+
 def any_(values: Iterable[Any]) -> Any:
     """`any`; every value is computed from the first traced one on."""
     return _folded(values, decides=True, join=torch.logical_or)
@@ -185,6 +190,8 @@ def dict_(*args: Any, **kwargs: Any) -> dict[Any, Any]:
 
 def len_(value: Any) -> Any:
     """`len(value)`; of a tensor its size, which may be traced."""
+    if growing.is_growing(value):
+        return lists.length(value)
     return value.shape[0] if isinstance(value, torch.Tensor) and value.dim() else len(value)
 
 
@@ -338,6 +345,7 @@ _IN_ANY_CASE: Final[dict[Any, Function]] = {
     isinstance: isinstance_,
     dict: dict_,
     len: len_,
+    sum: sum_,
     torch.tensor: _tensor_or(torch.tensor),
     torch.as_tensor: _tensor_or(torch.as_tensor),
     torch.while_loop: while_loop,

@@ -15,7 +15,7 @@ from torch.fx.experimental.symbolic_shapes import (  # which symbols a run of th
 )
 from torch.overrides import TorchFunctionMode
 
-from aotpipe.canonicalize.python import aliases, decisions, indexing, numbers, refusing
+from aotpipe.canonicalize.python import aliases, decisions, growing, indexing, numbers, refusing
 from aotpipe.canonicalize.python.maybes import Maybe
 
 _MOST_LISTED: Final = 64
@@ -31,7 +31,7 @@ def is_traced(value: object) -> bool:
         return bool(free_unbacked_symbols(value)) and not known
     if isinstance(value, torch.SymInt | torch.SymFloat):
         return bool(free_unbacked_symbols(value))
-    return isinstance(value, Maybe)
+    return isinstance(value, Maybe) or growing.is_growing(value)
 
 
 def as_tensor(value: Any) -> torch.Tensor:
@@ -50,6 +50,8 @@ def predicate(value: Any) -> torch.Tensor:
     if isinstance(value, Maybe):
         held = value.held
         return value.present.logical_and(predicate(held)) if is_traced(held) else value.present
+    if isinstance(value, list):
+        return growing.is_filled(value)
     tensor = as_tensor(value)
     if tensor.numel() != 1:
         raise RuntimeError("Boolean value of Tensor with more than one value is ambiguous")
@@ -65,6 +67,9 @@ class Traced(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if args and growing.is_growing(args[0]):
+            with self:  # what it does with the buffers is called as the model's own
+                return growing.called(func, args, kwargs)
         target = aliases.written(func, args, kwargs)
         if target is None:
             return self._called(func, args, kwargs)

@@ -80,6 +80,12 @@ class _Expressions(Own):
             return node
         return ast.copy_location(ast.Call(operator("call"), [node.func, *node.args], node.keywords), node)
 
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        self.generic_visit(node)
+        if isinstance(node.ctx, ast.Load):
+            node.value = calling("indexed", node.value)
+        return node
+
     def visit_FormattedValue(self, node: ast.FormattedValue) -> ast.expr:
         self.generic_visit(node)
         node.value = calling("shown", node.value)

@@ -28,6 +28,8 @@ _origins: dict[int, tuple[Callable[..., Any], tuple[Any, ...]]] = {}
 _offsets: dict[int, tuple[torch.Tensor, int, torch.Tensor, int, int]] = {}
 # The number that a tensor's `.item()` gave, with the version of the tensor's contents.
 _items: dict[int, tuple[torch.Tensor, int, torch.Tensor]] = {}
+# The integers that a flag says to be below a number of Python's, if it is set.
+_limits: dict[int, tuple[torch.Tensor, tuple[tuple[torch.Tensor, int], ...]]] = {}
 _asked = 0
 
 _METHODS: Final = (MethodDescriptorType, WrapperDescriptorType, MethodWrapperType)
@@ -115,6 +117,7 @@ def note(func: Callable[..., Any], result: object, given: tuple[Any, Mapping[str
     if not isinstance(result, torch.Tensor) or result.dim():
         return
     _note_offset(func, result, given[0])
+    _note_limit(func, result, given[0])
     if not _numbers:
         return
     tensors = [value for value in pytree.tree_leaves(given) if isinstance(value, torch.Tensor)]
@@ -144,15 +147,36 @@ def _note_offset(func: Callable[..., Any], result: torch.Tensor, args: Sequence[
         _offsets[id(result)] = (result, result._version, left, left._version, offset)  # noqa: SLF001
 
 
+def _note_limit(func: Callable[..., Any], result: torch.Tensor, args: Sequence[Any]) -> None:
+    name = _base_name(func)
+    if len(args) != 2 or result.dtype != torch.bool:  # of operands
+        return
+    left, right = args
+    if name in ("lt", "less", "le", "less_equal") and isinstance(left, torch.Tensor):
+        if isinstance(right, int) and not left.dim() and not left.dtype.is_floating_point:
+            _limits[id(result)] = (result, ((left, right + (name in ("le", "less_equal"))),))
+    elif name in ("logical_and", "and", "bitwise_and"):
+        found = (*limits(left), *limits(right))
+        if found:
+            _limits[id(result)] = (result, found)
+
+
+def limits(flag: object) -> tuple[tuple[torch.Tensor, int], ...]:
+    """The integers that are below a number of Python's wherever a flag is set, with that number."""
+    known = _limits.get(id(flag))
+    return known[1] if known is not None else ()
+
+
 def distance(start: Any, stop: Any) -> int | None:
     """How much a traced integer is above another one, where that is known."""
     if not isinstance(start, torch.Tensor) or not isinstance(stop, torch.Tensor):
         return None
-    (base, low), (other, high) = _from_base(start), _from_base(stop)
+    (base, low), (other, high) = from_base(start), from_base(stop)
     return high - low if base is other else None
 
 
-def _from_base(tensor: torch.Tensor) -> tuple[torch.Tensor, int]:
+def from_base(tensor: torch.Tensor) -> tuple[torch.Tensor, int]:
+    """The integer that one was computed from by adding numbers of Python's, and their sum."""
     total = 0
     while (known := _offsets.get(id(tensor))) is not None:
         _, version, base, base_version, offset = known
@@ -266,7 +290,7 @@ def followed() -> Iterator[None]:
         with hashing.refused(is_number):
             yield
     finally:
-        for table in (_numbers, _origins, _items, _offsets):
+        for table in (_numbers, _origins, _items, _offsets, _limits):
             table.clear()
 
 

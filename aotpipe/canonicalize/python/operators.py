@@ -24,6 +24,8 @@ from aotpipe.canonicalize.python import (
     decisions,
     dispatch,
     effects,
+    growing,
+    lists,
     maybes,
     numbers,
     optional,
@@ -97,6 +99,12 @@ def called_in_mode(module: torch.nn.Module) -> Iterator[None]:
     def inside(*args: Any, **kwargs: Any) -> Any:
         with dispatch.Traced():
             result = forward(*args, **kwargs)
+        if any(map(growing.is_growing, _lists(result))):
+            raise ExportFailed(
+                "what forward returns is a list whose length a tensor decides",
+                hint="return torch.stack of it",
+                where=source.of_definition(forward),
+            )
         if any(isinstance(leaf, Maybe) for leaf in pytree.tree_leaves(result, is_leaf)):
             raise ExportFailed(
                 "what forward returns is None on one path and a tensor on another, where a tensor decides",
@@ -115,6 +123,14 @@ def called_in_mode(module: torch.nn.Module) -> Iterator[None]:
             del vars(module)["forward"]
         else:
             vars(module)["forward"] = own
+
+
+def _lists(result: Any) -> Iterator[Any]:
+    if isinstance(result, list):
+        yield result
+    if isinstance(result, list | tuple | dict):
+        for each in result.values() if isinstance(result, dict) else result:
+            yield from _lists(each)
 
 
 def is_staged(value: object) -> bool:
@@ -185,6 +201,11 @@ def for_(
         len(items)  # refuses keys that may be missing
     if isinstance(items, regions.TensorRange):
         regions.counted(items, body, stopped, variables)
+        return
+    if is_staged(items) and isinstance(items, list):
+        found = lists.whole(items)
+        trips = regions.TensorRange(0, found.count, 1, most=found.kind.room)
+        regions.counted(trips, lambda number: body(lists.item(found, number)), stopped, variables)
         return
     stop: Any = False
     for number, item in enumerate(items):
@@ -355,6 +376,11 @@ def in_(item: Any, items: Any) -> Any:
 def not_in(item: Any, items: Any) -> Any:
     """`item not in items`."""
     return not_(in_(item, items))
+
+
+def indexed(value: Any) -> Any:
+    """What stands before an index."""
+    return lists.opened(value) if _staging else value
 
 
 # `a:b` of an index.

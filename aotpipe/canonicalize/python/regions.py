@@ -20,9 +20,11 @@ from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.python import (
     aliases,
+    bounds,
     decisions,
     dispatch,
     effects,
+    growing,
     numbers,
     raising,
     refusing,
@@ -136,16 +138,29 @@ class _Shared(Exception):
 
 
 def loop(
-    test: Callable[[], object], body: Callable[[], None], variables: Variables, *, peeled: bool = False
+    test: Callable[[], object],
+    body: Callable[[], None],
+    variables: Variables,
+    *,
+    peeled: bool = False,
+    most: Any = None,
 ) -> None:
-    """`while test(): body()` as one op; sets the variables to what comes of it."""
+    """`while test(): body()` as one op; sets the variables to what comes of it.
+
+    Args:
+        test: A function of the variables.
+        body: One that assigns them.
+        variables: What they read and assign.
+        peeled: Whether a first trip was taken out of the loop.
+        most: How many trips there are at most, where that is known.
+    """
     for _ in range(_MOST_ROUNDS):
         try:
-            _loop(test, body, variables)
+            _loop(test, body, variables, most)
         except _Shared as shared:
             if peeled:
                 raise shared.refused from None
-            _peeled(test, body, variables)
+            _peeled(test, body, variables, most)
             return
         except effects.Changed as changed:
             variables = _with_containers(variables, changed)
@@ -154,20 +169,20 @@ def loop(
     raise _endless_change(variables)
 
 
-def _peeled(test: Callable[[], object], body: Callable[[], None], variables: Variables) -> None:
+def _peeled(test: Callable[[], object], body: Callable[[], None], variables: Variables, most: Any) -> None:
     """`if test(): body(); while test(): body()`."""
 
     def trips() -> None:
         body()
-        loop(test, body, variables, peeled=True)
+        loop(test, body, variables, peeled=True, most=most)
 
     branch(test(), trips, lambda: None, variables)
 
 
-def _loop(test: Callable[[], object], body: Callable[[], None], variables: Variables) -> None:
+def _loop(test: Callable[[], object], body: Callable[[], None], variables: Variables, most: Any) -> None:
     start = variables.live()
     try:
-        forms, seen = _settled(test, body, variables, start)
+        forms, seen = _settled(test, body, variables, start, most)
     except Exception as error:
         if not raising.is_raised(error):
             raise
@@ -270,6 +285,10 @@ def _note_copies(
     found = iter(results)
     for form, whole in zip(forms, values, strict=True):
         value = whole
+        if form.fitted:
+            for _ in form.leaves:
+                next(found)  # buffers are copies
+            continue
         if form.optional:
             next(found)
             value = value.held if isinstance(value, Maybe) else UNDEFINED if value is None else value
@@ -290,7 +309,7 @@ def _note_copies(
 
 
 def _settled(
-    test: Callable[[], object], body: Callable[[], None], variables: Variables, start: Values
+    test: Callable[[], object], body: Callable[[], None], variables: Variables, start: Values, most: Any
 ) -> tuple[list[Form], running.Seen]:
     """The forms that the variables keep from trip to trip, and what a trip touches."""
     values = start
@@ -300,7 +319,8 @@ def _settled(
     for _ in range(_MOST_ROUNDS):
         with raising.in_place():
             seen = running.seen_of(body, variables, values, test=test, own=stand_ins)
-        grown = _forms(names, [start, values, seen.after])
+        rooms = [bounds.room(at, start, values, seen, most) for at in range(len(names))]
+        grown = _forms(names, [start, values, seen.after], rooms)
         _refuse_written(names, grown, start, seen)
         if all(map(_is_same, forms, grown)):
             return forms, seen
@@ -355,6 +375,7 @@ class TensorRange:
     start: Any
     stop: Any
     step: Any
+    most: Any = None
 
     @classmethod
     def of(cls, bounds: Sequence[Any]) -> TensorRange:
@@ -368,12 +389,30 @@ class TensorRange:
         )
         return cls(start, stop, step)
 
+    @property
+    def trips(self) -> Any:
+        """How many numbers it has at most, where that is known before the run."""
+        if self.most is not None:
+            return self.most
+        ends = (self.start, self.stop)
+        if all(isinstance(end, int) for end in ends):
+            return len(range(*ends, self.step))
+        if self.step == 1 and not any(
+            isinstance(end, torch.Tensor) or dispatch.is_traced(end) for end in ends
+        ):
+            return growing.sym_max(self.stop - self.start, 0)
+        return None
+
     def __iter__(self) -> Any:
         """A range is not written out."""
         raise refusal(
             "a range whose length is known to a run of the graph only is used other than by a `for`",
             "loop over it with `for`, or over a range of known length with a test inside",
         )
+
+
+def _is_run_time(number: Any) -> bool:
+    return isinstance(number, torch.Tensor) or dispatch.is_traced(number)
 
 
 def counted(
@@ -408,17 +447,19 @@ def counted(
         variables.set(values[1:])
 
     names = ("the index", *variables.names)
-    loop(test, trip, Variables(read, write, names, variables.watched, [at + 1 for at in variables.dead]))
+    dead = [at + 1 for at in variables.dead]
+    loop(test, trip, Variables(read, write, names, variables.watched, dead), most=items.trips)
 
 
 # Forms and results.
 
 
-def _forms(names: Sequence[str], paths: Sequence[Values]) -> list[Form]:
+def _forms(names: Sequence[str], paths: Sequence[Values], rooms: Sequence[Any] = ()) -> list[Form]:
     forms = []
-    for name, values in zip(names, zip(*paths, strict=True), strict=True):
+    rooms = rooms or [None] * len(names)
+    for name, room, values in zip(names, rooms, zip(*paths, strict=True), strict=True):
         try:
-            form = meet(values)
+            form = (growing.form_of(values, room) if name.isidentifier() else None) or meet(values)
         except Unlike as error:
             raise refusal(
                 f"{_shown(name)} {error}, where a tensor decides which", "give it one form on every path"

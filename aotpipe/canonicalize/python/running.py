@@ -41,6 +41,7 @@ class Seen:
         claims: What it asserts, in a branch.
         pairs: The copies that it makes, of what eager has another name for.
         writes_own: Whether it writes in place what it carries.
+        limits: The integers that its test, where it holds, says to be below a number.
     """
 
     after: Values = ()
@@ -49,6 +50,7 @@ class Seen:
     claims: list[str] = field(default_factory=list)
     pairs: list[aliases.Pair] = field(default_factory=list)
     writes_own: bool = False
+    limits: tuple[tuple[torch.Tensor, int], ...] = ()
 
 
 def seen_of(
@@ -62,7 +64,7 @@ def seen_of(
     seen = Seen()
     with silent(), _noted(_Watch(seen, own)) as watch, aliases.inner() as seen.pairs:
         if test is not None:
-            tested(test, variables, start)
+            seen.limits = numbers.limits(tested(test, variables, start))
         seen.after = ran(body, variables, start)
     # What it leaves in a variable comes from outside too, though no op has read it: from outside of every
     # region around it that did not make it.

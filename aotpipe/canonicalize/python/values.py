@@ -124,12 +124,14 @@ class Leaf:
 class Form:
     """A variable's structure; its leaves are a `Leaf` where a graph computes them, else their value.
 
-    `optional`: the whole may be None, and is a `Maybe` of that structure.
+    `optional`: the whole may be None, and is a `Maybe` of that structure. `fitted` brings a value into that
+    structure, where it may have another one.
     """
 
     spec: pytree.TreeSpec
     leaves: tuple[object, ...]
     optional: bool = False
+    fitted: Callable[[Any], Any] | None = None
 
     @property
     def is_constant(self) -> bool:
@@ -150,11 +152,10 @@ class Form:
 
     def parts(self, value: object) -> list[tuple[Leaf, object]]:
         """The leaves that the graph computes, each with its part of a value of this form."""
-        given = (
-            [UNDEFINED] * len(self.leaves)
-            if isinstance(value, Undefined)
-            else pytree.tree_leaves(value, is_leaf)
-        )
+        if isinstance(value, Undefined):
+            given = [UNDEFINED] * len(self.leaves)
+        else:
+            given = pytree.tree_leaves(self.fitted(value) if self.fitted else value, is_leaf)
         return [(leaf, each) for leaf, each in zip(self.leaves, given, strict=True) if isinstance(leaf, Leaf)]
 
     def value(self, next_tensor: Callable[[], torch.Tensor]) -> Any:
@@ -209,6 +210,15 @@ def _held(value: Any) -> Any:
 def _is_whole(value: object) -> bool:
     """Whether a value is a structure that may be None, as a whole."""
     return isinstance(value, Maybe) and not isinstance(value.held, torch.Tensor)
+
+
+def met(leaves: Sequence[Any]) -> object:
+    """The leaf that all of these fit: a `Leaf`, even for equal numbers, or a value that is no graph's.
+
+    Raises:
+        Unlike: There is none.
+    """
+    return _meet(leaves, missing=True, computed=True)
 
 
 def _meet(leaves: Sequence[Any], *, missing: bool, computed: bool = False) -> object:

@@ -386,10 +386,12 @@ def results_that_differ(x):
     return x[0]
 
 
-def a_list_that_grows(x):
+def a_list_of_texts(x):
     found = []
     if x.sum() > 0:
-        found.append(x)
+        found.append("positive")
+    else:
+        found += ["zero", "negative"]
     return x + len(found)
 
 
@@ -427,7 +429,7 @@ def a_loop_of_no_trips_gives_a_second_name(x):
     [
         (shapes_that_differ, "`y` has the shapes (2, 3) and (3)"),
         (results_that_differ, "what is returned has the shapes"),
-        (a_list_that_grows, "`found` is a list of 1 on one path and a list of 0 on another"),
+        (a_list_of_texts, "`found` holds an element that is 'positive' on one path"),
         (Remembering().eval(), "changes Remembering.calls in place"),
         (grows_in_every_trip, "`x` has the shapes"),
         (a_loop_of_no_trips_gives_a_second_name, "may have a second name"),
