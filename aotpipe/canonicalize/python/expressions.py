@@ -86,6 +86,12 @@ class _Expressions(Own):
             node.value = calling("indexed", node.value)
         return node
 
+    def visit_comprehension(self, node: ast.comprehension) -> ast.comprehension:
+        self.generic_visit(node)
+        if not node.is_async and not binds(node.iter):
+            node.iter = calling("items", node.iter)
+        return node
+
     def visit_FormattedValue(self, node: ast.FormattedValue) -> ast.expr:
         self.generic_visit(node)
         node.value = calling("shown", node.value)

@@ -17,7 +17,7 @@ from typing import Final
 
 import aotpipe
 from aotpipe import source
-from aotpipe.canonicalize.python import operators, syntax, tree
+from aotpipe.canonicalize.python import generators, operators, syntax, tree
 from aotpipe.collector import functions_of
 
 _OWN: Final = tuple(str(Path(path).resolve()) for path in aotpipe.__path__)
@@ -30,7 +30,8 @@ def deciding(error: BaseException) -> list[FunctionType]:
     while traceback is not None:
         frames.append(traceback.tb_frame)
         traceback = traceback.tb_next
-    return running([frame.f_code for frame in frames])
+    codes = [frame.f_code for frame in frames]
+    return running([*codes, error.code] if isinstance(error, generators.Undecided) else codes)
 
 
 def running(codes: Iterable[CodeType]) -> list[FunctionType]:

@@ -11,6 +11,7 @@ import operator
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import wraps
+from types import FunctionType, GeneratorType, MethodType
 from typing import Any, Final, TypeVar
 
 import torch
@@ -35,6 +36,7 @@ from aotpipe.canonicalize.python import (
     regions,
 )
 from aotpipe.canonicalize.python.dispatch import predicate
+from aotpipe.canonicalize.python.generators import Generated, Undecided, listed
 from aotpipe.canonicalize.python.maybes import Maybe
 from aotpipe.canonicalize.python.refusing import refusal
 from aotpipe.canonicalize.python.values import (
@@ -58,6 +60,8 @@ Watched = Callable[[], Sequence[tuple[str, object]]]
 _staging = False
 # The most trips with a jump out of them that are written out.
 _WRITTEN_OUT: Final = 1
+# The most trips over items without a length that are written out after such a jump.
+_MOST_UNENDED: Final = 1000
 
 
 @contextmanager
@@ -207,6 +211,14 @@ def for_(
         trips = regions.TensorRange(0, found.count, 1, most=found.kind.room)
         regions.counted(trips, lambda number: body(lists.item(found, number)), stopped, variables)
         return
+    if isinstance(items, Generated):
+
+        def take(item: Any) -> Any:
+            body(item)
+            return stopped()
+
+        items.each(take)
+        return
     stop: Any = False
     for number, item in enumerate(items):
         if is_staged(stop) and isinstance(items, range) and len(items) - number > _WRITTEN_OUT:
@@ -216,6 +228,12 @@ def for_(
             with suppress(Exception):
                 regions.counted(rest, body, stopped, variables)
                 return
+        if is_staged(stop) and isinstance(items, GeneratorType):
+            raise Undecided(items)
+        if is_staged(stop) and number > _MOST_UNENDED and not hasattr(items, "__len__"):
+            raise refusal(
+                "a loop over items that do not end is left where a tensor says so", "loop over `range(N)`"
+            )
         if is_staged(stop):
             regions.branch(stop, _nothing, functools.partial(body, item), variables)
         else:
@@ -378,6 +396,24 @@ def not_in(item: Any, items: Any) -> Any:
     return not_(in_(item, items))
 
 
+def generated(
+    plain: Callable[[], Iterator[Any]], staged: Callable[[Callable[[Any], Any]], Any]
+) -> Iterator[Any]:
+    """What a call of a function that yields gives."""
+    return Generated(staged) if _staging else plain()
+
+
+def items(value: Any) -> Any:
+    """What a comprehension goes through."""
+    found = listed(value)
+    if growing.is_growing(found):
+        raise refusal(
+            "a comprehension goes through a list whose length a tensor decides",
+            "stack it, and compute with the tensor",
+        )
+    return found
+
+
 def indexed(value: Any) -> Any:
     """What stands before an index."""
     return lists.opened(value) if _staging else value
@@ -391,6 +427,8 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
     """`function(*args, **kwargs)`."""
     if not _staging:
         return function(*args, **kwargs)
+    if any(isinstance(each, Generated) for each in args) and not isinstance(function, _OF_PYTHON):
+        args = tuple(map(listed, args))
     if (staged := calls.of(function)) is not None:
         if any(map(dispatch.is_traced, args)):
             decisions.expression("call")
@@ -401,6 +439,10 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
 def keywords(kwargs: dict[str, Any]) -> dict[str, Any]:
     """`**kwargs` at the beginning of a function."""
     return partial.of_keywords(kwargs) if _staging else kwargs
+
+
+# What may loop over a generator with `for`.
+_OF_PYTHON: Final = (FunctionType, MethodType)
 
 
 def shown(value: Any) -> Any:

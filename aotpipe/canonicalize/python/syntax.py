@@ -9,7 +9,8 @@ one. `get` and `set` read and write the variables that a body assigns, for an op
 `return`, `break` and `continue` become flags and nested branches first. `OPERATORS` is the name that
 stands for the operators in the rewritten tree.
 
-A function that yields, awaits, or looks at its own variables by `locals()` and its kin is left as it is.
+A function that yields becomes one that calls (`generators`). One that awaits, or looks at its own variables
+by `locals()` and its kin, is left as it is.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import copy
 from collections.abc import Callable, Container, Sequence
 from typing import Final
 
+from aotpipe.canonicalize.python import generators
 from aotpipe.canonicalize.python.expressions import Super, expression
 from aotpipe.canonicalize.python.jumps import Returns, guarded, jumps, jumps_at_last
 from aotpipe.canonicalize.python.liveness import Liveness
@@ -53,6 +55,10 @@ def rewrite(function: ast.FunctionDef) -> ast.FunctionDef | None:
     if _is_opaque(function):
         return None
     Super(function).rewrite()
+    if generators.is_generator(function):
+        function.decorator_list = []
+        found = generators.split(function, rewrite)
+        return None if found is None else located(found)
     declarations = _Declarations(function)
     function.body = [declarations.visit(node) for node in function.body]
     Matches().rewrite(function)
@@ -74,7 +80,7 @@ def rewrite(function: ast.FunctionDef) -> ast.FunctionDef | None:
 
 def _is_opaque(function: ast.FunctionDef) -> bool:
     for node in own(function.body):
-        if isinstance(node, ast.Yield | ast.YieldFrom | ast.Await | ast.AsyncFor | ast.AsyncWith):
+        if isinstance(node, ast.Await | ast.AsyncFor | ast.AsyncWith):
             return True
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _OPAQUE:
             return True
