@@ -116,13 +116,13 @@ def test_tracebacks_name_the_users_lines():
     assert last.line == "return y / 0"
 
 
-def test_what_has_no_source_or_yields_is_left():
+def test_what_has_no_source_or_is_sent_values_is_left():
     space: dict[str, Any] = {}
     exec("def f(x):\n    if x: return 1\n    return 2", space)  # a function without a file
 
     def numbers():
         if True:
-            yield 1
+            print((yield 1))
 
     assert functions.rewritten(space["f"]) is None
     assert functions.rewritten(numbers) is None

@@ -256,7 +256,7 @@ def test_a_traceback_has_the_lines_of_the_source(tmp_path: Path) -> None:
         assert lines()[-1] == expected[-1] == 7
 
 
-@pytest.mark.parametrize("body", ["yield a", "return locals()", "return [eval('a')]"])
+@pytest.mark.parametrize("body", ["a = yield a", "return locals()", "return [eval('a')]"])
 def test_what_depends_on_its_own_frame_is_left(body: str) -> None:
     tree = ast.parse(f"def f(a):\n    if a: b = 1\n    {body}").body[0]
     assert isinstance(tree, ast.FunctionDef)
