@@ -20,6 +20,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from aotpipe.bundle import Bundle
     from aotpipe.bundle.load import load
+    from aotpipe.capacity import capacity
     from aotpipe.check import check
     from aotpipe.errors import AotpipeError
     from aotpipe.islands import eager_island
@@ -44,6 +45,7 @@ __all__ = [
     "__version__",
     "build",
     "canonicalize",
+    "capacity",
     "check",
     "eager_island",
     "export",
@@ -64,6 +66,7 @@ _HOMES = {
     "Target": "aotpipe.targets",
     "build": "aotpipe.pipeline",
     "canonicalize": "aotpipe.pipeline.steps",
+    "capacity": "aotpipe.capacity",
     "check": "aotpipe.check",
     "eager_island": "aotpipe.islands",
     "export": "aotpipe.pipeline.steps",

@@ -22,7 +22,7 @@ FILE_MODULE = "aotpipe_model_"
 _FRAME = re.compile(r'File "(?P<path>[^"]+)", line (?P<line>\d+)')
 _PACKAGE = str(Path(__file__).resolve().parent)
 # What the code of a model calls while it is traced or watched.
-_CALLED = (str(Path(_PACKAGE) / "canonicalize" / "python"), str(Path(_PACKAGE) / "check"))
+_CALLED = tuple(str(Path(_PACKAGE) / part) for part in ("canonicalize/python", "check", "capacity.py"))
 
 
 @cache

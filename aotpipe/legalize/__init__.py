@@ -14,7 +14,17 @@ from dataclasses import replace
 
 import torch
 
-from aotpipe.legalize import asserts, bounds, control_flow, decompose, divisions, folds, scalars, selects
+from aotpipe.legalize import (
+    asserts,
+    bounds,
+    control_flow,
+    decompose,
+    divisions,
+    folds,
+    gathers,
+    scalars,
+    selects,
+)
 from aotpipe.legalize.digest import digest
 from aotpipe.legalize.flatten import Tensors, flatten, written_state
 from aotpipe.legalize.verify import verify
@@ -80,6 +90,7 @@ def _finish(
     control_flow.normalize(entry.graph)
     entry, ranges = bounds.guard(entry, tensors, declared)
     divisions.mend(entry, ranges)
+    gathers.join(entry.graph)
     entry = asserts.raise_up(entry, ranges.always)
     selects.convert(entry.graph, cheap)
     return _without_unused_weights(entry)

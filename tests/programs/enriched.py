@@ -16,6 +16,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+import aotpipe
 from aotpipe import Dim, Example
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
@@ -145,6 +146,25 @@ class CapacityMoE(nn.Module):
         return (done[slot] * kept * gate[:, None]).view(x.shape), self.overflow_total
 
 
+class LoadedMoE(nn.Module):
+    """Experts whose capacity is the load of the fullest one, with a declared bound."""
+
+    def __init__(self, experts=4, width=8):
+        super().__init__()
+        self.gate = nn.Linear(width, experts)
+        self.weights = nn.Parameter(torch.randn(experts, width, width))
+        self.experts = experts
+
+    def forward(self, x):
+        gate, choice = self.gate(x).softmax(-1).max(-1)
+        chosen = F.one_hot(choice, self.experts)
+        capacity = aotpipe.capacity(int(chosen.sum(0).max().item()), max=8)
+        place = (chosen.cumsum(0) - 1).gather(1, choice[:, None])[:, 0]
+        slots = torch.zeros(self.experts, capacity, x.shape[-1])
+        slots[choice, place] = x
+        return torch.bmm(slots, self.weights)[choice, place] * gate[:, None], slots
+
+
 def _enriched() -> Case:
     def batch(rows: int, length: int, keys: tuple[str, ...], seed: int) -> dict[str, torch.Tensor]:
         draw = torch.Generator().manual_seed(seed)
@@ -221,11 +241,20 @@ def _capacity_moe() -> Case:
     return CapacityMoE(), build, [tokens(2, 6), tokens(1, 4), tokens(4, 12), tokens(3, 7), tokens(2, 6)]
 
 
+def _loaded_moe() -> Case:
+    def tokens(rows: int) -> Call:
+        return (torch.randn(rows, 8, generator=torch.Generator().manual_seed(rows)),), {}
+
+    build = {"args": tokens(6)[0], "dynamic_shapes": {"x": {0: Dim("tokens", max=12)}}}
+    return LoadedMoE(), build, [tokens(rows) for rows in (6, 1, 8, 9)]
+
+
 MODELS: dict[str, Callable[[], Case]] = {
     "enriched_lm": _enriched,
     "captioner": _captioner,
     "sampler": _sampler,
     "capacity_moe": _capacity_moe,
+    "loaded_moe": _loaded_moe,
 }
 
 

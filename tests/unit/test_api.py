@@ -22,6 +22,7 @@ NAMES = [
     "__version__",
     "build",
     "canonicalize",
+    "capacity",
     "check",
     "eager_island",
     "export",

@@ -33,7 +33,10 @@ _FACTORS: Final = "factors a matrix as LAPACK does, which has no lowering; do it
 _SIZES: Final = "the size of its result depends on data and has no bound; use a mask or topk"
 _WINDOWS: Final = "has no lowering for integers of a dynamic size; cast to float around it"
 _STRIDED: Final = "reads by strides what its operand does not hold, or sizes that are not known"
-_DATA_SIZES: Final = "the size of its result depends on data, and an XLA program has fixed sizes; use a mask"
+_DATA_SIZES: Final = (
+    "the size of its result depends on data, and an XLA program has fixed sizes; use a mask, or declare a "
+    "bound: aotpipe.capacity(n, max=...)"
+)
 _SELECTION: Final = "torch.export bounds its result by the operand alone; write `x.expand_as(mask)[mask]`"
 _TRANSFORM: Final = "has no lowering for a dynamic size, a prime one beyond 4096, or float64"
 
