@@ -8,7 +8,7 @@ whose other arguments are its inputs by name, with what of them may vary.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -98,17 +98,29 @@ def ops(graph: fx.GraphModule) -> int:
     return sum(node.op.startswith("call") for node in graph.graph.nodes)
 
 
-def closed(graph: fx.GraphModule, wanted: Sequence[Argument], examples: Sequence[Any]) -> Closed:
-    """Make a module of a graph and the arguments of a call."""
+def closed(
+    graph: fx.GraphModule,
+    wanted: Sequence[Argument],
+    examples: Sequence[Any],
+    written: Collection[int] = (),
+) -> Closed:
+    """Make a module of a graph and the arguments of a call.
+
+    Args:
+        graph: As it was traced.
+        wanted: Its arguments.
+        examples: Those of a call.
+        written: Arguments that change between calls, and so become no weights.
+    """
     module = copy.copy(graph)
     module.graph = copy.deepcopy(graph.graph)
     nodes = [node for node in module.graph.nodes if node.op == "placeholder"]
-    weights = tuple(index for index, each in enumerate(examples) if isinstance(each, torch.nn.Parameter))
+    weights = tuple(index for index, each in enumerate(examples) if _is_held(each) and index not in written)
     read = {index for index in range(len(nodes)) if _is_read_off(wanted, index, weights)}
     with module.graph.inserting_before(next(n for n in module.graph.nodes if n.op != "placeholder")):
         for index in weights:
             name = f"weight_{index}"
-            module.register_parameter(name, _plain(examples[index]))
+            module.register_buffer(name, examples[index].detach())
             _replace(nodes[index], module.graph.get_attr(name))
         for index in sorted(read):
             tensor, axis = _holder(wanted, index, weights)
@@ -127,9 +139,9 @@ def closed(graph: fx.GraphModule, wanted: Sequence[Argument], examples: Sequence
     )
 
 
-def _plain(parameter: torch.Tensor) -> torch.nn.Parameter:
-    """The same memory as a weight that nobody trains."""
-    return torch.nn.Parameter(parameter.detach(), requires_grad=False)
+def _is_held(value: Any) -> bool:
+    """Whether an argument is a parameter or a buffer of a module, which torch.compile marks."""
+    return isinstance(value, torch.nn.Parameter) or hasattr(value, "_dynamo_static_input_type")
 
 
 def _replace(old: fx.Node, new: fx.Node) -> None:

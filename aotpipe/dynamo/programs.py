@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import threading
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -30,7 +31,9 @@ from aotpipe.signature import Constant
 Versions = tuple[tuple[int, int], ...]
 
 
-_MOST_BUILDS: Final = 4
+_MOST_BUILDS: Final = 8
+_CHANGES: Final = 2
+"""A weight that was written as often is an argument from then on."""
 _ALIVE: Final[WeakSet[Program]] = WeakSet()
 
 
@@ -55,6 +58,7 @@ class Program:
         self._current: _Current | None = None
         self._failed: AotpipeError | None = None
         self._builds = 0
+        self._changes: Counter[int] = Counter()
         self._layouts: tuple[layouts.Layout, ...] = ()
         _ALIVE.add(self)
 
@@ -82,9 +86,19 @@ class Program:
             if self._failed is not None:
                 raise self._failed
             current = self._current
-            # What was computed of a weight at the build is wrong where it was written, or is another one.
-            if current is None or current.versions != _versions(current.closed, args):
-                current = self._current = self._build(args)
+            if current is not None:
+                now = _versions(current.closed, args)
+                if current.versions == now:
+                    return current
+                # What was computed of a weight at the build is wrong where it was written, or is another one.
+                pairs = zip(current.closed.weights, current.versions, now, strict=True)
+                for index, before, after in pairs:
+                    if before != after:
+                        # A buffer that was written is state; a weight may have been loaded, once.
+                        is_weight = isinstance(args[index], torch.nn.Parameter)
+                        self._changes[index] += 1 if is_weight else _CHANGES
+                current.built.runner.close()
+            current = self._current = self._build(args)
             return current
 
     def _build(self, args: Sequence[Any]) -> _Current:
@@ -93,7 +107,8 @@ class Program:
         try:
             self._require_possible(args)
             self._layouts = layouts.layouts(self._graph)
-            closed = graphs.closed(self._graph, self._arguments, args)
+            written = {index for index, count in self._changes.items() if count >= _CHANGES}
+            closed = graphs.closed(self._graph, self._arguments, args, written)
             built = building.build(closed, self._settings)
         except AotpipeError as error:
             self._failed = error

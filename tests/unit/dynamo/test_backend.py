@@ -84,6 +84,7 @@ def test_the_first_answer_is_compared_with_eager() -> None:
     assert graph.compile_s > 0
 
 
+@pytest.mark.slow
 def test_a_write_into_one_of_two_results_is_seen_in_the_other() -> None:
     def call(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         y = x + 1

@@ -33,17 +33,26 @@ def test_sizes_that_vary_take_one_program() -> None:
     run.close()
 
 
-def test_a_weight_that_is_written_is_seen_and_too_often_is_eager(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_weight_that_is_written_is_seen_and_again_and_again_is_an_argument() -> None:
     linear = torch.nn.Linear(2, 2)
     run, account, args = program(lambda x: linear(x), torch.ones(1, 2))
-    monkeypatch.setattr(programs, "_MOST_BUILDS", 2)
-    for number in range(4):
+    for number in range(5):
         with torch.no_grad():
             linear.weight.fill_(number)
             assert torch.allclose(run(*args)[0], linear(torch.ones(1, 2)))
-    assert account.calls == 2
-    assert account.status == "eager"
-    assert account.reason == "its weights are written between calls"
+    assert (account.status, account.calls, run._builds) == ("compiled", 5, 3)
+
+
+@pytest.mark.slow
+def test_too_many_builds_are_eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(programs, "_MOST_BUILDS", 1)
+    linear = torch.nn.Linear(2, 2)
+    run, account, args = program(lambda x: linear(x), torch.ones(1, 2))
+    for number in range(3):
+        with torch.no_grad():
+            linear.weight.fill_(number)
+            assert torch.allclose(run(*args)[0], linear(torch.ones(1, 2)))
+    assert (account.status, account.reason) == ("eager", "its weights are written between calls")
 
 
 def test_what_no_program_takes_is_eager_or_an_error() -> None:
@@ -58,6 +67,7 @@ def test_what_no_program_takes_is_eager_or_an_error() -> None:
         run(*args)
 
 
+@pytest.mark.slow
 def test_a_closed_program_is_built_again() -> None:
     run, account, args = program(lambda x: x + 1, torch.ones(2))
     for _ in range(2):
