@@ -28,7 +28,7 @@ from aotpipe.canonicalize.python.maybes import Maybe
 from aotpipe.canonicalize.python.partial import Partial
 from aotpipe.canonicalize.python.refusing import refusal
 from aotpipe.canonicalize.python.values import UNDEFINED, Variables
-from aotpipe.canonicalize.structure import MISSING, Call, Group, Node, Part, Structure
+from aotpipe.canonicalize.structure import MISSING, Call, Group, Node, Part, Structure, number_tensor
 from aotpipe.errors import SpecInvalid
 from aotpipe.signature import Presence
 
@@ -124,6 +124,31 @@ class Adapter:
             for each in found
             if isinstance(each, FunctionType) and source.is_model_code(each.__code__.co_filename)
         ]
+
+    def called(self, inputs: Inputs) -> Call:
+        """The args and kwargs that the model is called with for inputs of the one form."""
+        return self.structure.arguments(
+            inputs,
+            number=lambda tensor: tensor.item(),
+            part=lambda part, built: built() if bool(inputs[part.flag]) else part.absent,
+            mapping=lambda kind, items: kind(items),
+        )
+
+    def packed(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+        """The inputs of the one form for args and kwargs of the model; zeros for what they lack."""
+        leaves = names.input_leaves(self.structure.call, args, kwargs)
+        given = {".".join(path): leaf for path, leaf in leaves if leaf is not None}
+        inputs: dict[str, torch.Tensor] = {}
+        for name, example in self.structure.example().items():
+            value = given.get(name)
+            if isinstance(value, bool | int | float):
+                value = number_tensor(value)
+            inputs[name] = torch.zeros_like(example) if value is None else value
+        for attribute in self.structure.attributes:
+            inputs[attribute.name] = number_tensor(attribute.value)
+        for part in self.structure.presences():
+            inputs[part.flag] = torch.tensor(any(name in given for name in part.members))
+        return inputs
 
     def presences(self) -> tuple[Presence, ...]:
         """What the model does not always give."""

@@ -8,7 +8,7 @@ takes them, in their order, of which `leaves` are the flattened ones by name.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import torch
@@ -40,6 +40,8 @@ class Given:
 
 def leaves(entry: CanonicalEntry, call: Given) -> dict[str, Any]:
     """The flattened arguments of a call, by the names that a program has for them."""
+    if entry.adapter is not None:
+        return dict(call.args[0])
     found = names.input_leaves(entry.module.forward, call.args, call.kwargs)
     return dict(
         zip(names.unique(".".join(path) for path, _ in found), (leaf for _, leaf in found), strict=True)
@@ -124,9 +126,17 @@ def given(canonical: Canonical, calls: Iterable[Any]) -> tuple[Given, ...]:
                 f"a call names the entry point {call.entry_point!r}",
                 hint=f"the entry points are {', '.join(known)}",
             )
-        forward = known[call.entry_point].module.forward
+        entry = known[call.entry_point]
+        forward = entry.adapter.structure.call if entry.adapter else entry.module.forward
         names.check_call(forward, call.args, call.kwargs, call.entry_point)
-    return tuple(found)
+    return tuple(_in_one_form(known[call.entry_point], call) for call in found)
+
+
+def _in_one_form(entry: CanonicalEntry, call: Given) -> Given:
+    """A call as the entry point's module takes it, where calls differ in what they have."""
+    if entry.adapter is None:
+        return call
+    return replace(call, args=(entry.adapter.packed(call.args, call.kwargs),), kwargs={})
 
 
 def _of_value(entry_point: str, number: int, value: Any) -> Given:

@@ -33,6 +33,7 @@ def count(canonical: Canonical, calls: Sequence[Given], *, dynamic: bool | None 
     contents = Contents(
         [entry.module for entry in canonical.entries], parameters=None, others=lambda tensor: tensor
     )
+    entries = {entry.name: entry for entry in canonical.entries}
     programs: list[Program] = []
     refused: list[Refused] = []
     so_far: list[int] = []
@@ -45,7 +46,9 @@ def count(canonical: Canonical, calls: Sequence[Given], *, dynamic: bool | None 
         for number, call in enumerate(calls, 1):
             if call.reset:
                 contents.reset()
-            args, kwargs = pytrees.clone_tensors((call.args, dict(call.kwargs)))
+            adapter = entries[call.entry_point].adapter
+            given = adapter.called(call.args[0]) if adapter else (call.args, dict(call.kwargs))
+            args, kwargs = pytrees.clone_tensors(given)
             with contents:
                 try:
                     compiled[call.entry_point](*args, **kwargs)
@@ -69,6 +72,8 @@ def count(canonical: Canonical, calls: Sequence[Given], *, dynamic: bool | None 
 
 def _callable(entry: CanonicalEntry) -> Callable[..., Any]:
     """What a user would compile: the module, or the function or method behind a wrapper of aotpipe's."""
+    if entry.adapter is not None:
+        return entry.adapter.structure.call
     forward = entry.module.forward
     inner: Callable[..., Any] | None = getattr(forward, "__wrapped__", None)
     if inner is None or inspect.signature(forward) != inspect.signature(inner):

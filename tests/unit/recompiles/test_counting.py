@@ -7,9 +7,10 @@ from pathlib import Path
 import torch
 
 from aotpipe.canonicalize import canonicalize
-from aotpipe.recompiles.calls import given
+from aotpipe.recompiles.calls import given, leaves
 from aotpipe.recompiles.counting import count
 from aotpipe.spec import as_spec
+from tests.unit.canonicalize.adapted_models import CASES
 from tests.unit.recompiles.models import Counting, Scaled, canonical, line_of
 
 
@@ -61,3 +62,17 @@ def test_a_call_that_raises_is_refused() -> None:
     model = canonical(Scaled(), torch.ones(3, 2))
     found = count(model, given(model, [torch.ones(3, 2), None]))
     assert [each.call for each in found.refused] == [2]
+
+
+def test_each_subset_of_keys_takes_torch_another_program_at_the_models_line() -> None:
+    """And aotpipe's calls have one form: what is not there goes with a flag."""
+    kind, options = CASES["keys"]
+    model = canonicalize(as_spec(kind().eval(), **options))
+    batch = options["args"][0]
+    found = given(model, [(batch,), ({"x": batch["x"]},), ({"x": batch["x"], "a": batch["a"]},)])
+    [entry] = model.entries
+    flags = [[bool(leaves(entry, call)[f"batch.{key}.present"]) for key in "abc"] for call in found]
+    assert flags == [[True] * 3, [False] * 3, [True, False, False]]
+    way = count(model, found)
+    assert way.so_far == (1, 2, 3)
+    assert all(each.where and each.where.path.endswith("adapted_models.py") for each in way.programs)
