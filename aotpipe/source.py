@@ -44,10 +44,15 @@ def _is_border(path: str) -> bool:
 
 
 def is_model_code(path: str) -> bool:
-    """Whether a file may hold a model: the user's own, or a package such as transformers, but not torch."""
+    """Whether a file may hold a model: the user's own, or a package such as transformers, but not torch.
+
+    Torch's distributions are Python over torch as any package's: they decide on the values they are given.
+    """
     tools = ("/torch/", "/torch_mlir/", "/iree/", "/sympy/")
     installed = re.split(r"(?:site|dist)-packages", path)
-    return is_user_file(path) or (len(installed) > 1 and not installed[-1].startswith(tools))
+    if is_user_file(path) or (len(installed) > 1 and installed[-1].startswith("/torch/distributions/")):
+        return True
+    return len(installed) > 1 and not installed[-1].startswith(tools)
 
 
 def shown(path: str) -> str:

@@ -19,6 +19,12 @@ def test_files_of_python_torch_and_aotpipe_are_not_the_users() -> None:
         assert not source.is_user_file(str(other)) or other == "pathlib"
 
 
+def test_torchs_distributions_are_models_as_a_packages_are() -> None:
+    assert source.is_model_code(str(Path(torch.distributions.__file__)))
+    assert not source.is_model_code(str(Path(torch.nn.__file__)))
+    assert not source.is_user_file(str(Path(torch.distributions.__file__)))
+
+
 def test_a_path_below_the_working_folder_is_shown_relative(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

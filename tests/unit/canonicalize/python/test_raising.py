@@ -91,3 +91,11 @@ def talks(x):
 @pytest.mark.parametrize("model", [caught_by_the_model, talks], ids=lambda model: model.__name__)
 def test_what_goes_on(model: Any):
     check(model, *VECTORS)
+
+
+def test_what_a_distribution_checks_is_an_assert() -> None:
+    def density(scale: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return torch.distributions.Normal(0.0, scale).log_prob(x)
+
+    x = torch.tensor([0.5, -1.0])
+    check(density, (x + 2, x), (x, x), (x + 3, x * float("nan")))
