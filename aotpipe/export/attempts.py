@@ -156,6 +156,15 @@ def _stateful(entry: CanonicalEntry, state: State) -> Traced:
     raise AssertionError("a state that grows without end is refused")
 
 
+def staged(entry: CanonicalEntry) -> Traced:
+    """Export with control flow as ops of the graph, whether torch.export takes the model otherwise or not.
+
+    Raises:
+        ExportFailed: It has no such form.
+    """
+    return _staged(entry, *examples.inside(entry), None)
+
+
 def _staged(
     entry: CanonicalEntry,
     changed: Mapping[str, int],

@@ -8,6 +8,7 @@ takes the model's weights by `load_state_dict`, and the proof that it answers as
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from aotpipe.written.result import Written
@@ -42,7 +43,9 @@ def written(
         RewriteFailed: What was written does not answer as the model does.
     """
     from aotpipe.canonicalize.python import decisions
+    from aotpipe.errors import AotpipeError
     from aotpipe.events import Recorder
+    from aotpipe.export import attempts
     from aotpipe.pipeline import front
     from aotpipe.pipeline.source import Model
     from aotpipe.written.writing import write
@@ -59,5 +62,10 @@ def written(
     model = front.canonical(Model(given=model_or_spec, overrides=overrides).load, recorder)
     with decisions.recorded() as noted:
         exported = front.export(model, recorder)
+        if any(finding.code == "strict-export" for finding in exported.findings):
+            # Strict mode reads bytecode: nothing was decided, and plain torch.export refuses the source.
+            for entry in exported.canonical.entries:
+                with suppress(AotpipeError):
+                    attempts.staged(entry)
     with recorder.stage("write"):
         return write(exported, noted, file_name)

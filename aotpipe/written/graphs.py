@@ -39,6 +39,8 @@ class Writer:
         attribute: The expression of a parameter, a buffer or a constant by its path.
         leaf_of: As `leaves.module_call` takes it.
         names: Those that are taken in the function that is being written.
+        direct: Whether torch's ops of control flow are called themselves, with all that they take as
+            operands, in place of the functions around them.
         count: How many branches and loops were written, for their names.
         is_inner: Whether the graph that is being written is a branch's or a loop's.
     """
@@ -46,6 +48,7 @@ class Writer:
     attribute: Callable[[str], ast.expr]
     leaf_of: Callable[[str], tuple[str, ast.expr, nn.Module] | None] = lambda _: None
     names: set[str] = field(default_factory=lambda: set(_TAKEN))
+    direct: bool = False
     count: int = 0
     is_inner: bool = False
 
@@ -175,7 +178,7 @@ class _Function:
     def _keep(self, node: Node, made: ast.expr) -> None:
         """Give a result a name: one for each part where it has several."""
         taken = parts(node)
-        if is_single(node):
+        if self._is_single(node):
             called = self._name(taken[0][0])
             for getter in taken[0]:
                 self._env[getter] = name(called)
@@ -240,16 +243,38 @@ class _Function:
 
     # Branches and loops.
 
+    def _is_single(self, node: Node) -> bool:
+        return is_single(node) and not self._writer.direct
+
     def _higher(self, node: Node, op: Any) -> ast.expr:
         self._writer.count += 1
         number = self._writer.count
         arguments: tuple[Any, ...] = node.args
         match name_of_higher(op):
+            case "cond" if self._writer.direct:
+                test, then, other, operands = arguments
+                given = self._named(operands)
+                bodies = [
+                    self._local(f"{role}_{number}", graph, given, node)
+                    for role, graph in (("then", then), ("otherwise", other))
+                ]
+                passed = tuple_of([made for made, _ in given])
+                return call("torch.ops.higher_order.cond", self._expression(test), *bodies, passed)
+            case "while_loop" if self._writer.direct:
+                test, body, carried, extra = arguments
+                given = self._named([*carried, *extra])
+                bodies = [
+                    self._local(f"{role}_{number}", graph, given, node)
+                    for role, graph in (("going", test), ("trip", body))
+                ]
+                values = [made for made, _ in given]
+                apart = tuple_of(values[: len(carried)]), tuple_of(values[len(carried) :])
+                return call("torch.ops.higher_order.while_loop", *bodies, *apart)
             case "cond":
                 test, then, other, operands = arguments
                 given = self._operands(operands)
                 bodies = [
-                    self._local(f"{role}_{number}", graph, given, node, single=is_single(node))
+                    self._local(f"{role}_{number}", graph, given, node, single=self._is_single(node))
                     for role, graph in (("then", then), ("otherwise", other))
                 ]
                 taken = {called: made for made, called in given if called}
@@ -270,6 +295,17 @@ class _Function:
                     for key, value in node.kwargs.items()
                 }
                 return call(f"torch.ops.higher_order.{other}", *args, **kwargs)
+
+    def _named(self, values: Sequence[Any]) -> list[tuple[ast.expr, str | None]]:
+        """Operands, each as a parameter of its own."""
+        found: list[tuple[ast.expr, str | None]] = []
+        taken: set[str] = set()
+        for made in map(self._expression, values):
+            is_free = isinstance(made, ast.Name) and made.id not in taken
+            called = ast.unparse(made) if is_free else self._writer.free("part")
+            taken.add(called)
+            found.append((made, called))
+        return found
 
     def _operands(self, values: Sequence[Any]) -> list[tuple[ast.expr, str | None]]:
         """Tensors that a branch takes: variables as parameters of their own name, attributes as they are."""

@@ -27,12 +27,13 @@ from aotpipe.written.weights import Holding
 from aotpipe.written.writes import writes
 
 
-def printed(exported: Exported, stem: str = "model") -> Code:
+def printed(exported: Exported, stem: str = "model", *, direct: bool = False) -> Code:
     """The code of a model.
 
     Args:
         exported: Its programs.
         stem: The name of the file that it is for, without the suffix.
+        direct: As `graphs.Writer` takes it.
     """
     canonical = exported.canonical
     state, constants = _tensors(exported.entries)
@@ -40,7 +41,9 @@ def printed(exported: Exported, stem: str = "model") -> Code:
     class_name = class_name_of(canonical)
     methods = {entry.name: method_of(canonical, entry.name) for entry in exported.entries}
     functions: list[ast.stmt] = [_function("__init__", holding.init())]
-    functions += [_method(exported, entry, methods[entry.name], holding) for entry in exported.entries]
+    functions += [
+        _method(exported, entry, methods[entry.name], holding, direct=direct) for entry in exported.entries
+    ]
     if state:
         functions.append(_reset(holding))
     doc = ast.Expr(ast.Constant(_class_doc(exported, state)))
@@ -98,7 +101,9 @@ def _tensors(
     return state, {path: tensor for path, tensor in constants.items() if path not in state}
 
 
-def _method(exported: Exported, entry: ExportedEntry, called: str, holding: Holding) -> ast.stmt:
+def _method(
+    exported: Exported, entry: ExportedEntry, called: str, holding: Holding, *, direct: bool
+) -> ast.stmt:
     canonical = next(each for each in exported.canonical.entries if each.name == entry.name)
     graph = unlifted(entry.program)
     paths = {str(node.target) for node in graph.graph.nodes if node.op == "get_attr"}
@@ -108,7 +113,7 @@ def _method(exported: Exported, entry: ExportedEntry, called: str, holding: Hold
     def attribute(path: str) -> ast.expr:
         return own.get(path) or holding.attribute(path)
 
-    writer = Writer(attribute, holding.leaf_of)
+    writer = Writer(attribute, holding.leaf_of, direct=direct)
     taken = signatures.taken(canonical, writer.free)
     body += taken.body
     body += signatures.checks(canonical, taken.leaves)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import inspect
 import linecache
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from torch import nn
@@ -17,7 +17,7 @@ from torch import nn
 from aotpipe import source
 from aotpipe.canonicalize.python.decisions import Decision
 from aotpipe.stages import Exported
-from aotpipe.written import outline, slices
+from aotpipe.written import outline, slices, stateful
 from aotpipe.written.code import Code
 from aotpipe.written.layout import text_of
 from aotpipe.written.phrases import Unstaged
@@ -37,10 +37,7 @@ def sourced(exported: Exported, decisions: Sequence[Decision], **form: bool) -> 
         Unstaged: It has no such form.
     """
     canonical = exported.canonical
-    if any(each.code == "state-in-python" for each in exported.findings):
-        raise Unstaged("it keeps state in attributes of Python")
-    if any(each.code == "strict-export" for each in exported.findings):
-        raise Unstaged("only torch's strict mode takes it")
+    states = stateful.kept(exported)
     owner: Any = type(canonical.model)
     if is_function_module(canonical.model):
         owner = inspect.unwrap(canonical.model.forward)
@@ -57,15 +54,18 @@ def sourced(exported: Exported, decisions: Sequence[Decision], **form: bool) -> 
         raise Unstaged("it is defined inside of a function")
     if foreign := slices.imports(kept) & {"aotpipe", "."}:
         raise Unstaged(f"its file needs {'a module beside it' if '.' in foreign else 'aotpipe'}")
-    edits = dict(_edits(kept, decisions, lines, form))
+    attributes = {each.rpartition(".")[2] for each in states}
+    edits = dict(_edits(kept, decisions, lines, form, attributes))
+    edits |= dict(stateful.edits(kept, canonical.model, states))
     parts = [_text(each, lines, edits) for each in kept]
     return Code(
         text=_joined(tree, kept, parts, lines),
         class_name=owner.__name__,
         methods={entry.name: entry.entry.method for entry in canonical.entries},
-        state=(),
+        state=tuple(states),
         tensors={},
         is_edited=True,
+        attributes=states,
     )
 
 
@@ -81,7 +81,11 @@ def _roots(model: nn.Module, owner: Any) -> list[str]:
 
 
 def _edits(
-    kept: Iterable[ast.stmt], decisions: Sequence[Decision], lines: Sequence[str], form: Mapping[str, bool]
+    kept: Iterable[ast.stmt],
+    decisions: Sequence[Decision],
+    lines: Sequence[str],
+    form: Mapping[str, bool],
+    attributes: Collection[str],
 ) -> Iterator[tuple[tuple[int, int], str]]:
     """For each function in which the trace decided something, its lines and its new text."""
     left = set(range(len(decisions)))
@@ -90,13 +94,13 @@ def _edits(
     for function in sorted(functions, key=lambda node: -node.lineno):
         first, last = _first(function), function.end_lineno or function.lineno
         mine = [at for at in left if first <= decisions[at].line <= last]
-        if not mine:
+        if not mine and not stateful.changes(function, attributes):
             continue
         left -= set(mine)
         if any(function in ast.walk(each) for each in functions if each is not function):
             raise Unstaged("a tensor decides in a function inside of another", function)
         outline.mark(function, lines)
-        made = staged(function, [decisions[at] for at in sorted(mine)], **form)
+        made = staged(function, [decisions[at] for at in sorted(mine)], attributes=attributes, **form)
         depth = function.col_offset // 4
         yield (first, last), text_of([made], depth)
     if left:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -30,6 +30,7 @@ from aotpipe.written.coercion import as_form, has_dims, is_one_tensor, zeros
 from aotpipe.written.expressions import call, method, name, tuple_of
 from aotpipe.written.facts import Facts, part_names, parts_of, together
 from aotpipe.written.phrases import Phrases, Unstaged, negated
+from aotpipe.written.ranges import counter
 from aotpipe.written.statements import (
     NUMBER,
     either,
@@ -39,6 +40,7 @@ from aotpipe.written.statements import (
     is_print,
     item_written,
     led,
+    numbers_in,
     parameters,
     raised_text,
     raises,
@@ -59,6 +61,7 @@ def staged(
     *,
     sizes: bool = False,
     contiguous: bool = False,
+    attributes: Collection[str] = (),
 ) -> ast.FunctionDef:
     """A function with the control flow of a graph.
 
@@ -67,20 +70,29 @@ def staged(
         decisions: What the trace noted of its lines.
         sizes: Whether numbers out of tensors serve as sizes.
         contiguous: Whether loops are to start with contiguous tensors.
+        attributes: Those of `self` that are buffers, which a call may have given back: they are set anew.
 
     Raises:
         Unstaged: It has no such form.
     """
     made = copy.deepcopy(function)
     Phrases(decisions, sizes=sizes).visit(made)
-    made = _Stager(made, decisions, contiguous=contiguous).rewritten()
+    made = _Stager(made, decisions, contiguous=contiguous, attributes=attributes).rewritten()
     return renamed(made)
 
 
 class _Stager:
-    def __init__(self, function: ast.FunctionDef, decisions: Sequence[Decision], *, contiguous: bool) -> None:
+    def __init__(
+        self,
+        function: ast.FunctionDef,
+        decisions: Sequence[Decision],
+        *,
+        contiguous: bool,
+        attributes: Collection[str],
+    ) -> None:
         self._function = function
         self._contiguous = contiguous
+        self._attributes = attributes
         self._all = decisions
         self._decisions = [each for each in decisions if each.span is None]
         self._count: dict[str, int] = {}
@@ -122,6 +134,10 @@ class _Stager:
         if isinstance(node, ast.Assert) and self._is_claimed(node):
             message = ast.Constant(text(node.msg) if node.msg is not None else ast.unparse(node.test))
             return [said(node.test, message)]
+        if isinstance(node, ast.AugAssign) and self._is_buffer(node.target):
+            read = copy.deepcopy(node.target)
+            read.ctx = ast.Load()
+            node = ast.copy_location(ast.Assign([node.target], ast.BinOp(read, node.op, node.value)), node)
         if self._depth:
             if isinstance(node, ast.Expr) and is_print(node.value):
                 return []
@@ -137,6 +153,9 @@ class _Stager:
                     setattr(node, field, self._block(getattr(node, field)))
         return [node]
 
+    def _is_buffer(self, node: ast.expr) -> bool:
+        return isinstance(node, ast.Attribute) and node.attr in self._attributes
+
     def _is_claimed(self, node: ast.Assert) -> bool:
         line = node.lineno
         return any(each.kind == "assert" and each.line == line for each in self._all)
@@ -148,23 +167,7 @@ class _Stager:
         for each in names:
             self._numbers.pop(each, None)
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
-            self._note_values(node.targets[0], node.value)
-
-    def _note_values(self, target: ast.expr, value: ast.expr) -> None:
-        if (
-            isinstance(target, ast.Tuple)
-            and isinstance(value, ast.Tuple)
-            and len(target.elts) == len(value.elts)
-        ):
-            for each, part in zip(target.elts, value.elts, strict=True):
-                self._note_values(each, part)
-        elif isinstance(target, ast.Name):
-            try:
-                found = ast.literal_eval(value)
-            except (ValueError, TypeError, SyntaxError):
-                return
-            if isinstance(found, NUMBER):
-                self._numbers[target.id] = found
+            self._numbers |= numbers_in(node.targets[0], node.value)
 
     def _decision(self, node: ast.stmt, kinds: Sequence[str], names: Iterable[str]) -> Decision | None:
         """What the trace noted last of a statement with such variables, at its line if it has one."""
@@ -315,7 +318,8 @@ class _Stager:
         live: frozenset[str] = node.live
         is_for = isinstance(node, ast.For)
         written = liveness.assigned(node.body)
-        index, before, test = self._counter(node) if is_for else ("", [], node.test)
+        count = counter(node) if is_for else None
+        index, before, test = (count.index, count.before, count.test) if count else ("", [], node.test)
         read = liveness.needed(node.body, written) | (liveness.reads(test) if not is_for else frozenset())
         carried = [each for each in written if each in read | live | {node.stop}]
         decision = self._decision(node, ("loop",), [*carried, "the index"])
@@ -346,10 +350,10 @@ class _Stager:
             part for each in carried for part in parts_of(self._next_value(each, facts, node), apart[each])
         ]
         names = [part for each in carried for part in part_names(each, apart[each])]
-        if index:
+        if count is not None:
             names.insert(0, index)
-            results.insert(0, ast.BinOp(name(index), ast.Add(), ast.Constant(node.step)))
-            first.insert(0, call("torch.tensor", node.begin))
+            results.insert(0, ast.BinOp(name(index), ast.Add(), ast.Constant(count.step)))
+            first.insert(0, call("torch.tensor", count.begin))
         body.append(ast.Return(tuple_of(results)))
         functions = [
             function(self._called("going"), names, [ast.Return(truth(test))]),
@@ -361,30 +365,6 @@ class _Stager:
         target = ast.Tuple([ast.Name(each, ast.Store()) for each in kept], ast.Store())
         whole = together({each: parts for each, parts in apart.items() if each in live})
         return led(node, [*before, *functions, ast.Assign([target], called), *whole])
-
-    def _counter(self, node: Any) -> tuple[str, Block, ast.expr]:
-        """The variable that counts a `for`, what goes before it, and whether it goes on."""
-        items = node.iter
-        is_range = (
-            isinstance(items, ast.Call) and isinstance(items.func, ast.Name) and items.func.id == "range"
-        )
-        if not is_range or not isinstance(node.target, ast.Name):
-            raise Unstaged("a loop over other things than a range", node)
-        bounds = [ast.Constant(0), *items.args] if len(items.args) == 1 else list(items.args)
-        node.begin, node.step = bounds[0], 1
-        if len(bounds) == 3:
-            node.step = ast.literal_eval(bounds[2])
-        if not isinstance(node.begin, ast.Constant | ast.Name):
-            raise Unstaged("a range begins with something that is computed", node)
-        stop = bounds[1]
-        before: Block = []
-        if not isinstance(stop, ast.Name | ast.Constant | ast.Attribute):
-            before.append(assign("count", stop))
-            stop = name("count")
-        used = node.target.id
-        index = used if not used.startswith("_") and used not in liveness.assigned(node.body) else "index"
-        order = ast.Lt() if node.step > 0 else ast.Gt()
-        return index, before, ast.Compare(name(index), [order], [stop])
 
     def _initial(self, variable: str, facts: Facts, node: ast.stmt) -> list[ast.expr]:
         """What a variable is before a loop, each part by itself."""

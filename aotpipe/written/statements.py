@@ -42,6 +42,20 @@ def simple(body: Block) -> dict[str, ast.expr] | None:
     return None if around & found.keys() else found
 
 
+def numbers_in(target: ast.expr, value: ast.expr) -> dict[str, object]:
+    """The variables that an assignment sets to numbers that stand in the code."""
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        found: dict[str, object] = {}
+        for each, part in zip(target.elts, value.elts, strict=True):
+            found |= numbers_in(each, part)
+        return found
+    try:
+        number = ast.literal_eval(value)
+    except (ValueError, TypeError, SyntaxError):
+        return {}
+    return {target.id: number} if isinstance(target, ast.Name) and isinstance(number, NUMBER) else {}
+
+
 def either(test: ast.expr, yes: ast.expr, no: ast.expr) -> ast.expr:
     """`yes if test else no`, of flags by a logical op."""
     if isinstance(yes, ast.Constant) and yes.value is True:

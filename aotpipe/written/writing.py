@@ -22,6 +22,7 @@ from aotpipe.canonicalize.modules import as_module
 from aotpipe.canonicalize.python.decisions import Decision
 from aotpipe.errors import RewriteFailed
 from aotpipe.stages import Canonical, Exported
+from aotpipe.written import stateful
 from aotpipe.written.code import Code
 from aotpipe.written.phrases import Unstaged
 from aotpipe.written.printed import is_function_module, printed
@@ -59,7 +60,15 @@ def write(exported: Exported, decisions: Sequence[Decision] = (), file_name: str
         if not decisions:
             break  # there is one form only
     code = _printed(exported, Path(file_name).stem)
-    proof = proved(exported, code, file_name)
+    try:
+        proof = proved(exported, code, file_name)
+    except RewriteFailed as first:
+        # torch.cond and torch.while_loop read their functions in a way of their own, which may fail.
+        code = _printed(exported, Path(file_name).stem, direct=True)
+        try:
+            proof = proved(exported, code, file_name)
+        except RewriteFailed:
+            raise first from None
     return _result(exported, code, proof, file_name, "graph", reasons[0])
 
 
@@ -82,9 +91,9 @@ def _result(
     )
 
 
-def _printed(exported: Exported, stem: str) -> Code:
+def _printed(exported: Exported, stem: str, *, direct: bool = False) -> Code:
     try:
-        return printed(exported, stem)
+        return printed(exported, stem, direct=direct)
     except TypeError as error:
         raise RewriteFailed(
             f"{exported.canonical.spec.name} has no form in Python",
@@ -101,7 +110,7 @@ def proved(exported: Exported, code: Code, file_name: str) -> Proof:
     """
     with loaded(code, Path(file_name).name) as (module, path):
         model = made(module, code, exported.canonical.model)
-        return prove(exported, model, code.methods, str(path), resets=bool(code.state))
+        return prove(exported, model, code.methods, str(path), resets=bool(code.state) and not code.is_edited)
 
 
 @contextmanager
@@ -151,6 +160,7 @@ def _moved(module: ModuleType, code: Code, original: nn.Module) -> nn.Module:
     if is_function_module(original):
         return as_module(getattr(module, code.class_name))
     model = copy.deepcopy(original)
+    stateful.register(model, code.attributes)
     home = type(original).__module__
     for part in model.modules():
         kind = type(part)

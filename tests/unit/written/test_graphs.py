@@ -19,10 +19,10 @@ from tests.unit.written.graph import graph
 X = torch.arange(6.0).reshape(2, 3) - 2
 
 
-def written(function: Any, *args: torch.Tensor) -> tuple[str, Any]:
+def written(function: Any, *args: torch.Tensor, direct: bool = False) -> tuple[str, Any]:
     names = [f"in_{n}" for n in range(len(args))]
     found = graph(function, *args)
-    statements, result = Writer(name).body(found, [name(each) for each in names])
+    statements, result = Writer(name, direct=direct).body(found, [name(each) for each in names])
     text = f"def run({', '.join(names)}):\n{text_of(statements, 1)}\n"
     text += f"    return {ast.unparse(result_expression(result))}"
     space: dict[str, Any] = {"torch": torch, "F": F}
@@ -73,6 +73,17 @@ def test_what_is_written_computes_the_same(function: Any, args: Any):
     text, run = written(function, *args)
     with uncompiled():
         got, want = pytree.tree_leaves(run(*args)), pytree.tree_leaves(function(*args))
+    torch.testing.assert_close(got, want, rtol=0, atol=0, msg=text)
+
+
+@pytest.mark.parametrize(
+    ("function", "args"), [(branch, (X,)), (two_results, (X,)), (loop, (X, X.abs() + 1))]
+)
+def test_the_ops_themselves_take_everything_as_operands(function: Any, args: Any):
+    text, run = written(function, *args, direct=True)
+    assert "torch.ops.higher_order." in text
+    assert "torch.cond(" not in text
+    got, want = pytree.tree_leaves(run(*args)), pytree.tree_leaves(written(function, *args)[1](*args))
     torch.testing.assert_close(got, want, rtol=0, atol=0, msg=text)
 
 

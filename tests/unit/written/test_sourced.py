@@ -71,8 +71,19 @@ def test_every_other_line_stays(tmp_path: Path):
 
 
 def test_what_is_in_the_way_is_told(tmp_path: Path):
-    counting = FILE.replace(
-        "        # What comes first.\n", "        self.calls = getattr(self, 'calls', 0) + 1\n"
+    late = FILE.replace("        # What comes first.\n", "        self.last = getattr(self, 'last', x) + x\n")
+    with pytest.raises(Unstaged, match="takes several forms"):
+        made(tmp_path, late)
+    needing = FILE.replace("SCALE = 2", "import aotpipe.units\n\nSCALE = len(aotpipe.units.size(1))")
+    with pytest.raises(Unstaged, match="needs aotpipe"):
+        made(tmp_path, needing)
+
+
+def test_a_counter_is_a_buffer(tmp_path: Path):
+    text = FILE.replace("        # What comes first.\n", "        self.calls += 1\n").replace(
+        "        self.linear =", "        self.calls = 0\n        self.linear ="
     )
-    with pytest.raises(Unstaged, match="state in attributes"):
-        made(tmp_path, counting)
+    code = made(tmp_path, text)
+    assert code.state == ("calls",)
+    assert "self.register_buffer('calls', torch.tensor(0), persistent=False)" in code.text
+    assert "self.calls = self.calls + 1" in code.text

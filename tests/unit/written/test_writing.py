@@ -41,7 +41,7 @@ def test_several_entry_points_share_their_state():
 
 
 def test_what_has_no_form_is_refused(monkeypatch: pytest.MonkeyPatch):
-    def fail(*_: object):
+    def fail(*_: object, **__: object):
         raise TypeError("a Widget has no expression")
 
     monkeypatch.setattr(writing, "printed", fail)
