@@ -19,6 +19,7 @@ the first way's error when none works.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import CodeType, FunctionType
@@ -240,7 +241,13 @@ def _attempt(
     codes: dict[FunctionType, CodeType],
     module: torch.nn.Module | None = None,
 ) -> tuple[ExportedProgram | Exception, GuardLog, tuple[Finding, ...]]:
-    staging = operators.staging(entry.module, kept=module is not None)
+    ranges = entry.entry.value_ranges
+    tops = {
+        place: math.floor(ranges[name][1])
+        for place, name in enumerate(entry.input_names)
+        if name in ranges and math.isfinite(ranges[name][1])
+    }
+    staging = operators.staging(entry.module, kept=module is not None, tops=tops)
     with functions.swapped(codes), staging as notes, listening() as log:
         try:
             return _export(entry, way, module), log, tuple(notes)

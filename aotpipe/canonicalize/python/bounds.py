@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from aotpipe.canonicalize.python import growing, numbers, running
+from aotpipe.canonicalize.python import dispatch, growing, numbers, running
 from aotpipe.canonicalize.python.refusing import refusal
 
 Values = tuple[Any, ...]
@@ -39,16 +39,20 @@ def room(at: int, start: Values, values: Values, seen: running.Seen, most: Any) 
     first = growing.slots(start[at])
     if most is not None:
         return first + most * growth
-    own = [limit - off for base, off, limit in _limits(seen) if _is_count_of(values[at], base)]
+    own = [
+        limit.value - off
+        for limit, base, off in _limits(seen)
+        if not limit.floor and _is_count_of(values[at], base)
+    ]
     if own:
         return growing.sym_max(first, min(own) - 1 + growth)
-    trips = [
-        -(-(limit - off - begun) // step)
-        for base, off, limit in _limits(seen)
-        for begun, step in _steps(base, start, values, seen.after)
+    counts = [
+        -(-(limit.value - off - begun) // step)
+        for limit, base, off in _limits(seen)
+        for begun, step in _steps(base, start, values, seen.after, down=limit.floor)
     ]
-    if trips:
-        return first + max(0, min(trips)) * growth
+    if counts:
+        return first + max(0, min(counts)) * growth
     if not growing.is_growing(values[at]):
         return growing.slots(seen.after[at])  # the next round tells
     raise refusal(
@@ -57,24 +61,40 @@ def room(at: int, start: Values, values: Values, seen: running.Seen, most: Any) 
     )
 
 
-def _limits(seen: running.Seen) -> Iterator[tuple[torch.Tensor, int, int]]:
-    for number, limit in seen.limits:
-        base, off = numbers.from_base(number)
-        yield base, off, limit
+def length(start: Any, stop: Any, step: int) -> Any:
+    """How many numbers a range has at most, as an int or a SymInt; None where only a run knows."""
+    ends = [numbers.top(end) if isinstance(end, torch.Tensor) else end for end in (start, stop)]
+    if step > 0 and isinstance(start, int) and isinstance(ends[1], int):
+        return len(range(start, ends[1], step))
+    if step < 0 and isinstance(ends[0], int) and isinstance(stop, int):
+        return len(range(ends[0], stop, step))
+    if step == 1 and not any(
+        isinstance(end, torch.Tensor) or dispatch.is_traced(end) for end in (start, stop)
+    ):
+        return growing.sym_max(stop - start, 0)
+    return None
+
+
+def _limits(seen: running.Seen) -> Iterator[tuple[numbers.Limit, torch.Tensor, int]]:
+    for limit in seen.limits:
+        yield (limit, *numbers.from_base(limit.number))
 
 
 def _is_count_of(items: list[Any], base: torch.Tensor) -> bool:
     return len(items) == 1 and growing.is_growing(items) and items[0].count is base
 
 
-def _steps(base: torch.Tensor, start: Values, values: Values, after: Values) -> Iterator[tuple[int, int]]:
-    """Where the counter that a trip starts from begins, and what each trip adds to it."""
+def _steps(
+    base: torch.Tensor, start: Values, values: Values, after: Values, *, down: bool
+) -> Iterator[tuple[int, int]]:
+    """Where the counter that a trip starts from begins (at most, if it goes down), and what a trip adds."""
     for first, given, last in zip(start, values, after, strict=True):
-        if given is base and isinstance(first, int):
+        begun = numbers.top(first) if down or isinstance(first, int) else None
+        if given is base and begun is not None:
             step = numbers.distance(base, last)
-            if step is not None and step > 0:
-                yield first, step
-        if type(given) is list and _is_count_of(given, base) and not growing.is_growing(first):
+            if step is not None and (step < 0 if down else step > 0):
+                yield begun, step
+        if not down and type(given) is list and _is_count_of(given, base) and not growing.is_growing(first):
             added = last[1:] if growing.is_growing(last) and last[0].count is base else []
             if added and not growing.is_growing(added):
                 yield len(first), len(added)

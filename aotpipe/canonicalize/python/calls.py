@@ -28,6 +28,9 @@ Function = Callable[..., Any]
 
 def of(function: Any) -> Function | None:
     """What stands for a function while a graph is traced, if it takes traced values otherwise."""
+    if isinstance(function, functools.partial):
+        # torch.export puts its own forms of `min` and `max` into builtins.
+        function = function.keywords.get("real_callable", function)
     found = _TABLE.get(id(function))
     return found[1] if found is not None else lists.method(function)
 
@@ -91,7 +94,11 @@ def round_(value: Any, ndigits: int | None = None) -> Any:
 
 def min_(*values: Any, **kwargs: Any) -> Any:
     """`min`: the first of the smallest."""
-    return _extreme(builtins.min, operator.lt, values, kwargs)
+    found = _extreme(builtins.min, operator.lt, values, kwargs)
+    tops = [top for value in values if (top := numbers.top(value)) is not None]
+    if tops and isinstance(found, torch.Tensor) and not found.dim():
+        numbers.note_top(found, min(tops))
+    return found
 
 
 def max_(*values: Any, **kwargs: Any) -> Any:

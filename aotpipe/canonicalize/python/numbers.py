@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import reduce
 from itertools import product
 from types import MethodDescriptorType, MethodWrapperType, WrapperDescriptorType
@@ -20,6 +21,16 @@ from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.python import hashing
 
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """`number < value`, or `number > value` where it is a `floor`."""
+
+    number: torch.Tensor
+    value: int
+    floor: bool
+
+
 # By identity; kept alive, so that no other tensor takes it.
 _numbers: dict[int, torch.Tensor] = {}
 # How a number was computed of others: so that torch knows sizes to differ by one, say.
@@ -28,8 +39,10 @@ _origins: dict[int, tuple[Callable[..., Any], tuple[Any, ...]]] = {}
 _offsets: dict[int, tuple[torch.Tensor, int, torch.Tensor, int, int]] = {}
 # The number that a tensor's `.item()` gave, with the version of the tensor's contents.
 _items: dict[int, tuple[torch.Tensor, int, torch.Tensor]] = {}
-# The integers that a flag says to be below a number of Python's, if it is set.
-_limits: dict[int, tuple[torch.Tensor, tuple[tuple[torch.Tensor, int], ...]]] = {}
+# What a flag says of integers, if it is set.
+_limits: dict[int, tuple[torch.Tensor, tuple[Limit, ...]]] = {}
+# The highest value that an integer may have, with the version of the tensor's contents.
+_tops: dict[int, tuple[torch.Tensor, int, int]] = {}
 _asked = 0
 
 _METHODS: Final = (MethodDescriptorType, WrapperDescriptorType, MethodWrapperType)
@@ -92,6 +105,8 @@ def item(tensor: torch.Tensor) -> torch.Tensor:
     elif wanted != torch.bool and not wanted.is_complex:
         wanted = torch.int64
     found = as_number(tensor.reshape(()).to(wanted, copy=True))
+    if (highest := top(tensor)) is not None:
+        note_top(found, highest)
     _items[id(tensor)] = (tensor, tensor._version, found)  # noqa: SLF001
     return found
 
@@ -152,17 +167,45 @@ def _note_limit(func: Callable[..., Any], result: torch.Tensor, args: Sequence[A
     if len(args) != 2 or result.dtype != torch.bool:  # of operands
         return
     left, right = args
-    if name in ("lt", "less", "le", "less_equal") and isinstance(left, torch.Tensor):
-        if isinstance(right, int) and not left.dim() and not left.dtype.is_floating_point:
-            _limits[id(result)] = (result, ((left, right + (name in ("le", "less_equal"))),))
+    if name in _COMPARED and isinstance(left, torch.Tensor) and isinstance(right, int):
+        if not left.dim() and not left.dtype.is_floating_point:
+            shift, floor = _COMPARED[name]
+            _limits[id(result)] = (result, (Limit(left, right + shift, floor),))
     elif name in ("logical_and", "and", "bitwise_and"):
         found = (*limits(left), *limits(right))
         if found:
             _limits[id(result)] = (result, found)
 
 
-def limits(flag: object) -> tuple[tuple[torch.Tensor, int], ...]:
-    """The integers that are below a number of Python's wherever a flag is set, with that number."""
+_COMPARED: Final = {
+    **dict.fromkeys(("lt", "less"), (0, False)),
+    **dict.fromkeys(("le", "less_equal"), (1, False)),
+    **dict.fromkeys(("gt", "greater"), (0, True)),
+    **dict.fromkeys(("ge", "greater_equal"), (-1, True)),
+}
+"""What is added to the number for a strict comparison, and whether it is a floor."""
+
+
+def note_top(integer: torch.Tensor, top: int) -> None:
+    """Take an integer to be at most so large."""
+    _tops[id(integer)] = (integer, integer._version, top)  # noqa: SLF001  # the only mark of a write
+
+
+def top(integer: object) -> int | None:
+    """The highest value that an integer may have, where that is known."""
+    if not isinstance(integer, torch.Tensor):
+        return integer if isinstance(integer, int) else None
+    base, off = from_base(integer)
+    tops = [
+        known[2] + shift
+        for tensor, shift in ((integer, 0), (base, off))
+        if (known := _tops.get(id(tensor))) is not None and known[1] == tensor._version  # noqa: SLF001
+    ]
+    return min(tops, default=None)
+
+
+def limits(flag: object) -> tuple[Limit, ...]:
+    """What holds of integers wherever a flag is set."""
     known = _limits.get(id(flag))
     return known[1] if known is not None else ()
 
@@ -290,7 +333,7 @@ def followed() -> Iterator[None]:
         with hashing.refused(is_number):
             yield
     finally:
-        for table in (_numbers, _origins, _items, _offsets, _limits):
+        for table in (_numbers, _origins, _items, _offsets, _limits, _tops):
             table.clear()
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 import builtins
 import functools
 import operator
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import wraps
-from types import FunctionType, GeneratorType, MethodType
+from types import FunctionType, GeneratorType, MappingProxyType, MethodType
 from typing import Any, Final, TypeVar
 
 import torch
@@ -65,12 +65,15 @@ _MOST_UNENDED: Final = 1000
 
 
 @contextmanager
-def staging(module: torch.nn.Module, *, kept: bool = False) -> Iterator[Collection[Finding]]:
+def staging(
+    module: torch.nn.Module, *, kept: bool = False, tops: Mapping[int, int] = MappingProxyType({})
+) -> Iterator[Collection[Finding]]:
     """Put what depends on traced tensors into the graph, while a module is traced; gives notes about it.
 
     Args:
         module: What is traced.
         kept: Whether what its attributes, lists and dicts hold at last is kept from call to call.
+        tops: The highest values of integers among the leaves of a call, by place.
     """
     global _staging
     before, _staging = _staging, True
@@ -83,7 +86,7 @@ def staging(module: torch.nn.Module, *, kept: bool = False) -> Iterator[Collecti
             numbers.followed(),
             raising.followed(),
             maybes.followed(),
-            called_in_mode(module),
+            called_in_mode(module, tops),
         ):
             yield notes
     finally:
@@ -91,7 +94,7 @@ def staging(module: torch.nn.Module, *, kept: bool = False) -> Iterator[Collecti
 
 
 @contextmanager
-def called_in_mode(module: torch.nn.Module) -> Iterator[None]:
+def called_in_mode(module: torch.nn.Module, tops: Mapping[int, int]) -> Iterator[None]:
     """Run a module's forward in our mode, inside of the one that torch.export itself runs it in.
 
     That one asks an index for its value.
@@ -101,6 +104,9 @@ def called_in_mode(module: torch.nn.Module) -> Iterator[None]:
 
     @wraps(forward)
     def inside(*args: Any, **kwargs: Any) -> Any:
+        for place, leaf in enumerate(pytree.tree_leaves((args, kwargs))):
+            if place in tops and isinstance(leaf, torch.Tensor):
+                numbers.note_top(leaf, tops[place])
         with dispatch.Traced():
             result = forward(*args, **kwargs)
         if any(map(growing.is_growing, _lists(result))):

@@ -378,9 +378,9 @@ class TensorRange:
     most: Any = None
 
     @classmethod
-    def of(cls, bounds: Sequence[Any]) -> TensorRange:
+    def of(cls, ends: Sequence[Any]) -> TensorRange:
         """From the arguments of `range`."""
-        start, stop, step = (0, bounds[0], 1) if len(bounds) == 1 else (*bounds, 1)[:3]
+        start, stop, step = (0, ends[0], 1) if len(ends) == 1 else (*ends, 1)[:3]
         if not isinstance(step, int):
             raise refusal("a range has a tensor as its step", "give a step that is a number")
         start, stop = (
@@ -394,14 +394,7 @@ class TensorRange:
         """How many numbers it has at most, where that is known before the run."""
         if self.most is not None:
             return self.most
-        ends = (self.start, self.stop)
-        if all(isinstance(end, int) for end in ends):
-            return len(range(*ends, self.step))
-        if self.step == 1 and not any(
-            isinstance(end, torch.Tensor) or dispatch.is_traced(end) for end in ends
-        ):
-            return growing.sym_max(self.stop - self.start, 0)
-        return None
+        return bounds.length(self.start, self.stop, self.step)
 
     def __iter__(self) -> Any:
         """A range is not written out."""
@@ -409,10 +402,6 @@ class TensorRange:
             "a range whose length is known to a run of the graph only is used other than by a `for`",
             "loop over it with `for`, or over a range of known length with a test inside",
         )
-
-
-def _is_run_time(number: Any) -> bool:
-    return isinstance(number, torch.Tensor) or dispatch.is_traced(number)
 
 
 def counted(

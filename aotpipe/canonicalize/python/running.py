@@ -41,7 +41,7 @@ class Seen:
         claims: What it asserts, in a branch.
         pairs: The copies that it makes, of what eager has another name for.
         writes_own: Whether it writes in place what it carries.
-        limits: The integers that its test, where it holds, says to be below a number.
+        limits: What its test says of integers.
     """
 
     after: Values = ()
@@ -50,7 +50,7 @@ class Seen:
     claims: list[str] = field(default_factory=list)
     pairs: list[aliases.Pair] = field(default_factory=list)
     writes_own: bool = False
-    limits: tuple[tuple[torch.Tensor, int], ...] = ()
+    limits: tuple[numbers.Limit, ...] = ()
 
 
 def seen_of(

@@ -52,12 +52,51 @@ def another_lists_length(x):
     return torch.stack(out)
 
 
+def an_inputs_range(x, n):
+    out = [x]
+    for i in range(1, n):
+        out.append(x + i)  # noqa: PERF401
+    return torch.stack(out)
+
+
+def an_input_that_counts_down(x, n):
+    out = [x]
+    while n > 1:
+        out.append(x + n)
+        n = n - 2
+    return torch.stack(out)
+
+
+def the_smaller_of_two(x, n):
+    out = [x]
+    for i in range(min(int(n) + 1, 5)):
+        out.append(x + i)  # noqa: PERF401
+    return torch.stack(out)
+
+
+@pytest.mark.parametrize(
+    ("model", "room"), [(an_inputs_range, 8), (an_input_that_counts_down, 5), (the_smaller_of_two, 6)]
+)
+def test_an_input_has_the_range_that_was_declared(model: Any, room: int) -> None:
+    n = torch.tensor(3)
+    found = export(canonicalize(as_spec(model, args=(X, n), value_ranges={"n": (0, 8)})))
+    assert max(_rooms(found.entries[0].program.graph_module)) == room
+    with torch.no_grad():
+        for count in (0, 1, 2, 8):
+            given = (X, torch.tensor(count))
+            torch.testing.assert_close(found.entries[0].program.module()(*given), model(*given))
+
+
 @pytest.mark.parametrize(
     ("model", "room"), [(a_range, 8), (a_counter, 4), (a_length, 8), (another_lists_length, 4)]
 )
 def test_room_is_what_the_trips_need(model: Any, room: int) -> None:
     graph = export(canonicalize(as_spec(model, args=(X,)))).entries[0].program.graph_module
-    sizes = {
+    assert max(_rooms(graph)) == room
+
+
+def _rooms(graph: torch.fx.GraphModule) -> set[int]:
+    return {
         value.shape[0]
         for module in graph.modules()
         if isinstance(module, torch.fx.GraphModule)
@@ -66,4 +105,3 @@ def test_room_is_what_the_trips_need(model: Any, room: int) -> None:
         and value.dim() == 2
         and isinstance(value.shape[0], int)
     }
-    assert max(sizes) == room
