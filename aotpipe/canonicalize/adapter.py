@@ -135,15 +135,17 @@ class Adapter:
         )
 
     def packed(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-        """The inputs of the one form for args and kwargs of the model; zeros for what they lack."""
+        """The inputs of the one form for args and kwargs of the model.
+
+        What is optional is zeros where they lack it, anything else the example's.
+        """
         leaves = names.input_leaves(self.structure.call, args, kwargs)
         given = {".".join(path): leaf for path, leaf in leaves if leaf is not None}
+        optional = {name for part in self.structure.presences() for name in part.members}
         inputs: dict[str, torch.Tensor] = {}
         for name, example in self.structure.example().items():
-            value = given.get(name)
-            if isinstance(value, bool | int | float):
-                value = number_tensor(value)
-            inputs[name] = torch.zeros_like(example) if value is None else value
+            value = given.get(name, torch.zeros_like(example) if name in optional else example)
+            inputs[name] = number_tensor(value) if isinstance(value, bool | int | float) else value
         for attribute in self.structure.attributes:
             inputs[attribute.name] = number_tensor(attribute.value)
         for part in self.structure.presences():

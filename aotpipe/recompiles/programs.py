@@ -118,12 +118,13 @@ def _admitted(
     """The calls that a program takes, by number, and those that it refuses."""
     entries = {entry.name: entry for entry in canonical.entries}
     checkers = {name: Checker(signature) for name, signature in signatures.items()}
+    specs = {name: [leaf.name for leaf in each.tensor_inputs] for name, each in signatures.items()}
     admitted: dict[int, _Admitted] = {}
     refused = []
     for number, call in enumerate(calls, 1):
         try:
             inputs = _inputs(entries[call.entry_point], call)
-            _, sizes = checkers[call.entry_point].check(inputs)
+            arrays, sizes = checkers[call.entry_point].check(inputs)
         except InputError as error:
             refused.append(Refused(call=number, reason=error.message))
             continue
@@ -132,7 +133,8 @@ def _admitted(
             case=f"call {number}",
             # The worker goes back to the initial state before what begins a sequence.
             reset=call.reset or not admitted,
-            inputs=inputs,
+            # What a call lacks is there by now, at sizes that fit the rest.
+            inputs=dict(zip(specs[call.entry_point], arrays, strict=True)),
         )
         admitted[number] = _Admitted(made, tuple(sorted(sizes.items())))
     return admitted, tuple(refused)
@@ -146,6 +148,13 @@ def _inputs(entry: CanonicalEntry, call: Given) -> dict[str, Array]:
     """
     arrays: dict[str, Array] = {}
     given = leaves(entry, call)
+    for part in entry.adapter.structure.presences() if entry.adapter else ():
+        lacks = not given.get(part.flag, True)
+        given = {
+            name: leaf
+            for name, leaf in given.items()
+            if name != part.flag and not (lacks and name in part.members)
+        }
     for name, leaf in given.items():
         if isinstance(leaf, torch.Tensor) or (name in entry.dims and name not in entry.constants):
             array = to_numpy(leaf)

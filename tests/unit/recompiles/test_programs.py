@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import torch
 
+from aotpipe.canonicalize import canonicalize
 from aotpipe.events import Recorder
 from aotpipe.pipeline import front
 from aotpipe.pipeline.cache import Cache
 from aotpipe.recompiles import programs
 from aotpipe.recompiles.calls import Given, given
 from aotpipe.recompiles.results import Way
+from aotpipe.spec import as_spec
 from aotpipe.targets import expand
-from tests.unit.recompiles.models import Counting, Scaled, canonical
+from tests.unit.recompiles.models import Counting, N, Scaled, canonical
 
 
 def run(module: torch.nn.Module, example: tuple[object, ...], calls: list[object]) -> Way:
@@ -43,3 +45,27 @@ def test_a_number_that_varies_and_a_size_beyond_the_dim_are_refused() -> None:
     assert [each.call for each in way.refused] == [2, 3, 4, 5]
     assert way.refused[0].reason == "the input 'k' is fixed at 2, and this call gives 3"
     assert way.compared == 1
+
+
+def test_a_call_that_lacks_an_optional_input_has_any_size_and_the_rest_of_the_example() -> None:
+    class Masked(torch.nn.Module):
+        def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None, k: int = 2) -> torch.Tensor:
+            return (x if mask is None else x * mask) * k
+
+    model = canonicalize(
+        as_spec(
+            Masked().eval(),
+            args=(torch.ones(3),),
+            kwargs={"mask": torch.ones(3), "k": 3},
+            dynamic_shapes={"x": {0: N}, "mask": {0: N}},
+            optional=("mask",),
+            tensorize=("k",),
+        )
+    )
+    calls = [{"x": torch.ones(5)}, {"x": torch.ones(2), "mask": torch.zeros(2), "k": 7}]
+    recorder = Recorder()
+    kept = Cache.open(recorder, enabled=False)
+    exported, made = front.export(model, recorder), given(model, calls)
+    [way] = programs.run(model, exported, made, expand(["iree-vmvx"]), recorder=recorder, cache=kept)
+    assert (way.count, way.compared, way.refused) == (1, 2, ())
+    assert made[0].args[0]["k"] == 3
