@@ -155,7 +155,7 @@ def distribution(name: str, positive: bool = True) -> Case:
             found: torch.Tensor = kind(a, b).log_prob(x)
             return found
 
-        return density, [tuple(uniform(4, seed=3 * n + k) + 0.1 for k in range(3)) for n in range(3)]
+        return density, [tuple(uniform(4, seed=3 * n + k) * 0.8 + 0.1 for k in range(3)) for n in range(3)]
 
     return made
 
