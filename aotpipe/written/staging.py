@@ -295,7 +295,7 @@ class _Stager:
             if form is None:
                 raise Unstaged(f"`{shown(variable)}` has no value on one path", node)
             return zeros(form, node)
-        # A branch may not give what it was given: torch 2.13 computes something else then, without a word.
+        # torch 2.13 exports a branch in a loop that gives what it was given to something else, silently.
         if not facts.parts(variable) and is_handed_on(variable, body):
             return call(f"{variable}.clone")
         if form is None:
