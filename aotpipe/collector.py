@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import gc
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import CodeType, FunctionType
 
 
@@ -18,6 +20,18 @@ def import_torch() -> None:
     import torch  # noqa: F401
 
     gc.freeze()
+
+
+@contextmanager
+def paused() -> Iterator[None]:
+    """Inside, nothing is collected: finalizers and callbacks would run in the middle of any code."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def functions_of(code: CodeType) -> list[FunctionType]:

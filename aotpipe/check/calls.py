@@ -24,6 +24,7 @@ import torch
 
 from aotpipe.check import places
 from aotpipe.check.places import Place
+from aotpipe.collector import paused
 
 EffectKind = Literal["talk", "file", "chance", "clock", "environment", "write"]
 
@@ -97,12 +98,13 @@ def watching() -> Iterator[Calls]:
     """Note the effects of the body."""
     found = Calls()
     before = sys.getprofile()
-    sys.setprofile(_listener(found))
-    try:
-        yield found
-    finally:
-        # A profiler written in C cannot be given back to Python.
-        sys.setprofile(before if callable(before) else None)
+    with paused():
+        sys.setprofile(_listener(found))
+        try:
+            yield found
+        finally:
+            # A profiler written in C cannot be given back to Python.
+            sys.setprofile(before if callable(before) else None)
 
 
 def _listener(found: Calls) -> Callable[[FrameType, str, Any], None]:

@@ -28,7 +28,7 @@ TABLE: Final[Mapping[str, Code]] = {
     "loop-changes-form": Code(
         "error", "a loop on a tensor changes the shape or dtype of a variable in each trip"
     ),
-    "list-grows": Code("error", "a list grows in a branch or a loop on a tensor"),
+    "list-grows": Code("error", "a list grows in a loop on a tensor without a bound"),
     "python-object-changed": Code("error", "a branch or a loop on a tensor changes a Python object in place"),
     "written-in-place": Code("error", "a write in place that the graph would lose"),
     "raises-on-tensor": Code(

@@ -22,7 +22,8 @@ from aotpipe.errors import AotpipeError, IslandsNotAllowed, SourceLine, StaticDi
 
 # What the rewriting refuses says itself which of these it is.
 _BY_MESSAGE: Final = (
-    (re.compile(r"(list|dict|set|deque|tuple) of \d+ on one path and a \1 of \d+"), "list-grows"),
+    (re.compile(r"a list grows in a loop|a list whose length a tensor decides"), "list-grows"),
+    (re.compile(r"(dict|set|deque|tuple) of \d+ on one path and a \1 of \d+"), "list-grows"),
     (re.compile(r"changes .+ in place|changes too many things"), "python-object-changed"),
     (re.compile(r"text is made of a value"), "text-from-tensor"),
     (re.compile(r"is a key of a dict or in a set"), "number-from-tensor"),
@@ -49,7 +50,7 @@ _HINTS: Final[Mapping[str, str]] = {
     "text-from-tensor": "choose by the tensor itself: torch.where, an index, or torch.cond",
     "raises-on-tensor": "write it as `assert`, which becomes an assert of the program",
     "recursion-on-data": "write it as a loop over tensors of a fixed size, with a bound for its trips",
-    "list-grows": "write into a tensor of the largest size, made before the loop: `out[i] = x`",
+    "list-grows": "loop over `range(N)` and `break`, so that the list has a bound",
     "no-source": "put the code in a file",
 }
 _SAID: Final[Mapping[str, str]] = {

@@ -34,3 +34,12 @@ def test_sets_torch_aside_where_it_imports_it() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
     assert ran.stdout.split() == ["True", "0"]
+
+
+def test_nothing_is_collected_while_it_is_paused() -> None:
+    with collector.paused():
+        assert not gc.isenabled()
+        with collector.paused():
+            pass
+        assert not gc.isenabled()
+    assert gc.isenabled()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import random
 import sys
@@ -46,6 +47,20 @@ def test_a_file_that_numpy_reads_is_the_models_doing(tmp_path: Path):
 def test_what_torch_does_for_itself_is_not_noted():
     with calls.watching() as found:
         torch.nn.Linear(2, 2)(torch.ones(2))
+    assert not found.effects
+
+
+def test_a_collection_in_the_middle_of_a_model_is_none_of_its_doing():
+    def clock(phase: str, info: dict[str, int]) -> None:
+        time.perf_counter()
+
+    gc.callbacks.append(clock)
+    try:
+        with calls.watching() as found:
+            kept = [[] for _ in range(100_000)]
+    finally:
+        gc.callbacks.remove(clock)
+    assert len(kept) == 100_000
     assert not found.effects
 
 
