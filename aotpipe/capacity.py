@@ -34,11 +34,11 @@ def capacity(needed: Any, *, max: int) -> int:  # noqa: A002  # as Dim's
 
 def _require(torch: Any, fits: Any, said: str) -> None:
     """Let eager raise, and a graph assert."""
-    if "aotpipe.canonicalize.python.operators" in sys.modules:
-        from aotpipe.canonicalize.python import operators, raising
+    if "aotpipe.canonicalize.python.staging" in sys.modules:
+        from aotpipe.canonicalize.python import raising, staging
         from aotpipe.canonicalize.python.dispatch import predicate
 
-        if operators.is_staged(fits):
+        if staging.is_staged(fits):
             raising.claim(predicate(fits), f"ValueError: {said}")
             return
     if isinstance(fits, torch.Tensor) and torch.compiler.is_exporting():

@@ -23,7 +23,7 @@ from torch import nn
 
 from aotpipe import source
 from aotpipe.canonicalize import names, pytrees
-from aotpipe.canonicalize.python import numbers, operators, optional, raising, regions, running
+from aotpipe.canonicalize.python import numbers, optional, raising, regions, running, staging
 from aotpipe.canonicalize.python.maybes import Maybe
 from aotpipe.canonicalize.python.partial import Partial
 from aotpipe.canonicalize.python.refusing import refusal
@@ -168,7 +168,7 @@ class Adapter:
 
     def _called(self, inputs: Inputs) -> Any:
         parts = self.structure.parts
-        if not any(map(operators.is_staged, inputs.values())):
+        if not any(map(staging.is_staged, inputs.values())):
             there = {part.flag: bool(inputs[part.flag]) for part in parts}
             return self._real(self._result(inputs, there))
         if _apart and parts:
@@ -270,7 +270,7 @@ class Adapter:
 
 
 def _number(tensor: torch.Tensor) -> Any:
-    return numbers.item(tensor) if operators.is_staged(tensor) else tensor.item()
+    return numbers.item(tensor) if staging.is_staged(tensor) else tensor.item()
 
 
 def _maybe(node: Part, flag: torch.Tensor, held: Any) -> Any:

@@ -31,7 +31,7 @@ from torch.fx.experimental import _config as symbolic_config  # no public switch
 
 from aotpipe import recurrent, source
 from aotpipe.canonicalize import carried, keeping, names, pytrees, trial
-from aotpipe.canonicalize.python import functions, operators
+from aotpipe.canonicalize.python import functions, staging
 from aotpipe.canonicalize.state import State, StateRefused
 from aotpipe.dims import Auto, Dim
 from aotpipe.errors import ExportFailed
@@ -247,8 +247,8 @@ def _attempt(
         for place, name in enumerate(entry.input_names)
         if name in ranges and math.isfinite(ranges[name][1])
     }
-    staging = operators.staging(entry.module, kept=module is not None, tops=tops)
-    with functions.swapped(codes), staging as notes, listening() as log:
+    tracing = staging.staging(entry.module, kept=module is not None, tops=tops)
+    with functions.swapped(codes), tracing as notes, listening() as log:
         try:
             return _export(entry, way, module), log, tuple(notes)
         except Exception as error:  # noqa: BLE001 torch.export raises what the model raises

@@ -16,7 +16,7 @@ from typing import Any, Final
 import torch
 from torch.utils import _pytree as pytree
 
-from aotpipe.canonicalize.python import growing, lists, numbers, raising, refusing, regions
+from aotpipe.canonicalize.python import counting, growing, lists, numbers, raising, refusing, regions
 from aotpipe.canonicalize.python.dispatch import as_tensor, is_traced, predicate
 from aotpipe.canonicalize.python.maybes import Maybe, presence
 from aotpipe.canonicalize.python.partial import Partial
@@ -333,7 +333,7 @@ _ON_TRACED: Final[dict[Any, Function]] = {
     str: str_,
     repr: str_,
     format: str_,
-    range: lambda *bounds: regions.TensorRange.of(bounds),
+    range: lambda *bounds: counting.TensorRange.of(bounds),
     torch._check: check,  # noqa: SLF001  # what users write
     torch._check_value: check,  # noqa: SLF001
     torch._check_index: check,  # noqa: SLF001

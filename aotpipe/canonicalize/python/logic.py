@@ -1,0 +1,167 @@
+"""`and`, `or`, `not`, comparisons, `is`, `in` and conditional expressions, of plain and of traced values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any, TypeVar
+
+import torch
+
+from aotpipe.canonicalize.python import calls, counting, decisions, dispatch, maybes, partial, regions
+from aotpipe.canonicalize.python.dispatch import predicate
+from aotpipe.canonicalize.python.maybes import Maybe
+from aotpipe.canonicalize.python.refusing import refusal
+from aotpipe.canonicalize.python.staging import is_on, is_staged
+from aotpipe.canonicalize.python.values import UNDEFINED, Unlike, Variables, meet
+
+T = TypeVar("T")
+
+
+def _conjunction(left: Any, right: Any) -> Any:
+    """`left and right`, both computed."""
+    if _is_truth(left) and _is_truth(right):
+        return predicate(left).logical_and(_truth(right))
+    return _selected(left, right, left)
+
+
+def _disjunction(left: Any, right: Any) -> Any:
+    """`left or right`, both computed."""
+    if _is_truth(left) and _is_truth(right):
+        return predicate(left).logical_or(_truth(right))
+    return _selected(left, left, right)
+
+
+def _is_truth(value: Any) -> bool:
+    if isinstance(value, torch.Tensor):
+        return value.dtype == torch.bool and not value.dim()
+    return isinstance(value, bool | torch.SymBool)
+
+
+def _truth(value: Any) -> torch.Tensor:
+    return predicate(value) if dispatch.is_traced(value) else torch.full((), bool(value), dtype=torch.bool)
+
+
+def _selected(test: Any, then: Any, other: Any) -> Any:
+    try:
+        form = meet([then, other])
+    except Unlike as error:
+        raise refusal(f"the value of `and` or `or` {error}", "compare the values with zero first") from None
+    chosen = iter(
+        torch.where(predicate(test), a, b)
+        for a, b in zip(form.tensors(then), form.tensors(other), strict=True)
+    )
+    return form.value(lambda: next(chosen))
+
+
+def and_(*operands: Callable[[], Any]) -> Any:
+    """`a and b and ...`, each computed only where it is reached."""
+    value = operands[0]()
+    with ExitStack() as reached:
+        for operand in operands[1:]:
+            if is_staged(value):
+                decisions.expression("logic")
+                reached.enter_context(maybes.there(value, holds=True))
+                right = operand()
+                value = maybes.imply(_conjunction(value, right), value, right)
+            elif not value:
+                return value
+            else:
+                value = operand()
+    return value
+
+
+def or_(*operands: Callable[[], Any]) -> Any:
+    """`a or b or ...`."""
+    value = operands[0]()
+    with ExitStack() as reached:
+        for operand in operands[1:]:
+            if is_staged(value):
+                decisions.expression("logic")
+                reached.enter_context(maybes.there(value, holds=False))
+                right = operand()
+                value = maybes.imply(_disjunction(value, right), value, right, all_of=False)
+            elif value:
+                return value
+            else:
+                value = operand()
+    return value
+
+
+def not_(value: Any) -> Any:
+    """`not value`."""
+    if not is_staged(value):
+        return not value
+    decisions.expression("logic")
+    return maybes.imply(predicate(value).logical_not(), value, negated=True)
+
+
+def compare(first: Callable[[], Any], *rest: Callable[..., Any]) -> Any:
+    """`a < b < c`: by turns the test of two values and the next value."""
+    left = first()
+    result: Any = True
+    for test, following in zip(rest[::2], rest[1::2], strict=True):
+        right = following()
+        found = test(left, right)
+        if is_staged(result):
+            decisions.expression("logic")
+            result = _conjunction(result, found)
+        else:
+            result = found
+            if not is_staged(found) and not found:
+                return found
+        left = right
+    return result
+
+
+def choose(test: object, then: Callable[[], T], other: Callable[[], T]) -> T:
+    """`then() if test else other()`."""
+    if not is_staged(test):
+        return then() if test else other()
+    decisions.expression("choice")
+    chosen: list[Any] = [UNDEFINED]
+
+    def take(value: Any) -> None:
+        chosen[0] = value
+
+    variables = Variables(lambda: tuple(chosen), lambda values: take(values[0]), ("the expression",), tuple)
+    regions.branch(test, lambda: take(then()), lambda: take(other()), variables)
+    value: T = chosen[0]
+    return value
+
+
+def is_(left: Any, right: Any) -> Any:
+    """`left is right`; whether a value is None may be traced."""
+    maybe = _against_none(left, right)
+    return left is right if maybe is None else not maybe.is_there and maybes.presence(maybe, wanted=False)
+
+
+def is_not(left: Any, right: Any) -> Any:
+    """`left is not right`."""
+    maybe = _against_none(left, right)
+    return left is not right if maybe is None else maybe.is_there or maybes.presence(maybe, wanted=True)
+
+
+def _against_none(left: Any, right: Any) -> Maybe | None:
+    for value, other in ((left, right), (right, left)):
+        if isinstance(value, Maybe) and other is None:
+            return value
+    return None
+
+
+def in_(item: Any, items: Any) -> Any:
+    """`item in items`."""
+    if isinstance(items, partial.Partial | partial.Keys) and not is_staged(item):
+        return (items.of if isinstance(items, partial.Keys) else items).has(item)
+    if isinstance(items, dict):
+        items = items.keys() if is_staged(item) else items
+    if not is_on() or isinstance(items, torch.Tensor | str | counting.TensorRange):
+        return item in items
+    if is_staged(item) or (isinstance(items, list | tuple) and any(map(is_staged, items))):
+        return calls.any_(item is each or item == each for each in items)
+    return item in items
+
+
+def not_in(item: Any, items: Any) -> Any:
+    """`item not in items`."""
+    return not_(in_(item, items))
