@@ -19,11 +19,9 @@ from collections.abc import Callable, Iterator
 from types import GeneratorType
 from typing import Any, Final
 
-from aotpipe import source
 from aotpipe.canonicalize.python.names import assigned
 from aotpipe.canonicalize.python.refusing import refusal
 from aotpipe.canonicalize.python.tree import HELPER, OWN, Own, assign, calling, own, parameters
-from aotpipe.errors import ExportFailed
 
 _TAKE: Final = f"{OWN}_take"  # a helper is taken to change nothing
 _PLAIN: Final = f"{HELPER}_plain"
@@ -31,20 +29,21 @@ _STAGED: Final = f"{HELPER}_staged"
 _ITEM: Final = f"{HELPER}_yielded"
 
 
-class Undecided(ExportFailed):
+class Undecided(Exception):
     """A loop over a generator of Python's own ends where a tensor says so: the generator has to be rewritten.
 
     Attributes:
         code: Of the generator.
+        refused: What to say where it cannot be.
     """
 
     def __init__(self, generator: GeneratorType[Any, Any, Any]) -> None:
-        super().__init__(
-            "a loop over a generator is left where a tensor says so",
-            hint="loop over a range, or make a list of the generator",
-            where=source.of_caller(),
-        )
         self.code = generator.gi_code
+        self.refused = refusal(
+            "a loop over a generator is left where a tensor says so",
+            "loop over a range, or make a list of the generator",
+        )
+        super().__init__(str(self.refused))
 
 
 class Generated:

@@ -152,6 +152,24 @@ def test_the_next_value_alone_is_refused() -> None:
     assert caught.value.where.path.endswith("test_generators.py")
 
 
+def test_a_generator_that_cannot_be_rewritten_is_refused_at_the_loop() -> None:
+    def numbered(x):
+        while True:
+            sent = yield x
+            x = x + (1 if sent is None else sent)
+
+    def until(x):
+        for each in numbered(x):
+            if each.sum() > 50:
+                break
+        return each
+
+    with pytest.raises(ExportFailed, match="a loop over a generator is left") as caught:
+        export(canonicalize(as_spec(until, args=CASES[:1])))
+    assert caught.value.where is not None
+    assert caught.value.where.path.endswith("test_generators.py")
+
+
 @pytest.mark.parametrize(
     "body", ["got = yield x", "yield x\n    return 3", "print((yield))"], ids=["sent", "returned", "nested"]
 )
