@@ -58,12 +58,12 @@ def main(model: str = "models/minilm.py", *targets: str) -> None:
     from aotpipe import pipeline, spec, validate
     from aotpipe.backends.eager import Eager
     from aotpipe.backends.worker import Worker
-    from aotpipe.pipeline import matrix
+    from aotpipe.pipeline.compiling import Compiling
 
     charge("torch.export", torch.export, "export")
     charge("torch.export", torch.export, "default_decompositions")
     charge("torch.export", torch.export.ExportedProgram, "run_decompositions")
-    charge("compiler", matrix, "compile_all")
+    charge("compiler", Compiling, "wait")
     charge("running the model", spec, "load")
     charge("running the model", import_module("aotpipe.canonicalize"), "_build")
     charge("running the model", import_module("aotpipe.canonicalize.trial"), "again")

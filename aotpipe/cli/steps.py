@@ -81,7 +81,8 @@ def compile(  # noqa: A001  # the command's name
     **settings: Any,
 ) -> None:
     """Compile MODEL for each target into OUT/TARGET/, and run nothing."""
-    from aotpipe.pipeline import matrix, steps
+    from aotpipe.pipeline import steps
+    from aotpipe.pipeline.compiling import CompileSettings
     from aotpipe.store import typed_os_errors
     from aotpipe.targets import DEFAULT
     from aotpipe.units import duration, size
@@ -90,7 +91,7 @@ def compile(  # noqa: A001  # the command's name
         lowered, programs = steps.compile(
             model,
             targets=targets or DEFAULT,
-            compiling=matrix.Settings(**settings),
+            compiling=CompileSettings(**settings),
             buckets=buckets,
             cache=cache,
             on_event=listener,

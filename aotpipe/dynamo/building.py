@@ -28,8 +28,9 @@ from aotpipe.events import Recorder
 from aotpipe.islands.chain import Parts
 from aotpipe.islands.finding import functions
 from aotpipe.islands.running import ChainRunner
-from aotpipe.pipeline import front, matrix
+from aotpipe.pipeline import front
 from aotpipe.pipeline.cache import Cache
+from aotpipe.pipeline.compiling import CompileSettings, compile_all
 from aotpipe.pipeline.form import DEFAULT_FORM
 from aotpipe.pipeline.prepared import write_weights
 from aotpipe.signature import Signature
@@ -86,8 +87,8 @@ def _build(closed: Closed, settings: Settings) -> Built:
     lowered = front.lower(canonical, lowerable, recorder, DEFAULT_FORM)
     cache = Cache.open(recorder, enabled=settings.cache)
     try:
-        [compiled] = matrix.compile_all(
-            lowered, [settings.target], settings=matrix.Settings(), cache=cache, recorder=recorder
+        [compiled] = compile_all(
+            lowered, [settings.target], settings=CompileSettings(), cache=cache, recorder=recorder
         ).values()
     finally:
         cache.close()

@@ -1,7 +1,8 @@
 """The whole build: the one place that knows the order of the stages.
 
     load -> canonicalize -> export -> legalize -> lower -> reference      (front: once, with torch)
-    compile -> validate                                                   (matrix: per target)
+    compile, meanwhile                                                    (compiling: per target)
+    validate                                                              (matrix: per target)
     pack -> report
 
 `build` is the public function; `run` is what the command calls: it gives the report of a failed build too.
@@ -26,6 +27,7 @@ from aotpipe.errors import AotpipeError, ParityError
 from aotpipe.events import Listener, Recorder
 from aotpipe.pipeline import matrix, source, tools
 from aotpipe.pipeline.cache import Cache
+from aotpipe.pipeline.compiling import CompileSettings, Compiling
 from aotpipe.pipeline.form import Form
 from aotpipe.pipeline.prepared import Prepared
 from aotpipe.pipeline.record import BuildRecord, build_key
@@ -156,7 +158,7 @@ def run(
         model=source.Model(given=model_or_spec, overrides=overrides, form=form),
         targets=chosen,
         out=None if out is None else Path(out).absolute(),
-        compiling=matrix.Settings(
+        compiling=CompileSettings(
             extra_flags=tuple(extra_flags),
             jobs=jobs,
             timeout_s=timeout_s,
@@ -185,7 +187,7 @@ class _Order:
     model: source.Model
     targets: tuple[Target, ...]
     out: Path | None
-    compiling: matrix.Settings
+    compiling: CompileSettings
     latency: bool
     keep_going: bool
     cache: Cache
@@ -237,24 +239,25 @@ def _build(order: _Order, workspace: Path) -> Outcome:
     start = time.perf_counter()
     if order.out is not None:
         _require_place(order.out)
-    ready = source.prepared(
-        order.model,
-        order.cache,
-        order.recorder,
-        folder=workspace,
-        exclude=[order.out or DEFAULT_FOLDER],
-    )
-    prepared = ready.prepared
-    path = order.folder(prepared.name)
-    _require_place(path)
-    results = matrix.run(
-        ready,
-        order.targets,
-        settings=order.compiling,
-        latency=order.latency,
-        cache=order.cache,
-        recorder=order.recorder,
-    )
+    order.recorder.planned(dict.fromkeys(matrix.STAGES, len(order.targets)))
+    with Compiling(
+        order.targets, settings=order.compiling, cache=order.cache, recorder=order.recorder
+    ) as compiling:
+        ready = source.prepared(
+            order.model,
+            order.cache,
+            order.recorder,
+            folder=workspace,
+            exclude=[order.out or DEFAULT_FOLDER],
+            on_lowered=compiling.start,
+        )
+        prepared = ready.prepared
+        path = order.folder(prepared.name)
+        _require_place(path)
+        reports.get_ready()
+        results = matrix.run(
+            ready, compiling, latency=order.latency, cache=order.cache, recorder=order.recorder
+        )
     errors = [result for result in results.values() if isinstance(result, AotpipeError)]
     packed: Bundle | None = None
     if len(errors) < len(results) and (order.keep_going or not errors):

@@ -18,7 +18,7 @@ from aotpipe.events import Recorder
 from aotpipe.islands import Island, Parts, recording
 from aotpipe.pipeline import tools
 from aotpipe.pipeline.form import DEFAULT_FORM, Form
-from aotpipe.pipeline.prepared import Prepared, digest_of, write_weights
+from aotpipe.pipeline.prepared import OnLowered, Prepared, digest_of, ignore_lowered, write_weights
 from aotpipe.stages import Finding
 
 if TYPE_CHECKING:
@@ -96,10 +96,17 @@ def _lower(model: Canonical, legal: Legal, form: Form) -> Lowered:
             assert_never(legal.dialect)
 
 
-def prepare(load: Callable[[], Spec], recorder: Recorder, folder: Path, form: Form = DEFAULT_FORM) -> Front:
+def prepare(
+    load: Callable[[], Spec],
+    recorder: Recorder,
+    folder: Path,
+    form: Form = DEFAULT_FORM,
+    on_lowered: OnLowered = ignore_lowered,
+) -> Front:
     """Run every stage up to the lowered module, and eager on the calls that programs are judged on.
 
-    The file of the weights is written to `folder`.
+    The file of the weights is written to `folder`. `on_lowered` is told of the modules as soon as they are
+    there.
 
     Raises:
         ModelError, ExportFailed, UnsupportedOps, LowerFailed
@@ -116,6 +123,7 @@ def prepare(load: Callable[[], Spec], recorder: Recorder, folder: Path, form: Fo
     for finding in islands:
         recorder.found(finding)
     lowered = lower(model, lowerable, recorder, form)
+    on_lowered(lowered)
     found = reference(model, legal, recorder, form.buckets)
     with recorder.stage("weights"):
         from aotpipe.backends.arrays import view_numpy

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
@@ -28,6 +28,13 @@ from aotpipe.stages import Dialect, Finding, Lowered
 from aotpipe.store import Entry, Source, digest, typed_os_errors
 
 _INDEX: Final = "prepared.json"
+
+OnLowered = Callable[[Mapping[Dialect, Lowered]], object]
+"""Told of a model's modules, before the rest of it is known."""
+
+
+def ignore_lowered(lowered: Mapping[Dialect, Lowered]) -> None:
+    """Nobody waits for the modules."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

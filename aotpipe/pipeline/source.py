@@ -16,7 +16,7 @@ from aotpipe.events import Recorder, Stage
 from aotpipe.pipeline import prepared as prepared_file
 from aotpipe.pipeline.cache import Cache
 from aotpipe.pipeline.form import Form
-from aotpipe.pipeline.prepared import Prepared
+from aotpipe.pipeline.prepared import OnLowered, Prepared, ignore_lowered
 from aotpipe.pipeline.record import FrontRecord, front_key
 from aotpipe.pipeline.watch import watching
 from aotpipe.store import digest
@@ -96,7 +96,13 @@ def unchanged(model: Model, cache: Cache) -> Unchanged | None:
 
 
 def prepared(
-    model: Model, cache: Cache, recorder: Recorder, *, folder: Path, exclude: Sequence[Path]
+    model: Model,
+    cache: Cache,
+    recorder: Recorder,
+    *,
+    folder: Path,
+    exclude: Sequence[Path],
+    on_lowered: OnLowered = ignore_lowered,
 ) -> Ready:
     """A prepared model, from the store where nothing has changed.
 
@@ -106,10 +112,14 @@ def prepared(
         recorder: Told of each stage.
         folder: Where the file of the weights is put.
         exclude: Folders that aotpipe itself writes, so that a model is not made of them.
+        on_lowered: Told of the modules for the compilers, as soon as they are there.
     """
     recorder.planned(dict.fromkeys(FRONT_STAGES, 1))
     ready = _from_store(model, cache, recorder, folder)
-    return ready or _through_torch(model, cache, recorder, folder, (*exclude, folder))
+    if ready is not None:
+        on_lowered(ready.prepared.lowered)
+        return ready
+    return _through_torch(model, cache, recorder, folder, (*exclude, folder), on_lowered)
 
 
 def _from_store(model: Model, cache: Cache, recorder: Recorder, folder: Path) -> Ready | None:
@@ -138,17 +148,22 @@ def _again(model: Model) -> Canonical:
 
 
 def _through_torch(
-    model: Model, cache: Cache, recorder: Recorder, folder: Path, exclude: Sequence[Path]
+    model: Model,
+    cache: Cache,
+    recorder: Recorder,
+    folder: Path,
+    exclude: Sequence[Path],
+    on_lowered: OnLowered,
 ) -> Ready:
     """Prepare a model, and keep the result if all that it was made of is known."""
     from aotpipe.pipeline import front
 
     key = model.key
     if key is None or cache.store is None:
-        made = front.prepare(model.load, recorder, folder, model.form)
+        made = front.prepare(model.load, recorder, folder, model.form, on_lowered)
         return Ready(prepared=made.prepared, key=None, canonical=lambda: made.canonical)
     with watching(exclude=(*exclude, cache.store.root)) as watch:
-        made = front.prepare(model.load, recorder, folder, model.form)
+        made = front.prepare(model.load, recorder, folder, model.form, on_lowered)
         dependencies = watch.dependencies(extra_packages=toolchain.PACKAGES)
     prepared_key = None
     if dependencies is not None:

@@ -17,6 +17,7 @@ from aotpipe.errors import AotpipeError, SpecInvalid
 from aotpipe.events import Listener, Recorder
 from aotpipe.pipeline import matrix
 from aotpipe.pipeline.cache import Cache
+from aotpipe.pipeline.compiling import CompileSettings, compile_all
 from aotpipe.pipeline.form import Form
 from aotpipe.pipeline.rerun import reopened
 from aotpipe.pipeline.source import Model
@@ -88,7 +89,7 @@ def compile(  # noqa: A001  # the step's name
     model_or_spec: object,
     *,
     targets: Sequence[str],
-    compiling: matrix.Settings,
+    compiling: CompileSettings,
     buckets: Mapping[str, Sequence[int]] | None = None,
     cache: bool = True,
     on_event: Listener | None = None,
@@ -116,7 +117,7 @@ def compile(  # noqa: A001  # the step's name
     model = front.canonical(Model(given=model_or_spec).load, recorder, form.dialects)
     legals = front.joined(front.legalize(front.export(model, recorder), recorder, form.dialects))
     lowered = front.lower(model, legals, recorder, form)
-    results = matrix.compile_all(lowered, chosen, settings=compiling, cache=kept, recorder=recorder)
+    results = compile_all(lowered, chosen, settings=compiling, cache=kept, recorder=recorder)
     kept.close()
     programs = []
     for result in results.values():

@@ -140,6 +140,11 @@ _active: Watch | None = None
 _inside = threading.local()
 
 
+def ignore_this_thread() -> None:
+    """What this thread opens from now on is not the user's."""
+    _inside.busy = True
+
+
 @cache
 def _install() -> None:
     """Add the audit hook, once per process: Python has no way to remove one."""

@@ -21,8 +21,9 @@ from aotpipe.dtypes import Array
 from aotpipe.errors import AotpipeError, InputError, ParityError
 from aotpipe.events import Recorder
 from aotpipe.inputs import Checker
-from aotpipe.pipeline import front, matrix
+from aotpipe.pipeline import front
 from aotpipe.pipeline.cache import Cache
+from aotpipe.pipeline.compiling import CompileSettings, compile_all
 from aotpipe.pipeline.form import Form
 from aotpipe.pipeline.prepared import write_weights
 from aotpipe.recompiles.calls import Given, leaves
@@ -66,9 +67,7 @@ def run(
     signatures = {entry.name: entry.signature for entry in legal.entries}
     admitted, refused = _admitted(canonical, signatures, calls)
     reference = _reference(canonical, legal, [each.call for each in admitted.values()], recorder)
-    compiled = matrix.compile_all(
-        lowered, targets, settings=matrix.Settings(), cache=cache, recorder=recorder
-    )
+    compiled = compile_all(lowered, targets, settings=CompileSettings(), cache=cache, recorder=recorder)
     with TemporaryDirectory(prefix="aotpipe-recompiles-", ignore_cleanup_errors=True) as folder:
         loadable = _loadable(legals, legal, signatures, Path(folder))
         ways = []

@@ -187,6 +187,14 @@ def folder_of(bundle: Path) -> Path:
     return bundle.with_name(bundle.name + ".report")
 
 
+def get_ready() -> None:
+    """Do what of `write` can be done before there is a report."""
+    from aotpipe.report import junit  # noqa: F401
+    from aotpipe.report.html import template
+
+    template()
+
+
 def write(report: Report, folder: Path) -> None:
     """Write the three files; what was there before is replaced as a whole.
 

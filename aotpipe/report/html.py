@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import resources
+from typing import TYPE_CHECKING
 
 from aotpipe.report import Report
 from aotpipe.units import duration, share, size
 
+if TYPE_CHECKING:
+    import jinja2
+
 
 def render(report: Report) -> str:
     """The page's text."""
+    return template().render(report=report)
+
+
+@cache
+def template() -> jinja2.Template:
+    """The page without its report."""
     # Late: a host that serves bundles has no jinja2.
     import jinja2
 
@@ -18,4 +29,4 @@ def render(report: Report) -> str:
     )
     environment.filters.update(duration=duration, share=share, size=size)
     source = resources.files("aotpipe.report").joinpath("report.html.jinja").read_text(encoding="utf-8")
-    return environment.from_string(source).render(report=report)
+    return environment.from_string(source)

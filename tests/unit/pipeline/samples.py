@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
+import pytest
 
-from aotpipe.errors import SourceLine
+from aotpipe.backends.iree import compiler
+from aotpipe.errors import CompileFailed, SourceLine
 from aotpipe.goldens import Golden
 from aotpipe.pipeline.prepared import Prepared, write_weights
 from aotpipe.signature import Signature, TensorSpec
@@ -62,3 +65,20 @@ def compiled(target: str = "iree-vmvx") -> Compiled:
         stats=CompileStats(wall_s=1.5, peak_rss_bytes=1000),
         notes=("slowly",),
     )
+
+
+class Compiler:
+    """Stands in for the real one; counts what it is asked for."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.calls: list[str] = []
+        self.settings: dict[str, Any] = {}
+        self.failing: set[Target] = set()
+        monkeypatch.setattr(compiler, "compile", self.compile)
+
+    def compile(self, lowered: Lowered, target: Target, **settings: Any) -> Compiled:
+        self.calls.append(str(target))
+        self.settings = settings
+        if target in self.failing:
+            raise CompileFailed(f"no {target}")
+        return compiled(str(target))

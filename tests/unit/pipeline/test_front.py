@@ -44,6 +44,18 @@ def test_a_model_is_prepared_stage_by_stage(tmp_path: Path):
     assert {finding.code for finding in prepared.findings} >= {"unused-input"}
 
 
+def test_the_modules_are_told_before_eager_is_asked(tmp_path: Path):
+    heard: list[str] = []
+    recorder = Recorder(lambda event: heard.append(f"{type(event).__name__} {getattr(event, 'stage', '')}"))
+    front.prepare(
+        lambda: spec.as_spec(torch.nn.Linear(2, 2).eval(), args=(torch.ones(1, 2),)),
+        recorder,
+        tmp_path,
+        on_lowered=lambda lowered: heard.append(*lowered),
+    )
+    assert heard.index("StageFinished lower") < heard.index("torch") < heard.index("StageStarted reference")
+
+
 def test_a_model_that_refuses_its_own_example_is_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     from aotpipe.backends.eager import EagerFailed
     from aotpipe.validate import reference

@@ -10,6 +10,7 @@ from aotpipe.events import Recorder
 from aotpipe.pipeline import front, source, watch
 from aotpipe.pipeline.cache import Cache
 from aotpipe.pipeline.dependencies import Dependencies, FileStamp
+from aotpipe.pipeline.prepared import OnLowered
 from aotpipe.pipeline.source import Model
 from tests.unit.pipeline import samples
 
@@ -37,9 +38,13 @@ class Front:
         monkeypatch.setattr(front, "prepare", self.prepare)
         monkeypatch.setattr(watch.Watch, "dependencies", lambda self, extra_packages: dependencies)
 
-    def prepare(self, load: object, recorder: Recorder, folder: Path, form: object) -> front.Front:
+    def prepare(
+        self, load: object, recorder: Recorder, folder: Path, form: object, on_lowered: OnLowered
+    ) -> front.Front:
         self.calls += 1
-        return front.Front(prepared=samples.prepared(folder), canonical=None)
+        prepared = samples.prepared(folder)
+        on_lowered(prepared.lowered)
+        return front.Front(prepared=prepared, canonical=None)
 
 
 @pytest.fixture
@@ -71,6 +76,23 @@ def test_an_unchanged_model_is_not_prepared_again(prepare, tmp_path: Path, monke
     assert source.unchanged(Model(given="m.py"), Cache.open(Recorder())) is None
     prepare(Model(given="m.py"))
     assert stand_in.calls == 2
+
+
+def test_the_modules_are_told_once_wherever_they_come_from(prepare, tmp_path: Path, monkeypatch):
+    Front(monkeypatch, Dependencies(files={}, folders={}, variables={}))
+    told: list[object] = []
+    for name in ("made", "stored"):
+        (tmp_path / name).mkdir()
+        recorder = Recorder()
+        source.prepared(
+            Model(given="m.py"),
+            Cache.open(recorder),
+            recorder,
+            folder=tmp_path / name,
+            exclude=[],
+            on_lowered=told.append,
+        )
+    assert told == [{"torch": samples.LOWERED}] * 2
 
 
 def test_what_is_not_wholly_known_is_not_kept(prepare, monkeypatch: pytest.MonkeyPatch):

@@ -9,7 +9,8 @@ import torch
 
 import aotpipe
 from aotpipe.errors import CompileFailed, SpecInvalid
-from aotpipe.pipeline import matrix, steps
+from aotpipe.pipeline import steps
+from aotpipe.pipeline.compiling import CompileSettings
 
 ARGS = (torch.randn(2, 4),)
 
@@ -28,14 +29,14 @@ def test_canonicalize_and_export_take_a_bare_module():
 
 def test_compile_gives_programs_and_raises_the_first_failure():
     spec = aotpipe.spec.as_spec(model(), args=ARGS)
-    lowered, programs = steps.compile(spec, targets=["iree-vmvx"], compiling=matrix.Settings(), cache=False)
+    lowered, programs = steps.compile(spec, targets=["iree-vmvx"], compiling=CompileSettings(), cache=False)
     assert lowered["torch"].entry_points == ("forward",)
     assert [str(program.target) for program in programs] == ["iree-vmvx"]
     with pytest.raises(CompileFailed):
         steps.compile(
             spec,
             targets=["iree-vmvx"],
-            compiling=matrix.Settings(extra_flags=("--no-such-flag",)),
+            compiling=CompileSettings(extra_flags=("--no-such-flag",)),
             cache=False,
         )
 

@@ -1,0 +1,194 @@
+"""The compilers of a build: one per target, several at a time, beside what the build does meanwhile.
+
+    with Compiling(targets, settings=..., cache=..., recorder=...) as compiling:
+        ...                              # everything that needs torch; once there is a module:
+        compiling.start(lowered)
+        ...                              # eager's answers, the weights, the store: no compiler waits for them
+        programs = compiling.wait()
+
+A compiler takes the lowered module and nothing else of a model. A target that fails does not stop the others:
+their programs go to the store, and a later build finds them. Torch-free.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from aotpipe.backends import compiler, dialect, own_flags, process
+from aotpipe.errors import AotpipeError
+from aotpipe.events import Recorder
+from aotpipe.pipeline.cache import Cache
+from aotpipe.pipeline.watch import ignore_this_thread
+from aotpipe.stages import Compiled, CompileStats, Dialect, Lowered
+from aotpipe.store import Entry, Source
+from aotpipe.targets import Target
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileSettings:
+    """How compilers are run.
+
+    Attributes:
+        jobs: Compiles at a time; one per core where None.
+        timeout_s, memory_limit_bytes: Of one compile; the compiler's own where None.
+    """
+
+    extra_flags: tuple[str, ...] = ()
+    jobs: int | None = None
+    timeout_s: float | None = None
+    memory_limit_bytes: int | None = None
+
+
+class Compiling:
+    """A context manager; where its body raises, every compiler is killed, and none is left when it ends.
+
+    Args:
+        targets: What to compile for.
+        settings: How.
+        cache: Where programs of earlier builds lie.
+        recorder: Told of each compile.
+    """
+
+    def __init__(
+        self, targets: Sequence[Target], *, settings: CompileSettings, cache: Cache, recorder: Recorder
+    ) -> None:
+        self.targets = tuple(targets)
+        self.settings = settings
+        self._cache, self._recorder = cache, recorder
+        self._workers = min(settings.jobs or os.cpu_count() or 1, len(targets))
+        self._stop, self._idle = threading.Event(), threading.Semaphore(self._workers)
+        self._pool = ThreadPoolExecutor(
+            self._workers, thread_name_prefix="compile", initializer=ignore_this_thread
+        )
+        self._futures: dict[Target, Future[Compiled]] = {}
+
+    def start(self, lowered: Mapping[Dialect, Lowered]) -> None:
+        """Begin to compile; returns at once."""
+        assert not self._futures, "started twice"
+        for target in self.targets:
+            # A signal may come while the first compile runs and the last is not yet handed over.
+            self._futures[target] = self._pool.submit(self._work, lowered[dialect(target)], target)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a compiler is at work."""
+        return not all(future.done() for future in self._futures.values())
+
+    def wait(self) -> dict[Target, Compiled | AotpipeError]:
+        """The program of every target, in their order; an error stands in a failed one's place."""
+        wait(self._futures.values())
+        return {target: _outcome(future) for target, future in self._futures.items()}
+
+    def again(self, lowered: Lowered, target: Target, retreat: Any) -> Compiled:
+        """Compile for a target once more, more cautiously, in this thread.
+
+        Raises:
+            CompileError
+        """
+        return self._compile(lowered, target, retreat)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self._pool.shutdown()
+            return
+        self._stop.set()
+        self._pool.shutdown(cancel_futures=True)
+        # Of a thread that it was just starting, the pool does not know.
+        for _ in range(self._workers):
+            self._idle.acquire()
+        self._idle.release(self._workers)
+
+    def _work(self, lowered: Lowered, target: Target) -> Compiled:
+        with self._idle, process.stop_with(self._stop):
+            return self._compile(lowered, target)
+
+    def _compile(self, lowered: Lowered, target: Target, retreat: Any = None) -> Compiled:
+        tool, flags = compiler(target), own_flags(target, self.settings.extra_flags)
+        with self._recorder.stage("compile", str(target)) as running:
+            key = tool.digest(lowered, target, flags, retreat)
+            found = self._cache.load("compiled", key, lambda entry: read_compiled(entry, target))
+            if found is not None:
+                running.cached = True
+                return found
+            limits: dict[str, Any] = {"memory_limit_bytes": self.settings.memory_limit_bytes}
+            if self.settings.timeout_s is not None:
+                limits["timeout_s"] = self.settings.timeout_s
+            compiled = tool.compile(
+                lowered,
+                target,
+                extra_flags=flags,
+                retreat=retreat,
+                log_dir=self._cache.logs,
+                **limits,
+            )
+            running.peak_rss_bytes = compiled.stats.peak_rss_bytes
+            self._cache.put("compiled", key, lambda: write_compiled(compiled))
+            return compiled
+
+
+def compile_all(
+    lowered: Mapping[Dialect, Lowered],
+    targets: Sequence[Target],
+    *,
+    settings: CompileSettings,
+    cache: Cache,
+    recorder: Recorder,
+) -> dict[Target, Compiled | AotpipeError]:
+    """Compile for every target and wait; an error stands in a failed one's place.
+
+    Raises:
+        KeyboardInterrupt: After every compiler was killed.
+    """
+    with Compiling(targets, settings=settings, cache=cache, recorder=recorder) as compiling:
+        compiling.start(lowered)
+        return compiling.wait()
+
+
+def _outcome(future: Future[Compiled]) -> Compiled | AotpipeError:
+    error = future.exception()
+    if error is None:
+        return future.result()
+    if isinstance(error, AotpipeError):
+        return error
+    raise error
+
+
+def write_compiled(compiled: Compiled) -> Mapping[str, Source]:
+    """The files of a store entry that hold a program."""
+    index = {
+        "flags": list(compiled.flags),
+        "toolchain": dict(compiled.toolchain),
+        "host_features": list(compiled.host_features),
+        "digest": compiled.digest,
+        "wall_s": compiled.stats.wall_s,
+        "peak_rss_bytes": compiled.stats.peak_rss_bytes,
+        "notes": list(compiled.notes),
+    }
+    return {"program": compiled.payload, "compiled.json": json.dumps(index).encode()}
+
+
+def read_compiled(entry: Entry, target: Target) -> Compiled:
+    """Read what `write_compiled` gave."""
+    index = json.loads(entry.text("compiled.json"))
+    return Compiled(
+        target=target,
+        payload=entry.read("program"),
+        flags=tuple(index["flags"]),
+        toolchain=index["toolchain"],
+        host_features=tuple(index["host_features"]),
+        digest=index["digest"],
+        stats=CompileStats(wall_s=index["wall_s"], peak_rss_bytes=index["peak_rss_bytes"]),
+        notes=tuple(index["notes"]),
+    )
