@@ -14,3 +14,6 @@ if [[ ! -x .venv/bin/python || "$(cat .venv/stamp 2>/dev/null)" != "$stamp" ]]; 
   .venv/bin/python -m pip install --quiet --no-deps --requirement requirements/no-deps.txt
   echo "$stamp" > .venv/stamp
 fi
+# pip compiles what it installs, but not what is installed as editable: where Python is told to write no
+# bytecode, each of the many processes would compile it again.
+.venv/bin/python -m compileall -q aotpipe
