@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import types
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from types import SimpleNamespace
@@ -166,7 +166,7 @@ def _reached(module: nn.Module) -> tuple[dict[str, nn.Module], list[object]]:
 
     def below(path: str, part: nn.Module) -> None:
         for name, value in vars(part).items():
-            if name not in _TORCHS:
+            if name not in _TORCHS and type(value) not in _PLAIN:
                 walk(f"{path}.{name}" if path else name, value)
 
     for path, part in list(found.values()):
@@ -174,9 +174,9 @@ def _reached(module: nn.Module) -> tuple[dict[str, nn.Module], list[object]]:
     return dict(found.values()), objects
 
 
-def roots_of(module: nn.Module) -> Iterator[Root]:
+def roots_of(modules: Mapping[str, nn.Module]) -> Iterator[Root]:
     """Every name under which the modules of a model hold something."""
-    for path, part in modules_of(module).items():
+    for path, part in modules.items():
         prefix = f"{path}." if path else ""
         own = vars(part)
         for key in own:
@@ -199,12 +199,13 @@ class Watch:
         self._dicts: list[tuple[str, nn.Module, dict[str, Any], dict[str, Any]]] = []
         self._inner: list[tuple[Root, Any, Any]] = []
         self._tensors: list[tuple[Root, torch.Tensor, int]] = []
-        for path, part in modules_of(module).items():
+        modules = modules_of(module)
+        for path, part in modules.items():
             own = vars(part)
             for held in (own, *(own[name] for name in OWN if name in own)):
                 self._dicts.append((path, part, held, dict(held)))
         seen: set[int] = set()
-        for root in roots_of(module):
+        for root in roots_of(modules):
             self._walk(root, root.held[root.key], seen)
 
     def _walk(self, root: Root, value: Any, seen: set[int]) -> None:

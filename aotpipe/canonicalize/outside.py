@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
@@ -114,7 +114,8 @@ def _frozen(value: Any, depth: int) -> object:
 def _places(module: nn.Module) -> Iterator[Place]:
     """Every place that the functions of a model can reach."""
     seen: set[object] = set()
-    for function in _functions(module):
+    parts = list(held.modules_of(module).values())
+    for function in _functions(parts):
         for name in _names(function.__code__):
             key = (id(function.__globals__), name)
             if name in function.__globals__ and key not in seen:
@@ -128,7 +129,7 @@ def _places(module: nn.Module) -> Iterator[Place]:
         for name in list(vars(function)):
             if name != "__wrapped__":
                 yield _item(f"`{function.__qualname__}.{name}`", vars(function), name)
-    for cls in _classes(module):
+    for cls in _classes(parts):
         for name, value in vars(cls).items():
             plain = not isinstance(value, (*_UNCHANGING, staticmethod, classmethod))
             if (
@@ -165,12 +166,12 @@ def _held_by(cell: CellType) -> Any:
         return _MISSING
 
 
-def _classes(module: nn.Module) -> dict[type, None]:
+def _classes(parts: Iterable[nn.Module]) -> dict[type, None]:
     """The classes of a model's modules, written outside of torch."""
     return {
         cls: None
-        for part in held.modules_of(module).values()
-        for cls in type(part).__mro__
+        for kind in dict.fromkeys(map(type, parts))
+        for cls in kind.__mro__
         if not _is_librarys(cls.__module__)
     }
 
@@ -179,12 +180,12 @@ def _is_librarys(name: str | None) -> bool:
     return name is None or name.partition(".")[0] in ("torch", "builtins", "typing", "abc", "aotpipe")
 
 
-def _functions(module: nn.Module) -> Iterator[FunctionType]:
+def _functions(parts: Sequence[nn.Module]) -> Iterator[FunctionType]:
     """The functions of a model's classes, and all that they reach by name."""
     todo: list[Any] = []
-    for cls in _classes(module):
+    for cls in _classes(parts):
         todo += [value for name, value in vars(cls).items() if name != "__init__"]
-    for part in held.modules_of(module).values():
+    for part in parts:
         todo += [value for value in vars(part).values() if callable(value)]
         todo.append(type(part).__dict__.get("forward"))
     seen: set[int] = set()

@@ -58,10 +58,15 @@ def again(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
 
 
 @contextmanager
-def unchanged(module: nn.Module) -> Iterator[held.Watch]:
-    """Put back what a call changes in the model: tensors in place, attributes, lists, dicts and objects."""
+def unchanged(module: nn.Module, *, traced: bool = False) -> Iterator[held.Watch]:
+    """Put back what a call changes in the model: tensors in place, attributes, lists, dicts and objects.
+
+    Where it is `traced` by torch.export, which puts tensors of its own in the place of weights, these are not
+    copied.
+    """
     watch = held.Watch(module)
-    tensors = [*module.parameters(), *module.buffers(), *watch.tensors()]
+    registered = () if traced else (*module.parameters(), *module.buffers())
+    tensors = [*registered, *watch.tensors()]
     before = {id(tensor): (tensor, tensor.detach().clone()) for tensor in tensors}
     try:
         yield watch

@@ -35,7 +35,7 @@ from aotpipe.canonicalize.python import functions, generators, staging
 from aotpipe.canonicalize.state import State, StateRefused
 from aotpipe.dims import Auto, Dim
 from aotpipe.errors import ExportFailed
-from aotpipe.export import examples, optional, reasons, smallsizes, texts
+from aotpipe.export import detached, examples, optional, reasons, smallsizes, texts
 from aotpipe.export.guards import GuardLog, listening
 from aotpipe.export.quiet import quiet
 from aotpipe.stages import CanonicalEntry, Finding
@@ -319,8 +319,8 @@ def _export(entry: CanonicalEntry, way: Way, module: torch.nn.Module | None = No
     args, kwargs = pytrees.clone_tensors((args, kwargs))
     shapes = torch_shapes(entry, args, kwargs)
     sizes = symbolic_config.patch(backed_size_oblivious=way.all_sizes)  # type: ignore[attr-defined]
-    unchanged = trial.unchanged(entry.module)
-    with unchanged, torch.no_grad(), sizes, recurrent.scanned(), texts.refused(), quiet():
+    unchanged = trial.unchanged(entry.module, traced=True)
+    with unchanged, torch.no_grad(), sizes, recurrent.scanned(), texts.refused(), detached.traced(), quiet():
         if module is not None or way.strict:
             module = module or entry.module
             return torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=way.strict)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import io
-from collections import namedtuple
+from collections import Counter, namedtuple
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +14,7 @@ import pytest
 import torch
 from torch import nn
 
-from aotpipe.canonicalize import canonicalize
+from aotpipe.canonicalize import canonicalize, trial
 from aotpipe.errors import ExportFailed, StaticDim
 from aotpipe.export import export
 from aotpipe.signature import Constant, Symbol, TensorSpec, evaluate_dim
@@ -284,3 +286,34 @@ def test_sizes_through_floats_have_an_expression_or_a_name(scale: float) -> None
 def test_constants_that_are_no_json_are_written_out() -> None:
     found = exported(lambda x, f, d: x.to(d) * 1, ones(2), float("inf"), torch.float64)
     assert found.entries[0].signature.inputs[1:] == (Constant("f", "inf"), Constant("d", "torch.float64"))
+
+
+def test_a_model_without_decisions_is_called_once_and_exported_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts: Counter[str] = Counter()
+
+    def count(owner: Any, name: str) -> None:
+        original = getattr(owner, name)
+
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            counts[name] += 1
+            return original(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, counted)
+
+    count(torch.export, "export")
+    count(trial, "again")
+    exported(nn.Sequential(nn.Linear(4, 4), nn.ReLU()).eval(), ones(2, 4))
+    assert counts == {"again": 1, "export": 1}
+
+
+def test_an_export_leaves_weights_that_the_model_writes() -> None:
+    class Writing(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.weight.data.mul_(2)
+            return super().forward(x)
+
+    model = Writing(2, 2).eval()
+    before = copy.deepcopy(model.state_dict())
+    with contextlib.suppress(ExportFailed):
+        exported(model, ones(1, 2))
+    assert all(torch.equal(model.state_dict()[name], value) for name, value in before.items())
