@@ -53,14 +53,18 @@ class StageStarted:
 class StageFinished:
     """A stage ended.
 
-    `cached` says that its result came from the store; `failed` that it raised. `peak_rss_bytes` is the peak
-    resident set of the process that did the work: this one, or the compiler.
+    `cached` says that its result came from the store; `failed` that it raised. `start_s` is the time from the
+    start of the build. `peak_rss_bytes` is the peak resident set, until the stage ended, of the process that
+    did the work: this one, or the compiler. `size_bytes` is the size of what the stage made, where that is
+    bytes.
     """
 
     stage: Stage
     target: str = ""
+    start_s: float = 0.0
     wall_s: float
     peak_rss_bytes: int
+    size_bytes: int = 0
     cached: bool = False
     failed: bool = False
 
@@ -85,10 +89,11 @@ Listener = Callable[[Event], None]
 
 @dataclass(slots=True)
 class Running:
-    """A stage under way; the code inside it may say where its result came from."""
+    """A stage under way; the code inside it may say where its result came from, and how large it is."""
 
     cached: bool = False
     peak_rss_bytes: int = 0
+    size_bytes: int = 0
 
 
 @dataclass(slots=True)
@@ -98,6 +103,7 @@ class Recorder:
     listener: Listener | None = None
     finished: list[StageFinished] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
+    _begin: float = field(default_factory=time.perf_counter)
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     @contextmanager
@@ -114,8 +120,10 @@ class Recorder:
             done = StageFinished(
                 stage=stage,
                 target=target,
+                start_s=start - self._begin,
                 wall_s=time.perf_counter() - start,
                 peak_rss_bytes=running.peak_rss_bytes or own_peak_rss_bytes(),
+                size_bytes=running.size_bytes,
                 cached=running.cached,
                 failed=failed,
             )

@@ -25,7 +25,7 @@ from aotpipe.cli import options, progress, text
     is_flag=True,
     help="Cut out what cannot be in a program: the bundle is a chain of programs and Python.",
 )
-@click.option("--profile", is_flag=True, help="Say what each stage took: seconds and peak memory.")
+@click.option("--profile", is_flag=True, help="Say what each stage took: seconds, peak memory, bytes made.")
 @options.as_json
 @options.quiet
 def build(
@@ -64,6 +64,7 @@ def build(
     click.echo(result.targets_table(report))
     if profile:
         click.echo("\n" + result.profile_table(report))
+        click.echo(f"\ntrace   {outcome.folder / 'trace.json'} (opens in ui.perfetto.dev)")
     click.echo("\n" + result.places(report, outcome.folder))
     if report.up_to_date:
         click.echo("up to date")

@@ -41,23 +41,28 @@ def places(report: Report, folder: Path) -> str:
 
 
 def profile_table(report: Report) -> str:
-    """What each stage took."""
+    """What each stage took; `from` is its start, since compilers run beside other stages."""
     rows = [
         (
             cost.stage,
             cost.target,
+            f"{cost.start_s:.3f}",
             "cached" if cost.cached else f"{cost.wall_s:.3f}",
             size(cost.peak_rss_bytes),
+            size(cost.size_bytes) if cost.size_bytes else "",
         )
         for cost in report.stages
     ]
     total = (
         "total",
         "",
+        "",
         f"{report.wall_s:.3f}",
         size(max((c.peak_rss_bytes for c in report.stages), default=0)),
+        "",
     )
-    return text.table(("stage", "target", "seconds", "peak memory"), [*rows, total])
+    head = ("stage", "target", "from", "seconds", "peak memory", "made")
+    return text.table(head, [*rows, total])
 
 
 def _lines(row: TargetReport, *, many: bool) -> Iterator[list[str]]:

@@ -120,7 +120,7 @@ class Compiling:
             key = tool.digest(lowered, target, flags, retreat)
             found = self._cache.load("compiled", key, lambda entry: read_compiled(entry, target))
             if found is not None:
-                running.cached = True
+                running.cached, running.size_bytes = True, len(found.payload)
                 return found
             limits: dict[str, Any] = {"memory_limit_bytes": self.settings.memory_limit_bytes}
             if self.settings.timeout_s is not None:
@@ -134,6 +134,7 @@ class Compiling:
                 **limits,
             )
             running.peak_rss_bytes = compiled.stats.peak_rss_bytes
+            running.size_bytes = len(compiled.payload)
             self._cache.put("compiled", key, lambda: write_compiled(compiled))
             return compiled
 

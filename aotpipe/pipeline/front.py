@@ -76,8 +76,10 @@ def lower(
     model: Canonical, legal: Mapping[Dialect, Legal], recorder: Recorder, form: Form
 ) -> dict[Dialect, Lowered]:
     """Lower a legal model."""
-    with recorder.stage("lower"):
-        return {dialect: _lower(model, each, form) for dialect, each in legal.items()}
+    with recorder.stage("lower") as running:
+        lowered = {dialect: _lower(model, each, form) for dialect, each in legal.items()}
+        running.size_bytes = sum(len(each.module) for each in lowered.values())
+        return lowered
 
 
 def _lower(model: Canonical, legal: Legal, form: Form) -> Lowered:
@@ -125,13 +127,14 @@ def prepare(
     lowered = lower(model, lowerable, recorder, form)
     on_lowered(lowered)
     found = reference(model, legal, recorder, form.buckets)
-    with recorder.stage("weights"):
+    with recorder.stage("weights") as running:
         from aotpipe.backends.arrays import view_numpy
 
         state = {key: view_numpy(tensor) for key, tensor in legal.initial_state.items()}
         tensors = {key: tensor for each in lowerable.values() for key, tensor in each.weights.items()}
         weights = {key: view_numpy(tensor) for key, tensor in tensors.items()}
         weights_path, weights_sha256 = write_weights(weights, state, folder)
+        running.size_bytes = weights_path.stat().st_size
     prepared = Prepared(
         name=legal.name,
         lowered=lowered,

@@ -1,8 +1,8 @@
 """What a build found out, for people and for CI.
 
-`write(report, folder)` puts `report.json`, `report.html` and `junit.xml` into a folder, all or nothing. The
-folder lies beside the bundle (`NAME.report`), not inside: a report holds times of this machine, and a bundle
-is equal byte for byte wherever it is built. A build that failed has a report too.
+`write(report, folder)` puts `report.json`, `report.html`, `junit.xml` and `trace.json` into a folder, all or
+nothing. The folder lies beside the bundle (`NAME.report`), not inside: a report holds times of this machine,
+and a bundle is equal byte for byte wherever it is built. A build that failed has a report too.
 
 `Report.from_json(report.to_json())` gives the report back. Torch-free; jinja2 is imported by `write`.
 """
@@ -61,12 +61,21 @@ class TargetReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageCost:
-    """What one stage took: seconds of wall time, and the peak resident set of the process that did it."""
+    """What one stage took.
+
+    Attributes:
+        start_s: Seconds from the start of the build; compilers run beside other stages.
+        wall_s: Seconds of wall time.
+        peak_rss_bytes: The peak resident set, until it ended, of the process that did it.
+        size_bytes: Of what it made: a module, the weights, a program; 0 where that is no bytes.
+    """
 
     stage: str
     target: str
+    start_s: float = 0.0
     wall_s: float
     peak_rss_bytes: int
+    size_bytes: int = 0
     cached: bool
 
 
@@ -116,8 +125,10 @@ class Report:
                 {
                     "stage": cost.stage,
                     "target": cost.target,
+                    "start_s": cost.start_s,
                     "wall_s": cost.wall_s,
                     "peak_rss_bytes": cost.peak_rss_bytes,
+                    "size_bytes": cost.size_bytes,
                     "cached": cost.cached,
                 }
                 for cost in self.stages
@@ -169,16 +180,18 @@ def row_of(target: Target, result: Validated | AotpipeError) -> TargetReport:
 
 
 def costs_of(finished: Iterable[StageFinished]) -> tuple[StageCost, ...]:
-    """What each stage took."""
+    """What each stage took, in the order of their starts."""
     return tuple(
         StageCost(
             stage=done.stage,
             target=done.target,
+            start_s=done.start_s,
             wall_s=done.wall_s,
             peak_rss_bytes=done.peak_rss_bytes,
+            size_bytes=done.size_bytes,
             cached=done.cached,
         )
-        for done in finished
+        for done in sorted(finished, key=lambda done: done.start_s)
     )
 
 
@@ -189,25 +202,27 @@ def folder_of(bundle: Path) -> Path:
 
 def get_ready() -> None:
     """Do what of `write` can be done before there is a report."""
-    from aotpipe.report import junit  # noqa: F401
+    from aotpipe.report import junit, trace  # noqa: F401
     from aotpipe.report.html import template
 
     template()
 
 
 def write(report: Report, folder: Path) -> None:
-    """Write the three files; what was there before is replaced as a whole.
+    """Write the four files; what was there before is replaced as a whole.
 
     Raises:
         ReadOnly, DiskFull, StoreError: They cannot be written; what was there before is still there.
     """
     from aotpipe.report.html import render
     from aotpipe.report.junit import to_junit
+    from aotpipe.report.trace import to_trace
 
     files = {
         "report.json": json.dumps(report.to_json(), indent=2, allow_nan=False) + "\n",
         "report.html": render(report),
         "junit.xml": to_junit(report),
+        "trace.json": to_trace(report),
     }
     with typed_os_errors("the report", folder.parent):
         folder.parent.mkdir(parents=True, exist_ok=True)

@@ -27,8 +27,8 @@ def test_a_result_has_a_row_per_target_and_the_reasons_below():
 
 def test_a_profile_has_a_row_per_stage():
     lines = profile_table(REPORT).splitlines()
-    assert lines[1].split() == ["export", "1.500", "400.0", "MB"]
-    assert lines[2].split() == ["compile", "iree-cpu-host", "cached", "1.0", "kB"]
+    assert lines[1].split() == ["export", "2.000", "1.500", "400.0", "MB"]
+    assert lines[2].split() == ["compile", "iree-cpu-host", "3.500", "cached", "1.0", "kB", "17.7", "kB"]
     assert lines[-1].split()[:2] == ["total", "12.500"]
 
 

@@ -69,8 +69,18 @@ REPORT = Report(
     ),
     remarks=("the cache is full",),
     stages=(
-        StageCost(stage="export", target="", wall_s=1.5, peak_rss_bytes=400_000_000, cached=False),
-        StageCost(stage="compile", target="iree-cpu-host", wall_s=0.0, peak_rss_bytes=1000, cached=True),
+        StageCost(
+            stage="export", target="", start_s=2.0, wall_s=1.5, peak_rss_bytes=400_000_000, cached=False
+        ),
+        StageCost(
+            stage="compile",
+            target="iree-cpu-host",
+            start_s=3.5,
+            wall_s=0.0,
+            peak_rss_bytes=1000,
+            size_bytes=17743,
+            cached=True,
+        ),
     ),
     toolchain={"torch": "2.13.0"},
     wall_s=12.5,

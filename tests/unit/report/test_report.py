@@ -44,7 +44,12 @@ def test_written_files(tmp_path: Path):
     assert folder == tmp_path / "out.report"
     reports.write(REPORT, folder)
     reports.write(REPORT, folder)
-    assert sorted(path.name for path in folder.iterdir()) == ["junit.xml", "report.html", "report.json"]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "junit.xml",
+        "report.html",
+        "report.json",
+        "trace.json",
+    ]
     assert [path.name for path in tmp_path.iterdir()] == ["out.report"]
     read = reports.read(folder)
     assert read is not None
