@@ -26,6 +26,7 @@ from aotpipe.errors import AmbiguousModel, AotpipeError, ModelImportFailed, Mode
 
 _T = TypeVar("_T")
 _SEED: Final = 0
+_WHOLE_TRACEBACK: Final = "run the file with Python alone to see the whole traceback"
 _FACTORY_NAMES: Final = ("build_model", "get_model", "make_model")
 _PLAIN_NAMES: Final = frozenset({"MODEL", "model", "SPEC", "spec", *_FACTORY_NAMES})
 
@@ -190,12 +191,12 @@ def _run(action: Callable[[], _T], place: str) -> _T:
     except ModuleNotFoundError as error:
         if error.name and (place == error.name or place.startswith(f"{error.name}.")):
             raise _not_found(place) from error
-        package = (error.name or "").partition(".")[0]
-        raise _import_failed(error, place, f"install it: pip install {package}") from error
+        # Packages that import lazily raise their own, which names no module; its cause may.
+        package = (error.name or getattr(error.__cause__, "name", None) or "").partition(".")[0]
+        hint = f"install it: pip install {package}" if package else _WHOLE_TRACEBACK
+        raise _import_failed(error, place, hint) from error
     except (Exception, SystemExit) as error:
-        raise _import_failed(
-            error, place, "run the file with Python alone to see the whole traceback"
-        ) from error
+        raise _import_failed(error, place, _WHOLE_TRACEBACK) from error
 
 
 def _import_failed(error: BaseException, place: str, hint: str) -> ModelImportFailed:

@@ -108,6 +108,29 @@ def test_a_package_that_the_file_lacks_is_to_be_installed(tmp_path: Path) -> Non
     assert caught.value.hint == "install it: pip install no_such_package"
 
 
+@pytest.mark.parametrize(
+    ("raising", "hint"),
+    [
+        (
+            "raise ModuleNotFoundError('no backend')",
+            "run the file with Python alone to see the whole traceback",
+        ),
+        (
+            (
+                "try:\n    import no_such_package.sub\nexcept ImportError as error:\n"
+                "    raise ModuleNotFoundError('lazily') from error"
+            ),
+            "install it: pip install no_such_package",
+        ),
+    ],
+    ids=["nothing named", "named by the cause"],
+)
+def test_an_import_error_that_names_no_module_hints_at_none(tmp_path: Path, raising: str, hint: str) -> None:
+    with pytest.raises(ModelImportFailed) as caught:
+        find(write(tmp_path, raising))
+    assert caught.value.hint == hint
+
+
 def test_a_file_named_like_a_standard_module_replaces_nothing(tmp_path: Path) -> None:
     import random
 
