@@ -70,11 +70,21 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetRow:
-    """A target's row: a line for people, the runtime's driver, the compiler's flags."""
+    """A target's row.
+
+    Attributes:
+        summary: A line for people.
+        driver: The runtime's.
+        flags: The compiler's, in order.
+        features: What a CPU must have, by LLVM's names.
+        arch: The machine's, where the target's last part is not its name.
+    """
 
     summary: str
     driver: str
     flags: tuple[str, ...]
+    features: tuple[str, ...] = ()
+    arch: str = ""
 
 
 @cache
@@ -83,7 +93,13 @@ def table() -> Mapping[str, TargetRow]:
     text = resources.files("aotpipe").joinpath("targets.toml").read_text(encoding="utf-8")
     rows: dict[str, dict[str, Any]] = tomllib.loads(text)
     return {
-        name: TargetRow(summary=row["summary"], driver=row["driver"], flags=tuple(row["flags"]))
+        name: TargetRow(
+            summary=row["summary"],
+            driver=row["driver"],
+            flags=tuple(row["flags"]),
+            features=tuple(row.get("features", ())),
+            arch=row.get("arch", ""),
+        )
         for name, row in rows.items()
     }
 

@@ -15,6 +15,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from aotpipe import cpuid
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -50,6 +52,7 @@ _X86_64: Final[Mapping[str, str]] = {
     "fma4": "fma4",
     "fsgsbase": "fsgsbase",
     "gfni": "gfni",
+    "lahf_lm": "sahf",
     "movbe": "movbe",
     "pclmulqdq": "pclmul",
     "popcnt": "popcnt",
@@ -57,6 +60,7 @@ _X86_64: Final[Mapping[str, str]] = {
     "vaes": "vaes",
     "vpclmulqdq": "vpclmulqdq",
     "xop": "xop",
+    "xsave": "xsave",
     "avx512f": "avx512f",
     "avx512bw": "avx512bw",
     "avx512cd": "avx512cd",
@@ -144,14 +148,17 @@ def host_features() -> tuple[str, ...]:
     """What this CPU can do: the architecture, then its features by LLVM's names, sorted.
 
     Where the kernel does not list features (not Linux), the CPU's own name stands for all of them, so that a
-    `host` program is refused on any other CPU rather than killed there by an illegal instruction.
+    `host` program is refused on any other CPU rather than killed there by an illegal instruction. What the
+    kernel lists and the CPU itself denies (`cpuid`) is not there: an emulator shows its host's kernel.
     """
     arch = _ARCH_ALIASES.get(platform.machine().lower(), platform.machine().lower())
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return (arch, f"cpu:{platform.processor() or platform.node()}")
-    return (arch, *parse_cpuinfo(text, arch))
+    listed = parse_cpuinfo(text, arch)
+    own = cpuid.features()
+    return (arch, *(name for name in listed if own is None or name in own or name not in cpuid.KNOWN))
 
 
 def parse_cpuinfo(text: str, arch: str) -> tuple[str, ...]:

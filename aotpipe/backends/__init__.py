@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self, assert_never, cast
+from typing import TYPE_CHECKING, Any, Protocol, Self, assert_never, cast
 
 from aotpipe import toolchain
 from aotpipe.targets import Target
@@ -98,10 +98,6 @@ class Compiler(Protocol):
         ...
 
 
-# The architectures that the arch of a CPU target does not name itself.
-_ARCHITECTURES: Final[Mapping[str, str]] = {"x86_64_v3": "x86_64", "avx2": "x86_64"}
-
-
 def dialect(target: Target) -> Dialect:
     """What a model is lowered to for a target."""
     match target.backend:
@@ -123,20 +119,37 @@ def unrunnable(target: Target, needs: Sequence[str] = ()) -> str:
 
     Args:
         target: The target.
-        needs: The CPU features that the program was compiled for.
+        needs: The CPU features that the program was compiled for, beside those of the target.
     """
-    if missing := toolchain.missing_features(needs):
-        return f"this CPU lacks {', '.join(missing)}"
-    arch = toolchain.host_features()[0]
+    row, here = target.row, toolchain.host_features()[0]
     if target.backend == "xla" and toolchain.version_of("jaxlib") is None:
         return "jaxlib is not installed; pip install 'aotpipe[xla]'"
-    match target.device:
-        case "cpu" if not target.is_host and _ARCHITECTURES.get(target.arch, target.arch) != arch:
-            return f"this machine is {arch}"
-        case "cpu" | "vmvx":
-            return ""
-        case device:
-            return f"this machine has no {device} device"
+    if target.device in {"cpu", "vmvx"}:
+        wanted = row.arch or target.arch
+        if wanted and not target.is_host and wanted != here:
+            return f"it runs on {wanted}, and this machine is {here}"
+        missing = toolchain.missing_features(dict.fromkeys((*row.features, *needs)))
+        return f"this CPU lacks {', '.join(missing)}" if missing else ""
+    if target.backend == "iree" and toolchain.version_of("iree-base-runtime") is not None:
+        from aotpipe.backends.iree import devices
+
+        return devices.lacking(row.driver, target.arch)
+    return f"this machine has no {target.device} device"
+
+
+def uncompilable(target: Target) -> str:
+    """Why this host cannot compile for a target, as what to install; empty where it can."""
+    wanted = {"iree": ("iree-base-compiler", "build"), "xla": ("jax", "xla")}[target.backend]
+    for package, extra in (wanted, *([("libtpu", "tpu")] if target.device == "tpu" else [])):
+        if toolchain.version_of(package) is None:
+            return f"{package} is not installed; pip install 'aotpipe[{extra}]'"
+    return ""
+
+
+def driver(target: Target) -> str:
+    """What the runtime takes as `driver` where a user names none."""
+    is_gpu = target.backend == "iree" and not target.row.driver.startswith("local-")
+    return target.row.driver if is_gpu else "auto"
 
 
 def runtime(target: Target) -> Runtime:

@@ -27,7 +27,7 @@ from typing import Any, Final, Self
 import numpy as np
 
 from aotpipe import errors, tensors
-from aotpipe.backends import Runner, framing, process, runtime
+from aotpipe.backends import Runner, driver, framing, process, runtime
 from aotpipe.dtypes import Array
 from aotpipe.errors import AotpipeError, ProgramCrashed
 from aotpipe.signature import Signature
@@ -207,14 +207,15 @@ def main() -> None:
 
 
 def _load(message: Mapping[str, Any], arrays: Mapping[str, Array]) -> Runner:
-    return runtime(Target.parse(message["target"])).load(
+    target = Target.parse(message["target"])
+    return runtime(target).load(
         arrays["payload"].tobytes(),
         signatures={name: Signature.from_json(data) for name, data in message["signatures"].items()},
         weights=tensors.read(Path(message["weights"])),
         initial_state={
             name.removeprefix("state."): array for name, array in arrays.items() if name.startswith("state.")
         },
-        driver=message["driver"],
+        driver=driver(target) if message["driver"] == "auto" else message["driver"],
         asserts={name: tuple(texts) for name, texts in message["asserts"].items()},
         threads=message["threads"],
     )

@@ -27,8 +27,8 @@ from aotpipe.islands.running import ChainRunner
 from aotpipe.targets import Target
 
 # Of the programs that can run here the one of the first of these is taken: those made for this very machine
-# are the fastest, bytecode is the slowest.
-_PREFERENCE: Final = ("cpu-host", "cpu", "vmvx")
+# are the fastest, bytecode is the slowest. A GPU's is taken where it is asked for, or nothing else can run.
+_PREFERENCE: Final = ("cpu-host", "cpu-x86_64_v4", "cpu-x86_64_v3", "cpu-x86_64_v2", "cpu", "vmvx")
 _COMPILER: Final = "iree-base-compiler"
 _RUNTIME: Final = "iree-base-runtime"
 
@@ -63,13 +63,14 @@ def load(
     parts = manifest.parts
     # Before the program is loaded: a host that lacks a function cannot use it.
     found_functions = functions(parts.islands, islands) if parts else {}
-    runner = backends.runtime(Target.parse(program.target)).load(
+    chosen = Target.parse(program.target)
+    runner = backends.runtime(chosen).load(
         found.payload,
         signatures=parts.signatures if parts else manifest.signatures,
         weights=found.weights,
         initial_state={} if parts else found.initial_state,
         asserts=parts.asserts if parts else manifest.asserts,
-        driver=driver,
+        driver=backends.driver(chosen) if driver == "auto" else driver,
         threads=threads,
     )
     if parts is None:

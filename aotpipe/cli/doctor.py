@@ -16,8 +16,18 @@ _NEEDS: Final = {
     # what one wants to do: the modules it takes
     "load bundles": ("iree.runtime",),
     "build bundles": ("torch", "iree.compiler", "jinja2"),
+    "build for XLA": ("torch", "jax", "jaxlib"),
+    "build for TPU": ("torch", "jax", "jaxlib", "libtpu"),
+    "run XLA programs": ("jaxlib",),
 }
-_REMEDY: Final = {"load bundles": "pip install aotpipe", "build bundles": "pip install 'aotpipe[build]'"}
+_REMEDY: Final = {
+    "load bundles": "pip install aotpipe",
+    "build bundles": "pip install 'aotpipe[build]'",
+    "build for XLA": "pip install 'aotpipe[build,xla]'",
+    "build for TPU": "pip install 'aotpipe[build,tpu]'",
+    "run XLA programs": "pip install jaxlib, of the version that built them",
+}
+_DRIVERS: Final = ("cuda", "hip", "vulkan", "metal")
 
 
 @click.command()
@@ -37,7 +47,7 @@ def doctor(*, as_json: bool) -> int:
 
 def _examine() -> dict[str, Any]:
     from aotpipe import __version__, toolchain
-    from aotpipe.cli.look import runs_here
+    from aotpipe.cli.look import ability
     from aotpipe.errors import AotpipeError
     from aotpipe.store import Store
     from aotpipe.targets import Target, table
@@ -66,8 +76,23 @@ def _examine() -> dict[str, Any]:
         "packages": {name: toolchain.version_of(name) for name in toolchain.PACKAGES},
         "host_features": list(toolchain.host_features()),
         "abilities": abilities,
-        "targets": {name: runs_here(Target.parse(name)) for name in table()},
+        "devices": _devices() if abilities["load bundles"]["ready"] else {},
+        "targets": {
+            name: {"compiles_here": row.compiles_here, "runs_here": row.runs_here, "reason": row.reason}
+            for name in table()
+            for row in (ability(Target.parse(name)),)
+        },
         "cache": cache,
+    }
+
+
+def _devices() -> dict[str, dict[str, Any]]:
+    """By driver, the names of its devices, or why there is none."""
+    from aotpipe.backends.iree import devices
+
+    return {
+        driver: {"names": list(devices.names(driver)), "problem": devices.lacking(driver)}
+        for driver in _DRIVERS
     }
 
 
@@ -93,8 +118,14 @@ def _shown(found: dict[str, Any]) -> str:
         name: "ready" if ability["ready"] else f"no: {ability['remedy']}"
         for name, ability in found["abilities"].items()
     }
-    targets = {
-        name: "runs here" if not reason else f"not here: {reason}"
-        for name, reason in found["targets"].items()
+    devices = {
+        driver: ", ".join(row["names"]) or f"none: {row['problem']}"
+        for driver, row in found["devices"].items()
     }
-    return "\n\n".join(map(text.fields, (head, packages, abilities, targets)))
+    does = {(True, True): "compiles, runs", (True, False): "compiles", (False, True): "runs"}
+    targets = {
+        name: f"{does.get((row['compiles_here'], row['runs_here']), 'no')}"
+        + (f": {row['reason']}" if row["reason"] else "")
+        for name, row in found["targets"].items()
+    }
+    return "\n\n".join(map(text.fields, filter(None, (head, packages, abilities, devices, targets))))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,25 +18,48 @@ if TYPE_CHECKING:
 @click.command()
 @options.as_json
 def targets(*, as_json: bool) -> None:
-    """List the targets, and which can run here."""
-    rows = {name: (runs_here(Target.parse(name)), row) for name, row in table().items()}
+    """List the targets, what this host can do for each (compile, run), and what would change that."""
+    rows = [ability(Target.parse(name)) for name in table()]
     if as_json:
-        text.echo_json(
-            [
-                {"target": name, "summary": row.summary, "runs_here": not reason, "reason": reason}
-                for name, (reason, row) in rows.items()
-            ]
-        )
+        text.echo_json([asdict(row) for row in rows])
         return
-    lines = [(name, reason or "yes", row.summary) for name, (reason, row) in rows.items()]
-    click.echo(text.table(("target", "runs here", "what for"), lines))
+    lines = [(row.target, row.here, row.summary, row.reason) for row in rows]
+    click.echo(text.table(("target", "here", "what for", "what it lacks here"), lines))
 
 
-def runs_here(target: Target) -> str:
-    """Why a program built here for a target could not run here; empty where it could."""
-    from aotpipe.backends import unrunnable
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ability:
+    """What this host can do for a target.
 
-    return unrunnable(target)
+    Attributes:
+        reason: Why it cannot do all, and what would change that; empty where it can.
+    """
+
+    target: str
+    summary: str
+    compiles_here: bool
+    runs_here: bool
+    reason: str
+
+    @property
+    def here(self) -> str:
+        """Both in a word or two."""
+        able = {"compiles": self.compiles_here, "runs": self.runs_here}
+        return ", ".join(name for name, can in able.items() if can) or "no"
+
+
+def ability(target: Target) -> Ability:
+    """Ask the compilers and the drivers of this host."""
+    from aotpipe.backends import uncompilable, unrunnable
+
+    compiling, running = uncompilable(target), unrunnable(target)
+    return Ability(
+        target=str(target),
+        summary=target.row.summary,
+        compiles_here=not compiling,
+        runs_here=not running,
+        reason="; ".join(dict.fromkeys(filter(None, (compiling, running)))),
+    )
 
 
 @click.command()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aotpipe import toolchain
 from aotpipe.errors import UnknownTarget
 from aotpipe.targets import SHORTHANDS, Target, expand, table
 
@@ -53,6 +56,15 @@ def test_shorthands_and_globs_expand_in_order_and_once() -> None:
 def test_a_glob_that_matches_nothing_is_unknown() -> None:
     with pytest.raises(UnknownTarget, match="no target matches"):
         expand(["iree-toaster-*"])
+
+
+def test_each_level_of_x86_64_adds_to_the_one_below() -> None:
+    levels = [
+        set(Target.parse(f"iree-cpu-x86_64{level}").row.features) for level in ("", "_v2", "_v3", "_v4")
+    ]
+    assert all(low < high for low, high in itertools.pairwise(levels))
+    known = set(toolchain._X86_64.values())
+    assert levels[-1] <= known
 
 
 def test_only_host_programs_are_tied_to_this_cpu() -> None:

@@ -89,7 +89,7 @@ def compile(  # noqa: A001  # the stage's name; nothing here needs the builtin
                 attempts.append(_attempt(Path(folder), name, chosen, left_s, limit))
                 if attempts[-1].payload is not None:
                     key = digest(lowered, target, extra_flags, retreat)
-                    return _compiled(target, key, attempts)
+                    return _compiled(lowered, target, key, attempts)
             raise _error(Path(folder), lowered, target, attempts, timeout_s, limit, log_dir)
     except OSError as error:
         if error.errno != errno.ENOSPC:
@@ -188,7 +188,7 @@ def _can_retreat(attempt: _Attempt) -> bool:
     return ended and not diagnostics.read(attempt.outcome.stderr).is_input
 
 
-def _compiled(target: Target, key: str, attempts: Sequence[_Attempt]) -> Compiled:
+def _compiled(lowered: Lowered, target: Target, key: str, attempts: Sequence[_Attempt]) -> Compiled:
     last = attempts[-1]
     assert last.payload is not None
     return Compiled(
@@ -196,17 +196,20 @@ def _compiled(target: Target, key: str, attempts: Sequence[_Attempt]) -> Compile
         payload=last.payload,
         flags=(*last.flags, flags.PREPROCESS),
         toolchain=_versions(),
-        host_features=toolchain.host_features() if target.is_host else (),
+        host_features=toolchain.host_features() if target.is_host else target.row.features,
         digest=key,
         stats=CompileStats(
             wall_s=sum(attempt.outcome.wall_s for attempt in attempts),
             peak_rss_bytes=max(attempt.outcome.peak_rss_bytes for attempt in attempts),
         ),
-        notes=tuple(
-            f"compiled {last.name}: with the faster flags the compiler "
-            f"{_ending(attempt.outcome)} ({diagnostics.read(attempt.outcome.stderr).text})"
-            for attempt in attempts[:1]
-            if last.name
+        notes=(
+            *flags.remarks(lowered.module, target),
+            *(
+                f"compiled {last.name}: with the faster flags the compiler "
+                f"{_ending(attempt.outcome)} ({diagnostics.read(attempt.outcome.stderr).text})"
+                for attempt in attempts[:1]
+                if last.name
+            ),
         ),
     )
 

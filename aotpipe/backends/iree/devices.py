@@ -20,6 +20,7 @@ import iree.runtime as iree
 # this makes a driver of its own.
 from iree.runtime._binding import create_hal_driver
 
+from aotpipe.backends.iree import nvidia
 from aotpipe.dtypes import Array, numpy_dtype
 from aotpipe.errors import IncompatibleHost
 from aotpipe.signature import Dim, Signature, evaluate_dim
@@ -30,6 +31,13 @@ _SMALL_BYTES: Final = 1 << 20
 _INPUT_FACTOR: Final = 16
 # What a size is taken for that has no upper bound.
 _UNBOUNDED: Final = 256
+
+_REMEDIES: Final[Mapping[str, str]] = {
+    "cuda": ": libcuda.so.1 comes with NVIDIA's driver of the kernel",
+    "hip": ": libamdhip64.so comes with ROCm, for an AMD GPU",
+    "metal": ": that of macOS has it",
+    "vulkan": ": install libvulkan1 and the GPU's driver, or mesa-vulkan-drivers, which runs on the CPU",
+}
 
 _lock = threading.Lock()
 _devices: dict[tuple[str, int | None], Any] = {}
@@ -94,6 +102,46 @@ def _size(dim: Dim, sizes: Mapping[str, int]) -> int:
         return evaluate_dim(dim, sizes)
     except (KeyError, ZeroDivisionError):  # a symbol without a range, or a form without a value there
         return _UNBOUNDED
+
+
+def shares_memory(driver: str) -> bool:
+    """Whether a driver's buffers are the host's own memory."""
+    return driver.startswith("local-")
+
+
+@cache
+def names(driver: str) -> tuple[str, ...]:
+    """The names of a driver's devices; none where the driver does not work."""
+    return _found(driver)[0]
+
+
+@cache
+def lacking(driver: str, arch: str = "") -> str:
+    """What this host lacks to run a program on a driver's device, with the remedy; empty where it can.
+
+    Args:
+        driver: An IREE driver's name.
+        arch: What the program is for: of CUDA the least that the GPU must be.
+    """
+    found, problem = _found(driver)
+    if not found:
+        return problem
+    if driver == "cuda" and arch.startswith("sm_"):
+        least, here = int(arch.removeprefix("sm_")), nvidia.capability()
+        return f"it is for sm_{least} and newer, and this GPU is sm_{here}" if here < least else ""
+    return ""
+
+
+@cache
+def _found(driver: str) -> tuple[tuple[str, ...], str]:
+    if driver not in iree.query_available_drivers():
+        return (), f"this iree-base-runtime has no {driver} driver{_REMEDIES.get(driver, '')}"
+    try:
+        rows = create_hal_driver(driver).query_available_devices()
+    except (RuntimeError, ValueError):
+        return (), f"{driver} does not work here{_REMEDIES.get(driver, '')}"
+    problem = f"this machine has no {driver} device{_REMEDIES.get(driver, '')}"
+    return tuple(row["name"] for row in rows), "" if rows else problem
 
 
 def device(driver: str, threads: int | None = None) -> Any:

@@ -31,6 +31,9 @@ PREPROCESS: Final = "--iree-preprocessing-pass-pipeline=builtin.module(strip-deb
 
 _INPUT_TYPES: Final[dict[Dialect, str]] = {"torch": "torch", "stablehlo": "stablehlo"}
 _F64: Final = re.compile(rb"[\[,<x]f64\b|complex<f64>")
+# An entry point's line, with the types of its arguments and results.
+_ENTRY: Final = re.compile(rb"^ *func\.func (?:public )?@.*$", re.MULTILINE)
+_WITHOUT_F64: Final = ("metal",)
 _CONV: Final = re.compile(rb"torch\.aten\.(_?convolution|conv\d?d?|conv_transpose\d)|stablehlo\.convolution")
 
 
@@ -89,7 +92,7 @@ RULES: Final = (
     Rule(
         "--iree-input-demote-f64-to-f32=false",
         "float64 tensors would be computed in float32 without a word",
-        lambda module, _: bool(_F64.search(module)),
+        lambda module, target: bool(_F64.search(module)) and not _narrows(module, target),
     ),
     Rule(
         _IM2COL,
@@ -146,6 +149,18 @@ def choose(module: bytes, dialect: Dialect, target: Target, extra: Sequence[str]
         *REPRODUCIBLE,
         *extra,
     )
+
+
+def remarks(module: bytes, target: Target) -> tuple[str, ...]:
+    """What a user should know of what the flags do to this module."""
+    if _F64.search(module) and _narrows(module, target):
+        return (f"float64 inside of the model is computed in float32: {target.device} has none",)
+    return ()
+
+
+def _narrows(module: bytes, target: Target) -> bool:
+    """Whether what is float64 inside of the model has to become float32; at its borders it cannot."""
+    return target.device in _WITHOUT_F64 and not any(map(_F64.search, _ENTRY.findall(module)))
 
 
 def _is_tiled(target: Target) -> bool:

@@ -53,6 +53,10 @@ _IREE_ERRORS: Final = (RuntimeError, ValueError, IndexError, MemoryError)
 _NO_PARAMETER: Final = re.compile(r"no parameter found in index with key '([^']*)'")
 _SMALL_PARAMETER: Final = re.compile(r"parameter `([^`]*)` range out of bounds")
 _DEVICE: Final = re.compile(r'#hal\.executable\.target<"([^"]+)", "([^"]+)"')
+# What CUDA and HIP say of code for another GPU, or newer than the driver.
+_OTHER_GPU: Final = re.compile(
+    r"NO_BINARY_FOR_GPU|UNSUPPORTED_PTX_VERSION|INVALID_PTX|hipErrorNoBinaryForGpu|no kernel image"
+)
 _VERSION: Final = re.compile(r"version|required (module|import)|not registered", re.IGNORECASE)
 
 
@@ -95,8 +99,8 @@ class Runner:
         self._kept = kept  # the programs' parameters point into these arrays
         self._lock = threading.Lock()
         self._forks = devices.forks()
-        self._upload = buffers.uploader(device)
-        self._copy = buffers.Copier(device)
+        self._memory = buffers.Memory(device, is_shared=devices.shares_memory(driver))
+        self._upload = self._memory.upload
         self._state: dict[str, Any] = {}
         self._spare: dict[str, Any] = {}
         self.reset()
@@ -128,7 +132,7 @@ class Runner:
             results = self._invoke(entry, arrays)
             self._check_asserts(entry, results)
             outputs = {
-                name: buffers.download(name, results.get_as_object(index, iree.HalBufferView), dtype)
+                name: self._memory.download(name, results.get_as_object(index, iree.HalBufferView), dtype)
                 for index, (name, dtype) in enumerate(entry.outputs)
             }
             state = {
@@ -192,9 +196,8 @@ class Runner:
         state = self._state[name]
         spare = self._spare.get(name)
         if spare is None:
-            dtype = self._initial_state[name].dtype
-            return self._upload(buffers.mapped(state, dtype), buffers.element(dtype))
-        self._copy(state, spare)
+            return self._memory.copied(state, self._initial_state[name].dtype)
+        self._memory.copy(state, spare)
         return spare
 
     def _keep(self, state: Mapping[str, Any], *, spares: bool) -> None:
@@ -210,12 +213,14 @@ class Runner:
 
     def _is_held(self, view: Any) -> bool:
         # A program may give one buffer as two states.
+        if (address := self._memory.address(view)) is None:
+            return True
         held = (each for each in (*self._state.values(), *self._spare.values()) if each.byte_length)
-        return buffers.address(view) in map(buffers.address, held)
+        return address in map(self._memory.address, held)
 
     def _check_asserts(self, entry: _Entry, results: Any) -> None:
         for index, message in enumerate(entry.asserts, len(entry.outputs) + len(entry.state)):
-            if not buffers.truth(results.get_as_object(index, iree.HalBufferView)):
+            if not self._memory.truth(results.get_as_object(index, iree.HalBufferView)):
                 raise AssertionViolated(
                     message or "an assert of the model failed",
                     reason=f"in {entry.name!r}; the outputs are withheld and the state is unchanged",
@@ -351,7 +356,7 @@ def _load_error(error: Exception) -> AotpipeError:
     if found := _SMALL_PARAMETER.search(text):
         return BundleCorrupt(f"the weight {found[1]!r} is smaller than the program needs")
     reason = _first_line(error)
-    if "INCOMPATIBLE" in text:
+    if "INCOMPATIBLE" in text or _OTHER_GPU.search(text):
         made_for = _DEVICE.search(text)
         return IncompatibleHost(
             "the program was compiled for another kind of device"

@@ -19,6 +19,7 @@ from aotpipe.errors import (
     NoProgram,
     UnsupportedSchema,
 )
+from aotpipe.targets import Target
 from tests.unit.bundle import samples
 
 PROGRAM = f"programs/{samples.VMVX}/program.vmfb"
@@ -70,6 +71,31 @@ def test_a_program_for_a_better_cpu_is_passed_over(tmp_path):
     with pytest.raises(IncompatibleHost, match="no program of the bundle can run") as caught:
         aotpipe.load(only)
     assert "iree-cpu-host: this CPU lacks avx1024" in caught.value.reason
+
+
+LEVELS = ("iree-cpu-x86_64", "iree-cpu-x86_64_v2", "iree-cpu-x86_64_v3", "iree-cpu-x86_64_v4")
+
+
+@pytest.mark.parametrize(("level", "chosen"), [(0, 0), (1, 1), (2, 2), (3, 3)])
+def test_the_best_level_that_the_cpu_has_is_taken(tmp_path, monkeypatch, level, chosen):
+    made = samples.packed(
+        tmp_path / "b", programs=[samples.validated(samples.VMVX), *map(samples.validated, LEVELS)]
+    )
+    features = ("x86_64", *Target.parse(LEVELS[level]).row.features)
+    monkeypatch.setattr(toolchain, "host_features", lambda: features)
+    load = sys.modules["aotpipe.bundle.load"]
+    assert load.choose(made.manifest).target == LEVELS[chosen]
+    for target in LEVELS[level + 1 :]:
+        with pytest.raises(IncompatibleHost, match="cannot run on this host") as caught:
+            load.choose(made.manifest, target)
+        assert "this CPU lacks " in caught.value.reason
+
+
+def test_another_architecture_is_named(tmp_path):
+    made = samples.packed(tmp_path / "b", programs=[samples.validated("iree-cpu-riscv64")])
+    with pytest.raises(IncompatibleHost) as caught:
+        aotpipe.load(made, target="iree-cpu-riscv64")
+    assert "it runs on riscv64, and this machine is" in caught.value.reason
 
 
 def test_another_version_of_the_runtime(tmp_path):

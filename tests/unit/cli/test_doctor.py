@@ -15,7 +15,12 @@ def test_doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     found = json.loads(run("doctor", "--json"))
     assert found["abilities"]["load bundles"]["ready"]
     assert found["cache"]["path"] == str(tmp_path)
-    assert "iree-base-runtime" in run("doctor")
+    assert found["devices"]["metal"]["problem"]
+    assert found["targets"]["iree-vmvx"]["runs_here"]
+    assert found["targets"]["iree-cuda-sm_90"]["compiles_here"]
+    shown = run("doctor")
+    assert "iree-base-runtime" in shown
+    assert "build for XLA" in shown
 
 
 def test_doctor_says_what_to_install(monkeypatch: pytest.MonkeyPatch):

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from aotpipe.cli import cli
+from aotpipe.cli import cli, look
 from aotpipe.cli.guard import guarded
+from aotpipe.targets import Target
 from tests.unit.bundle import samples
 from tests.unit.cli.commands import run
 
@@ -20,6 +21,29 @@ def test_targets():
     assert "iree-vmvx" in text
     rows = {row["target"]: row for row in json.loads(run("targets", "--json"))}
     assert rows["iree-cpu-host"]["runs_here"] is True
+    assert rows["iree-metal"] == {
+        "target": "iree-metal",
+        "summary": Target.parse("iree-metal").row.summary,
+        "compiles_here": True,
+        "runs_here": False,
+        "reason": "this iree-base-runtime has no metal driver: that of macOS has it",
+    }
+
+
+@pytest.mark.parametrize(
+    ("compiling", "running", "here", "reason"),
+    [
+        ("", "", "compiles, runs", ""),
+        ("", "b", "compiles", "b"),
+        ("a", "", "runs", "a"),
+        ("a", "b", "no", "a; b"),
+    ],
+)
+def test_what_a_host_can_do(monkeypatch, compiling: str, running: str, here: str, reason: str):
+    monkeypatch.setattr("aotpipe.backends.uncompilable", lambda _: compiling)
+    monkeypatch.setattr("aotpipe.backends.unrunnable", lambda _: running)
+    found = look.ability(Target.parse("iree-vmvx"))
+    assert (found.here, found.reason) == (here, reason)
 
 
 @pytest.fixture

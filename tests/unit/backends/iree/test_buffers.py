@@ -8,33 +8,34 @@ from aotpipe.errors import ProgramCrashed
 from aotpipe.signature import DTYPES
 
 
-@pytest.fixture(scope="module")
-def upload():
-    return buffers.uploader(devices.device("local-sync"))
+@pytest.fixture(scope="module", params=[True, False], ids=["shared", "own"])
+def memory(request):
+    """The host's memory, and the same as if it were a GPU's."""
+    return buffers.Memory(devices.device("local-sync"), is_shared=request.param)
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (2, 0, 3), (2, 3)])
 @pytest.mark.parametrize("name", sorted(DTYPES))
-def test_what_goes_up_comes_down(upload, name, shape):
+def test_what_goes_up_comes_down(memory, name, shape):
     dtype = numpy_dtype(name)
     array = np.ones(shape, np.uint8).astype(dtype)
-    view = upload(array, buffers.element(dtype))
+    view = memory.upload(array, buffers.element(dtype))
     assert tuple(view.shape) == shape
-    again = buffers.download("x", view, dtype)
+    again = memory.download("x", view, dtype)
     assert again.dtype == dtype
     assert again.shape == shape
     assert again.tobytes() == array.tobytes()
     assert again.flags.writeable
 
 
-def test_a_buffer_is_a_copy_both_ways(upload):
+def test_a_buffer_is_a_copy_both_ways(memory):
     array = np.ones(4, np.float32)
-    view = upload(array, buffers.element(array.dtype))
+    view = memory.upload(array, buffers.element(array.dtype))
     array[:] = 2
-    down = buffers.download("x", view, array.dtype)
+    down = memory.download("x", view, array.dtype)
     assert down.tolist() == [1, 1, 1, 1]
     down[:] = 3
-    assert buffers.download("x", view, array.dtype).tolist() == [1, 1, 1, 1]
+    assert memory.download("x", view, array.dtype).tolist() == [1, 1, 1, 1]
 
 
 def test_every_dtype_of_a_signature_has_an_element_type():
@@ -43,25 +44,33 @@ def test_every_dtype_of_a_signature_has_an_element_type():
         buffers.element(np.dtype("datetime64[s]"))
 
 
-def test_a_result_of_another_width_is_an_error(upload):
-    view = upload(np.ones(4, np.float32), int(iree.HalElementType.FLOAT_32))
+def test_a_result_of_another_width_is_an_error(memory):
+    view = memory.upload(np.ones(4, np.float32), int(iree.HalElementType.FLOAT_32))
     with pytest.raises(
         ProgramCrashed, match="16 bytes of shape \\[4\\] for the output 'y', which are not float64"
     ):
-        buffers.download("y", view, np.dtype("float64"))
+        memory.download("y", view, np.dtype("float64"))
 
 
-def test_truth(upload):
+def test_truth(memory):
     for value in (True, False):
-        assert buffers.truth(upload(np.array(value), buffers.element(np.dtype(bool)))) is value
+        assert memory.truth(memory.upload(np.array(value), buffers.element(np.dtype(bool)))) is value
 
 
-def test_a_buffer_is_copied_into_another():
-    device = iree.get_device("local-sync")
-    upload, copy = buffers.uploader(device), buffers.Copier(device)
+def test_a_buffer_is_copied_into_another(memory):
     element = buffers.element(np.dtype(np.float32))
-    source, target = (upload(np.full((2, 3), value, np.float32), element) for value in (1, 2))
+    source, target = (memory.upload(np.full((2, 3), value, np.float32), element) for value in (1, 2))
     for _ in range(2):
-        copy(source, target)
-    assert buffers.download("y", target, np.dtype(np.float32)).tolist() == [[1, 1, 1]] * 2
-    assert buffers.address(source) != buffers.address(target)
+        memory.copy(source, target)
+    assert memory.download("y", target, np.dtype(np.float32)).tolist() == [[1, 1, 1]] * 2
+    assert (memory.address(source) != memory.address(target)) == memory.is_shared
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (), (0, 3)])
+def test_a_copy_has_a_buffer_of_its_own(memory, shape):
+    dtype = np.dtype(np.float32)
+    source = memory.upload(np.ones(shape, dtype), buffers.element(dtype))
+    twin = memory.copied(source, dtype)
+    if source.byte_length:
+        memory.copy(memory.upload(np.zeros(shape, dtype), buffers.element(dtype)), source)
+    assert memory.download("y", twin, dtype).tolist() == np.ones(shape).tolist()

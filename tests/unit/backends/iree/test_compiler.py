@@ -71,6 +71,42 @@ def test_a_program_says_how_it_was_made(target: str) -> None:
     assert compiled.digest == compiler.digest(RELU, Target.parse(target))
 
 
+_ELSEWHERE = [
+    "iree-cpu-x86_64_v2",
+    "iree-cpu-x86_64_v4",
+    "iree-cuda-sm_86",
+    "iree-cuda-sm_89",
+    "iree-rocm-gfx90a",
+    "iree-rocm-gfx1100",
+]
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "iree-cpu-x86_64_v3",
+        "iree-cpu-aarch64",
+        "iree-cpu-riscv64",
+        "iree-cuda-sm_80",
+        "iree-cuda-sm_90",
+        "iree-rocm-gfx942",
+        "iree-vulkan",
+        "iree-metal",
+        *(pytest.param(each, marks=pytest.mark.slow) for each in _ELSEWHERE),
+    ],
+)
+def test_a_program_for_another_machine(target: str) -> None:
+    compiled = compiler.compile(RELU, Target.parse(target))
+    assert compiled.notes == ()
+    assert compiled.host_features == Target.parse(target).row.features
+
+
+def test_ptx_is_for_the_architecture_that_the_target_names() -> None:
+    for arch in (b"sm_80", b"sm_90"):
+        compiled = compiler.compile(RELU, Target.parse(f"iree-cuda-{arch.decode()}"))
+        assert b".target " + arch in compiled.payload
+
+
 def test_bytes_do_not_depend_on_the_process_the_folder_or_the_users_paths(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

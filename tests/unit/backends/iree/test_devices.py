@@ -77,3 +77,23 @@ def test_a_device_has_the_threads_that_were_asked_for():
 def test_this_process_was_not_forked():
     assert devices.forks() == 0
     assert devices.cores() >= 1
+
+
+def test_what_a_host_lacks_is_named_with_its_remedy():
+    assert devices.lacking("local-sync") == ""
+    assert devices.names("local-sync") == ("default",)
+    assert "that of macOS has it" in devices.lacking("metal")
+    assert devices.names("metal") == ()
+
+
+@pytest.mark.parametrize(("arch", "lacks"), [("sm_80", False), ("sm_90", False), ("sm_100", True)])
+def test_a_gpu_must_be_as_new_as_the_program(monkeypatch, arch, lacks):
+    monkeypatch.setattr(devices, "_found", lambda driver: (("a GPU",), ""))
+    monkeypatch.setattr(devices.nvidia, "capability", lambda: 90)
+    found = devices.lacking.__wrapped__("cuda", arch)
+    assert found == (f"it is for {arch} and newer, and this GPU is sm_90" if lacks else "")
+
+
+def test_only_the_hosts_own_drivers_share_its_memory():
+    assert devices.shares_memory("local-task")
+    assert not devices.shares_memory("vulkan")

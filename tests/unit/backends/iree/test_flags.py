@@ -70,3 +70,23 @@ def test_a_users_flag_survives_the_retreats() -> None:
 def test_programs_of_several_branches_bind_their_buffers_directly(branches: int, wanted: bool) -> None:
     found = flags.choose(b"scf.if " * branches, "torch", HOST)
     assert ("--iree-hal-indirect-command-buffers=false" in found) is wanted
+
+
+_INSIDE = b"  func.func @forward(%0: tensor<2xf32>) {\n    %1 = arith.extf %0 : tensor<2xf64>\n"
+
+
+@pytest.mark.parametrize(
+    ("target", "text", "kept"),
+    [
+        ("iree-metal", _INSIDE, False),
+        ("iree-metal", b"func.func public @forward(%0: tensor<2xf64>) {", True),
+        ("iree-vulkan", _INSIDE, True),
+        ("iree-metal", b"tensor<2xf32>", None),
+    ],
+)
+def test_float64_inside_of_a_model_is_narrowed_where_a_device_has_none(
+    target: str, text: bytes, kept: bool | None
+) -> None:
+    chosen = Target.parse(target)
+    assert (_DEMOTE in flags.choose(text, "torch", chosen)) is bool(kept)
+    assert bool(flags.remarks(text, chosen)) is (kept is False)
