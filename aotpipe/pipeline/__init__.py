@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aotpipe import report as reports
 from aotpipe import tensors, toolchain
+from aotpipe.backends import unrunnable
 from aotpipe.bundle import Bundle, open_bundle, pack, require_replaceable
 from aotpipe.bundle.manifest import STATE_PREFIX
-from aotpipe.errors import AotpipeError, ParityError
+from aotpipe.errors import AotpipeError, CompileError, ParityError
 from aotpipe.events import Listener, Recorder
 from aotpipe.pipeline import matrix, source, tools
 from aotpipe.pipeline.cache import Cache
@@ -75,7 +76,8 @@ def build(model_or_spec: object, **settings: Any) -> Built:
 
     Raises:
         AotpipeError: With its own class per cause. Of several targets that fail, the first one's; with
-            `keep_going` only where no target is left to pack.
+            `keep_going`, and where a compiler refuses it for another machine, only where no target is left
+            to pack.
     """
     outcome = run(model_or_spec, **settings)
     if outcome.path is None:
@@ -131,7 +133,8 @@ def run(
         timeout_s: Limit of one compile.
         memory_limit_bytes: Limit of one compile.
         latency: Time each program beside eager.
-        keep_going: Pack the targets that passed where others fail.
+        keep_going: Pack the targets that passed where others fail; those that the compiler refuses for other
+            machines never stand in their way.
         allow_islands: Cut out what cannot be in a program: functions marked by `eager_island`, and ops that
             have no lowering. The bundle then holds a chain of programs and Python.
         cache: Keep the results of stages, and use those of earlier builds.
@@ -260,7 +263,8 @@ def _build(order: _Order, workspace: Path) -> Outcome:
         )
     errors = [result for result in results.values() if isinstance(result, AotpipeError)]
     packed: Bundle | None = None
-    if len(errors) < len(results) and (order.keep_going or not errors):
+    gated = not order.keep_going and any(_gates(target, result) for target, result in results.items())
+    if len(errors) < len(results) and not gated:
         with order.recorder.stage("pack"):
             packed = _pack(prepared, results, path)
     report = Report(
@@ -283,6 +287,13 @@ def _build(order: _Order, workspace: Path) -> Outcome:
     return Outcome(
         path=path if packed else None, report=report, folder=folder, error=errors[0] if errors else None
     )
+
+
+def _gates(target: Target, result: matrix.Result) -> bool:
+    """Whether a failed target keeps the others from being packed."""
+    # What a compiler cannot do for another machine says nothing of the programs that passed here.
+    refused_elsewhere = isinstance(result, CompileError) and unrunnable(target)
+    return isinstance(result, AotpipeError) and not refused_elsewhere
 
 
 def _pack(prepared: Prepared, results: Mapping[Target, matrix.Result], path: Path) -> Bundle:

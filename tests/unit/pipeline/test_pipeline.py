@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 import aotpipe
+from aotpipe import pipeline
 from aotpipe.backends.iree import compiler
 from aotpipe.errors import BundleError, CompileFailed, ModelNotFound, ReadOnly, UnknownTarget
 from aotpipe.events import Event, Planned, StageFinished
 from aotpipe.pipeline import source
+from aotpipe.stages import Compiled, Lowered
+from aotpipe.targets import Target
 
 ARGS = (torch.randn(2, 4),)
 
@@ -63,6 +67,24 @@ def test_a_failed_target_raises_and_leaves_a_report(tmp_path: Path, monkeypatch:
                 model(), args=ARGS, out=tmp_path / "out", targets=["iree-vmvx"], keep_going=keep_going
             )
     assert [path.name for path in tmp_path.iterdir()] == ["out.report"]
+
+
+def test_what_a_compiler_refuses_for_another_machine_leaves_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    real = compiler.compile
+
+    def refuse(lowered: Lowered, target: Target, **settings: Any) -> Compiled:
+        if target.device == "metal":
+            raise CompileFailed("no")
+        return real(lowered, target, **settings)
+
+    monkeypatch.setattr(compiler, "compile", refuse)
+    targets = ["iree-metal", "iree-vmvx"]
+    outcome = pipeline.run(model(), args=ARGS, out=tmp_path / "out", targets=targets, latency=False)
+    assert outcome.report.exit_code == CompileFailed.exit_code
+    assert [row.status for row in outcome.report.targets] == ["failed", "executed"]
+    assert aotpipe.load(tmp_path / "out").infer({"input": ARGS[0].numpy()})["output"].shape == (2, 3)
 
 
 def test_a_failed_build_leaves_the_bundle_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
