@@ -24,7 +24,7 @@ IMPORTANT = (
 
 
 def test_important_ops_are_equal(print_table: Callable[[str], None]) -> None:
-    rows = sweep_together(IMPORTANT, {"float32": 2, "int64": 1, "bool": 1})
+    rows = sweep_together(IMPORTANT, {"float32": 1, "int64": 1, "bool": 1})
     print_table(render(rows))
     equal = Counter(row.op for row in rows if row.verdict == "equal")
     assert not [row for row in rows if row.verdict not in {"equal", "export"}]

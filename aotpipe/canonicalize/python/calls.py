@@ -110,9 +110,18 @@ def _extreme(function: Function, is_better: Function, values: tuple[Any, ...], k
     items = list(values[0]) if len(values) == 1 and not isinstance(values[0], torch.Tensor) else list(values)
     if len(values) == 1 and isinstance(values[0], torch.Tensor):
         items = list(values[0].unbind(0))
-    if kwargs or not any(map(is_traced, items)):
+    key = kwargs.get("key")
+    if not items or kwargs.keys() - {"key"}:
         return function(items, **kwargs)
-    return functools.reduce(lambda best, item: _either(is_better(item, best), item, best), items)
+    keyed = [(item if key is None else key(item), item) for item in items]
+    if not any(is_traced(by) for by, _ in keyed):
+        return function(keyed, key=operator.itemgetter(0))[1]
+
+    def better(best: tuple[Any, Any], other: tuple[Any, Any]) -> tuple[Any, Any]:
+        test = is_better(other[0], best[0])
+        return _either(test, other[0], best[0]), _either(test, other[1], best[1])
+
+    return functools.reduce(better, keyed)[1]
 
 
 def _either(test: Any, then: Any, other: Any) -> Any:

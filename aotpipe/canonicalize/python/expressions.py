@@ -5,7 +5,17 @@ from __future__ import annotations
 import ast
 from typing import Any, Final
 
-from aotpipe.canonicalize.python.tree import Own, binds, calling, dotted, later, operator, parameters
+from aotpipe.canonicalize.python.tree import (
+    OPAQUE,
+    Own,
+    binds,
+    calling,
+    dotted,
+    later,
+    operator,
+    own,
+    parameters,
+)
 
 # What Python itself compares; each has an operator here, as no class can say what it means.
 _IDENTITY: Final = {ast.Is: "is_", ast.IsNot: "is_not", ast.In: "in_", ast.NotIn: "not_in"}
@@ -31,14 +41,33 @@ class Super(Own):
         return node
 
 
+# What looks at the function that it stands in.
+_LOOKING: Final = frozenset({"super", *OPAQUE})
+
+
+def _is_own(body: ast.expr) -> bool:
+    """Whether an expression means something else in a function inside of its own."""
+    return any(
+        isinstance(node, ast.Await | ast.Yield | ast.YieldFrom)
+        or (isinstance(node, ast.Call) and dotted(node.func) in _LOOKING)
+        for node in own([body])
+    )
+
+
 class _Expressions(Own):
-    """Expressions outside of nested scopes; what is made stands where the old one stood."""
+    """Expressions outside of nested functions; what is made stands where the old one stood."""
 
     def visit(self, node: ast.AST) -> Any:
         made = super().visit(node)
         if made is not node and isinstance(made, ast.expr) and hasattr(node, "lineno"):
             ast.copy_location(made, node)
         return made
+
+    def visit_Lambda(self, node: ast.Lambda) -> ast.Lambda:  # type: ignore[override]  # Own's leaves all scopes
+        self.generic_visit(node.args)
+        if not _is_own(node.body):
+            node.body = self.visit(node.body)
+        return node
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
         self.generic_visit(node)

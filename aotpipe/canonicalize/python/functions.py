@@ -103,7 +103,25 @@ def _definition(code: CodeType) -> ast.FunctionDef | None:
             first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
             if code.co_firstlineno == first:
                 return node
+    if code.co_name == "<lambda>" and (small := _lambda(module, code)) is not None:
+        result = ast.copy_location(ast.Return(small.body), small.body)
+        return ast.copy_location(ast.FunctionDef(code.co_name, small.args, [result], []), small)
     return None
+
+
+def _lambda(module: ast.Module, code: CodeType) -> ast.Lambda | None:
+    """The lambda that a code was compiled from, of all on its line: the least that holds its positions."""
+    starts = [(line, column) for line, _, column, _ in code.co_positions() if line and column]
+    ends = [(line, column) for _, line, _, column in code.co_positions() if line and column]
+    around = [
+        node
+        for node in ast.walk(module)
+        if isinstance(node, ast.Lambda)
+        and (node.lineno, node.col_offset) <= min(starts, default=(0, 0))
+        and max(ends, default=(0, 0)) <= (node.end_lineno or 0, node.end_col_offset or 0)
+    ]
+    # `ast.walk` comes to inner nodes later.
+    return around[-1] if around else None
 
 
 def _all(code: CodeType) -> Iterator[CodeType]:

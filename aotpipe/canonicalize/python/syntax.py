@@ -30,6 +30,7 @@ from aotpipe.canonicalize.python.tree import (
     GIVEN,
     HELPER,
     LASTING,
+    OPAQUE,
     OWN,
     SKIP,
     Own,
@@ -46,8 +47,6 @@ from aotpipe.canonicalize.python.tree import (
     own,
     parameters,
 )
-
-_OPAQUE: Final = frozenset({"locals", "vars", "eval", "exec", "globals"})
 
 
 def rewrite(function: ast.FunctionDef) -> ast.FunctionDef | None:
@@ -82,7 +81,7 @@ def _is_opaque(function: ast.FunctionDef) -> bool:
     for node in own(function.body):
         if isinstance(node, ast.Await | ast.AsyncFor | ast.AsyncWith):
             return True
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _OPAQUE:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in OPAQUE:
             return True
     return False
 

@@ -19,6 +19,8 @@ SCOPES: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef
 COMPREHENSIONS: Final = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 # What keeps the variables that it names for longer than a statement.
 LASTING: Final = (*SCOPES, ast.GeneratorExp)
+# Builtins that look at the function that they are called in.
+OPAQUE: Final = frozenset({"locals", "vars", "eval", "exec", "globals"})
 LOOPS: Final = (ast.While, ast.For)
 GUARDS: Final = (ast.With, ast.Try, ast.TryStar, ast.Match)
 

@@ -23,6 +23,8 @@ EXPRESSIONS = (
     "f'{a:>4}{b!r}{c}'",
     "[v for v in range(abs(a)) if v or b]",
     "isinstance(a, int) and len(str(b))",
+    "max([a, b, c], key=lambda v: -v if v > 1 else v)",
+    "(lambda v, w=a and b: v and w)(c)",
 )
 
 
@@ -39,3 +41,8 @@ def test_the_same_on_plain_values(text: str, a: int, b: int, c: int):
 
 def test_what_assigns_stays_where_it_is():
     assert rewritten("a and (b := 1)") == "a and (b := 1)"
+
+
+@pytest.mark.parametrize("text", ["lambda: super().f(1)", "lambda: eval('a') + f(1)", "lambda: (yield f(1))"])
+def test_a_lambda_that_looks_at_where_it_stands_is_left(text: str):
+    assert "ops" not in rewritten(text)

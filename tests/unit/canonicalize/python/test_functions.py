@@ -126,7 +126,6 @@ def test_what_has_no_source_or_is_sent_values_is_left():
 
     assert functions.rewritten(space["f"]) is None
     assert functions.rewritten(numbers) is None
-    assert functions.rewritten(lambda x: x) is None
 
 
 def test_the_function_that_an_error_came_from():
@@ -153,3 +152,17 @@ def test_what_was_rewritten_is_not_rewritten_again():
     with functions.swapped(rewritten(failing)), pytest.raises(ZeroDivisionError) as caught:
         failing(1)
     assert not functions.deciding(caught.value)
+
+
+def test_of_several_lambdas_on_a_line_each_is_its_own():
+    n = 3
+    # fmt: off
+    plus, minus, made = (lambda x: x + n if x > 0 else x), (lambda x: -x if x else n), lambda: lambda x: -n
+    # fmt: on
+    for function in (plus, minus, made()):
+        before = [function(x) for x in (-2, 0, 5)]
+        codes = rewritten(function)
+        assert codes[function].co_freevars == function.__code__.co_freevars
+        with functions.swapped(codes):
+            assert function.__code__ is codes[function]
+            assert [function(x) for x in (-2, 0, 5)] == before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -341,6 +342,26 @@ def test_what_is_called_is_rewritten_too():
     told = [found.message for found in program.findings if found.code == "control-flow-in-graph"]
     assert len(told) == 3
     assert any("_clipped" in message for message in told)
+
+
+_DOUBLED = lambda x: x * 2 if x.sum() > 0 else x  # noqa: E731
+
+
+def test_lambdas_that_decide_wherever_they_stand():
+    class Model(torch.nn.Module):
+        shrunk = lambda self, x: x / 2 if x.max() > 1 else x  # noqa: E731
+
+        def __init__(self, by: float) -> None:
+            super().__init__()
+            self.least, self.other = (lambda x: x if x.min() < -by else x - by), (lambda x: x.abs())
+
+        def forward(self, x):
+            called = self.other(self.shrunk(self.least(_DOUBLED(x))))
+            rows = x.mean(1)
+            reduced = functools.reduce(lambda one, other: one if one > other else other - 1, rows)
+            return called, reduced, max(rows, key=lambda each: each.abs())
+
+    check(Model(0.3).eval(), *SIGNS)
 
 
 def _clipped(x):
