@@ -16,10 +16,10 @@ from torch._export.db.examples import all_examples
 import aotpipe
 from aotpipe.errors import AotpipeError
 
-
 FORMS = (
-    "assume_constant_result class_method cond_closed_over_variable cond_operands decorator dictionary fn_with_kwargs "
-    "list_contains list_unpack null_context_manager pytree_flatten scalar_output tensor_setattr type_reflection_method"
+    "assume_constant_result autograd_function class_method cond_closed_over_variable cond_operands decorator "
+    "dictionary fn_with_kwargs list_contains list_unpack null_context_manager pytree_flatten scalar_output "
+    "tensor_setattr type_reflection_method unsupported_operator"
 ).split()
 
 
