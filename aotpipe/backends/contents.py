@@ -44,6 +44,7 @@ class Contents:
         parameters: What becomes of each parameter, once; None leaves them the user's own.
         others: What becomes of buffers, and of tensors in attributes and in lists and dicts of them.
         written: Parameters that a call changes: each reset makes them anew, as it does buffers.
+        only_written: Leave other parameters the user's own.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Contents:
         parameters: Change | None,
         others: Change,
         written: Iterable[torch.nn.Parameter] = (),
+        only_written: bool = False,
     ) -> None:
         modules = tuple(modules)
         # Two modules may share one __dict__ (a method as a module of its own).
@@ -69,7 +71,13 @@ class Contents:
         self._written = {id(parameter) for parameter in written}
         self._pristine = self._capture()
         self._containers = self._find_containers()
-        self._parameters = _changed(self._pristine, parameters)
+        self._parameters = {
+            id(tensor): parameters(data)
+            for tensor, data in self._pristine.data
+            if parameters is not None
+            and isinstance(tensor, torch.nn.Parameter)
+            and (id(tensor) in self._written or not only_written)
+        }
         self._current: _Captured | None = None
         self._outer: _Captured | None = None
 
@@ -122,14 +130,6 @@ class Contents:
             return self._others(data.clone())
         changed = self._parameters.get(id(tensor), data)
         return changed.clone() if id(tensor) in self._written else changed
-
-
-def _changed(pristine: _Captured, change: Change | None) -> dict[int, torch.Tensor]:
-    if change is None:
-        return {}
-    return {
-        id(tensor): change(data) for tensor, data in pristine.data if isinstance(tensor, torch.nn.Parameter)
-    }
 
 
 def _tensors(items: dict[str, Any]) -> Iterator[torch.Tensor]:

@@ -48,6 +48,8 @@ class Eager:
         precision: `model` runs in the model's own dtypes.
         mutated: Entry point -> the inputs whose value after the call is an output too.
         written: The names of the state; those that are parameters are copied before they are written.
+        frugal: With float64: widen a parameter wherever it is used, and hold no wide copy of all. It takes
+            time for each use, and code that compares the dtypes of a parameter and an input sees two.
         noise: A seed: perturb every parameter and every fractional input by up to 16 units in the last
             place. What flips under it is not decided by the model's numbers.
     """
@@ -59,6 +61,7 @@ class Eager:
         precision: Precision = "model",
         mutated: Mapping[str, Sequence[str]] | None = None,
         written: Collection[str] = (),
+        frugal: bool = False,
         noise: int | None = None,
     ) -> None:
         self._entries = {entry.name: entry for entry in entries}
@@ -68,6 +71,8 @@ class Eager:
         self._contents = Contents(
             [entry.module for entry in entries],
             parameters=self._parameter_change(),
+            # What is written must be wide before it is.
+            only_written=frugal,
             others=self._widened,
             written=[
                 parameter

@@ -7,8 +7,8 @@ Raises `SpecInvalid` with the user's line when the model raises.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, suppress
+from typing import Any, Final
 
 import torch
 from torch import nn
@@ -17,6 +17,8 @@ from aotpipe import held, source
 from aotpipe.canonicalize import pytrees
 from aotpipe.errors import SpecInvalid
 from aotpipe.uncompiled import uncompiled
+
+_LARGE_BYTES: Final = 2**20
 
 
 def call(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], entry: str) -> Any:
@@ -67,7 +69,7 @@ def unchanged(module: nn.Module, *, traced: bool = False) -> Iterator[held.Watch
     watch = held.Watch(module)
     registered = () if traced else (*module.parameters(), *module.buffers())
     tensors = [*registered, *watch.tensors()]
-    before = {id(tensor): (tensor, tensor.detach().clone()) for tensor in tensors}
+    before = {id(tensor): (tensor, snapshot(tensor)) for tensor in tensors}
     try:
         yield watch
     finally:
@@ -75,5 +77,36 @@ def unchanged(module: nn.Module, *, traced: bool = False) -> Iterator[held.Watch
         with torch.no_grad():
             for tensor, copied in before.values():
                 # A weight that was not written may lie in memory that is not to be written.
-                if tensor.shape == copied.shape and not torch.equal(tensor, copied):
+                if tensor.shape == copied.shape and not _is_same(tensor, copied):
                     tensor.copy_(copied)
+
+
+def snapshot(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor's value now; that of a large weight takes memory only once one of the two is written.
+
+    Private: torch has no other way to copy on write, and copies of all weights are most of a build's memory.
+    """
+    detached = tensor.detach()
+    is_plain = type(detached) is torch.Tensor and detached.layout is torch.strided
+    if isinstance(tensor, nn.Parameter) and is_plain and tensor.nbytes >= _LARGE_BYTES:
+        # Memory that is not torch's own (a mapped file, an array of numpy) cannot be shared so.
+        with suppress(RuntimeError):
+            return torch._lazy_clone(detached)  # noqa: SLF001
+    return detached.clone()
+
+
+def _is_same(tensor: torch.Tensor, copied: torch.Tensor) -> bool:
+    """Whether a tensor has the value of its snapshot."""
+    # Neither was written where both are views of one memory still; to look at them would take it apart.
+    return (_is_shared(tensor) and _place(tensor) == _place(copied)) or torch.equal(tensor, copied)
+
+
+def _is_shared(tensor: torch.Tensor) -> bool:
+    shared: bool = torch._C._is_cow_tensor(tensor)  # type: ignore[attr-defined]  # noqa: SLF001
+    return shared
+
+
+def _place(tensor: torch.Tensor) -> tuple[object, ...]:
+    # data_ptr() is taken for a write.
+    address = torch._C._data_address(tensor)  # type: ignore[attr-defined]  # noqa: SLF001
+    return address, tensor.storage_offset(), tensor.stride()

@@ -31,6 +31,8 @@ from aotpipe.validate.work import work
 
 # Each finds a near-tie with even odds: of four, one in sixteen is missed.
 _NOISES: Final = 4
+# A float64 copy of parameters beyond this would be most of what a build takes of memory.
+_LARGE_BYTES: Final = 2**27
 # Eager's own error above this share of an output's scale leaves little to compare with.
 _ILL_CONDITIONED: Final = 0.01
 
@@ -177,13 +179,17 @@ def _widen(
     notes: list[str],
 ) -> bool:
     """Add the float64 answers; whether there are any."""
-    try:
-        wide = Eager(entries, precision="float64", **options)
-    except (TypeError, RuntimeError) as error:
-        notes.append(f"no float64 reference, since a weight has no float64 form: {error}")
-        return False
+    calls = [record.call for record in records]
+    wide = Eager(entries, precision="float64", frugal=True, **options) if _is_large(entries) else None
+    answers = _all(wide, calls) if wide else []
+    if wide is None or None in answers:
+        try:
+            wide = Eager(entries, precision="float64", **options)
+        except (TypeError, RuntimeError) as error:
+            notes.append(f"no float64 reference, since a weight has no float64 form: {error}")
+            return False
+        answers = _all(wide, calls)
     refused: list[str] = []
-    answers = _all(wide, [record.call for record in records])
     for record, answer in zip(records, answers, strict=True):
         record.wide = answer
     if any(answer is None for answer in answers):
@@ -194,6 +200,11 @@ def _widen(
             f"measure there ({refused[0] if refused else 'the model raises in float64'})"
         )
     return all(answer is not None for answer in answers)
+
+
+def _is_large(entries: Sequence[CanonicalEntry]) -> bool:
+    parameters = {id(each): each for entry in entries for each in entry.module.parameters()}
+    return sum(each.nbytes for each in parameters.values()) > _LARGE_BYTES
 
 
 def _is_same(records: Sequence[_Record]) -> bool:

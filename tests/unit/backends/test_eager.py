@@ -182,6 +182,36 @@ def test_a_tied_weight_stays_tied_in_the_copies() -> None:
     assert Eager([entry], noise=3).infer({"x": x})["y"].tolist() == [[0, 0]]
 
 
+def test_frugal_float64_is_the_same_and_holds_no_wide_parameters() -> None:
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(8, 8)
+            self.written = torch.nn.Parameter(torch.full((8,), 0.1))
+            self.register_buffer("total", torch.zeros(8))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.written.mul_(1.1)
+            self.total += self.linear(x).sum(0)
+            return self.total * self.written + self.linear.weight.t()[0]
+
+    torch.manual_seed(0)
+    x = torch.randn(3, 8)
+    model = Model()
+    answers = []
+    for frugal in (False, True):
+        runner = Eager(
+            [_entry(model, x, inputs=("x",), outputs=("y",))],
+            precision="float64",
+            written=["written"],
+            frugal=frugal,
+        )
+        answers.append([runner.infer({"x": x.numpy()})["y"] for _ in range(2)])
+    for held, converted in zip(*answers, strict=True):
+        assert held.dtype == converted.dtype == np.float64
+        np.testing.assert_array_equal(held, converted)
+
+
 def test_noise_moves_numbers_by_some_units_in_the_last_place_and_spares_flags() -> None:
     class Two(torch.nn.Module):
         def __init__(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -11,6 +12,9 @@ from torch._higher_order_ops.scan import scan
 
 from aotpipe.canonicalize import trial
 from aotpipe.errors import SpecInvalid
+
+COUNT = 2**18
+"""Floats of a weight that is copied when it is written."""
 
 
 class Stateful(nn.Module):
@@ -50,6 +54,44 @@ def test_state_inputs_and_random_numbers_are_as_before() -> None:
     assert not model.plain.any()
     assert not hasattr(model, "late")
     assert not hasattr(model.inner, "seen")
+
+
+def test_weights_are_copied_only_where_the_model_writes_them() -> None:
+    class Writing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.read, self.written, self.by_numpy = (nn.Parameter(torch.ones(COUNT)) for _ in range(3))
+            self.mapped = nn.Parameter(torch.from_numpy(np.ones(COUNT, np.float32)))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.written.mul_(2)
+            self.by_numpy.detach().numpy()[0] = 7
+            self.mapped.add_(1)
+            return x + self.read
+
+    model = Writing()
+    with trial.unchanged(model):
+        with torch.no_grad():
+            model(torch.ones(COUNT))
+        assert torch._C._is_cow_tensor(model.read)
+        assert not torch._C._is_cow_tensor(model.written)
+    assert all(torch.equal(each, torch.ones(COUNT)) for each in model.parameters())
+
+
+def test_weights_that_changed_places_are_put_back() -> None:
+    class Swapping(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two = nn.Parameter(torch.ones(COUNT)), nn.Parameter(torch.zeros(COUNT))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.one.data, self.two.data = self.two.data, self.one.data
+            return x * self.one + self.two
+
+    model = Swapping()
+    trial.call(model, (torch.ones(COUNT),), {}, "forward")
+    assert model.one.all()
+    assert not model.two.any()
 
 
 def test_a_model_that_raises_is_left_as_it_was_and_its_line_is_shown() -> None:

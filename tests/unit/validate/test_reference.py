@@ -13,6 +13,7 @@ from aotpipe.export import export
 from aotpipe.goldens import Golden
 from aotpipe.legalize import legalize
 from aotpipe.spec import as_spec
+from aotpipe.validate import reference as validate_reference
 from aotpipe.validate.reference import Reference, reference
 
 
@@ -46,6 +47,20 @@ def test_the_answer_is_float64s_and_the_tolerance_covers_eager() -> None:
         assert 0 < golden.eager_error["output"] < 1e-5
         assert atol < 1e-4
     assert found.findings == ()
+
+
+def test_a_large_model_is_widened_as_it_is_used_unless_it_compares_dtypes(monkeypatch) -> None:
+    monkeypatch.setattr(validate_reference, "_LARGE_BYTES", 8)
+    x = torch.randn(2, 8, generator=torch.Generator().manual_seed(0))
+    torch.manual_seed(0)
+    for model in (torch.nn.Linear(8, 8), torch.nn.LSTM(8, 8)):
+        frugal = _reference(model, x)
+        assert frugal.findings == ()
+        monkeypatch.setattr(validate_reference, "_LARGE_BYTES", 2**27)
+        held = _reference(model, x)
+        monkeypatch.setattr(validate_reference, "_LARGE_BYTES", 8)
+        for one, other in zip(frugal.goldens, held.goldens, strict=True):
+            assert all(np.array_equal(one.outputs[name], other.outputs[name]) for name in one.outputs)
 
 
 def test_a_near_tie_is_unsure_and_the_rest_is_not() -> None:
