@@ -31,7 +31,7 @@ from torch.fx.experimental import _config as symbolic_config  # no public switch
 
 from aotpipe import recurrent, source
 from aotpipe.canonicalize import carried, keeping, names, pytrees, trial
-from aotpipe.canonicalize.python import functions, generators, staging
+from aotpipe.canonicalize.python import functions, generators, identities, staging
 from aotpipe.canonicalize.state import State, StateRefused
 from aotpipe.dims import Auto, Dim
 from aotpipe.errors import ExportFailed
@@ -243,13 +243,27 @@ def _attempt(
     codes: dict[FunctionType, CodeType],
     module: torch.nn.Module | None = None,
 ) -> tuple[ExportedProgram | Exception, GuardLog, tuple[Finding, ...]]:
+    found = _tried(entry, way, codes, module, exactly=False)
+    # A write in place may reach names that only a run knows, which costs to follow.
+    is_lost = isinstance(found[0], Exception) and identities.are_wanted()
+    return _tried(entry, way, codes, module, exactly=True) if is_lost else found
+
+
+def _tried(
+    entry: CanonicalEntry,
+    way: Way,
+    codes: dict[FunctionType, CodeType],
+    module: torch.nn.Module | None,
+    *,
+    exactly: bool,
+) -> tuple[ExportedProgram | Exception, GuardLog, tuple[Finding, ...]]:
     ranges = entry.entry.value_ranges
     tops = {
         place: math.floor(ranges[name][1])
         for place, name in enumerate(entry.input_names)
         if name in ranges and math.isfinite(ranges[name][1])
     }
-    tracing = staging.staging(entry.module, kept=module is not None, tops=tops)
+    tracing = staging.staging(entry.module, kept=module is not None, exactly=exactly, tops=tops)
     with functions.swapped(codes), tracing as notes, listening() as log:
         try:
             return _export(entry, way, module), log, tuple(notes)

@@ -1,43 +1,34 @@
 """Keeps the names of one tensor alike where a graph has made a copy of it.
 
 After a branch or a loop a variable holds a tensor of the graph's own, where eager may have given it another
-name of a tensor from before; what a traced index gives is a copy, where eager gives a view. As long as nobody
-writes to either in place nobody can tell. `note(pair)` remembers the two. A write to one of them is repeated
-on the other, if somebody still holds that: a variable of a running function, a container there, a module.
-Where that cannot be, inside of a branch or a loop, the write is refused.
+name of a tensor from before (`identities`); what a traced index gives is a copy, where eager gives a view:
+`note(pair)` remembers the two. As long as nobody writes to either in place nobody can tell. A write to one of
+them is repeated on the others, if somebody still holds those. Where that takes more than is followed, the
+write asks for it and is refused; where it cannot be, it is refused for good.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
-from aotpipe import source
-from aotpipe.canonicalize.python import effects
+from aotpipe.canonicalize.python import identities
+from aotpipe.canonicalize.python.holders import is_held
+from aotpipe.canonicalize.python.identities import Identity, storage_of
 from aotpipe.canonicalize.python.refusing import refusal
-
-_OWN: Final = str(Path(__file__).resolve().parents[2])
-_DEPTH: Final = 3
-# The function that calls the model.
-_CALL: Final = "called_in_mode.<locals>.inside"
-_is_model_code = cache(source.is_model_code)
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A copy and what eager would, on some path, have made it another name of.
+    """A copy and what eager would have made it a view of.
 
     Attributes:
         copy, original: The two.
-        to_copy, to_original: Repeat a write on the other one; None where only a run of the graph could.
+        to_copy, to_original: Repeat a write on the other one; None where that cannot be.
     """
 
     copy: torch.Tensor
@@ -46,33 +37,59 @@ class Pair:
     to_original: Callable[[], object] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Other:
+    """Another name.
+
+    Attributes:
+        tensor: One of its memory.
+        repeat: What repeats a write on it, if anything does.
+        is_unfollowed: Whether something would if names were followed exactly.
+    """
+
+    tensor: torch.Tensor
+    repeat: Callable[[], object] | None
+    is_unfollowed: bool = False
+
+
 _pairs: list[Pair] = []
-# How many of them are of the branch or loop that is traced; the others are of what is around it.
+# How many of them are of what is around the branch or the loop that is traced.
 _outside = 0
 _repeating = False
 
 
 @contextmanager
-def followed() -> Iterator[None]:
-    """Forget what was noted, afterwards."""
-    try:
-        yield
-    finally:
-        _pairs.clear()
+def followed(*, exactly: bool) -> Iterator[None]:
+    """Know the names of a trace; `exactly`: also those that only a run knows."""
+    with identities.kept(followed=exactly):
+        try:
+            yield
+        finally:
+            _pairs.clear()
 
 
 @contextmanager
-def inner() -> Iterator[list[Pair]]:
-    """Trace a branch or a loop; gives the pairs that are noted inside, which are forgotten afterwards."""
+def inner() -> Iterator[None]:
+    """Trace a branch or a loop, and forget what is noted inside."""
     global _outside
     before, _outside = _outside, len(_pairs)
-    found: list[Pair] = []
+    with identities.scope():
+        try:
+            yield
+        finally:
+            del _pairs[_outside:]
+            _outside = before
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """Inside, a write to a tensor is one to all of its names already."""
+    global _repeating
+    before, _repeating = _repeating, True
     try:
-        yield found
+        yield
     finally:
-        found += _pairs[_outside:]
-        del _pairs[_outside:]
-        _outside = before
+        _repeating = before
 
 
 def note(pair: Pair) -> None:
@@ -80,13 +97,23 @@ def note(pair: Pair) -> None:
     _pairs.append(pair)
 
 
-def note_path(copy: torch.Tensor, original: torch.Tensor, flag: torch.Tensor) -> None:
-    """Remember a copy that is another name of its original where a traced flag is true."""
-
-    def repeat(source: torch.Tensor, target: torch.Tensor) -> Callable[[], object]:
-        return lambda: target.copy_(torch.where(flag, source, target))
-
-    _pairs.append(Pair(copy, original, repeat(original, copy), repeat(copy, original)))
+def identity(tensor: torch.Tensor) -> Identity | None:
+    """What is known of a tensor's memory; what this region notes of copies makes it a part of theirs."""
+    found = identities.of(tensor)
+    if found is None or len(_pairs) == _outside:
+        return found
+    numbers: set[int] = set()
+    owner = identities.owner_of(tensor)
+    seen, left = {owner}, [owner]
+    while left:
+        for _, other in _paired(left.pop(), _pairs[_outside:]):
+            storage = identities.owner_of(other)
+            if storage not in seen and (theirs := identities.of(other)) is not None:
+                seen.add(storage)
+                left.append(storage)
+                numbers |= theirs.numbers
+    numbers -= found.numbers
+    return replace(found, numbers=found.numbers | numbers, partial=found.partial | numbers)
 
 
 def refuse_lost(tensor: torch.Tensor) -> None:
@@ -95,73 +122,86 @@ def refuse_lost(tensor: torch.Tensor) -> None:
     Raises:
         ExportFailed: Another name would.
     """
-    for index, pair, other in [] if _repeating else _others({storage_of(tensor)}):
-        repeat = pair.to_original if other is pair.original else pair.to_copy
-        # Of a tensor from outside, a branch or a loop has a stand-in, whose views are no views of it.
-        is_view = index < _outside and tensor is not pair.copy and tensor is not pair.original
-        if (repeat is None or is_view) and _matters(storage_of(other), {index}):
-            raise refusal(
-                "a tensor is written in place that may have a second name, by a branch or a loop on a tensor",
-                "assign a new value (`y = y + 1` for `y += 1`), or clone it before",
-            )
+    if _repeating:
+        return
+    lost = [other for other in _reached(tensor) if other.repeat is None]
+    if lost:
+        if all(other.is_unfollowed for other in lost):
+            identities.want()
+        raise refusal(
+            "a tensor is written in place that may have a second name, by a branch or a loop on a tensor",
+            "assign a new value (`y = y + 1` for `y += 1`), or clone it before",
+        )
 
 
 def repeat(tensor: torch.Tensor) -> None:
     """After a write to a tensor, repeat it on its other names."""
-    global _repeating
-    if not _pairs or _repeating:
-        return
-    _repeating = True
-    try:
-        _repeat(tensor)
-    finally:
-        _repeating = False
+    if not _repeating:
+        with told():
+            for other in list(_reached(tensor)):
+                if other.repeat is not None:
+                    other.repeat()
 
 
-def _repeat(tensor: torch.Tensor) -> None:
-    written = {storage_of(tensor)}
-    done: set[int] = set()
-    while found := [each for each in _others(written) if each[0] not in done]:
-        for index, pair, other in found:
-            done.add(index)
-            update = pair.to_original if other is pair.original else pair.to_copy
-            if update is not None and _matters(storage_of(other), done):
-                update()
-                written.add(storage_of(other))
+def _reached(tensor: torch.Tensor) -> Iterator[_Other]:
+    """The other names of a tensor that matter, each after that by which a write reaches it."""
+    done, left = {identities.owner_of(tensor)}, [tensor]
+    while left:
+        for other in _others(left.pop(0)):
+            owner = identities.owner_of(other.tensor)
+            if owner not in done and _matters(other.tensor, done):
+                yield other
+                done.add(owner)
+                left.append(other.tensor)
 
 
-def has_other_name(storage: int, *, but: str) -> bool:
-    """Whether a write to this memory is seen by another name than the innermost function's variable `but`."""
-    return is_held(storage, but=but) or any(
-        _matters(storage_of(other), {index}) for index, _, other in _others({storage})
-    )
-
-
-def _matters(storage: int, done: set[int]) -> bool:
+def _matters(tensor: torch.Tensor, done: set[int]) -> bool:
     """Whether somebody holds a tensor of this memory, or another name of it."""
-    return is_held(storage) or any(
-        _matters(storage_of(other), done | {index})
-        for index, _, other in _others({storage})
-        if index not in done
+    owner = identities.owner_of(tensor)
+    done = done | {owner}
+    return is_held(storage_of(tensor)) or any(
+        _matters(other.tensor, done)
+        for other in _others(tensor)
+        if identities.owner_of(other.tensor) not in done
     )
 
 
-def _others(storages: set[int]) -> list[tuple[int, Pair, torch.Tensor]]:
-    """The pairs that have one of these memories, each with its number and the other one of the two."""
-    if not _pairs:
-        return []
+def _others(tensor: torch.Tensor) -> Iterator[_Other]:
+    """The other names of a tensor: those in the same memory, and copies of views."""
+    own = identities.of(tensor)
+    if own is None:
+        return
+    for other in identities.others(own):
+        yield _named_too(own, other)
+    for pair, paired in _paired(identities.owner_of(tensor), _pairs):
+        yield _Other(paired, pair.to_original if paired is pair.original else pair.to_copy)
+
+
+def _named_too(own: Identity, other: Identity) -> _Other:
+    """What repeats a write to one tensor on another one that may be in the same memory."""
+    if own.numbers & other.numbers & (own.partial | other.partial) or own.tensor.shape != other.tensor.shape:
+        return _Other(other.tensor, None)
+    if isinstance(own.known, int) and isinstance(other.known, int):
+        return _Other(other.tensor, lambda: other.tensor.copy_(own.tensor))
+    if own.known is None or other.known is None:
+        return _Other(other.tensor, None, is_unfollowed=True)
+
+    def repeat() -> None:
+        are_one: Any = own.known == other.known
+        other.tensor.copy_(torch.where(are_one, own.tensor, other.tensor))
+
+    return _Other(other.tensor, repeat)
+
+
+def _paired(owner: int, pairs: Iterable[Pair]) -> list[tuple[Pair, torch.Tensor]]:
+    """The pairs that have one of this memory, each with the other one of the two."""
     found = []
-    for index, pair in enumerate(_pairs):
-        if storage_of(pair.copy) in storages:
-            found.append((index, pair, pair.original))
-        elif storage_of(pair.original) in storages:
-            found.append((index, pair, pair.copy))
+    for pair in pairs:
+        if identities.owner_of(pair.copy) == owner:
+            found.append((pair, pair.original))
+        elif identities.owner_of(pair.original) == owner:
+            found.append((pair, pair.copy))
     return found
-
-
-def storage_of(tensor: torch.Tensor) -> int:
-    """The identity of a tensor's memory."""
-    return int(tensor.untyped_storage()._cdata)  # noqa: SLF001  # it has no public name
 
 
 def written(func: Any, args: Any, kwargs: Any) -> torch.Tensor | None:
@@ -173,49 +213,3 @@ def written(func: Any, args: Any, kwargs: Any) -> torch.Tensor | None:
     in_place = in_place or (name.endswith("_") and not name.endswith("__")) or bool(kwargs.get("inplace"))
     target = kwargs.get("out") if not in_place else next(iter(args), kwargs.get("input"))
     return target if isinstance(target, torch.Tensor) else None
-
-
-def is_held(storage: int, *, but: str = "") -> bool:
-    """Whether somebody holds a tensor of this memory: other than the innermost function's variable `but`."""
-    frame = sys._getframe(1)  # noqa: SLF001  # the only way to the variables of those who call
-    user: CodeType | None = None
-    called = False
-    while frame is not None:
-        code = frame.f_code
-        # Within the call of the model, what torch's own functions hold is on its way only.
-        called = called or code.co_qualname == _CALL
-        if not code.co_filename.startswith(_OWN) and (called or _is_model_code(code.co_filename)):
-            user = user or code
-            own = bool(but) and _is_of_one_function(code, user)
-            held = (value for name, value in frame.f_locals.items() if not (own and name == but))
-            if any(_holds(value, storage, _DEPTH) for value in held):
-                return True
-        if frame.f_back is None:
-            break
-        frame = frame.f_back
-    return any(
-        _holds(vars(part), storage, _DEPTH) for root in effects.watched_modules() for part in root.modules()
-    )
-
-
-def _is_of_one_function(left: CodeType, right: CodeType) -> bool:
-    """Whether codes are of one function of the user's, which was taken apart."""
-
-    def origin(code: CodeType) -> tuple[str, str]:
-        return code.co_filename, code.co_qualname.partition(".<locals>.__aotpipe")[0]
-
-    return origin(left) == origin(right)
-
-
-def _holds(value: object, storage: int, depth: int) -> bool:
-    if isinstance(value, torch.Tensor):
-        return value.layout == torch.strided and storage_of(value) == storage
-    if not depth:
-        return False
-    if isinstance(value, list | tuple | set | frozenset):
-        return len(value) < 10_000 and any(_holds(each, storage, depth - 1) for each in value)
-    if not isinstance(value, dict):
-        if isinstance(value, type | ModuleType | FunctionType) or effects.is_of_torch(value):
-            return False
-        value = getattr(value, "__dict__", None)
-    return isinstance(value, dict) and any(_holds(each, storage, depth - 1) for each in value.values())

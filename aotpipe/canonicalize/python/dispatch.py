@@ -15,7 +15,7 @@ from torch.fx.experimental.symbolic_shapes import (  # which symbols a run of th
 )
 from torch.overrides import TorchFunctionMode
 
-from aotpipe.canonicalize.python import aliases, decisions, growing, indexing, numbers, refusing
+from aotpipe.canonicalize.python import aliases, decisions, growing, identities, indexing, numbers, refusing
 from aotpipe.canonicalize.python.maybes import Maybe
 
 _MOST_LISTED: Final = 64
@@ -71,10 +71,12 @@ class Traced(TorchFunctionMode):
             with self:  # what it does with the buffers is called as the model's own
                 return growing.called(func, args, kwargs)
         target = aliases.written(func, args, kwargs)
-        if target is None:
-            return self._called(func, args, kwargs)
-        aliases.refuse_lost(target)
+        if target is not None:
+            aliases.refuse_lost(target)
         result = self._called(func, args, kwargs)
+        identities.made(result, (*args, *kwargs.values()))
+        if target is None:
+            return result
         with self:  # what is written then is called as the model's own
             aliases.repeat(target)
         return result

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import torch
 
-from aotpipe.canonicalize.python import numbers, raising
+from aotpipe.canonicalize.python import aliases, numbers, raising
 from aotpipe.canonicalize.python.growing import Growing, form_of, is_growing, slots
 from aotpipe.canonicalize.python.refusing import refusal
 
@@ -79,7 +79,13 @@ def _place(found: Growing, index: Any) -> Any:
 
 def _at(found: Growing, place: Any) -> Any:
     inside = place.clamp(0, found.kind.room - 1).reshape(1)
-    return found.element(lambda buffer: buffer.index_select(0, inside).squeeze(0))
+
+    def taken(buffer: torch.Tensor) -> torch.Tensor:
+        element = buffer.index_select(0, inside).squeeze(0)
+        aliases.note(aliases.Pair(element, buffer))
+        return element
+
+    return found.element(taken)
 
 
 def item(found: Growing, number: Any) -> Any:
@@ -158,7 +164,8 @@ def _rows(items: list[Any]) -> torch.Tensor:
     if len(found.buffers) != 1 or not found.kind.spec.is_leaf():
         raise refusal("a list of several tensors per element is stacked", "append each to a list of its own")
     raising.claim(found.count > 0, "RuntimeError: expected a non-empty list of Tensors")
-    rows: torch.Tensor = found.buffers[0][: found.count]
+    # What is made of them is written in place by itself.
+    rows: torch.Tensor = found.buffers[0][: found.count].clone()
     return rows
 
 

@@ -9,7 +9,6 @@ import builtins
 import functools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from types import FunctionType, GeneratorType, MethodType
 from typing import Any, Final, TypeVar
 
@@ -21,6 +20,7 @@ from aotpipe.canonicalize.python import (
     decisions,
     dispatch,
     growing,
+    identities,
     lists,
     maybes,
     numbers,
@@ -146,8 +146,12 @@ def for_(
             rest = counting.TensorRange(item, items.stop, items.step)
             # A trip may need its number in Python, which shows in any error; then the trips are written out,
             # and what is wrong with them by themselves is raised again.
-            with suppress(Exception):
+            try:
                 counting.counted(rest, body, stopped, variables)
+            except Exception:
+                if identities.are_wanted():
+                    raise
+            else:
                 return
         if is_staged(stop) and isinstance(items, GeneratorType):
             raise Undecided(items)

@@ -15,7 +15,6 @@ from typing import Any, Final
 
 import torch
 from torch._higher_order_ops.while_loop import while_loop_op  # the public one starts a compiler
-from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.python import (
     aliases,
@@ -24,22 +23,21 @@ from aotpipe.canonicalize.python import (
     dispatch,
     effects,
     growing,
+    identities,
     raising,
     refusing,
     running,
+    sharing,
 )
-from aotpipe.canonicalize.python.maybes import Maybe, there
+from aotpipe.canonicalize.python.maybes import there
 from aotpipe.canonicalize.python.refusing import refusal
 from aotpipe.canonicalize.python.values import (
-    UNDEFINED,
     Form,
     Leaf,
     Unlike,
     Variables,
-    is_leaf,
     meet,
 )
-from aotpipe.errors import ExportFailed
 
 _cond: Final[Any] = torch.ops.higher_order.cond
 _while_loop: Final[Any] = while_loop_op
@@ -64,6 +62,7 @@ def branch(test: Any, then: Callable[[], None], other: Callable[[], None], varia
 
 def _branch(test: Any, then: Callable[[], None], other: Callable[[], None], variables: Variables) -> None:
     start = variables.get()
+    border = sharing.Border()
     seen: list[running.Seen] = []
     for body, rest, wanted in ((then, other, False), (other, then, True)):
         try:
@@ -79,6 +78,7 @@ def _branch(test: Any, then: Callable[[], None], other: Callable[[], None], vari
             rest()
             return
     forms = _forms(variables.names, [each.after for each in seen])
+    names = sharing.joined(*(border.names(forms, each.after, each.identity_of) for each in seen))
     decisions.statement(
         "branch",
         (then, other),
@@ -103,6 +103,7 @@ def _branch(test: Any, then: Callable[[], None], other: Callable[[], None], vari
                 results = [
                     tensor for form, value in zip(forms, after, strict=True) for tensor in form.tensors(value)
                 ]
+                results += border.known(forms, after, names, aliases.identity)
                 held = [truth for truth, _ in claims]
                 # What only the other path claims holds on this one.
                 other = [torch.full((), True) for _ in seen[1 - path].claims]
@@ -112,27 +113,16 @@ def _branch(test: Any, then: Callable[[], None], other: Callable[[], None], vari
         return run
 
     if running.is_silent():
-        results = [*_stand_ins(forms, written), *(torch.full((), True) for _ in claimed)]
+        results = [*_stand_ins(forms, names, written), *(torch.full((), True) for _ in claimed)]
     else:
         results = list(_cond(chosen, traced(0, then), traced(1, other), tuple(outer)))
     for truth, said in zip(results[len(results) - len(claimed) :], claimed, strict=True):
         raising.claim(truth, said)
     results = results[: len(results) - len(claimed)]
-    _write_back(written, results)
-    variables.set(_values(forms, iter(results)))
-    for path, flag in enumerate((chosen, chosen.logical_not())):
-        _note_copies(forms, seen[path].after, outer, results, seen[path].pairs, flag)
+    _leave(border, forms, names, written, results, variables)
 
 
 # Loops.
-
-
-class _Shared(Exception):
-    """The first trip of a loop writes in place what others hold, and the next ones what is assigned since."""
-
-    def __init__(self, refused: ExportFailed) -> None:
-        super().__init__(str(refused))
-        self.refused = refused
 
 
 def loop(
@@ -140,7 +130,6 @@ def loop(
     body: Callable[[], None],
     variables: Variables,
     *,
-    peeled: bool = False,
     most: Any = None,
 ) -> None:
     """`while test(): body()` as one op; sets the variables to what comes of it.
@@ -149,17 +138,11 @@ def loop(
         test: A function of the variables.
         body: One that assigns them.
         variables: What they read and assign.
-        peeled: Whether a first trip was taken out of the loop.
         most: How many trips there are at most, where that is known.
     """
     for _ in range(_MOST_ROUNDS):
         try:
             _loop(test, body, variables, most)
-        except _Shared as shared:
-            if peeled:
-                raise shared.refused from None
-            _peeled(test, body, variables, most)
-            return
         except effects.Changed as changed:
             variables = _with_containers(variables, changed)
         else:
@@ -167,20 +150,11 @@ def loop(
     raise _endless_change(variables)
 
 
-def _peeled(test: Callable[[], object], body: Callable[[], None], variables: Variables, most: Any) -> None:
-    """`if test(): body(); while test(): body()`."""
-
-    def trips() -> None:
-        body()
-        loop(test, body, variables, peeled=True, most=most)
-
-    branch(test(), trips, lambda: None, variables)
-
-
 def _loop(test: Callable[[], object], body: Callable[[], None], variables: Variables, most: Any) -> None:
     start = variables.live()
+    border = sharing.Border()
     try:
-        forms, seen = _settled(test, body, variables, start, most)
+        forms, names, seen = _settled(test, body, variables, start, most, border)
     except Exception as error:
         if not raising.is_raised(error):
             raise
@@ -197,38 +171,40 @@ def _loop(test: Callable[[], object], body: Callable[[], None], variables: Varia
     )
     written = seen.written
     carried = [tensor for form, value in zip(forms, start, strict=True) for tensor in form.tensors(value)]
+    carried += border.known(forms, start, names, aliases.identity)
     state = [*carried, *written]
     outer = [tensor for tensor in seen.outer if all(tensor is not each for each in written)]
 
-    def inside(operands: Sequence[torch.Tensor]) -> tuple[Values, Any]:
-        """The variables and the replacement of tensors from outside, for a trip's operands."""
+    def inside(operands: Sequence[torch.Tensor]) -> tuple[Values, list[torch.Tensor], Any]:
+        """The variables, what tells their memory, and the replacement of tensors from outside."""
         # A body may not write what it is given.
         given = [each.clone() for each in operands] if seen.writes_own else operands
-        values = _values(forms, iter(given))
+        values, known = _carried(forms, given[: len(carried)])
         kept = operands[len(carried) : len(state)]
-        return values, running.replaced([*written, *outer], [*kept, *operands[len(state) :]], written)
+        return values, known, running.replaced([*written, *outer], [*kept, *operands[len(state) :]], written)
 
     def going(*operands: torch.Tensor) -> torch.Tensor:
-        values, replaced = inside(operands)
+        values, known, replaced = inside(operands)
         with replaced, raising.in_place():
+            border.register(forms, values, names, known)
             return running.apart([running.tested(test, variables, values)])[0]
 
     def trip(*operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        values, replaced = inside(operands)
+        values, known, replaced = inside(operands)
         with replaced as now, raising.in_place():
+            border.register(forms, values, names, known)
             after = running.ran(body, variables, values)
             results = [
                 tensor for form, value in zip(forms, after, strict=True) for tensor in form.tensors(value)
             ]
+            results += border.known(forms, after, names, aliases.identity)
             return running.apart([*results, *(now(tensor) for tensor in written)])
 
     if running.is_silent():
-        results = _stand_ins(forms, written)
+        results = _stand_ins(forms, names, written)
     else:
         results = list(_while_loop(going, trip, running.apart(state), tuple(outer)))
-    _write_back(written, results)
-    variables.set(_values(forms, iter(results)))
-    _note_copies(forms, start, carried, results, (), None)
+    _leave(border, forms, names, written, results, variables)
 
 
 def _with_containers(variables: Variables, changed: effects.Changed) -> Variables:
@@ -260,94 +236,46 @@ def _endless_change(variables: Variables) -> Exception:
     )
 
 
-def _note_copies(
-    forms: Sequence[Form],
-    values: Values,
-    outer: Sequence[torch.Tensor],
-    results: Sequence[torch.Tensor],
-    inside: Iterable[aliases.Pair],
-    flag: torch.Tensor | None,
-) -> None:
-    """Note the results that eager would, on a path, have made another name of a tensor from outside.
-
-    Args:
-        forms: Of the variables.
-        values: The variables on that path.
-        outer: The tensors from outside.
-        results: Of the op.
-        inside: The copies that the path itself made.
-        flag: Whether the path was taken; None where nothing tells.
-    """
-    storages = {aliases.storage_of(tensor) for tensor in outer}
-    copies = {aliases.storage_of(pair.copy): pair.original for pair in inside}
-    found = iter(results)
-    for form, whole in zip(forms, values, strict=True):
-        value = whole
-        if form.fitted:
-            for _ in form.leaves:
-                next(found)  # buffers are copies
-            continue
-        if form.optional:
-            next(found)
-            value = value.held if isinstance(value, Maybe) else UNDEFINED if value is None else value
-        for leaf, given in form.parts(value):
-            if leaf.optional:
-                next(found)
-            result = next(found)
-            original = given.held if isinstance(given, Maybe) else given
-            if not isinstance(original, torch.Tensor) or leaf.number:
-                continue
-            storage = aliases.storage_of(original)
-            if storage in storages and flag is not None and original.shape == result.shape:
-                aliases.note_path(result, original, flag)
-            elif storage in storages:
-                aliases.note(aliases.Pair(result, original))
-            elif storage in copies:
-                aliases.note(aliases.Pair(result, copies[storage]))
-
-
 def _settled(
-    test: Callable[[], object], body: Callable[[], None], variables: Variables, start: Values, most: Any
-) -> tuple[list[Form], running.Seen]:
-    """The forms that the variables keep from trip to trip, and what a trip touches."""
+    test: Callable[[], object],
+    body: Callable[[], None],
+    variables: Variables,
+    start: Values,
+    most: Any,
+    border: sharing.Border,
+) -> tuple[list[Form], list[sharing.Names], running.Seen]:
+    """The forms and the memories that the variables keep from trip to trip, and what a trip touches."""
     values = start
     stand_ins: list[torch.Tensor] = []
-    names = variables.names
-    forms = grown = _forms(names, [start])
-    for _ in range(_MOST_ROUNDS):
-        with raising.in_place():
+    at = variables.names
+    forms = grown = _forms(at, [start])
+    names = border.names(forms, start, aliases.identity)
+    left = _MOST_ROUNDS
+    while left:
+        with raising.in_place(), identities.scope():
+            if stand_ins:
+                border.register(forms, values, names, _carried(forms, stand_ins)[1])
             seen = running.seen_of(body, variables, values, test=test, own=stand_ins)
-        rooms = [bounds.room(at, start, values, seen, most) for at in range(len(names))]
-        grown = _forms(names, [start, values, seen.after], rooms)
-        _refuse_written(names, grown, start, seen)
+        rooms = [bounds.room(place, start, values, seen, most) for place in range(len(at))]
+        grown = _forms(at, [start, values, seen.after], rooms)
+        found = sharing.joined(
+            border.names(grown, start, aliases.identity), border.names(grown, seen.after, seen.identity_of)
+        )
         if all(map(_is_same, forms, grown)):
-            return forms, seen
-        forms = grown
+            found = sharing.joined(names, found)
+            if found == names:
+                return forms, names, seen
+        else:
+            left -= 1
+        forms, names = grown, found
         with running.silent():
-            stand_ins = _stand_ins(forms, [])
-        values = _values(forms, iter(stand_ins))
-    changing = [name for name, a, b in zip(names, forms, grown, strict=True) if not _is_same(a, b)]
+            stand_ins = _stand_ins(forms, names, [])
+        values, _ = _carried(forms, stand_ins)
+    changing = [name for name, a, b in zip(at, forms, grown, strict=True) if not _is_same(a, b)]
     raise refusal(
         f"{', '.join(changing)} changes its form in every trip of a loop on a tensor",
         "keep the shape and the dtype of what the loop computes",
     )
-
-
-def _refuse_written(names: Sequence[str], forms: Sequence[Form], start: Values, seen: running.Seen) -> None:
-    """A variable that trips give other tensors starts as a copy, so that nothing may write the first one."""
-    written = {aliases.storage_of(tensor) for tensor in seen.written}
-    for name, form, value in zip(names, forms, start, strict=True):
-        for leaf, given in zip(form.leaves, pytree.tree_leaves(value, is_leaf), strict=False):
-            if not isinstance(leaf, Leaf) or not isinstance(given, torch.Tensor):
-                continue  # a value that may be None is a copy
-            storage = aliases.storage_of(given)
-            if storage in written and aliases.has_other_name(storage, but=name):
-                raise _Shared(
-                    refusal(
-                        f"{_shown(name)} is both assigned and written in place in a loop on a tensor",
-                        "assign a new value in every place: `y = y + 1` for `y += 1`",
-                    )
-                )
 
 
 def _is_same(left: Form, right: Form) -> bool:
@@ -399,16 +327,37 @@ def _values(forms: Sequence[Form], tensors: Iterator[torch.Tensor]) -> Values:
     return tuple(form.value(lambda: next(tensors)) for form in forms)
 
 
-def _stand_ins(forms: Sequence[Form], written: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+def _carried(forms: Sequence[Form], tensors: Sequence[torch.Tensor]) -> tuple[Values, list[torch.Tensor]]:
+    """The variables that tensors hold, and the tensors behind them, which tell their memory."""
+    found = iter(tensors)
+    return _values(forms, found), list(found)
+
+
+def _stand_ins(
+    forms: Sequence[Form], names: Sequence[sharing.Names], written: Sequence[torch.Tensor]
+) -> list[torch.Tensor]:
     """Tensors of the results' kinds."""
     made = [tensor for form in forms for tensor in form.stand_ins()]
-    return [*made, *(torch.empty_like(tensor) for tensor in written)]
+    known = [torch.empty((), dtype=torch.int64) for _ in sharing.counted(forms, names)]
+    return [*made, *known, *(torch.empty_like(tensor) for tensor in written)]
 
 
-def _write_back(written: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> None:
-    if written:
-        for tensor, result in zip(written, results[-len(written) :], strict=True):
+def _leave(
+    border: sharing.Border,
+    forms: Sequence[Form],
+    names: Sequence[sharing.Names],
+    written: Sequence[torch.Tensor],
+    results: Sequence[torch.Tensor],
+    variables: Variables,
+) -> None:
+    """Set the variables to a region's results, and write back what it wrote."""
+    split = len(results) - len(written)
+    with aliases.told():
+        for tensor, result in zip(written, results[split:], strict=True):
             tensor.copy_(result)
+    values, known = _carried(forms, results[:split])
+    variables.set(values)
+    border.register(forms, values, names, known)
 
 
 def _union(lists: Iterable[list[torch.Tensor]]) -> list[torch.Tensor]:

@@ -19,7 +19,8 @@ from torch.nn.modules.module import _global_buffer_registration_hooks as _buffer
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from aotpipe.canonicalize.python import aliases, dispatch, effects, numbers
+from aotpipe.canonicalize.python import aliases, dispatch, effects, identities, numbers
+from aotpipe.canonicalize.python.identities import Identity
 from aotpipe.canonicalize.python.maybes import Maybe
 from aotpipe.canonicalize.python.refusing import refusal
 from aotpipe.canonicalize.python.values import (
@@ -39,7 +40,7 @@ class Seen:
         after: Its variables afterwards.
         outer, written: The tensors from outside, and which of them it writes.
         claims: What it asserts, in a branch.
-        pairs: The copies that it makes, of what eager has another name for.
+        identities: What is known of the memory of its variables' tensors afterwards, by tensor.
         writes_own: Whether it writes in place what it carries.
         limits: What its test says of integers.
     """
@@ -48,9 +49,13 @@ class Seen:
     outer: list[torch.Tensor] = field(default_factory=list)
     written: list[torch.Tensor] = field(default_factory=list)
     claims: list[str] = field(default_factory=list)
-    pairs: list[aliases.Pair] = field(default_factory=list)
+    identities: dict[int, Identity | None] = field(default_factory=dict)
     writes_own: bool = False
     limits: tuple[numbers.Limit, ...] = ()
+
+    def identity_of(self, tensor: torch.Tensor) -> Identity | None:
+        """What is known of the memory of one of its variables' tensors."""
+        return self.identities.get(id(tensor))
 
 
 def seen_of(
@@ -62,13 +67,16 @@ def seen_of(
 ) -> Seen:
     """Run a region with nothing put into the graph; tensors of its `own` are not from outside."""
     seen = Seen()
-    with silent(), _noted(_Watch(seen, own)) as watch, aliases.inner() as seen.pairs:
+    with silent(), _noted(_Watch(seen, own)) as watch, aliases.inner():
         if test is not None:
             seen.limits = numbers.limits(tested(test, variables, start))
         seen.after = ran(body, variables, start)
+        seen.identities = {id(tensor): aliases.identity(tensor) for tensor in _tensors_in(seen.after)}
     # What it leaves in a variable comes from outside too, though no op has read it: from outside of every
-    # region around it that did not make it.
-    for tensor in _tensors_in((start, seen.after)):
+    # region around it that did not make it. So does what tells its memory.
+    known = (each.known for each in seen.identities.values() if each is not None)
+    left = (tensor for tensor in known if isinstance(tensor, torch.Tensor))
+    for tensor in (*_tensors_in((start, seen.after)), *left):
         for each in (*_watches, watch):
             each.take(_stood_for(tensor))
     return seen
@@ -138,7 +146,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self._seen = seen
         self._made = {id(tensor): tensor for tensor in own}
-        self._own = {aliases.storage_of(tensor) for tensor in own}
+        self._own = {identities.storage_of(tensor) for tensor in own}
         self._taken: dict[int, torch.Tensor] = {}
 
     def take(self, tensor: torch.Tensor) -> None:
@@ -162,9 +170,9 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
     def _write(self, tensor: torch.Tensor) -> None:
-        storage = aliases.storage_of(tensor)
+        storage = identities.storage_of(tensor)
         self._seen.writes_own |= storage in self._own
-        sharing = [each for each in self._seen.outer if aliases.storage_of(each) == storage]
+        sharing = [each for each in self._seen.outer if identities.storage_of(each) == storage]
         if not sharing:
             return
         if len(sharing) > 1:
@@ -220,6 +228,8 @@ def replaced(
             if id(stood) in others:
                 others[original] = others[id(stood)]
     with _Replace(others) as replace, aliases.inner():
+        for tensor in outer:
+            identities.stands_for(others[id(tensor)], tensor)
         _replacements.append(replace)
         try:
             yield lambda tensor: others.get(id(tensor), tensor)

@@ -36,13 +36,18 @@ _staging = False
 
 @contextmanager
 def staging(
-    module: torch.nn.Module, *, kept: bool = False, tops: Mapping[int, int] = MappingProxyType({})
+    module: torch.nn.Module,
+    *,
+    kept: bool = False,
+    exactly: bool = False,
+    tops: Mapping[int, int] = MappingProxyType({}),
 ) -> Iterator[Collection[Finding]]:
     """Put what depends on traced tensors into the graph, while a module is traced; gives notes about it.
 
     Args:
         module: What is traced.
         kept: Whether what its attributes, lists and dicts hold at last is kept from call to call.
+        exactly: Whether the graph follows which names of tensors are names of one.
         tops: The highest values of integers among the leaves of a call, by place.
     """
     global _staging
@@ -52,7 +57,7 @@ def staging(
         with (
             watched,
             refusing.noted() as notes,
-            aliases.followed(),
+            aliases.followed(exactly=exactly),
             numbers.followed(),
             raising.followed(),
             maybes.followed(),

@@ -1,4 +1,4 @@
-"""Which copies have an original that somebody still holds, and which calls write in place."""
+"""Writes that are repeated on other names, and calls that write in place."""
 
 from __future__ import annotations
 
@@ -8,74 +8,67 @@ from typing import Any
 import pytest
 import torch
 
-from aotpipe.canonicalize.python import aliases, effects
+from aotpipe.canonicalize.python import aliases, identities
 from aotpipe.errors import ExportFailed
 
-
-class Holder(torch.nn.Module):
-    def __init__(self, held: torch.Tensor) -> None:
-        super().__init__()
-        self.notes = {"a": [held]}
+BOTH = frozenset({0, 1})
 
 
-class Plain:
-    def __init__(self, held: torch.Tensor) -> None:
-        self.held = (held,)
+def named(tensor: torch.Tensor, number: int | torch.Tensor | None, numbers: frozenset[int] = BOTH) -> None:
+    identities.register(tensor, numbers, number)
 
 
-def is_lost(original: torch.Tensor) -> bool:
-    """Whether a write to a view of a copy is refused for the sake of its original."""
-    copy = original.clone()
-    with aliases.followed():
-        aliases.note(aliases.Pair(copy, original))
-        del original
-        try:
-            aliases.refuse_lost(copy.view(-1)[1:])
-        except ExportFailed:
-            return True
-        return False
-
-
-def test_who_holds_an_original():
-    held = torch.zeros(3)
-    assert aliases.is_held(aliases.storage_of(held[1:]))
-    assert not aliases.is_held(aliases.storage_of(held), but="held")
-    deep = {"a": (torch.zeros(2), [torch.zeros(4)])}
-    assert aliases.is_held(aliases.storage_of(deep["a"][1][0]))
-    plain = Plain(torch.zeros(2))
-    assert aliases.is_held(aliases.storage_of(plain.held[0]))
-    holder = [Holder(torch.zeros(3))]
-    storage = aliases.storage_of(holder[0].notes["a"][0])
-    with effects.watching(holder.pop(), kept=False):
-        assert aliases.is_held(storage)
-
-
-def test_a_write_that_cannot_be_repeated_is_refused():
-    held = torch.zeros(3)
-    assert is_lost(held)
+def test_a_view_of_a_copy_is_refused_for_the_sake_of_an_original_that_is_held():
+    original, alone = torch.zeros(3), torch.zeros(3)
+    copies = original.clone(), alone.clone()
+    with aliases.followed(exactly=False):
+        aliases.note(aliases.Pair(copies[0], original))
+        aliases.note(aliases.Pair(copies[1], alone))
+        del alone
+        with pytest.raises(ExportFailed, match="second name"):
+            aliases.refuse_lost(copies[0].view(-1)[1:])
+        aliases.refuse_lost(copies[1])
 
 
 @pytest.mark.parametrize("holds", [True, False])
-def test_a_write_is_repeated_where_the_path_was_taken(holds: bool):
-    original = torch.zeros(3)
-    copy, second = original.clone(), original.clone()
-    flag = torch.tensor(holds)
-    with aliases.followed():
-        aliases.note_path(copy, original, flag)
-        aliases.note_path(second, copy, flag)
-        second += 1
-        aliases.refuse_lost(second)
-        aliases.repeat(second)
-    assert torch.equal(original, second if holds else torch.zeros(3))
-    assert torch.equal(copy, original)
+def test_a_write_is_repeated_where_a_traced_number_says_so(holds: bool):
+    one, other, third = torch.zeros(3), torch.zeros(3), torch.zeros(3)
+    with aliases.followed(exactly=True):
+        named(one, 1, frozenset({1}))
+        named(other, torch.tensor(int(holds)))
+        named(third, torch.tensor(int(holds)))
+        other += 1
+        aliases.refuse_lost(other)
+        aliases.repeat(other)
+    assert torch.equal(third, other)
+    assert torch.equal(one, other if holds else torch.zeros(3))
+
+
+def test_a_write_asks_for_numbers_that_are_not_followed():
+    one, other = torch.zeros(3), torch.zeros(3)
+    with aliases.followed(exactly=False):
+        named(one, 1, frozenset({1}))
+        named(other, None)
+        with pytest.raises(ExportFailed, match="second name"):
+            aliases.refuse_lost(other)
+    assert identities.are_wanted()
+    with aliases.followed(exactly=False):
+        identities.register(one, frozenset({1}), 1)
+        identities.register(other, frozenset({1}), 1, partial=frozenset({1}))
+        with pytest.raises(ExportFailed, match="second name"):
+            aliases.refuse_lost(other)
+    assert not identities.are_wanted()
 
 
 def test_what_a_branch_notes_is_forgotten_after_it():
     held, copy = torch.zeros(3), torch.zeros(3)
-    with aliases.followed():
-        with aliases.inner() as pairs:
+    with aliases.followed(exactly=False):
+        with aliases.inner():
             aliases.note(aliases.Pair(copy, held))
-        assert [pair.copy is copy for pair in pairs] == [True]
+            left, given = aliases.identity(copy), identities.of(held)
+        assert left is not None
+        assert given is not None
+        assert given.numbers <= left.partial
         aliases.refuse_lost(copy)
 
 

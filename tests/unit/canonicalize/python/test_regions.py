@@ -436,15 +436,6 @@ def grows_in_every_trip(x):
     return x
 
 
-def a_loop_of_no_trips_gives_a_second_name(x):
-    y = x * 1
-    z = y
-    while y.sum() > 3:
-        y = y * 0.5
-    y.add_(1)
-    return y, z
-
-
 @pytest.mark.parametrize(
     ("model", "said"),
     [
@@ -453,7 +444,6 @@ def a_loop_of_no_trips_gives_a_second_name(x):
         (a_list_of_texts, "`found` holds an element that is 'positive' on one path"),
         (Remembering().eval(), "changes Remembering.calls in place"),
         (grows_in_every_trip, "`x` has the shapes"),
-        (a_loop_of_no_trips_gives_a_second_name, "may have a second name"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )

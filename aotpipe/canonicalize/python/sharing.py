@@ -1,0 +1,186 @@
+"""Carries over the border of a branch or a loop which memory its results would be in, if eager ran it.
+
+What a region gives is a copy: of what was around it or of what it made. `Border` gives each result the
+numbers (`identities`) of the memories from around it that it may be in; a memory that was made inside gets
+the number of the first result that is in it. So two trips of a loop never give one number to two memories.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from torch.utils import _pytree as pytree
+
+from aotpipe.canonicalize.python import identities, numbers
+from aotpipe.canonicalize.python.identities import Identity
+from aotpipe.canonicalize.python.maybes import Maybe
+from aotpipe.canonicalize.python.values import UNDEFINED, Form, Leaf
+
+# More than a region has results.
+_MOST: Final = 1 << 20
+IdentityOf = Callable[[torch.Tensor], Identity | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The numbers of the memories that a result may be in, and those of which it may be a part."""
+
+    numbers: frozenset[int] = frozenset()
+    partial: frozenset[int] = frozenset()
+
+    def __or__(self, other: Names) -> Names:
+        return Names(self.numbers | other.numbers, self.partial | other.partial)
+
+    @property
+    def only(self) -> int | None:
+        """The only number."""
+        return next(iter(self.numbers)) if len(self.numbers) == 1 else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What is known inside of what becomes a result; `known` is None of a list that grows, too."""
+
+    names: Names = Names()
+    known: int | torch.Tensor | None = None
+
+    def is_in(self, other: _Part) -> bool | torch.Tensor:
+        """Whether both are in one memory."""
+        if self.known is None or other.known is None or not self.names.numbers & other.names.numbers:
+            return False
+        return self.known == other.known
+
+
+class Border:
+    """One region's; what is made inside after this has higher numbers."""
+
+    def __init__(self) -> None:
+        self._first = identities.new_numbers(_MOST)
+
+    def names(self, forms: Sequence[Form], values: Sequence[Any], identity_of: IdentityOf) -> list[Names]:
+        """Of each result that may be written in place, for the values on one path."""
+        parts = _parts(forms, values, identity_of)
+        return [self._names(parts, at) for at in range(len(parts))]
+
+    def _names(self, parts: Sequence[_Part], at: int) -> Names:
+        part, own = parts[at], self._first + at
+        inner = frozenset(number for number in part.names.numbers if number >= self._first)
+        outer = Names(part.names.numbers - inner, part.names.partial - inner)
+        if not inner and part.names.numbers:
+            return outer
+        before = [each for each in range(at) if parts[each].names.numbers & inner]
+        if not outer.numbers and not part.names.partial:
+            for each in before:
+                if parts[each].is_in(part) is True and parts[each].names == part.names:
+                    return Names(frozenset({self._first + each}))
+        new = frozenset({own, *(self._first + each for each in before)})
+        return outer | Names(new, new if part.names.partial & inner else frozenset())
+
+    def known(
+        self,
+        forms: Sequence[Form],
+        values: Sequence[Any],
+        names: Sequence[Names],
+        identity_of: IdentityOf,
+    ) -> list[torch.Tensor]:
+        """The traced numbers of the results that need one (`counted`)."""
+        parts = _parts(forms, values, identity_of)
+        return [self._known(parts, at) for at in counted(forms, names)]
+
+    def _known(self, parts: Sequence[_Part], at: int) -> torch.Tensor:
+        part = parts[at]
+        found: Any = self._first + at
+        for each in reversed(range(at)):
+            found = _either(parts[each].is_in(part), self._first + each, found)
+        if part.known is not None and any(number < self._first for number in part.names.numbers):
+            found = _either(part.known < self._first, part.known, found)
+        return found if isinstance(found, torch.Tensor) else _full(found)
+
+    def register(
+        self,
+        forms: Sequence[Form],
+        values: Sequence[Any],
+        names: Sequence[Names],
+        known: Sequence[torch.Tensor],
+    ) -> None:
+        """Say of results, or of what a loop carries, which memory they would be in."""
+        found = dict(zip(counted(forms, names), known, strict=False))
+        for at, ((_, tensors), own) in enumerate(zip(_tensors(forms, values), names, strict=True)):
+            for tensor in tensors:
+                number = own.only if own.only is not None else found.get(at)
+                identities.register(tensor, own.numbers, number, own.partial)
+
+
+def counted(forms: Sequence[Form], names: Sequence[Names]) -> list[int]:
+    """The places of the results whose memory a traced number tells."""
+    if not identities.are_followed():
+        return []
+    grows = [form.fitted is not None for form in forms for _ in _places(form)]
+    return [
+        at for at, (own, grow) in enumerate(zip(names, grows, strict=True)) if own.only is None and not grow
+    ]
+
+
+def joined(*paths: Sequence[Names]) -> list[Names]:
+    """The names of results that come of one of several paths."""
+    found = list(paths[0])
+    for path in paths[1:]:
+        found = [one | other for one, other in zip(found, path, strict=True)]
+    return found
+
+
+def _parts(forms: Sequence[Form], values: Sequence[Any], identity_of: IdentityOf) -> list[_Part]:
+    return [_part(grows, tensors, identity_of) for grows, tensors in _tensors(forms, values)]
+
+
+def _part(grows: bool, tensors: Sequence[torch.Tensor], identity_of: IdentityOf) -> _Part:
+    part = _Part()
+    for tensor in tensors:
+        identity = identity_of(tensor)
+        if identity is None:
+            continue
+        whole = not grows and identity.is_like(tensor)
+        names = Names(identity.numbers, identity.partial if whole else identity.numbers)
+        part = _Part(part.names | names, None if grows else identity.known)
+    return part
+
+
+def _tensors(forms: Sequence[Form], values: Sequence[Any]) -> Iterator[tuple[bool, tuple[torch.Tensor, ...]]]:
+    """For each result that may be written in place: whether it is a list that grows, and what it is of."""
+    for form, whole in zip(forms, values, strict=True):
+        value = whole
+        if form.optional:
+            value = value.held if isinstance(value, Maybe) else UNDEFINED if value is None else value
+        if form.fitted:
+            leaves = pytree.tree_leaves(value)
+            yield (
+                True,
+                tuple(
+                    each for each in leaves if isinstance(each, torch.Tensor) and not numbers.is_number(each)
+                ),
+            )
+            continue
+        for leaf, given in form.parts(value):
+            tensor = given.held if isinstance(given, Maybe) else given
+            if not leaf.number:
+                yield False, (tensor,) if isinstance(tensor, torch.Tensor) else ()
+
+
+def _places(form: Form) -> list[object]:
+    """One for each that `_tensors` gives of a form."""
+    if form.fitted:
+        return [form]
+    return [leaf for leaf in form.leaves if isinstance(leaf, Leaf) and not leaf.number]
+
+
+def _either(test: bool | torch.Tensor, then: int | torch.Tensor, other: int | torch.Tensor) -> Any:
+    if isinstance(test, bool):
+        return then if test else other
+    return torch.where(test, _full(then), _full(other))
+
+
+def _full(number: int | torch.Tensor) -> torch.Tensor:
+    return number if isinstance(number, torch.Tensor) else torch.full((), number, dtype=torch.int64)
