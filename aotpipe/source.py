@@ -38,6 +38,11 @@ def is_user_file(path: str) -> bool:
     return not path.startswith((_PACKAGE, *_library_folders()))
 
 
+def is_own(path: str) -> bool:
+    """Whether a file is aotpipe's."""
+    return path.startswith(_PACKAGE)
+
+
 def _is_border(path: str) -> bool:
     """Whether what lies outside of a frame called aotpipe: rewritten code of a model calls back into it."""
     return path.startswith(_PACKAGE) and not path.startswith(_CALLED)

@@ -212,9 +212,9 @@ def _rewritten(
         if not new and (first is None or told):
             raise reasons.explain(found, log, entry.name) from found
         if not new and first is not None:
-            # What the rewritten form was refused for stays at hand.
-            first.__context__ = found
-            raise first from first.__cause__
+            refused = reasons.with_rewritten(first, reasons.explain(found, log, entry.name))
+            refused.__context__ = found
+            raise refused from first.__cause__
         codes |= new
         found, log, notes = _attempt(entry, way, codes, module)
     program = found

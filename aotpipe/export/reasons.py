@@ -5,8 +5,11 @@ Gives an `ExportFailed`, or a `StaticDim` where a size that was asked to vary be
 
 from __future__ import annotations
 
+import linecache
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from traceback import walk_tb
+from types import CodeType
 from typing import Final
 
 import torch
@@ -27,6 +30,17 @@ _STATIC: Final = re.compile(
 _FIX: Final = re.compile(r"^  (\w+ = .+)$", re.MULTILINE)
 _CHECK: Final = re.compile(r"^\s*\d+\. (torch\._check\(.+\))$", re.MULTILINE)
 _TRACED_NUMBER: Final = re.compile(r"\bSym(Int|Float|Bool)\b")
+_NUMBER: Final = re.compile(r"z?u?f?[a-z]\d+")
+# What C says of a tensor without values, and what to do about it.
+_COMPILED: Final = {
+    ".numpy() is not supported for tensor subclasses": (
+        "use torch's function of that name, or let that call run in Python: aotpipe.eager_island"
+    ),
+    "Cannot access data pointer of Tensor": (
+        "register the compiled function as an op (torch.library.custom_op), "
+        "or let that call run in Python: aotpipe.eager_island"
+    ),
+}
 _ADVICE: Final = re.compile(r"\n+The error above occurred when calling torch\.export.*", re.DOTALL)
 
 
@@ -83,12 +97,55 @@ def explain(error: Exception, log: GuardLog, entry: str) -> ExportFailed:
             where=where,
         )
     sentence = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
+    for said, remedy in _COMPILED.items():
+        if said in text:
+            return ExportFailed(
+                f"{entry} gives a tensor to code that torch.export does not see",
+                reason=sentence,
+                hint=remedy,
+                where=where,
+            )
+    lines = list(_raised_by_the_model(error))
+    if lines:
+        return ExportFailed(
+            f"{entry} raised {type(error).__name__} while torch.export traced it",
+            reason="\n".join([sentence, *lines]),
+            hint="on its examples it does not: see what these lines are given or ask for in a trace",
+            where=where,
+        )
     hint = (
         _first(re.findall(r"Hint: (.+)", text))
         or "run torch.export.draft_export on the model for a whole list"
     )
     return ExportFailed(
         f"torch.export refused {entry}: {type(error).__name__}", reason=sentence, hint=hint, where=where
+    )
+
+
+def _raised_by_the_model(error: Exception) -> Iterator[str]:
+    """The model's own lines, innermost first, where the error is one of its own code."""
+    frames = [(frame.f_code, line) for frame, line in walk_tb(error.__traceback__)]
+    if not frames or not _is_models(frames[-1][0]):
+        return
+    own = [(code, line) for code, line in reversed(frames) if _is_models(code)]
+    for number, (code, line) in enumerate(own):
+        how = "called from" if number else "raised at"
+        yield f"{how} {source.shown(code.co_filename)}:{line} in {code.co_name}"
+
+
+def _is_models(code: CodeType) -> bool:
+    return source.is_model_code(code.co_filename) and not source.is_own(code.co_filename)
+
+
+def with_rewritten(first: ExportFailed, rewritten: ExportFailed) -> ExportFailed:
+    """The error of plain tracing, with what the rewritten form was refused for."""
+    said = rewritten.reason.splitlines() or [rewritten.message]
+    place = f" at {rewritten.where}" if rewritten.where else ""
+    return type(first)(
+        first.message,
+        reason=f"{first.reason}\nas part of the graph it is refused{place}: {said[0]}",
+        hint=first.hint,
+        where=first.where,
     )
 
 
@@ -138,6 +195,21 @@ def _size_line(text: str, log: GuardLog) -> SourceLine | None:
 
 def _data_dependent(error: Exception, text: str, entry: str) -> ExportFailed:
     expression = re.search(r"expression (.+?) \(unhinted", text)
+    where = source.from_exception(error) or source.from_stack_trace(text)
+    if hidden := _without_source(error):
+        return ExportFailed(
+            f"{entry} decides on a tensor's value in code whose source is not there",
+            reason=f"`{hidden.co_qualname}` of {hidden.co_filename} cannot be rewritten",
+            hint="put the code in a file",
+            where=where,
+        )
+    if expression and _NUMBER.fullmatch(expression[1]):
+        return ExportFailed(
+            f"{entry} needs a tensor's value as a number of Python's",
+            reason="compiled code, and Python's own lists, take no number that only a run knows",
+            hint="keep it a tensor: use torch's function of that name, or torch.where or torch.cond to choose",
+            where=where,
+        )
     checks = _CHECK.findall(text)
     hint = (
         f"add before that line: {checks[0]}"
@@ -150,8 +222,16 @@ def _data_dependent(error: Exception, text: str, entry: str) -> ExportFailed:
         f"{entry} decides on a tensor's value in Python",
         reason=f"torch.export cannot know {expression[1] if expression else 'it'} before the run",
         hint=hint,
-        where=source.from_exception(error) or source.from_stack_trace(text),
+        where=where,
     )
+
+
+def _without_source(error: Exception) -> CodeType | None:
+    """The code behind the model's last line, where no file has it: of `exec`, or of a prompt."""
+    codes = [frame.f_code for frame, _ in walk_tb(error.__traceback__)]
+    outside = [code for code in codes if not code.co_filename.startswith("<frozen")]
+    last = [code for code in outside if _is_models(code) or not linecache.getlines(code.co_filename)][-1:]
+    return next((code for code in last if not linecache.getlines(code.co_filename)), None)
 
 
 def is_torch_error(error: BaseException) -> bool:

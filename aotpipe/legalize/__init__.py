@@ -17,6 +17,7 @@ import torch
 from aotpipe.legalize import (
     asserts,
     bounds,
+    casts,
     control_flow,
     decompose,
     divisions,
@@ -63,6 +64,9 @@ def legalize(
         )
         for entry, program in zip(exported.entries, programs, strict=True)
     ]
+    if dialect == "torch":
+        for one in legal:
+            casts.truncate(one.graph)
     if supported:
         decompose.check_supported(legal, dialect)
     used = dict.fromkeys(key for one in legal for key in one.weights)

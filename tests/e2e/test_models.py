@@ -40,7 +40,16 @@ SMALL = [
 ]
 LARGE = [
     ("mtcnn_detect.py", [HOST, PORTABLE, XLA]),
-    ("silero_vad.py", [HOST, PORTABLE, BYTECODE, XLA]),
+    ("silero_vad.py", [HOST, PORTABLE, XLA]),
+    pytest.param(
+        "silero_vad.py",
+        [BYTECODE],
+        marks=pytest.mark.xfail(
+            reason="iree-compile 3.13 refuses to cast float64, Python's own float, to an integer for vmvx",
+            raises=CompileFailed,
+            strict=True,
+        ),
+    ),
     ("minilm.py", [PORTABLE, BYTECODE]),
     ("llama.py", [PORTABLE, BYTECODE]),
     ("gpt2.py", [PORTABLE, BYTECODE]),

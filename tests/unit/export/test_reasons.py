@@ -80,4 +80,5 @@ def test_other_errors_keep_their_first_sentence_and_the_users_line() -> None:
     error = reasons.explain(caught.value, LOG, "forward")
     assert error.where is not None
     assert error.where.line == model.__code__.co_firstlineno + 1
-    assert error.message == "torch.export refused forward: KeyError"
+    assert error.message == "forward raised KeyError while torch.export traced it"
+    assert error.reason.splitlines()[0] == "'no such thing\\nmore words'"

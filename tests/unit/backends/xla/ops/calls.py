@@ -7,6 +7,7 @@ the values of whole numbers; floats are drawn anew. `python -m tests.unit.backen
 from __future__ import annotations
 
 import json
+import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -71,8 +72,11 @@ def of_samples(names: Iterable[str], dtypes: Iterable[str], count: int) -> Itera
 def by_op(names: Iterable[str], dtypes: Iterable[str], count: int, most: int) -> dict[Any, list[Call]]:
     """For each op up to so many calls, of different dtypes and arguments first."""
     found: dict[Any, dict[str, Call]] = defaultdict(dict)
-    for op, call in (*by_hand(), *of_samples(names, dtypes, count)):
-        found[op].setdefault(str(call), call)
+    with warnings.catch_warnings():
+        # Of torch's samples: some call what torch itself calls deprecated.
+        warnings.simplefilter("ignore")
+        for op, call in (*by_hand(), *of_samples(names, dtypes, count)):
+            found[op].setdefault(str(call), call)
     return {op: _spread(list(calls.values()), most) for op, calls in found.items()}
 
 
