@@ -207,7 +207,7 @@ def _data_dependent(error: Exception, text: str, entry: str) -> ExportFailed:
         return ExportFailed(
             f"{entry} needs a tensor's value as a number of Python's",
             reason="compiled code, and Python's own lists, take no number that only a run knows",
-            hint="keep it a tensor: use torch's function of that name, or torch.where or torch.cond to choose",
+            hint="keep it a tensor: take torch's function of that name; torch.where or torch.cond to choose",
             where=where,
         )
     checks = _CHECK.findall(text)
