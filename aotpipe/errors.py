@@ -22,6 +22,7 @@ source where that is known, why, and one thing to do about it.
       TrainingNotSupported          27  a graph is differentiated, and programs have no backward pass
       UnsupportedOps                25  ops without a lowering, all of them at once
       NoBuckets                     26  a target needs sizes for a Dim, or other ones
+        CannotPad                   29  an op would let the padding of a bucket change its results
       LowerFailed                   30  the importer refused a legal program: a bug of aotpipe
       CompileError                  34
         CompileFailed               35  the compiler printed a diagnostic
@@ -240,6 +241,12 @@ class NoBuckets(AotpipeError):
     """A target's programs have fixed sizes, and those of a Dim are not declared or do not fit."""
 
     exit_code, stage = 26, "lower"
+
+
+class CannotPad(NoBuckets):
+    """An op has no rule that keeps the padding of a bucket away from what counts."""
+
+    exit_code = 29
 
 
 class LowerFailed(AotpipeError):

@@ -51,7 +51,8 @@ class Worker:
         self._process = subprocess.Popen(
             # -P: a file of the user's folder must not stand in for a module that the worker imports.
             [sys.executable, "-P", "-m", "aotpipe.backends.worker"],
-            env={**os.environ, "PYTHONPATH": _import_path()},
+            # What is compared must not depend on what a runtime pads inputs with.
+            env={**os.environ, "PYTHONPATH": _import_path(), "AOTPIPE_GARBAGE_PADDING": "1"},
             bufsize=0,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -65,27 +65,29 @@ def quiet(function: F) -> F:
     return click.option("-q", "--quiet", is_flag=True, help="Say warnings and errors only.")(function)
 
 
-class _Buckets(click.ParamType[tuple[str, tuple[int, ...]]]):
-    """A Dim's sizes such as `batch=1,8,64`."""
+class _Buckets(click.ParamType[tuple[str, str]]):
+    """A Dim's sizes such as `batch=1,8,64`, as `backends.xla.buckets` reads them."""
 
     name = "buckets"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, tuple[int, ...]]:
+    ) -> tuple[str, str]:
         """Read it, or refuse the command line."""
+        from aotpipe.backends.xla.buckets import Buckets
+        from aotpipe.errors import NoBuckets
+
         if isinstance(value, tuple):
             return value
-        name, _, listed = str(value).partition("=")
-        sizes = listed.split(",")
-        if not name or not all(size.strip().isdecimal() for size in sizes):
-            self.fail(f"{value!r} is no name with sizes, such as batch=1,8,64", param, ctx)
-        return name, tuple(map(int, sizes))
+        name, _, given = str(value).partition("=")
+        try:
+            Buckets.of(name, given)
+        except NoBuckets as error:
+            self.fail(f"{value!r}: {error.message}; {error.hint}", param, ctx)
+        return name, given
 
 
-def _as_dict(
-    _: click.Context, __: click.Parameter, values: tuple[tuple[str, tuple[int, ...]], ...]
-) -> dict[str, tuple[int, ...]]:
+def _as_dict(_: click.Context, __: click.Parameter, values: tuple[tuple[str, str], ...]) -> dict[str, str]:
     return dict(values)
 
 
@@ -97,7 +99,9 @@ def buckets(function: F) -> F:
         type=_Buckets(),
         callback=_as_dict,
         metavar="DIM=SIZES",
-        help="The sizes of a Dim that XLA programs are built for, such as batch=1,8,64; once for each Dim.",
+        help="The sizes of a Dim that XLA programs are built for, such as batch=1,8,64; calls are padded to "
+        "the next. batch=auto plans them, batch=auto:25% to waste less, batch=exact:1,8 pads nothing. Once "
+        "for each Dim.",
     )(function)
 
 

@@ -47,7 +47,7 @@ def recompiles(
     ways: tuple[str, ...],
     dynamic: bool | None,
     at_most: int | None,
-    buckets: dict[str, tuple[int, ...]],
+    buckets: dict[str, str],
     cache: bool,
     as_json: bool,
     quiet: bool,

@@ -75,7 +75,7 @@ def compile(  # noqa: A001  # the command's name
     targets: tuple[str, ...],
     out: Path | None,
     cache: bool,
-    buckets: dict[str, tuple[int, ...]],
+    buckets: dict[str, str],
     as_json: bool,
     quiet: bool,
     **settings: Any,

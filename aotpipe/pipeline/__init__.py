@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from aotpipe import report as reports
 from aotpipe import tensors, toolchain
 from aotpipe.backends import unrunnable
+from aotpipe.backends.xla.buckets import Declared
 from aotpipe.bundle import Bundle, open_bundle, pack, require_replaceable
 from aotpipe.bundle.manifest import STATE_PREFIX
 from aotpipe.errors import AotpipeError, CompileError, ParityError
@@ -101,7 +102,7 @@ def run(
     name: str | None = None,
     targets: Sequence[str] = DEFAULT,
     out: str | Path | None = None,
-    buckets: Mapping[str, Sequence[int]] | None = None,
+    buckets: Mapping[str, Declared] | None = None,
     extra_flags: Sequence[str] = (),
     jobs: int | None = None,
     timeout_s: float | None = None,

@@ -5,11 +5,12 @@ Torch-free.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 from aotpipe.backends import dialect
+from aotpipe.backends.xla.buckets import Buckets, Declared
 from aotpipe.errors import NoBuckets, TargetError
 from aotpipe.stages import Dialect
 from aotpipe.targets import Target
@@ -23,14 +24,14 @@ class Form:
     """
 
     dialects: tuple[Dialect, ...] = ("torch",)
-    buckets: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    buckets: Mapping[str, Buckets] = field(default_factory=dict)
     islands: bool = False
 
     @classmethod
     def of(
         cls,
         targets: Iterable[Target],
-        buckets: Mapping[str, Sequence[int]] | None = None,
+        buckets: Mapping[str, Declared] | None = None,
         *,
         islands: bool = False,
     ) -> Self:
@@ -46,10 +47,7 @@ class Form:
                 "only IREE's programs run in a chain with islands of Python",
                 hint="leave the XLA targets out, or --allow-islands",
             )
-        sizes = {name: tuple(sorted(set(listed))) for name, listed in sorted((buckets or {}).items())}
-        for name, listed in sizes.items():
-            if not listed or listed[0] < 0:
-                raise NoBuckets(f"the buckets of {name!r} are no sizes", hint=f"such as --buckets {name}=1,8")
+        sizes = {name: Buckets.of(name, given) for name, given in sorted((buckets or {}).items())}
         if sizes and "stablehlo" not in found:
             raise NoBuckets(
                 "buckets are for XLA targets, and none is built",
@@ -61,7 +59,7 @@ class Form:
         """As JSON, the same for the same form."""
         return {
             "dialects": list(self.dialects),
-            "buckets": {key: list(sizes) for key, sizes in self.buckets.items()},
+            "buckets": {name: own.to_json() for name, own in self.buckets.items()},
             "islands": self.islands,
         }
 

@@ -124,9 +124,12 @@ def prepare(
     islands = tuple(map(_finding, parts.islands)) if parts else ()
     for finding in islands:
         recorder.found(finding)
+    plans = _planned(legal, form)
+    for finding in plans:
+        recorder.found(finding)
     lowered = lower(model, lowerable, recorder, form)
     on_lowered(lowered)
-    found = reference(model, legal, recorder, form.buckets)
+    found = reference(model, legal, recorder, form)
     with recorder.stage("weights") as running:
         from aotpipe.backends.arrays import view_numpy
 
@@ -145,12 +148,27 @@ def prepare(
         initial_state=state,
         goldens=found.goldens,
         parts=parts,
-        findings=(*exported.findings, *islands, *found.findings),
+        findings=(*exported.findings, *islands, *plans, *found.findings),
         digest=digest_of(
             [each.digest for each in lowerable.values()], lowered, goldens_file.dumps(found.goldens)
         ),
     )
     return Front(prepared=prepared, canonical=model)
+
+
+def _planned(legal: Legal, form: Form) -> tuple[Finding, ...]:
+    """The sizes that were planned for XLA's programs."""
+    from aotpipe.backends.xla import buckets
+    from aotpipe.backends.xla.lowering import ladders
+
+    signatures = {entry.name: entry.signature for entry in legal.entries}
+    found = ladders(signatures, form.buckets)
+    symbols = {symbol.name: symbol for signature in signatures.values() for symbol in signature.symbols}
+    return tuple(
+        Finding(severity="note", code="bucket-plan", message=buckets.described(symbols[name], ladder))
+        for name, ladder in found.items()
+        if ladder.planned
+    )
 
 
 def _discover(model: Canonical) -> None:
@@ -214,9 +232,7 @@ def _is_same(left: torch.Tensor, right: torch.Tensor) -> bool:
     return left.dtype == right.dtype and left.shape == right.shape and bool((left == right).all())
 
 
-def reference(
-    model: Canonical, legal: Legal, recorder: Recorder, buckets: Mapping[str, Sequence[int]] | None = None
-) -> Reference:
+def reference(model: Canonical, legal: Legal, recorder: Recorder, form: Form = DEFAULT_FORM) -> Reference:
     """Run eager on the calls that programs are judged on, and tell what was found on the way.
 
     Raises:
@@ -227,7 +243,7 @@ def reference(
         from aotpipe.validate.reference import reference
 
         try:
-            found = reference(model, legal, buckets or {})
+            found = reference(model, legal, _tried(legal, form))
         except EagerFailed as error:
             raise SpecInvalid(
                 f"the model {legal.name!r} raises on its own example inputs",
@@ -237,3 +253,14 @@ def reference(
     for finding in found.findings:
         recorder.found(finding)
     return found
+
+
+def _tried(legal: Legal, form: Form) -> dict[str, list[int]]:
+    """The sizes at which programs with buckets may differ from each other."""
+    if not form.buckets:
+        return {}
+    from aotpipe.backends.xla.lowering import ladders
+
+    signatures = {entry.name: entry.signature for entry in legal.entries}
+    least = {symbol.name: symbol.min for each in signatures.values() for symbol in each.symbols}
+    return {name: ladder.edges(least[name]) for name, ladder in ladders(signatures, form.buckets).items()}

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from aotpipe import report as reports
 from aotpipe import toolchain
 from aotpipe.backends import unrunnable
+from aotpipe.backends.xla.buckets import Declared
 from aotpipe.errors import AotpipeError, SpecInvalid
 from aotpipe.events import Listener, Recorder
 from aotpipe.pipeline import matrix
@@ -90,7 +91,7 @@ def compile(  # noqa: A001  # the step's name
     *,
     targets: Sequence[str],
     compiling: CompileSettings,
-    buckets: Mapping[str, Sequence[int]] | None = None,
+    buckets: Mapping[str, Declared] | None = None,
     cache: bool = True,
     on_event: Listener | None = None,
 ) -> tuple[Mapping[Dialect, Lowered], tuple[Compiled, ...]]:

@@ -13,6 +13,7 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from aotpipe.backends.xla.buckets import Declared
 from aotpipe.errors import AotpipeError
 from aotpipe.events import Listener, Recorder
 from aotpipe.recompiles.results import TORCH_COMPILE, Program, Recompiles, Refused, Way
@@ -40,7 +41,7 @@ def recompiles(
     seed: int = 0,
     ways: Sequence[str] = DEFAULT_WAYS,
     dynamic: bool | None = None,
-    buckets: Mapping[str, Sequence[int]] | None = None,
+    buckets: Mapping[str, Declared] | None = None,
     cache: bool = True,
     on_event: Listener | None = None,
 ) -> Recompiles:

@@ -7,6 +7,7 @@ are compared with eager's by the law of a build.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ import torch
 
 from aotpipe.backends.arrays import to_numpy, view_numpy
 from aotpipe.backends.xla import container
+from aotpipe.backends.xla.buckets import Declared, takes
 from aotpipe.dtypes import Array
 from aotpipe.errors import AotpipeError, InputError, ParityError
 from aotpipe.events import Recorder
@@ -53,7 +55,7 @@ def run(
     *,
     recorder: Recorder,
     cache: Cache,
-    buckets: Mapping[str, Sequence[int]] | None = None,
+    buckets: Mapping[str, Declared] | None = None,
 ) -> tuple[Way, ...]:
     """Compile a model for each target and make the calls.
 
@@ -201,9 +203,9 @@ def _used(
     for number in range(1, count + 1):
         if number in admitted:
             each = admitted[number]
-            key = (each.call.entry_point, each.sizes if built is not None else ())
-            if built is None or key in built:
-                used.add(key)
+            own = () if built is None else _chosen(built, each)
+            if own is not None:
+                used.add((each.call.entry_point, own))
             else:
                 sizes = ", ".join(f"{name}={size}" for name, size in each.sizes)
                 outside.append(Refused(call=number, reason=f"no program was built for {sizes}"))
@@ -211,15 +213,22 @@ def _used(
     return tuple(counts), outside
 
 
-def _buckets(program: Compiled) -> set[tuple[str, _Sizes]] | None:
-    """The entry points and sizes that an XLA program was built for; None where sizes do not matter."""
+def _chosen(built: Sequence[Mapping[str, Any]], admitted: _Admitted) -> _Sizes | None:
+    """The sizes of the program that a call runs in; None where there is none."""
+    for each in built:
+        if each["entry_point"] != admitted.call.entry_point:
+            continue
+        if takes(each["sizes"], each["padded"], dict(admitted.sizes)):
+            return tuple(sorted((name, int(size)) for name, size in each["sizes"].items()))
+    return None
+
+
+def _buckets(program: Compiled) -> list[Mapping[str, Any]] | None:
+    """What an XLA program was built for, the smallest first; None where sizes do not matter."""
     if program.target.backend != "xla":
         return None
     index, _ = container.read(program.payload)
-    return {
-        (each["entry_point"], tuple(sorted((name, int(size)) for name, size in dict(each["sizes"]).items())))
-        for each in index["programs"]
-    }
+    return sorted(index["programs"], key=lambda each: math.prod(each["sizes"].values()))
 
 
 def _loadable(

@@ -179,7 +179,7 @@ def _size_cases(
 
 
 def _bucket_cases(signature: Signature, buckets: Mapping[str, Sequence[int]]) -> Iterator[tuple[str, Sizes]]:
-    """Each size of each symbol with the smallest of the others, and the largest of all."""
+    """Each size of each symbol with the smallest of the others; the largest of all, and the next smaller."""
     listed = {
         symbol.name: sorted(buckets.get(symbol.name, [symbol.min] if symbol.min == symbol.max else []))
         for symbol in signature.symbols
@@ -189,6 +189,7 @@ def _bucket_cases(signature: Signature, buckets: Mapping[str, Sequence[int]]) ->
     smallest = {name: sizes[0] for name, sizes in listed.items()}
     cases = [{**smallest, name: size} for name, sizes in listed.items() for size in sizes]
     cases.append({name: sizes[-1] for name, sizes in listed.items()})
+    cases.append({name: sizes[max(len(sizes) - 2, 0)] for name, sizes in listed.items()})
     for number, sizes in enumerate(cases):
         if sizes not in cases[:number] and _fits(signature, sizes):
             yield _named("bucket", sizes), sizes

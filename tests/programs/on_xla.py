@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
+import pytest
 import torch
 
 from aotpipe import toolchain
@@ -53,7 +55,7 @@ def load(program: Legal, lowered: Lowered, **changes: Any) -> runtime.Runner:
 def check(
     module: torch.nn.Module,
     *calls: Call,
-    buckets: Mapping[str, Sequence[int]] | None = None,
+    buckets: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Lowered:
     """Compare program and eager over calls, of which the first is the example input."""
@@ -62,4 +64,32 @@ def check(
     with load(program, lowered) as runner:
         for call in calls:
             through.compare(runner, program, module, call)
+    return lowered
+
+
+@contextmanager
+def garbage(fill: Any) -> Iterator[None]:
+    """Lets the runtime pad with what must not matter: a number, indices out of bounds, True."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(runtime.GARBAGE, "1")
+        plain = runtime._garbage
+        patch.setattr(runtime, "_garbage", lambda dtype: plain(dtype) if dtype.kind in "iub" else fill)
+        yield
+
+
+def check_padded(
+    module: torch.nn.Module,
+    *calls: Call,
+    buckets: Mapping[str, Any],
+    fills: tuple[float, ...] = (float("nan"),),
+    **options: Any,
+) -> Lowered:
+    """As `check`, with garbage in the padding."""
+    program = through.legal(module, calls[0], dialect="stablehlo", **options)
+    lowered = lowering.lower(program, buckets)
+    with load(program, lowered) as runner:
+        for fill in fills:
+            with garbage(fill):
+                for call in calls:
+                    through.compare(runner, program, module, call)
     return lowered

@@ -101,7 +101,7 @@ def compile(  # noqa: A001  # the stage's name; nothing here needs the builtin
         "host_features": list(features),
         "programs": [
             {
-                **{key: program[key] for key in ("entry_point", "sizes", "weights", "asserts")},
+                **{key: program[key] for key in ("entry_point", "sizes", "padded", "weights", "asserts")},
                 "executable": program["modules"][target.device],
             }
             for program in index["programs"]

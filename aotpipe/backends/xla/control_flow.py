@@ -19,7 +19,7 @@ import torch
 from jax import lax
 from torch.fx import GraphModule
 
-from aotpipe.backends.xla.values import BOOL, FLOAT64, INT64, Array, cast, is_array
+from aotpipe.backends.xla.values import BOOL, FLOAT64, INT32, INT64, Array, cast, is_array
 
 _HOP: Final = torch.ops.higher_order
 Run = Callable[[GraphModule, Sequence[Any]], list[Any]]
@@ -72,15 +72,29 @@ def _map(run: Run, body: GraphModule, xs: Values, extra: Values = ()) -> list[An
     return list(lax.scan(trip, None, list(xs))[1])
 
 
-def _scan(run: Run, body: GraphModule, carries: Values, xs: Values, extra: Values = ()) -> list[Any]:
+def _scan(
+    run: Run, body: GraphModule, carries: Values, xs: Values, extra: Values = (), *, length: Any = None
+) -> list[Any]:
+    """`length` says over how many rows, where what lies behind them is padding."""
     count = len(carries)
+    active = (
+        None
+        if length is None
+        else lax.lt(lax.iota(INT32, xs[0].shape[0]), lax.broadcast(length, (xs[0].shape[0],)))
+    )
 
-    def trip(state: Values, rows: Values) -> tuple[list[Array], list[Array]]:
+    def trip(state: Values, slices: tuple[Array | None, Values]) -> tuple[list[Array], list[Array]]:
+        counts, rows = slices
         outputs = [_array(one) for one in run(body, [*state, *rows, *extra])]
         kept = [cast(new, old.dtype) for new, old in zip(outputs[:count], state, strict=True)]
+        if counts is not None:
+            kept = [
+                lax.select(lax.broadcast(counts, new.shape), new, old)
+                for new, old in zip(kept, state, strict=True)
+            ]
         return kept, outputs[count:]
 
-    last, stacked = lax.scan(trip, [_array(carry) for carry in carries], list(xs))
+    last, stacked = lax.scan(trip, [_array(carry) for carry in carries], (active, list(xs)))
     return [*last, *stacked]
 
 

@@ -55,7 +55,7 @@ class Interpreter:
             known[node] = self._shaped(node, value)
         for node in module.graph.nodes:
             if node.op == "get_attr":
-                known[node] = _attribute(module, str(node.target))
+                known[node] = attribute(module, str(node.target))
             elif node.op == "call_function":
                 try:
                     known[node] = self._evaluate(node, known)
@@ -79,7 +79,7 @@ class Interpreter:
                 self._typed(value, result) for value, result in zip(node.meta["val"], results, strict=True)
             ]
         if not isinstance(target, OpOverload):
-            return _python(target)(*map(self._size, args))
+            return python_function(target)(*map(self._size, args))
         if not isinstance(node.meta.get("val"), (torch.Tensor, tuple, list)):
             return self._of_size(node)
         args, kwargs = (fx.node.map_aggregate(each, self._size) for each in (args, kwargs))
@@ -94,7 +94,7 @@ class Interpreter:
         if isinstance(value, torch.SymInt):
             with suppress(UnknownSize):
                 return self._sizes.size(value)
-        return _number(node, x)
+        return number_of(node, x)
 
     def _of_size(self, node: fx.Node) -> Any:
         """An op that gives a size, or nothing."""
@@ -133,7 +133,7 @@ class Interpreter:
         return value
 
 
-def _attribute(module: fx.GraphModule, target: str) -> Any:
+def attribute(module: fx.GraphModule, target: str) -> Any:
     """A subgraph as it is, a small tensor as a constant."""
     found = operator.attrgetter(target)(module)
     if isinstance(found, torch.Tensor):
@@ -145,7 +145,7 @@ def _attribute(module: fx.GraphModule, target: str) -> Any:
     return found
 
 
-def _number(node: fx.Node, x: Array) -> Array:
+def number_of(node: fx.Node, x: Array) -> Array:
     """The number of a tensor of one element, as a 0-d array in the dtype of Python's number."""
     value = node.meta.get("val")
     wanted = (
@@ -156,7 +156,8 @@ def _number(node: fx.Node, x: Array) -> Array:
     return cast(lax.reshape(x, ()), wanted)
 
 
-def _python(function: Any) -> Callable[..., Any]:
+def python_function(function: Any) -> Callable[..., Any]:
+    """A function of Python numbers for numbers and arrays."""
     return _FUNCTIONS.get(function, function)
 
 

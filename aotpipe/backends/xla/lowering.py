@@ -1,12 +1,14 @@
 """Legal programs to StableHLO, by way of jax.
 
-`lower(legal, buckets)` traces each entry point once for every choice of sizes and gives portable StableHLO
+`lower(legal, ladders)` traces each entry point once for every choice of sizes and gives portable StableHLO
 for each platform. The modules' arguments are the weights in the order of the index, then the state, then the
-inputs; their results are the graph's. jax's own settings are neither read nor changed, no backend of jax is
-started, and torch is left as it is.
+inputs; their results are the graph's. Where a program pads, the true sizes follow the inputs, as a vector of
+int32, and the true dims of all outputs follow the results. jax's own settings are neither read nor changed,
+no backend of jax is started, and torch is left as it is.
 
 Raises:
     NoBuckets: A Dim may vary and no sizes are declared for it.
+    CannotPad: An op would let padding reach what counts.
     UnsupportedOps: An op has no entry, or the size of its result depends on data.
     LowerFailed: A fault of aotpipe's own.
     TargetError: jax is not installed.
@@ -15,51 +17,57 @@ Raises:
 from __future__ import annotations
 
 import hashlib
-import itertools
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import cache
+from itertools import product
 from typing import Any, Final
 
 from torch.fx import Node
 
 from aotpipe.backends.xla import container, installed
-from aotpipe.errors import LowerFailed, NoBuckets, UnsupportedOps
+from aotpipe.backends.xla.buckets import Buckets, Declared, Ladder, planned
+from aotpipe.errors import AotpipeError, CannotPad, LowerFailed, NoBuckets, UnsupportedOps
 from aotpipe.legalize import hops
 from aotpipe.legalize.source import nearest_line
-from aotpipe.signature import Signature, dim_symbols, evaluate_dim
+from aotpipe.signature import Signature, Symbol, dim_symbols, evaluate_dim
 from aotpipe.stages import Legal, LegalEntry, Lowered
 
 PLATFORMS: Final = ("cpu", "cuda", "tpu")
 """jax lowers a few ops in another way for each."""
 
-Buckets = Mapping[str, Sequence[int]]
+Sizes = dict[str, int]
 
 
 def lower(
-    legal: Legal, buckets: Buckets | None = None, *, examples: Mapping[str, Mapping[str, int]] | None = None
+    legal: Legal,
+    buckets: Mapping[str, Declared | Buckets] | None = None,
+    *,
+    examples: Mapping[str, Mapping[str, int]] | None = None,
 ) -> Lowered:
     """Lower every entry point.
 
     Args:
         legal: The program.
         buckets: The sizes of each Dim that there is to be a program for.
-        examples: By entry point, sizes that there is to be one more program for.
+        examples: By entry point, sizes that there is to be a program for, whatever the buckets.
     """
     installed.require()
-    _require_known(legal, buckets or {})
+    declared = {name: Buckets.of(name, given) for name, given in (buckets or {}).items()}
+    _require_known(legal, declared)
     programs: list[dict[str, Any]] = []
     parts: dict[str, bytes] = {}
     for entry in legal.entries:
-        for sizes in _choices(entry, buckets or {}, (examples or {}).get(entry.name)):
-            modules = _modules(entry, sizes)
+        for sizes, least in _choices(entry, declared, (examples or {}).get(entry.name)):
+            modules = _modules(entry, sizes, least)
             names = {platform: hashlib.sha256(module).hexdigest() for platform, module in modules.items()}
             parts.update((names[platform], module) for platform, module in modules.items())
             programs.append(
                 {
                     "entry_point": entry.name,
-                    "sizes": dict(sizes),
+                    "sizes": sizes,
+                    "padded": least,
                     "weights": list(entry.weights),
                     "asserts": list(entry.asserts),
                     "modules": names,
@@ -74,7 +82,20 @@ def lower(
     )
 
 
-def _require_known(legal: Legal, buckets: Buckets) -> None:
+def ladders(
+    signatures: Mapping[str, Signature], buckets: Mapping[str, Declared | Buckets]
+) -> Mapping[str, Ladder]:
+    """The sizes that each Dim's programs have.
+
+    Raises:
+        NoBuckets: They do not fit the Dim.
+    """
+    symbols = {symbol.name: symbol for signature in signatures.values() for symbol in signature.symbols}
+    declared = {name: Buckets.of(name, given) for name, given in buckets.items()}
+    return planned(tuple(symbols.values()), declared)
+
+
+def _require_known(legal: Legal, buckets: Mapping[str, Buckets]) -> None:
     """Refuse buckets of no Dim."""
     known = sorted({symbol.name for entry in legal.entries for symbol in entry.signature.symbols})
     for name in buckets:
@@ -87,40 +108,54 @@ def _require_known(legal: Legal, buckets: Buckets) -> None:
 
 
 def _choices(
-    entry: LegalEntry, buckets: Buckets, example: Mapping[str, int] | None
-) -> Iterator[dict[str, int]]:
-    """Every combination of the sizes of an entry point's Dims, and its example's."""
-    listed: dict[str, Sequence[int]] = {}
+    entry: LegalEntry, declared: Mapping[str, Buckets], example: Mapping[str, int] | None
+) -> Iterator[tuple[Sizes, Sizes]]:
+    """Every combination of the sizes of an entry point's Dims, and its example's where no program takes it.
+
+    With each come the Dims of which calls are padded, and the smallest size of these.
+    """
     # A symbol of outputs alone follows the others, or depends on data, which is refused at its op.
     given = {name for spec in entry.signature.tensor_inputs for dim in spec.dims for name in dim_symbols(dim)}
-    for symbol in entry.signature.symbols:
-        if symbol.name not in given:
-            continue
-        sizes = buckets.get(symbol.name)
-        if sizes is None and symbol.max == symbol.min:
-            sizes = [symbol.min]
-        if not sizes:
+    symbols = {symbol.name: symbol for symbol in entry.signature.symbols if symbol.name in given}
+    found = dict(planned(tuple(symbols.values()), declared))
+    for symbol in symbols.values():
+        if symbol.name not in found and symbol.max == symbol.min:
+            found[symbol.name] = Ladder((symbol.min,), exact=True)
+        if symbol.name not in found:
             raise NoBuckets(
                 f"the Dim {symbol} of {entry.name!r} may vary, and an XLA program has fixed sizes",
                 hint=f"declare the sizes that it is built for: --buckets {symbol.name}={_suggested(symbol)}",
             )
-        for size in sizes:
-            if size < symbol.min or (symbol.max is not None and size > symbol.max):
-                raise NoBuckets(
-                    f"the bucket {size} is outside of the Dim {symbol}", hint="name a size within its range"
-                )
-        listed[symbol.name] = sorted(set(sizes))
-    chosen = [dict(zip(listed, sizes, strict=True)) for sizes in itertools.product(*listed.values())]
-    if example is not None:
-        own = {name: size for name, size in example.items() if name in given}
-        chosen += [own] if own not in chosen else []
+    names = list(symbols)
+    chosen = [
+        dict(zip(names, sizes, strict=True)) for sizes in product(*(found[name].sizes for name in names))
+    ]
     fitting = [sizes for sizes in chosen if _is_possible(entry.signature, sizes)]
-    if not fitting:
+    own = {name: size for name, size in (example or {}).items() if name in symbols}
+    if own and not any(_takes(sizes, own, found) for sizes in fitting):
+        yield own, {}
+    elif not fitting:
         raise NoBuckets(f"no choice of buckets fits the inputs of {entry.name!r}")
-    yield from fitting
+    for sizes in fitting:
+        yield (
+            sizes,
+            {
+                name: symbols[name].min
+                # As the index lists them, which is the order of the program's true sizes.
+                for name, size in sorted(sizes.items())
+                if not found[name].exact and size > symbols[name].min
+            },
+        )
 
 
-def _suggested(symbol: Any) -> str:
+def _takes(sizes: Sizes, wanted: Sizes, found: Mapping[str, Ladder]) -> bool:
+    """Whether a program of some sizes takes a call of others."""
+    return all(
+        sizes[name] == size if found[name].exact else sizes[name] >= size for name, size in wanted.items()
+    )
+
+
+def _suggested(symbol: Symbol) -> str:
     ends = [symbol.min, *([symbol.max] if symbol.max else [])]
     return ",".join(map(str, sorted(set(ends))))
 
@@ -129,13 +164,13 @@ def _is_possible(signature: Signature, sizes: Mapping[str, int]) -> bool:
     return all(evaluate_dim(dim, sizes) >= 0 for spec in signature.tensor_inputs for dim in spec.dims)
 
 
-def _modules(entry: LegalEntry, sizes: Mapping[str, int]) -> dict[str, bytes]:
+def _modules(entry: LegalEntry, sizes: Sizes, least: Sizes) -> dict[str, bytes]:
     """An entry point's module for each platform."""
     import jax
 
     from aotpipe.backends.xla.interpreter import Interpreter, Refused
     from aotpipe.backends.xla.sizes import UnknownSize, bind
-    from aotpipe.backends.xla.values import dtype_of
+    from aotpipe.backends.xla.values import INT32, dtype_of
 
     nodes = hops.placeholders(entry.graph)
     inputs = entry.signature.tensor_inputs
@@ -150,16 +185,21 @@ def _modules(entry: LegalEntry, sizes: Mapping[str, int]) -> dict[str, bytes]:
         jax.ShapeDtypeStruct(tuple(map(bound.size, node.meta["val"].shape)), dtype_of(node.meta["val"].dtype))
         for node in nodes
     ]
-    interpreter = Interpreter(bound)
 
     def forward(*values: Any) -> tuple[Any, ...]:
-        return tuple(interpreter.run(entry.graph, values))
+        if not least:
+            return tuple(Interpreter(bound).run(entry.graph, values))
+        from aotpipe.backends.xla.padding.program import run
 
+        return tuple(run(entry, bound, sizes=sizes, least=least, values=values))
+
+    if least:
+        specs.append(jax.ShapeDtypeStruct((len(least),), INT32))
     with own_settings():
         try:
             traced = jax.jit(forward, keep_unused=True).trace(*specs)
         except Refused as error:
-            raise _refusal(entry, error) from error
+            raise (_cannot_pad if least else _refusal)(entry, error, least) from error
         return {
             platform: _serialized(traced.lower(lowering_platforms=(platform,)).compiler_ir("stablehlo"))
             for platform in PLATFORMS
@@ -176,7 +216,20 @@ def _serialized(module: Any) -> bytes:
         return bytes(stablehlo.serialize_portable_artifact(module, stablehlo.get_current_version(), True))
 
 
-def _refusal(entry: LegalEntry, error: Any) -> UnsupportedOps | LowerFailed:
+def _cannot_pad(entry: LegalEntry, error: Any, least: Sizes) -> AotpipeError:
+    """An error of a program that pads: of the padding, where the op itself has a lowering."""
+    if "no lowering" in str(error) or "depends on data" in str(error):
+        return _refusal(entry, error, least)
+    names = ", ".join(least)
+    return CannotPad(
+        f"calls of {entry.name!r} cannot be padded along {names}: {error.node.target}",
+        reason=f"{error.node.target}: {error}",
+        hint=f"let no call be padded: --buckets {next(iter(least))}=exact:... with all sizes that calls have",
+        where=nearest_line(error.node),
+    )
+
+
+def _refusal(entry: LegalEntry, error: Any, _: Sizes) -> UnsupportedOps | LowerFailed:
     node: Node = error.node
     where = nearest_line(node)
     if error.__cause__ is None or "depends on data" in str(error):

@@ -3,6 +3,7 @@
 Takes a program's bytes, the signature of each entry point, and weights and initial state as numpy arrays.
 Inputs are checked before anything runs; outputs are copies. State is passed after the weights and replaced
 by the trailing results once the call succeeded and its asserts held, so that a failed call changes nothing.
+A call of sizes that lie between those of programs is padded, and its outputs are cut to what they truly are.
 Calls of one runner are serialized by a lock. Needs jaxlib and nothing of jax or torch; nothing is traced or
 compiled.
 
@@ -16,6 +17,7 @@ Raises:
 from __future__ import annotations
 
 import difflib
+import math
 import os
 import threading
 from collections.abc import Mapping, Sequence
@@ -27,6 +29,7 @@ import numpy as np
 
 from aotpipe import toolchain
 from aotpipe.backends.xla import buffers, clients, container
+from aotpipe.backends.xla.buckets import takes
 from aotpipe.dtypes import Array, numpy_dtype
 from aotpipe.errors import (
     AssertionViolated,
@@ -38,12 +41,14 @@ from aotpipe.errors import (
     ProgramCrashed,
 )
 from aotpipe.inputs import Checker
-from aotpipe.signature import Signature
+from aotpipe.signature import Signature, evaluate_dim
 
 DEFAULT_ENTRY_POINT: Final = "forward"
 # Drivers of IREE that say how many threads run, which a caller may name for any program.
 _ONE_THREAD: Final = "local-sync"
 _DRIVERS: Final = ("auto", _ONE_THREAD, "local-task")
+GARBAGE: Final = "AOTPIPE_GARBAGE_PADDING"
+"""The variable that has the padding filled with what a program must keep away from its results."""
 _XLA_ERRORS: Final = (RuntimeError, ValueError, TypeError)
 
 Sizes = tuple[tuple[str, int], ...]
@@ -55,6 +60,11 @@ class _Program:
 
     executable: Any
     weights: tuple[Any, ...]
+    sizes: Mapping[str, int]
+    padded: Mapping[str, int]
+    """The Dims that a call may have smaller, and the smallest size of each."""
+    shapes: tuple[tuple[int, ...], ...]
+    """Of the inputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +132,19 @@ class Runner:
         program = _chosen(entry, sizes)
         with self._lock:
             self._require_usable()
+            if program.padded:
+                arrays = [
+                    *map(_grown, arrays, program.shapes),
+                    np.array([sizes[name] for name in program.padded], np.int32),
+                ]
             results = self._invoke(entry, program, arrays)
             self._check_asserts(entry, results)
+            arrays = [buffers.fetch(buffer) for buffer in results[: len(entry.outputs)]]
+            if program.padded:
+                arrays = _cut(arrays, buffers.fetch(results[-1]))
             outputs = {
-                name: _typed(name, buffers.fetch(buffer), dtype)
-                for (name, dtype), buffer in zip(entry.outputs, results, strict=False)
+                name: _typed(name, array, dtype)
+                for (name, dtype), array in zip(entry.outputs, arrays, strict=True)
             }
             self._state.update(zip(entry.state, results[len(outputs) :], strict=False))
         return entry.checker.unpacked(inputs, outputs)
@@ -165,7 +183,7 @@ class Runner:
             raise ProgramCrashed(
                 f"the program failed in {entry.name!r}", reason=_first_line(error)
             ) from error
-        wanted = len(entry.outputs) + len(entry.state) + len(entry.asserts)
+        wanted = len(entry.outputs) + len(entry.state) + len(entry.asserts) + bool(program.padded)
         if len(results) != wanted:
             raise ProgramCrashed(
                 f"the program gave {len(results)} results in {entry.name!r}, its signature has {wanted}"
@@ -173,7 +191,8 @@ class Runner:
         return results
 
     def _check_asserts(self, entry: _Entry, results: Sequence[Any]) -> None:
-        for message, flag in zip(entry.asserts, results[len(results) - len(entry.asserts) :], strict=True):
+        first = len(entry.outputs) + len(entry.state)
+        for message, flag in zip(entry.asserts, results[first:], strict=False):
             if not buffers.truth(flag):
                 raise AssertionViolated(
                     message or "an assert of the model failed",
@@ -310,9 +329,17 @@ def _entry_of(
         checker=Checker(signature, smallest),
         programs={
             _key(program["sizes"]): _Program(
-                executables[program["executable"]], tuple(held[key] for key in program["weights"])
+                executables[program["executable"]],
+                tuple(held[key] for key in program["weights"]),
+                program["sizes"],
+                program["padded"],
+                tuple(
+                    tuple(evaluate_dim(dim, program["sizes"]) for dim in spec.dims)
+                    for spec in signature.tensor_inputs
+                ),
             )
-            for program in own
+            # The smallest first: the first that takes a call is the one to take.
+            for program in sorted(own, key=lambda each: math.prod(each["sizes"].values()))
         },
         state=tuple(spec.name for spec in signature.state),
         outputs=tuple((spec.name, numpy_dtype(spec.dtype)) for spec in signature.tensor_outputs),
@@ -329,6 +356,9 @@ def _chosen(entry: _Entry, sizes: Mapping[str, int]) -> _Program:
     program = entry.programs.get(_key(sizes))
     if program is not None:
         return program
+    for program in entry.programs.values():
+        if program.padded and takes(program.sizes, program.padded, sizes):
+            return program
     given = ", ".join(f"{name}={size}" for name, size in sorted(sizes.items()))
     nearest = min(entry.programs, key=lambda key: sum(abs(size - sizes[name]) for name, size in key))
     listed = [", ".join(f"{name}={size}" for name, size in key) for key in (nearest, *entry.programs)]
@@ -353,6 +383,32 @@ def _require_state(signatures: Mapping[str, Signature], initial_state: Mapping[s
                     f"the initial value of the state {spec.name!r} is {array.dtype}{list(array.shape)}",
                     reason=f"{entry!r} wants {spec}",
                 )
+
+
+def _grown(array: Array, shape: tuple[int, ...]) -> Array:
+    """An input at the front of an array of the bucket's shape, with zeros behind it."""
+    if array.shape == shape:
+        return array
+    grown = np.full(shape, _garbage(array.dtype) if os.environ.get(GARBAGE) else 0, array.dtype)
+    grown[tuple(map(slice, array.shape))] = array
+    return grown
+
+
+def _garbage(dtype: np.dtype[Any]) -> Any:
+    """What must not matter: NaN, indices out of bounds, True."""
+    if dtype.kind in "iu":
+        return np.iinfo(dtype).max
+    return True if dtype.kind == "b" else np.nan
+
+
+def _cut(arrays: Sequence[Array], dims: Array) -> list[Array]:
+    """Outputs without what a bucket has more than the call; `dims` are those of all of them."""
+    found, place = [], 0
+    for array in arrays:
+        shape = tuple(dims[place : place + array.ndim].tolist())
+        place += array.ndim
+        found.append(array if array.shape == shape else array[tuple(map(slice, shape))].copy())
+    return found
 
 
 def _typed(name: str, array: Array, dtype: np.dtype[Any]) -> Array:

@@ -1,7 +1,8 @@
 """The sizes of a graph's symbols, and shapes with known sizes.
 
 `bind(placeholders, shapes)` reads off what each symbol of torch's stands for where a graph's inputs have
-given shapes; `Sizes.out(value)` gives the `Out` of a node's fake value under that.
+given shapes; `Sizes.out(value)` gives the `Out` of a node's fake value under that. `relations` does the same
+where the shapes are expressions.
 """
 
 from __future__ import annotations
@@ -72,3 +73,29 @@ def bind(placeholders: Sequence[Node], shapes: Sequence[Sequence[int]]) -> Sizes
                 raise UnknownSize(str(rest))
             values[symbol] = sympy.Integer(int(found[0]))
     return Sizes(values)
+
+
+def relations(
+    placeholders: Sequence[Node], shapes: Sequence[Sequence[int | sympy.Expr]]
+) -> dict[sympy.Symbol, sympy.Expr]:
+    """The symbols of a graph as expressions, where its last inputs have shapes that are expressions.
+
+    Raises:
+        UnknownSize: A symbol is in no shape that gives it alone.
+    """
+    values: dict[sympy.Symbol, sympy.Expr] = {}
+    equations: list[tuple[sympy.Expr, sympy.Expr]] = []
+    for node, shape in zip(placeholders[len(placeholders) - len(shapes) :], shapes, strict=True):
+        for size, known in zip(node.meta["val"].shape, shape, strict=True):
+            if isinstance(size, torch.SymInt):
+                equations.append((size.node.expr, sympy.sympify(known)))
+    for expr, known in sorted(equations, key=lambda pair: pair[0].count_ops()):
+        free = expr.free_symbols - values.keys()
+        if len(free) != 1:
+            continue
+        (symbol,) = free
+        roots = [symbol] if expr == symbol else sympy.solve(expr.xreplace(values) - known, symbol)
+        if not roots:
+            raise UnknownSize(str(expr))
+        values[symbol] = known if expr == symbol else roots[0]
+    return values

@@ -55,7 +55,7 @@ def test_options_reach_the_pipeline(asked: dict[str, Any]):
         "timeout_s": 9.0,
         "memory_limit_bytes": 2 * 10**9,
         "extra_flags": ("--x",),
-        "buckets": {"batch": (1, 8), "seq": (16,)},
+        "buckets": {"batch": "1,8", "seq": "16"},
         "optional": ("batch.mask",),
         "tensorize": ("self.scale", "k"),
         "cache": False,

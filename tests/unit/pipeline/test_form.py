@@ -14,7 +14,10 @@ def test_each_dialect_is_made_once_in_a_fixed_order():
 
 def test_buckets_are_sorted_sizes():
     form = Form.of(expand(["xla-cpu-host"]), {"seq": [8, 2, 8], "batch": [1]})
-    sizes = {"batch": [1], "seq": [2, 8]}
+    sizes = {
+        "batch": {"sizes": [1], "exact": False, "waste": None},
+        "seq": {"sizes": [2, 8], "exact": False, "waste": None},
+    }
     assert form.to_json() == {"dialects": ["stablehlo"], "buckets": sizes, "islands": False}
     assert form.to_json() == Form.of(expand(["xla-cpu-host"]), {"batch": [1], "seq": [2, 8]}).to_json()
 

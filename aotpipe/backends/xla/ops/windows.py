@@ -89,7 +89,7 @@ def _turned(weight: Array, groups: int) -> Array:
     return lax.rev(weight, tuple(range(2, weight.ndim)))
 
 
-class _Windows:
+class Windows:
     """The windows of a pooling over the last dims of a tensor.
 
     Attributes:
@@ -157,14 +157,14 @@ def _max_pool(rank: int) -> Callable[..., tuple[Array, Array]]:
         dilation: Sizes = (1,),
         ceil_mode: bool = False,
     ) -> tuple[Array, Array]:
-        windows = _Windows(x, out[0], kernel, stride, padding, dilation, rank)
+        windows = Windows(x, out[0], kernel, stride, padding, dilation, rank)
         least = edge(x.dtype, largest=False)
         return windows.reduce(x, least, lax.max), _places_of_largest(windows, x, least)
 
     return lower
 
 
-def _places_of_largest(windows: _Windows, x: Array, least: Any) -> Array:
+def _places_of_largest(windows: Windows, x: Array, least: Any) -> Array:
     """Flat positions in the unpadded plane, of the first of equals; of NaN the last."""
     plane = np.arange(math.prod(windows.sizes), dtype=np.int64).reshape(windows.sizes)
     places = jnp.broadcast_to(lax.full((), 0, INT64) + plane, x.shape)
@@ -190,7 +190,7 @@ def _average_pool(rank: int) -> Callable[..., Array]:
         count_include_pad: bool = True,
         divisor_override: int | None = None,
     ) -> Array:
-        windows = _Windows(x, out, kernel, stride, padding, (1,), rank)
+        windows = Windows(x, out, kernel, stride, padding, (1,), rank)
         added = windows.reduce(cast(x, wide(out.dtype)), 0, lax.add)
         counts = np.full(windows.out, divisor_override or 1, np.int64)
         if divisor_override is None:
@@ -203,7 +203,7 @@ def _average_pool(rank: int) -> Callable[..., Array]:
     return lower
 
 
-def _counts(windows: _Windows, at: int, *, padded: bool) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _counts(windows: Windows, at: int, *, padded: bool) -> np.ndarray[Any, np.dtype[np.int64]]:
     """How many elements each window of a dim counts."""
     pad, size = windows.padding[at], windows.sizes[at]
     starts = np.arange(windows.out[at]) * windows.stride[at] - pad

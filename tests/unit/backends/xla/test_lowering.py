@@ -12,7 +12,7 @@ import torch
 from torch.export import Dim
 
 from aotpipe.backends.xla import container, lowering
-from aotpipe.errors import NoBuckets, OutsideBuckets, UnsupportedOps
+from aotpipe.errors import CannotPad, NoBuckets, OutsideBuckets, UnsupportedOps
 from tests.programs import on_xla, through
 
 
@@ -96,12 +96,52 @@ def test_each_bucket_is_a_program_of_its_size() -> None:
     calls = [(torch.randn(size, 3),) for size in (4, 1, 8)]
     on_xla.check(Rows(), *calls, buckets={"batch": (1, 4, 8)}, dynamic_shapes=dims)
     program = through.legal(Rows(), calls[0], dialect="stablehlo", dynamic_shapes=dims)
-    lowered = lowering.lower(program, {"batch": (1, 8)}, examples={"forward": {"batch": 4}})
+    lowered = lowering.lower(program, {"batch": "exact:1,8"}, examples={"forward": {"batch": 4}})
     with on_xla.load(program, lowered) as runner:
         assert runner.infer({"x": np.ones((4, 3), np.float32)})["output"].shape == (4, 3)
         with pytest.raises(OutsideBuckets, match="batch=5") as caught:
             runner.infer({"x": np.ones((5, 3), np.float32)})
         assert caught.value.hint == "the nearest is batch=4"
+
+
+def test_calls_between_buckets_are_padded_and_cut() -> None:
+    dims = {"x": {0: Dim("batch", min=1, max=8)}}
+    calls = [(torch.randn(size, 3),) for size in (3, 1, 4, 5, 8, 2)]
+    lowered = on_xla.check_padded(Rows(), *calls, buckets={"batch": (4, 8)}, dynamic_shapes=dims)
+    index, _ = container.read(lowered.module)
+    assert [(each["sizes"], each["padded"]) for each in index["programs"]] == [
+        ({"batch": 4}, {"batch": 1}),
+        ({"batch": 8}, {"batch": 1}),
+    ]
+
+
+def test_an_example_beyond_the_buckets_gets_a_program_of_its_own() -> None:
+    dims = {"x": {0: Dim("batch", min=1, max=8)}}
+    program = through.legal(Rows(), (torch.randn(6, 3),), dialect="stablehlo", dynamic_shapes=dims)
+    index, _ = container.read(
+        lowering.lower(program, {"batch": (4,)}, examples={"forward": {"batch": 6}}).module
+    )
+    assert [(each["sizes"], each["padded"]) for each in index["programs"]] == [
+        ({"batch": 6}, {}),
+        ({"batch": 4}, {"batch": 1}),
+    ]
+
+
+def test_an_op_that_padding_would_reach_is_refused_with_the_line() -> None:
+    class Spectrum(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.fft.rfft(x).abs()
+
+    dims = {"x": {0: Dim("frames", min=2, max=8)}}
+    program = through.legal(Spectrum(), (torch.randn(4),), dialect="stablehlo", dynamic_shapes=dims)
+    with pytest.raises(CannotPad, match=r"frames: aten\._fft_r2c\.default") as caught:
+        lowering.lower(program, {"frames": (4, 8)})
+    assert "the Fourier transform of a dim that is padded" in caught.value.reason
+    assert "--buckets frames=exact:" in caught.value.hint
+    assert caught.value.where is not None
+    assert caught.value.where.path.endswith("test_lowering.py")
+    calls = [(torch.randn(size),) for size in (4, 8)]
+    on_xla.check(Spectrum(), *calls, buckets={"frames": "exact:4,8"}, dynamic_shapes=dims)
 
 
 def test_a_size_that_depends_on_data_is_refused_with_the_line() -> None:

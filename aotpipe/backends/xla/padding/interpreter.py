@@ -1,0 +1,165 @@
+"""Evaluates a legal graph on padded values: every op by its rule, or as it is where no padding reaches it.
+
+`PaddedInterpreter(arena).run(module, values)` takes and gives arrays with plain axes, so that control flow
+runs its subgraphs by it as by the plain interpreter.
+
+Raises `Refused` with the node, where an op that padding reaches has no rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+import torch
+from torch import fx
+from torch._ops import HigherOrderOperator, OpOverload
+
+from aotpipe.backends.xla import control_flow
+from aotpipe.backends.xla.interpreter import Interpreter, Refused, attribute, number_of, python_function
+from aotpipe.backends.xla.ops import table
+from aotpipe.backends.xla.padding import regions
+from aotpipe.backends.xla.padding.extents import Size, Unpaddable
+from aotpipe.backends.xla.padding.layout import Arena, Padded
+from aotpipe.backends.xla.padding.rules import Call, rule
+from aotpipe.backends.xla.sizes import UnknownSize
+from aotpipe.backends.xla.values import cast, is_array
+from aotpipe.legalize import hops, ops
+
+NO_RULE: Final = "padding would reach its results, and there is no rule that keeps it away"
+
+
+class PaddedInterpreter(Interpreter):
+    """Evaluates graphs, nested ones too, under one set of extents."""
+
+    def __init__(self, arena: Arena) -> None:
+        super().__init__(arena.extents.sizes)
+        self._arena = arena
+
+    def run(self, module: fx.GraphModule, values: Sequence[Any]) -> list[Any]:
+        """The outputs of a graph, with plain axes.
+
+        Args:
+            module: The graph.
+            values: One for each placeholder; those of tensors have plain axes.
+        """
+        known: dict[fx.Node, Any] = {}
+        for node, value in zip(hops.placeholders(module), values, strict=True):
+            known[node] = self._given(node, value)
+        for node in module.graph.nodes:
+            if node.op == "get_attr":
+                found = attribute(module, str(node.target))
+                known[node] = self._arena.fixed(found) if is_array(found) else found
+            elif node.op == "call_function":
+                known[node] = self._guarded(node, known)
+        return [
+            self._plain(known[one]) if isinstance(one, fx.Node) else one for one in hops.output_values(module)
+        ]
+
+    def _guarded(self, node: fx.Node, known: dict[fx.Node, Any]) -> Any:
+        try:
+            return self._evaluate(node, known)
+        except UnknownSize as error:
+            raise Refused(node, f"the size of its result depends on data ({error})") from error
+        except Unpaddable as error:
+            raise Refused(node, str(error)) from None
+        except (Refused, KeyboardInterrupt):
+            raise
+        except Exception as error:
+            raise Refused(node, f"{type(error).__name__}: {error}") from error
+
+    def _given(self, node: fx.Node, value: Any) -> Any:
+        """An operand as its placeholder has it."""
+        expected = node.meta.get("val")
+        if isinstance(expected, torch.Tensor):
+            return Padded(self._shaped(node, value), self._arena.axes(expected))
+        if isinstance(expected, torch.SymInt):
+            with suppress(UnknownSize):
+                return self._arena.extents.number(expected)
+        return value
+
+    def _shaped(self, node: fx.Node, value: Any) -> Any:
+        out = self._arena.out(node.meta["val"])
+        value = cast(value, out.dtype)
+        assert tuple(value.shape) == out.shape, f"{node.name}: {tuple(value.shape)} for {out.shape}"
+        return value
+
+    def _plain(self, value: Any) -> Any:
+        if isinstance(value, Padded):
+            return self._arena.plain(value).array
+        return value.number if isinstance(value, Size) else value
+
+    def _evaluate(self, node: fx.Node, known: dict[fx.Node, Any]) -> Any:
+        args: Any = fx.map_arg(node.args, known.__getitem__)
+        kwargs: Any = fx.map_arg(node.kwargs, known.__getitem__)
+        target = node.target
+        if target is ops.ITEM:
+            return self._item(node, self._plain(args[0]))
+        if isinstance(target, HigherOrderOperator):
+            return self._region(node, args)
+        numbers = self._arena.extents.number
+        args, kwargs = (fx.node.map_aggregate(each, numbers) for each in (args, kwargs))
+        if not isinstance(target, OpOverload):
+            return self._of_numbers(node, args)
+        if not isinstance(node.meta.get("val"), (torch.Tensor, tuple, list)):
+            return self._of_size(node)
+        return self._op(node, args, kwargs)
+
+    def _of_numbers(self, node: fx.Node, args: Any) -> Any:
+        """A function of Python's: of a size again a size, where its expression is known."""
+        value = node.meta.get("val")
+        if isinstance(value, torch.SymInt):
+            with suppress(UnknownSize):
+                return self._arena.extents.number(value)
+        plain = [each.number if isinstance(each, Size) else each for each in args]
+        return python_function(node.target)(*plain)
+
+    def _item(self, node: fx.Node, x: Any) -> Any:
+        value = node.meta.get("val")
+        if isinstance(value, torch.SymInt):
+            with suppress(UnknownSize):
+                return self._arena.extents.number(value)
+        return number_of(node, x)
+
+    def _of_size(self, node: fx.Node) -> Any:
+        value = node.meta.get("val")
+        if isinstance(value, torch.SymInt):
+            return self._arena.extents.number(value)
+        return super()._of_size(node)
+
+    def _op(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
+        call = Call(self._arena, node, args, kwargs)
+        assert isinstance(node.target, OpOverload), node.target
+        lower, own = table().get(node.target), rule(node.target)
+        if lower is None and own is None:
+            raise Refused(node, "has no lowering to StableHLO")
+        if own is None or not call.is_reached:
+            if call.is_reached:
+                raise Refused(node, NO_RULE)
+            assert lower is not None
+            return self._typed_all(node, call.as_it_is(lower))
+        return self._typed_all(node, own(call, lower))
+
+    def _typed_all(self, node: fx.Node, result: Any) -> Any:
+        value = node.meta["val"]
+        if isinstance(value, torch.Tensor):
+            return self._typed(value, result)
+        assert len(result) == len(value), f"{len(result)} results for {len(value)}"
+        return [self._typed(one, each) for one, each in zip(value, result, strict=True)]
+
+    def _typed(self, value: Any, result: Any) -> Any:
+        """A result in the dtype of its fake value, whose shape it must have."""
+        if not isinstance(value, torch.Tensor):
+            return result
+        out = self._arena.out(value)
+        found = result if isinstance(result, Padded) else Padded(result, self._arena.axes(value))
+        assert tuple(found.array.shape) == out.shape, f"shape {tuple(found.array.shape)} for {out.shape}"
+        assert len(found.axes) == len(out.shape), found.axes
+        return Padded(cast(found.array, out.dtype), found.axes)
+
+    def _region(self, node: fx.Node, args: Any) -> Any:
+        lengths = regions.lengths(self._arena, node, args)
+        plain = fx.node.map_aggregate(args, self._plain)
+        results = control_flow.LOWERINGS[node.target](self.run, *plain, **lengths)
+        return [self._typed(value, each) for value, each in zip(node.meta["val"], results, strict=True)]
