@@ -27,7 +27,7 @@ from typing import Any, Final
 
 from aotpipe import errors, toolchain
 from aotpipe.backends import process
-from aotpipe.backends.xla import container, installed, tool
+from aotpipe.backends.xla import chips, container, installed, tool
 from aotpipe.errors import (
     CompileError,
     CompileFailed,
@@ -41,7 +41,11 @@ from aotpipe.targets import Target
 
 DEFAULT_TIMEOUT_S: Final = 1800.0
 FLAG_PREFIX: Final = "--xla"
-_PACKAGES: Final[Mapping[str, tuple[str, ...]]] = {"cpu": ("jaxlib",), "tpu": ("jaxlib", "libtpu")}
+_PACKAGES: Final[Mapping[str, tuple[str, ...]]] = {
+    "cpu": ("jaxlib",),
+    "cuda": ("jaxlib", "jax-cuda12-pjrt", "jax-cuda12-plugin", "nvidia-cuda-nvcc-cu12"),
+    "tpu": ("jaxlib", "libtpu"),
+}
 # libtpu looks for a TPU, asks the cloud what machine this is, and allows itself once per machine.
 _ENVIRONMENT: Final = {
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
@@ -155,7 +159,13 @@ def _run(
 ) -> process.Outcome:
     for key, module in modules.items():
         (folder / f"{key}.mlir").write_bytes(module)
-    request = {"platform": target.device, "topology": target.row.driver, "modules": list(modules)}
+    chip = chips.chip(target)
+    request = {
+        "platform": target.device,
+        "topology": target.row.driver,
+        "config": chip.config if chip else "",
+        "modules": list(modules),
+    }
     (folder / tool.REQUEST).write_text(json.dumps(request), encoding="utf-8")
     root = str(Path(errors.__file__).parent.parent)
     path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))

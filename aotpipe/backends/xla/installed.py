@@ -8,7 +8,20 @@ from typing import Final
 from aotpipe.errors import TargetError
 
 # Package -> what installs it.
-_EXTRAS: Final = {"jax": "xla", "jaxlib": "xla", "libtpu": "tpu"}
+_EXTRAS: Final = {
+    "jax": "xla",
+    "jaxlib": "xla",
+    "libtpu": "tpu",
+    "jax-cuda12-pjrt": "cuda",
+    "jax-cuda12-plugin": "cuda",
+    "nvidia-cuda-nvcc-cu12": "cuda",
+}
+# What a package is imported as, where that is not its name.
+_MODULES: Final = {
+    "jax-cuda12-pjrt": "jax_plugins.xla_cuda12",
+    "jax-cuda12-plugin": "jax_cuda12_plugin",
+    "nvidia-cuda-nvcc-cu12": "nvidia.cuda_nvcc",
+}
 
 
 def require(*packages: str) -> None:
@@ -21,8 +34,14 @@ def require(*packages: str) -> None:
         TargetError: With the line to copy.
     """
     for package in packages or ("jax", "jaxlib"):
-        if find_spec(package) is None:
+        if not _is_there(_MODULES.get(package, package)):
             raise TargetError(
                 f"{package} is not installed, and XLA targets need it",
                 hint=f"pip install 'aotpipe[{_EXTRAS[package]}]'",
             )
+
+
+def _is_there(module: str) -> bool:
+    """Whether a module could be imported; to look for one inside of a package imports the package."""
+    parent, _, _ = module.rpartition(".")
+    return (not parent or find_spec(parent) is not None) and find_spec(module) is not None

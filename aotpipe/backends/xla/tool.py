@@ -1,15 +1,17 @@
 """XLA's compilers as a tool of its own process: `python -m aotpipe.backends.xla.tool` in a folder.
 
-Reads `request.json` (`platform`, `topology`, `modules`: names) and `NAME.mlir`, writes `NAME.bin`. What XLA
-says goes to stderr, after a line that begins with `aotpipe: ` and names the module. No device of the
+Reads `request.json` (`platform`, `topology`, `config`, `modules`: names) and `NAME.mlir`, writes `NAME.bin`.
+What XLA says goes to stderr, after a line that begins with `aotpipe: ` and names the module. No device of the
 platform is needed but for CPUs. Torch-free.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,7 +23,7 @@ REFUSED: Final = 3
 def main() -> int:
     """Compile what the request names."""
     request = json.loads(Path(REQUEST).read_text(encoding="utf-8"))
-    compile_one = _compiler(request["platform"], request["topology"])
+    compile_one = _compiler(request["platform"], request["topology"], request["config"])
     for name in request["modules"]:
         try:
             payload = compile_one(Path(f"{name}.mlir").read_bytes())
@@ -33,7 +35,9 @@ def main() -> int:
     return 0
 
 
-def _compiler(platform: str, topology: str) -> Callable[[bytes], bytes]:
+def _compiler(platform: str, topology: str, config: str) -> Callable[[bytes], bytes]:
+    if platform == "cuda":
+        _name_cuda()
     from jaxlib import xla_client as xla
 
     options = xla.CompileOptions()
@@ -41,15 +45,32 @@ def _compiler(platform: str, topology: str) -> Callable[[bytes], bytes]:
         device: Any = xla.make_cpu_client(asynchronous=False).devices()[0]
         devices = xla.DeviceList((device,))
         return lambda module: bytes(device.client.compile_and_load(module, devices, options).serialize())
-    from jax.experimental import topologies
-
-    kind, _, shape = topology.partition(":")
-    # A topology of one chip is smaller than the host that such chips come in.
-    bounds = {} if set(shape) != {"1", "x"} else {"chips_per_host_bounds": (1, 1, 1)}
-    described = topologies.get_topology_desc(platform=platform, topology_name=f"{kind}:{shape}", **bounds)
-    device = described.devices[0]
+    device = _described(platform, topology, config)
     devices = xla.DeviceList((device,))
     return lambda module: bytes(device.client.compile(_parsed(module), devices, options).serialize())
+
+
+def _described(platform: str, topology: str, config: str) -> Any:
+    """A device that is not there."""
+    from jax.experimental import topologies
+
+    shape = topology.rpartition(":")[2]
+    more: dict[str, Any] = {}
+    if platform == "cuda":
+        more = {"topology": topology, "target_config": config}
+    elif set(shape) == {"1", "x"}:
+        # A topology of one chip is smaller than the host that such chips come in.
+        more = {"chips_per_host_bounds": (1, 1, 1)}
+    described = topologies.get_topology_desc(platform=platform, topology_name=topology, **more)
+    return described.devices[0]
+
+
+def _name_cuda() -> None:
+    """Tell XLA where CUDA's assembler is, which it reads when it is loaded."""
+    found = find_spec("nvidia.cuda_nvcc")
+    if found is not None and found.submodule_search_locations:
+        flags = f"--xla_gpu_cuda_data_dir={next(iter(found.submodule_search_locations))}"
+        os.environ["XLA_FLAGS"] = f"{flags} {os.environ.get('XLA_FLAGS', '')}".strip()
 
 
 def _parsed(module: bytes) -> Any:

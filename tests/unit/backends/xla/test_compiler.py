@@ -57,6 +57,25 @@ def test_tpu_targets_name_what_to_install(lowered: Lowered, monkeypatch: pytest.
     assert caught.value.hint == "pip install 'aotpipe[tpu]'"
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(
+    toolchain.version_of("jax-cuda12-pjrt") is None, reason="needs pip install 'aotpipe[cuda]'"
+)
+@pytest.mark.parametrize("arch", ["t4", "a100", "h100"])
+def test_a_cuda_program_is_made_without_a_gpu(lowered: Lowered, arch: str) -> None:
+    target = Target.parse(f"xla-cuda-{arch}")
+    made = compiler.compile(lowered, target)
+    assert {"jaxlib", "jax-cuda12-pjrt"} < made.toolchain.keys()
+    assert "no cuda device" in unrunnable(target, made.host_features)
+
+
+def test_cuda_targets_name_what_to_install(lowered: Lowered, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(installed, "find_spec", lambda name: None if name == "jax_plugins" else object())
+    with pytest.raises(TargetError, match="jax-cuda12-pjrt is not installed") as caught:
+        compiler.compile(lowered, Target.parse("xla-cuda-h100"))
+    assert caught.value.hint == "pip install 'aotpipe[cuda]'"
+
+
 def test_a_module_that_xla_refuses_is_told_in_its_words(lowered: Lowered, tmp_path: Path) -> None:
     index, parts = container.read(lowered.module)
     broken = Lowered(
