@@ -140,7 +140,8 @@ def unrunnable(target: Target, needs: Sequence[str] = ()) -> str:
 def uncompilable(target: Target) -> str:
     """Why this host cannot compile for a target, as what to install; empty where it can."""
     wanted = {"iree": ("iree-base-compiler", "build"), "xla": ("jax", "xla")}[target.backend]
-    for package, extra in (wanted, *([("libtpu", "tpu")] if target.device == "tpu" else [])):
+    more = {"tpu": ("libtpu", "tpu"), "cuda": ("jax-cuda12-pjrt", "cuda")} if target.backend == "xla" else {}
+    for package, extra in (wanted, *([more[target.device]] if target.device in more else [])):
         if toolchain.version_of(package) is None:
             return f"{package} is not installed; pip install 'aotpipe[{extra}]'"
     return ""
