@@ -23,7 +23,8 @@ SPECIAL = torch.tensor(
 
 @pytest.mark.parametrize("op", INTEGER.split())
 def test_integers_equal_eager(op: str) -> None:
-    check_op(op, "int64")
+    # A common divisor is found in 64 steps.
+    check_op(op, "int64", count=1 if op in {"gcd", "lcm"} else 4)
 
 
 @pytest.mark.parametrize("op", FLOAT.split())

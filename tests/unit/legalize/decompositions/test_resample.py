@@ -62,7 +62,7 @@ def test_compiles(options: dict[str, object]) -> None:
     check(Resized(**options), (torch.randn(2, 3, 4, 4, generator=torch.Generator().manual_seed(0)),))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=20)
 @given(
     st.integers(1, 12),
     st.integers(1, 40),
