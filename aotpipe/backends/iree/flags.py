@@ -112,6 +112,12 @@ RETREATS: Final = (
         add=("--iree-llvmcpu-link-embedded=false", f"--iree-llvmcpu-system-linker-path={LINKER}"),
         after=r"undefined symbol: \w+",
     ),
+    # A reduction over integers that become wider on the way is refused (CUDA, IREE 3.13): docs/targets.md.
+    Retreat(
+        name="without reductions over distributed vectors",
+        add=("--iree-codegen-llvmgpu-use-reduction-vector-distribution=false",),
+        after=r"failed to distribute",
+    ),
     # Of two convolutions that are added, the second came out wrong (IREE 3.13), yet not each by itself.
     Retreat(name="without im2col", drop=(_IM2COL,), mends_numbers=True),
     Retreat(
