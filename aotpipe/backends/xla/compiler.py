@@ -57,6 +57,7 @@ _ENVIRONMENT: Final = {
 _ISA: Final = "--xla_cpu_max_isa="
 _FEATURES: Final = re.compile(rb"\+64bit(?:,[+-][\w.-]+)*")
 _TAIL_LINES: Final = 12
+_QUICK: Final = "compiled with the least effort: libtpu takes minutes over convolutions of float32 otherwise"
 
 
 def compile(  # noqa: A001  # the stage's name; nothing here needs the builtin
@@ -93,6 +94,7 @@ def compile(  # noqa: A001  # the stage's name; nothing here needs the builtin
             if outcome.ending != "exited" or outcome.code != 0:
                 raise _error(outcome, target, timeout_s, limit, _log(log_dir, target, lowered, outcome))
             made = {key: (folder / f"{key}.bin").read_bytes() for key in wanted}
+            quick = json.loads((folder / tool.QUICK).read_text(encoding="utf-8"))
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
@@ -119,6 +121,7 @@ def compile(  # noqa: A001  # the stage's name; nothing here needs the builtin
         host_features=features,
         digest=digest(lowered, target, extra_flags),
         stats=CompileStats(wall_s=outcome.wall_s, peak_rss_bytes=outcome.peak_rss_bytes),
+        notes=(_QUICK,) if quick else (),
     )
 
 

@@ -50,6 +50,14 @@ def test_a_tpu_program_is_made_without_a_tpu(lowered: Lowered) -> None:
     assert "no tpu device" in unrunnable(target, made.host_features)
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(toolchain.version_of("libtpu") is None, reason="needs aotpipe[tpu]")
+def test_a_convolution_of_float32_is_compiled_for_a_tpu_with_the_least_effort() -> None:
+    program = through.legal(torch.nn.Conv2d(8, 8, 3), (torch.ones(1, 8, 9, 9),), dialect="stablehlo")
+    made = compiler.compile(lowering.lower(program), Target.parse("xla-tpu-v5e"))
+    assert [note for note in made.notes if note.startswith("compiled with the least effort")]
+
+
 def test_tpu_targets_name_what_to_install(lowered: Lowered, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(installed, "find_spec", lambda name: None if name == "libtpu" else object())
     with pytest.raises(TargetError, match="libtpu is not installed") as caught:
