@@ -31,7 +31,8 @@ from torch.fx.experimental import _config as symbolic_config  # no public switch
 
 from aotpipe import recurrent, source
 from aotpipe.canonicalize import carried, keeping, names, pytrees, trial
-from aotpipe.canonicalize.python import functions, generators, identities, staging
+from aotpipe.canonicalize.python import functions, identities, staging
+from aotpipe.canonicalize.python.returning import Unwritten
 from aotpipe.canonicalize.state import State, StateRefused
 from aotpipe.dims import Auto, Dim
 from aotpipe.errors import ExportFailed
@@ -206,9 +207,9 @@ def _rewritten(
             way = replace(way, all_sizes=True)
             found, log, notes = _attempt(entry, way, codes, module)
             continue
-        told = isinstance(
-            found, ExportFailed | generators.Undecided | RecursionError
-        ) or reasons.is_data_dependent(found)
+        told = isinstance(found, ExportFailed | Unwritten | RecursionError) or reasons.is_data_dependent(
+            found
+        )
         if not new and (first is None or told):
             raise reasons.explain(found, log, entry.name) from found
         if not new and first is not None:

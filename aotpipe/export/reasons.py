@@ -16,7 +16,8 @@ import torch
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from aotpipe import source
-from aotpipe.canonicalize.python import generators, refusing
+from aotpipe.canonicalize.python import refusing
+from aotpipe.canonicalize.python.returning import Unwritten
 from aotpipe.errors import ExportFailed, SourceLine, StaticDim
 from aotpipe.export import texts
 from aotpipe.export.guards import GuardLog
@@ -76,7 +77,7 @@ def explain(error: Exception, log: GuardLog, entry: str) -> ExportFailed:
         log: What it had assumed until then.
         entry: The entry point's name.
     """
-    if isinstance(error, generators.Undecided):
+    if isinstance(error, Unwritten):
         error = error.refused
     if isinstance(error, ExportFailed):
         where = error.where or source.from_exception(error)

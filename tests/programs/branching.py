@@ -106,6 +106,11 @@ ANYTHING: Final = ("(w := {N} + 1) > 2", "{T} and (w := {N}) > 1", "any({N} < j 
 class Writer:
     """Writes one forward, statement by statement."""
 
+    header = HEADER
+    vectors: tuple[str, ...] = VECTORS
+    numbers: tuple[str, ...] = NUMBERS
+    tests: tuple[str, ...] = TESTS
+
     def __init__(self, seed: int, *, anything: bool) -> None:
         self.random = random.Random(seed)
         self.anything = anything
@@ -119,7 +124,7 @@ class Writer:
         if not self.lines[-1].startswith("        return"):
             self.result(2)
         tail = "" if not self.anything else "\nmodel = Model()\n"
-        return HEADER + "\n".join(self.lines) + "\n" + tail
+        return self.header + "\n".join(self.lines) + "\n" + tail
 
     # Expressions.
 
@@ -134,18 +139,20 @@ class Writer:
         if kind == "T":
             return f"({self.test(depth - 1)})"
         if depth > 0 and self.random.random() < 0.2:
-            table = {"V": VECTORS, "N": NUMBERS, "K": COUNTS}[kind]
-            return f"({self.choose(table, depth - 1)})"
+            return f"({self.choose(self.table(kind), depth - 1)})"
         return self.random.choice(self.names[kind])
 
     def test(self, depth: int = 2) -> str:
-        options = (*TESTS, *ANYTHING) if self.anything else TESTS
+        options = (*self.tests, *ANYTHING) if self.anything else self.tests
         if depth <= 0:
             options = tuple(each for each in options if "{T}" not in each)
         return self.choose(options, depth)
 
     def value(self, kind: str) -> str:
-        return self.choose({"V": VECTORS, "N": NUMBERS, "K": COUNTS}[kind])
+        return self.choose(self.table(kind))
+
+    def table(self, kind: str) -> tuple[str, ...]:
+        return {"V": self.vectors, "N": self.numbers, "K": COUNTS}[kind]
 
     def kind(self) -> str:
         return self.random.choice("VVNNK")
@@ -176,13 +183,10 @@ class Writer:
     def statement(self, indent: int, *, loop: bool, guarded: bool) -> bool:
         """One statement; whether nothing after it is reached."""
         self.left -= 1
-        compound = [self.if_, self.if_, self.while_, self.for_, self.both]
-        if self.anything:
-            compound += [self.try_, self.with_, self.match]
         jumps = (not guarded or self.anything) and indent > 2
         roll = self.random.random()
         if self.left > 0 and indent < 6 and roll < 0.45:
-            self.random.choice(compound)(indent, loop=loop, guarded=guarded)
+            self.compound(indent, loop=loop, guarded=guarded)
         elif jumps and roll < 0.52:
             self.result(indent)
             return True
@@ -194,6 +198,12 @@ class Writer:
         else:
             self.simple(indent)
         return False
+
+    def compound(self, indent: int, *, loop: bool, guarded: bool) -> None:
+        options = [self.if_, self.if_, self.while_, self.for_, self.both]
+        if self.anything:
+            options += [self.try_, self.with_, self.match]
+        self.random.choice(options)(indent, loop=loop, guarded=guarded)
 
     def simple(self, indent: int) -> None:
         kind = self.kind()

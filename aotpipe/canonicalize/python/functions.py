@@ -17,7 +17,8 @@ from typing import Final
 
 import aotpipe
 from aotpipe import source
-from aotpipe.canonicalize.python import generators, operators, syntax, tree
+from aotpipe.canonicalize.python import operators, syntax, tree
+from aotpipe.canonicalize.python.returning import Unwritten
 from aotpipe.collector import functions_of
 
 _OWN: Final = tuple(str(Path(path).resolve()) for path in aotpipe.__path__)
@@ -31,7 +32,7 @@ def deciding(error: BaseException) -> list[FunctionType]:
         frames.append(traceback.tb_frame)
         traceback = traceback.tb_next
     codes = [frame.f_code for frame in frames]
-    return running([*codes, error.code] if isinstance(error, generators.Undecided) else codes)
+    return running([*codes, error.code] if isinstance(error, Unwritten) else codes)
 
 
 def running(codes: Iterable[CodeType]) -> list[FunctionType]:

@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from aotpipe.canonicalize.python.names import assigned
 from aotpipe.canonicalize.python.refusing import refusal
+from aotpipe.canonicalize.python.returning import Unwritten
 from aotpipe.canonicalize.python.tree import HELPER, OWN, Own, assign, calling, own, parameters
 
 _TAKE: Final = f"{OWN}_take"  # a helper is taken to change nothing
@@ -29,21 +30,15 @@ _STAGED: Final = f"{HELPER}_staged"
 _ITEM: Final = f"{HELPER}_yielded"
 
 
-class Undecided(Exception):
-    """A loop over a generator of Python's own ends where a tensor says so: the generator has to be rewritten.
-
-    Attributes:
-        code: Of the generator.
-        refused: What to say where it cannot be.
-    """
+class Undecided(Unwritten):
+    """A loop over a generator of Python's own ends where a tensor says so."""
 
     def __init__(self, generator: GeneratorType[Any, Any, Any]) -> None:
-        self.code = generator.gi_code
-        self.refused = refusal(
+        refused = refusal(
             "a loop over a generator is left where a tensor says so",
             "loop over a range, or make a list of the generator",
         )
-        super().__init__(str(self.refused))
+        super().__init__(generator.gi_code, refused)
 
 
 class Generated:

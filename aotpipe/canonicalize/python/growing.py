@@ -70,6 +70,8 @@ class Growing:
         self.kind = kind
         self.buffers = tuple(buffers)
         self.count = count
+        global _made
+        _made = True
 
     def element(self, pick: Any) -> Any:
         """An element, where `pick` takes it out of a buffer."""
@@ -114,6 +116,14 @@ def _unflatten(children: Any, kind: Kind) -> Growing:
 
 
 pytree.register_pytree_node(Growing, _flatten, _unflatten, serialized_type_name="aotpipe.Growing")
+
+
+_made = False
+
+
+def are_there() -> bool:
+    """Whether any was made yet."""
+    return _made
 
 
 def is_growing(value: object) -> bool:

@@ -17,7 +17,7 @@ from aotpipe.canonicalize.python.identities import storage_of
 _OWN: Final = str(Path(__file__).resolve().parents[2])
 _DEPTH: Final = 4
 # The function that calls the model.
-_CALL: Final = "called_in_mode.<locals>.inside"
+CALL: Final = "called_in_mode.<locals>.inside"
 _is_model_code = cache(source.is_model_code)
 
 
@@ -28,7 +28,7 @@ def is_held(storage: int) -> bool:
     while frame is not None:
         code = frame.f_code
         # Within the call of the model, what torch's own functions hold is on its way only.
-        called = called or code.co_qualname == _CALL
+        called = called or code.co_qualname == CALL
         is_asked = not code.co_filename.startswith(_OWN) and (called or _is_model_code(code.co_filename))
         if is_asked and any(_holds(value, storage, _DEPTH) for value in frame.f_locals.values()):
             return True

@@ -29,6 +29,7 @@ from aotpipe.canonicalize.python import (
     raising,
     refusing,
     regions,
+    returning,
 )
 from aotpipe.canonicalize.python.dispatch import predicate
 from aotpipe.canonicalize.python.generators import Generated, Undecided, listed
@@ -177,6 +178,11 @@ def generated(
 ) -> Iterator[Any]:
     """What a call of a function that yields gives."""
     return Generated(staged) if is_on() else plain()
+
+
+def returned(value: T) -> T:
+    """What a function returns."""
+    return returning.checked(value) if is_on() else value
 
 
 def items(value: Any) -> Any:

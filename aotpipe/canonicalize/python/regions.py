@@ -26,6 +26,7 @@ from aotpipe.canonicalize.python import (
     identities,
     raising,
     refusing,
+    returning,
     running,
     sharing,
 )
@@ -223,6 +224,7 @@ def _with_containers(variables: Variables, changed: effects.Changed) -> Variable
     def set_(values: Values) -> None:
         variables.set(values[:split])
         for container, value in zip(containers, values[split:], strict=True):
+            returning.check_placed(container, value)
             effects.fill(container, value)
 
     names = (*variables.names, *(name for name, _ in changed.containers))
@@ -320,7 +322,7 @@ def _forms(names: Sequence[str], paths: Sequence[Values], rooms: Sequence[Any] =
 
 def _shown(name: str) -> str:
     """A variable's name; those of the rewriting are no user's."""
-    return "what is returned" if name.startswith("__aotpipe") else f"`{name}`"
+    return "what is returned" if "__aotpipe" in name else f"`{name}`"
 
 
 def _values(forms: Sequence[Form], tensors: Iterator[torch.Tensor]) -> Values:

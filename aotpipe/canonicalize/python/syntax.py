@@ -178,6 +178,8 @@ class _Writer:
         # The expressions first: what is made of the blocks has none of the user's own left.
         inner = {id(statement) for block in blocks(node) for statement in block}
         _each_expression(node, inner)
+        if isinstance(node, ast.Return) and not isinstance(node.value, ast.Constant | None):
+            node.value = calling("returned", node.value)
         for field in ("body", "orelse", "finalbody"):
             if getattr(node, field, None):
                 setattr(node, field, self.block(getattr(node, field)))
