@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
@@ -204,13 +205,24 @@ def _functions(parts: Sequence[nn.Module]) -> Iterator[FunctionType]:
 
 def _plain(value: Any) -> FunctionType | None:
     """The function behind a method, a property, a partial."""
-    if isinstance(value, (staticmethod, classmethod, MethodType)):
-        value = value.__func__
-    elif isinstance(value, property):
-        value = value.fget
-    elif isinstance(value, (functools.partial, functools.partialmethod)):
-        value = value.func
+    kind = type(value)
+    if kind is not FunctionType:
+        behind = _behind(kind)
+        value = behind(value) if behind else None
     return value if isinstance(value, FunctionType) else None
+
+
+# Of all that a model reaches by name, nearly everything is of a few types that hold no function.
+@functools.lru_cache(maxsize=1024)
+def _behind(kind: type) -> Callable[[Any], Any] | None:
+    """Gets what a value of a type calls."""
+    if issubclass(kind, (staticmethod, classmethod, MethodType)):
+        return operator.attrgetter("__func__")
+    if issubclass(kind, property):
+        return operator.attrgetter("fget")
+    if issubclass(kind, (functools.partial, functools.partialmethod)):
+        return operator.attrgetter("func")
+    return None
 
 
 @functools.lru_cache(maxsize=8192)

@@ -52,6 +52,7 @@ def test_loops_do_not_write_to_each_others_stacks(seed: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 def test_of_200_random_programs_all_are_equal_or_refused(print_table: Callable[[str], None]) -> None:
     tally: Counter[str] = Counter()
     wrong = {}
