@@ -205,7 +205,7 @@ def _functions(parts: Sequence[nn.Module]) -> Iterator[FunctionType]:
 
 def _plain(value: Any) -> FunctionType | None:
     """The function behind a method, a property, a partial."""
-    kind = type(value)
+    kind: Any = type(value)
     if kind is not FunctionType:
         behind = _behind(kind)
         value = behind(value) if behind else None
