@@ -29,6 +29,7 @@ _GROUPS: Final = (
     "blas",
     "complexes",
     "copies",
+    "distances",
     "experts",
     "fourier",
     "indexing",

@@ -72,6 +72,26 @@ def _batch_statistics(tensor: torch.Tensor, weight: Optional, bias: Optional, ep
     return _in_one_dtype(tensor, out, mean, scale)
 
 
+def batch_norm_functional(
+    tensor: torch.Tensor,
+    weight: Optional,
+    bias: Optional,
+    running_mean: torch.Tensor,
+    running_var: torch.Tensor,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[torch.Tensor, ...]:
+    if not training:
+        found = batch_norm_no_training(tensor, weight, bias, running_mean, running_var, momentum, eps)
+        return (*found, running_mean.clone(), running_var.clone())
+    dims = [0, *range(2, tensor.dim())]
+    wide = tensor.to(running_mean.dtype)
+    mean = running_mean * (1 - momentum) + wide.mean(dims) * momentum
+    var = running_var * (1 - momentum) + wide.var(dims, correction=1) * momentum
+    return (*_batch_statistics(tensor, weight, bias, eps), mean, var)
+
+
 def batch_norm_no_stats(
     tensor: torch.Tensor, weight: Optional, bias: Optional, training: bool, momentum: float, eps: float
 ) -> Triple:
@@ -173,6 +193,7 @@ def vector_norm(
 DECOMPOSITIONS: Table = {
     aten._native_batch_norm_legit_no_training.default: batch_norm_no_training,
     aten._native_batch_norm_legit.no_stats: batch_norm_no_stats,
+    aten._native_batch_norm_legit_functional.default: batch_norm_functional,
     aten.native_batch_norm.default: native_batch_norm,
     aten.native_layer_norm.default: layer_norm,
     aten.native_group_norm.default: group_norm,
