@@ -104,7 +104,7 @@ def measure(spec: Spec, rounds: int) -> tuple[float, float, float, float]:
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("models", nargs="*", default=MODELS)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     given = parser.parse_args()
     torch.set_num_threads(1)
     print(f"{'':<28}{'torch.export':>14}{'aotpipe':>10}{'added':>8}{'calls':>8}{'one call':>12}")
