@@ -4,8 +4,8 @@ usage: core_aten.py
 
 An op is covered where the lowering to StableHLO has an entry for it or a decomposition leads away from it;
 that the numbers are right is shown by `python -m tests.opinfo`. Not counted, and listed: random ops, those of
-training, results whose size depends on data without a bound, and ops that change an operand, which no exported
-graph holds. Exit code 1 where something is missing.
+training, results whose size depends on data without a bound, and ops that change an operand, which no
+exported graph holds. Exit code 1 where something is missing.
 """
 
 from __future__ import annotations

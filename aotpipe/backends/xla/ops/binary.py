@@ -73,9 +73,11 @@ def logical(function: Function) -> Callable[[Out, Any, Any], Array]:
 def add(out: Out, left: Any, right: Any, *, alpha: Scalar = 1) -> Array:
     """`left + alpha * right`; of bools their or."""
     a, b = spread(out, wide(out.dtype), left, right)
+    if out.dtype == BOOL:
+        return lax.bitwise_or(a, b) if alpha else a
     if alpha != 1:
         b = lax.mul(b, like(b, alpha))
-    return lax.bitwise_or(a, b) if out.dtype == BOOL else lax.add(a, b)
+    return lax.add(a, b)
 
 
 def subtract(out: Out, left: Any, right: Any, *, alpha: Scalar = 1) -> Array:

@@ -105,6 +105,7 @@ def _WRITTEN() -> Iterator[tuple[Any, ...]]:  # noqa: N802
             yield aten.div.Scalar_mode, value, 3, {"rounding_mode": mode}
         yield aten.div.Tensor_mode, whole, count, {"rounding_mode": mode}
     yield aten.floor_divide.Scalar, whole, -4
+    yield aten.add.Tensor, whole > 0, whole < 4, {"alpha": False}
     yield aten.remainder.Scalar_Tensor, 7, count
     yield aten.remainder.Tensor, whole, -count
     yield aten.fmod.Scalar, x, 0.7
