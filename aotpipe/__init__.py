@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from aotpipe.bisect import bisect
     from aotpipe.bundle import Bundle
     from aotpipe.bundle.load import load
     from aotpipe.capacity import capacity
@@ -43,6 +44,7 @@ __all__ = [
     "Spec",
     "Target",
     "__version__",
+    "bisect",
     "build",
     "canonicalize",
     "capacity",
@@ -64,6 +66,7 @@ _HOMES = {
     "Signature": "aotpipe.signature",
     "Spec": "aotpipe.spec",
     "Target": "aotpipe.targets",
+    "bisect": "aotpipe.bisect",
     "build": "aotpipe.pipeline",
     "canonicalize": "aotpipe.pipeline.steps",
     "capacity": "aotpipe.capacity",

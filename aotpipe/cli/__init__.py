@@ -37,6 +37,10 @@ _COMMANDS: Final = {
     ),
     "compile": ("aotpipe.cli.steps:compile", "Compile a model's programs without running them."),
     "validate": ("aotpipe.cli.steps:validate", "Compare a bundle's programs with its model in PyTorch."),
+    "bisect": (
+        "aotpipe.cli.bisect:bisect",
+        "Find the op that makes a program's numbers wrong, and write the smallest program that shows it.",
+    ),
     "bench": ("aotpipe.cli.bench:bench", "Time a bundle's programs, beside eager where a model is given."),
     "inspect": ("aotpipe.cli.look:inspect", "Show what a bundle holds."),
     "islands": (

@@ -27,6 +27,7 @@ from aotpipe.islands.tracing import OP
 from aotpipe.legalize import hops, scalars
 from aotpipe.legalize.digest import digest
 from aotpipe.legalize.emit import Emitter
+from aotpipe.legalize.extract import extract, is_number, needs
 from aotpipe.legalize.source import nearest_line
 from aotpipe.signature import DTYPES
 from aotpipe.stages import Legal, LegalEntry
@@ -181,31 +182,19 @@ class _Cutter:
         for node in self._graph.nodes:
             if node in self._islands:
                 parts.append(_Part())
-            elif node.op == "call_function" and not self._is_given(node) and not _is_number(node):
+            elif node.op == "call_function" and not self._is_given(node) and not is_number(node):
                 # A part of a result stays beside the whole: no value of a chain is a tuple.
                 whole = node.args[0] if node.target is operator.getitem else node
                 place = self._part_of.get(whole, len(parts) - 1)
                 self._part_of[node] = place
                 parts[place].nodes.append(node)
-        for place, part in enumerate(parts):
-            for node in part.nodes:
-                for used in node.all_input_nodes:
-                    self._need(part, place, used)
+        for part in parts:
+            part.needs = dict.fromkeys(needs(part.nodes))
         return parts
 
     def _is_given(self, node: fx.Node) -> bool:
         """Whether a node is a part of what an island gives."""
         return node.target is operator.getitem and node.args[0] in self._islands
-
-    def _need(self, part: _Part, place: int, node: fx.Node) -> None:
-        """Note what a part takes from outside: a size is computed anew from the tensor that it is of."""
-        if node.op == "get_attr" or self._part_of.get(node) == place or node in part.needs:
-            return
-        if _is_number(node) and node.op == "call_function":
-            for used in node.all_input_nodes:
-                self._need(part, place, used)
-            return
-        part.needs[node] = None
 
     # The chain.
 
@@ -261,23 +250,7 @@ class _Cutter:
         name = f"{self._entry.name}_{len(self.segments)}"
         weights = {node: self._weights[node] for node in part.needs if node in self._weights}
         taken = [node for node in part.needs if node not in self._weights]
-        graph = fx.Graph()
-        copies: dict[fx.Node, fx.Node] = {}
-        for node in (*weights, *taken):
-            copies[node] = graph.placeholder(node.name)
-            copies[node].meta = {key: value for key, value in node.meta.items() if key != "from_node"}
-
-        def copy(node: fx.Node) -> fx.Node:
-            if node not in copies:
-                for used in node.all_input_nodes:
-                    copy(used)
-                copies[node] = graph.node_copy(node, lambda used: copies[used])
-            return copies[node]
-
-        for node in part.nodes:
-            copy(node)
-        graph.output(tuple(copy(node) for node in (*given, *asserts)))
-        module = fx.GraphModule(self._entry.graph, graph)
+        module = extract(self._entry.graph, [*weights, *taken], [*given, *asserts], part.nodes)
         inputs = [self._names.spec(self._value(node), node.meta["val"]) for node in taken]
         outputs = [self._names.spec(self._value(node), node.meta["val"]) for node in given]
         self.segments.append(
@@ -321,10 +294,6 @@ def _kind(leaf: Any) -> Kind | None:
     if isinstance(value, torch.Tensor):
         return "tensor"
     return "float" if isinstance(value, torch.SymFloat) else "int"
-
-
-def _is_number(node: fx.Node) -> bool:
-    return isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool, int, float))
 
 
 def _result(node: fx.Node) -> Template:

@@ -199,7 +199,7 @@ def _parity_error(target: Target, parity: Parity) -> ParityError:
     return ParityError(
         f"{target}: {describe(worst)}",
         reason=f"{failed} of {len(parity.cases)} outputs of {parity.calls} calls differ",
-        hint="Spec.tolerance widens the rule; `aotpipe bisect` finds the op",
+        hint=f"`aotpipe bisect MODEL -t {target}` finds the op; Spec.tolerance widens the rule",
         parity=parity,
     )
 

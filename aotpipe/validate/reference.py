@@ -249,6 +249,12 @@ def _goldens(
     return tuple(_golden(record.call, outputs, laws) for record, outputs in zip(records, judged, strict=True))
 
 
+def golden_of(call: Call, model: Answer, wide: Answer | None, signature: Signature) -> Golden:
+    """A call with what it must answer, from eager's answers in the model's dtypes and in float64."""
+    [golden] = _goldens([_Record(call, model, wide)], {call.entry_point: signature}, MULTIPLE, [])
+    return golden
+
+
 def _golden(
     call: Call, outputs: Mapping[str, Judged], laws: Mapping[tuple[str, str], tuple[float, float]]
 ) -> Golden:
