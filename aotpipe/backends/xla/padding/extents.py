@@ -39,6 +39,7 @@ class Size:
 
     bucket: int
     true: Array
+    expr: Expr
 
     @property
     def number(self) -> Array:
@@ -112,7 +113,7 @@ class Extents:
             raise UnknownSize(", ".join(sorted(map(str, unknown))))
         if expr.is_number:
             return int(expr)
-        return Size(self.bucket(expr), cast(evaluate(expr, self.trues), INT32))
+        return Size(self.bucket(expr), cast(evaluate(expr, self.trues), INT32), expr)
 
     def _grows(self, expr: Expr) -> bool:
         """Whether the form of an expression says that it never shrinks as its symbols grow."""

@@ -10,7 +10,7 @@ import sympy
 import torch
 from jax import lax
 
-from aotpipe.backends.xla.padding.extents import Unpaddable
+from aotpipe.backends.xla.padding.extents import Size
 from aotpipe.backends.xla.padding.layout import ONE, Axis, Padded, joined, padded
 from aotpipe.backends.xla.padding.rules.call import (
     Call,
@@ -276,14 +276,7 @@ def repeat(call: Call, lower: Lowering) -> Padded:
     axes: list[Axis] = []
     for at, times in enumerate(call.args[1]):
         own = call.first.axes[at - new] if at >= new else ONE
-        count = sympy.Integer(times) if isinstance(times, int) else None
-        if count is None:
-            # How often is a size: the whole axis is of that many copies only where it was of size 1.
-            if own != ONE:
-                raise Unpaddable("copies of a dim as often as a size says")
-            axes.append(call.arena.axes(call.value)[at])
-        else:
-            axes.append(joined((count, *own)))
+        axes.append(joined((times.expr if isinstance(times, Size) else sympy.Integer(times), *own)))
     return Padded(
         call.as_it_is(lower, [call.first, [bucket_number(each) for each in call.args[1]]]), tuple(axes)
     )

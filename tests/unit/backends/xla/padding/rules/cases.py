@@ -287,6 +287,8 @@ CASES: dict[str, Case] = {
             x[None].repeat(2, 1, 2).flatten(),
             x[:1].repeat(x.shape[0], 1),
             x.repeat_interleave(2, 0),
+            torch.arange(3.0).repeat(x.shape[0]),
+            x.repeat(x.shape[1], 1),
         ),
         _FLAT,
     ),
