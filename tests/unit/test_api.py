@@ -20,6 +20,7 @@ NAMES = [
     "Spec",
     "Target",
     "__version__",
+    "bisect",
     "build",
     "canonicalize",
     "capacity",
