@@ -6,7 +6,7 @@ Every byte is checked against the manifest before anything runs. Torch-free.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,25 +39,31 @@ class Reopened:
     goldens: tuple[Golden, ...]
 
 
+def _chosen(name: str, found: Collection[Target]) -> list[Target]:
+    """Those of a bundle's programs that a target string, a shorthand or a glob names."""
+    matches = [target for target in expand([name]) if target in found]
+    if not matches:
+        raise NoProgram(
+            f"the bundle has no program for {name}", reason=f"it has: {', '.join(map(str, found))}"
+        )
+    return matches
+
+
 @contextmanager
 def reopened(root: Path, targets: Sequence[str] = ()) -> Iterator[Reopened]:
     """Open a bundle for as long as the body runs.
 
     Args:
         root: Its folder.
-        targets: Target strings, shorthands and globs; all of its programs where empty.
+        targets: Target strings, shorthands and globs, of whose matches those count that the bundle has; all
+            of its programs where empty.
 
     Raises:
         BundleError: The bundle cannot be read, or has no such program.
     """
     manifest = verify(root)
-    wanted = expand(targets)
     found = {Target.parse(each.target): each for each in manifest.programs if each.file}
-    for target in wanted:
-        if target not in found:
-            raise NoProgram(
-                f"the bundle has no program for {target}", reason=f"it has: {', '.join(map(str, found))}"
-            )
+    wanted = tuple(dict.fromkeys(target for name in targets for target in _chosen(name, found)))
     with TemporaryDirectory(prefix="aotpipe-rerun-") as folder:
         # Workers map the file for as long as they run, whatever happens to the bundle meanwhile.
         weights = Path(folder) / WEIGHTS
