@@ -54,7 +54,8 @@ class _Book:
 
     def __init__(self) -> None:
         self.found: dict[int, Identity] = {}
-        self.of_number: dict[int, list[int]] = {}
+        # The storages of each number, in the order in which they came.
+        self.of_number: dict[int, dict[int, None]] = {}
         # Of an operand's memory, that of the tensor which it stands for.
         self.owners: dict[int, int] = {}
         self.undo: list[tuple[dict[int, Any], int, Any]] = []
@@ -71,7 +72,7 @@ class _Book:
             table, key, value = self.undo.pop()
             if table is self.found:
                 for number in table[key].numbers:
-                    self.of_number[number].remove(key)
+                    del self.of_number[number][key]
             if value is None:
                 del table[key]
             else:
@@ -82,13 +83,13 @@ class _Book:
     def enter(self, storage: int, identity: Identity) -> None:
         if (old := self.found.get(storage)) is not None:
             for number in old.numbers:
-                self.of_number[number].remove(storage)
+                del self.of_number[number][storage]
         self.put(self.found, storage, identity)
         self._index(storage, identity)
 
     def _index(self, storage: int, identity: Identity) -> None:
         for number in identity.numbers:
-            self.of_number.setdefault(number, []).append(storage)
+            self.of_number.setdefault(number, {})[storage] = None
 
 
 _book = _Book()
