@@ -13,7 +13,6 @@ from typing import Any
 from torch import nn
 from torch._C import _len_torch_dispatch_stack, _len_torch_function_stack
 
-from aotpipe.canonicalize.python import running
 from aotpipe.held import Root
 
 
@@ -43,7 +42,7 @@ class Reads:
 
     def wrote(self, identity: tuple[int, str]) -> None:
         """Note an assignment, unless a branch makes it, which another path does not take."""
-        if _depth() == self._depth and not running.is_inside():
+        if _depth() == self._depth:
             self._written.add(identity)
 
 

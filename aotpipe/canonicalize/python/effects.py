@@ -107,8 +107,6 @@ def _held(values: Iterable[tuple[str, object]]) -> Iterator[tuple[str, Any]]:
         elif isinstance(value, MethodType):
             yield from walk(name, value.__self__)
         elif isinstance(value, FunctionType):
-            if value.__module__.partition(".")[0] == "aotpipe":
-                return  # what ours remember is no state of the model
             for variable, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
                 yield variable, cell
                 yield from walk(variable, _held_by(cell)[0])

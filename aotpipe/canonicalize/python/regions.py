@@ -358,9 +358,6 @@ def _leave(
         for tensor, result in zip(written, results[split:], strict=True):
             tensor.copy_(result)
     values, known = _carried(forms, results[:split])
-    for name, value in zip(variables.names, values, strict=True):
-        if "." in name:
-            returning.check_assigned(value)
     variables.set(values)
     border.register(forms, values, names, known)
 

@@ -68,17 +68,6 @@ def check_placed(container: object, value: Any) -> None:
                 raise _refused(frame)
 
 
-def check_assigned(value: Any) -> None:
-    """Check what rewritten code assigns to an attribute, which any code may read.
-
-    Raises:
-        Unwritten: Some of the code that is running is not rewritten.
-    """
-    if _is_known_here_only(value):
-        for frame in _unwritten(sys._getframe(1), around=True):  # noqa: SLF001
-            raise _refused(frame)
-
-
 def _refused(frame: FrameType) -> Unwritten:
     refused = refusal(
         "code that cannot be rewritten gets what may be None, or a list that grows",

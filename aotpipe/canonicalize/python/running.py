@@ -250,11 +250,6 @@ def apart(tensors: Iterable[torch.Tensor]) -> tuple[torch.Tensor, ...]:
     return tuple(tensor.clone(memory_format=torch.contiguous_format) for tensor in tensors)
 
 
-def is_inside() -> bool:
-    """Whether a branch or a loop is run."""
-    return bool(_watches or _replacements)
-
-
 _depth = 0
 
 

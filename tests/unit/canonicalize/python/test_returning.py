@@ -55,44 +55,6 @@ def asks_for_what_is_in_its_dict(x):
     return held["found"] + 1
 
 
-class Assigning(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.best: Any = None
-
-    def find(self, x):
-        self.best = None
-        if x.sum() > 1:
-            self.best = x * 2
-
-    def forward(self, x):
-        self.find(x)
-        if self.best is None:
-            return x
-        return self.best + 1
-
-
-class Keeping(torch.nn.Module):
-    """The example writes the attribute before it is read; other inputs do not."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.mean = torch.ones(3)
-
-    def forward(self, x):
-        if x.sum() > 1:
-            self.mean = -x
-        return self.mean * 1
-
-
-def test_an_attribute_is_asked_for_none():
-    check(Assigning().eval(), *CASES)
-
-
-def test_what_one_path_alone_assigns_is_kept():
-    check(Keeping().eval(), *CASES)
-
-
 @pytest.mark.parametrize(
     "model",
     [asks_for_none, asks_for_a_length, asks_for_what_is_in_its_dict],
