@@ -180,10 +180,17 @@ def _first_seen(tensor: torch.Tensor, *, new: bool) -> None:
         return
     if new:
         number = new_numbers(1)
-    else:
-        _book.next_given -= 1
-        number = _book.next_given
-    _book.enter(storage, Identity(tensor, frozenset({number}), number))
+        _book.enter(storage, Identity(tensor, frozenset({number}), number))
+        return
+    # Not taken back: what is met first in a trip of a loop is the same in the next one.
+    number = _book.next_given = _book.next_given - 1
+    _book.found[storage] = Identity(tensor, frozenset({number}), number)
+    _book.of_number[number] = {storage: None}
+
+
+def last_given() -> int:
+    """The lowest number of what the trace was given so far; what it is given from now on has lower ones."""
+    return _book.next_given
 
 
 def new_numbers(count: int) -> int:

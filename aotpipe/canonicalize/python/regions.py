@@ -253,6 +253,7 @@ def _settled(
     forms = grown = _forms(at, [start])
     names = border.names(forms, start, aliases.identity)
     left = _MOST_ROUNDS
+    last_given: int | None = None
     while left:
         with raising.in_place(), identities.scope():
             if stand_ins:
@@ -264,6 +265,9 @@ def _settled(
             border.names(grown, start, aliases.identity), border.names(grown, seen.after, seen.identity_of)
         )
         if all(map(_is_same, forms, grown)):
+            if last_given is not None:
+                found = border.settled(found, last_given)
+            last_given = last_given or identities.last_given()
             found = sharing.joined(names, found)
             if found == names:
                 return forms, names, seen

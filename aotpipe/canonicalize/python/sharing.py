@@ -34,6 +34,13 @@ class Names:
     def __or__(self, other: Names) -> Names:
         return Names(self.numbers | other.numbers, self.partial | other.partial)
 
+    def since(self, last_given: int, own: int) -> Names:
+        """With a number of its own in place of those that were given after others."""
+        return Names(
+            frozenset(own if number < last_given else number for number in self.numbers),
+            frozenset(own if number < last_given else number for number in self.partial),
+        )
+
     @property
     def only(self) -> int | None:
         """The only number."""
@@ -59,6 +66,10 @@ class Border:
 
     def __init__(self) -> None:
         self._first = identities.new_numbers(_MOST)
+
+    def settled(self, names: Sequence[Names], last_given: int) -> list[Names]:
+        """What every trip gives anew, a trip makes, whoever made it: its memory is the result's own."""
+        return [each.since(last_given, self._first + at) for at, each in enumerate(names)]
 
     def names(self, forms: Sequence[Form], values: Sequence[Any], identity_of: IdentityOf) -> list[Names]:
         """Of each result that may be written in place, for the values on one path."""
