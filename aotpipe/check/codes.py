@@ -70,6 +70,7 @@ TABLE: Final[Mapping[str, Code]] = {
     "unused-input": Code("warning", "nothing reads an input"),
     "integer-output": Code("note", "an output is a number"),
     "auto-dim-static": Code("warning", "a size under AUTO is fixed"),
+    "bucket-plan": Code("note", "the sizes of a Dim that XLA's programs are built for were planned"),
     "auto-dim-multiple": Code("note", "a size under AUTO varies in multiples"),
     "example-at-bound": Code("note", "an example lies at the bound of a Dim"),
     "small-sizes-compared": Code("note", "sizes of 0 and 1 were compared with eager"),

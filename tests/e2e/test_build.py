@@ -105,6 +105,7 @@ def test_a_model_is_built_once_and_again_when_it_changes(project: Project):
         "junit.xml",
         "report.html",
         "report.json",
+        "trace.json",
     ]
     with aotpipe.load(out, target=HOST) as runner:
         assert runner.infer({"x": np.zeros((5, 8), np.float32)})["output"].shape == (5, 4)

@@ -21,7 +21,7 @@ from jax import lax
 from torch.utils._sympy import functions  # torch's own functions of sizes have no public place
 
 from aotpipe.backends.xla.sizes import Sizes, UnknownSize
-from aotpipe.backends.xla.values import INT32, INT64, Array, cast, is_array
+from aotpipe.backends.xla.values import FLOAT64, INT32, INT64, Array, cast, is_array
 
 Expr = Any
 """A sympy expression; sympy has no annotations."""
@@ -159,6 +159,13 @@ _OPERATORS: Final[Mapping[type, Callable[..., Any]]] = {
     sympy.Max: lambda *values: reduce(jnp.maximum, values),
     sympy.Min: lambda *values: reduce(jnp.minimum, values),
     functions.PowByNatural: operator.pow,
+    # Sizes that were scaled by a float, as those of `interpolate` are.
+    functions.ToFloat: lambda value: cast(value, FLOAT64),
+    functions.FloatTrueDiv: operator.truediv,
+    functions.TruncToInt: lambda value: cast(value, INT32),
+    functions.FloorToInt: lambda value: cast(jnp.floor(value), INT32),
+    functions.CeilToInt: lambda value: cast(jnp.ceil(value), INT32),
+    functions.RoundToInt: lambda value: cast(jnp.rint(value), INT32),
 }
 
 
@@ -170,6 +177,8 @@ def evaluate(expr: Expr, values: Mapping[sympy.Symbol, Any]) -> Any:
     """
     if expr.is_Integer:
         return int(expr)
+    if expr.is_Float:
+        return float(expr)
     if expr.is_Symbol:
         return cast(values[expr], INT32)
     if isinstance(expr, sympy.Add):
