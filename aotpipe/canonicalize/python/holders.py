@@ -30,7 +30,9 @@ def is_held(storage: int) -> bool:
         # Within the call of the model, what torch's own functions hold is on its way only.
         called = called or code.co_qualname == CALL
         is_asked = not code.co_filename.startswith(_OWN) and (called or _is_model_code(code.co_filename))
-        if is_asked and any(_holds(value, storage, _DEPTH) for value in frame.f_locals.values()):
+        # Who calls from outside holds what was passed; all that hangs on a caller may be a whole program.
+        depth = 1 if called else _DEPTH
+        if is_asked and any(_holds(value, storage, depth) for value in frame.f_locals.values()):
             return True
         frame = frame.f_back
     return any(
