@@ -41,17 +41,10 @@ _REMEDIES: Final[Mapping[str, str]] = {
 
 _lock = threading.Lock()
 _devices: dict[tuple[str, int | None], Any] = {}
-_forks = 0
-
-
-def forks() -> int:
-    """How often this process was forked off since this module was imported."""
-    return _forks
 
 
 def _after_fork() -> None:
-    global _forks, _lock
-    _forks += 1
+    global _lock
     _lock = threading.Lock()
     for each in _devices.values():
         # Their destructors wait for threads that the child does not have: they are never to run.

@@ -16,25 +16,21 @@ Raises:
 
 from __future__ import annotations
 
-import difflib
 import re
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import iree.runtime as iree
 import numpy as np
 
 from aotpipe.backends.iree import buffers, devices
+from aotpipe.backends.runner import BaseRunner, Entry, first_line, outputs_of, require_state, states_of
 from aotpipe.dtypes import Array, numpy_dtype, raw_bytes
 from aotpipe.errors import (
     AotpipeError,
-    AssertionViolated,
     BundleCorrupt,
     IncompatibleHost,
-    InputError,
     MissingWeight,
     ProgramCrashed,
 )
@@ -42,7 +38,6 @@ from aotpipe.inputs import Checker
 from aotpipe.signature import Signature
 
 PARAMETER_SCOPE: Final = "model"
-DEFAULT_ENTRY_POINT: Final = "forward"
 
 # glibc maps what is larger anew each time, and the page faults take several times the copy; what is smaller
 # it hands out again.
@@ -61,19 +56,14 @@ _VERSION: Final = re.compile(r"version|required (module|import)|not registered",
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
-    """One entry point, prepared for calls."""
+class _Entry(Entry):
+    """One entry point, and IREE's codes of its inputs' element types."""
 
-    name: str
     function: Any
-    checker: Checker
-    state: tuple[str, ...]
     elements: tuple[int, ...]
-    outputs: tuple[tuple[str, np.dtype[Any]], ...]
-    asserts: tuple[str, ...]
 
 
-class Runner:
+class Runner(BaseRunner[_Entry]):
     """A loaded program with its own state; made by `load`.
 
     Attributes:
@@ -91,84 +81,49 @@ class Runner:
         initial_state: Mapping[str, Array],
         kept: object,
     ) -> None:
-        self.signatures = {name: entry.checker.signature for name, entry in entries.items()}
-        self.device = driver
         self._context = context
-        self._entries = entries
-        self._initial_state = initial_state
         self._kept = kept  # the programs' parameters point into these arrays
-        self._lock = threading.Lock()
-        self._forks = devices.forks()
         self._memory = buffers.Memory(device, is_shared=devices.shares_memory(driver))
         self._upload = self._memory.upload
-        self._state: dict[str, Any] = {}
         self._spare: dict[str, Any] = {}
-        self.reset()
+        super().__init__(entries=entries, initial_state=initial_state, device=driver)
 
-    @property
-    def signature(self) -> Signature:
-        """Of the entry point that `infer` calls unless told otherwise.
+    def _call(
+        self,
+        entry: _Entry,
+        arrays: list[Array],
+        sizes: Mapping[str, int],  # noqa: ARG002  # what every backend's call gets
+    ) -> dict[str, Array]:
+        results = self._invoke(entry, arrays)
+        first = len(entry.outputs) + len(entry.state)
+        entry.require(
+            self._memory.truth(results.get_as_object(index, iree.HalBufferView))
+            for index in range(first, len(results))
+        )
+        outputs = {
+            name: self._memory.download(name, results.get_as_object(index, iree.HalBufferView), dtype)
+            for index, (name, dtype) in enumerate(entry.outputs)
+        }
+        state = {
+            name: results.get_as_object(index, iree.HalBufferView)
+            for index, name in enumerate(entry.state, len(outputs))
+        }
+        self._keep(state, spares=bool(entry.asserts))
+        return outputs
 
-        Raises:
-            InputError: There are several and none is called `forward`.
-        """
-        return self._entry(None).checker.signature
+    def _placed(self, array: Array) -> Any:
+        return self._upload(array, buffers.element(array.dtype))
 
-    def infer(self, inputs: Mapping[str, Any], *, entry_point: str | None = None) -> dict[str, Array]:
-        """Call an entry point.
-
-        Args:
-            inputs: Every tensor input of its signature, by name, or a batch as the model takes it, that may
-                lack what is optional (`aotpipe.structure`).
-            entry_point: The only one, or `forward`, where None.
-
-        Returns:
-            Every tensor output of its signature, by name, but for those that are not there; the arrays are
-            the caller's own.
-        """
-        entry = self._entry(entry_point)
-        arrays, _ = entry.checker.check(inputs)
-        with self._lock:
-            results = self._invoke(entry, arrays)
-            self._check_asserts(entry, results)
-            outputs = {
-                name: self._memory.download(name, results.get_as_object(index, iree.HalBufferView), dtype)
-                for index, (name, dtype) in enumerate(entry.outputs)
-            }
-            state = {
-                name: results.get_as_object(index, iree.HalBufferView)
-                for index, name in enumerate(entry.state, len(outputs))
-            }
-            self._keep(state, spares=bool(entry.asserts))
-        return entry.checker.unpacked(inputs, outputs)
-
-    def reset(self) -> None:
-        """Go back to the initial state."""
-        with self._lock:
-            self._require_usable()
-            self._spare = {}
-            self._state = {
-                name: self._upload(array, buffers.element(array.dtype))
-                for name, array in self._initial_state.items()
-            }
+    def _forget(self) -> None:
+        super()._forget()
+        self._spare = {}
 
     def close(self) -> None:
         """Free the program and its state; calls after it are refused."""
-        with self._lock:
-            self._state, self._spare = {}, {}
-            self._context = None
-            self._kept = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+        super().close()
+        self._context = self._kept = None
 
     def _invoke(self, entry: _Entry, arrays: list[Array]) -> Any:
-        self._require_usable()
         arguments = iree.VmVariantList(len(entry.state) + len(arrays))
         for name in entry.state:
             # A program may write the next state into this one's buffer before its asserts are known.
@@ -181,14 +136,10 @@ class Runner:
         except _IREE_ERRORS as error:
             raise ProgramCrashed(
                 f"the program failed in {entry.name!r}",
-                reason=_first_line(error),
+                reason=first_line(error),
                 hint="its state may be changed in part: reset it" if entry.state else "",
             ) from error
-        wanted = len(entry.outputs) + len(entry.state) + len(entry.asserts)
-        if len(results) != wanted:
-            raise ProgramCrashed(
-                f"the program gave {len(results)} results in {entry.name!r}, its signature has {wanted}"
-            )
+        entry.require_results(len(results))
         return results
 
     def _copied(self, name: str) -> Any:
@@ -218,38 +169,6 @@ class Runner:
         held = (each for each in (*self._state.values(), *self._spare.values()) if each.byte_length)
         return address in map(self._memory.address, held)
 
-    def _check_asserts(self, entry: _Entry, results: Any) -> None:
-        for index, message in enumerate(entry.asserts, len(entry.outputs) + len(entry.state)):
-            if not self._memory.truth(results.get_as_object(index, iree.HalBufferView)):
-                raise AssertionViolated(
-                    message or "an assert of the model failed",
-                    reason=f"in {entry.name!r}; the outputs are withheld and the state is unchanged",
-                )
-
-    def _entry(self, name: str | None) -> _Entry:
-        if name is None:
-            name = next(iter(self._entries)) if len(self._entries) == 1 else DEFAULT_ENTRY_POINT
-        entry = self._entries.get(name)
-        if entry is None:
-            known = ", ".join(self._entries)
-            close = difflib.get_close_matches(name, self._entries, n=1)
-            raise InputError(
-                f"no entry point is called {name!r}",
-                reason=f"the entry points are: {known}",
-                hint=f"pass entry_point={(close or list(self._entries))[0]!r}",
-            )
-        return entry
-
-    def _require_usable(self) -> None:
-        if self._context is None:
-            raise RuntimeError("this runner is closed")
-        if self._forks != devices.forks():
-            # The threads of the device are not there in a forked child: a call would wait for ever.
-            raise ProgramCrashed(
-                "this runner was made before the process forked",
-                hint="load the program in the child, or start workers with the method `spawn`",
-            )
-
 
 def load(
     payload: bytes,
@@ -278,7 +197,7 @@ def load(
         BundleCorrupt: The bytes are no program, or not the one that the signatures describe.
         IncompatibleHost: This host or this runtime cannot run it.
     """
-    _require_state(signatures, initial_state)
+    require_state(signatures, initial_state)
     name = driver
     if driver == "auto":
         name = devices.choose(signatures.values(), weights, initial_state, threads)
@@ -326,27 +245,11 @@ def _prepare(module: Any, name: str, signature: Signature, asserts: tuple[str, .
         name=name,
         function=function,
         checker=Checker(signature),
-        state=tuple(spec.name for spec in signature.state),
+        state=states_of(signature),
         elements=tuple(buffers.element(numpy_dtype(spec.dtype)) for spec in signature.tensor_inputs),
-        outputs=tuple((spec.name, numpy_dtype(spec.dtype)) for spec in signature.tensor_outputs),
+        outputs=outputs_of(signature),
         asserts=asserts,
     )
-
-
-def _require_state(signatures: Mapping[str, Signature], initial_state: Mapping[str, Array]) -> None:
-    for entry, signature in signatures.items():
-        for spec in signature.state:
-            array = initial_state.get(spec.name)
-            if array is None:
-                raise MissingWeight(
-                    f"the initial value of the state {spec.name!r} is missing",
-                    reason=f"{entry!r} needs {spec}",
-                )
-            if array.dtype != numpy_dtype(spec.dtype) or array.shape != spec.dims:
-                raise BundleCorrupt(
-                    f"the initial value of the state {spec.name!r} is {array.dtype}{list(array.shape)}",
-                    reason=f"{entry!r} wants {spec}",
-                )
 
 
 def _load_error(error: Exception) -> AotpipeError:
@@ -355,7 +258,7 @@ def _load_error(error: Exception) -> AotpipeError:
         return MissingWeight(f"the program needs the weight {found[1]!r}, which is not there")
     if found := _SMALL_PARAMETER.search(text):
         return BundleCorrupt(f"the weight {found[1]!r} is smaller than the program needs")
-    reason = _first_line(error)
+    reason = first_line(error)
     if "INCOMPATIBLE" in text or _OTHER_GPU.search(text):
         made_for = _DEVICE.search(text)
         return IncompatibleHost(
@@ -369,7 +272,3 @@ def _load_error(error: Exception) -> AotpipeError:
     if _VERSION.search(text):
         return IncompatibleHost("this version of iree-base-runtime cannot load the program", reason=reason)
     return ProgramCrashed("the program failed while it was loaded", reason=reason)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -52,20 +52,38 @@ class Interpreter:
         """
         known: dict[fx.Node, Any] = {}
         for node, value in zip(hops.placeholders(module), values, strict=True):
-            known[node] = self._shaped(node, value)
+            known[node] = self._given(node, value)
         for node in module.graph.nodes:
             if node.op == "get_attr":
-                known[node] = attribute(module, str(node.target))
+                known[node] = self._constant(attribute(module, str(node.target)))
             elif node.op == "call_function":
-                try:
-                    known[node] = self._evaluate(node, known)
-                except UnknownSize as error:
-                    raise Refused(node, f"the size of its result depends on data ({error})") from error
-                except (Refused, KeyboardInterrupt):
-                    raise
-                except Exception as error:
-                    raise Refused(node, f"{type(error).__name__}: {error}") from error
-        return [known[one] if isinstance(one, fx.Node) else one for one in hops.output_values(module)]
+                known[node] = self._guarded(node, known)
+        return [
+            self._plain(known[one]) if isinstance(one, fx.Node) else one for one in hops.output_values(module)
+        ]
+
+    def _guarded(self, node: fx.Node, known: dict[fx.Node, Any]) -> Any:
+        try:
+            return self._evaluate(node, known)
+        except UnknownSize as error:
+            raise Refused(node, f"the size of its result depends on data ({error})") from error
+        except (Refused, KeyboardInterrupt):
+            raise
+        except Exception as error:
+            raise Refused(node, f"{type(error).__name__}: {error}") from error
+
+    def _given(self, node: fx.Node, value: Any) -> Any:
+        """An operand as its placeholder has it: a region may know a number for a tensor, or a wider dtype."""
+        expected = node.meta.get("val")
+        return self._shaped(node, expected, value) if isinstance(expected, torch.Tensor) else value
+
+    def _constant(self, value: Any) -> Any:
+        """What the interpreter works on, for a subgraph or an array that the module holds."""
+        return value
+
+    def _plain(self, value: Any) -> Any:
+        """An output, for what the interpreter works on."""
+        return value
 
     def _evaluate(self, node: fx.Node, known: dict[fx.Node, Any]) -> Any:
         args: Any = fx.map_arg(node.args, known.__getitem__)
@@ -119,17 +137,17 @@ class Interpreter:
         """A result in the dtype of its fake value, whose shape it must have."""
         if not isinstance(value, torch.Tensor):
             return result
-        out: Out = self._sizes.out(value)
+        out = self._out(value)
         assert tuple(result.shape) == out.shape, f"shape {tuple(result.shape)} for {out.shape}"
         return cast(result, out.dtype)
 
-    def _shaped(self, node: fx.Node, value: Any) -> Any:
-        """An operand as its placeholder has it: a region may know a number for a tensor, or a wider dtype."""
-        expected = node.meta.get("val")
-        if isinstance(expected, torch.Tensor):
-            out: Out = self._sizes.out(expected)
-            value = cast(value, out.dtype) if not is_array(value) or value.dtype != out.dtype else value
-            assert tuple(value.shape) == out.shape, f"{node.name}: {tuple(value.shape)} for {out.shape}"
+    def _out(self, value: torch.Tensor) -> Out:
+        return self._sizes.out(value)
+
+    def _shaped(self, node: fx.Node, expected: torch.Tensor, value: Any) -> Any:
+        out = self._out(expected)
+        value = cast(value, out.dtype) if not is_array(value) or value.dtype != out.dtype else value
+        assert tuple(value.shape) == out.shape, f"{node.name}: {tuple(value.shape)} for {out.shape}"
         return value
 
 

@@ -16,26 +16,22 @@ Raises:
 
 from __future__ import annotations
 
-import difflib
 import math
 import os
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import numpy as np
 
 from aotpipe import toolchain
+from aotpipe.backends.runner import BaseRunner, Entry, first_line, outputs_of, require_state, states_of
 from aotpipe.backends.xla import buffers, clients, container
 from aotpipe.backends.xla.buckets import takes
-from aotpipe.dtypes import Array, numpy_dtype
+from aotpipe.dtypes import Array
 from aotpipe.errors import (
-    AssertionViolated,
     BundleCorrupt,
     IncompatibleHost,
-    InputError,
     MissingWeight,
     OutsideBuckets,
     ProgramCrashed,
@@ -43,7 +39,6 @@ from aotpipe.errors import (
 from aotpipe.inputs import Checker
 from aotpipe.signature import Signature, evaluate_dim
 
-DEFAULT_ENTRY_POINT: Final = "forward"
 # Drivers of IREE that say how many threads run, which a caller may name for any program.
 _ONE_THREAD: Final = "local-sync"
 _DRIVERS: Final = ("auto", _ONE_THREAD, "local-task")
@@ -68,18 +63,13 @@ class _Program:
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
-    """One entry point, prepared for calls."""
+class _Entry(Entry):
+    """One entry point; its programs in the order in which they are tried."""
 
-    name: str
-    checker: Checker
     programs: Mapping[Sizes, _Program]
-    state: tuple[str, ...]
-    outputs: tuple[tuple[str, np.dtype[Any]], ...]
-    asserts: tuple[str, ...]
 
 
-class Runner:
+class Runner(BaseRunner[_Entry]):
     """A loaded program with its own state; made by `load`.
 
     Attributes:
@@ -95,80 +85,31 @@ class Runner:
         initial_state: Mapping[str, Array],
         device: str,
     ) -> None:
-        self.signatures = {name: entry.checker.signature for name, entry in entries.items()}
-        self.device = device
-        self._entries = entries
         self._put = put
-        self._initial_state = initial_state
-        self._lock = threading.Lock()
-        self._process = os.getpid()
-        self._is_open = True
-        self._state: dict[str, Any] = {}
-        self.reset()
+        super().__init__(entries=entries, initial_state=initial_state, device=device)
 
-    @property
-    def signature(self) -> Signature:
-        """Of the entry point that `infer` calls unless told otherwise.
-
-        Raises:
-            InputError: There are several and none is called `forward`.
-        """
-        return self._entry(None).checker.signature
-
-    def infer(self, inputs: Mapping[str, Any], *, entry_point: str | None = None) -> dict[str, Array]:
-        """Call an entry point.
-
-        Args:
-            inputs: Every tensor input of its signature, by name, or a batch as the model takes it, that may
-                lack what is optional (`aotpipe.structure`).
-            entry_point: The only one, or `forward`, where None.
-
-        Returns:
-            Every tensor output of its signature, by name, but for those that are not there; the arrays are
-            the caller's own.
-        """
-        entry = self._entry(entry_point)
-        arrays, sizes = entry.checker.check(inputs)
+    def _call(self, entry: _Entry, arrays: list[Array], sizes: Mapping[str, int]) -> dict[str, Array]:
         program = _chosen(entry, sizes)
-        with self._lock:
-            self._require_usable()
-            if program.padded:
-                arrays = [
-                    *map(_grown, arrays, program.shapes),
-                    np.array([sizes[name] for name in program.padded], np.int32),
-                ]
-            results = self._invoke(entry, program, arrays)
-            self._check_asserts(entry, results)
-            arrays = [buffers.fetch(buffer) for buffer in results[: len(entry.outputs)]]
-            if program.padded:
-                arrays = _cut(arrays, buffers.fetch(results[-1]))
-            outputs = {
-                name: _typed(name, array, dtype)
-                for (name, dtype), array in zip(entry.outputs, arrays, strict=True)
-            }
-            self._state.update(zip(entry.state, results[len(outputs) :], strict=False))
-        return entry.checker.unpacked(inputs, outputs)
+        if program.padded:
+            arrays = [
+                *map(_grown, arrays, program.shapes),
+                np.array([sizes[name] for name in program.padded], np.int32),
+            ]
+        results = self._invoke(entry, program, arrays)
+        first = len(entry.outputs) + len(entry.state)
+        entry.require(buffers.truth(flag) for flag in results[first : first + len(entry.asserts)])
+        arrays = [buffers.fetch(buffer) for buffer in results[: len(entry.outputs)]]
+        if program.padded:
+            arrays = _cut(arrays, buffers.fetch(results[-1]))
+        outputs = {
+            name: _typed(name, array, dtype)
+            for (name, dtype), array in zip(entry.outputs, arrays, strict=True)
+        }
+        self._state.update(zip(entry.state, results[len(outputs) :], strict=False))
+        return outputs
 
-    def reset(self) -> None:
-        """Go back to the initial state."""
-        with self._lock:
-            self._require_usable()
-            self._state = {name: self._put(array) for name, array in self._initial_state.items()}
-
-    def close(self) -> None:
-        """Free the program and its state; calls after it are refused."""
-        with self._lock:
-            self._is_open = False
-            self._state = {}
-            self._entries = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+    def _placed(self, array: Array) -> Any:
+        return self._put(array)
 
     def _invoke(self, entry: _Entry, program: _Program, arrays: Sequence[Array]) -> list[Any]:
         try:
@@ -180,49 +121,9 @@ class Runner:
             done = program.executable.execute_sharded(arguments)
             results = [one for (one,) in done.disassemble_into_single_device_arrays()]
         except _XLA_ERRORS as error:
-            raise ProgramCrashed(
-                f"the program failed in {entry.name!r}", reason=_first_line(error)
-            ) from error
-        wanted = len(entry.outputs) + len(entry.state) + len(entry.asserts) + bool(program.padded)
-        if len(results) != wanted:
-            raise ProgramCrashed(
-                f"the program gave {len(results)} results in {entry.name!r}, its signature has {wanted}"
-            )
+            raise ProgramCrashed(f"the program failed in {entry.name!r}", reason=first_line(error)) from error
+        entry.require_results(len(results), extra=bool(program.padded))
         return results
-
-    def _check_asserts(self, entry: _Entry, results: Sequence[Any]) -> None:
-        first = len(entry.outputs) + len(entry.state)
-        for message, flag in zip(entry.asserts, results[first:], strict=False):
-            if not buffers.truth(flag):
-                raise AssertionViolated(
-                    message or "an assert of the model failed",
-                    reason=f"in {entry.name!r}; the outputs are withheld and the state is unchanged",
-                )
-
-    def _entry(self, name: str | None) -> _Entry:
-        if not self._is_open:
-            raise RuntimeError("this runner is closed")
-        if name is None:
-            name = next(iter(self._entries)) if len(self._entries) == 1 else DEFAULT_ENTRY_POINT
-        entry = self._entries.get(name)
-        if entry is None:
-            close = difflib.get_close_matches(name, self._entries, n=1)
-            raise InputError(
-                f"no entry point is called {name!r}",
-                reason=f"the entry points are: {', '.join(self._entries)}",
-                hint=f"pass entry_point={(close or list(self._entries))[0]!r}",
-            )
-        return entry
-
-    def _require_usable(self) -> None:
-        if not self._is_open:
-            raise RuntimeError("this runner is closed")
-        if self._process != os.getpid():
-            # The threads of the device are not there in a forked child: a call would wait for ever.
-            raise ProgramCrashed(
-                "this runner was made before the process forked",
-                hint="load the program in the child, or start workers with the method `spawn`",
-            )
 
 
 def load(
@@ -259,7 +160,7 @@ def load(
     _require_host(index)
     device = clients.device(str(index["platform"]), 1 if driver == _ONE_THREAD else threads)
     put = buffers.Placer(device)
-    _require_state(signatures, initial_state)
+    require_state(signatures, initial_state)
     held: dict[str, Any] = {}
     executables: dict[str, Any] = {}
     for program in index["programs"]:
@@ -307,7 +208,7 @@ def _deserialized(device: Any, executable: bytes) -> Any:
         )
     except _XLA_ERRORS as error:
         raise BundleCorrupt(
-            "the bytes are no XLA executable of this host", reason=_first_line(error)
+            "the bytes are no XLA executable of this host", reason=first_line(error)
         ) from error
 
 
@@ -341,8 +242,8 @@ def _entry_of(
             # The smallest first: the first that takes a call is the one to take.
             for program in sorted(own, key=lambda each: math.prod(each["sizes"].values()))
         },
-        state=tuple(spec.name for spec in signature.state),
-        outputs=tuple((spec.name, numpy_dtype(spec.dtype)) for spec in signature.tensor_outputs),
+        state=states_of(signature),
+        outputs=outputs_of(signature),
         asserts=tuple(own[0]["asserts"]),
     )
 
@@ -367,22 +268,6 @@ def _chosen(entry: _Entry, sizes: Mapping[str, int]) -> _Program:
         reason=f"the buckets are: {'; '.join(listed[1:])}",
         hint=f"the nearest is {listed[0]}",
     )
-
-
-def _require_state(signatures: Mapping[str, Signature], initial_state: Mapping[str, Array]) -> None:
-    for entry, signature in signatures.items():
-        for spec in signature.state:
-            array = initial_state.get(spec.name)
-            if array is None:
-                raise MissingWeight(
-                    f"the initial value of the state {spec.name!r} is missing",
-                    reason=f"{entry!r} needs {spec}",
-                )
-            if array.dtype != numpy_dtype(spec.dtype) or array.shape != spec.dims:
-                raise BundleCorrupt(
-                    f"the initial value of the state {spec.name!r} is {array.dtype}{list(array.shape)}",
-                    reason=f"{entry!r} wants {spec}",
-                )
 
 
 def _grown(array: Array, shape: tuple[int, ...]) -> Array:
@@ -415,7 +300,3 @@ def _typed(name: str, array: Array, dtype: np.dtype[Any]) -> Array:
     if array.dtype != dtype:
         raise ProgramCrashed(f"the program gave {name!r} as {array.dtype}, its signature has {dtype}")
     return array
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -1,14 +1,13 @@
 """Evaluates a legal graph on padded values: every op by its rule, or as it is where no padding reaches it.
 
-`PaddedInterpreter(arena).run(module, values)` takes and gives arrays with plain axes, so that control flow
-runs its subgraphs by it as by the plain interpreter.
+`PaddedInterpreter(arena).run(module, values)` takes and gives arrays with plain axes, as the plain
+interpreter does, so that control flow runs its subgraphs by either.
 
 Raises `Refused` with the node, where an op that padding reaches has no rule.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -17,15 +16,15 @@ from torch import fx
 from torch._ops import HigherOrderOperator, OpOverload
 
 from aotpipe.backends.xla import control_flow
-from aotpipe.backends.xla.interpreter import Interpreter, Refused, attribute, number_of, python_function
+from aotpipe.backends.xla.interpreter import Interpreter, Refused, number_of, python_function
 from aotpipe.backends.xla.ops import table
 from aotpipe.backends.xla.padding import regions
 from aotpipe.backends.xla.padding.extents import Size, Unpaddable
 from aotpipe.backends.xla.padding.layout import Arena, Padded
 from aotpipe.backends.xla.padding.rules import Call, rule
 from aotpipe.backends.xla.sizes import UnknownSize
-from aotpipe.backends.xla.values import cast, is_array
-from aotpipe.legalize import hops, ops
+from aotpipe.backends.xla.values import Out, cast, is_array
+from aotpipe.legalize import ops
 
 NO_RULE: Final = "padding would reach its results, and there is no rule that keeps it away"
 
@@ -37,53 +36,21 @@ class PaddedInterpreter(Interpreter):
         super().__init__(arena.extents.sizes)
         self._arena = arena
 
-    def run(self, module: fx.GraphModule, values: Sequence[Any]) -> list[Any]:
-        """The outputs of a graph, with plain axes.
-
-        Args:
-            module: The graph.
-            values: One for each placeholder; those of tensors have plain axes.
-        """
-        known: dict[fx.Node, Any] = {}
-        for node, value in zip(hops.placeholders(module), values, strict=True):
-            known[node] = self._given(node, value)
-        for node in module.graph.nodes:
-            if node.op == "get_attr":
-                found = attribute(module, str(node.target))
-                known[node] = self._arena.fixed(found) if is_array(found) else found
-            elif node.op == "call_function":
-                known[node] = self._guarded(node, known)
-        return [
-            self._plain(known[one]) if isinstance(one, fx.Node) else one for one in hops.output_values(module)
-        ]
-
-    def _guarded(self, node: fx.Node, known: dict[fx.Node, Any]) -> Any:
-        try:
-            return self._evaluate(node, known)
-        except UnknownSize as error:
-            raise Refused(node, f"the size of its result depends on data ({error})") from error
-        except Unpaddable as error:
-            raise Refused(node, str(error)) from None
-        except (Refused, KeyboardInterrupt):
-            raise
-        except Exception as error:
-            raise Refused(node, f"{type(error).__name__}: {error}") from error
-
     def _given(self, node: fx.Node, value: Any) -> Any:
         """An operand as its placeholder has it."""
         expected = node.meta.get("val")
         if isinstance(expected, torch.Tensor):
-            return Padded(self._shaped(node, value), self._arena.axes(expected))
+            return Padded(self._shaped(node, expected, value), self._arena.axes(expected))
         if isinstance(expected, torch.SymInt):
             with suppress(UnknownSize):
                 return self._arena.extents.number(expected)
         return value
 
-    def _shaped(self, node: fx.Node, value: Any) -> Any:
-        out = self._arena.out(node.meta["val"])
-        value = cast(value, out.dtype)
-        assert tuple(value.shape) == out.shape, f"{node.name}: {tuple(value.shape)} for {out.shape}"
-        return value
+    def _constant(self, value: Any) -> Any:
+        return self._arena.fixed(value) if is_array(value) else value
+
+    def _out(self, value: torch.Tensor) -> Out:
+        return self._arena.out(value)
 
     def _plain(self, value: Any) -> Any:
         if isinstance(value, Padded):
@@ -91,6 +58,12 @@ class PaddedInterpreter(Interpreter):
         return value.number if isinstance(value, Size) else value
 
     def _evaluate(self, node: fx.Node, known: dict[fx.Node, Any]) -> Any:
+        try:
+            return self._padded(node, known)
+        except Unpaddable as error:
+            raise Refused(node, str(error)) from None
+
+    def _padded(self, node: fx.Node, known: dict[fx.Node, Any]) -> Any:
         args: Any = fx.map_arg(node.args, known.__getitem__)
         kwargs: Any = fx.map_arg(node.kwargs, known.__getitem__)
         target = node.target
@@ -138,21 +111,14 @@ class PaddedInterpreter(Interpreter):
             if call.is_reached:
                 raise Refused(node, NO_RULE)
             assert lower is not None
-            return self._typed_all(node, call.as_it_is(lower))
-        return self._typed_all(node, own(call, lower))
-
-    def _typed_all(self, node: fx.Node, result: Any) -> Any:
-        value = node.meta["val"]
-        if isinstance(value, torch.Tensor):
-            return self._typed(value, result)
-        assert len(result) == len(value), f"{len(result)} results for {len(value)}"
-        return [self._typed(one, each) for one, each in zip(value, result, strict=True)]
+            return self._checked(node, call.as_it_is(lower))
+        return self._checked(node, own(call, lower))
 
     def _typed(self, value: Any, result: Any) -> Any:
         """A result in the dtype of its fake value, whose shape it must have."""
         if not isinstance(value, torch.Tensor):
             return result
-        out = self._arena.out(value)
+        out = self._out(value)
         found = result if isinstance(result, Padded) else Padded(result, self._arena.axes(value))
         assert tuple(found.array.shape) == out.shape, f"shape {tuple(found.array.shape)} for {out.shape}"
         assert len(found.axes) == len(out.shape), found.axes

@@ -40,6 +40,11 @@ class Padded:
         return padded(self.axes[axis])
 
     @property
+    def size(self) -> Expr:
+        """How many elements count."""
+        return product([factor for axis in self.axes for factor in axis])
+
+    @property
     def padded_axes(self) -> tuple[int, ...]:
         """The axes that hold places that do not count."""
         return tuple(axis for axis in range(self.ndim) if self.is_padded(axis))

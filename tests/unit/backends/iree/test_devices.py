@@ -74,11 +74,6 @@ def test_a_device_has_the_threads_that_were_asked_for():
     assert int(done.stdout) == 2
 
 
-def test_this_process_was_not_forked():
-    assert devices.forks() == 0
-    assert devices.cores() >= 1
-
-
 def test_what_a_host_lacks_is_named_with_its_remedy():
     assert devices.lacking("local-sync") == ""
     assert devices.names("local-sync") == ("default",)

@@ -113,7 +113,7 @@ def extreme_of_axis(*, largest: bool) -> Callable[[Call, Lowering], Any]:
         x = call.first
         dim = call.get(1, "dim")
         if dim is None:
-            x = call.arena.reshape(x, [_size(x)])
+            x = call.arena.reshape(x, [x.size])
         axis = axis_of(dim or 0, x.ndim)
         x = call.arena.plain(x, (axis,))
         array = call.arena.filled(x, (axis,), edge(x.array.dtype, largest=not largest))
@@ -128,12 +128,6 @@ def extreme_of_axis(*, largest: bool) -> Callable[[Call, Lowering], Any]:
         return results if isinstance(found, tuple) else results[0]
 
     return reduced
-
-
-def _size(x: Padded) -> Any:
-    import sympy
-
-    return sympy.expand(sympy.Mul(*(factor for axis in x.axes for factor in axis)))
 
 
 def softmax(call: Call, lower: Lowering) -> Padded:

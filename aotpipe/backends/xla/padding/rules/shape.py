@@ -253,9 +253,7 @@ def roll(call: Call, lower: Lowering) -> Padded:
         each if isinstance(each, list | tuple) else [each] for each in (call.args[1], call.get(2, "dims", ()))
     )
     if not dims:
-        flat = call.arena.reshape(
-            call.first, [sympy.expand(sympy.Mul(*(f for axis in call.first.axes for f in axis)))]
-        )
+        flat = call.arena.reshape(call.first, [call.first.size])
         return call.arena.reshape(_rolled(call, flat, 0, shifts[0]), _target(call))
     x = call.first
     for shift, dim in zip(shifts, dims, strict=True):
