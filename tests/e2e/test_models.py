@@ -28,11 +28,12 @@ SMALL = [
     ("dynamic_batch.py", [HOST, PORTABLE, BYTECODE]),
     ("mtcnn.py", [HOST, PORTABLE]),
     pytest.param("mtcnn.py", [BYTECODE], marks=ALLOCA),
-    ("mtcnn.py:PNET", [HOST]),
+    ("mtcnn.py:PNET", [HOST, PORTABLE, BYTECODE]),
     ("torchcrepe_tiny.py", [HOST]),
     ("voice_encoder.py", [HOST]),
     ("mamba.py", [HOST]),
     ("unet3d.py:SMALL", [HOST]),
+    ("efficientnet_lite0.py", [HOST]),
     ("resnet50.py:SMALL", [HOST]),
 ]
 LARGE = [
@@ -53,8 +54,7 @@ LARGE = [
     ("mamba.py", [PORTABLE, BYTECODE]),
     ("voice_encoder.py", [PORTABLE]),
     ("torchcrepe_tiny.py", [PORTABLE, BYTECODE]),
-    ("mtcnn.py:PNET", [PORTABLE, BYTECODE]),
-    ("efficientnet_lite0.py", [HOST, PORTABLE]),
+    ("efficientnet_lite0.py", [PORTABLE]),
     pytest.param("efficientnet_lite0.py", [BYTECODE], marks=ALLOCA),
     ("resnet50.py", [HOST, PORTABLE]),
     ("unet3d.py", [HOST, PORTABLE]),

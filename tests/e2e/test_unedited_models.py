@@ -23,11 +23,14 @@ TABLES: dict[str, Models] = {
 }
 QUICK = {
     "beam_search",
+    "capacity_moe",
     "dynamic_size",
     "masked_gather",
     "newton",
     "nms",
+    "overflow_counter",
     "refactored_newton",
+    "valid_tokens",
     "variable_length_rnn",
 }
 # Their sizes are known to a run only, and a program of XLA has fixed ones.

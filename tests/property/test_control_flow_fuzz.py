@@ -39,7 +39,7 @@ def outcome(seed: int) -> str:
 
 
 # 4 is left out: torch cannot run it.
-@pytest.mark.parametrize("seed", [0, 1, 5, 7, 8])
+@pytest.mark.parametrize("seed", [0, 1, 2, 3, 5, 6, 7, 8])
 def test_a_random_program_computes_what_eager_computes(seed: int) -> None:
     assert outcome(seed) == "equal"
 
@@ -56,7 +56,7 @@ def test_loops_do_not_write_to_each_others_stacks(seed: int) -> None:
 def test_of_200_random_programs_all_are_equal_or_refused(print_table: Callable[[str], None]) -> None:
     tally: Counter[str] = Counter()
     wrong = {}
-    for seed in (2, 3, 6, *range(9, 206)):
+    for seed in range(9, 209):
         try:
             tally[outcome(seed)] += 1
         except Exception as error:  # all are counted before the test fails

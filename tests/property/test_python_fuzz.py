@@ -21,9 +21,9 @@ from aotpipe.export import export
 from tests.programs import branching, holding
 from tests.programs.through import forget_traces
 
-IDENTITY_SEEDS = range(250)
+IDENTITY_SEEDS = range(400)
 IDENTITY_SEEDS_SLOW = range(1000, 9000)
-GRAPH_SEEDS = range(12)
+GRAPH_SEEDS = range(20)
 GRAPH_SEEDS_SLOW = range(2000)
 # One of the next ten loses what a loop over a generator assigns to an attribute of the model.
 HOLDING_SEEDS_SLOW = range(130)
