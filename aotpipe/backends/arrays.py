@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -31,6 +32,11 @@ def view_numpy(tensor: torch.Tensor) -> Array:
         return dense.reshape(-1).view(torch.uint8).numpy().view(numpy_dtype(name)).reshape(dense.shape)
     plain: np.ndarray[Any, Any] = dense.numpy()
     return plain
+
+
+def view_all(tensors: Mapping[str, torch.Tensor]) -> dict[str, Array]:
+    """The same of each, by its key."""
+    return {key: view_numpy(tensor) for key, tensor in tensors.items()}
 
 
 def to_numpy(leaf: object) -> Array | None:

@@ -15,10 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
-from aotpipe.backends.arrays import view_numpy
+from aotpipe.backends.arrays import view_all
 from aotpipe.backends.xla.buckets import Declared
 from aotpipe.bisect.fault import Fault, Place, Reproducer
 from aotpipe.bisect.probes import Probe, Probes
@@ -30,8 +28,8 @@ from aotpipe.pipeline import front
 from aotpipe.pipeline.cache import Cache
 from aotpipe.pipeline.compiling import CompileSettings, compile_all
 from aotpipe.pipeline.form import Form
-from aotpipe.pipeline.prepared import write_weights
 from aotpipe.pipeline.source import Model
+from aotpipe.pipeline.unpacked import unpacked
 from aotpipe.stages import Compiled, Legal, Lowered, ParityCase
 from aotpipe.targets import Target, expand
 from aotpipe.validate import Loadable, validate
@@ -137,17 +135,8 @@ class _Bench:
     ) -> Iterator[_Bench]:
         """With the weights in a file for as long as the body runs."""
         cache = Cache.open(recorder, enabled=enabled)
-        state = {key: view_numpy(tensor) for key, tensor in legal.initial_state.items()}
-        weights = {key: view_numpy(tensor) for key, tensor in legal.weights.items()}
         try:
-            with TemporaryDirectory(prefix="aotpipe-bisect-", ignore_cleanup_errors=True) as folder:
-                path, _ = write_weights(weights, state, Path(folder))
-                loadable = Loadable(
-                    signatures={entry.name: entry.signature for entry in legal.entries},
-                    weights=path,
-                    initial_state=state,
-                    asserts={entry.name: entry.asserts for entry in legal.entries},
-                )
+            with unpacked(legal) as loadable:
                 yield cls(target, settings, cache, recorder, loadable)
         finally:
             cache.close()
@@ -192,7 +181,7 @@ class _Bench:
         """What shows the fault again."""
         lowered = lower(probe)
         compiled = self._compiled(probe.legal, lowered)
-        weights = {key: view_numpy(tensor) for key, tensor in probe.legal.weights.items()}
+        weights = view_all(probe.legal.weights)
         return Reproducer(
             lowered=lowered,
             flags=compiled.flags,

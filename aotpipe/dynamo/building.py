@@ -12,15 +12,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 
 from aotpipe.backends import Runner, runtime, unrunnable
-from aotpipe.backends.arrays import view_numpy
-from aotpipe.dtypes import Array
+from aotpipe.backends.arrays import view_all
 from aotpipe.dynamo.graphs import Closed
 from aotpipe.dynamo.settings import Settings
 from aotpipe.errors import AotpipeError, SpecInvalid, TargetError
@@ -32,11 +29,11 @@ from aotpipe.pipeline import front
 from aotpipe.pipeline.cache import Cache
 from aotpipe.pipeline.compiling import CompileSettings, compile_all
 from aotpipe.pipeline.form import DEFAULT_FORM
-from aotpipe.pipeline.prepared import write_weights
+from aotpipe.pipeline.unpacked import unpacked
 from aotpipe.signature import Signature
 from aotpipe.spec import as_spec
 from aotpipe.stages import Canonical, Compiled, Legal
-from aotpipe.validate import Loadable, validate
+from aotpipe.validate import validate
 from aotpipe.validate.inputs import Call
 
 _NAME = "graph"
@@ -105,11 +102,11 @@ def _build(closed: Closed, settings: Settings) -> Built:
 
 def _loaded(legal: Legal, lowerable: Legal, parts: Parts | None, compiled: Compiled) -> Runner:
     [entry] = legal.entries
-    state = _views(legal.initial_state)
+    state = view_all(legal.initial_state)
     runner = runtime(compiled.target).load(
         compiled.payload,
         signatures={each.name: each.signature for each in lowerable.entries},
-        weights=_views(lowerable.weights),
+        weights=view_all(lowerable.weights),
         initial_state=state if parts is None else {},
         asserts={each.name: each.asserts for each in lowerable.entries},
     )
@@ -122,10 +119,6 @@ def _loaded(legal: Legal, lowerable: Legal, parts: Parts | None, compiled: Compi
         initial_state=state,
         functions=functions(parts.islands),
     )
-
-
-def _views(tensors: Mapping[str, torch.Tensor]) -> dict[str, Array]:
-    return {key: view_numpy(tensor) for key, tensor in tensors.items()}
 
 
 def _verified(
@@ -142,15 +135,6 @@ def _verified(
         found = reference(canonical, legal, calls=[call])
     except EagerFailed as error:
         raise SpecInvalid("the graph raises on its first arguments", reason=str(error)) from error
-    with TemporaryDirectory(prefix="aotpipe-graph-", ignore_cleanup_errors=True) as folder:
-        state = _views(legal.initial_state)
-        path, _ = write_weights(_views(lowerable.weights), state, Path(folder))
-        loadable = Loadable(
-            signatures={entry.name: entry.signature},
-            weights=path,
-            initial_state=state,
-            asserts={entry.name: entry.asserts},
-            parts=parts,
-        )
+    with unpacked(legal, weights_of=(lowerable,), parts=parts) as loadable:
         parity = validate(compiled, loadable, found.goldens).parity
     return parity.worst.ratio if parity is not None and parity.worst is not None else 0.0

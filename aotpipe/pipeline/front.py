@@ -131,11 +131,11 @@ def prepare(
     on_lowered(lowered)
     found = reference(model, legal, recorder, form)
     with recorder.stage("weights") as running:
-        from aotpipe.backends.arrays import view_numpy
+        from aotpipe.backends.arrays import view_all
 
-        state = {key: view_numpy(tensor) for key, tensor in legal.initial_state.items()}
+        state = view_all(legal.initial_state)
         tensors = {key: tensor for each in lowerable.values() for key, tensor in each.weights.items()}
-        weights = {key: view_numpy(tensor) for key, tensor in tensors.items()}
+        weights = view_all(tensors)
         weights_path, weights_sha256 = write_weights(weights, state, folder)
         running.size_bytes = weights_path.stat().st_size
     prepared = Prepared(

@@ -10,13 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 
-from aotpipe.backends.arrays import to_numpy, view_numpy
+from aotpipe.backends.arrays import to_numpy
 from aotpipe.backends.xla import container
 from aotpipe.backends.xla.buckets import Declared, takes
 from aotpipe.dtypes import Array
@@ -27,7 +25,7 @@ from aotpipe.pipeline import front
 from aotpipe.pipeline.cache import Cache
 from aotpipe.pipeline.compiling import CompileSettings, compile_all
 from aotpipe.pipeline.form import Form
-from aotpipe.pipeline.prepared import write_weights
+from aotpipe.pipeline.unpacked import unpacked
 from aotpipe.recompiles.calls import Given, leaves
 from aotpipe.recompiles.results import Refused, Way
 from aotpipe.signature import Signature
@@ -70,8 +68,7 @@ def run(
     admitted, refused = _admitted(canonical, signatures, calls)
     reference = _reference(canonical, legal, [each.call for each in admitted.values()], recorder)
     compiled = compile_all(lowered, targets, settings=CompileSettings(), cache=cache, recorder=recorder)
-    with TemporaryDirectory(prefix="aotpipe-recompiles-", ignore_cleanup_errors=True) as folder:
-        loadable = _loadable(legals, legal, signatures, Path(folder))
+    with unpacked(legal, signatures=signatures, weights_of=tuple(legals.values())) as loadable:
         ways = []
         for target, program in compiled.items():
             if isinstance(program, AotpipeError):
@@ -229,17 +226,3 @@ def _buckets(program: Compiled) -> list[Mapping[str, Any]] | None:
         return None
     index, _ = container.read(program.payload)
     return sorted(index["programs"], key=lambda each: math.prod(each["sizes"].values()))
-
-
-def _loadable(
-    legals: Mapping[Any, Legal], legal: Legal, signatures: Mapping[str, Signature], folder: Path
-) -> Loadable:
-    state = {key: view_numpy(tensor) for key, tensor in legal.initial_state.items()}
-    weights = {key: view_numpy(tensor) for each in legals.values() for key, tensor in each.weights.items()}
-    path, _ = write_weights(weights, state, folder)
-    return Loadable(
-        signatures=signatures,
-        weights=path,
-        initial_state=state,
-        asserts={entry.name: entry.asserts for entry in legal.entries},
-    )
