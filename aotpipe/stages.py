@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 from aotpipe.dims import Auto, Dim
 from aotpipe.errors import SourceLine
+from aotpipe.estimate import Estimate
 from aotpipe.signature import Signature
 from aotpipe.targets import Target
 
@@ -177,6 +178,7 @@ class Compiled:
         host_features: CPU features a host must have; empty for portable programs.
         digest: Of everything that can change the payload.
         notes: What a user should know of the compile, such as that the fast flags crashed the compiler.
+        estimates: What each program that the payload holds will cost, where the compiler says it.
     """
 
     target: Target
@@ -187,6 +189,7 @@ class Compiled:
     digest: str
     stats: CompileStats
     notes: tuple[str, ...] = ()
+    estimates: tuple[Estimate, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

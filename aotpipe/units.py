@@ -16,8 +16,21 @@ def size(size_bytes: int) -> str:
     return f"{value:.1f} {unit}"
 
 
+def count(number: float) -> str:
+    """A number of things: `512`, `17.7 k`, `4.1 G`, `2.5 T`."""
+    if number < 1000:
+        return f"{number:.0f}"
+    value, unit = number / 1000, "k"
+    for larger in ("M", "G", "T", "P"):
+        if value >= 999.95:
+            value, unit = value / 1000, larger
+    return f"{value:.1f} {unit}"
+
+
 def duration(seconds: float) -> str:
-    """Seconds: `45.2 µs`, `1.30 ms`, `2.5 s`, `3 min 5 s`."""
+    """Seconds: `49 ns`, `45.2 µs`, `1.30 ms`, `2.5 s`, `3 min 5 s`."""
+    if 0 < seconds < 1e-6:
+        return f"{seconds * 1e9:.0f} ns"
     if seconds < 1e-3:
         return f"{seconds * 1e6:.1f} µs"
     if seconds < 1:

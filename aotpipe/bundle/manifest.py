@@ -4,7 +4,7 @@
     name          of the model
     entry_points  name -> signature, asserts
     weights       names of the weights; `state/NAME` in the same file is an initial state
-    programs      target, status, reason, file, flags, toolchain, host features, parity
+    programs      target, status, reason, file, flags, toolchain, host features, parity, estimates
     findings      what a user should know of the build
     parts         of a model with islands of Python: signatures and asserts of the programs' segments, and the
                   chain of steps of each entry point; absent otherwise
@@ -29,6 +29,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from aotpipe.errors import BundleCorrupt, UnsupportedSchema
+from aotpipe.estimate import Estimate
 from aotpipe.islands.chain import Parts
 from aotpipe.signature import Signature
 from aotpipe.stages import Finding, Status
@@ -89,6 +90,7 @@ class Program:
         toolchain: Package -> exact version.
         host_features: CPU features that a host must have.
         digest: Of everything that could change the program.
+        estimates: What its parts will cost on a chip that was not there; absent where nothing says it.
     """
 
     target: str
@@ -102,6 +104,7 @@ class Program:
     digest: str = ""
     notes: tuple[str, ...] = ()
     parity: ParitySummary | None = None
+    estimates: tuple[Estimate, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,6 +210,9 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
     content: dict[str, Any] = _sorted({"schema": SCHEMA, **_plain(manifest)})
     if manifest.parts is None:
         del content["parts"]
+    for program in content["programs"]:
+        if not program["estimates"]:
+            del program["estimates"]
     # Their order is the spec's: the last one is the one that runs most.
     entries = content["entry_points"]
     return {**content, "entry_points": {name: entries[name] for name in manifest.entry_points}}

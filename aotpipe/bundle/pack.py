@@ -187,6 +187,7 @@ def _record(program: Validated | Failed) -> Program:
         digest=compiled.digest,
         notes=(*compiled.notes, *program.notes),
         parity=_summary(program.parity),
+        estimates=compiled.estimates,
     )
 
 

@@ -45,7 +45,7 @@ def build(
     the build. A model that has not changed since the last build is not built again.
     """
     from aotpipe import pipeline
-    from aotpipe.cli import result
+    from aotpipe.cli import estimates, result
     from aotpipe.targets import DEFAULT
 
     with progress.shown(quiet=quiet) as listener:
@@ -62,6 +62,8 @@ def build(
         text.echo_json(report.to_json())
         return report.exit_code
     click.echo(result.targets_table(report))
+    if cost := estimates.table((row.target, estimates.largest(row.estimates)) for row in report.targets):
+        click.echo("\n" + cost)
     if profile:
         click.echo("\n" + result.profile_table(report))
         click.echo(f"\ntrace   {outcome.folder / 'trace.json'} (opens in ui.perfetto.dev)")

@@ -100,6 +100,7 @@ def _inspected(bundle: Bundle) -> dict[str, Any]:
                 "toolchain": dict(program.toolchain),
                 "host_features": list(program.host_features),
                 "notes": list(program.notes),
+                "estimates": [each.to_json() for each in program.estimates],
             }
             for program in manifest.programs
         ],
@@ -117,6 +118,7 @@ def _inspected(bundle: Bundle) -> dict[str, Any]:
 
 def _inspected_text(bundle: Bundle) -> str:
     from aotpipe.bundle.load import unrunnable
+    from aotpipe.cli import estimates
     from aotpipe.cli.progress import finding_line
     from aotpipe.cli.steps import signature_text
     from aotpipe.units import share, size
@@ -139,6 +141,7 @@ def _inspected_text(bundle: Bundle) -> str:
         )
         for program in manifest.programs
     ]
+    cost = estimates.table((program.target, program.estimates) for program in manifest.programs)
     parts = manifest.parts
     islands = [(each.name, str(each.where or ""), each.reason) for each in (parts.islands if parts else ())]
     return "\n\n".join(
@@ -146,6 +149,7 @@ def _inspected_text(bundle: Bundle) -> str:
             text.fields(head),
             *(signature_text(name, signature) for name, signature in manifest.signatures.items()),
             text.table(("target", "status", "parity", "size", "runs here"), rows),
+            *([cost] if cost else []),
             *([text.table(("island", "line", "reason"), islands)] if islands else []),
             *map(finding_line, manifest.findings),
         ]

@@ -81,6 +81,7 @@ def compile(  # noqa: A001  # the command's name
     **settings: Any,
 ) -> None:
     """Compile MODEL for each target into OUT/TARGET/, and run nothing."""
+    from aotpipe.cli import estimates
     from aotpipe.pipeline import steps
     from aotpipe.pipeline.compiling import CompileSettings
     from aotpipe.store import typed_os_errors
@@ -115,6 +116,7 @@ def compile(  # noqa: A001  # the command's name
                 "peak_rss_bytes": program.stats.peak_rss_bytes,
                 "flags": list(program.flags),
                 "notes": list(program.notes),
+                "estimates": [each.to_json() for each in program.estimates],
             }
             for program in programs
         ]
@@ -131,6 +133,8 @@ def compile(  # noqa: A001  # the command's name
         for program in programs
     ]
     click.echo(text.table(("target", "size", "compiled in", "peak memory", "program"), lines))
+    if cost := estimates.table((str(program.target), program.estimates) for program in programs):
+        click.echo("\n" + cost)
 
 
 def _module_file(lowered: Lowered) -> str:

@@ -23,6 +23,7 @@ from typing import Any, Self
 
 from aotpipe.backends import compiler, dialect, own_flags, process
 from aotpipe.errors import AotpipeError
+from aotpipe.estimate import Estimate
 from aotpipe.events import Recorder
 from aotpipe.pipeline.cache import Cache
 from aotpipe.pipeline.watch import ignore_this_thread
@@ -176,6 +177,7 @@ def write_compiled(compiled: Compiled) -> Mapping[str, Source]:
         "wall_s": compiled.stats.wall_s,
         "peak_rss_bytes": compiled.stats.peak_rss_bytes,
         "notes": list(compiled.notes),
+        "estimates": [each.to_json() for each in compiled.estimates],
     }
     return {"program": compiled.payload, "compiled.json": json.dumps(index).encode()}
 
@@ -192,4 +194,5 @@ def read_compiled(entry: Entry, target: Target) -> Compiled:
         digest=index["digest"],
         stats=CompileStats(wall_s=index["wall_s"], peak_rss_bytes=index["peak_rss_bytes"]),
         notes=tuple(index["notes"]),
+        estimates=tuple(map(Estimate.from_json, index["estimates"])),
     )

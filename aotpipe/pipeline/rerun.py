@@ -101,4 +101,5 @@ def _compiled(root: Path, target: Target, program: Program) -> Compiled:
         digest=program.digest,
         stats=CompileStats(wall_s=0.0, peak_rss_bytes=0),
         notes=program.notes,
+        estimates=program.estimates,
     )

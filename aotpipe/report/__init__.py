@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from aotpipe.bundle import replacing
 from aotpipe.errors import AotpipeError, ParityError
+from aotpipe.estimate import Estimate
 from aotpipe.events import StageFinished
 from aotpipe.report.codec import (
     finding_from_json,
@@ -44,6 +45,7 @@ class TargetReport:
         stage, error, exit_code: Where it failed and with which error; empty where it did not.
         size_bytes: Of the program, without weights.
         notes: What a user should know of the compile.
+        estimates: What its programs will cost on a chip that is not at hand.
     """
 
     target: str
@@ -57,6 +59,7 @@ class TargetReport:
     size_bytes: int = 0
     flags: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    estimates: tuple[Estimate, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,6 +179,7 @@ def row_of(target: Target, result: Validated | AotpipeError) -> TargetReport:
         size_bytes=len(compiled.payload),
         flags=compiled.flags,
         notes=(*compiled.notes, *result.notes),
+        estimates=compiled.estimates,
     )
 
 
@@ -252,6 +256,7 @@ def _row_to_json(row: TargetReport) -> dict[str, Any]:
         "size_bytes": row.size_bytes,
         "flags": list(row.flags),
         "notes": list(row.notes),
+        "estimates": [each.to_json() for each in row.estimates],
     }
 
 
@@ -268,4 +273,5 @@ def _row_from_json(data: Mapping[str, Any]) -> TargetReport:
         size_bytes=data["size_bytes"],
         flags=tuple(data["flags"]),
         notes=tuple(data["notes"]),
+        estimates=tuple(map(Estimate.from_json, data.get("estimates", ()))),
     )

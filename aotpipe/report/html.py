@@ -7,7 +7,7 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 from aotpipe.report import Report
-from aotpipe.units import duration, share, size
+from aotpipe.units import count, duration, share, size
 
 if TYPE_CHECKING:
     import jinja2
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 def render(report: Report) -> str:
     """The page's text."""
-    return template().render(report=report)
+    estimates = [(row.target, each) for row in report.targets for each in row.estimates if each.memory_bytes]
+    return template().render(report=report, estimates=estimates)
 
 
 @cache
@@ -27,6 +28,6 @@ def template() -> jinja2.Template:
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters.update(duration=duration, share=share, size=size)
+    environment.filters.update(count=count, duration=duration, share=share, size=size)
     source = resources.files("aotpipe.report").joinpath("report.html.jinja").read_text(encoding="utf-8")
     return environment.from_string(source)

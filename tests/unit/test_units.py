@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from aotpipe.units import duration, share, size
+from aotpipe.units import count, duration, share, size
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,23 @@ def test_size(number: int, text: str):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(4.52e-5, "45.2 µs"), (0.0013, "1.30 ms"), (2.5, "2.5 s"), (185.2, "3 min 5 s")]
+    ("number", "text"),
+    [(0, "0"), (999, "999"), (4100, "4.1 k"), (999_960, "1.0 M"), (2.5e12, "2.5 T"), (1e18, "1000.0 P")],
+)
+def test_count(number: float, text: str):
+    assert count(number) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0, "0.0 µs"),
+        (4.9e-8, "49 ns"),
+        (4.52e-5, "45.2 µs"),
+        (0.0013, "1.30 ms"),
+        (2.5, "2.5 s"),
+        (185.2, "3 min 5 s"),
+    ],
 )
 def test_duration(seconds: float, text: str):
     assert duration(seconds) == text

@@ -15,6 +15,16 @@ from typing import Any, Final
 from aotpipe.targets import Target
 
 _VERSIONS: Final = {"toolkit": "12.9.0", "dnn": "9.8.0"}
+BFLOAT16_PASSES: Final = {"default": 1, "high": 3, "highest": 6}
+"""How often a TPU multiplies bfloat16 for one product of float32 (`jax.lax.Precision`)."""
+
+_WIDER: Final[Mapping[str, tuple[str, ...]]] = {
+    "bfloat16": ("float32",),
+    "float16": ("bfloat16",),
+    "int8": ("bfloat16",),
+    "uint8": ("int8", "bfloat16"),
+}
+"""What a dtype is widened to where the unit for matrices lacks it; the rate is never below the real one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,17 +100,35 @@ def _text(message: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chip:
-    """Peaks of one chip: operations and bytes a second, and bytes of its memory."""
+    """Peaks of what runs one program: a chip, or the part of it that its driver shows as one device.
 
-    bf16: float
-    int8: float
-    float32: float | None
-    """Outside of the matrix unit; None where nothing is published."""
+    Attributes:
+        rates: Operations a second on products of matrices, without sparsity, by the operands' dtype. Of a GPU
+            `float32` and `float64` may be outside of its tensor cores; `tensorfloat32` is in them.
+        bandwidth: Bytes a second from and to its memory.
+        memory: Bytes.
+        config: Of a GPU, what its compiler reads.
+    """
+
+    rates: Mapping[str, float]
     bandwidth: float
     memory: int
     source: str
     config: str = ""
-    """Of a GPU, what its compiler reads."""
+
+    def rate(self, dtype: str, precision: str = "highest") -> float | None:
+        """Operations a second on products of a dtype; None where nothing is published.
+
+        Args:
+            dtype: Of the operands.
+            precision: XLA's, which decides what float32 is multiplied as.
+        """
+        names = (dtype, *_WIDER.get(dtype, ()))
+        if dtype == "float32" and "float32" not in self.rates:
+            return self.rates["bfloat16"] / BFLOAT16_PASSES[precision]
+        if dtype == "float32" and precision != "highest":
+            names = ("tensorfloat32", "float32")
+        return next((self.rates[name] for name in names if name in self.rates), None)
 
 
 @cache
@@ -111,12 +139,11 @@ def _table() -> Mapping[str, Chip]:
 
 def _chip(row: Mapping[str, Any]) -> Chip:
     gpu = Gpu(**row["gpu"]).config(row["memory"], row["bandwidth"]) if "gpu" in row else ""
+    parts = row.get("devices", 1)
     return Chip(
-        bf16=row["bf16"] * 1e12,
-        int8=row["int8"] * 1e12,
-        float32=row["float32"] * 1e12 if "float32" in row else None,
-        bandwidth=row["bandwidth"] * 1e9,
-        memory=row["memory"],
+        rates={dtype: rate * 1e12 / parts for dtype, rate in row["rates"].items()},
+        bandwidth=row["bandwidth"] * 1e9 / parts,
+        memory=row["memory"] // parts,
         source=row["source"],
         config=gpu,
     )

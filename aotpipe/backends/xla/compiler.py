@@ -27,7 +27,7 @@ from typing import Any, Final
 
 from aotpipe import errors, toolchain
 from aotpipe.backends import process
-from aotpipe.backends.xla import chips, container, installed, tool
+from aotpipe.backends.xla import chips, container, installed, roofline, tool
 from aotpipe.errors import (
     CompileError,
     CompileFailed,
@@ -94,6 +94,9 @@ def compile(  # noqa: A001  # the stage's name; nothing here needs the builtin
             if outcome.ending != "exited" or outcome.code != 0:
                 raise _error(outcome, target, timeout_s, limit, _log(log_dir, target, lowered, outcome))
             made = {key: (folder / f"{key}.bin").read_bytes() for key in wanted}
+            figures = {
+                key: json.loads((folder / f"{key}.json").read_text(encoding="utf-8")) for key in wanted
+            }
             quick = json.loads((folder / tool.QUICK).read_text(encoding="utf-8"))
     except OSError as error:
         if error.errno != errno.ENOSPC:
@@ -113,6 +116,10 @@ def compile(  # noqa: A001  # the stage's name; nothing here needs the builtin
             for program in index["programs"]
         ],
     }
+    estimates = [
+        roofline.estimate(program, figures[program["modules"][target.device]], chips.chip(target))
+        for program in index["programs"]
+    ]
     return Compiled(
         target=target,
         payload=container.write(content, made),
@@ -122,6 +129,7 @@ def compile(  # noqa: A001  # the stage's name; nothing here needs the builtin
         digest=digest(lowered, target, extra_flags),
         stats=CompileStats(wall_s=outcome.wall_s, peak_rss_bytes=outcome.peak_rss_bytes),
         notes=(_QUICK,) if quick else (),
+        estimates=tuple(estimates),
     )
 
 

@@ -1,6 +1,7 @@
 """XLA's compilers as a tool of its own process: `python -m aotpipe.backends.xla.tool` in a folder.
 
-Reads `request.json` (`platform`, `topology`, `config`, `modules`: names) and `NAME.mlir`, writes `NAME.bin`.
+Reads `request.json` (`platform`, `topology`, `config`, `modules`: names) and `NAME.mlir`, writes `NAME.bin`
+and, of what the compiler counted, `NAME.json`.
 For TPUs, programs with convolutions of float32 are compiled with the least effort, and `quick.json` has them:
 libtpu's search for the best form of a convolution in six passes takes most of a minute, for each.
 What XLA says goes to stderr, after a line that begins with `aotpipe: ` and names the module. No device of the
@@ -20,6 +21,7 @@ from typing import Any, Final
 REQUEST: Final = "request.json"
 QUICK: Final = "quick.json"
 EFFORT: Final = -1.0
+_BYTECODE: Final = b"ML\xefR"
 REFUSED: Final = 3
 """The exit code where the compiler refused a module."""
 
@@ -28,42 +30,50 @@ def main() -> int:
     """Compile what the request names."""
     request = json.loads(Path(REQUEST).read_text(encoding="utf-8"))
     compile_one = _compiler(request["platform"], request["topology"], request["config"])
+    # Not before: XLA reads its environment when it is loaded.
+    from jaxlib.mlir.ir import MLIRError
+
     quick: list[str] = []
     for name in request["modules"]:
         try:
-            payload, is_quick = compile_one(Path(f"{name}.mlir").read_bytes())
+            executable, counted, is_quick = compile_one(Path(f"{name}.mlir").read_bytes())
         # XLA's errors are a RuntimeError of its own, or a ValueError of the bindings.
-        except (RuntimeError, ValueError) as error:
+        except (RuntimeError, ValueError, MLIRError) as error:
             sys.stderr.write(f"aotpipe: {name}\n{error}\n")
             return REFUSED
-        Path(f"{name}.bin").write_bytes(payload)
+        Path(f"{name}.bin").write_bytes(executable)
+        Path(f"{name}.json").write_text(json.dumps(counted), encoding="utf-8")
         quick += [name] if is_quick else []
     Path(QUICK).write_text(json.dumps(quick), encoding="utf-8")
     return 0
 
 
-def _compiler(platform: str, topology: str, config: str) -> Callable[[bytes], tuple[bytes, bool]]:
+Made = tuple[bytes, dict[str, Any], bool]
+"""An executable, what was counted of it, and whether it was compiled with the least effort."""
+
+
+def _compiler(platform: str, topology: str, config: str) -> Callable[[bytes], Made]:
     if platform == "cuda":
         _name_cuda()
     from jaxlib import xla_client as xla
 
-    options = xla.CompileOptions()
+    from aotpipe.backends.xla.figures import figures
+
     if platform == "cpu":
         device: Any = xla.make_cpu_client(asynchronous=False).devices()[0]
-        devices = xla.DeviceList((device,))
-        return lambda module: (
-            bytes(device.client.compile_and_load(module, devices, options).serialize()),
-            False,
-        )
-    device = _described(platform, topology, config)
+        compile_program = device.client.compile_and_load
+    else:
+        device = _described(platform, topology, config)
+        compile_program = device.client.compile
     devices = xla.DeviceList((device,))
 
-    def compile_one(module: bytes) -> tuple[bytes, bool]:
-        parsed, options = _parsed(module), xla.CompileOptions()
-        is_quick = platform == "tpu" and _has_wide_convolutions(parsed)
+    def compile_one(module: bytes) -> Made:
+        program, options = parsed(module), xla.CompileOptions()
+        is_quick = platform == "tpu" and _has_wide_convolutions(program)
         if is_quick:
             options.executable_build_options.exec_time_optimization_effort = EFFORT
-        return bytes(device.client.compile(parsed, devices, options).serialize()), is_quick
+        executable = compile_program(program, devices, options)
+        return bytes(executable.serialize()), figures(executable, program), is_quick
 
     return compile_one
 
@@ -108,14 +118,20 @@ def _has_wide_convolutions(module: Any) -> bool:
     return found
 
 
-def _parsed(module: bytes) -> Any:
-    """A module for compilers without a device, which take no bytes."""
+def parsed(module: bytes) -> Any:
+    """A module of portable bytecode, or of text: compilers without a device take no bytes."""
     from jaxlib.mlir import ir
+    from jaxlib.mlir._mlir_libs import _jax_mlir_ext
     from jaxlib.mlir.dialects import chlo, stablehlo
 
-    context = ir.Context()
+    context, known = ir.Context(), ir.DialectRegistry()
+    # jaxlib's bindings load StableHLO by themselves, and the functions around it only so.
+    _jax_mlir_ext.register_dialects(known)
+    context.append_dialect_registry(known)
     stablehlo.register_dialect(context)
     chlo.register_dialect(context)
+    if not module.startswith(_BYTECODE):
+        return ir.Module.parse(module.decode(), context)
     return stablehlo.deserialize_portable_artifact(context, module)
 
 

@@ -12,6 +12,7 @@ from aotpipe.errors import BundleCorrupt, SourceLine, UnsupportedSchema
 from aotpipe.signature import Constant, Signature, Symbol, TensorSpec
 from aotpipe.stages import Finding
 from tests.unit.islands.test_chain import PARTS
+from tests.unit.test_estimate import SAMPLE
 
 SHA = "0f" * 32
 MANIFEST = Manifest(
@@ -76,6 +77,13 @@ def test_parts_are_there_where_a_model_has_islands_and_nowhere_else():
     cut = replace(MANIFEST, parts=PARTS)
     assert read(write(cut)) == cut
     assert read(write(cut)).digest != MANIFEST.digest
+
+
+def test_estimates_are_there_where_something_says_them_and_nowhere_else():
+    assert all("estimates" not in program for program in json.loads(write(MANIFEST))["programs"])
+    first, *rest = MANIFEST.programs
+    told = replace(MANIFEST, programs=(replace(first, estimates=(SAMPLE,)), *rest))
+    assert read(write(told)) == told
 
 
 @given(

@@ -14,6 +14,7 @@ from aotpipe.cli import cli
 from aotpipe.cli.guard import guarded
 from aotpipe.pipeline import Outcome
 from tests.unit.report.samples import REPORT
+from tests.unit.test_estimate import SAMPLE
 
 GOOD = replace(REPORT, targets=REPORT.targets[:1])
 
@@ -94,3 +95,14 @@ def test_json_is_all_of_stdout(asked: dict[str, Any], capsys: pytest.CaptureFixt
     out, err = capsys.readouterr()
     assert err == ""
     assert [row["target"] for row in json.loads(out)["targets"]] == [row.target for row in REPORT.targets]
+
+
+def test_what_a_chip_that_is_not_here_will_take_is_shown(
+    asked: dict[str, Any], capsys: pytest.CaptureFixture[str]
+):
+    asked["report"] = replace(GOOD, targets=(replace(GOOD.targets[0], estimates=(SAMPLE,)),))
+    assert guarded(cli, ["build", "m.py"]) == 0
+    assert "estimate for" in capsys.readouterr().out
+    assert guarded(cli, ["build", "m.py", "--json"]) == 0
+    [row] = json.loads(capsys.readouterr().out)["targets"]
+    assert row["estimates"][0]["bound_by"] == "memory"

@@ -11,6 +11,7 @@ import pytest
 
 from aotpipe.backends.iree import compiler
 from aotpipe.errors import CompileFailed, SourceLine
+from aotpipe.estimate import Estimate
 from aotpipe.goldens import Golden
 from aotpipe.pipeline.prepared import Prepared, write_weights
 from aotpipe.signature import Signature, TensorSpec
@@ -64,6 +65,7 @@ def compiled(target: str = "iree-vmvx") -> Compiled:
         digest=digest(target),
         stats=CompileStats(wall_s=1.5, peak_rss_bytes=1000),
         notes=("slowly",),
+        estimates=(Estimate(entry_point="forward", sizes={"batch": 2}, flops=6, bytes_accessed=24),),
     )
 
 

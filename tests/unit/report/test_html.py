@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from html.parser import HTMLParser
 
 from aotpipe.report.html import render
 from tests.unit.report.samples import REPORT
+from tests.unit.test_estimate import SAMPLE
 
 
 class _Outline(HTMLParser):
@@ -45,3 +47,12 @@ def test_html_is_one_page_and_escapes_what_it_shows():
     ):
         assert part in text, part
     assert "<1.0>" not in page
+
+
+def test_estimates_are_called_so():
+    assert "estimate" not in render(REPORT).lower()
+    row = replace(REPORT.targets[1], estimates=(SAMPLE, replace(SAMPLE, memory_bytes=0, loops=77)))
+    page = render(replace(REPORT, targets=(row,)))
+    assert "<h2>Estimates</h2>" in page
+    assert "75% bfloat16, 25% float32 (highest)" in page
+    assert "unknown length" not in page

@@ -13,6 +13,7 @@ from aotpipe import report as reports
 from aotpipe.errors import DiskFull
 from aotpipe.report import Report
 from tests.unit.report.samples import BAD, REPORT
+from tests.unit.test_estimate import SAMPLE
 
 
 def test_json_round_trip():
@@ -26,6 +27,14 @@ def test_json_round_trip():
     assert parity.worst is not None
     assert parity.worst.ratio == BAD.ratio
     assert not parity.passed
+
+
+def test_estimates_travel_and_may_be_absent():
+    row = replace(REPORT.targets[1], estimates=(SAMPLE,))
+    data = json.loads(json.dumps(replace(REPORT, targets=(row,)).to_json()))
+    assert Report.from_json(data).targets == (row,)
+    del data["targets"][0]["estimates"]
+    assert Report.from_json(data).targets[0].estimates == ()
 
 
 def test_another_schema_is_refused():

@@ -29,6 +29,9 @@ def test_a_program_names_its_version_and_features(lowered: Lowered) -> None:
     assert first.toolchain == {"jaxlib": toolchain.version_of("jaxlib")}
     assert set(first.host_features) <= set(toolchain.host_features())
     assert first.stats.peak_rss_bytes > 0
+    [estimate] = first.estimates
+    assert (estimate.entry_point, estimate.memory_bytes, estimate.bound_s) == ("forward", 0, 0.0)
+    assert estimate.flops >= sum(each.flops for each in estimate.matmuls) == 2 * 3 * 2
     index, parts = container.read(first.payload)
     assert index["platform"] == "cpu"
     assert len(parts) == 1
@@ -47,6 +50,11 @@ def test_a_tpu_program_is_made_without_a_tpu(lowered: Lowered) -> None:
     made = compiler.compile(lowered, target)
     assert made.toolchain.keys() == {"jaxlib", "libtpu"}
     assert made.host_features == ()
+    [estimate] = made.estimates
+    assert estimate.matmuls_text == "100% float32 (highest)"
+    assert estimate.memory_bytes == 16 * 2**30
+    assert estimate.peak_bytes >= 4 * (3 * 2 + 2 + 3 + 2)
+    assert estimate.bound_by == "memory"
     assert "no tpu device" in unrunnable(target, made.host_features)
 
 
@@ -74,6 +82,9 @@ def test_a_cuda_program_is_made_without_a_gpu(lowered: Lowered, arch: str) -> No
     target = Target.parse(f"xla-cuda-{arch}")
     made = compiler.compile(lowered, target)
     assert {"jaxlib", "jax-cuda12-pjrt"} < made.toolchain.keys()
+    [estimate] = made.estimates
+    assert estimate.matmuls_text == "100% float32 (highest)"
+    assert estimate.bound_s > 0
     assert "no cuda device" in unrunnable(target, made.host_features)
 
 

@@ -1,0 +1,204 @@
+"""Counts the products of matrices in a StableHLO module: flops by dtype and precision, before any compiler.
+
+`count(module)` takes a parsed module. A function counts as often as it is called, and a loop that counts up
+to a number as often as it runs; another loop counts as one trip, and of branches the one with the most work.
+Torch-free; needs jaxlib's MLIR.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+Kind = tuple[str, str]
+"""The dtype of the operands, and the precision."""
+
+_DTYPES: Final = {
+    "bf16": "bfloat16",
+    "f16": "float16",
+    "f32": "float32",
+    "f64": "float64",
+    "i8": "int8",
+    "ui8": "uint8",
+    "i16": "int16",
+    "i32": "int32",
+    "i64": "int64",
+    "f8E4M3FN": "float8_e4m3fn",
+    "f8E5M2": "float8_e5m2",
+    "complex<f32>": "complex64",
+    "complex<f64>": "complex128",
+}
+_PRECISIONS: Final = ("default", "high", "highest")
+_BRANCHING: Final = ("stablehlo.if", "stablehlo.case")
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Flops by kind.
+
+    Attributes:
+        further: Those of them that are of a loop's second and later trips.
+        loops: How many loops count as one trip.
+    """
+
+    flops: Counter[Kind] = field(default_factory=Counter)
+    further: int = 0
+    loops: int = 0
+
+    @property
+    def total(self) -> int:
+        """All flops."""
+        return self.flops.total()
+
+
+def count(module: Any) -> Counted:
+    """The products of a module's public function `main`."""
+    functions = {str(op.name.value): op for op in module.body.operations}
+    known: dict[str, Counted] = {}
+
+    def of_function(name: str) -> Counted:
+        if name not in known:
+            known[name] = _added(map(of_operation, functions[name].entry_block.operations))
+        return known[name]
+
+    def of_operation(view: Any) -> Counted:
+        operation = view.operation
+        match operation.name:
+            case "func.call":
+                return of_function(str(operation.attributes["callee"].value))
+            case "stablehlo.dot_general":
+                return Counted(Counter({_kind(operation): _product_flops(operation)}))
+            case "stablehlo.convolution":
+                return Counted(Counter({_kind(operation): _convolution_flops(operation)}))
+        regions = [
+            _added(of_operation(each) for block in region.blocks for each in block.operations)
+            for region in operation.regions
+        ]
+        if operation.name in _BRANCHING:
+            return max(regions, key=lambda each: each.total, default=Counted())
+        inner = _added(regions)
+        return _repeated(inner, _trips(operation)) if operation.name == "stablehlo.while" else inner
+
+    return of_function("main")
+
+
+def _added(parts: Iterable[Counted]) -> Counted:
+    flops: Counter[Kind] = Counter()
+    further = loops = 0
+    for part in parts:
+        flops.update(part.flops)
+        further += part.further
+        loops += part.loops
+    return Counted(flops, further, loops)
+
+
+def _repeated(trip: Counted, trips: int | None) -> Counted:
+    if trips is None:
+        return Counted(trip.flops, trip.further, trip.loops + 1)
+    flops = Counter({kind: work * trips for kind, work in trip.flops.items()})
+    once = trip.total - trip.further
+    return Counted(flops, max(flops.total() - once, 0), trip.loops)
+
+
+def _trips(loop: Any) -> int | None:
+    """How often a loop runs that counts up from a constant to one, as those of `scan` do; None for others."""
+    test, body = (region.blocks[0] for region in loop.regions)
+    compared = test.operations[len(test.operations) - 1].operands[0].owner
+    if getattr(compared, "name", "") != "stablehlo.compare":
+        return None
+    counter, limit = (_number(operand) for operand in compared.operands)
+    place = next((at for at, each in enumerate(test.arguments) if each == compared.operands[0]), None)
+    direction = str(compared.attributes["comparison_direction"])
+    if place is None or counter is not None or limit is None or " LT>" not in direction.replace("<", "< "):
+        return None
+    step = body.operations[len(body.operations) - 1].operands[place].owner
+    if getattr(step, "name", "") != "stablehlo.add" or body.arguments[place] not in list(step.operands):
+        return None
+    start = _number(loop.operands[place])
+    steps = [number for operand in step.operands if (number := _number(operand)) is not None]
+    if start is None or not steps or steps[0] <= 0:
+        return None
+    return max(-(-(limit - start) // steps[0]), 0)
+
+
+def _number(value: Any) -> int | None:
+    """The value of a constant integer."""
+    owner = value.owner
+    if getattr(owner, "name", "") != "stablehlo.constant" or value.type.shape:
+        return None
+    return int(np.asarray(owner.attributes["value"]).item())
+
+
+def _kind(operation: Any) -> Kind:
+    elements = [_dtype(operand.type.element_type) for operand in list(operation.operands)[:2]]
+    # The narrower operand is widened to the other.
+    dtype = max(elements, key=_bits)
+    named = ["default"]
+    if "precision_config" in operation.attributes:
+        named += [str(each).lower() for each in operation.attributes["precision_config"]]
+    found = [rank for each in named for rank, word in enumerate(_PRECISIONS) if f" {word}>" in f" {each}>"]
+    return dtype, _PRECISIONS[max(found, default=0)]
+
+
+def _dtype(element: Any) -> str:
+    return _DTYPES.get(str(element), str(element))
+
+
+def _bits(dtype: str) -> int:
+    digits = "".join(char for char in dtype.partition("_")[0] if char.isdecimal())
+    return int(digits or 0)
+
+
+def _product_flops(operation: Any) -> int:
+    from jaxlib.mlir.dialects import stablehlo
+
+    numbers = stablehlo.DotDimensionNumbers(operation.attributes["dot_dimension_numbers"])
+    left = operation.operands[0].type.shape
+    summed = math.prod(left[axis] for axis in numbers.lhs_contracting_dimensions)
+    return 2 * math.prod(operation.results[0].type.shape) * summed
+
+
+def _convolution_flops(operation: Any) -> int:
+    """Multiplications by padding and by the holes of a spread input are left out, as XLA leaves them out."""
+    from jaxlib.mlir.dialects import stablehlo
+
+    attributes = operation.attributes
+    numbers = stablehlo.ConvDimensionNumbers(attributes["dimension_numbers"])
+    image, kernel = (operand.type.shape for operand in operation.operands)
+    result = operation.results[0].type.shape
+    rank = len(numbers.kernel_spatial_dimensions)
+
+    def each(name: str) -> list[int]:
+        return list(attributes[name]) if name in attributes else [1] * rank
+
+    pads = (
+        np.asarray(attributes["padding"]).reshape(rank, 2) if "padding" in attributes else np.zeros((rank, 2))
+    )
+    taps = 1
+    for at in range(rank):
+        taps *= _taps(
+            image[numbers.input_spatial_dimensions[at]],
+            kernel[numbers.kernel_spatial_dimensions[at]],
+            result[numbers.output_spatial_dimensions[at]],
+            stride=each("window_strides")[at],
+            before=int(pads[at][0]),
+            spread=each("lhs_dilation")[at],
+            dilation=each("rhs_dilation")[at],
+        )
+    batch = result[numbers.output_batch_dimension]
+    features = result[numbers.output_feature_dimension]
+    return int(2 * batch * features * kernel[numbers.kernel_input_feature_dimension] * taps)
+
+
+def _taps(
+    image: int, kernel: int, result: int, *, stride: int, before: int, spread: int, dilation: int
+) -> int:
+    """How many pairs of a result's place and a kernel's along one dim meet an element of the image."""
+    places = np.arange(result)[:, None] * stride + np.arange(kernel)[None] * dilation - before
+    inside = (places >= 0) & (places <= (image - 1) * spread) & (places % spread == 0)
+    return int(inside.sum())
