@@ -16,7 +16,8 @@ from torch import nn
 
 from aotpipe import source
 from aotpipe.canonicalize import adapter, modules, names, pytrees, shapes, trial
-from aotpipe.canonicalize.structure import Structure, unite
+from aotpipe.canonicalize.structure import Structure
+from aotpipe.canonicalize.uniting import unite
 from aotpipe.errors import SpecInvalid
 from aotpipe.held import Root
 from aotpipe.spec import EntryPoint

@@ -13,6 +13,7 @@ from typing import Any
 from torch import nn
 from torch._C import _len_torch_dispatch_stack, _len_torch_function_stack
 
+from aotpipe.canonicalize.python import running, staging
 from aotpipe.held import Root
 
 
@@ -22,8 +23,7 @@ class Reads:
     def __init__(self) -> None:
         self._written: set[tuple[int, str]] = set()
         self._read: set[tuple[int, str]] = set()
-        self._depth = 0
-        self.begin()
+        self._depth = _depth()
 
     def begin(self) -> None:
         """A call begins: nothing is written yet."""
@@ -46,9 +46,11 @@ class Reads:
             self._written.add(identity)
 
 
-def _depth() -> int:
-    # A branch that is traced has modes of its own; torch tells their number nowhere else.
-    return int(_len_torch_dispatch_stack() + _len_torch_function_stack())
+def _depth() -> tuple[int, int]:
+    # A branch that torch traces has modes of its own, which it tells nowhere else; one of ours may have as
+    # many as what is around it.
+    modes = _len_torch_dispatch_stack() + _len_torch_function_stack()
+    return modes - staging.modes(), running.depth()
 
 
 @contextmanager

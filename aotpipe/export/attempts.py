@@ -36,7 +36,7 @@ from aotpipe.canonicalize.python.returning import Unwritten
 from aotpipe.canonicalize.state import State, StateRefused
 from aotpipe.dims import Auto, Dim
 from aotpipe.errors import ExportFailed
-from aotpipe.export import detached, examples, optional, reasons, smallsizes, texts
+from aotpipe.export import detached, examples, lighter, optional, reasons, smallsizes, texts
 from aotpipe.export.guards import GuardLog, listening
 from aotpipe.export.quiet import quiet
 from aotpipe.stages import CanonicalEntry, Finding
@@ -196,7 +196,18 @@ def _rewritten(
     Which those are is known one after another, as torch.export comes to them.
     """
     way = Way(unsure=any(entry.dims.values()), changed=changed)
-    found, log, notes = _attempt(entry, way, codes, module)
+    exactly = False
+
+    def attempt(way: Way) -> _Tried:
+        nonlocal exactly
+        tried = _tried(entry, way, codes, module, exactly=exactly)
+        if not exactly and isinstance(tried[0], Exception) and identities.are_wanted():
+            # A write in place may reach names that only a run knows, which costs to follow.
+            exactly = True
+            tried = _tried(entry, way, codes, module, exactly=True)
+        return tried
+
+    found, log, notes = attempt(way)
     while not isinstance(found, ExportedProgram):
         if isinstance(found, carried.Unforeseen | StateRefused):
             raise found
@@ -205,7 +216,7 @@ def _rewritten(
         if not new and reasons.is_about_sizes(found) and not way.all_sizes:
             # What is computed of a size may be 0 or 1 where that is not.
             way = replace(way, all_sizes=True)
-            found, log, notes = _attempt(entry, way, codes, module)
+            found, log, notes = attempt(way)
             continue
         told = isinstance(found, ExportFailed | Unwritten | RecursionError) or reasons.is_data_dependent(
             found
@@ -217,12 +228,12 @@ def _rewritten(
             refused.__context__ = found
             raise refused from first.__cause__
         codes |= new
-        found, log, notes = _attempt(entry, way, codes, module)
+        found, log, notes = attempt(way)
     program = found
     if way.unsure and not smallsizes.agree(entry, program):
         if way.all_sizes:
             raise (first or _small_sizes(entry)) from (first.__cause__ if first else None)
-        found, log, notes = _attempt(entry, replace(way, all_sizes=True), codes, module)
+        found, log, notes = attempt(replace(way, all_sizes=True))
         if not isinstance(found, ExportedProgram) or not smallsizes.agree(entry, found):
             raise (first or _small_sizes(entry)) from (first.__cause__ if first else None)
         program = found
@@ -238,16 +249,7 @@ def _small_sizes(entry: CanonicalEntry) -> ExportFailed:
     )
 
 
-def _attempt(
-    entry: CanonicalEntry,
-    way: Way,
-    codes: dict[FunctionType, CodeType],
-    module: torch.nn.Module | None = None,
-) -> tuple[ExportedProgram | Exception, GuardLog, tuple[Finding, ...]]:
-    found = _tried(entry, way, codes, module, exactly=False)
-    # A write in place may reach names that only a run knows, which costs to follow.
-    is_lost = isinstance(found[0], Exception) and identities.are_wanted()
-    return _tried(entry, way, codes, module, exactly=True) if is_lost else found
+_Tried = tuple[ExportedProgram | Exception, GuardLog, tuple[Finding, ...]]
 
 
 def _tried(
@@ -257,7 +259,7 @@ def _tried(
     module: torch.nn.Module | None,
     *,
     exactly: bool,
-) -> tuple[ExportedProgram | Exception, GuardLog, tuple[Finding, ...]]:
+) -> _Tried:
     ranges = entry.entry.value_ranges
     tops = {
         place: math.floor(ranges[name][1])
@@ -335,7 +337,17 @@ def _export(entry: CanonicalEntry, way: Way, module: torch.nn.Module | None = No
     shapes = torch_shapes(entry, args, kwargs)
     sizes = symbolic_config.patch(backed_size_oblivious=way.all_sizes)  # type: ignore[attr-defined]
     unchanged = trial.unchanged(entry.module, traced=True)
-    with unchanged, torch.no_grad(), sizes, recurrent.scanned(), texts.refused(), detached.traced(), quiet():
+    refused = texts.refused()
+    with (
+        unchanged,
+        torch.no_grad(),
+        sizes,
+        recurrent.scanned(),
+        refused,
+        detached.traced(),
+        lighter.traced(),
+        quiet(),
+    ):
         if module is not None or way.strict:
             module = module or entry.module
             return torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=way.strict)

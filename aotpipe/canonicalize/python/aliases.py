@@ -16,8 +16,7 @@ from typing import Any
 
 import torch
 
-from aotpipe.canonicalize.python import identities
-from aotpipe.canonicalize.python.holders import is_held
+from aotpipe.canonicalize.python import holders, identities
 from aotpipe.canonicalize.python.identities import Identity, storage_of
 from aotpipe.canonicalize.python.refusing import refusal
 
@@ -146,24 +145,32 @@ def repeat(tensor: torch.Tensor) -> None:
 def _reached(tensor: torch.Tensor) -> Iterator[_Other]:
     """The other names of a tensor that matter, each after that by which a write reaches it."""
     done, left = {identities.owner_of(tensor)}, [tensor]
+    held: set[int] | None = None
     while left:
         for other in _others(left.pop(0)):
             owner = identities.owner_of(other.tensor)
-            if owner not in done and _matters(other.tensor, done):
+            if owner in done:
+                continue
+            held = holders.storages() if held is None else held
+            if _matters(other.tensor, done, held):
                 yield other
                 done.add(owner)
                 left.append(other.tensor)
 
 
-def _matters(tensor: torch.Tensor, done: set[int]) -> bool:
+def _matters(tensor: torch.Tensor, done: set[int], held: set[int]) -> bool:
     """Whether somebody holds a tensor of this memory, or another name of it."""
-    owner = identities.owner_of(tensor)
-    done = done | {owner}
-    return is_held(storage_of(tensor)) or any(
-        _matters(other.tensor, done)
-        for other in _others(tensor)
-        if identities.owner_of(other.tensor) not in done
-    )
+    seen, left = {*done, identities.owner_of(tensor)}, [tensor]
+    while left:
+        each = left.pop()
+        if storage_of(each) in held:
+            return True
+        for other in _others(each):
+            owner = identities.owner_of(other.tensor)
+            if owner not in seen:
+                seen.add(owner)
+                left.append(other.tensor)
+    return False
 
 
 def _others(tensor: torch.Tensor) -> Iterator[_Other]:

@@ -6,8 +6,8 @@ on paths that eager would not take, so that nothing else may come of it.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator
+from collections import Counter, OrderedDict, deque
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import CellType, FunctionType, MethodType, ModuleType
@@ -23,6 +23,8 @@ _INNER: Final = ("_parameters", "_buffers", "_modules")
 _NONE: Final = object()
 # What is not looked into: a module is watched by `watching`, a tensor's writes are ops.
 _CLOSED: Final = (nn.Module, torch.Tensor, ModuleType, type)
+Mark = tuple[str, type, int]
+"""A container among those that are looked at: its name, its type, and which of those of both it is."""
 
 
 class Changed(Exception):
@@ -31,12 +33,19 @@ class Changed(Exception):
     Attributes:
         containers: Each with its name.
         known: All that were looked at.
+        marks: By which they are found `again`.
     """
 
-    def __init__(self, names: str, containers: list[tuple[str, Any]], known: list[Any]) -> None:
-        super().__init__(names)
-        self.containers = containers
-        self.known = known
+    def __init__(
+        self, held: Sequence[tuple[str, Any]], changed: Sequence[tuple[str, Any]], names: Iterable[str]
+    ) -> None:
+        super().__init__(", ".join(names))
+        self.containers = [(name.rstrip("."), container) for name, container in changed]
+        self.known = [container for _, container in held]
+        ids = {id(container) for _, container in changed}
+        self.marks = tuple(
+            mark for mark, (_, container) in zip(_marks(held), held, strict=True) if id(container) in ids
+        )
 
 
 _roots: list[nn.Module] = []
@@ -89,8 +98,22 @@ def unchanged(values: Iterable[tuple[str, object]]) -> Iterator[None]:
         for _, container, old in changed:
             _restore(container, old)
     if names:
-        containers = [(name.rstrip("."), container) for name, container, _ in changed]
-        raise Changed(", ".join(names), containers, [container for _, container, _ in before])
+        raise Changed(held, [(name, container) for name, container, _ in changed], names)
+
+
+def again(values: Iterable[tuple[str, object]], marks: Collection[Mark]) -> Changed | None:
+    """What was changed at another time, among these values and in modules; None where it is not there."""
+    held = list(_held(values))
+    found = [each for mark, each in zip(_marks(held), held, strict=True) if mark in marks]
+    return Changed(held, found, (name for name, _ in found)) if len(found) == len(marks) else None
+
+
+def _marks(held: Iterable[tuple[str, Any]]) -> Iterator[Mark]:
+    counts: Counter[tuple[str, type]] = Counter()
+    for name, container in held:
+        kind = (name, type(container))
+        yield *kind, counts[kind]
+        counts[kind] += 1
 
 
 def _held(values: Iterable[tuple[str, object]]) -> Iterator[tuple[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from types import FrameType, FunctionType, ModuleType
@@ -16,13 +17,15 @@ from aotpipe.canonicalize.python.identities import storage_of
 
 _OWN: Final = str(Path(__file__).resolve().parents[2])
 _DEPTH: Final = 4
+_MOST: Final = 10_000
 # The function that calls the model.
 CALL: Final = "called_in_mode.<locals>.inside"
 _is_model_code = cache(source.is_model_code)
 
 
-def is_held(storage: int) -> bool:
-    """Whether somebody holds a tensor of this memory."""
+def storages() -> set[int]:
+    """The memories of all tensors that somebody holds."""
+    found = _Found()
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # the only way to the variables of those who call
     called = False
     while frame is not None:
@@ -30,25 +33,39 @@ def is_held(storage: int) -> bool:
         # Within the call of the model, what torch's own functions hold is on its way only.
         called = called or code.co_qualname == CALL
         is_asked = not code.co_filename.startswith(_OWN) and (called or _is_model_code(code.co_filename))
-        # Who calls from outside holds what was passed; all that hangs on a caller may be a whole program.
-        depth = 1 if called else _DEPTH
-        if is_asked and any(_holds(value, storage, depth) for value in frame.f_locals.values()):
-            return True
+        if is_asked:
+            # Who calls from outside holds what was passed; all that hangs on a caller may be a whole program.
+            for value in frame.f_locals.values():
+                found.add(value, 1 if called else _DEPTH)
         frame = frame.f_back
-    return any(
-        _holds(vars(part), storage, _DEPTH) for root in effects.watched_modules() for part in root.modules()
-    )
+    for root in effects.watched_modules():
+        for part in root.modules():
+            found.add(vars(part), _DEPTH)
+    return found.storages
 
 
-def _holds(value: object, storage: int, depth: int) -> bool:
-    if isinstance(value, torch.Tensor):
-        return storage_of(value) == storage
-    if not depth:
-        return False
+class _Found:
+    def __init__(self) -> None:
+        self.storages: set[int] = set()
+        # How deep each was looked into.
+        self._depths: dict[int, int] = {}
+
+    def add(self, value: object, depth: int) -> None:
+        """Note the tensors in a value, so many containers deep."""
+        if isinstance(value, torch.Tensor):
+            self.storages.add(storage_of(value))
+        if isinstance(value, torch.Tensor) or depth <= self._depths.get(id(value), 0):
+            return
+        self._depths[id(value)] = depth
+        for each in _inside(value):
+            self.add(each, depth - 1)
+
+
+def _inside(value: object) -> Iterable[object]:
     if isinstance(value, list | tuple | set | frozenset):
-        return len(value) < 10_000 and any(_holds(each, storage, depth - 1) for each in value)
+        return value if len(value) < _MOST else ()
     if not isinstance(value, dict):
         if isinstance(value, type | ModuleType | FunctionType) or effects.is_of_torch(value):
-            return False
+            return ()
         value = getattr(value, "__dict__", None)
-    return isinstance(value, dict) and any(_holds(each, storage, depth - 1) for each in value.values())
+    return value.values() if isinstance(value, dict) else ()

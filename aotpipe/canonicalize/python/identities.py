@@ -224,3 +224,8 @@ def others(identity: Identity) -> Iterator[Identity]:
     ):
         if storage != own:
             yield _book.found[storage]
+
+
+def is_known(number: int) -> bool:
+    """Whether some tensor may be in the memory of this number now."""
+    return bool(_book.of_number.get(number))

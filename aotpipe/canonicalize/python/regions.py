@@ -10,7 +10,7 @@ A list, a dict or an object that a region changes is one more variable. A path t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import torch
@@ -18,32 +18,26 @@ from torch._higher_order_ops.while_loop import while_loop_op  # the public one s
 
 from aotpipe.canonicalize.python import (
     aliases,
-    bounds,
     decisions,
     dispatch,
     effects,
-    growing,
-    identities,
+    places,
     raising,
-    refusing,
     returning,
     running,
+    settling,
     sharing,
 )
 from aotpipe.canonicalize.python.maybes import there
 from aotpipe.canonicalize.python.refusing import refusal
 from aotpipe.canonicalize.python.values import (
     Form,
-    Leaf,
-    Unlike,
     Variables,
-    meet,
 )
 
 _cond: Final[Any] = torch.ops.higher_order.cond
 _while_loop: Final[Any] = while_loop_op
 Values = tuple[Any, ...]
-_MOST_ROUNDS: Final = 8
 
 
 # Branches.
@@ -51,23 +45,25 @@ _MOST_ROUNDS: Final = 8
 
 def branch(test: Any, then: Callable[[], None], other: Callable[[], None], variables: Variables) -> None:
     """`if test: then() else: other()` as one op; sets the variables to what comes of it."""
-    for _ in range(_MOST_ROUNDS):
-        try:
-            _branch(test, then, other, variables)
-        except effects.Changed as changed:
-            variables = _with_containers(variables, changed)
-        else:
-            return
-    raise _endless_change(variables)
+    _settle_containers(
+        variables, lambda each: each.get(), lambda found, place: _branch(test, then, other, found, place)
+    )
 
 
-def _branch(test: Any, then: Callable[[], None], other: Callable[[], None], variables: Variables) -> None:
+def _branch(
+    test: Any,
+    then: Callable[[], None],
+    other: Callable[[], None],
+    variables: Variables,
+    place: places.Place,
+) -> None:
     start = variables.get()
     border = sharing.Border()
     seen: list[running.Seen] = []
     for body, rest, wanted in ((then, other, False), (other, then, True)):
         try:
-            with raising.collected() as claims, there(test, holds=not wanted):
+            path = places.inside(place, not wanted)
+            with path, raising.collected() as claims, there(test, holds=not wanted):
                 seen.append(running.seen_of(body, variables, start))
             seen[-1].claims += [said for _, said in claims]
         except Exception as error:
@@ -78,7 +74,7 @@ def _branch(test: Any, then: Callable[[], None], other: Callable[[], None], vari
             raising.require(test, error, holds=wanted)
             rest()
             return
-    forms = _forms(variables.names, [each.after for each in seen])
+    forms = settling.forms_of(variables.names, [each.after for each in seen])
     names = sharing.joined(*(border.names(forms, each.after, each.identity_of) for each in seen))
     decisions.statement(
         "branch",
@@ -93,13 +89,14 @@ def _branch(test: Any, then: Callable[[], None], other: Callable[[], None], vari
     chosen = dispatch.predicate(test)
     claimed = [said for each in seen for said in each.claims]
     if all(form.is_constant for form in forms) and not written and not claimed:
-        variables.set(_values(forms, iter(())))
+        variables.set(settling.values_of(forms, iter(())))
         return
 
     def traced(path: int, body: Callable[[], None]) -> Callable[..., tuple[torch.Tensor, ...]]:
         def run(*operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
             replaced = running.replaced(outer, operands, written)
-            with replaced as now, raising.collected() as claims, there(test, holds=path == 0):
+            inner = places.inside(place, path == 0)
+            with inner, replaced as now, raising.collected() as claims, there(test, holds=path == 0):
                 after = running.ran(body, variables, start)
                 results = [
                     tensor for form, value in zip(forms, after, strict=True) for tensor in form.tensors(value)
@@ -114,7 +111,7 @@ def _branch(test: Any, then: Callable[[], None], other: Callable[[], None], vari
         return run
 
     if running.is_silent():
-        results = [*_stand_ins(forms, names, written), *(torch.full((), True) for _ in claimed)]
+        results = [*settling.stand_ins(forms, names, written), *(torch.full((), True) for _ in claimed)]
     else:
         results = list(_cond(chosen, traced(0, then), traced(1, other), tuple(outer)))
     for truth, said in zip(results[len(results) - len(claimed) :], claimed, strict=True):
@@ -141,27 +138,27 @@ def loop(
         variables: What they read and assign.
         most: How many trips there are at most, where that is known.
     """
-    for _ in range(_MOST_ROUNDS):
-        try:
-            _loop(test, body, variables, most)
-        except effects.Changed as changed:
-            variables = _with_containers(variables, changed)
-        else:
-            return
-    raise _endless_change(variables)
+    _settle_containers(variables, Variables.live, lambda found, place: _loop(test, body, found, most, place))
 
 
-def _loop(test: Callable[[], object], body: Callable[[], None], variables: Variables, most: Any) -> None:
+def _loop(
+    test: Callable[[], object],
+    body: Callable[[], None],
+    variables: Variables,
+    most: Any,
+    place: places.Place,
+) -> None:
     start = variables.live()
     border = sharing.Border()
     try:
-        forms, names, seen = _settled(test, body, variables, start, most, border)
+        found = settling.settle(test, body, variables, start, most=most, border=border, place=place)
     except Exception as error:
         if not raising.is_raised(error):
             raise
         # Each trip raises: there is none.
         raising.require(test(), error, holds=False)
         return
+    forms, names, seen = found.forms, found.names, found.seen
     decisions.statement(
         "loop",
         (body, test),
@@ -180,19 +177,19 @@ def _loop(test: Callable[[], object], body: Callable[[], None], variables: Varia
         """The variables, what tells their memory, and the replacement of tensors from outside."""
         # A body may not write what it is given.
         given = [each.clone() for each in operands] if seen.writes_own else operands
-        values, known = _carried(forms, given[: len(carried)])
+        values, known = settling.carried(forms, given[: len(carried)])
         kept = operands[len(carried) : len(state)]
         return values, known, running.replaced([*written, *outer], [*kept, *operands[len(state) :]], written)
 
     def going(*operands: torch.Tensor) -> torch.Tensor:
         values, known, replaced = inside(operands)
-        with replaced, raising.in_place():
+        with replaced, raising.in_place(), places.inside(place):
             border.register(forms, values, names, known)
             return running.apart([running.tested(test, variables, values)])[0]
 
     def trip(*operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
         values, known, replaced = inside(operands)
-        with replaced as now, raising.in_place():
+        with replaced as now, raising.in_place(), places.inside(place):
             border.register(forms, values, names, known)
             after = running.ran(body, variables, values)
             results = [
@@ -202,10 +199,50 @@ def _loop(test: Callable[[], object], body: Callable[[], None], variables: Varia
             return running.apart([*results, *(now(tensor) for tensor in written)])
 
     if running.is_silent():
-        results = _stand_ins(forms, names, written)
+        results = settling.stand_ins(forms, names, written)
     else:
         results = list(_while_loop(going, trip, running.apart(state), tuple(outer)))
     _leave(border, forms, names, written, results, variables)
+
+
+# What regions change in place.
+
+
+def _settle_containers(
+    variables: Variables,
+    start: Callable[[Variables], Values],
+    put: Callable[[Variables, places.Place], None],
+) -> None:
+    """Put a region into the graph; what it is found to change in place is one more variable of it.
+
+    Args:
+        variables: Those that it assigns.
+        start: Gives what it starts from.
+        put: Puts it into the graph.
+
+    Raises:
+        ExportFailed: What it changes can be no variable.
+    """
+    place = places.here()
+    for at, marks in enumerate(place.changed):
+        values = zip(variables.names, start(variables), strict=True)
+        changed = effects.again([*values, *variables.watched()], marks)
+        if changed is None:
+            del place.changed[at:]
+            break
+        variables = _with_containers(variables, changed)
+    for _ in range(settling.MOST_ROUNDS):
+        try:
+            put(variables, place)
+        except effects.Changed as changed:
+            variables = _with_containers(variables, changed)
+            place.changed.append(changed.marks)
+        else:
+            return
+    raise refusal(
+        f"a branch or a loop on a tensor changes too many things: {', '.join(variables.names)}",
+        "assign new values in place of changing objects",
+    )
 
 
 def _with_containers(variables: Variables, changed: effects.Changed) -> Variables:
@@ -231,123 +268,6 @@ def _with_containers(variables: Variables, changed: effects.Changed) -> Variable
     return Variables(get, set_, names, variables.watched, variables.dead)
 
 
-def _endless_change(variables: Variables) -> Exception:
-    return refusal(
-        f"a branch or a loop on a tensor changes too many things: {', '.join(variables.names)}",
-        "assign new values in place of changing objects",
-    )
-
-
-def _settled(
-    test: Callable[[], object],
-    body: Callable[[], None],
-    variables: Variables,
-    start: Values,
-    most: Any,
-    border: sharing.Border,
-) -> tuple[list[Form], list[sharing.Names], running.Seen]:
-    """The forms and the memories that the variables keep from trip to trip, and what a trip touches."""
-    values = start
-    stand_ins: list[torch.Tensor] = []
-    at = variables.names
-    forms = grown = _forms(at, [start])
-    names = border.names(forms, start, aliases.identity)
-    left = _MOST_ROUNDS
-    last_given: int | None = None
-    while left:
-        with raising.in_place(), identities.scope():
-            if stand_ins:
-                border.register(forms, values, names, _carried(forms, stand_ins)[1])
-            seen = running.seen_of(body, variables, values, test=test, own=stand_ins)
-        rooms = [bounds.room(place, start, values, seen, most) for place in range(len(at))]
-        grown = _forms(at, [start, values, seen.after], rooms)
-        found = sharing.joined(
-            border.names(grown, start, aliases.identity), border.names(grown, seen.after, seen.identity_of)
-        )
-        if all(map(_is_same, forms, grown)):
-            if last_given is not None:
-                found = border.settled(found, last_given)
-            last_given = last_given or identities.last_given()
-            found = sharing.joined(names, found)
-            if found == names:
-                return forms, names, seen
-        else:
-            left -= 1
-        forms, names = grown, found
-        with running.silent():
-            stand_ins = _stand_ins(forms, names, [])
-        values, _ = _carried(forms, stand_ins)
-    changing = [name for name, a, b in zip(at, forms, grown, strict=True) if not _is_same(a, b)]
-    raise refusal(
-        f"{', '.join(changing)} changes its form in every trip of a loop on a tensor",
-        "keep the shape and the dtype of what the loop computes",
-    )
-
-
-def _is_same(left: Form, right: Form) -> bool:
-    if left.optional is not right.optional:
-        return False
-    return left.spec == right.spec and all(
-        (
-            a.dtype == b.dtype
-            and tuple(map(str, a.shape)) == tuple(map(str, b.shape))
-            and (a.number, a.optional) == (b.number, b.optional)
-        )
-        if isinstance(a, Leaf) and isinstance(b, Leaf)
-        else a is b
-        or (not isinstance(a, Leaf | torch.Tensor) and not isinstance(b, Leaf | torch.Tensor) and a == b)
-        for a, b in zip(left.leaves, right.leaves, strict=True)
-    )
-
-
-# Forms and results.
-
-
-def _forms(names: Sequence[str], paths: Sequence[Values], rooms: Sequence[Any] = ()) -> list[Form]:
-    forms = []
-    rooms = rooms or [None] * len(names)
-    for name, room, values in zip(names, rooms, zip(*paths, strict=True), strict=True):
-        try:
-            form = (growing.form_of(values, room) if name.isidentifier() else None) or meet(values)
-        except Unlike as error:
-            raise refusal(
-                f"{_shown(name)} {error}, where a tensor decides which", "give it one form on every path"
-            ) from None
-        if any(isinstance(leaf, Leaf) and leaf.filled for leaf in form.leaves):
-            refusing.note(
-                "warning",
-                "number-became-tensor",
-                f"{_shown(name)} is a number on one path and a tensor on another: where eager has the "
-                "number, the program has a tensor filled with it",
-            )
-        forms.append(form)
-    return forms
-
-
-def _shown(name: str) -> str:
-    """A variable's name; those of the rewriting are no user's."""
-    return "what is returned" if "__aotpipe" in name else f"`{name}`"
-
-
-def _values(forms: Sequence[Form], tensors: Iterator[torch.Tensor]) -> Values:
-    return tuple(form.value(lambda: next(tensors)) for form in forms)
-
-
-def _carried(forms: Sequence[Form], tensors: Sequence[torch.Tensor]) -> tuple[Values, list[torch.Tensor]]:
-    """The variables that tensors hold, and the tensors behind them, which tell their memory."""
-    found = iter(tensors)
-    return _values(forms, found), list(found)
-
-
-def _stand_ins(
-    forms: Sequence[Form], names: Sequence[sharing.Names], written: Sequence[torch.Tensor]
-) -> list[torch.Tensor]:
-    """Tensors of the results' kinds."""
-    made = [tensor for form in forms for tensor in form.stand_ins()]
-    known = [torch.empty((), dtype=torch.int64) for _ in sharing.counted(forms, names)]
-    return [*made, *known, *(torch.empty_like(tensor) for tensor in written)]
-
-
 def _leave(
     border: sharing.Border,
     forms: Sequence[Form],
@@ -361,7 +281,7 @@ def _leave(
     with aliases.told():
         for tensor, result in zip(written, results[split:], strict=True):
             tensor.copy_(result)
-    values, known = _carried(forms, results[:split])
+    values, known = settling.carried(forms, results[:split])
     variables.set(values)
     border.register(forms, values, names, known)
 

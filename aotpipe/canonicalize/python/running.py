@@ -19,7 +19,7 @@ from torch.nn.modules.module import _global_buffer_registration_hooks as _buffer
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from aotpipe.canonicalize.python import aliases, dispatch, effects, identities, numbers
+from aotpipe.canonicalize.python import aliases, dispatch, effects, identities, numbers, places
 from aotpipe.canonicalize.python.identities import Identity
 from aotpipe.canonicalize.python.maybes import Maybe
 from aotpipe.canonicalize.python.refusing import refusal
@@ -104,6 +104,7 @@ def _noted(watch: _Watch) -> Iterator[_Watch]:
 _watches: list[_Watch] = []
 
 
+@places.border
 def ran(body: Callable[[], None], variables: Variables, start: Values) -> Values:
     """The variables after a region that starts from these; they are as before afterwards."""
     before = variables.get()
@@ -250,27 +251,32 @@ def apart(tensors: Iterable[torch.Tensor]) -> tuple[torch.Tensor, ...]:
     return tuple(tensor.clone(memory_format=torch.contiguous_format) for tensor in tensors)
 
 
-_depth = 0
+def depth() -> int:
+    """How many branches and loops are run, one inside of the other."""
+    return len(_watches) + len(_replacements)
+
+
+_silences = 0
 
 
 def is_silent() -> bool:
     """Whether ops are put into no graph now."""
-    return _depth > 0
+    return _silences > 0
 
 
 @contextmanager
 def silent() -> Iterator[None]:
     """Run ops without putting them into the graph."""
-    global _depth
+    global _silences
     mode = detect_fake_mode()
     env = mode.shape_env if mode else None
     asked = numbers.asked()
-    _depth += 1
+    _silences += 1
     try:
         with disable_proxy_modes_tracing(), env.ignore_fresh_unbacked_symbols() if env else nullcontext():
             yield
     finally:
-        _depth -= 1
+        _silences -= 1
         if mode and numbers.asked() != asked:
             # A tensor remembers its symbol, which belongs to no op of the graph.
             mode.epoch += 1

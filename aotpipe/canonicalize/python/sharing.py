@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal, NamedTuple
 
 import torch
 from torch.utils import _pytree as pytree
@@ -61,6 +61,24 @@ class _Part:
         return self.known == other.known
 
 
+class Note(NamedTuple):
+    """A number of a result of a loop, as another run of the same loop finds it.
+
+    Attributes:
+        kind: Its own (of the result `at`), one that the result `at` begins with, or one from around it.
+        at: That place, or the number itself.
+        which: Of those that the result begins with, in order.
+    """
+
+    kind: Literal["own", "begun", "around"]
+    at: int
+    which: int = 0
+
+
+Notes = tuple[frozenset[Note], frozenset[Note]]
+"""Of a result: of its numbers, and of those of which it may be a part."""
+
+
 class Border:
     """One region's; what is made inside after this has higher numbers."""
 
@@ -70,6 +88,44 @@ class Border:
     def settled(self, names: Sequence[Names], last_given: int) -> list[Names]:
         """What every trip gives anew, a trip makes, whoever made it: its memory is the result's own."""
         return [each.since(last_given, self._first + at) for at, each in enumerate(names)]
+
+    def noted(self, names: Sequence[Names], begun: Sequence[Names], last_given: int) -> list[Notes]:
+        """The names that the results of a loop settled to, for another run of it to begin with.
+
+        Args:
+            names: Of each result.
+            begun: What it began with.
+            last_given: The lowest number that the trace had given before.
+        """
+        known: dict[int, Note] = {}
+        for at, each in enumerate(begun):
+            for which, number in enumerate(sorted(each.numbers)):
+                known.setdefault(number, Note("begun", at, which))
+
+        def note(number: int) -> Note:
+            if number >= self._first:
+                return Note("own", number - self._first)
+            return known.get(number) or Note("around", number)
+
+        def notes(numbers: frozenset[int]) -> frozenset[Note]:
+            return frozenset(note(number) for number in numbers if number >= last_given)
+
+        return [(notes(each.numbers), notes(each.partial)) for each in names]
+
+    def recalled(self, notes: Sequence[Notes], begun: Sequence[Names]) -> list[Names]:
+        """The names that another run noted, as far as they mean something in this one."""
+        known = [sorted(each.numbers) for each in begun]
+
+        def numbers(noted: frozenset[Note]) -> Iterator[int]:
+            for kind, at, which in noted:
+                if kind == "own":
+                    yield self._first + at
+                elif kind == "around" and identities.is_known(at):
+                    yield at
+                elif kind == "begun" and which < len(known[at]):
+                    yield known[at][which]
+
+        return [Names(frozenset(numbers(whole)), frozenset(numbers(part))) for whole, part in notes]
 
     def names(self, forms: Sequence[Form], values: Sequence[Any], identity_of: IdentityOf) -> list[Names]:
         """Of each result that may be written in place, for the values on one path."""
@@ -129,7 +185,7 @@ def counted(forms: Sequence[Form], names: Sequence[Names]) -> list[int]:
     """The places of the results whose memory a traced number tells."""
     if not identities.are_followed():
         return []
-    grows = [form.fitted is not None for form in forms for _ in _places(form)]
+    grows = [form.fitted is not None for form in forms for _ in results(form)]
     return [
         at for at, (own, grow) in enumerate(zip(names, grows, strict=True)) if own.only is None and not grow
     ]
@@ -180,7 +236,7 @@ def _tensors(forms: Sequence[Form], values: Sequence[Any]) -> Iterator[tuple[boo
                 yield False, (tensor,) if isinstance(tensor, torch.Tensor) else ()
 
 
-def _places(form: Form) -> list[object]:
+def results(form: Form) -> list[object]:
     """One for each that `_tensors` gives of a form."""
     if form.fitted:
         return [form]

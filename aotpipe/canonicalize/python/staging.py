@@ -23,6 +23,7 @@ from aotpipe.canonicalize.python import (
     growing,
     maybes,
     numbers,
+    places,
     raising,
     refusing,
 )
@@ -32,6 +33,8 @@ from aotpipe.errors import ExportFailed
 from aotpipe.stages import Finding
 
 _staging = False
+# How many of its modes a model is run in.
+_modes = 0
 
 
 @contextmanager
@@ -59,6 +62,7 @@ def staging(
             refusing.noted() as notes,
             aliases.followed(exactly=exactly),
             numbers.followed(),
+            places.followed(),
             raising.followed(),
             maybes.followed(),
             called_in_mode(module, tops),
@@ -77,12 +81,13 @@ def called_in_mode(module: torch.nn.Module, tops: Mapping[int, int]) -> Iterator
     own = vars(module).get("forward")
     forward = module.forward
 
+    @places.border
     @wraps(forward)
     def inside(*args: Any, **kwargs: Any) -> Any:
         for place, leaf in enumerate(pytree.tree_leaves((args, kwargs))):
             if place in tops and isinstance(leaf, torch.Tensor):
                 numbers.note_top(leaf, tops[place])
-        with dispatch.Traced():
+        with dispatch.Traced(), _counted():
             result = forward(*args, **kwargs)
         if any(map(growing.is_growing, _lists(result))):
             raise ExportFailed(
@@ -108,6 +113,21 @@ def called_in_mode(module: torch.nn.Module, tops: Mapping[int, int]) -> Iterator
             del vars(module)["forward"]
         else:
             vars(module)["forward"] = own
+
+
+@contextmanager
+def _counted() -> Iterator[None]:
+    global _modes
+    _modes += 1
+    try:
+        yield
+    finally:
+        _modes -= 1
+
+
+def modes() -> int:
+    """How many modes of torch the trace itself put around a model, outside of branches and loops."""
+    return _modes
 
 
 def _lists(result: Any) -> Iterator[Any]:

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from aotpipe.canonicalize import adapter, modules
-from aotpipe.canonicalize.structure import unite
+from aotpipe.canonicalize.uniting import unite
 from aotpipe.errors import SpecInvalid
 from tests.unit.canonicalize.adapted_models import Batch, GivesNone, OfDataclass, X
 

@@ -32,6 +32,26 @@ def test_containers(value: Any, change: Callable[[Any], None]):
     assert repr(value) == before
 
 
+def test_what_is_changed_is_found_again():
+    def held() -> list[tuple[str, Any]]:
+        return [("a", [1]), ("a", [2]), ("b", {"c": [3]})]
+
+    def change(values: list[tuple[str, Any]]) -> None:
+        with effects.unchanged(values):
+            values[1][1].append(4)
+            values[2][1]["d"] = 5
+
+    with pytest.raises(effects.Changed) as raised:
+        change(held())
+    others = held()
+    found = effects.again(others, raised.value.marks)
+    assert found is not None
+    assert [container for _, container in found.containers] == [others[1][1], others[2][1]]
+    assert found.containers[0][1] is others[1][1]
+    assert len(found.known) == 4
+    assert effects.again(others[:2], raised.value.marks) is None
+
+
 def test_what_is_read_alone_is_left():
     value = [1, {"a": [2]}]
     with effects.unchanged([("held", value), ("same", value), ("number", 3)]):

@@ -52,3 +52,17 @@ def test_a_scope_forgets_what_is_made_in_it():
 def test_a_tensor_without_a_memory_of_its_own_has_no_number():
     with identities.kept(followed=False):
         assert identities.of(torch.eye(2).to_sparse()) is None
+
+
+def test_what_is_given_later_has_lower_numbers():
+    with identities.kept(followed=False):
+        given = torch.zeros(3)
+        assert number(given) == identities.last_given()
+        before = identities.last_given()
+        with identities.scope():
+            late = torch.zeros(3)
+            assert number(late) < before
+        # What is given is the same in every trip of a loop.
+        assert number(late) == identities.last_given()
+        assert identities.is_known(number(late))
+        assert not identities.is_known(5)

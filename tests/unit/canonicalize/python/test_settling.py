@@ -1,0 +1,75 @@
+"""What the variables of a loop stay from trip to trip, and how often that is found out."""
+
+from __future__ import annotations
+
+import torch
+
+from aotpipe.canonicalize.python import running, settling
+from aotpipe.canonicalize.python.values import Leaf, Undefined
+from tests.unit.canonicalize.python.test_regions import check, exported
+
+X = torch.ones(3)
+
+
+def test_a_form_fits_the_values_of_all_paths():
+    fixed, number, wide, late = settling.forms_of(
+        ("a", "b", "c", "d"), [(1, 1, X, Undefined()), (1, 2, X * 2, X)]
+    )
+    assert fixed.is_constant
+    assert number.leaves == (Leaf(torch.int64, (), torch.device("cpu"), number=True),)
+    assert [leaf.shape for leaf in (*wide.leaves, *late.leaves) if isinstance(leaf, Leaf)] == [(3,), (3,)]
+
+
+def nested(x, n):
+    """Each loop widens a number that the loops around it begin with; the last one shares tensors too."""
+    a = b = c = 0
+    kept = y = x
+    while a < n:
+        a = a + 1
+        while b < 2 * n:
+            b = b + 1
+            while c < 3 * n:
+                c = c + a
+                y, kept = y + c, y
+            y = y * 0.5
+        y = y + kept
+    return y, kept, c
+
+
+def test_loops_in_loops_are_settled_once(monkeypatch):
+    runs: list[object] = []
+    seen_of = running.seen_of
+
+    def counted(*args, **kwargs):
+        runs.append(None)
+        return seen_of(*args, **kwargs)
+
+    monkeypatch.setattr(running, "seen_of", counted)
+    exported(nested, X, torch.tensor(2))
+    # Anew in every run of the loops around it, the innermost one alone would be run some 30 times.
+    assert len(runs) < 24
+
+
+def test_loops_in_loops_do_the_same():
+    check(nested, *((X, torch.tensor(n)) for n in (2, 0, 1, 3)))
+
+
+class Collecting(torch.nn.Module):
+    """What a region changes in place is found where it is run again, in lists that are made anew."""
+
+    def forward(self, x, n):
+        total = x
+        while n > 0:
+            held = {"best": x, "count": 0}
+            if total.sum() > 1:
+                held["best"] = total * 0.5
+                held["count"] += 1
+            if held["best"].max() > 0:
+                held["count"] += 2
+            total = held["best"] + held["count"]
+            n = n - 1
+        return total
+
+
+def test_changes_in_place_inside_of_a_loop():
+    check(Collecting().eval(), *((X * sign, torch.tensor(n)) for n in (2, 0, 3) for sign in (1, -1)))
