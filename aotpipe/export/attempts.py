@@ -267,7 +267,7 @@ def _tried(
         if name in ranges and math.isfinite(ranges[name][1])
     }
     tracing = staging.staging(entry.module, kept=module is not None, exactly=exactly, tops=tops)
-    with functions.swapped(codes), tracing as notes, listening() as log:
+    with functions.swapped(codes), tracing as notes, listening() as log, lighter.traced():
         try:
             return _export(entry, way, module), log, tuple(notes)
         except Exception as error:  # noqa: BLE001 torch.export raises what the model raises
@@ -337,17 +337,7 @@ def _export(entry: CanonicalEntry, way: Way, module: torch.nn.Module | None = No
     shapes = torch_shapes(entry, args, kwargs)
     sizes = symbolic_config.patch(backed_size_oblivious=way.all_sizes)  # type: ignore[attr-defined]
     unchanged = trial.unchanged(entry.module, traced=True)
-    refused = texts.refused()
-    with (
-        unchanged,
-        torch.no_grad(),
-        sizes,
-        recurrent.scanned(),
-        refused,
-        detached.traced(),
-        lighter.traced(),
-        quiet(),
-    ):
+    with unchanged, torch.no_grad(), sizes, recurrent.scanned(), texts.refused(), detached.traced(), quiet():
         if module is not None or way.strict:
             module = module or entry.module
             return torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=way.strict)
