@@ -29,6 +29,7 @@ source where that is known, why, and one thing to do about it.
         CompilerCrashed             36  the compiler died by a signal
         CompileTimeout              37  the compiler passed its time limit
         CompilerOutOfMemory         38  the compiler passed its memory limit
+        DeviceMemoryExceeded        39  a program needs more memory than its chip has
       ParityError                   40  a program's numbers differ from eager's
       ProgramCrashed                41  a compiled program died or hung while it ran
       IslandFailed                  42  an eager island raised, or gave something else than at the build
@@ -283,6 +284,35 @@ class CompilerOutOfMemory(CompileError):
     """The compiler passed its memory limit."""
 
     exit_code = 38
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A tensor of a program: a `weight`, `state`, `input`, or the `result` of an op at the user's line."""
+
+    kind: str
+    name: str
+    size_bytes: int
+    where: SourceLine | None = None
+
+
+class DeviceMemoryExceeded(CompileError):
+    """A program needs more memory than its chip has; `buffers` holds the largest, the largest first."""
+
+    exit_code = 39
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        reason: str = "",
+        hint: str = "",
+        where: SourceLine | None = None,
+        log: str = "",
+        buffers: Sequence[Buffer] = (),
+    ) -> None:
+        super().__init__(message, reason=reason, hint=hint, where=where, log=log)
+        self.buffers = tuple(buffers)
 
 
 class ParityError(AotpipeError):

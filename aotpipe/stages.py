@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from aotpipe.dims import Auto, Dim
-from aotpipe.errors import SourceLine
+from aotpipe.errors import Buffer, SourceLine
 from aotpipe.estimate import Estimate
 from aotpipe.signature import Signature
 from aotpipe.targets import Target
@@ -151,12 +151,19 @@ class Lowered:
     """A compiler's input: for the dialect `torch` an MLIR module (text), one function per entry point.
 
     Weights stay outside: the module names them by their key in scope `model`.
+
+    Attributes:
+        largest: By program, its largest tensors, where sizes are known. No part of the digest, and neither
+            is the next: a program is the same where a line has moved.
+        remarks: By device, what its compiler does at great cost.
     """
 
     dialect: Dialect
     module: bytes
     entry_points: tuple[str, ...]
     digest: str
+    largest: Mapping[str, tuple[Buffer, ...]] = field(default_factory=dict)
+    remarks: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,7 @@ from aotpipe import goldens as goldens_file
 from aotpipe import tensors
 from aotpipe.bundle.manifest import GOLDENS, STATE_PREFIX, WEIGHTS
 from aotpipe.dtypes import Array
+from aotpipe.errors import Buffer, SourceLine
 from aotpipe.goldens import Golden
 from aotpipe.islands.chain import Parts
 from aotpipe.report.codec import finding_from_json, finding_to_json
@@ -84,7 +85,12 @@ def files(prepared: Prepared) -> dict[str, Source]:
     index = {
         "name": prepared.name,
         "lowered": {
-            dialect: {"entry_points": list(each.entry_points), "digest": each.digest}
+            dialect: {
+                "entry_points": list(each.entry_points),
+                "digest": each.digest,
+                "largest": {name: [_to_json(one) for one in some] for name, some in each.largest.items()},
+                "remarks": dict(each.remarks),
+            }
             for dialect, each in prepared.lowered.items()
         },
         "signatures": {name: signature.to_json() for name, signature in prepared.signatures.items()},
@@ -119,6 +125,8 @@ def read(entry: Entry, folder: Path) -> Prepared:
                 module=entry.read(_module(dialect)),
                 entry_points=tuple(each["entry_points"]),
                 digest=each["digest"],
+                largest={name: tuple(map(_from_json, some)) for name, some in each["largest"].items()},
+                remarks=each["remarks"],
             )
             for dialect, each in index["lowered"].items()
         },
@@ -136,6 +144,16 @@ def read(entry: Entry, folder: Path) -> Prepared:
         digest=index["digest"],
         parts=Parts.from_json(index["parts"]) if index["parts"] else None,
     )
+
+
+def _to_json(buffer: Buffer) -> list[Any]:
+    where = [buffer.where.path, buffer.where.line] if buffer.where else None
+    return [buffer.kind, buffer.name, buffer.size_bytes, where]
+
+
+def _from_json(data: Sequence[Any]) -> Buffer:
+    kind, name, size_bytes, where = data
+    return Buffer(kind, name, size_bytes, SourceLine(*where) if where else None)
 
 
 def _module(dialect: str) -> str:

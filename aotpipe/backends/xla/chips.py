@@ -152,3 +152,18 @@ def _chip(row: Mapping[str, Any]) -> Chip:
 def chip(target: Target) -> Chip | None:
     """The chip of a target; None where the target is a CPU."""
     return _table().get(str(target))
+
+
+def with_memory(device: str, needed: int) -> str:
+    """The target of a kind of device whose chip has the least memory that is enough; empty where none has.
+
+    Args:
+        device: Such as `tpu`.
+        needed: Bytes.
+    """
+    enough = [
+        (each.memory, name)
+        for name, each in _table().items()
+        if Target.parse(name).device == device and each.memory > needed
+    ]
+    return min(enough, default=(0, ""))[1]

@@ -6,6 +6,7 @@ imported here.
 
 Raises:
     CompileFailed, CompilerCrashed, CompileTimeout, CompilerOutOfMemory: With the compiler's own words.
+    DeviceMemoryExceeded: A program is too large for its chip; with its largest tensors.
     TargetError: What the target takes is not installed.
 """
 
@@ -27,13 +28,14 @@ from typing import Any, Final
 
 from aotpipe import errors, toolchain
 from aotpipe.backends import process
-from aotpipe.backends.xla import chips, container, installed, roofline, tool
+from aotpipe.backends.xla import chips, container, installed, memory, roofline, tool
 from aotpipe.errors import (
     CompileError,
     CompileFailed,
     CompilerCrashed,
     CompilerOutOfMemory,
     CompileTimeout,
+    DeviceMemoryExceeded,
     DiskFull,
 )
 from aotpipe.stages import Compiled, CompileStats, Lowered
@@ -86,13 +88,19 @@ def compile(  # noqa: A001  # the stage's name; nothing here needs the builtin
     limit = process.default_memory_limit() if memory_limit_bytes is None else memory_limit_bytes
     flags = _flags(target, extra_flags)
     index, parts = container.read(lowered.module)
-    wanted = sorted({program["modules"][target.device] for program in index["programs"]})
+    by_module = {program["modules"][target.device]: program for program in index["programs"]}
+    wanted = sorted(by_module)
+    for program in index["programs"]:
+        memory.require_room(program, target, lowered.largest.get(memory.name_of(program), ()))
     try:
         with tempfile.TemporaryDirectory(prefix="aotpipe-compile-") as name:
             folder = Path(name)
             outcome = _run(folder, target, flags, {key: parts[key] for key in wanted}, timeout_s, limit)
             if outcome.ending != "exited" or outcome.code != 0:
-                raise _error(outcome, target, timeout_s, limit, _log(log_dir, target, lowered, outcome))
+                log = _log(log_dir, target, lowered, outcome)
+                raise _overflow(outcome, target, lowered, by_module, log) or _error(
+                    outcome, target, timeout_s, limit, log
+                )
             made = {key: (folder / f"{key}.bin").read_bytes() for key in wanted}
             figures = {
                 key: json.loads((folder / f"{key}.json").read_text(encoding="utf-8")) for key in wanted
@@ -128,7 +136,7 @@ def compile(  # noqa: A001  # the stage's name; nothing here needs the builtin
         host_features=features,
         digest=digest(lowered, target, extra_flags),
         stats=CompileStats(wall_s=outcome.wall_s, peak_rss_bytes=outcome.peak_rss_bytes),
-        notes=(_QUICK,) if quick else (),
+        notes=(*([_QUICK] if quick else []), *filter(None, [lowered.remarks.get(target.device)])),
         estimates=tuple(estimates),
     )
 
@@ -203,6 +211,17 @@ def _features(target: Target, executables: Any) -> tuple[str, ...]:
             return (arch, *present)
         named.update(word[1:] for word in found[0].decode().split(",") if word.startswith("+"))
     return (arch, *(feature for feature in present if feature in named))
+
+
+def _overflow(
+    outcome: process.Outcome, target: Target, lowered: Lowered, programs: Mapping[str, Any], log: str
+) -> DeviceMemoryExceeded | None:
+    """Whether the compiler found a program too large for its chip."""
+    _, _, words = outcome.stderr.rpartition("aotpipe: ")
+    program = programs.get(words.partition("\n")[0].strip())
+    if outcome.ending != "exited" or outcome.code != tool.REFUSED or program is None:
+        return None
+    return memory.overflow(words, program, target, lowered.largest.get(memory.name_of(program), ()), log)
 
 
 def _error(outcome: process.Outcome, target: Target, timeout_s: float, limit: int, log: str) -> CompileError:

@@ -26,9 +26,9 @@ from typing import Any, Final
 
 from torch.fx import Node
 
-from aotpipe.backends.xla import container, installed
+from aotpipe.backends.xla import container, installed, memory
 from aotpipe.backends.xla.buckets import Buckets, Declared, Ladder, planned
-from aotpipe.errors import AotpipeError, CannotPad, LowerFailed, NoBuckets, UnsupportedOps
+from aotpipe.errors import AotpipeError, Buffer, CannotPad, LowerFailed, NoBuckets, UnsupportedOps
 from aotpipe.legalize import hops
 from aotpipe.legalize.source import nearest_line
 from aotpipe.signature import Signature, Symbol, dim_symbols, evaluate_dim
@@ -54,31 +54,38 @@ def lower(
         examples: By entry point, sizes that there is to be a program for, whatever the buckets.
     """
     installed.require()
+    from aotpipe.backends.xla import largest as tensors
+
     declared = {name: Buckets.of(name, given) for name, given in (buckets or {}).items()}
     _require_known(legal, declared)
     programs: list[dict[str, Any]] = []
     parts: dict[str, bytes] = {}
+    largest: dict[str, tuple[Buffer, ...]] = {}
     for entry in legal.entries:
         for sizes, least in _choices(entry, declared, (examples or {}).get(entry.name)):
-            modules = _modules(entry, sizes, least)
+            bound = _bound(entry, sizes)
+            modules = _modules(entry, bound, sizes, least)
             names = {platform: hashlib.sha256(module).hexdigest() for platform, module in modules.items()}
             parts.update((names[platform], module) for platform, module in modules.items())
-            programs.append(
-                {
-                    "entry_point": entry.name,
-                    "sizes": sizes,
-                    "padded": least,
-                    "weights": list(entry.weights),
-                    "asserts": list(entry.asserts),
-                    "modules": names,
-                }
-            )
+            program = {
+                "entry_point": entry.name,
+                "sizes": sizes,
+                "padded": least,
+                "weights": list(entry.weights),
+                "asserts": list(entry.asserts),
+                "arguments_bytes": tensors.arguments_bytes(entry, bound),
+                "modules": names,
+            }
+            programs.append(program)
+            largest[memory.name_of(program)] = tensors.largest(entry, bound)
     module = container.write({"programs": programs}, parts)
     return Lowered(
         dialect="stablehlo",
         module=module,
         entry_points=tuple(entry.name for entry in legal.entries),
         digest=hashlib.sha256(module).hexdigest(),
+        largest=largest,
+        remarks={key: text for entry in legal.entries for key, text in tensors.remarks(entry).items()},
     )
 
 
@@ -164,23 +171,27 @@ def _is_possible(signature: Signature, sizes: Mapping[str, int]) -> bool:
     return all(evaluate_dim(dim, sizes) >= 0 for spec in signature.tensor_inputs for dim in spec.dims)
 
 
-def _modules(entry: LegalEntry, sizes: Sizes, least: Sizes) -> dict[str, bytes]:
-    """An entry point's module for each platform."""
-    import jax
-
-    from aotpipe.backends.xla.interpreter import Interpreter, Refused
+def _bound(entry: LegalEntry, sizes: Sizes) -> Any:
+    """What the symbols of an entry point's graph are under the sizes of its Dims."""
     from aotpipe.backends.xla.sizes import UnknownSize, bind
-    from aotpipe.backends.xla.values import INT32, dtype_of
 
-    nodes = hops.placeholders(entry.graph)
-    inputs = entry.signature.tensor_inputs
-    shapes = [tuple(evaluate_dim(dim, sizes) for dim in spec.dims) for spec in inputs]
+    shapes = [tuple(evaluate_dim(dim, sizes) for dim in spec.dims) for spec in entry.signature.tensor_inputs]
     try:
-        bound = bind(nodes, shapes)
+        return bind(hops.placeholders(entry.graph), shapes)
     except UnknownSize as error:
         raise LowerFailed(
             f"the sizes of {entry.name} are not those of its inputs", reason=str(error)
         ) from error
+
+
+def _modules(entry: LegalEntry, bound: Any, sizes: Sizes, least: Sizes) -> dict[str, bytes]:
+    """An entry point's module for each platform."""
+    import jax
+
+    from aotpipe.backends.xla.interpreter import Interpreter, Refused
+    from aotpipe.backends.xla.values import INT32, dtype_of
+
+    nodes = hops.placeholders(entry.graph)
     specs = [
         jax.ShapeDtypeStruct(tuple(map(bound.size, node.meta["val"].shape)), dtype_of(node.meta["val"].dtype))
         for node in nodes

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from aotpipe.backends.iree import compiler
-from aotpipe.errors import CompileFailed, SourceLine
+from aotpipe.errors import Buffer, CompileFailed, SourceLine
 from aotpipe.estimate import Estimate
 from aotpipe.goldens import Golden
 from aotpipe.pipeline.prepared import Prepared, write_weights
@@ -24,7 +24,14 @@ SIGNATURE = Signature(
     outputs=(TensorSpec("y", "float32", (2,)),),
     state=(TensorSpec("count", "int64", ()),),
 )
-LOWERED = Lowered(dialect="torch", module=b"module {}", entry_points=("forward",), digest="1" * 64)
+LOWERED = Lowered(
+    dialect="torch",
+    module=b"module {}",
+    entry_points=("forward",),
+    digest="1" * 64,
+    largest={"forward": (Buffer("weight", "w", 24), Buffer("result", "y", 8, SourceLine("m.py", 3)))},
+    remarks={"tpu": "slowly"},
+)
 
 
 def prepared(folder: Path) -> Prepared:

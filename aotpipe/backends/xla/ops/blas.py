@@ -9,7 +9,7 @@ import torch
 from jax import lax
 
 from aotpipe.backends.xla.ops.unary import like
-from aotpipe.backends.xla.values import Array, Out, Scalar, broadcast, cast, wide
+from aotpipe.backends.xla.values import INT32, Array, Out, Scalar, broadcast, cast, constant, wide
 
 aten = torch.ops.aten
 
@@ -21,6 +21,14 @@ def contract(
     left: Array, right: Array, axes: tuple[Sequence[int], Sequence[int]], batch: Sequence[int] = ()
 ) -> Array:
     """A product of tensors, of half precision summed in float32."""
+    if left.dtype.kind in "iu" and left.dtype.itemsize > INT32.itemsize:
+        # A TPU's compiler has no products of 64-bit integers, and sums of them.
+        return lax.platform_dependent(
+            left,
+            right,
+            tpu=lambda x, y: _summed(x, y, len(batch)),
+            default=lambda x, y: lax.dot_general(x, y, (axes, (tuple(batch), tuple(batch)))),
+        )
     narrow = left.dtype != wide(left.dtype)
     return lax.dot_general(
         left,
@@ -29,6 +37,17 @@ def contract(
         precision=PRECISION,
         preferred_element_type=wide(left.dtype) if narrow else left.dtype,
     )
+
+
+def _summed(left: Array, right: Array, batch: int) -> Array:
+    """A product along the last axis of `left` and the first of `right` after the batch: sums of products."""
+    shape = (*left.shape, *right.shape[batch + 1 :])
+    summed = left.ndim - 1
+    own = (*range(batch), *range(summed, len(shape)))
+    products = lax.mul(
+        lax.broadcast_in_dim(left, shape, range(left.ndim)), lax.broadcast_in_dim(right, shape, own)
+    )
+    return lax.reduce(products, constant(0, left.dtype), lax.add, (summed,))
 
 
 def matmul(out: Out, left: Array, right: Array) -> Array:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from torch.export import Dim
 
 from aotpipe import toolchain
 from aotpipe.backends import unrunnable
 from aotpipe.backends.xla import compiler, container, installed, lowering
-from aotpipe.errors import CompileFailed, CompilerOutOfMemory, CompileTimeout, TargetError
+from aotpipe.errors import (
+    CompileFailed,
+    CompilerOutOfMemory,
+    CompileTimeout,
+    DeviceMemoryExceeded,
+    TargetError,
+)
 from aotpipe.stages import Lowered
 from aotpipe.targets import Target
 from tests.programs import through
@@ -44,18 +52,63 @@ def test_avx2_programs_need_nothing_newer(lowered: Lowered) -> None:
     assert not [feature for feature in made.host_features if feature.startswith(("avx512", "amx"))]
 
 
+class Products(torch.nn.Module):
+    """libtpu has no product of int64, and emulates those of float64."""
+
+    def forward(self, x: torch.Tensor, n: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x @ x.t(), (n @ n.mT) @ n[0, 0], x.double() @ x.double().t()
+
+
 @pytest.mark.skipif(toolchain.version_of("libtpu") is None, reason="needs pip install 'aotpipe[tpu]'")
-def test_a_tpu_program_is_made_without_a_tpu(lowered: Lowered) -> None:
+def test_a_tpu_program_is_made_without_a_tpu() -> None:
     target = Target.parse("xla-tpu-v5e")
-    made = compiler.compile(lowered, target)
+    inputs = (torch.ones(2, 3), torch.ones(4, 2, 2, dtype=torch.int64))
+    made = compiler.compile(lowering.lower(through.legal(Products(), inputs, dialect="stablehlo")), target)
     assert made.toolchain.keys() == {"jaxlib", "libtpu"}
     assert made.host_features == ()
     [estimate] = made.estimates
-    assert estimate.matmuls_text == "100% float32 (highest)"
+    assert estimate.matmul_shares == {"float32": 0.5, "float64": 0.5}
     assert estimate.memory_bytes == 16 * 2**30
-    assert estimate.peak_bytes >= 4 * (3 * 2 + 2 + 3 + 2)
+    assert estimate.peak_bytes >= 4 * 2 * 3 + 8 * 4 * 4
     assert estimate.bound_by == "memory"
+    [note] = made.notes
+    assert note.startswith("a TPU has no float64: its products are emulated")
+    assert "test_compiler.py:" in note
     assert "no tpu device" in unrunnable(target, made.host_features)
+
+
+class Pairwise(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        near = x @ x.t()
+        return torch.softmax(near, 0) @ x
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(toolchain.version_of("libtpu") is None, reason="needs pip install 'aotpipe[tpu]'")
+def test_a_program_that_a_chip_has_no_room_for_is_told_with_its_line() -> None:
+    """By libtpu's own words: 65536 rows have 2**32 pairs, of 4 bytes each."""
+    rows = {"x": {0: Dim("rows", max=65536)}}
+    program = through.legal(Pairwise(), (torch.ones(4, 8),), dialect="stablehlo", dynamic_shapes=rows)
+    lowered = lowering.lower(program, {"rows": "exact:65536"})
+    with pytest.raises(DeviceMemoryExceeded, match=r"xla-tpu-v5e has 16\.9 GB") as caught:
+        compiler.compile(lowered, Target.parse("xla-tpu-v5e"))
+    error = caught.value
+    assert error.buffers[0].size_bytes == 2**34
+    assert error.buffers[0].name.startswith("float32[65536, 65536] of aten.")
+    assert str(error.where).rpartition("/")[2].startswith("test_compiler.py:")
+    assert "-t xla-tpu-v4" in error.hint
+
+
+def test_weights_that_a_chip_has_no_room_for_need_no_compiler(
+    lowered: Lowered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index, parts = container.read(lowered.module)
+    [program] = index["programs"]
+    module = container.write({"programs": [{**program, "arguments_bytes": 2**40}]}, parts)
+    monkeypatch.setattr(installed, "require", lambda *_: None)
+    with pytest.raises(DeviceMemoryExceeded, match=r"are 1099\.5 GB, and xla-tpu-v5e has 17\.2 GB") as caught:
+        compiler.compile(replace(lowered, module=module), Target.parse("xla-tpu-v5e"))
+    assert {(each.kind, each.name) for each in caught.value.buffers} >= {("weight", "weight")}
 
 
 @pytest.mark.slow

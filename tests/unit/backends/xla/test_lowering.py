@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch.export import Dim
 
-from aotpipe.backends.xla import container, lowering
+from aotpipe.backends.xla import container, lowering, matmuls, tool
+from aotpipe.backends.xla.ops import blas
 from aotpipe.errors import CannotPad, NoBuckets, OutsideBuckets, UnsupportedOps
 from tests.programs import on_xla, through
 
@@ -153,6 +154,67 @@ def test_a_size_that_depends_on_data_is_refused_with_the_line() -> None:
         through.legal(Found(), (torch.randn(3),), dialect="stablehlo")
     assert caught.value.where is not None
     assert caught.value.where.path.endswith("test_lowering.py")
+
+
+@torch.library.custom_op("aotpipe_tests::ask_the_host", mutates_args=())
+def ask_the_host(x: torch.Tensor) -> torch.Tensor:
+    return x + 1
+
+
+@ask_the_host.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+class Selecting(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x[x > 0]
+
+
+class Asking(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return ask_the_host(x)
+
+
+@pytest.mark.parametrize(
+    ("module", "op"), [(Selecting(), "index.Tensor|nonzero"), (Asking(), "ask_the_host")]
+)
+def test_sizes_of_data_and_calls_of_the_host_are_refused_at_their_line(
+    module: torch.nn.Module, op: str
+) -> None:
+    with pytest.raises(UnsupportedOps, match=op) as caught:
+        lowering.lower(through.legal(module, (torch.randn(3),), dialect="stablehlo"))
+    assert caught.value.where is not None
+    assert caught.value.where.path.endswith("test_lowering.py")
+
+
+def test_a_tpu_s_products_of_int64_are_exact_and_no_dots() -> None:
+    """It has none; libtpu takes the same module's sums."""
+    numbers = torch.tensor([[2**61, -3, 5], [7, 2**40 + 1, -(2**33)]])
+    program = through.legal(Integers(), (numbers, numbers[0]), dialect="stablehlo")
+    index, parts = container.read(lowering.lower(program).module)
+    [modules] = [each["modules"] for each in index["programs"]]
+    counted = {name: matmuls.count(tool.parsed(parts[module])).total for name, module in modules.items()}
+    assert counted["tpu"] == 0
+    assert counted["cpu"] > 0
+    left, right = numbers.numpy(), numbers.numpy().T.copy()
+    with lowering.own_settings():
+        single = blas._summed(left, right, 0)
+        batched = blas._summed(np.stack([left] * 2), np.stack([right] * 2), 1)
+        vector = blas._summed(left, left[0], 0)
+    np.testing.assert_array_equal(single, left @ right)
+    np.testing.assert_array_equal(batched, np.stack([left @ right] * 2))
+    np.testing.assert_array_equal(vector, left @ left[0])
+
+
+class Integers(torch.nn.Module):
+    def forward(self, n: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return n @ n.t(), n @ v, torch.addmm(n.sum(), n, n.t()), v @ v
+
+
+def test_products_of_int64_equal_eager() -> None:
+    numbers = torch.tensor([[2**61, -3, 5], [7, 2**40 + 1, -(2**33)]])
+    on_xla.check(Integers(), (numbers, numbers[0]))
 
 
 def test_equal_models_give_equal_bytes_without_paths() -> None:
