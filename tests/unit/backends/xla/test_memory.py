@@ -41,8 +41,8 @@ def test_arguments_that_are_too_large_are_refused_before_the_compiler() -> None:
     "words",
     [
         (
-            "RESOURCE_EXHAUSTED: Ran out of memory on HBM, the total memory required for HLO temporaries (19.00G) "
-            "exceeds available HBM (15.75G)."
+            "RESOURCE_EXHAUSTED: Ran out of memory on HBM, the total memory required for HLO temporaries "
+            "(19.00G) exceeds available HBM (15.75G)."
         ),
         (
             "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space hbm. "
