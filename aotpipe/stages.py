@@ -148,9 +148,10 @@ class Legal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lowered:
-    """A compiler's input: for the dialect `torch` an MLIR module (text), one function per entry point.
+    """A compiler's input: for IREE an MLIR module (text), one function per entry point.
 
-    Weights stay outside: the module names them by their key in scope `model`.
+    Weights stay outside: the module names them by their key in scope `model`. For XLA it is a container of
+    StableHLO modules, whose first arguments they are.
 
     Attributes:
         largest: By program, its largest tensors, where sizes are known. No part of the digest, and neither
@@ -186,6 +187,7 @@ class Compiled:
         digest: Of everything that can change the payload.
         notes: What a user should know of the compile, such as that the fast flags crashed the compiler.
         estimates: What each program that the payload holds will cost, where the compiler says it.
+        dialect: What it was compiled from.
     """
 
     target: Target
@@ -197,6 +199,7 @@ class Compiled:
     stats: CompileStats
     notes: tuple[str, ...] = ()
     estimates: tuple[Estimate, ...] = ()
+    dialect: Dialect = "torch"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

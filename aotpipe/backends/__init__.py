@@ -98,11 +98,11 @@ class Compiler(Protocol):
         ...
 
 
-def dialect(target: Target) -> Dialect:
-    """What a model is lowered to for a target."""
+def dialect(target: Target, iree: Dialect = "torch") -> Dialect:
+    """What a model is lowered to for a target, where `iree` is what IREE's are to be lowered to."""
     match target.backend:
         case "iree":
-            return "torch"
+            return iree
         case "xla":
             return "stablehlo"
         case _:

@@ -31,7 +31,7 @@ from aotpipe.pipeline.form import Form
 from aotpipe.pipeline.source import Model
 from aotpipe.pipeline.unpacked import unpacked
 from aotpipe.stages import Compiled, Legal, Lowered, ParityCase
-from aotpipe.targets import Target, expand
+from aotpipe.targets import Backend, Target, expand
 from aotpipe.validate import Loadable, validate
 
 __all__ = ["Fault", "Place", "Reproducer", "bisect"]
@@ -42,6 +42,7 @@ def bisect(
     *,
     target: str,
     buckets: Mapping[str, Declared] | None = None,
+    dialect: str | None = None,
     settings: CompileSettings | None = None,
     cache: bool = True,
     on_event: Listener | None = None,
@@ -52,6 +53,7 @@ def bisect(
         model_or_spec: A reference, a Spec, an nn.Module or a function, as `build` takes them.
         target: One target string, of a program that runs here.
         buckets: By Dim, the sizes that XLA programs are built for.
+        dialect: What the model is lowered to for IREE.
         settings: How the compiler is run.
         cache: Keep programs, and use those of earlier builds.
         on_event: Told what happens while it happens.
@@ -64,13 +66,13 @@ def bisect(
     """
     [chosen] = expand([target])
     recorder = Recorder(on_event)
-    form = Form.of([chosen], buckets)
-    model = front.canonical(Model(given=model_or_spec).load, recorder, form.dialects)
+    form = Form.of([chosen], buckets, iree=dialect)
+    model = front.canonical(Model(given=model_or_spec).load, recorder, form)
     [legal] = front.legalize(front.export(model, recorder), recorder, form.dialects).values()
     with _Bench.open(legal, chosen, settings or CompileSettings(), recorder, enabled=cache) as bench:
-        lowered = front.lower(model, {legal.dialect: legal}, recorder, form)[legal.dialect]
+        lowered = front.lower(model, {legal.dialect: legal}, recorder, form)[chosen.backend]
         goldens = front.reference(model, legal, recorder, form).goldens
-        failed = bench.failure(lowered, legal, goldens)
+        failed = bench.failure(lowered, goldens)
         return None if failed is None else _find(bench, legal, _sequence(goldens, failed), failed)
 
 
@@ -141,13 +143,13 @@ class _Bench:
         finally:
             cache.close()
 
-    def failure(self, lowered: Lowered, legal: Legal, goldens: Sequence[Golden]) -> ParityCase | None:
+    def failure(self, lowered: Lowered, goldens: Sequence[Golden]) -> ParityCase | None:
         """The first comparison of the whole program that fails.
 
         Raises:
             AotpipeError: It does not compile, does not run here, or dies.
         """
-        compiled = self._compiled(legal, lowered)
+        compiled = self._compiled(lowered)
         with self.recorder.stage("validate", str(self.target)):
             try:
                 validated = validate(compiled, self.loadable, goldens)
@@ -168,7 +170,7 @@ class _Bench:
             asserts={entry.name: ()},
         )
         try:
-            compiled = self._compiled(probe.legal, lower(probe))
+            compiled = self._compiled(lower(probe, self.target.backend))
             with self.recorder.stage("validate", str(self.target)):
                 parity = validate(compiled, loadable, [probe.golden]).parity
         except ParityError as error:
@@ -179,8 +181,8 @@ class _Bench:
 
     def reproducer(self, probe: Probe) -> Reproducer:
         """What shows the fault again."""
-        lowered = lower(probe)
-        compiled = self._compiled(probe.legal, lowered)
+        lowered = lower(probe, self.target.backend)
+        compiled = self._compiled(lowered)
         weights = view_all(probe.legal.weights)
         return Reproducer(
             lowered=lowered,
@@ -190,9 +192,9 @@ class _Bench:
             wanted=dict(probe.golden.outputs),
         )
 
-    def _compiled(self, legal: Legal, lowered: Lowered) -> Compiled:
+    def _compiled(self, lowered: Lowered) -> Compiled:
         results = compile_all(
-            {legal.dialect: lowered},
+            {self.target.backend: lowered},
             [self.target],
             settings=self.settings,
             cache=self.cache,
@@ -204,16 +206,14 @@ class _Bench:
         return result
 
 
-def lower(probe: Probe) -> Lowered:
+def lower(probe: Probe, backend: Backend) -> Lowered:
     """A probe's module: of XLA, for the sizes of its call.
 
     Raises:
         LowerFailed, UnsupportedOps
     """
-    if probe.legal.dialect == "torch":
-        from aotpipe.backends.iree.importer import lower
-
-        return lower(probe.legal)
+    if backend == "iree":
+        return front.lower_for_iree(probe.legal)
     from aotpipe.backends.xla import lowering
     from aotpipe.validate.inputs import bound
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from aotpipe.backends.xla import container
 from aotpipe.dtypes import Array
 from aotpipe.errors import SourceLine
 from aotpipe.report.codec import case_to_json
@@ -57,7 +58,7 @@ class Reproducer:
         """
         with typed_os_errors("the reproducer", folder):
             folder.mkdir(parents=True, exist_ok=True)
-            suffix = "mlir" if self.lowered.dialect == "torch" else "xla"
+            suffix = "xla" if container.is_one(self.lowered.module) else "mlir"
             (folder / f"module.{suffix}").write_bytes(self.lowered.module)
             (folder / "flags.json").write_text(
                 json.dumps(list(self.flags), indent=2) + "\n", encoding="utf-8"

@@ -32,7 +32,7 @@ from aotpipe.errors import BundleCorrupt, UnsupportedSchema
 from aotpipe.estimate import Estimate
 from aotpipe.islands.chain import Parts
 from aotpipe.signature import Signature
-from aotpipe.stages import Finding, Status
+from aotpipe.stages import Dialect, Finding, Status
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -91,6 +91,7 @@ class Program:
         host_features: CPU features that a host must have.
         digest: Of everything that could change the program.
         estimates: What its parts will cost on a chip that was not there; absent where nothing says it.
+        dialect: What it was compiled from; None in bundles of releases that did not say so.
     """
 
     target: str
@@ -105,6 +106,7 @@ class Program:
     notes: tuple[str, ...] = ()
     parity: ParitySummary | None = None
     estimates: tuple[Estimate, ...] = ()
+    dialect: Dialect | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,9 +212,12 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
     content: dict[str, Any] = _sorted({"schema": SCHEMA, **_plain(manifest)})
     if manifest.parts is None:
         del content["parts"]
+    # What older releases did not write is not written for their bundles, whose digest stays what it is.
     for program in content["programs"]:
         if not program["estimates"]:
             del program["estimates"]
+        if program["dialect"] is None:
+            del program["dialect"]
     # Their order is the spec's: the last one is the one that runs most.
     entries = content["entry_points"]
     return {**content, "entry_points": {name: entries[name] for name in manifest.entry_points}}

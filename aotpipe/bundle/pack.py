@@ -188,6 +188,7 @@ def _record(program: Validated | Failed) -> Program:
         notes=(*compiled.notes, *program.notes),
         parity=_summary(program.parity),
         estimates=compiled.estimates,
+        dialect=compiled.dialect,
     )
 
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     "[default: nothing is written]",
 )
 @options.buckets
+@options.dialect
 @options.compiling
 @options.as_json
 @options.quiet
@@ -41,6 +42,7 @@ def bisect(
     target: str,
     out: Path | None,
     buckets: dict[str, str],
+    dialect: str | None,
     cache: bool,
     as_json: bool,
     quiet: bool,
@@ -59,6 +61,7 @@ def bisect(
             model,
             target=target,
             buckets=buckets,
+            dialect=dialect,
             settings=CompileSettings(**settings),
             cache=cache,
             on_event=listener,

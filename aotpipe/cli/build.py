@@ -17,6 +17,7 @@ from aotpipe.cli import options, progress, text
 @click.option("--name", help="Names the bundle. [default: the Spec's name]")
 @options.varying
 @options.buckets
+@options.dialect
 @options.compiling
 @click.option("--latency/--no-latency", default=True, help="Time each program beside eager.")
 @click.option("--keep-going", is_flag=True, help="Pack the targets that passed where others fail.")

@@ -101,6 +101,7 @@ def _inspected(bundle: Bundle) -> dict[str, Any]:
                 "host_features": list(program.host_features),
                 "notes": list(program.notes),
                 "estimates": [each.to_json() for each in program.estimates],
+                "dialect": program.dialect,
             }
             for program in manifest.programs
         ],
@@ -135,6 +136,7 @@ def _inspected_text(bundle: Bundle) -> str:
         (
             program.target,
             program.status,
+            program.dialect or "–",
             share(program.parity.ratio) if program.parity else "–",
             size(manifest.files[program.file].size_bytes) if program.file else "–",
             (unrunnable(program) or "yes") if program.file else program.reason,
@@ -148,7 +150,7 @@ def _inspected_text(bundle: Bundle) -> str:
         [
             text.fields(head),
             *(signature_text(name, signature) for name, signature in manifest.signatures.items()),
-            text.table(("target", "status", "parity", "size", "runs here"), rows),
+            text.table(("target", "status", "dialect", "parity", "size", "runs here"), rows),
             *([cost] if cost else []),
             *([text.table(("island", "line", "reason"), islands)] if islands else []),
             *map(finding_line, manifest.findings),

@@ -105,6 +105,16 @@ def buckets(function: F) -> F:
     )(function)
 
 
+def dialect(function: F) -> F:
+    """`--dialect`."""
+    return click.option(
+        "--dialect",
+        type=click.Choice(["torch", "stablehlo"]),
+        help="What the model is lowered to for IREE targets; stablehlo is the way that XLA targets take. "
+        "[default: torch]",
+    )(function)
+
+
 def varying(function: F) -> F:
     """`--optional` and `--tensorize`, several times each."""
     for option in (

@@ -8,6 +8,7 @@ from pathlib import Path
 from aotpipe.cli import text
 from aotpipe.report import Report, TargetReport
 from aotpipe.stages import Latency
+from aotpipe.targets import Target
 from aotpipe.units import duration, share, size
 
 _HEAD = ("target", "status", "parity", "max error", "eager's", "median", "p90", "of eager", "n", "size")
@@ -25,8 +26,14 @@ def targets_table(report: Report) -> str:
     reasons = [
         f"{row.target}: {row.reason}" for row in report.targets if row.reason and row.status != "failed"
     ]
-    notes = [f"{row.target}: {note}" for row in report.targets for note in row.notes]
+    notes = [f"{row.target}: {note}" for row in report.targets for note in _notes(row)]
     return "\n".join([text.table(head, lines), *reasons, *notes])
+
+
+def _notes(row: TargetReport) -> list[str]:
+    """What a reader should know of a program that passed."""
+    is_other = row.dialect == "stablehlo" and Target.parse(row.target).backend == "iree"
+    return [*(["compiled from StableHLO"] if is_other else []), *row.notes]
 
 
 def failures(report: Report) -> str:

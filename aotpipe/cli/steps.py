@@ -11,7 +11,7 @@ from aotpipe.cli import options, progress, text
 
 if TYPE_CHECKING:
     from aotpipe.signature import Signature
-    from aotpipe.stages import Lowered
+    from aotpipe.targets import Backend
 
 
 @click.command()
@@ -66,6 +66,7 @@ def export(
 @options.targets
 @options.out
 @options.buckets
+@options.dialect
 @options.compiling
 @options.as_json
 @options.quiet
@@ -76,6 +77,7 @@ def compile(  # noqa: A001  # the command's name
     out: Path | None,
     cache: bool,
     buckets: dict[str, str],
+    dialect: str | None,
     as_json: bool,
     quiet: bool,
     **settings: Any,
@@ -94,6 +96,7 @@ def compile(  # noqa: A001  # the command's name
             targets=targets or DEFAULT,
             compiling=CompileSettings(**settings),
             buckets=buckets,
+            dialect=dialect,
             cache=cache,
             on_event=listener,
         )
@@ -103,7 +106,7 @@ def compile(  # noqa: A001  # the command's name
             path = folder / str(program.target) / program.target.file_name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(program.payload)
-        modules = [_module_file(each) for each in lowered.values()]
+        modules = [_module_file(backend) for backend in lowered]
         for name, each in zip(modules, lowered.values(), strict=True):
             (folder / name).write_bytes(each.module)
     if as_json:
@@ -117,6 +120,7 @@ def compile(  # noqa: A001  # the command's name
                 "flags": list(program.flags),
                 "notes": list(program.notes),
                 "estimates": [each.to_json() for each in program.estimates],
+                "dialect": program.dialect,
             }
             for program in programs
         ]
@@ -137,8 +141,8 @@ def compile(  # noqa: A001  # the command's name
         click.echo("\n" + cost)
 
 
-def _module_file(lowered: Lowered) -> str:
-    return "module.mlir" if lowered.dialect == "torch" else "module.xla"
+def _module_file(backend: Backend) -> str:
+    return "module.mlir" if backend == "iree" else "module.xla"
 
 
 @click.command()

@@ -103,6 +103,7 @@ def run(
     targets: Sequence[str] = DEFAULT,
     out: str | Path | None = None,
     buckets: Mapping[str, Declared] | None = None,
+    dialect: str | None = None,
     extra_flags: Sequence[str] = (),
     jobs: int | None = None,
     timeout_s: float | None = None,
@@ -129,6 +130,7 @@ def run(
         targets: Target strings, shorthands and globs.
         out: The bundle's folder; `artifacts/NAME` where None. A bundle that is there is replaced.
         buckets: By Dim, the sizes that XLA programs are built for, beside those of the example.
+        dialect: What the model is lowered to for IREE: `torch` where None, or `stablehlo`, as for XLA.
         extra_flags: Flags of the compilers, passed last: XLA's begin with `--xla`.
         jobs: Compiles at a time; one per core where None.
         timeout_s: Limit of one compile.
@@ -157,7 +159,7 @@ def run(
     }
     recorder = Recorder(on_event)
     chosen = expand(targets)
-    form = Form.of(chosen, buckets, islands=allow_islands)
+    form = Form.of(chosen, buckets, islands=allow_islands, iree=dialect)
     order = _Order(
         model=source.Model(given=model_or_spec, overrides=overrides, form=form),
         targets=chosen,
@@ -176,7 +178,7 @@ def run(
     unchanged = _unchanged(order)
     if unchanged is not None:
         return unchanged
-    tools.require(form.dialects)
+    tools.require(form.backends)
     try:
         with TemporaryDirectory(prefix="aotpipe-build-", ignore_cleanup_errors=True) as folder:
             return _build(order, Path(folder))

@@ -21,15 +21,15 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-from aotpipe.backends import compiler, dialect, own_flags, process
+from aotpipe.backends import compiler, own_flags, process
 from aotpipe.errors import AotpipeError
 from aotpipe.estimate import Estimate
 from aotpipe.events import Recorder
 from aotpipe.pipeline.cache import Cache
 from aotpipe.pipeline.watch import ignore_this_thread
-from aotpipe.stages import Compiled, CompileStats, Dialect, Lowered
+from aotpipe.stages import Compiled, CompileStats, Lowered
 from aotpipe.store import Entry, Source
-from aotpipe.targets import Target
+from aotpipe.targets import Backend, Target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,12 +70,12 @@ class Compiling:
         )
         self._futures: dict[Target, Future[Compiled]] = {}
 
-    def start(self, lowered: Mapping[Dialect, Lowered]) -> None:
+    def start(self, lowered: Mapping[Backend, Lowered]) -> None:
         """Begin to compile; returns at once."""
         assert not self._futures, "started twice"
         for target in self.targets:
             # A signal may come while the first compile runs and the last is not yet handed over.
-            self._futures[target] = self._pool.submit(self._work, lowered[dialect(target)], target)
+            self._futures[target] = self._pool.submit(self._work, lowered[target.backend], target)
 
     @property
     def is_running(self) -> bool:
@@ -141,7 +141,7 @@ class Compiling:
 
 
 def compile_all(
-    lowered: Mapping[Dialect, Lowered],
+    lowered: Mapping[Backend, Lowered],
     targets: Sequence[Target],
     *,
     settings: CompileSettings,
@@ -171,6 +171,7 @@ def write_compiled(compiled: Compiled) -> Mapping[str, Source]:
     """The files of a store entry that hold a program."""
     index = {
         "flags": list(compiled.flags),
+        "dialect": compiled.dialect,
         "toolchain": dict(compiled.toolchain),
         "host_features": list(compiled.host_features),
         "digest": compiled.digest,
@@ -188,6 +189,7 @@ def read_compiled(entry: Entry, target: Target) -> Compiled:
     return Compiled(
         target=target,
         payload=entry.read("program"),
+        dialect=index["dialect"],
         flags=tuple(index["flags"]),
         toolchain=index["toolchain"],
         host_features=tuple(index["host_features"]),

@@ -1,4 +1,4 @@
-"""What a model is lowered to for a set of targets: the dialects, and where sizes are fixed the sizes.
+"""What a model is lowered to for some targets: a dialect for each compiler, and sizes where they are fixed.
 
 Torch-free.
 """
@@ -7,23 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Self
+from typing import Any, Final, Self, get_args
 
 from aotpipe.backends import dialect
 from aotpipe.backends.xla.buckets import Buckets, Declared
 from aotpipe.errors import NoBuckets, TargetError
 from aotpipe.stages import Dialect
-from aotpipe.targets import Target
+from aotpipe.targets import Backend, Target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """The dialects, in a fixed order, and by Dim the sizes that there are to be programs for.
+    """The compilers that take part, with the dialect that each is given.
 
-    `islands` says that what cannot be in a program may be cut out.
+    Attributes:
+        backends: By backend, in a fixed order.
+        buckets: By Dim, the sizes that there are to be XLA programs for.
+        islands: What cannot be in a program may be cut out.
     """
 
-    dialects: tuple[Dialect, ...] = ("torch",)
+    backends: Mapping[Backend, Dialect] = field(default_factory=lambda: {"iree": "torch"})
     buckets: Mapping[str, Buckets] = field(default_factory=dict)
     islands: bool = False
 
@@ -34,34 +37,66 @@ class Form:
         buckets: Mapping[str, Declared] | None = None,
         *,
         islands: bool = False,
+        iree: str | None = None,
     ) -> Self:
         """What some targets need.
 
+        Args:
+            targets: What is compiled for.
+            buckets: By Dim, the sizes of XLA's programs.
+            islands: Whether a model may be cut at what cannot be in a program.
+            iree: The dialect of IREE's programs, where one is named.
+
         Raises:
             NoBuckets: A bucket is no size, or none of the targets has buckets.
-            TargetError: Islands are allowed, and a target has no chains.
+            TargetError: Islands are allowed, and a target has no chains; the dialect is none of IREE's, or
+                no target is.
         """
-        found = {dialect(target) for target in targets}
-        if islands and "stablehlo" in found:
+        named = _named(iree)
+        found = {target.backend: dialect(target, named or "torch") for target in targets}
+        if islands and "stablehlo" in found.values():
             raise TargetError(
-                "only IREE's programs run in a chain with islands of Python",
-                hint="leave the XLA targets out, or --allow-islands",
+                "only IREE's programs of the torch dialect run in a chain with islands of Python",
+                hint="leave the XLA targets and --dialect out, or --allow-islands",
+            )
+        if named and "iree" not in found:
+            raise TargetError(
+                f"the dialect {named} is for IREE targets, and none is built",
+                reason="XLA's programs are made of StableHLO always",
+                hint="leave it out, or add a target such as iree-cpu-host",
             )
         sizes = {name: Buckets.of(name, given) for name, given in sorted((buckets or {}).items())}
-        if sizes and "stablehlo" not in found:
+        if sizes and "xla" not in found:
             raise NoBuckets(
                 "buckets are for XLA targets, and none is built",
                 hint="leave them out, or add a target such as xla-cpu-host",
             )
-        return cls(dialects=tuple(sorted(found, reverse=True)), buckets=sizes, islands=islands)
+        return cls(backends=dict(sorted(found.items())), buckets=sizes, islands=islands)
+
+    @property
+    def dialects(self) -> tuple[Dialect, ...]:
+        """Each once, in a fixed order."""
+        return tuple(sorted(set(self.backends.values()), reverse=True))
 
     def to_json(self) -> dict[str, Any]:
         """As JSON, the same for the same form."""
         return {
-            "dialects": list(self.dialects),
+            "backends": dict(self.backends),
             "buckets": {name: own.to_json() for name, own in self.buckets.items()},
             "islands": self.islands,
         }
+
+
+def _named(iree: str | None) -> Dialect | None:
+    if iree is None:
+        return None
+    for known in get_args(Dialect):
+        if iree == known:
+            return known  # type: ignore[no-any-return]
+    raise TargetError(
+        f"IREE's programs are made of no dialect {iree!r}",
+        hint=f"take one of: {', '.join(get_args(Dialect))}",
+    )
 
 
 DEFAULT_FORM: Final = Form()

@@ -5,7 +5,7 @@ torch is imported here and nowhere before, so that a model that has not changed 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +20,7 @@ from aotpipe.pipeline import tools
 from aotpipe.pipeline.form import DEFAULT_FORM, Form
 from aotpipe.pipeline.prepared import OnLowered, Prepared, digest_of, ignore_lowered, write_weights
 from aotpipe.stages import Finding
+from aotpipe.targets import Backend
 
 if TYPE_CHECKING:
     import torch
@@ -37,11 +38,9 @@ class Front:
     canonical: Canonical
 
 
-def canonical(
-    load: Callable[[], Spec], recorder: Recorder, dialects: Iterable[Dialect] = ("torch",)
-) -> Canonical:
+def canonical(load: Callable[[], Spec], recorder: Recorder, form: Form = DEFAULT_FORM) -> Canonical:
     """Load a model and make it ready for export."""
-    tools.require(dialects)
+    tools.require(form.backends)
     with recorder.stage("load"):
         import_torch()  # counted here, and not in the first stage that happens to need it
         spec = load()
@@ -74,26 +73,42 @@ def legalize(
 
 def lower(
     model: Canonical, legal: Mapping[Dialect, Legal], recorder: Recorder, form: Form
-) -> dict[Dialect, Lowered]:
-    """Lower a legal model."""
+) -> dict[Backend, Lowered]:
+    """Lower a legal model for each compiler."""
     with recorder.stage("lower") as running:
-        lowered = {dialect: _lower(model, each, form) for dialect, each in legal.items()}
+        lowered = {
+            backend: _lower(backend, model, legal[dialect], form)
+            for backend, dialect in form.backends.items()
+        }
         running.size_bytes = sum(len(each.module) for each in lowered.values())
         return lowered
 
 
-def _lower(model: Canonical, legal: Legal, form: Form) -> Lowered:
-    match legal.dialect:
-        case "torch":
-            from aotpipe.backends.iree.importer import lower
-
-            return lower(legal)
-        case "stablehlo":
+def _lower(backend: Backend, model: Canonical, legal: Legal, form: Form) -> Lowered:
+    match backend:
+        case "iree":
+            return lower_for_iree(legal)
+        case "xla":
             from aotpipe.backends.xla import lowering
             from aotpipe.validate.reference import example_sizes
 
             signatures = {entry.name: entry.signature for entry in legal.entries}
             return lowering.lower(legal, form.buckets, examples=example_sizes(model, signatures))
+        case _:
+            assert_never(backend)
+
+
+def lower_for_iree(legal: Legal) -> Lowered:
+    """Lower a model for IREE, from the dialect that it is legal in."""
+    match legal.dialect:
+        case "torch":
+            from aotpipe.backends.iree import importer
+
+            return importer.lower(legal)
+        case "stablehlo":
+            from aotpipe.backends.iree import stablehlo
+
+            return stablehlo.lower(legal)
         case _:
             assert_never(legal.dialect)
 
@@ -114,7 +129,7 @@ def prepare(
         ModelError, ExportFailed, UnsupportedOps, LowerFailed
     """
     with recording() if form.islands else nullcontext():
-        model = canonical(load, recorder, form.dialects)
+        model = canonical(load, recorder, form)
         if form.islands:
             _discover(model)
         exported = export(model, recorder)

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from aotpipe import toolchain
-from aotpipe.backends import compiler, dialect, own_flags, unrunnable
+from aotpipe.backends import compiler, own_flags, unrunnable
 from aotpipe.errors import AotpipeError, CompileError, ParityError, ProgramCrashed
 from aotpipe.events import Recorder, Stage
 from aotpipe.pipeline.cache import Cache
@@ -53,11 +53,11 @@ def run(
         first = judge.validate(program)
         if not isinstance(first, ParityError | ProgramCrashed):
             return first
-        for retreat in _suspects(lowered[dialect(target)], target, compiling.settings):
+        for retreat in _suspects(lowered[target.backend], target, compiling.settings):
             trials += 1
             recorder.planned(dict.fromkeys(STAGES, trials))
             try:
-                careful = compiling.again(lowered[dialect(target)], target, retreat)
+                careful = compiling.again(lowered[target.backend], target, retreat)
             except CompileError:
                 continue
             second = judge.validate(careful)

@@ -25,16 +25,17 @@ from aotpipe.goldens import Golden
 from aotpipe.islands.chain import Parts
 from aotpipe.report.codec import finding_from_json, finding_to_json
 from aotpipe.signature import Signature
-from aotpipe.stages import Dialect, Finding, Lowered
+from aotpipe.stages import Finding, Lowered
 from aotpipe.store import Entry, Source, digest, typed_os_errors
+from aotpipe.targets import Backend
 
 _INDEX: Final = "prepared.json"
 
-OnLowered = Callable[[Mapping[Dialect, Lowered]], object]
+OnLowered = Callable[[Mapping[Backend, Lowered]], object]
 """Told of a model's modules, before the rest of it is known."""
 
 
-def ignore_lowered(lowered: Mapping[Dialect, Lowered]) -> None:
+def ignore_lowered(lowered: Mapping[Backend, Lowered]) -> None:
     """Nobody waits for the modules."""
 
 
@@ -43,7 +44,7 @@ class Prepared:
     """What the stages that need torch have made.
 
     Attributes:
-        lowered: By dialect, for every target that was asked for.
+        lowered: By backend, for every target that was asked for.
         asserts: By entry point: a message per assert result.
         weights: A file of `aotpipe.tensors` with the weights and, under `state/NAME`, the initial state.
         weights_sha256: Of that file.
@@ -52,7 +53,7 @@ class Prepared:
     """
 
     name: str
-    lowered: Mapping[Dialect, Lowered]
+    lowered: Mapping[Backend, Lowered]
     signatures: Mapping[str, Signature]
     asserts: Mapping[str, tuple[str, ...]]
     weights: Path
@@ -64,7 +65,7 @@ class Prepared:
     parts: Parts | None = None
 
 
-def digest_of(models: Sequence[str], lowered: Mapping[Dialect, Lowered], goldens: bytes) -> str:
+def digest_of(models: Sequence[str], lowered: Mapping[Backend, Lowered], goldens: bytes) -> str:
     """A Prepared's digest, from those of the legal models (weights included) and of what was made of them."""
     modules = [each.digest for each in lowered.values()]
     return digest([*models, *modules, hashlib.sha256(goldens).hexdigest()])
@@ -85,13 +86,14 @@ def files(prepared: Prepared) -> dict[str, Source]:
     index = {
         "name": prepared.name,
         "lowered": {
-            dialect: {
+            backend: {
+                "dialect": each.dialect,
                 "entry_points": list(each.entry_points),
                 "digest": each.digest,
                 "largest": {name: [_to_json(one) for one in some] for name, some in each.largest.items()},
                 "remarks": dict(each.remarks),
             }
-            for dialect, each in prepared.lowered.items()
+            for backend, each in prepared.lowered.items()
         },
         "signatures": {name: signature.to_json() for name, signature in prepared.signatures.items()},
         "asserts": {name: list(messages) for name, messages in prepared.asserts.items()},
@@ -106,7 +108,7 @@ def files(prepared: Prepared) -> dict[str, Source]:
 
     return {
         _INDEX: json.dumps(index).encode(),
-        **{_module(dialect): each.module for dialect, each in prepared.lowered.items()},
+        **{_module(backend): each.module for backend, each in prepared.lowered.items()},
         WEIGHTS: weights,
         GOLDENS: goldens_file.dumps(prepared.goldens),
     }
@@ -120,15 +122,15 @@ def read(entry: Entry, folder: Path) -> Prepared:
     return Prepared(
         name=index["name"],
         lowered={
-            cast("Dialect", dialect): Lowered(
-                dialect=cast("Dialect", dialect),
-                module=entry.read(_module(dialect)),
+            cast("Backend", backend): Lowered(
+                dialect=each["dialect"],
+                module=entry.read(_module(backend)),
                 entry_points=tuple(each["entry_points"]),
                 digest=each["digest"],
                 largest={name: tuple(map(_from_json, some)) for name, some in each["largest"].items()},
                 remarks=each["remarks"],
             )
-            for dialect, each in index["lowered"].items()
+            for backend, each in index["lowered"].items()
         },
         signatures={name: Signature.from_json(data) for name, data in index["signatures"].items()},
         asserts={name: tuple(messages) for name, messages in index["asserts"].items()},
@@ -156,8 +158,8 @@ def _from_json(data: Sequence[Any]) -> Buffer:
     return Buffer(kind, name, size_bytes, SourceLine(*where) if where else None)
 
 
-def _module(dialect: str) -> str:
-    return f"module.{dialect}"
+def _module(backend: str) -> str:
+    return f"module.{backend}"
 
 
 def _link(source: Path, destination: Path) -> None:

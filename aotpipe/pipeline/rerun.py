@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from aotpipe import backends, tensors
 from aotpipe import goldens as goldens_file
-from aotpipe import tensors
 from aotpipe.bundle import verify
 from aotpipe.bundle.load import unrunnable
 from aotpipe.bundle.manifest import GOLDENS, STATE_PREFIX, WEIGHTS, Manifest, Program
@@ -95,6 +95,7 @@ def _compiled(root: Path, target: Target, program: Program) -> Compiled:
     return Compiled(
         target=target,
         payload=(root / program.file).read_bytes(),
+        dialect=program.dialect or backends.dialect(target),
         flags=program.flags,
         toolchain=program.toolchain,
         host_features=program.host_features,

@@ -24,12 +24,12 @@ from aotpipe.pipeline.rerun import reopened
 from aotpipe.pipeline.source import Model
 from aotpipe.report import Report
 from aotpipe.stages import Compiled, Lowered, Validated
-from aotpipe.targets import expand
+from aotpipe.targets import Backend, expand
 from aotpipe.validate import validate
 
 if TYPE_CHECKING:
     from aotpipe.spec import EntryPoint
-    from aotpipe.stages import Canonical, Dialect, Exported
+    from aotpipe.stages import Canonical, Exported
 
 
 def canonicalize(
@@ -92,9 +92,10 @@ def compile(  # noqa: A001  # the step's name
     targets: Sequence[str],
     compiling: CompileSettings,
     buckets: Mapping[str, Declared] | None = None,
+    dialect: str | None = None,
     cache: bool = True,
     on_event: Listener | None = None,
-) -> tuple[Mapping[Dialect, Lowered], tuple[Compiled, ...]]:
+) -> tuple[Mapping[Backend, Lowered], tuple[Compiled, ...]]:
     """Compile a model for each target, and run nothing.
 
     Args:
@@ -102,6 +103,7 @@ def compile(  # noqa: A001  # the step's name
         targets: Target strings, shorthands and globs.
         compiling: How compilers are run.
         buckets: By Dim, the sizes that XLA programs are built for.
+        dialect: What the model is lowered to for IREE: `torch` where None, or `stablehlo`.
         cache: Keep programs, and use those of earlier builds.
         on_event: Told what happens while it happens.
 
@@ -114,8 +116,8 @@ def compile(  # noqa: A001  # the step's name
     recorder = Recorder(on_event)
     kept = Cache.open(recorder, enabled=cache)
     recorder.planned({"compile": len(chosen)})
-    form = Form.of(chosen, buckets)
-    model = front.canonical(Model(given=model_or_spec).load, recorder, form.dialects)
+    form = Form.of(chosen, buckets, iree=dialect)
+    model = front.canonical(Model(given=model_or_spec).load, recorder, form)
     legals = front.joined(front.legalize(front.export(model, recorder), recorder, form.dialects))
     lowered = front.lower(model, legals, recorder, form)
     results = compile_all(lowered, chosen, settings=compiling, cache=kept, recorder=recorder)
@@ -149,10 +151,10 @@ def revalidate(
     recorder = Recorder(on_event)
     with reopened(bundle, targets) as opened:
         recorder.planned({"validate": len(opened.programs)})
-        dialects = Form.of(program.target for program in opened.programs).dialects
-        canonical = front.canonical(Model(given=model).load, recorder, dialects)
+        form = _form_of(opened.programs)
+        canonical = front.canonical(Model(given=model).load, recorder, form)
         exported = front.export(canonical, recorder)
-        legal = next(iter(front.legalize(exported, recorder, dialects[:1]).values()))
+        legal = next(iter(front.legalize(exported, recorder, form.dialects[:1]).values()))
         signatures = {entry.name: entry.signature for entry in legal.entries}
         if signatures != dict(opened.manifest.signatures):
             raise SpecInvalid(
@@ -180,3 +182,9 @@ def revalidate(
         toolchain=toolchain.current().versions,
         wall_s=time.perf_counter() - start,
     )
+
+
+def _form_of(programs: Sequence[Compiled]) -> Form:
+    """The form that a bundle was built in."""
+    iree = {program.dialect for program in programs if program.target.backend == "iree"}
+    return Form.of((program.target for program in programs), iree=next(iter(iree), None))

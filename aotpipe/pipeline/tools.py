@@ -2,35 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Final
 
 from aotpipe.backends.xla import installed as xla
 from aotpipe.errors import TargetError
 from aotpipe.stages import Dialect
+from aotpipe.targets import Backend
 
 # Package: module.
 _ALWAYS: Final = {"torch": "torch", "jinja2": "jinja2"}
-_TOOLS: Final[Mapping[Dialect, Mapping[str, str]]] = {
-    "torch": {**_ALWAYS, "iree-base-compiler": "iree.compiler"},
-    "stablehlo": _ALWAYS,
+_TOOLS: Final[Mapping[Backend, Mapping[str, str]]] = {
+    "iree": {**_ALWAYS, "iree-base-compiler": "iree.compiler"},
+    "xla": _ALWAYS,
 }
+_DEFAULT: Final[Mapping[Backend, Dialect]] = {"iree": "torch"}
 
 
-def require(dialects: Iterable[Dialect] = ("torch",)) -> None:
+def require(backends: Mapping[Backend, Dialect] = _DEFAULT) -> None:
     """Say what to install where something is missing.
 
     Args:
-        dialects: What models are lowered to.
+        backends: The compilers, with what models are lowered to for each.
 
     Raises:
         TargetError: With the line to copy.
     """
-    chosen = tuple(dialects)
-    if "stablehlo" in chosen:
+    if "stablehlo" in backends.values():
         xla.require()
-    wanted = {package: module for dialect in chosen for package, module in _TOOLS[dialect].items()}
+    wanted = {package: module for backend in backends for package, module in _TOOLS[backend].items()}
     for package, module in wanted.items():
         if not _is_there(module):
             raise TargetError(

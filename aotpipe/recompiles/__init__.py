@@ -69,13 +69,13 @@ def recompiles(
         ModelError: There is no model, or nothing says what it is called with.
     """
     from aotpipe.pipeline import front, tools
-    from aotpipe.pipeline.form import Form
+    from aotpipe.pipeline.form import DEFAULT_FORM, Form
     from aotpipe.pipeline.source import Model
 
     start = time.perf_counter()
     names = [way for way in ways if way != TORCH_COMPILE]
     targets = expand(names) if names else ()
-    tools.require(Form.of(targets, buckets).dialects if targets else ("torch",))
+    tools.require((Form.of(targets, buckets) if targets else DEFAULT_FORM).backends)
     overrides = {
         "args": args,
         "kwargs": kwargs,

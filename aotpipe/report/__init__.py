@@ -46,6 +46,7 @@ class TargetReport:
         size_bytes: Of the program, without weights.
         notes: What a user should know of the compile.
         estimates: What its programs will cost on a chip that is not at hand.
+        dialect: What the program was compiled from; empty where it failed.
     """
 
     target: str
@@ -60,6 +61,7 @@ class TargetReport:
     flags: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     estimates: tuple[Estimate, ...] = ()
+    dialect: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +182,7 @@ def row_of(target: Target, result: Validated | AotpipeError) -> TargetReport:
         flags=compiled.flags,
         notes=(*compiled.notes, *result.notes),
         estimates=compiled.estimates,
+        dialect=compiled.dialect,
     )
 
 
@@ -257,6 +260,7 @@ def _row_to_json(row: TargetReport) -> dict[str, Any]:
         "flags": list(row.flags),
         "notes": list(row.notes),
         "estimates": [each.to_json() for each in row.estimates],
+        "dialect": row.dialect,
     }
 
 
@@ -274,4 +278,5 @@ def _row_from_json(data: Mapping[str, Any]) -> TargetReport:
         flags=tuple(data["flags"]),
         notes=tuple(data["notes"]),
         estimates=tuple(map(Estimate.from_json, data.get("estimates", ()))),
+        dialect=data["dialect"],
     )

@@ -51,3 +51,22 @@ def test_both_backends_share_weights_and_pass(tmp_path: Path) -> None:
             assert outputs["calls"] == count
             want = torch.softmax(model.linear(torch.from_numpy(x)), -1).detach().numpy()
             np.testing.assert_allclose(outputs["y"], want, rtol=1e-5, atol=1e-6)
+
+
+def test_iree_and_xla_share_a_lowering_and_the_bundle_says_so(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    built = aotpipe.build(
+        Net().eval(),
+        args=(torch.randn(2, 6),),
+        targets=["iree-vmvx", "xla-cpu-host"],
+        dialect="stablehlo",
+        out=tmp_path / "net",
+        latency=False,
+    )
+    assert [(row.target, row.status, row.dialect) for row in built.report.targets] == [
+        ("iree-vmvx", "executed", "stablehlo"),
+        ("xla-cpu-host", "executed", "stablehlo"),
+    ]
+    assert [program.dialect for program in built.manifest.programs] == ["stablehlo", "stablehlo"]
+    assert built.manifest.weights == ("linear.bias", "linear.weight")
+    assert selftest(built.path).passed

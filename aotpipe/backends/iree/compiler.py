@@ -194,6 +194,7 @@ def _compiled(lowered: Lowered, target: Target, key: str, attempts: Sequence[_At
     return Compiled(
         target=target,
         payload=last.payload,
+        dialect=lowered.dialect,
         flags=(*last.flags, flags.PREPROCESS),
         toolchain=_versions(),
         host_features=toolchain.host_features() if target.is_host else target.row.features,

@@ -37,6 +37,8 @@ _WITHOUT_F64: Final = ("metal",)
 _CONV: Final = re.compile(rb"torch\.aten\.(_?convolution|conv\d?d?|conv_transpose\d)|stablehlo\.convolution")
 
 
+# `if` and `case` of StableHLO become `scf.if`.
+_BRANCHES: Final = (b"scf.if", b"stablehlo.if", b"stablehlo.case")
 _IM2COL: Final = "--iree-global-opt-use-im2col-for-convs"
 _TILING: Final = "--iree-global-opt-data-tiling"
 
@@ -82,7 +84,7 @@ RULES: Final = (
     Rule(
         "--iree-hal-indirect-command-buffers=false",
         "of several branches, one records a command buffer without a binding of it: the call fails",
-        lambda module, _: module.count(b"scf.if") > 1,
+        lambda module, _: sum(map(module.count, _BRANCHES)) > 1,
     ),
     Rule(
         "--iree-llvmcpu-stack-allocation-limit=262144",

@@ -131,6 +131,7 @@ def compile(  # noqa: A001  # the stage's name; nothing here needs the builtin
     return Compiled(
         target=target,
         payload=container.write(content, made),
+        dialect=lowered.dialect,
         flags=flags,
         toolchain=versions,
         host_features=features,

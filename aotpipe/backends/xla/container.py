@@ -24,6 +24,11 @@ def write(index: Mapping[str, Any], parts: Mapping[str, bytes]) -> bytes:
     return b"".join([_MAGIC, len(header).to_bytes(_LENGTH_BYTES, "little"), header, *ordered])
 
 
+def is_one(data: bytes) -> bool:
+    """Whether some bytes begin as `write` lets them."""
+    return data.startswith(_MAGIC)
+
+
 def read(data: bytes) -> tuple[dict[str, Any], dict[str, bytes]]:
     """Read what `write` gave: the index and the parts.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any, Final
 
 import numpy as np
@@ -21,6 +21,7 @@ from torch._ops import HigherOrderOperator, OpOverload
 
 from aotpipe.backends.arrays import view_numpy
 from aotpipe.backends.xla import control_flow
+from aotpipe.backends.xla.lines import Lines
 from aotpipe.backends.xla.ops import table
 from aotpipe.backends.xla.sizes import Sizes, UnknownSize
 from aotpipe.backends.xla.values import BOOL, FLOAT64, INT64, Array, Out, cast, is_array
@@ -40,8 +41,9 @@ class Refused(Exception):
 class Interpreter:
     """Evaluates graphs, nested ones too, under one set of sizes."""
 
-    def __init__(self, sizes: Sizes) -> None:
+    def __init__(self, sizes: Sizes, lines: Lines | None = None) -> None:
         self._sizes = sizes
+        self._lines = lines
 
     def run(self, module: fx.GraphModule, values: Sequence[Any]) -> list[Any]:
         """The outputs of a graph.
@@ -64,7 +66,8 @@ class Interpreter:
 
     def _guarded(self, node: fx.Node, known: dict[fx.Node, Any]) -> Any:
         try:
-            return self._evaluate(node, known)
+            with self._lines.of(node) if self._lines else nullcontext():
+                return self._evaluate(node, known)
         except UnknownSize as error:
             raise Refused(node, f"the size of its result depends on data ({error})") from error
         except (Refused, KeyboardInterrupt):

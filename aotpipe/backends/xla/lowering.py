@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from itertools import product
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from torch.fx import Node
 
@@ -33,6 +33,9 @@ from aotpipe.legalize import hops
 from aotpipe.legalize.source import nearest_line
 from aotpipe.signature import Signature, Symbol, dim_symbols, evaluate_dim
 from aotpipe.stages import Legal, LegalEntry, Lowered
+
+if TYPE_CHECKING:
+    from aotpipe.backends.xla.lines import Lines
 
 PLATFORMS: Final = ("cpu", "cuda", "tpu")
 """jax lowers a few ops in another way for each."""
@@ -63,7 +66,7 @@ def lower(
     largest: dict[str, tuple[Buffer, ...]] = {}
     for entry in legal.entries:
         for sizes, least in _choices(entry, declared, (examples or {}).get(entry.name)):
-            bound = _bound(entry, sizes)
+            bound = bound_of(entry, sizes)
             modules = _modules(entry, bound, sizes, least)
             names = {platform: hashlib.sha256(module).hexdigest() for platform, module in modules.items()}
             parts.update((names[platform], module) for platform, module in modules.items())
@@ -171,7 +174,7 @@ def _is_possible(signature: Signature, sizes: Mapping[str, int]) -> bool:
     return all(evaluate_dim(dim, sizes) >= 0 for spec in signature.tensor_inputs for dim in spec.dims)
 
 
-def _bound(entry: LegalEntry, sizes: Sizes) -> Any:
+def bound_of(entry: LegalEntry, sizes: Sizes) -> Any:
     """What the symbols of an entry point's graph are under the sizes of its Dims."""
     from aotpipe.backends.xla.sizes import UnknownSize, bind
 
@@ -186,6 +189,29 @@ def _bound(entry: LegalEntry, sizes: Sizes) -> Any:
 
 def _modules(entry: LegalEntry, bound: Any, sizes: Sizes, least: Sizes) -> dict[str, bytes]:
     """An entry point's module for each platform."""
+    with own_settings():
+        traced = trace(entry, bound, sizes, least)
+        return {platform: _serialized(module_of(traced, platform)) for platform in PLATFORMS}
+
+
+def module_of(traced: Any, platform: str) -> Any:
+    """What was traced, as a module of jaxlib's in the form that suits a platform."""
+    return traced.lower(lowering_platforms=(platform,)).compiler_ir("stablehlo")
+
+
+def trace(entry: LegalEntry, bound: Any, sizes: Sizes, least: Sizes, lines: Lines | None = None) -> Any:
+    """Trace an entry point by jax, under `own_settings`.
+
+    Args:
+        entry: The entry point.
+        bound: What its symbols are, as `bound_of` gives it.
+        sizes: Of each of its Dims.
+        least: The Dims of which calls are padded, and the smallest size of each.
+        lines: Told of the user's line of each op.
+
+    Raises:
+        CannotPad, UnsupportedOps, LowerFailed
+    """
     import jax
 
     from aotpipe.backends.xla.interpreter import Interpreter, Refused
@@ -199,22 +225,17 @@ def _modules(entry: LegalEntry, bound: Any, sizes: Sizes, least: Sizes) -> dict[
 
     def forward(*values: Any) -> tuple[Any, ...]:
         if not least:
-            return tuple(Interpreter(bound).run(entry.graph, values))
+            return tuple(Interpreter(bound, lines).run(entry.graph, values))
         from aotpipe.backends.xla.padding.program import run
 
         return tuple(run(entry, bound, sizes=sizes, least=least, values=values))
 
     if least:
         specs.append(jax.ShapeDtypeStruct((len(least),), INT32))
-    with own_settings():
-        try:
-            traced = jax.jit(forward, keep_unused=True).trace(*specs)
-        except Refused as error:
-            raise (_cannot_pad if least else _refusal)(entry, error, least) from error
-        return {
-            platform: _serialized(traced.lower(lowering_platforms=(platform,)).compiler_ir("stablehlo"))
-            for platform in PLATFORMS
-        }
+    try:
+        return jax.jit(forward, keep_unused=True).trace(*specs)
+    except Refused as error:
+        raise (_cannot_pad if least else _refusal)(entry, error, least) from error
 
 
 def _serialized(module: Any) -> bytes:

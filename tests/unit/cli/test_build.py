@@ -43,7 +43,7 @@ def test_defaults(asked: dict[str, Any]):
 def test_options_reach_the_pipeline(asked: dict[str, Any]):
     argv = "build m.py:NET -t cpu -t iree-vmvx -o here --name n --jobs 3 --no-cache --no-latency --keep-going"
     argv += " --flag=--x --compile-timeout 9 --compile-memory 2GB --buckets batch=1,8 --buckets seq=16"
-    argv += " --optional batch.mask --tensorize self.scale --tensorize k"
+    argv += " --optional batch.mask --tensorize self.scale --tensorize k --dialect stablehlo"
     assert guarded(cli, argv.split()) == 0
     asked.pop("on_event")
     asked.pop("report")
@@ -57,6 +57,7 @@ def test_options_reach_the_pipeline(asked: dict[str, Any]):
         "memory_limit_bytes": 2 * 10**9,
         "extra_flags": ("--x",),
         "buckets": {"batch": "1,8", "seq": "16"},
+        "dialect": "stablehlo",
         "optional": ("batch.mask",),
         "tensorize": ("self.scale", "k"),
         "cache": False,

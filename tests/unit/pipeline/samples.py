@@ -41,7 +41,7 @@ def prepared(folder: Path) -> Prepared:
     x = np.ones(2, np.float32)
     return Prepared(
         name="tiny",
-        lowered={"torch": LOWERED},
+        lowered={"iree": LOWERED},
         signatures={"forward": SIGNATURE},
         asserts={"forward": ("x is small",)},
         weights=path,

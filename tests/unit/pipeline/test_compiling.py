@@ -27,7 +27,7 @@ from tests.unit.pipeline.samples import Compiler
 
 TARGETS = expand(["iree-cpu-host", "iree-cpu-x86_64", "iree-vmvx"])
 HOST, PORTABLE, BYTECODE = TARGETS
-LOWERED = {"torch": samples.LOWERED}
+LOWERED = {"iree": samples.LOWERED}
 
 
 @pytest.fixture

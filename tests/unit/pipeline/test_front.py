@@ -40,7 +40,7 @@ def test_a_model_is_prepared_stage_by_stage(tmp_path: Path):
     assert sorted(tensors.read(prepared.weights)) == ["linear.bias", "linear.weight", "state/count"]
     assert file_digest(prepared.weights) == prepared.weights_sha256
     assert prepared.goldens
-    assert b"@forward" in prepared.lowered["torch"].module
+    assert b"@forward" in prepared.lowered["iree"].module
     assert {finding.code for finding in prepared.findings} >= {"unused-input"}
 
 
@@ -53,7 +53,7 @@ def test_the_modules_are_told_before_eager_is_asked(tmp_path: Path):
         tmp_path,
         on_lowered=lambda lowered: heard.append(*lowered),
     )
-    assert heard.index("StageFinished lower") < heard.index("torch") < heard.index("StageStarted reference")
+    assert heard.index("StageFinished lower") < heard.index("iree") < heard.index("StageStarted reference")
 
 
 def test_a_model_that_refuses_its_own_example_is_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -79,8 +79,8 @@ def test_wrong_numbers_are_compiled_again_with_care(
     mended: bool, ready: Ready, cache: Cache, recorder: Recorder, monkeypatch
 ):
     stand_in = Compiler(monkeypatch)
-    lowered = replace(ready.prepared.lowered["torch"], module=b"torch.aten.convolution")
-    ready = replace(ready, prepared=replace(ready.prepared, lowered={"torch": lowered}))
+    lowered = replace(ready.prepared.lowered["iree"], module=b"torch.aten.convolution")
+    ready = replace(ready, prepared=replace(ready.prepared, lowered={"iree": lowered}))
     retreats = compiler.suspects(lowered, HOST)
     assert [retreat.name for retreat in retreats] == ["without im2col", "without data tiling"]
     judged: list[object] = []

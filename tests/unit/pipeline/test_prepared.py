@@ -74,10 +74,10 @@ def test_weights_are_copied_where_files_cannot_be_linked(made: Prepared, tmp_pat
 
 
 def test_the_digest_covers_model_module_and_goldens():
-    lowered = {"torch": LOWERED}
+    lowered = {"iree": LOWERED}
     base = digest_of(["m"], lowered, b"g")
     assert base != digest_of(["n"], lowered, b"g")
-    assert base != digest_of(["m"], {"torch": replace(LOWERED, digest="9" * 64)}, b"g")
+    assert base != digest_of(["m"], {"iree": replace(LOWERED, digest="9" * 64)}, b"g")
     assert base != digest_of(["m"], lowered, b"h")
 
 

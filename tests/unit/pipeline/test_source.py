@@ -92,7 +92,7 @@ def test_the_modules_are_told_once_wherever_they_come_from(prepare, tmp_path: Pa
             exclude=[],
             on_lowered=told.append,
         )
-    assert told == [{"torch": samples.LOWERED}] * 2
+    assert told == [{"iree": samples.LOWERED}] * 2
 
 
 def test_what_is_not_wholly_known_is_not_kept(prepare, monkeypatch: pytest.MonkeyPatch):

@@ -30,7 +30,7 @@ def test_canonicalize_and_export_take_a_bare_module():
 def test_compile_gives_programs_and_raises_the_first_failure():
     spec = aotpipe.spec.as_spec(model(), args=ARGS)
     lowered, programs = steps.compile(spec, targets=["iree-vmvx"], compiling=CompileSettings(), cache=False)
-    assert lowered["torch"].entry_points == ("forward",)
+    assert lowered["iree"].entry_points == ("forward",)
     assert [str(program.target) for program in programs] == ["iree-vmvx"]
     with pytest.raises(CompileFailed):
         steps.compile(
