@@ -25,8 +25,7 @@ IDENTITY_SEEDS = range(400)
 IDENTITY_SEEDS_SLOW = range(1000, 9000)
 GRAPH_SEEDS = range(20)
 GRAPH_SEEDS_SLOW = range(2000)
-# One of the next ten loses what a loop over a generator assigns to an attribute of the model.
-HOLDING_SEEDS_SLOW = range(130)
+HOLDING_SEEDS_SLOW = range(500)
 
 
 def ran(call: Callable[..., Any], given: tuple[Any, ...]) -> list[Any]:
@@ -40,7 +39,9 @@ def ran(call: Callable[..., Any], given: tuple[Any, ...]) -> list[Any]:
         return [NameError]
     except Exception as error:
         return [type(error)]
-    return pytree.tree_leaves((result, given))
+    # A model may give what it keeps, and write to it in the next call.
+    leaves = pytree.tree_leaves((result, given))
+    return [leaf.clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
 
 
 def same(left: list[Any], right: list[Any], *, exact: bool) -> bool:
@@ -152,5 +153,5 @@ def test_many_programs_in_a_graph_give_the_same(tmp_path: Path) -> None:
 @pytest.mark.timeout(3600)
 def test_programs_that_keep_things_give_the_same(tmp_path: Path) -> None:
     counts = assert_none_wrong(HOLDING_SEEDS_SLOW, tmp_path, holding.source)
-    # Returns of two structures, lists that grow in loops without a bound, `and` of a list and a tensor.
-    assert counts["refused"] < 0.12 * counts.total(), counts
+    # Lists that grow in loops without a bound, and writes to what may be a part of another tensor.
+    assert counts["refused"] < 0.05 * counts.total(), counts

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from aotpipe.canonicalize.python.partial import Partial
+from aotpipe.canonicalize.python.values import UNDEFINED, Undefined
 
 _KINDS: Final = frozenset({list, dict, set, deque, OrderedDict, Partial})
 _INNER: Final = ("_parameters", "_buffers", "_modules")
@@ -163,9 +164,11 @@ def is_of_torch(value: object) -> bool:
 
 def _held_by(cell: CellType) -> list[Any]:
     try:
-        return [cell.cell_contents]
+        value = cell.cell_contents
     except ValueError:
         return [_NONE]
+    # A region leaves a mark in a variable that has no value.
+    return [_NONE if isinstance(value, Undefined) else value]
 
 
 def _copy(container: Any) -> Any:
@@ -190,9 +193,15 @@ def _is_same(container: Any, old: Any) -> bool:
 
 
 def contents(container: Any, known: Iterable[Any]) -> Any:
-    """What a container holds, as a list or a dict; the `known` containers in it as constants."""
+    """What a container holds, as a list or a dict; the `known` containers in it as constants.
+
+    Of a variable of an enclosing function it is the value itself.
+    """
     held = {id(each): Same(each) for each in known}
     found = _copy(container)
+    if isinstance(container, CellType):
+        (value,) = found
+        return UNDEFINED if value is _NONE else held.get(id(value), value)
     if isinstance(found, dict):
         return {key: held.get(id(value), value) for key, value in _items(found).items()}
     return [held.get(id(value), value) for value in found]
@@ -200,6 +209,9 @@ def contents(container: Any, known: Iterable[Any]) -> Any:
 
 def fill(container: Any, found: Any) -> None:
     """Put contents back."""
+    if isinstance(container, CellType):
+        _restore(container, [_NONE if isinstance(found, Undefined) else _opened(found)])
+        return
     if isinstance(found, dict):
         _restore(container, {key: _opened(value) for key, value in _items(found).items()})
     else:

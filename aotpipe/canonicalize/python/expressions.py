@@ -70,17 +70,23 @@ class _Expressions(Own):
         return node
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
+        truth = [ast.keyword("truth", ast.Constant(True))] if getattr(node, "is_test", False) else []
+        for value in node.values if truth else ():
+            _mark(value)
         self.generic_visit(node)
         if binds(node):
             return node
         name = "and_" if isinstance(node.op, ast.And) else "or_"
-        return calling(name, *map(later, node.values))
+        return ast.Call(operator(name), [*map(later, node.values)], truth)
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
+        if isinstance(node.op, ast.Not):
+            _mark(node.operand)
         self.generic_visit(node)
         return calling("not_", node.operand) if isinstance(node.op, ast.Not) else node
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
+        _mark(node.test)
         self.generic_visit(node)
         if binds(node):
             return node
@@ -125,6 +131,18 @@ class _Expressions(Own):
         self.generic_visit(node)
         node.value = calling("shown", node.value)
         return node
+
+
+def _mark(node: ast.expr) -> None:
+    """Say of an expression that only its truth is asked for."""
+    if isinstance(node, ast.BoolOp):
+        node.is_test = True  # type: ignore[attr-defined]
+
+
+def test(node: ast.expr) -> ast.expr:
+    """An expression that is as true, and may be staged."""
+    _mark(node)
+    return expression(node)
 
 
 def expression(node: ast.expr) -> ast.expr:

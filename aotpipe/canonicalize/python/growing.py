@@ -270,6 +270,9 @@ def _filled(leaf: Leaf, rows: Sequence[torch.Tensor], room: Any) -> torch.Tensor
 def _grown(buffer: torch.Tensor, room: Any, held: Any) -> torch.Tensor:
     if str(room) == str(held):
         return buffer
+    if isinstance(room, int) and isinstance(held, int) and room < held:
+        # A branch in the last trip that there can be has room for one more.
+        return buffer[:room]
     rest = torch.zeros((room - held, *buffer.shape[1:]), dtype=buffer.dtype, device=buffer.device)
     return torch.cat([buffer, rest])
 

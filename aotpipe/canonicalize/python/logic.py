@@ -18,16 +18,16 @@ from aotpipe.canonicalize.python.values import UNDEFINED, Unlike, Variables, mee
 T = TypeVar("T")
 
 
-def _conjunction(left: Any, right: Any) -> Any:
-    """`left and right`, both computed."""
-    if _is_truth(left) and _is_truth(right):
+def _conjunction(left: Any, right: Any, *, truth: bool = False) -> Any:
+    """`left and right`, both computed; or its `truth`."""
+    if truth or (_is_truth(left) and _is_truth(right)):
         return predicate(left).logical_and(_truth(right))
     return _selected(left, right, left)
 
 
-def _disjunction(left: Any, right: Any) -> Any:
-    """`left or right`, both computed."""
-    if _is_truth(left) and _is_truth(right):
+def _disjunction(left: Any, right: Any, *, truth: bool = False) -> Any:
+    """`left or right`, both computed; or its `truth`."""
+    if truth or (_is_truth(left) and _is_truth(right)):
         return predicate(left).logical_or(_truth(right))
     return _selected(left, left, right)
 
@@ -54,8 +54,8 @@ def _selected(test: Any, then: Any, other: Any) -> Any:
     return form.value(lambda: next(chosen))
 
 
-def and_(*operands: Callable[[], Any]) -> Any:
-    """`a and b and ...`, each computed only where it is reached."""
+def and_(*operands: Callable[[], Any], truth: bool = False) -> Any:
+    """`a and b and ...`, each computed only where it is reached; `truth`: it is asked for nothing else."""
     value = operands[0]()
     with ExitStack() as reached:
         for operand in operands[1:]:
@@ -63,7 +63,7 @@ def and_(*operands: Callable[[], Any]) -> Any:
                 decisions.expression("logic")
                 reached.enter_context(maybes.there(value, holds=True))
                 right = operand()
-                value = maybes.imply(_conjunction(value, right), value, right)
+                value = maybes.imply(_conjunction(value, right, truth=truth), value, right)
             elif not value:
                 return value
             else:
@@ -71,8 +71,8 @@ def and_(*operands: Callable[[], Any]) -> Any:
     return value
 
 
-def or_(*operands: Callable[[], Any]) -> Any:
-    """`a or b or ...`."""
+def or_(*operands: Callable[[], Any], truth: bool = False) -> Any:
+    """`a or b or ...`, as `and_`."""
     value = operands[0]()
     with ExitStack() as reached:
         for operand in operands[1:]:
@@ -80,7 +80,7 @@ def or_(*operands: Callable[[], Any]) -> Any:
                 decisions.expression("logic")
                 reached.enter_context(maybes.there(value, holds=False))
                 right = operand()
-                value = maybes.imply(_disjunction(value, right), value, right, all_of=False)
+                value = maybes.imply(_disjunction(value, right, truth=truth), value, right, all_of=False)
             elif value:
                 return value
             else:

@@ -54,6 +54,10 @@ class _Part:
     names: Names = Names()
     known: int | torch.Tensor | None = None
 
+    def is_surely_in(self, other: _Part) -> bool:
+        """Whether both are in one memory, as is known before the run; nothing is put into the graph."""
+        return isinstance(self.known, int) and isinstance(other.known, int) and self.is_in(other) is True
+
     def is_in(self, other: _Part) -> bool | torch.Tensor:
         """Whether both are in one memory."""
         if self.known is None or other.known is None or not self.names.numbers & other.names.numbers:
@@ -141,7 +145,7 @@ class Border:
         before = [each for each in range(at) if parts[each].names.numbers & inner]
         if not outer.numbers and not part.names.partial:
             for each in before:
-                if parts[each].is_in(part) is True and parts[each].names == part.names:
+                if parts[each].is_surely_in(part) and parts[each].names == part.names:
                     return Names(frozenset({self._first + each}))
         new = frozenset({own, *(self._first + each for each in before)})
         return outer | Names(new, new if part.names.partial & inner else frozenset())

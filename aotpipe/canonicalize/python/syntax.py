@@ -21,7 +21,7 @@ from collections.abc import Callable, Container, Sequence
 from typing import Final
 
 from aotpipe.canonicalize.python import generators
-from aotpipe.canonicalize.python.expressions import Super, expression
+from aotpipe.canonicalize.python.expressions import Super, expression, test
 from aotpipe.canonicalize.python.jumps import Returns, guarded, jumps, jumps_at_last
 from aotpipe.canonicalize.python.liveness import Liveness
 from aotpipe.canonicalize.python.matches import Matches
@@ -161,10 +161,10 @@ class _Writer:
         if isinstance(node, ast.Assert) and __debug__:
             text = ast.Constant(ast.unparse(node.test))
             if node.msg is not None and binds(node.msg):
-                node.test = expression(node.test)
+                node.test = test(node.test)
                 return [node]
             message = [] if node.msg is None else [later(expression(node.msg))]
-            made = ast.Expr(calling("require", expression(node.test), text, *message))
+            made = ast.Expr(calling("require", test(node.test), text, *message))
             return [ast.copy_location(made, node)]
         if isinstance(node, ast.AugAssign):
             return [self._augmented(node)]
@@ -211,7 +211,7 @@ class _Writer:
 
     def _if(self, node: ast.If) -> list[ast.stmt]:
         if self._is_left(node):
-            node.test = expression(node.test)
+            node.test = test(node.test)
             node.body, node.orelse = self.block(node.body), self.block(node.orelse)
             return [node]
         names = self._region(node.body, node.orelse)
@@ -219,22 +219,22 @@ class _Writer:
             node,
             names,
             {"then": self.block(node.body), "other": self.block(node.orelse)},
-            lambda made: calling("if_", expression(node.test), made["then"], made["other"]),
+            lambda made: calling("if_", test(node.test), made["then"], made["other"]),
         )
 
     def _while(self, node: ast.While) -> list[ast.stmt]:
         if self._is_left(node, loop=True):
-            node.test = expression(node.test)
+            node.test = test(node.test)
             node.body, node.orelse = self.block(node.body), self.block(node.orelse)
             return [node]
         before, after, stop = self._without_jumps(node)
         names = self._region(node.body, outside=[ast.Expr(node.test)])
         going = node.test if stop is None else ast.BoolOp(ast.And(), [negated(stop), node.test])
-        test: list[ast.stmt] = [ast.Return(expression(going))]
+        asked: list[ast.stmt] = [ast.Return(test(going))]
         written = self._emit(
             node,
             names,
-            {"test": test, "body": self.block(node.body)},
+            {"test": asked, "body": self.block(node.body)},
             lambda made: calling("while_", made["test"], made["body"]),
         )
         return [*before, *written, *self.block(after)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -118,6 +119,41 @@ def test_what_a_trace_alone_finds_is_asked_for() -> None:
     assert canonical.entries[0].state is None
     program = export(canonical).entries[0].program
     assert written(program) == {"large"}
+
+
+class Sometimes(nn.Module):
+    """The example assigns the attribute before it is read, other inputs do not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mean = torch.ones(2)
+
+    def _rising(self, x: torch.Tensor) -> Iterator[torch.Tensor]:
+        for number in range(2):
+            if x.sum() > number:
+                self.mean = x * 2
+            yield x + self.mean
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.max() > 3:
+            self.mean = -x
+        total = self.mean * 1
+        for each in self._rising(x):
+            if each.sum() > 4:
+                break
+            total = total + each
+        return total
+
+
+@pytest.mark.parametrize("first", [4.0, 1.0, -1.0])
+def test_what_only_a_branch_assigns_is_kept(first: float) -> None:
+    model = Sometimes().eval()
+    canonical = canonicalize(spec.as_spec(model, args=(torch.tensor([first, 0.5]),)))
+    run = export(canonical).entries[0].program.module()
+    with torch.no_grad():
+        for value in (-1.0, 4.0, -1.0, 1.0, -2.0, 0.5):
+            x = torch.tensor([value, 0.5])
+            torch.testing.assert_close(run(x), model(x))
 
 
 def test_state_of_a_size_that_varies_is_refused() -> None:

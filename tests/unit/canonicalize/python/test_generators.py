@@ -111,6 +111,23 @@ def once_only(x):
     return first, sum(row.sum() for row in rows)
 
 
+def rising(x: torch.Tensor) -> Iterator[torch.Tensor]:
+    for number in range(2):
+        if x.sum() > number + 3:
+            return
+        x = x + 1
+        yield x
+
+
+def with_a_return_in_a_branch(x):
+    if x.max() > 1:
+        for each in rising(x):
+            if (each > 0).all() == (x.sum() < 1):
+                return each, 1
+            return x, 2
+    return x * 2, 0
+
+
 @pytest.mark.parametrize(
     "model",
     [
@@ -122,6 +139,7 @@ def once_only(x):
         as_a_list,
         in_one_another,
         once_only,
+        with_a_return_in_a_branch,
     ],
     ids=lambda model: model.__name__,
 )

@@ -10,6 +10,7 @@ from aotpipe.canonicalize.python import growing, numbers
 from aotpipe.canonicalize.python.growing import Growing, Kind
 from aotpipe.canonicalize.python.values import Unlike
 from aotpipe.errors import ExportFailed
+from tests.unit.canonicalize.python.agree import check
 
 
 def rows(*starts: float) -> list[torch.Tensor]:
@@ -41,6 +42,32 @@ def test_what_is_appended_comes_behind_the_last() -> None:
         assert held(made([first, *rows(7)], room=4)) == [[1, 1.5], [2, 2.5], [7, 7.5]]
         assert held(made([*rows(9), first, *rows(7)], room=8)) == [[9, 9.5], [1, 1.5], [2, 2.5], [7, 7.5]]
         assert held(made([first, first], room=8)) == [[1, 1.5], [2, 2.5], [1, 1.5], [2, 2.5]]
+
+
+def test_room_for_one_more_than_there_can_be_is_taken_back() -> None:
+    with numbers.followed():
+        assert held(made([made(rows(1, 2), room=5)], room=4)) == [[1, 1.5], [2, 2.5]]
+
+
+def appended_in_a_branch_of_a_loop(x, going):
+    seen = []
+    i = 0
+    while (going == 1) and i < 4:
+        i += 1
+        if x.sum() > 3:
+            x = x * 0.5
+            seen.append(x)
+            if x.max() < 1:
+                break
+        x = x + 1
+    return x, len(seen), sum(seen, x)
+
+
+def test_a_list_that_grows_in_a_branch_of_a_loop() -> None:
+    vectors = ([1.0, 2.0], [-1.0, -2.0], [5.0, 9.0], [40.0, 9.0])
+    check(
+        appended_in_a_branch_of_a_loop, *((torch.tensor(v), torch.tensor(k)) for v in vectors for k in (1, 0))
+    )
 
 
 def test_an_element_of_several_leaves_has_a_buffer_each() -> None:

@@ -6,10 +6,12 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from aotpipe.canonicalize.python import logic as ops
+from tests.unit.canonicalize.python.agree import check
 
 VALUES = st.sampled_from([0, 1, -2, 2.5, "", "a", None, [], [1], (), True, False])
 
@@ -37,6 +39,23 @@ def test_chains_of_comparisons(values: list[int]):
     for value in values[1:]:
         parts += [less, lambda value=value: value]
     assert ops.compare(*parts) == all(a < b for a, b in pairwise(values))
+
+
+def asked_for_truth_alone(x):
+    seen: list[Any] = []
+    name = None
+    found = 0
+    if x.sum() > 0 and seen:
+        found += 1
+    if not (x.max() > 1 or seen or name):
+        found += 2
+    while found < 9 and (x.sum() > found or name) and not (seen and x.sum() > 0):
+        found += 4
+    return found + (1 if seen and x.sum() else 10), x.sum() and 3
+
+
+def test_where_truth_alone_is_asked_for_operands_may_be_of_any_kind():
+    check(asked_for_truth_alone, *((torch.tensor(each),) for each in ([1.0, 0.5], [-1.0, 0.5], [3.0, 9.0])))
 
 
 def test_only_the_branch_that_is_taken_is_computed():

@@ -57,6 +57,18 @@ def one_of_two_is_written_in_a_branch(x):
     return y, w
 
 
+def one_of_several_is_written_after_an_early_return(x):
+    y = x * 0.5
+    pair = (y, 1)
+    for _ in range(3):
+        if y.max() > 1:
+            y = y + 1
+            if x.sum() < 4:
+                return x, y
+        y[1:] = 2
+    return x, pair[0]
+
+
 def the_input_is_written_on_one_path(x):
     if x.sum() > 0:
         x = x * 2
@@ -125,6 +137,7 @@ def names_that_trips_swap(x):
         an_assigned_name_is_written_in_a_loop,
         a_name_is_written_in_a_loop,
         one_of_two_is_written_in_a_branch,
+        one_of_several_is_written_after_an_early_return,
         the_input_is_written_on_one_path,
         a_second_name_is_written,
         two_results_of_a_branch_are_one,
