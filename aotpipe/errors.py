@@ -24,6 +24,7 @@ source where that is known, why, and one thing to do about it.
       NoBuckets                     26  a target needs sizes for a Dim, or other ones
         CannotPad                   29  an op would let the padding of a bucket change its results
       LowerFailed                   30  the importer refused a legal program: a bug of aotpipe
+      MeshError                     31  a mesh, or how arrays are split over it, does not fit
       CompileError                  34
         CompileFailed               35  the compiler printed a diagnostic
         CompilerCrashed             36  the compiler died by a signal
@@ -254,6 +255,12 @@ class LowerFailed(AotpipeError):
     """The importer refused a legal program."""
 
     exit_code, stage = 30, "lower"
+
+
+class MeshError(AotpipeError):
+    """A mesh, or how arrays are split over it, does not fit the model or a target."""
+
+    exit_code, stage = 31, "mesh"
 
 
 class CompileError(AotpipeError):

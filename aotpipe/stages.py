@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal
 from aotpipe.dims import Auto, Dim
 from aotpipe.errors import Buffer, SourceLine
 from aotpipe.estimate import Estimate
+from aotpipe.partition import Partition
 from aotpipe.signature import Signature
 from aotpipe.targets import Target
 
@@ -188,6 +189,7 @@ class Compiled:
         notes: What a user should know of the compile, such as that the fast flags crashed the compiler.
         estimates: What each program that the payload holds will cost, where the compiler says it.
         dialect: What it was compiled from.
+        partition: How it is spread over several devices; None for one.
     """
 
     target: Target
@@ -200,6 +202,7 @@ class Compiled:
     notes: tuple[str, ...] = ()
     estimates: tuple[Estimate, ...] = ()
     dialect: Dialect = "torch"
+    partition: Partition | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -88,8 +88,8 @@ class BaseRunner(ABC, Generic[E]):
         """The outputs of one call; the state is replaced last, once nothing can fail."""
 
     @abstractmethod
-    def _placed(self, array: Array) -> Any:
-        """A copy of an array where the program takes its state."""
+    def _placed(self, name: str, array: Array) -> Any:
+        """A copy of an array where the program takes its state of a name."""
 
     def _forget(self) -> None:
         """Let go of what belongs to the state that ends, before another takes its memory."""
@@ -128,7 +128,7 @@ class BaseRunner(ABC, Generic[E]):
         with self._lock:
             self._require_usable()
             self._forget()
-            self._state = {name: self._placed(array) for name, array in self._initial_state.items()}
+            self._state = {name: self._placed(name, array) for name, array in self._initial_state.items()}
 
     def close(self) -> None:
         """Free the program and its state; calls after it are refused."""

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, Final
 from aotpipe.errors import BundleCorrupt, UnsupportedSchema
 from aotpipe.estimate import Estimate
 from aotpipe.islands.chain import Parts
+from aotpipe.partition import Partition
 from aotpipe.signature import Signature
 from aotpipe.stages import Dialect, Finding, Status
 
@@ -92,6 +93,7 @@ class Program:
         digest: Of everything that could change the program.
         estimates: What its parts will cost on a chip that was not there; absent where nothing says it.
         dialect: What it was compiled from; None in bundles of releases that did not say so.
+        partition: How it is spread over several devices; absent for one.
     """
 
     target: str
@@ -107,6 +109,7 @@ class Program:
     parity: ParitySummary | None = None
     estimates: tuple[Estimate, ...] = ()
     dialect: Dialect | None = None
+    partition: Partition | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,6 +221,8 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
             del program["estimates"]
         if program["dialect"] is None:
             del program["dialect"]
+        if program["partition"] is None:
+            del program["partition"]
     # Their order is the spec's: the last one is the one that runs most.
     entries = content["entry_points"]
     return {**content, "entry_points": {name: entries[name] for name in manifest.entry_points}}

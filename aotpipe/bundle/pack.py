@@ -189,6 +189,7 @@ def _record(program: Validated | Failed) -> Program:
         parity=_summary(program.parity),
         estimates=compiled.estimates,
         dialect=compiled.dialect,
+        partition=compiled.partition,
     )
 
 

@@ -102,6 +102,7 @@ def _inspected(bundle: Bundle) -> dict[str, Any]:
                 "notes": list(program.notes),
                 "estimates": [each.to_json() for each in program.estimates],
                 "dialect": program.dialect,
+                "partition": program.partition and program.partition.to_json(),
             }
             for program in manifest.programs
         ],
@@ -152,6 +153,7 @@ def _inspected_text(bundle: Bundle) -> str:
             *(signature_text(name, signature) for name, signature in manifest.signatures.items()),
             text.table(("target", "status", "dialect", "parity", "size", "runs here"), rows),
             *([cost] if cost else []),
+            *(f"{each.target}: {each.partition}" for each in manifest.programs if each.partition),
             *([text.table(("island", "line", "reason"), islands)] if islands else []),
             *map(finding_line, manifest.findings),
         ]

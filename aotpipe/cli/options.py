@@ -115,6 +115,46 @@ def dialect(function: F) -> F:
     )(function)
 
 
+def _checked(read: Callable[[Any, Any], object]) -> Callable[[click.Context, click.Parameter, Any], Any]:
+    """Reads a mesh, or rules, or refuses the command line; the values stay texts."""
+
+    def check(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
+        from aotpipe.backends.xla import mesh as meshes
+        from aotpipe.errors import MeshError
+
+        try:
+            if value:
+                read(meshes, value)
+        except MeshError as error:
+            raise click.BadParameter(f"{error.message}; {error.hint}", ctx, param) from error
+        return value
+
+    return check
+
+
+def mesh(function: F) -> F:
+    """`--mesh`, and `--shard`, several times."""
+    for option in (
+        click.option(
+            "--shard",
+            multiple=True,
+            callback=_checked(lambda meshes, value: meshes.rules(value)),
+            metavar="PATTERN=(AXES)",
+            help="How arrays are split over a mesh: a regular expression for whole names of weights, states "
+            "and inputs, and for each dim an axis or None, such as 'fc1\\.weight=(model, None)'; may be "
+            "given several times, and the first that matches counts.",
+        ),
+        click.option(
+            "--mesh",
+            callback=_checked(lambda meshes, value: meshes.Mesh.of(value)),
+            metavar="MESH",
+            help="Build each XLA program for several devices: data=2,model=2, or 2x2 with the axes x and y.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
 def varying(function: F) -> F:
     """`--optional` and `--tensorize`, several times each."""
     for option in (

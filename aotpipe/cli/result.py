@@ -33,7 +33,8 @@ def targets_table(report: Report) -> str:
 def _notes(row: TargetReport) -> list[str]:
     """What a reader should know of a program that passed."""
     is_other = row.dialect == "stablehlo" and Target.parse(row.target).backend == "iree"
-    return [*(["compiled from StableHLO"] if is_other else []), *row.notes]
+    spread = [str(row.partition)] if row.partition else []
+    return [*(["compiled from StableHLO"] if is_other else []), *spread, *row.notes]
 
 
 def failures(report: Report) -> str:

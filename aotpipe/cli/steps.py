@@ -67,6 +67,7 @@ def export(
 @options.out
 @options.buckets
 @options.dialect
+@options.mesh
 @options.compiling
 @options.as_json
 @options.quiet
@@ -78,6 +79,8 @@ def compile(  # noqa: A001  # the command's name
     cache: bool,
     buckets: dict[str, str],
     dialect: str | None,
+    mesh: str | None,
+    shard: tuple[str, ...],
     as_json: bool,
     quiet: bool,
     **settings: Any,
@@ -97,6 +100,8 @@ def compile(  # noqa: A001  # the command's name
             compiling=CompileSettings(**settings),
             buckets=buckets,
             dialect=dialect,
+            mesh=mesh,
+            shard=shard,
             cache=cache,
             on_event=listener,
         )
@@ -121,6 +126,7 @@ def compile(  # noqa: A001  # the command's name
                 "notes": list(program.notes),
                 "estimates": [each.to_json() for each in program.estimates],
                 "dialect": program.dialect,
+                "partition": program.partition and program.partition.to_json(),
             }
             for program in programs
         ]
@@ -137,6 +143,9 @@ def compile(  # noqa: A001  # the command's name
         for program in programs
     ]
     click.echo(text.table(("target", "size", "compiled in", "peak memory", "program"), lines))
+    for program in programs:
+        if program.partition is not None:
+            click.echo(f"{program.target}: {program.partition}")
     if cost := estimates.table((str(program.target), program.estimates) for program in programs):
         click.echo("\n" + cost)
 

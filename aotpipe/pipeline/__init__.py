@@ -23,6 +23,7 @@ from aotpipe import report as reports
 from aotpipe import tensors, toolchain
 from aotpipe.backends import unrunnable
 from aotpipe.backends.xla.buckets import Declared
+from aotpipe.backends.xla.mesh import DeclaredMesh, DeclaredRules
 from aotpipe.bundle import Bundle, open_bundle, pack, require_replaceable
 from aotpipe.bundle.manifest import STATE_PREFIX
 from aotpipe.errors import AotpipeError, CompileError, ParityError
@@ -104,6 +105,8 @@ def run(
     out: str | Path | None = None,
     buckets: Mapping[str, Declared] | None = None,
     dialect: str | None = None,
+    mesh: DeclaredMesh | None = None,
+    shard: DeclaredRules = (),
     extra_flags: Sequence[str] = (),
     jobs: int | None = None,
     timeout_s: float | None = None,
@@ -131,6 +134,8 @@ def run(
         out: The bundle's folder; `artifacts/NAME` where None. A bundle that is there is replaced.
         buckets: By Dim, the sizes that XLA programs are built for, beside those of the example.
         dialect: What the model is lowered to for IREE: `torch` where None, or `stablehlo`, as for XLA.
+        mesh: The devices that each XLA program is for, such as `data=2,model=2`; one where None.
+        shard: How arrays are split over them: by a pattern of their names, the axes of each dim.
         extra_flags: Flags of the compilers, passed last: XLA's begin with `--xla`.
         jobs: Compiles at a time; one per core where None.
         timeout_s: Limit of one compile.
@@ -159,7 +164,7 @@ def run(
     }
     recorder = Recorder(on_event)
     chosen = expand(targets)
-    form = Form.of(chosen, buckets, islands=allow_islands, iree=dialect)
+    form = Form.of(chosen, buckets, islands=allow_islands, iree=dialect, mesh=mesh, shard=shard)
     order = _Order(
         model=source.Model(given=model_or_spec, overrides=overrides, form=form),
         targets=chosen,

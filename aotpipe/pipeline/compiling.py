@@ -25,6 +25,7 @@ from aotpipe.backends import compiler, own_flags, process
 from aotpipe.errors import AotpipeError
 from aotpipe.estimate import Estimate
 from aotpipe.events import Recorder
+from aotpipe.partition import Partition
 from aotpipe.pipeline.cache import Cache
 from aotpipe.pipeline.watch import ignore_this_thread
 from aotpipe.stages import Compiled, CompileStats, Lowered
@@ -172,6 +173,7 @@ def write_compiled(compiled: Compiled) -> Mapping[str, Source]:
     index = {
         "flags": list(compiled.flags),
         "dialect": compiled.dialect,
+        "partition": compiled.partition and compiled.partition.to_json(),
         "toolchain": dict(compiled.toolchain),
         "host_features": list(compiled.host_features),
         "digest": compiled.digest,
@@ -190,6 +192,7 @@ def read_compiled(entry: Entry, target: Target) -> Compiled:
         target=target,
         payload=entry.read("program"),
         dialect=index["dialect"],
+        partition=Partition.from_json(index["partition"]) if index["partition"] else None,
         flags=tuple(index["flags"]),
         toolchain=index["toolchain"],
         host_features=tuple(index["host_features"]),

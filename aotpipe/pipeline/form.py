@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Self, get_args
 
 from aotpipe.backends import dialect
+from aotpipe.backends.xla import topologies
 from aotpipe.backends.xla.buckets import Buckets, Declared
-from aotpipe.errors import NoBuckets, TargetError
+from aotpipe.backends.xla.mesh import DeclaredMesh, DeclaredRules, Mesh, Rule, rules
+from aotpipe.errors import MeshError, NoBuckets, TargetError
 from aotpipe.stages import Dialect
 from aotpipe.targets import Backend, Target
 
@@ -24,11 +26,15 @@ class Form:
         backends: By backend, in a fixed order.
         buckets: By Dim, the sizes that there are to be XLA programs for.
         islands: What cannot be in a program may be cut out.
+        mesh: The devices that each program is for; one where None.
+        rules: How arrays are split over them.
     """
 
     backends: Mapping[Backend, Dialect] = field(default_factory=lambda: {"iree": "torch"})
     buckets: Mapping[str, Buckets] = field(default_factory=dict)
     islands: bool = False
+    mesh: Mesh | None = None
+    rules: tuple[Rule, ...] = ()
 
     @classmethod
     def of(
@@ -38,6 +44,8 @@ class Form:
         *,
         islands: bool = False,
         iree: str | None = None,
+        mesh: DeclaredMesh | None = None,
+        shard: DeclaredRules = (),
     ) -> Self:
         """What some targets need.
 
@@ -46,14 +54,17 @@ class Form:
             buckets: By Dim, the sizes of XLA's programs.
             islands: Whether a model may be cut at what cannot be in a program.
             iree: The dialect of IREE's programs, where one is named.
+            mesh: The devices that each program is for.
+            shard: How arrays are split over them.
 
         Raises:
             NoBuckets: A bucket is no size, or none of the targets has buckets.
             TargetError: Islands are allowed, and a target has no chains; the dialect is none of IREE's, or
                 no target is.
+            MeshError: It is no mesh, or a target has none of so many devices; arrays are split over no mesh.
         """
-        named = _named(iree)
-        found = {target.backend: dialect(target, named or "torch") for target in targets}
+        named, chosen = _named(iree), tuple(targets)
+        found = {target.backend: dialect(target, named or "torch") for target in chosen}
         if islands and "stablehlo" in found.values():
             raise TargetError(
                 "only IREE's programs of the torch dialect run in a chain with islands of Python",
@@ -71,7 +82,9 @@ class Form:
                 "buckets are for XLA targets, and none is built",
                 hint="leave them out, or add a target such as xla-cpu-host",
             )
-        return cls(backends=dict(sorted(found.items())), buckets=sizes, islands=islands)
+        devices, splits = _spread(chosen, mesh, shard)
+        backends = dict(sorted(found.items()))
+        return cls(backends=backends, buckets=sizes, islands=islands, mesh=devices, rules=splits)
 
     @property
     def dialects(self) -> tuple[Dialect, ...]:
@@ -84,7 +97,26 @@ class Form:
             "backends": dict(self.backends),
             "buckets": {name: own.to_json() for name, own in self.buckets.items()},
             "islands": self.islands,
+            "mesh": str(self.mesh or ""),
+            "rules": list(map(str, self.rules)),
         }
+
+
+def _spread(
+    targets: Iterable[Target], mesh: DeclaredMesh | None, shard: DeclaredRules
+) -> tuple[Mesh | None, tuple[Rule, ...]]:
+    splits = rules(shard)
+    if mesh is None:
+        if splits:
+            raise MeshError(
+                f"--shard {splits[0]} splits an array over no mesh",
+                hint="name the devices: --mesh data=2,model=2",
+            )
+        return None, ()
+    devices = Mesh.of(mesh)
+    for target in targets:
+        topologies.require(target, devices)
+    return devices, splits
 
 
 def _named(iree: str | None) -> Dialect | None:

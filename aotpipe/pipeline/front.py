@@ -93,7 +93,8 @@ def _lower(backend: Backend, model: Canonical, legal: Legal, form: Form) -> Lowe
             from aotpipe.validate.reference import example_sizes
 
             signatures = {entry.name: entry.signature for entry in legal.entries}
-            return lowering.lower(legal, form.buckets, examples=example_sizes(model, signatures))
+            examples = example_sizes(model, signatures)
+            return lowering.lower(legal, form.buckets, examples=examples, mesh=form.mesh, rules=form.rules)
         case _:
             assert_never(backend)
 

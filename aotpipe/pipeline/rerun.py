@@ -96,6 +96,7 @@ def _compiled(root: Path, target: Target, program: Program) -> Compiled:
         target=target,
         payload=(root / program.file).read_bytes(),
         dialect=program.dialect or backends.dialect(target),
+        partition=program.partition,
         flags=program.flags,
         toolchain=program.toolchain,
         host_features=program.host_features,

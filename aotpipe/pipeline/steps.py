@@ -14,6 +14,7 @@ from aotpipe import report as reports
 from aotpipe import toolchain
 from aotpipe.backends import unrunnable
 from aotpipe.backends.xla.buckets import Declared
+from aotpipe.backends.xla.mesh import DeclaredMesh, DeclaredRules
 from aotpipe.errors import AotpipeError, SpecInvalid
 from aotpipe.events import Listener, Recorder
 from aotpipe.pipeline import matrix
@@ -93,6 +94,8 @@ def compile(  # noqa: A001  # the step's name
     compiling: CompileSettings,
     buckets: Mapping[str, Declared] | None = None,
     dialect: str | None = None,
+    mesh: DeclaredMesh | None = None,
+    shard: DeclaredRules = (),
     cache: bool = True,
     on_event: Listener | None = None,
 ) -> tuple[Mapping[Backend, Lowered], tuple[Compiled, ...]]:
@@ -104,6 +107,8 @@ def compile(  # noqa: A001  # the step's name
         compiling: How compilers are run.
         buckets: By Dim, the sizes that XLA programs are built for.
         dialect: What the model is lowered to for IREE: `torch` where None, or `stablehlo`.
+        mesh: The devices that each XLA program is for, such as `data=2,model=2`; one where None.
+        shard: How arrays are split over them: by a pattern of their names, the axes of each dim.
         cache: Keep programs, and use those of earlier builds.
         on_event: Told what happens while it happens.
 
@@ -116,7 +121,7 @@ def compile(  # noqa: A001  # the step's name
     recorder = Recorder(on_event)
     kept = Cache.open(recorder, enabled=cache)
     recorder.planned({"compile": len(chosen)})
-    form = Form.of(chosen, buckets, iree=dialect)
+    form = Form.of(chosen, buckets, iree=dialect, mesh=mesh, shard=shard)
     model = front.canonical(Model(given=model_or_spec).load, recorder, form)
     legals = front.joined(front.legalize(front.export(model, recorder), recorder, form.dialects))
     lowered = front.lower(model, legals, recorder, form)

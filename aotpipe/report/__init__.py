@@ -19,6 +19,7 @@ from aotpipe.bundle import replacing
 from aotpipe.errors import AotpipeError, ParityError
 from aotpipe.estimate import Estimate
 from aotpipe.events import StageFinished
+from aotpipe.partition import Partition
 from aotpipe.report.codec import (
     finding_from_json,
     finding_to_json,
@@ -47,6 +48,7 @@ class TargetReport:
         notes: What a user should know of the compile.
         estimates: What its programs will cost on a chip that is not at hand.
         dialect: What the program was compiled from; empty where it failed.
+        partition: How it is spread over several devices; None for one.
     """
 
     target: str
@@ -62,6 +64,7 @@ class TargetReport:
     notes: tuple[str, ...] = ()
     estimates: tuple[Estimate, ...] = ()
     dialect: str = ""
+    partition: Partition | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,6 +186,7 @@ def row_of(target: Target, result: Validated | AotpipeError) -> TargetReport:
         notes=(*compiled.notes, *result.notes),
         estimates=compiled.estimates,
         dialect=compiled.dialect,
+        partition=compiled.partition,
     )
 
 
@@ -261,6 +265,7 @@ def _row_to_json(row: TargetReport) -> dict[str, Any]:
         "notes": list(row.notes),
         "estimates": [each.to_json() for each in row.estimates],
         "dialect": row.dialect,
+        "partition": row.partition and row.partition.to_json(),
     }
 
 
@@ -279,4 +284,5 @@ def _row_from_json(data: Mapping[str, Any]) -> TargetReport:
         notes=tuple(data["notes"]),
         estimates=tuple(map(Estimate.from_json, data.get("estimates", ()))),
         dialect=data["dialect"],
+        partition=Partition.from_json(data["partition"]) if data["partition"] else None,
     )

@@ -111,7 +111,7 @@ class Runner(BaseRunner[_Entry]):
         self._keep(state, spares=bool(entry.asserts))
         return outputs
 
-    def _placed(self, array: Array) -> Any:
+    def _placed(self, name: str, array: Array) -> Any:  # noqa: ARG002  # one device has them all
         return self._upload(array, buffers.element(array.dtype))
 
     def _forget(self) -> None:

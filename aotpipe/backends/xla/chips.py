@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 from typing import Any, Final
@@ -108,6 +108,7 @@ class Chip:
         bandwidth: Bytes a second from and to its memory.
         memory: Bytes.
         config: Of a GPU, what its compiler reads.
+        topologies: Of TPUs, how many devices there are in each.
     """
 
     rates: Mapping[str, float]
@@ -115,6 +116,7 @@ class Chip:
     memory: int
     source: str
     config: str = ""
+    topologies: Mapping[str, int] = field(default_factory=dict)
 
     def rate(self, dtype: str, precision: str = "highest") -> float | None:
         """Operations a second on products of a dtype; None where nothing is published.
@@ -146,6 +148,7 @@ def _chip(row: Mapping[str, Any]) -> Chip:
         memory=row["memory"] // parts,
         source=row["source"],
         config=gpu,
+        topologies=row.get("topologies", {}),
     )
 
 

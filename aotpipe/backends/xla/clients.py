@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
+
+import numpy as np
 
 from aotpipe.errors import IncompatibleHost
 
 _lock = threading.Lock()
-_clients: dict[tuple[str, int | None], Any] = {}
+_clients: dict[tuple[str, int, int | None], Any] = {}
 # XLA sizes the thread pool of a client by these when it is made.
 _THREADS: Final = "NPROC"
 _LOG_LEVEL: Final = "TF_CPP_MIN_LOG_LEVEL"
@@ -41,27 +43,54 @@ def bindings() -> Any:
 
 
 def device(platform: str, threads: int | None = None) -> Any:
-    """The first device of a platform.
+    """The only device of a platform; see `devices`."""
+    return devices(platform, 1, threads)[0]
+
+
+def devices(platform: str, count: int, threads: int | None = None) -> tuple[Any, ...]:
+    """As many devices of a platform as are asked for; a CPU is any number of them.
 
     Args:
         platform: `cpu`.
+        count: How many.
         threads: How many a program runs on; one per core where None. It counts for the first client only.
     """
-    key = (platform, threads)
+    key = (platform, count, threads)
     with _lock:
         if key not in _clients:
-            _clients[key] = _create(platform, threads)
-        return _clients[key].devices()[0]
+            _clients[key] = _create(platform, count, threads)
+        return tuple(_clients[key].devices())
 
 
-def _create(platform: str, threads: int | None) -> Any:
+def options(ids: Sequence[int], decided: Sequence[bool] = ()) -> Any:
+    """What XLA is told of a program for some devices.
+
+    Args:
+        ids: Of the devices, in the order of the mesh.
+        decided: For each result whether the partitioner decides where its parts are.
+    """
+    xla = bindings()
+    found = xla.CompileOptions()
+    if len(ids) > 1:
+        found.num_replicas, found.num_partitions = 1, len(ids)
+        found.device_assignment = xla.DeviceAssignment.create(np.array([ids]))
+        build = found.executable_build_options
+        build.use_spmd_partitioning = True
+        # Shardy, the other partitioner, reads no annotations that portable StableHLO can hold.
+        build.use_shardy_partitioner = False
+        if decided:
+            build.allow_spmd_sharding_propagation_to_output = list(decided)
+    return found
+
+
+def _create(platform: str, count: int, threads: int | None) -> Any:
     xla = bindings()
     if platform != "cpu":
         raise IncompatibleHost(f"this machine has no {platform} device that aotpipe can run on")
     settings = {} if threads is None else {_THREADS: str(threads)}
     with _environment({_LOG_LEVEL: os.environ.get(_LOG_LEVEL, _NO_INFO), **settings}):
         # Synchronous: a call's results are read at once, and handing over to a thread costs time.
-        return xla.make_cpu_client(asynchronous=False)
+        return xla.make_cpu_client(asynchronous=False, num_devices=count)
 
 
 @contextmanager

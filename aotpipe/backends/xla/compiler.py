@@ -22,13 +22,14 @@ import re
 import signal
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from aotpipe import errors, toolchain
 from aotpipe.backends import process
-from aotpipe.backends.xla import chips, container, installed, memory, roofline, tool
+from aotpipe.backends.xla import chips, collectives, container, installed, memory, roofline, tool, topologies
 from aotpipe.errors import (
     CompileError,
     CompileFailed,
@@ -38,6 +39,7 @@ from aotpipe.errors import (
     DeviceMemoryExceeded,
     DiskFull,
 )
+from aotpipe.partition import Partition
 from aotpipe.stages import Compiled, CompileStats, Lowered
 from aotpipe.targets import Target
 
@@ -58,6 +60,8 @@ _ENVIRONMENT: Final = {
 }
 _ISA: Final = "--xla_cpu_max_isa="
 _FEATURES: Final = re.compile(rb"\+64bit(?:,[+-][\w.-]+)*")
+# Of a program's entry in the module's index what the runtime reads, too.
+_KEPT: Final = ("entry_point", "sizes", "padded", "weights", "asserts", "spread")
 _TAIL_LINES: Final = 12
 _QUICK: Final = "compiled with the least effort: libtpu takes minutes over convolutions of float32 otherwise"
 
@@ -90,12 +94,15 @@ def compile(  # noqa: A001  # the stage's name; nothing here needs the builtin
     index, parts = container.read(lowered.module)
     by_module = {program["modules"][target.device]: program for program in index["programs"]}
     wanted = sorted(by_module)
-    for program in index["programs"]:
+    mesh = index.get("mesh", {"devices": 1})
+    # What a chip of a mesh has of them only its compiler tells.
+    for program in index["programs"] if "mesh" not in index else ():
         memory.require_room(program, target, lowered.largest.get(memory.name_of(program), ()))
     try:
         with tempfile.TemporaryDirectory(prefix="aotpipe-compile-") as name:
             folder = Path(name)
-            outcome = _run(folder, target, flags, {key: parts[key] for key in wanted}, timeout_s, limit)
+            modules = {key: parts[key] for key in wanted}
+            outcome = _run(folder, target, flags, modules, mesh, timeout_s, limit)
             if outcome.ending != "exited" or outcome.code != 0:
                 log = _log(log_dir, target, lowered, outcome)
                 raise _overflow(outcome, target, lowered, by_module, log) or _error(
@@ -116,18 +123,25 @@ def compile(  # noqa: A001  # the stage's name; nothing here needs the builtin
         "platform": target.device,
         "toolchain": versions,
         "host_features": list(features),
+        "devices": mesh["devices"],
         "programs": [
             {
-                **{key: program[key] for key in ("entry_point", "sizes", "padded", "weights", "asserts")},
+                **{key: program[key] for key in _KEPT if key in program},
                 "executable": program["modules"][target.device],
+                "results": figures[program["modules"][target.device]].get("results", []),
             }
             for program in index["programs"]
         ],
     }
-    estimates = [
-        roofline.estimate(program, figures[program["modules"][target.device]], chips.chip(target))
-        for program in index["programs"]
-    ]
+    # The counts are of the whole model, and a chip of a mesh has its part of it.
+    estimates = (
+        []
+        if "mesh" in index
+        else [
+            roofline.estimate(program, figures[program["modules"][target.device]], chips.chip(target))
+            for program in index["programs"]
+        ]
+    )
     return Compiled(
         target=target,
         payload=container.write(content, made),
@@ -139,6 +153,7 @@ def compile(  # noqa: A001  # the stage's name; nothing here needs the builtin
         stats=CompileStats(wall_s=outcome.wall_s, peak_rss_bytes=outcome.peak_rss_bytes),
         notes=(*([_QUICK] if quick else []), *filter(None, [lowered.remarks.get(target.device)])),
         estimates=tuple(estimates),
+        partition=_partition(mesh, figures.values()) if "mesh" in index else None,
     )
 
 
@@ -174,6 +189,7 @@ def _run(
     target: Target,
     flags: Sequence[str],
     modules: Mapping[str, bytes],
+    mesh: Mapping[str, Any],
     timeout_s: float,
     limit: int,
 ) -> process.Outcome:
@@ -182,7 +198,8 @@ def _run(
     chip = chips.chip(target)
     request = {
         "platform": target.device,
-        "topology": target.row.driver,
+        "topology": topologies.name(target, mesh["devices"]),
+        "devices": mesh["devices"],
         "config": chip.config if chip else "",
         "modules": list(modules),
     }
@@ -196,6 +213,19 @@ def _run(
         timeout_s=timeout_s,
         memory_limit_bytes=limit,
         env={**_ENVIRONMENT, "PYTHONPATH": path, "XLA_FLAGS": " ".join(flags)},
+    )
+
+
+def _partition(mesh: Mapping[str, Any], figures: Iterable[Mapping[str, Any]]) -> Partition:
+    """How the programs are spread, with the collectives of all of them."""
+    counts: Counter[str] = Counter()
+    for counted in figures:
+        counts.update(counted.get("collectives", {}))
+    return Partition(
+        mesh=mesh["axes"],
+        devices=mesh["devices"],
+        splits=mesh["splits"],
+        collectives={kind: counts[kind] for kind in collectives.KINDS if counts[kind]},
     )
 
 

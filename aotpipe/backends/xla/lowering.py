@@ -9,6 +9,7 @@ no backend of jax is started, and torch is left as it is.
 Raises:
     NoBuckets: A Dim may vary and no sizes are declared for it.
     CannotPad: An op would let padding reach what counts.
+    MeshError: An array cannot be split as a rule says.
     UnsupportedOps: An op has no entry, or the size of its result depends on data.
     LowerFailed: A fault of aotpipe's own.
     TargetError: jax is not installed.
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from itertools import product
@@ -28,6 +29,8 @@ from torch.fx import Node
 
 from aotpipe.backends.xla import container, installed, memory
 from aotpipe.backends.xla.buckets import Buckets, Declared, Ladder, planned
+from aotpipe.backends.xla.mesh import Mesh, Rule
+from aotpipe.backends.xla.sharding import Placement, annotate, resolve
 from aotpipe.errors import AotpipeError, Buffer, CannotPad, LowerFailed, NoBuckets, UnsupportedOps
 from aotpipe.legalize import hops
 from aotpipe.legalize.source import nearest_line
@@ -48,6 +51,8 @@ def lower(
     buckets: Mapping[str, Declared | Buckets] | None = None,
     *,
     examples: Mapping[str, Mapping[str, int]] | None = None,
+    mesh: Mesh | None = None,
+    rules: Sequence[Rule] = (),
 ) -> Lowered:
     """Lower every entry point.
 
@@ -55,19 +60,22 @@ def lower(
         legal: The program.
         buckets: The sizes of each Dim that there is to be a program for.
         examples: By entry point, sizes that there is to be a program for, whatever the buckets.
+        mesh: The devices that each program is for; one where None.
+        rules: How arrays are split over them.
     """
     installed.require()
     from aotpipe.backends.xla import largest as tensors
 
     declared = {name: Buckets.of(name, given) for name, given in (buckets or {}).items()}
     _require_known(legal, declared)
+    placement = resolve(mesh, rules, _ranks(legal)) if mesh else None
     programs: list[dict[str, Any]] = []
     parts: dict[str, bytes] = {}
     largest: dict[str, tuple[Buffer, ...]] = {}
     for entry in legal.entries:
         for sizes, least in _choices(entry, declared, (examples or {}).get(entry.name)):
             bound = bound_of(entry, sizes)
-            modules = _modules(entry, bound, sizes, least)
+            modules, spread = _modules(entry, bound, sizes, least, placement)
             names = {platform: hashlib.sha256(module).hexdigest() for platform, module in modules.items()}
             parts.update((names[platform], module) for platform, module in modules.items())
             program = {
@@ -78,10 +86,11 @@ def lower(
                 "asserts": list(entry.asserts),
                 "arguments_bytes": tensors.arguments_bytes(entry, bound),
                 "modules": names,
+                **spread,
             }
             programs.append(program)
             largest[memory.name_of(program)] = tensors.largest(entry, bound)
-    module = container.write({"programs": programs}, parts)
+    module = container.write({"programs": programs, **_described(placement)}, parts)
     return Lowered(
         dialect="stablehlo",
         module=module,
@@ -187,11 +196,47 @@ def bound_of(entry: LegalEntry, sizes: Sizes) -> Any:
         ) from error
 
 
-def _modules(entry: LegalEntry, bound: Any, sizes: Sizes, least: Sizes) -> dict[str, bytes]:
-    """An entry point's module for each platform."""
+def _modules(
+    entry: LegalEntry, bound: Any, sizes: Sizes, least: Sizes, placement: Placement | None
+) -> tuple[dict[str, bytes], dict[str, Any]]:
+    """An entry point's module for each platform, and where the parts of its arrays are."""
+    modules: dict[str, bytes] = {}
+    spread: dict[str, Any] = {}
     with own_settings():
         traced = trace(entry, bound, sizes, least)
-        return {platform: _serialized(module_of(traced, platform)) for platform in PLATFORMS}
+        for platform in PLATFORMS:
+            module = module_of(traced, platform)
+            if placement is not None:
+                spread = {"spread": annotate(module, *_names(entry, least), placement)}
+            modules[platform] = _serialized(module)
+    return modules, spread
+
+
+def _names(entry: LegalEntry, least: Sizes) -> tuple[list[str | None], list[str | None]]:
+    """The names of a module's arguments, and of those of its results that have a place already."""
+    state = [spec.name for spec in entry.signature.state]
+    inputs = [spec.name for spec in entry.signature.tensor_inputs]
+    sizes = [None] if least else []
+    given = len(entry.signature.tensor_outputs)
+    # The next state takes the place of this one.
+    results = [*[None] * given, *state, *[None] * len(entry.asserts), *sizes]
+    return [*entry.weights, *state, *inputs, *sizes], results
+
+
+def _ranks(legal: Legal) -> dict[str, int]:
+    """How many dims each array has that can be split, by name."""
+    ranks = {name: weight.dim() for name, weight in legal.weights.items()}
+    for entry in legal.entries:
+        given = (*entry.signature.state, *entry.signature.tensor_inputs)
+        ranks.update((spec.name, len(spec.dims)) for spec in given)
+    return ranks
+
+
+def _described(placement: Placement | None) -> dict[str, Any]:
+    if placement is None:
+        return {}
+    mesh = placement.mesh
+    return {"mesh": {"axes": str(mesh), "devices": mesh.devices, "splits": placement.described()}}
 
 
 def module_of(traced: Any, platform: str) -> Any:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -28,6 +28,7 @@ from aotpipe import toolchain
 from aotpipe.backends.runner import BaseRunner, Entry, first_line, outputs_of, require_state, states_of
 from aotpipe.backends.xla import buffers, clients, container
 from aotpipe.backends.xla.buckets import takes
+from aotpipe.backends.xla.mesh import Layout
 from aotpipe.dtypes import Array
 from aotpipe.errors import (
     BundleCorrupt,
@@ -50,6 +51,15 @@ Sizes = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
+class _Spread:
+    """Where the parts of a program's arrays are on a mesh."""
+
+    arguments: tuple[Layout, ...]
+    results: tuple[tuple[Layout, tuple[int, ...]], ...]
+    """With the shape of each whole result."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Program:
     """An entry point's executable for one choice of sizes, and the weights that it takes."""
 
@@ -60,6 +70,8 @@ class _Program:
     """The Dims that a call may have smaller, and the smallest size of each."""
     shapes: tuple[tuple[int, ...], ...]
     """Of the inputs."""
+    spread: _Spread | None = None
+    """Where the parts of its arrays are, on several devices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +82,7 @@ class _Entry(Entry):
 
 
 class Runner(BaseRunner[_Entry]):
-    """A loaded program with its own state; made by `load`.
+    """A loaded program with its own state, on one device; made by `load`.
 
     Attributes:
         signatures: By entry point.
@@ -81,7 +93,7 @@ class Runner(BaseRunner[_Entry]):
         self,
         *,
         entries: Mapping[str, _Entry],
-        put: buffers.Placer,
+        put: Any,
         initial_state: Mapping[str, Array],
         device: str,
     ) -> None:
@@ -97,33 +109,90 @@ class Runner(BaseRunner[_Entry]):
             ]
         results = self._invoke(entry, program, arrays)
         first = len(entry.outputs) + len(entry.state)
-        entry.require(buffers.truth(flag) for flag in results[first : first + len(entry.asserts)])
-        arrays = [buffers.fetch(buffer) for buffer in results[: len(entry.outputs)]]
+        entry.require(self._truth(flag) for flag in results[first : first + len(entry.asserts)])
+        arrays = [self._fetch(buffer) for buffer in results[: len(entry.outputs)]]
         if program.padded:
-            arrays = _cut(arrays, buffers.fetch(results[-1]))
+            arrays = _cut(arrays, self._fetch(results[-1]))
         outputs = {
             name: _typed(name, array, dtype)
             for (name, dtype), array in zip(entry.outputs, arrays, strict=True)
         }
-        self._state.update(zip(entry.state, results[len(outputs) :], strict=False))
+        self._state.update(self._kept(entry, results[len(outputs) : first]))
         return outputs
 
-    def _placed(self, array: Array) -> Any:
+    _fetch = staticmethod(buffers.fetch)
+    _truth = staticmethod(buffers.truth)
+
+    def _placed(self, name: str, array: Array) -> Any:  # noqa: ARG002  # one device has them all
         return self._put(array)
+
+    def _given(self, program: _Program, arrays: Sequence[Array]) -> Iterable[Any]:  # noqa: ARG002
+        """Inputs where the program takes them."""
+        return map(self._put, arrays)
+
+    def _gave(self, program: _Program, results: Sequence[Sequence[Any]]) -> list[Any]:  # noqa: ARG002
+        """Results, of which each device gave its part."""
+        return [one for (one,) in results]
+
+    def _kept(self, entry: _Entry, results: Sequence[Any]) -> Iterable[tuple[str, Any]]:
+        """The next state as arguments, by name."""
+        return zip(entry.state, results, strict=True)
 
     def _invoke(self, entry: _Entry, program: _Program, arrays: Sequence[Array]) -> list[Any]:
         try:
             arguments = [
                 *program.weights,
                 *(self._state[name] for name in entry.state),
-                *map(self._put, arrays),
+                *self._given(program, arrays),
             ]
             done = program.executable.execute_sharded(arguments)
-            results = [one for (one,) in done.disassemble_into_single_device_arrays()]
+            results = self._gave(program, done.disassemble_into_single_device_arrays())
         except _XLA_ERRORS as error:
             raise ProgramCrashed(f"the program failed in {entry.name!r}", reason=first_line(error)) from error
         entry.require_results(len(results), extra=bool(program.padded))
         return results
+
+
+class MeshRunner(Runner):
+    """The same on the devices of a mesh, each of which has its part of every array."""
+
+    def __init__(
+        self,
+        *,
+        entries: Mapping[str, _Entry],
+        put: buffers.MeshPlacer,
+        initial_state: Mapping[str, Array],
+        device: str,
+    ) -> None:
+        self._spread_put = put
+        self._layouts = dict(_state_layouts(entries))
+        super().__init__(entries=entries, put=put, initial_state=initial_state, device=device)
+
+    @staticmethod
+    def _fetch(buffer: Any) -> Array:
+        return buffers.joined(buffer)
+
+    @staticmethod
+    def _truth(buffer: Any) -> bool:
+        return buffers.truth(buffer.parts[0])
+
+    def _placed(self, name: str, array: Array) -> Any:
+        return self._spread_put(array, self._layouts[name])
+
+    def _given(self, program: _Program, arrays: Sequence[Array]) -> Iterable[Any]:
+        assert program.spread is not None
+        return map(self._spread_put, arrays, program.spread.arguments[-len(arrays) :] if arrays else ())
+
+    def _gave(self, program: _Program, results: Sequence[Sequence[Any]]) -> list[Any]:
+        assert program.spread is not None
+        known = zip(results, program.spread.results, strict=True)
+        return [buffers.Spread(parts, layout, shape) for parts, (layout, shape) in known]
+
+    def _kept(self, entry: _Entry, results: Sequence[Any]) -> Iterable[tuple[str, Any]]:
+        return [
+            (name, self._spread_put.again(result, self._layouts[name]))
+            for name, result in zip(entry.state, results, strict=True)
+        ]
 
 
 def load(
@@ -158,30 +227,35 @@ def load(
         )
     index, parts = container.read(payload)
     _require_host(index)
-    device = clients.device(str(index["platform"]), 1 if driver == _ONE_THREAD else threads)
-    put = buffers.Placer(device)
+    count = int(index.get("devices", 1))
+    devices = clients.devices(str(index["platform"]), count, 1 if driver == _ONE_THREAD else threads)
     require_state(signatures, initial_state)
+    put = buffers.Placer(devices[0]) if count == 1 else buffers.MeshPlacer(devices)
     held: dict[str, Any] = {}
     executables: dict[str, Any] = {}
     for program in index["programs"]:
-        for key in program["weights"]:
+        for number, key in enumerate(program["weights"]):
             if key not in weights:
                 raise MissingWeight(f"the program needs the weight {key!r}, which is not there")
             if key not in held:
-                held[key] = put(np.asarray(weights[key], order="C"))
+                array = np.asarray(weights[key], order="C")
+                layout = [Layout.from_json(program["spread"]["arguments"][number])] if count > 1 else []
+                held[key] = put(array, *layout)
         name = program["executable"]
         if name not in executables:
-            executables[name] = _deserialized(device, parts[name])
+            executables[name] = _deserialized(devices, parts[name])
     entries = {
         name: _entry_of(name, signature, index["programs"], executables, held)
         for name, signature in signatures.items()
     }
-    return Runner(
+    kind: Any = Runner if count == 1 else MeshRunner
+    runner: Runner = kind(
         entries=entries,
         put=put,
         initial_state={name: np.array(array, copy=True, order="C") for name, array in initial_state.items()},
         device=str(index["platform"]),
     )
+    return runner
 
 
 def _require_host(index: Mapping[str, Any]) -> None:
@@ -200,12 +274,11 @@ def _require_host(index: Mapping[str, Any]) -> None:
         )
 
 
-def _deserialized(device: Any, executable: bytes) -> Any:
+def _deserialized(devices: Sequence[Any], executable: bytes) -> Any:
     xla = clients.bindings()
+    options = clients.options([device.id for device in devices])
     try:
-        return device.client.deserialize_executable(
-            executable, xla.DeviceList((device,)), xla.CompileOptions()
-        )
+        return devices[0].client.deserialize_executable(executable, xla.DeviceList(tuple(devices)), options)
     except _XLA_ERRORS as error:
         raise BundleCorrupt(
             "the bytes are no XLA executable of this host", reason=first_line(error)
@@ -238,6 +311,7 @@ def _entry_of(
                     tuple(evaluate_dim(dim, program["sizes"]) for dim in spec.dims)
                     for spec in signature.tensor_inputs
                 ),
+                _spread_of(program),
             )
             # The smallest first: the first that takes a call is the one to take.
             for program in sorted(own, key=lambda each: math.prod(each["sizes"].values()))
@@ -246,6 +320,25 @@ def _entry_of(
         outputs=outputs_of(signature),
         asserts=tuple(own[0]["asserts"]),
     )
+
+
+def _spread_of(program: Mapping[str, Any]) -> _Spread | None:
+    """Where the parts of a program's arrays are; None on one device."""
+    if not program.get("results"):
+        return None
+    given = zip(program["results"], program["spread"]["results"], strict=True)
+    return _Spread(
+        tuple(map(Layout.from_json, program["spread"]["arguments"])),
+        tuple((Layout.from_json(layout), tuple(shape)) for layout, shape in given),
+    )
+
+
+def _state_layouts(entries: Mapping[str, _Entry]) -> Iterator[tuple[str, Layout]]:
+    for entry in entries.values():
+        for program in entry.programs.values():
+            assert program.spread is not None
+            first = len(program.weights)
+            yield from zip(entry.state, program.spread.arguments[first:], strict=False)
 
 
 def _key(sizes: Mapping[str, int]) -> Sizes:

@@ -1,7 +1,8 @@
 """XLA's compilers as a tool of its own process: `python -m aotpipe.backends.xla.tool` in a folder.
 
-Reads `request.json` (`platform`, `topology`, `config`, `modules`: names) and `NAME.mlir`, writes `NAME.bin`
-and, of what the compiler counted, `NAME.json`.
+Reads `request.json` (`platform`, `topology`, `config`, `devices`, `modules`: names) and `NAME.mlir`, writes
+`NAME.bin` and, of what the compiler counted, `NAME.json`; of several devices, also what they send each other
+and where the parts of results are.
 For TPUs, programs with convolutions of float32 are compiled with the least effort, and `quick.json` has them:
 libtpu's search for the best form of a convolution in six passes takes most of a minute, for each.
 What XLA says goes to stderr, after a line that begins with `aotpipe: ` and names the module. No device of the
@@ -29,7 +30,7 @@ REFUSED: Final = 3
 def main() -> int:
     """Compile what the request names."""
     request = json.loads(Path(REQUEST).read_text(encoding="utf-8"))
-    compile_one = _compiler(request["platform"], request["topology"], request["config"])
+    compile_one = _compiler(**{key: request[key] for key in ("platform", "topology", "config", "devices")})
     # Not before: XLA reads its environment when it is loaded.
     from jaxlib.mlir.ir import MLIRError
 
@@ -52,34 +53,41 @@ Made = tuple[bytes, dict[str, Any], bool]
 """An executable, what was counted of it, and whether it was compiled with the least effort."""
 
 
-def _compiler(platform: str, topology: str, config: str) -> Callable[[bytes], Made]:
+def _compiler(platform: str, topology: str, config: str, devices: int) -> Callable[[bytes], Made]:
     if platform == "cuda":
         _name_cuda()
     from jaxlib import xla_client as xla
 
+    from aotpipe.backends.xla import clients, collectives
     from aotpipe.backends.xla.figures import figures
+    from aotpipe.backends.xla.sharding import decided, ranks_of_results, results_of
 
     if platform == "cpu":
-        device: Any = xla.make_cpu_client(asynchronous=False).devices()[0]
-        compile_program = device.client.compile_and_load
+        chosen: Any = xla.make_cpu_client(asynchronous=False, num_devices=devices).devices()
+        compile_program = chosen[0].client.compile_and_load
     else:
-        device = _described(platform, topology, config)
-        compile_program = device.client.compile
-    devices = xla.DeviceList((device,))
+        chosen = _described(platform, topology, config)
+        compile_program = chosen[0].client.compile
+    chosen = chosen[:devices]
 
     def compile_one(module: bytes) -> Made:
-        program, options = parsed(module), xla.CompileOptions()
+        program = parsed(module)
+        options = clients.options([each.id for each in chosen], decided(program) if devices > 1 else ())
         is_quick = platform == "tpu" and _has_wide_convolutions(program)
         if is_quick:
             options.executable_build_options.exec_time_optimization_effort = EFFORT
-        executable = compile_program(program, devices, options)
-        return bytes(executable.serialize()), figures(executable, program), is_quick
+        executable = compile_program(program, xla.DeviceList(tuple(chosen)), options)
+        counted = figures(executable, program)
+        if devices > 1:
+            counted["collectives"] = collectives.counted(executable.hlo_modules()[0].to_string())
+            counted["results"] = results_of(executable, ranks_of_results(program), devices)
+        return bytes(executable.serialize()), counted, is_quick
 
     return compile_one
 
 
-def _described(platform: str, topology: str, config: str) -> Any:
-    """A device that is not there."""
+def _described(platform: str, topology: str, config: str) -> list[Any]:
+    """Devices that are not there."""
     from jax.experimental import topologies
 
     shape = topology.rpartition(":")[2]
@@ -90,7 +98,7 @@ def _described(platform: str, topology: str, config: str) -> Any:
         # A topology of one chip is smaller than the host that such chips come in.
         more = {"chips_per_host_bounds": (1, 1, 1)}
     described = topologies.get_topology_desc(platform=platform, topology_name=topology, **more)
-    return described.devices[0]
+    return list(described.devices)
 
 
 def _name_cuda() -> None:

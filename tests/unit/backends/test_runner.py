@@ -46,7 +46,7 @@ class Adder(BaseRunner[Entry]):
         self._state["total"] = total
         return {"y": total.copy()}
 
-    def _placed(self, array: Array) -> Any:
+    def _placed(self, name: str, array: Array) -> Any:
         return array.copy()
 
 

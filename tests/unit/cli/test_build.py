@@ -44,6 +44,7 @@ def test_options_reach_the_pipeline(asked: dict[str, Any]):
     argv = "build m.py:NET -t cpu -t iree-vmvx -o here --name n --jobs 3 --no-cache --no-latency --keep-going"
     argv += " --flag=--x --compile-timeout 9 --compile-memory 2GB --buckets batch=1,8 --buckets seq=16"
     argv += " --optional batch.mask --tensorize self.scale --tensorize k --dialect stablehlo"
+    argv += " --mesh data=2 --shard x=(data,)"
     assert guarded(cli, argv.split()) == 0
     asked.pop("on_event")
     asked.pop("report")
@@ -58,6 +59,8 @@ def test_options_reach_the_pipeline(asked: dict[str, Any]):
         "extra_flags": ("--x",),
         "buckets": {"batch": "1,8", "seq": "16"},
         "dialect": "stablehlo",
+        "mesh": "data=2",
+        "shard": ("x=(data,)",),
         "optional": ("batch.mask",),
         "tensorize": ("self.scale", "k"),
         "cache": False,
@@ -107,3 +110,10 @@ def test_what_a_chip_that_is_not_here_will_take_is_shown(
     assert guarded(cli, ["build", "m.py", "--json"]) == 0
     [row] = json.loads(capsys.readouterr().out)["targets"]
     assert row["estimates"][0]["bound_by"] == "memory"
+
+
+@pytest.mark.parametrize("argv", ["--mesh two", "--shard x", "--mesh 2x2 --shard x=(a,a)"])
+def test_what_is_no_mesh_and_no_rule_is_a_wrong_command_line(argv: str, asked: dict[str, Any], capsys):
+    assert guarded(cli, ["build", "m.py", *argv.split()]) == 2
+    said = capsys.readouterr().err
+    assert "such as" in said or "one dim" in said

@@ -1,6 +1,6 @@
 import pytest
 
-from aotpipe.errors import NoBuckets, TargetError
+from aotpipe.errors import MeshError, NoBuckets, TargetError
 from aotpipe.pipeline.form import DEFAULT_FORM, Form
 from aotpipe.targets import expand
 
@@ -18,7 +18,13 @@ def test_buckets_are_sorted_sizes():
         "batch": {"sizes": [1], "exact": False, "waste": None},
         "seq": {"sizes": [2, 8], "exact": False, "waste": None},
     }
-    assert form.to_json() == {"backends": {"xla": "stablehlo"}, "buckets": sizes, "islands": False}
+    assert form.to_json() == {
+        "backends": {"xla": "stablehlo"},
+        "buckets": sizes,
+        "islands": False,
+        "mesh": "",
+        "rules": [],
+    }
     assert form.to_json() == Form.of(expand(["xla-cpu-host"]), {"batch": [1], "seq": [2, 8]}).to_json()
 
 
@@ -55,3 +61,15 @@ def test_a_dialect_is_of_iree_targets_and_one_of_two():
         Form.of(expand(["iree-vmvx"]), islands=True, iree="stablehlo")
     with pytest.raises(NoBuckets, match="none is built"):
         Form.of(expand(["iree-vmvx"]), {"batch": [1]}, iree="stablehlo")
+
+
+def test_a_mesh_is_part_of_the_form_and_fits_every_target():
+    form = Form.of(expand(["xla-cpu-host", "xla-tpu-v5e"]), mesh="2x2", shard=["w=(x, None)"])
+    assert form.to_json()["mesh"] == "x=2,y=2"
+    assert form.to_json()["rules"] == ["w=(x, None)"]
+    with pytest.raises(MeshError, match="one device"):
+        Form.of(expand(["xla-cpu-host", "iree-vmvx"]), mesh="2x2")
+    with pytest.raises(MeshError, match="no topology"):
+        Form.of(expand(["xla-tpu-v5e"]), mesh="3")
+    with pytest.raises(MeshError, match="over no mesh"):
+        Form.of(expand(["xla-cpu-host"]), shard=["w=(x, None)"])

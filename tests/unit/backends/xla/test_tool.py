@@ -14,7 +14,7 @@ MODULE = "func.func public @main(%x: tensor<2xf32>) -> tensor<2xf32> { return %x
 def run(folder: Path, **modules: str) -> subprocess.CompletedProcess[str]:
     for name, text in modules.items():
         (folder / f"{name}.mlir").write_text(text)
-    request = {"platform": "cpu", "topology": "cpu", "config": "", "modules": list(modules)}
+    request = {"platform": "cpu", "topology": "cpu", "config": "", "devices": 1, "modules": list(modules)}
     (folder / tool.REQUEST).write_text(json.dumps(request))
     return subprocess.run(
         [sys.executable, "-m", tool.__name__],
