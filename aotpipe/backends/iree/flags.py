@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from aotpipe.backends.iree import convolutions
 from aotpipe.stages import Dialect
 from aotpipe.targets import Target
 
@@ -99,7 +100,9 @@ RULES: Final = (
     Rule(
         _IM2COL,
         "a convolution becomes a data-tiled matmul: ResNet-18 runs in a third of the time",
-        lambda module, target: _is_tiled(target) and bool(_CONV.search(module)),
+        lambda module, target: (
+            _is_tiled(target) and bool(_CONV.search(module)) and not convolutions.favors_loops(module)
+        ),
     ),
 )
 

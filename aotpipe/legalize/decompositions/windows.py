@@ -15,6 +15,7 @@ from torch.nn.functional import pad
 
 from aotpipe.legalize.decompositions.entries import Table, static
 from aotpipe.legalize.decompositions.maxima import over_windows, sliding
+from aotpipe.legalize.decompositions.volumes import apart, volume
 
 aten = torch.ops.aten
 
@@ -30,10 +31,16 @@ def convolution(
     output_padding: Sequence[int],
     groups: int,
 ) -> Any:
+    rank = weight.dim() - 2
     if transposed:
+        is_apart = _each(stride, rank) == list(weight.shape[2:]) and groups == 1 and x.is_floating_point()
+        if is_apart and not any((*padding, *output_padding)) and set(dilation) == {1}:
+            return apart(x, weight, bias)
         return NotImplemented
-    if x.dim() == 5 and not x.is_floating_point() and not x.is_complex():
-        return _integer_volume(x, weight, bias, stride, padding, dilation, groups)
+    if rank == 3 and not x.is_complex():
+        return volume(
+            x, weight, bias, _each(stride, rank), _each(padding, rank), _each(dilation, rank), groups
+        )
     slide = _slide(x.shape[2:], weight.shape[2:], stride, padding, dilation)
     if slide.ends is None:
         return NotImplemented
@@ -41,35 +48,6 @@ def convolution(
     return aten.convolution(
         fitted, weight, bias, slide.stride, left, slide.dilation, transposed, output_padding, groups
     )
-
-
-def _integer_volume(
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-) -> Any:
-    """As a sum of images' convolutions: the compiler multiplies the integers of volumes as floats."""
-    stride, padding, dilation = (_each(numbers, 3) for numbers in (stride, padding, dilation))
-    x = pad(x, (0, 0, 0, 0, padding[0], padding[0]))
-    batch, channels, size = x.shape[:3]
-    thickness = weight.shape[2]
-    if not static(size):
-        return NotImplemented
-    count = (size - dilation[0] * (thickness - 1) - 1) // stride[0] + 1
-    total = None
-    for layer in range(thickness):
-        start = layer * dilation[0]
-        cut = x[:, :, start : start + (count - 1) * stride[0] + 1 : stride[0]]
-        images = cut.transpose(1, 2).reshape(batch * count, channels, *x.shape[3:])
-        part = torch.conv2d(images, weight[:, :, layer], None, stride[1:], padding[1:], dilation[1:], groups)
-        total = part if total is None else total + part
-    assert total is not None
-    volume = total.reshape(batch, count, *total.shape[1:]).transpose(1, 2)
-    return volume if bias is None else volume + bias.reshape(-1, 1, 1, 1)
 
 
 def avg_pool(
