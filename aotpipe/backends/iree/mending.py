@@ -2,8 +2,9 @@
 
 `mend(function)` changes a function of jaxlib's in place:
 
-- What is written into an array is computed before it is. IREE writes in place: where the update is a slice of
-  the array itself, it reads what it just wrote.
+- What is written into an array and made of it is computed first. IREE writes in place: where the update is a
+  slice of the array itself, it reads what it just wrote. Other updates are left as they are: a barrier on a
+  tensor was seen to lose the wait for what makes it (`carries`).
 - A convolution whose window takes one place takes nothing beyond it. IREE drops that dim and keeps the rows
   that no window reads ("inferred input/output operand #1 has shape's dimension #0 to be 4, but found 3").
 """
@@ -43,11 +44,14 @@ def mend(function: Any) -> None:
 
 
 def _compute_first(operation: Any, places: Sequence[int]) -> None:
-    """Put a barrier between some operands and the op."""
+    """Put a barrier between the op and those of some operands that are made of what it writes into."""
     from jaxlib.mlir import ir
 
+    written = list(operation.operands)[: max(1, len(places))]
     for place in places:
         operand = operation.operands[place]
+        if not _is_made_of(operand, written):
+            continue
         barrier = ir.Operation.create(
             "stablehlo.optimization_barrier",
             results=[operand.type],
@@ -56,6 +60,23 @@ def _compute_first(operation: Any, places: Sequence[int]) -> None:
             ip=ir.InsertionPoint(operation),
         )
         operation.operands[place] = barrier.result
+
+
+def _is_made_of(value: Any, others: Sequence[Any]) -> bool:
+    """Whether a value is computed from one of others, or is one."""
+    from jaxlib.mlir import ir
+
+    seen: set[Any] = set()
+    left = [value]
+    while left:
+        each = left.pop()
+        if each in others:
+            return True
+        if isinstance(each.owner, ir.Block) or each in seen:
+            continue
+        seen.add(each)
+        left.extend(each.owner.operands)
+    return False
 
 
 def _cut_unread(operation: Any) -> None:

@@ -57,3 +57,19 @@ def test_what_no_window_reads_is_cut_off(length: int) -> None:
     program = through.legal(model, example, dialect="stablehlo")
     with load(program, stablehlo.lower(program)) as runner:
         through.compare(runner, program, model, example)
+
+
+class Caching(torch.nn.Module):
+    """Writes what is not made of the array."""
+
+    def forward(self, x: torch.Tensor, rows: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+        return x.index_copy(0, places, rows * 2)
+
+
+def test_other_updates_have_no_barrier() -> None:
+    example = (torch.arange(5.0), torch.arange(2.0), torch.tensor([3, 1]))
+    program = through.legal(Caching(), example, dialect="stablehlo")
+    assert b"optimization_barrier" not in stablehlo.lower(program).module
+    example = (torch.arange(5.0), torch.tensor([1, 2, 3]))
+    program = through.legal(Shifting().eval(), example, dialect="stablehlo")
+    assert stablehlo.lower(program).module.count(b"optimization_barrier") == 2
