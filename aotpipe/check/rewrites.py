@@ -72,8 +72,8 @@ def _construct(node: ast.AST, inner: ast.AST | None) -> tuple[str, str] | None:
             return "not", "torch.logical_not"
         case ast.Compare(ops=ops) if len(ops) > 1:
             return "chained comparison", "torch.logical_and"
-        case ast.comprehension():
-            return "comprehension", ""
+        case ast.ListComp(generators=[each]) if inner in each.ifs:
+            return "comprehension", "torch.cond"
         case _:
             return None
 

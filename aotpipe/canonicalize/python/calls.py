@@ -152,6 +152,8 @@ def all_(values: Iterable[Any]) -> Any:
 
 
 def _folded(values: Iterable[Any], *, decides: bool, join: Function) -> Any:
+    if growing.is_growing(values):
+        return lists.folded(values, decides=decides)
     found: Any = not decides
     for value in values:
         if is_traced(value):

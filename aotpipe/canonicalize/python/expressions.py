@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import copy
 from typing import Any, Final
 
 from aotpipe.canonicalize.python.tree import (
+    HELPER,
     OPAQUE,
     Own,
     binds,
@@ -127,10 +129,43 @@ class _Expressions(Own):
             node.iter = calling("items", node.iter)
         return node
 
+    def visit_ListComp(self, node: ast.ListComp) -> ast.expr:
+        self.generic_visit(node)
+        return _comprehended(node, "comprehended")
+
+    def visit_GeneratorExp(self, node: ast.GeneratorExp) -> ast.expr:
+        self.generic_visit(node)
+        return _comprehended(node, "generated_of")
+
     def visit_FormattedValue(self, node: ast.FormattedValue) -> ast.expr:
         self.generic_visit(node)
         node.value = calling("shown", node.value)
         return node
+
+
+_ITEMS: Final = f"{HELPER}_items"
+
+
+def _comprehended(node: ast.ListComp | ast.GeneratorExp, name: str) -> ast.expr:
+    """A comprehension as a call that takes what it goes through, itself, and its elements one by one."""
+    first = node.generators[0]
+    inside = [node.elt, *first.ifs]
+    if len(node.generators) > 1 or first.is_async or binds(node) or any(map(_is_own, inside)):
+        return node
+    (items,) = first.iter.args if isinstance(first.iter, ast.Call) else (first.iter,)
+    first.iter = ast.Name(_ITEMS, ast.Load())
+    tests = copy.deepcopy(first.ifs)
+    truth = [ast.keyword("truth", ast.Constant(True))]
+    wanted = ast.Call(operator("and_"), [*map(later, tests)], truth) if tests else ast.Constant(True)
+    pair = ast.Tuple([later(wanted), later(copy.deepcopy(node.elt))], ast.Load())
+    each = ast.comprehension(copy.deepcopy(first.target), ast.Name(_ITEMS, ast.Load()), [], 0)
+    return calling(
+        name,
+        items,
+        ast.Lambda(parameters(_ITEMS), node),
+        ast.Lambda(parameters(_ITEMS), ast.ListComp(pair, [each])),
+        ast.Constant(bool(tests)),
+    )
 
 
 def _mark(node: ast.expr) -> None:

@@ -124,6 +124,20 @@ def total(items: Iterable[Any], start: Any = 0) -> Any:
     return start
 
 
+def folded(items: Iterable[Any], *, decides: bool) -> torch.Tensor:
+    """`any(items)` where a true element decides, else `all(items)`."""
+    found = whole(list(items))
+    if not found.kind.spec.is_leaf() or len(found.buffers) != 1 or found.buffers[0].dim() != 1:
+        raise refusal(
+            "`any` or `all` of a list that grows, of more than numbers", "compare its elements first"
+        )
+    there = torch.arange(found.kind.room) < found.count
+    truths = found.buffers[0] != 0
+    if decides:
+        return torch.logical_and(there, truths).any()
+    return torch.logical_or(there.logical_not(), truths).all()
+
+
 def method(function: Any) -> Callable[..., Any] | None:
     """What stands for a method of a growing list, where Python's own would take its parts for elements."""
     items: Any = getattr(function, "__self__", None)

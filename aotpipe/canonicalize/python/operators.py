@@ -16,6 +16,7 @@ import torch
 
 from aotpipe.canonicalize.python import (
     calls,
+    comprehending,
     counting,
     decisions,
     dispatch,
@@ -194,6 +195,18 @@ def items(value: Any) -> Any:
             "stack it, and compute with the tensor",
         )
     return found
+
+
+def comprehended(value: Any, plain: Callable[[Any], Any], apart: Callable[[Any], Any], tested: bool) -> Any:
+    """`[element for item in value if test]`, where it is `tested`."""
+    found = listed(value)
+    return comprehending.of(found, plain, apart, tested=tested) if is_on() else plain(found)
+
+
+def generated_of(value: Any, plain: Callable[[Any], Any], apart: Callable[[Any], Any], tested: bool) -> Any:
+    """The same in parentheses: an element is computed when it is asked for, unless the list grows."""
+    found = listed(value)
+    return comprehending.of(found, plain, apart, tested=tested) if growing.is_growing(found) else plain(found)
 
 
 def indexed(value: Any) -> Any:

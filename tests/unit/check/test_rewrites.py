@@ -44,6 +44,10 @@ def _not() -> None:
     _ = not look()
 
 
+def _listed() -> None:
+    _ = [number for number in (1,) if look()]
+
+
 def _chosen() -> None:
     _ = 1 if look() else 2
 
@@ -65,6 +69,7 @@ def _range() -> None:
     ("function", "what", "into"),
     [
         (_if, "if", "torch.cond"),
+        (_listed, "comprehension", "torch.cond"),
         (_while, "while", "torch.while_loop"),
         (_and, "and", "torch.logical_and"),
         (_or, "or", "torch.logical_or"),
