@@ -21,8 +21,11 @@ from torch.utils import _pytree as pytree
 
 from aotpipe.backends.arrays import from_numpy, to_numpy
 from aotpipe.backends.contents import Contents
+from aotpipe.backends.narrow import Narrow
 from aotpipe.backends.widen import Widen, widened
 from aotpipe.goldens import Array
+from aotpipe.legalize.casting import lower_dtype
+from aotpipe.precision import Precision as Policy
 from aotpipe.stages import CanonicalEntry
 from aotpipe.uncompiled import uncompiled
 
@@ -52,6 +55,7 @@ class Eager:
             time for each use, and code that compares the dtypes of a parameter and an input sees two.
         noise: A seed: perturb every parameter and every fractional input by up to 16 units in the last
             place. What flips under it is not decided by the model's numbers.
+        policy: Compute in fewer bits, in precision `model`; noise is then one unit of these.
     """
 
     def __init__(
@@ -63,11 +67,14 @@ class Eager:
         written: Collection[str] = (),
         frugal: bool = False,
         noise: int | None = None,
+        policy: Policy | None = None,
     ) -> None:
         self._entries = {entry.name: entry for entry in entries}
         self._is_wide = precision == "float64"
         self._mutated = mutated or {}
         self._noise = noise
+        self._policy = policy
+        self._lower = None if policy is None else lower_dtype(policy)
         self._contents = Contents(
             [entry.module for entry in entries],
             parameters=self._parameter_change(),
@@ -120,14 +127,19 @@ class Eager:
     @contextmanager
     def ready(self) -> Iterator[None]:
         """The mode in which a prepared call is to be run; the model holds this runner's contents in it."""
-        widen: AbstractContextManager[object] = Widen() if self._is_wide else nullcontext()
-        with torch.no_grad(), self._contents, uncompiled(), widen:
+        mode: AbstractContextManager[object] = nullcontext()
+        if self._is_wide:
+            mode = Widen()
+        elif self._policy is not None:
+            mode = Narrow(self._policy)
+        with torch.no_grad(), self._contents, uncompiled(), mode:
             yield
 
     def _to_torch(self, array: Array) -> torch.Tensor:
         tensor = self._widened(from_numpy(array))
         if self._noise is not None and tensor.is_floating_point():
-            tensor = _noisy(tensor, torch.Generator().manual_seed(self._noise), spare_whole=True)
+            generator = torch.Generator().manual_seed(self._noise)
+            tensor = _noisy(tensor, generator, self._lower, spare_whole=True)
         return tensor
 
     def _widened(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -136,7 +148,7 @@ class Eager:
     def _parameter_change(self) -> Callable[[torch.Tensor], torch.Tensor] | None:
         if self._noise is not None:
             generator = torch.Generator().manual_seed(self._noise)
-            return lambda tensor: _noisy(self._widened(tensor), generator, spare_whole=False)
+            return lambda tensor: _noisy(self._widened(tensor), generator, self._lower, spare_whole=False)
         return widened if self._is_wide else None
 
 
@@ -167,8 +179,16 @@ def _own(leaf: object) -> object:
     return leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf
 
 
-def _noisy(tensor: torch.Tensor, generator: torch.Generator, *, spare_whole: bool) -> torch.Tensor:
+def _noisy(
+    tensor: torch.Tensor,
+    generator: torch.Generator,
+    lower: torch.dtype | None = None,
+    *,
+    spare_whole: bool,
+) -> torch.Tensor:
     """Each element times `1 + 16 eps u`, u uniform in [-1, 1] and repeated after `_NOISE_PERIOD` elements.
+
+    Float32 that is computed in a lower dtype moves by one unit of that.
 
     Whole numbers may be spared: they are flags and counts, exact in any program.
     """
@@ -176,6 +196,8 @@ def _noisy(tensor: torch.Tensor, generator: torch.Generator, *, spare_whole: boo
         return tensor  # a float8 has no place for it
     work = torch.float64 if tensor.dtype == torch.float64 else torch.float32
     size = NOISE_ULPS * torch.finfo(tensor.dtype).eps
+    if lower is not None and tensor.dtype is torch.float32:
+        size = torch.finfo(lower).eps
     # A model's weights are large and there are several noises: drawing numbers takes longer than multiplying.
     period = min(tensor.numel(), _NOISE_PERIOD)
     factor = torch.rand(period, generator=generator, dtype=work).mul_(2 * size).add_(1 - size)

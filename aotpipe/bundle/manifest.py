@@ -8,6 +8,7 @@
     findings      what a user should know of the build
     parts         of a model with islands of Python: signatures and asserts of the programs' segments, and the
                   chain of steps of each entry point; absent otherwise
+    precision     what is computed in fewer bits; absent where nothing is
     files         every other file of the bundle: SHA-256 and size
     digest        SHA-256 of all the above
 
@@ -32,6 +33,7 @@ from aotpipe.errors import BundleCorrupt, UnsupportedSchema
 from aotpipe.estimate import Estimate
 from aotpipe.islands.chain import Parts
 from aotpipe.partition import Partition
+from aotpipe.precision import Precision
 from aotpipe.signature import Signature
 from aotpipe.stages import Dialect, Finding, Status
 
@@ -131,6 +133,7 @@ class Manifest:
     findings: tuple[Finding, ...]
     files: Mapping[str, File]
     parts: Parts | None = None
+    precision: Precision | None = None
 
     @property
     def signatures(self) -> dict[str, Signature]:
@@ -216,6 +219,8 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
     if manifest.parts is None:
         del content["parts"]
     # What older releases did not write is not written for their bundles, whose digest stays what it is.
+    if manifest.precision is None:
+        del content["precision"]
     for program in content["programs"]:
         if not program["estimates"]:
             del program["estimates"]

@@ -37,6 +37,7 @@ from aotpipe.dtypes import Array
 from aotpipe.errors import BundleError, SourceLine
 from aotpipe.goldens import Golden, dumps
 from aotpipe.islands.chain import Island, Parts, Step
+from aotpipe.precision import Precision
 from aotpipe.signature import Signature
 from aotpipe.stages import Failed, Finding, Parity, Validated
 from aotpipe.store import typed_os_errors
@@ -75,6 +76,7 @@ def pack(
     findings: Sequence[Finding] = (),
     written: tuple[Path, str] | None = None,
     parts: Parts | None = None,
+    precision: Precision | None = None,
 ) -> Bundle:
     """Write a bundle.
 
@@ -91,6 +93,7 @@ def pack(
         written: A file that `tensors.write` made of the weights and of each initial value under
             `STATE_PREFIX`, and its SHA-256: it is copied, where else they would be written and hashed again.
         parts: Of a model with islands.
+        precision: What is computed in fewer bits.
     """
     destination = Path(out).absolute()
     require_replaceable(destination)
@@ -120,6 +123,7 @@ def pack(
                 findings=tuple(map(_without_folder, findings)),
                 files=packed,
                 parts=parts and _parts_without_folders(parts),
+                precision=precision,
             )
             _bytes(work, manifests.FILE_NAME, manifests.write(manifest))
     return Bundle(destination, manifest)

@@ -27,6 +27,7 @@ from aotpipe.cli import options, progress, text
     is_flag=True,
     help="Cut out what cannot be in a program: the bundle is a chain of programs and Python.",
 )
+@options.precision
 @click.option("--profile", is_flag=True, help="Say what each stage took: seconds, peak memory, bytes made.")
 @options.as_json
 @options.quiet

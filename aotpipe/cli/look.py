@@ -90,6 +90,7 @@ def _inspected(bundle: Bundle) -> dict[str, Any]:
         "digest": manifest.digest,
         "entry_points": {name: one.to_json() for name, one in manifest.signatures.items()},
         "weights": list(manifest.weights),
+        "precision": manifest.precision and asdict(manifest.precision),
         "programs": [
             {
                 "target": program.target,
@@ -133,6 +134,8 @@ def _inspected_text(bundle: Bundle) -> str:
         "digest": manifest.digest,
         "size": f"{size(total)} in {len(manifest.files)} files, {len(manifest.weights)} weights",
     }
+    if manifest.precision:
+        head["precision"] = str(manifest.precision)
     rows = [
         (
             program.target,

@@ -176,6 +176,26 @@ def varying(function: F) -> F:
     return function
 
 
+def precision(function: F) -> F:
+    """`--dtype`, and `--keep-float32` several times."""
+    for option in (
+        click.option(
+            "--keep-float32",
+            multiple=True,
+            metavar="OP",
+            help="With --dtype: an op such as gelu, or a group of ops such as attention, that stays in "
+            "float32 beside norms, softmax, losses and sums; may be given several times.",
+        ),
+        click.option(
+            "--dtype",
+            metavar="DTYPE",
+            help="Compute products of matrices in bf16 or f16, and store their weights so.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
 def compiling(function: F) -> F:
     """What a compile may use, and whether the cache takes part."""
     for option in reversed(

@@ -68,6 +68,7 @@ def export(
 @options.buckets
 @options.dialect
 @options.mesh
+@options.precision
 @options.compiling
 @options.as_json
 @options.quiet
@@ -81,6 +82,8 @@ def compile(  # noqa: A001  # the command's name
     dialect: str | None,
     mesh: str | None,
     shard: tuple[str, ...],
+    dtype: str | None,
+    keep_float32: tuple[str, ...],
     as_json: bool,
     quiet: bool,
     **settings: Any,
@@ -102,6 +105,8 @@ def compile(  # noqa: A001  # the command's name
             dialect=dialect,
             mesh=mesh,
             shard=shard,
+            dtype=dtype,
+            keep_float32=keep_float32,
             cache=cache,
             on_event=listener,
         )

@@ -6,6 +6,8 @@ what torch itself would compute; the stack trace comes from the node that gave t
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -35,19 +37,21 @@ class Emitter:
         graph = self.module.graph
         with graph.inserting_before(self.before):
             node = graph.call_function(target, args, kwargs)
-        node.meta["val"] = self._evaluate(node)
+        node.meta["val"] = self.evaluate(node)
         if "stack_trace" in self._cause.meta:
             node.meta["stack_trace"] = self._cause.meta["stack_trace"]
         return node
 
-    def _evaluate(self, node: Node) -> object:
-        args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda used: used.meta["val"])
+    def evaluate(self, node: Node, change: Callable[[Any], Any] = lambda value: value) -> object:
+        """What an op gives for the fake values of its arguments, each of them changed first."""
         assert callable(node.target)
         shapes = self._mode.shape_env
-        if shapes is None:
-            with self._mode:
-                return node.target(*args, **kwargs)
-        with self._mode, shapes.ignore_fresh_unbacked_symbols(), shapes.suppress_guards():
+        with ExitStack() as stack:
+            stack.enter_context(self._mode)
+            if shapes is not None:
+                stack.enter_context(shapes.ignore_fresh_unbacked_symbols())
+                stack.enter_context(shapes.suppress_guards())
+            args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda used: change(used.meta["val"]))
             return node.target(*args, **kwargs)
 
 

@@ -176,9 +176,21 @@ def with_graph(
     *,
     input_specs: Sequence[InputSpec] | None = None,
     constants: Mapping[str, torch.Tensor] | None = None,
+    state_dict: Mapping[str, torch.Tensor] | None = None,
 ) -> ExportedProgram:
-    """The same program over another graph, with other input specs and more constants where given."""
+    """The same program over another graph, with other input specs, tensors and more constants where given."""
     signature = program.graph_signature
+    specs = list(signature.input_specs) if input_specs is None else list(input_specs)
+    # A copy of a graph calls a placeholder otherwise that is named like a function of Python's.
+    names = {
+        spec.arg.name: node.name
+        for node, spec in zip(placeholders(module), specs, strict=True)
+        if spec.arg.name != node.name
+    }
+    specs = [
+        replace(spec, arg=replace(spec.arg, name=names[spec.arg.name])) if spec.arg.name in names else spec
+        for spec in specs
+    ]
     outputs = [
         # The node that gives an output may be another one now.
         replace(spec, arg=replace(spec.arg, name=value.name)) if isinstance(value, Node) else spec
@@ -186,7 +198,7 @@ def with_graph(
     ]
     signature = replace(
         signature,
-        input_specs=list(signature.input_specs if input_specs is None else input_specs),
+        input_specs=specs,
         output_specs=outputs,
     )
     module.graph.lint()
@@ -195,7 +207,7 @@ def with_graph(
         root=module,
         graph=module.graph,
         graph_signature=signature,
-        state_dict=program.state_dict,
+        state_dict=program.state_dict if state_dict is None else dict(state_dict),
         range_constraints=program.range_constraints,
         module_call_graph=program.module_call_graph,
         example_inputs=program.example_inputs,

@@ -34,6 +34,7 @@ from aotpipe.pipeline.compiling import CompileSettings, Compiling
 from aotpipe.pipeline.form import Form
 from aotpipe.pipeline.prepared import Prepared
 from aotpipe.pipeline.record import BuildRecord, build_key
+from aotpipe.precision import Precision
 from aotpipe.report import Report
 from aotpipe.stages import Failed
 from aotpipe.store import typed_os_errors
@@ -114,6 +115,8 @@ def run(
     latency: bool = True,
     keep_going: bool = False,
     allow_islands: bool = False,
+    dtype: str | None = None,
+    keep_float32: Sequence[str] = (),
     cache: bool = True,
     on_event: Listener | None = None,
 ) -> Outcome:
@@ -145,6 +148,9 @@ def run(
             machines never stand in their way.
         allow_islands: Cut out what cannot be in a program: functions marked by `eager_island`, and ops that
             have no lowering. The bundle then holds a chain of programs and Python.
+        dtype: `bf16` or `f16`: what products of matrices are computed in, and their weights stored in
+            (`aotpipe.precision`).
+        keep_float32: Ops, and groups of ops, that stay in float32 beside norms, softmax, losses and sums.
         cache: Keep the results of stages, and use those of earlier builds.
         on_event: Told what happens while it happens.
 
@@ -164,7 +170,15 @@ def run(
     }
     recorder = Recorder(on_event)
     chosen = expand(targets)
-    form = Form.of(chosen, buckets, islands=allow_islands, iree=dialect, mesh=mesh, shard=shard)
+    form = Form.of(
+        chosen,
+        buckets,
+        islands=allow_islands,
+        iree=dialect,
+        mesh=mesh,
+        shard=shard,
+        precision=Precision.of(dtype, keep_float32),
+    )
     order = _Order(
         model=source.Model(given=model_or_spec, overrides=overrides, form=form),
         targets=chosen,
@@ -274,7 +288,7 @@ def _build(order: _Order, workspace: Path) -> Outcome:
     gated = not order.keep_going and any(_gates(target, result) for target, result in results.items())
     if len(errors) < len(results) and not gated:
         with order.recorder.stage("pack"):
-            packed = _pack(prepared, results, path)
+            packed = _pack(prepared, results, path, order.model.form.precision)
     report = Report(
         name=prepared.name,
         bundle=str(path) if packed else "",
@@ -304,7 +318,12 @@ def _gates(target: Target, result: matrix.Result) -> bool:
     return isinstance(result, AotpipeError) and not refused_elsewhere
 
 
-def _pack(prepared: Prepared, results: Mapping[Target, matrix.Result], path: Path) -> Bundle:
+def _pack(
+    prepared: Prepared,
+    results: Mapping[Target, matrix.Result],
+    path: Path,
+    precision: Precision | None,
+) -> Bundle:
     arrays = tensors.read(prepared.weights)
     return pack(
         path,
@@ -321,6 +340,7 @@ def _pack(prepared: Prepared, results: Mapping[Target, matrix.Result], path: Pat
         findings=prepared.findings,
         written=(prepared.weights, prepared.weights_sha256),
         parts=prepared.parts,
+        precision=precision,
     )
 
 

@@ -13,7 +13,8 @@ from aotpipe.backends import dialect
 from aotpipe.backends.xla import topologies
 from aotpipe.backends.xla.buckets import Buckets, Declared
 from aotpipe.backends.xla.mesh import DeclaredMesh, DeclaredRules, Mesh, Rule, rules
-from aotpipe.errors import MeshError, NoBuckets, TargetError
+from aotpipe.errors import MeshError, NoBuckets, SpecInvalid, TargetError
+from aotpipe.precision import Precision
 from aotpipe.stages import Dialect
 from aotpipe.targets import Backend, Target
 
@@ -28,6 +29,7 @@ class Form:
         islands: What cannot be in a program may be cut out.
         mesh: The devices that each program is for; one where None.
         rules: How arrays are split over them.
+        precision: What is computed in fewer bits.
     """
 
     backends: Mapping[Backend, Dialect] = field(default_factory=lambda: {"iree": "torch"})
@@ -35,6 +37,7 @@ class Form:
     islands: bool = False
     mesh: Mesh | None = None
     rules: tuple[Rule, ...] = ()
+    precision: Precision | None = None
 
     @classmethod
     def of(
@@ -46,6 +49,7 @@ class Form:
         iree: str | None = None,
         mesh: DeclaredMesh | None = None,
         shard: DeclaredRules = (),
+        precision: Precision | None = None,
     ) -> Self:
         """What some targets need.
 
@@ -56,12 +60,14 @@ class Form:
             iree: The dialect of IREE's programs, where one is named.
             mesh: The devices that each program is for.
             shard: How arrays are split over them.
+            precision: What is computed in fewer bits.
 
         Raises:
             NoBuckets: A bucket is no size, or none of the targets has buckets.
             TargetError: Islands are allowed, and a target has no chains; the dialect is none of IREE's, or
                 no target is.
             MeshError: It is no mesh, or a target has none of so many devices; arrays are split over no mesh.
+            SpecInvalid: Islands are allowed, and another precision is asked for.
         """
         named, chosen = _named(iree), tuple(targets)
         found = {target.backend: dialect(target, named or "torch") for target in chosen}
@@ -76,6 +82,11 @@ class Form:
                 reason="XLA's programs are made of StableHLO always",
                 hint="leave it out, or add a target such as iree-cpu-host",
             )
+        if islands and precision:
+            raise SpecInvalid(
+                "islands of Python get the model's own dtypes, and another one is asked for",
+                hint="leave --dtype out, or --allow-islands",
+            )
         sizes = {name: Buckets.of(name, given) for name, given in sorted((buckets or {}).items())}
         if sizes and "xla" not in found:
             raise NoBuckets(
@@ -84,7 +95,14 @@ class Form:
             )
         devices, splits = _spread(chosen, mesh, shard)
         backends = dict(sorted(found.items()))
-        return cls(backends=backends, buckets=sizes, islands=islands, mesh=devices, rules=splits)
+        return cls(
+            backends=backends,
+            buckets=sizes,
+            islands=islands,
+            mesh=devices,
+            rules=splits,
+            precision=precision,
+        )
 
     @property
     def dialects(self) -> tuple[Dialect, ...]:
@@ -99,6 +117,7 @@ class Form:
             "islands": self.islands,
             "mesh": str(self.mesh or ""),
             "rules": list(map(str, self.rules)),
+            **({"precision": [self.precision.dtype, *self.precision.keep]} if self.precision else {}),
         }
 
 

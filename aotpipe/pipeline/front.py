@@ -19,6 +19,7 @@ from aotpipe.islands import Island, Parts, recording
 from aotpipe.pipeline import tools
 from aotpipe.pipeline.form import DEFAULT_FORM, Form
 from aotpipe.pipeline.prepared import OnLowered, Prepared, digest_of, ignore_lowered, write_weights
+from aotpipe.precision import Precision
 from aotpipe.stages import Finding
 from aotpipe.targets import Backend
 
@@ -59,6 +60,16 @@ def export(model: Canonical, recorder: Recorder) -> Exported:
     for finding in exported.findings:
         recorder.found(finding)
     return exported
+
+
+def narrowed(exported: Exported, precision: Precision | None) -> Exported:
+    """The same programs, of which a policy decides what is computed in fewer bits."""
+    if precision is None:
+        return exported
+    from aotpipe.legalize.precision import lower
+
+    finding = Finding(severity="note", code="precision", message=f"computed in {precision}")
+    return replace(lower(exported, precision), findings=(*exported.findings, finding))
 
 
 def legalize(
@@ -133,7 +144,7 @@ def prepare(
         model = canonical(load, recorder, form)
         if form.islands:
             _discover(model)
-        exported = export(model, recorder)
+        exported = narrowed(export(model, recorder), form.precision)
         legals = joined(legalize(exported, recorder, form.dialects, supported=not form.islands))
     legal = next(iter(legals.values()))
     parts, lowerable = cut(legals) if form.islands else (None, legals)
@@ -259,7 +270,7 @@ def reference(model: Canonical, legal: Legal, recorder: Recorder, form: Form = D
         from aotpipe.validate.reference import reference
 
         try:
-            found = reference(model, legal, _tried(legal, form))
+            found = reference(model, legal, _tried(legal, form), policy=form.precision)
         except EagerFailed as error:
             raise SpecInvalid(
                 f"the model {legal.name!r} raises on its own example inputs",

@@ -23,6 +23,7 @@ from aotpipe.pipeline.compiling import CompileSettings, compile_all
 from aotpipe.pipeline.form import Form
 from aotpipe.pipeline.rerun import reopened
 from aotpipe.pipeline.source import Model
+from aotpipe.precision import Precision
 from aotpipe.report import Report
 from aotpipe.stages import Compiled, Lowered, Validated
 from aotpipe.targets import Backend, expand
@@ -96,6 +97,8 @@ def compile(  # noqa: A001  # the step's name
     dialect: str | None = None,
     mesh: DeclaredMesh | None = None,
     shard: DeclaredRules = (),
+    dtype: str | None = None,
+    keep_float32: Sequence[str] = (),
     cache: bool = True,
     on_event: Listener | None = None,
 ) -> tuple[Mapping[Backend, Lowered], tuple[Compiled, ...]]:
@@ -109,6 +112,8 @@ def compile(  # noqa: A001  # the step's name
         dialect: What the model is lowered to for IREE: `torch` where None, or `stablehlo`.
         mesh: The devices that each XLA program is for, such as `data=2,model=2`; one where None.
         shard: How arrays are split over them: by a pattern of their names, the axes of each dim.
+        dtype: What products are computed in; as `build` takes it.
+        keep_float32: What stays in float32 beside norms and their like.
         cache: Keep programs, and use those of earlier builds.
         on_event: Told what happens while it happens.
 
@@ -121,9 +126,11 @@ def compile(  # noqa: A001  # the step's name
     recorder = Recorder(on_event)
     kept = Cache.open(recorder, enabled=cache)
     recorder.planned({"compile": len(chosen)})
-    form = Form.of(chosen, buckets, iree=dialect, mesh=mesh, shard=shard)
+    precision = Precision.of(dtype, keep_float32)
+    form = Form.of(chosen, buckets, iree=dialect, mesh=mesh, shard=shard, precision=precision)
     model = front.canonical(Model(given=model_or_spec).load, recorder, form)
-    legals = front.joined(front.legalize(front.export(model, recorder), recorder, form.dialects))
+    exported = front.narrowed(front.export(model, recorder), form.precision)
+    legals = front.joined(front.legalize(exported, recorder, form.dialects))
     lowered = front.lower(model, legals, recorder, form)
     results = compile_all(lowered, chosen, settings=compiling, cache=kept, recorder=recorder)
     kept.close()
@@ -158,7 +165,8 @@ def revalidate(
         recorder.planned({"validate": len(opened.programs)})
         form = _form_of(opened.programs)
         canonical = front.canonical(Model(given=model).load, recorder, form)
-        exported = front.export(canonical, recorder)
+        precision = opened.manifest.precision
+        exported = front.narrowed(front.export(canonical, recorder), precision)
         legal = next(iter(front.legalize(exported, recorder, form.dialects[:1]).values()))
         signatures = {entry.name: entry.signature for entry in legal.entries}
         if signatures != dict(opened.manifest.signatures):
@@ -166,7 +174,7 @@ def revalidate(
                 f"the bundle at {bundle} was built from a model with another signature",
                 hint="`aotpipe inspect` shows the bundle's, `aotpipe export` the model's",
             )
-        found = front.reference(canonical, legal, recorder)
+        found = front.reference(canonical, legal, recorder, Form(precision=precision))
         rows = []
         for program in opened.programs:
             with recorder.stage("validate", str(program.target)):

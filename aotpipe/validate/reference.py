@@ -21,6 +21,7 @@ from torch.utils import _pytree as pytree
 from aotpipe.backends.arrays import to_numpy
 from aotpipe.backends.eager import MUTATED, Eager, EagerFailed
 from aotpipe.goldens import Array, Golden
+from aotpipe.precision import Precision
 from aotpipe.signature import Signature
 from aotpipe.stages import Canonical, CanonicalEntry, Finding, Legal
 from aotpipe.validate.anchor import Judged, judge
@@ -63,6 +64,7 @@ def reference(
     buckets: Mapping[str, Sequence[int]] | None = None,
     *,
     calls: Sequence[Call] | None = None,
+    policy: Precision | None = None,
 ) -> Reference:
     """Run eager on every planned call; of each Dim with buckets at all of these sizes too.
 
@@ -71,6 +73,7 @@ def reference(
         legal: What the programs are made of.
         buckets: Sizes of Dims that are to be tried too.
         calls: Run these in place of planned ones.
+        policy: What the programs compute in fewer bits: the errors that it causes are allowed.
 
     Raises:
         EagerFailed: The model raises even on its own example inputs.
@@ -81,7 +84,7 @@ def reference(
     notes = list(planned.notes)
     records = [
         _Record(call, answer)
-        for call, answer in _run(Eager(canonical.entries, **options), planned.calls, notes)
+        for call, answer in _run(Eager(canonical.entries, **options, policy=policy), planned.calls, notes)
     ]
     if not records:
         raise EagerFailed(notes[0] if notes else "no call was planned")
@@ -89,14 +92,21 @@ def reference(
     is_wide = _widen(canonical.entries, options, records, notes)
     if not is_wide or has_jumps(legal) or _is_same(records):
         for seed in range(_NOISES):
-            noisy = Eager(canonical.entries, **options, noise=seed + 1)
+            noisy = Eager(canonical.entries, **options, noise=seed + 1, policy=policy)
             for record, answer in zip(records, _all(noisy, calls), strict=True):
                 if answer is not None:
                     record.noisy.append(answer)
-    goldens = _goldens(records, signatures, canonical.spec.tolerance or MULTIPLE, notes)
+    if policy is not None:
+        _widen_outputs(records, signatures)
+    lowest = None if policy is None else policy.dtype
+    goldens = _goldens(records, signatures, canonical.spec.tolerance or MULTIPLE, notes, lowest)
+    overflows = _overflows(records, policy) if policy is not None else ()
     return Reference(
         goldens=goldens,
-        findings=tuple(Finding(severity="note", code="parity-inputs", message=note) for note in notes),
+        findings=(
+            *(Finding(severity="note", code="parity-inputs", message=note) for note in notes),
+            *overflows,
+        ),
     )
 
 
@@ -217,8 +227,49 @@ def _is_same(records: Sequence[_Record]) -> bool:
     )
 
 
+def _widen_outputs(records: Sequence[_Record], signatures: Mapping[str, Signature]) -> None:
+    """Give answers that were computed in fewer bits the dtypes of the outputs, as a program does."""
+    for record in records:
+        dtypes = {spec.name: spec.dtype for spec in signatures[record.call.entry_point].tensor_outputs}
+        record.model = _typed(record.model, dtypes)
+        record.noisy = [_typed(answer, dtypes) for answer in record.noisy]
+
+
+def _overflows(records: Sequence[_Record], policy: Precision) -> Iterator[Finding]:
+    """The outputs that are no numbers in fewer bits, where they are in float64: these are not judged."""
+    said: set[tuple[str, str]] = set()
+    for record in records:
+        for name, array in record.model.items() if record.wide else ():
+            where = (record.call.entry_point, name)
+            assert record.wide is not None
+            wide = record.wide[name]
+            if where in said or not is_inexact(array.dtype) or array.shape != wide.shape:
+                continue
+            lost = int((np.isfinite(wide.astype(np.float64)) & ~np.isfinite(array.astype(np.float64))).sum())
+            if lost:
+                said.add(where)
+                yield Finding(
+                    severity="warning",
+                    code="precision-overflow",
+                    message=f"{lost} elements of {name!r} are beyond {policy.dtype} in {record.call.case}",
+                    hint="keep what grows in float32 (--keep-float32 OP), or take --dtype bf16",
+                    entry_point=record.call.entry_point,
+                )
+
+
+def _typed(answer: Answer, dtypes: Mapping[str, str]) -> Answer:
+    return {
+        name: array.astype(np.float32) if dtypes.get(name) == "float32" and array.ndim else array
+        for name, array in answer.items()
+    }
+
+
 def _goldens(
-    records: Sequence[_Record], signatures: Mapping[str, Signature], multiple: float, notes: list[str]
+    records: Sequence[_Record],
+    signatures: Mapping[str, Signature],
+    multiple: float,
+    notes: list[str],
+    lowest: str | None = None,
 ) -> tuple[Golden, ...]:
     judged: list[dict[str, Judged]] = []
     envelopes: dict[tuple[str, str], Envelope] = {}
@@ -239,13 +290,13 @@ def _goldens(
             envelope = envelopes.setdefault((record.call.entry_point, name), Envelope())
             envelope.add(output.finite, output.errors, output.scale)
     laws = {
-        (entry_point, name): envelopes[entry_point, name].fit(output.want.dtype, multiple)
+        (entry_point, name): envelopes[entry_point, name].fit(output.want.dtype, multiple, lowest)
         for record, outputs in zip(records, judged, strict=True)
         for name, output in outputs.items()
         if is_inexact(output.want.dtype)
         for entry_point in (record.call.entry_point,)
     }
-    _note_conditioning(records, judged, notes)
+    _note_conditioning(records, judged, notes, lowest)
     return tuple(_golden(record.call, outputs, laws) for record, outputs in zip(records, judged, strict=True))
 
 
@@ -275,7 +326,10 @@ def _golden(
 
 
 def _note_conditioning(
-    records: Sequence[_Record], judged: Sequence[Mapping[str, Judged]], notes: list[str]
+    records: Sequence[_Record],
+    judged: Sequence[Mapping[str, Judged]],
+    notes: list[str],
+    lowest: str | None,
 ) -> None:
     said: set[tuple[str, str]] = set()
     for record, outputs in zip(records, judged, strict=True):
@@ -284,7 +338,7 @@ def _note_conditioning(
             error = float(output.errors.max(initial=0.0))
             if where in said or not is_inexact(output.want.dtype):
                 continue
-            if error > max(_ILL_CONDITIONED, 2 * floor_of(output.want.dtype)) * output.scale > 0:
+            if error > max(_ILL_CONDITIONED, 2 * floor_of(output.want.dtype, lowest)) * output.scale > 0:
                 said.add(where)
                 notes.append(
                     f"{where[0]}, output {name!r} is ill-conditioned: eager itself is off by {error:.3g} "

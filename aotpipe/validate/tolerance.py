@@ -65,9 +65,17 @@ class Envelope:
         """Whether eager was never off."""
         return not self.errors.any()
 
-    def fit(self, dtype: np.dtype[Any], multiple: float = MULTIPLE) -> tuple[float, float]:
-        """The tightest (atol per unit of scale, rtol) that covers `multiple` times the envelope."""
-        floor = floor_of(dtype)
+    def fit(
+        self, dtype: np.dtype[Any], multiple: float = MULTIPLE, lowest: str | None = None
+    ) -> tuple[float, float]:
+        """The tightest (atol per unit of scale, rtol) that covers `multiple` times the envelope.
+
+        Args:
+            dtype: The output's.
+            multiple: How many times eager's own error is allowed.
+            lowest: The name of a dtype with fewer bits that is computed in on the way.
+        """
+        floor = floor_of(dtype, lowest)
         mean = self.total / self.count if self.count else 1.0
         # An element in the bin of exponent e is at least 2 ** (e - 1).
         lower = 2.0 ** (np.arange(_LOWEST, _HIGHEST + 1) - 1.0)
@@ -79,10 +87,16 @@ class Envelope:
         return best
 
 
-def floor_of(dtype: np.dtype[Any]) -> float:
-    """The smallest tolerance for a dtype, absolute in units of scale and relative alike."""
+def floor_of(dtype: np.dtype[Any], lowest: str | None = None) -> float:
+    """The smallest tolerance for a dtype, absolute in units of scale and relative alike.
+
+    Args:
+        dtype: The output's.
+        lowest: The name of a dtype with fewer bits that is computed in on the way.
+    """
     real = {"complex64": "float32", "complex128": "float64"}.get(dtype.name, dtype.name)
-    return _FLOOR_ULPS.get(real, 1.0) * _EPS[real]
+    own = _FLOOR_ULPS.get(real, 1.0) * _EPS[real]
+    return max(own, _FLOOR_ULPS[lowest] * _EPS[lowest]) if lowest else own
 
 
 def is_inexact(dtype: np.dtype[Any]) -> bool:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from aotpipe.bundle import manifest as manifests
 from aotpipe.bundle.manifest import EntryPoint, File, Manifest, ParitySummary, Program, read, write
 from aotpipe.errors import BundleCorrupt, SourceLine, UnsupportedSchema
+from aotpipe.precision import Precision
 from aotpipe.signature import Constant, Signature, Symbol, TensorSpec
 from aotpipe.stages import Finding
 from tests.unit.islands.test_chain import PARTS
@@ -77,6 +78,13 @@ def test_parts_are_there_where_a_model_has_islands_and_nowhere_else():
     cut = replace(MANIFEST, parts=PARTS)
     assert read(write(cut)) == cut
     assert read(write(cut)).digest != MANIFEST.digest
+
+
+def test_a_precision_is_there_where_something_takes_fewer_bits():
+    assert "precision" not in json.loads(write(MANIFEST))
+    narrow = replace(MANIFEST, precision=Precision("bfloat16", ("gelu",)))
+    assert json.loads(write(narrow))["precision"] == {"dtype": "bfloat16", "keep": ["gelu"]}
+    assert read(write(narrow)) == narrow
 
 
 def test_estimates_are_there_where_something_says_them_and_nowhere_else():

@@ -45,6 +45,7 @@ def test_options_reach_the_pipeline(asked: dict[str, Any]):
     argv += " --flag=--x --compile-timeout 9 --compile-memory 2GB --buckets batch=1,8 --buckets seq=16"
     argv += " --optional batch.mask --tensorize self.scale --tensorize k --dialect stablehlo"
     argv += " --mesh data=2 --shard x=(data,)"
+    argv += " --dtype bf16 --keep-float32 gelu --keep-float32 attention"
     assert guarded(cli, argv.split()) == 0
     asked.pop("on_event")
     asked.pop("report")
@@ -63,6 +64,8 @@ def test_options_reach_the_pipeline(asked: dict[str, Any]):
         "shard": ("x=(data,)",),
         "optional": ("batch.mask",),
         "tensorize": ("self.scale", "k"),
+        "dtype": "bf16",
+        "keep_float32": ("gelu", "attention"),
         "cache": False,
         "latency": False,
         "keep_going": True,

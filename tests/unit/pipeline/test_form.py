@@ -1,7 +1,8 @@
 import pytest
 
-from aotpipe.errors import MeshError, NoBuckets, TargetError
+from aotpipe.errors import MeshError, NoBuckets, SpecInvalid, TargetError
 from aotpipe.pipeline.form import DEFAULT_FORM, Form
+from aotpipe.precision import Precision
 from aotpipe.targets import expand
 
 
@@ -73,3 +74,10 @@ def test_a_mesh_is_part_of_the_form_and_fits_every_target():
         Form.of(expand(["xla-tpu-v5e"]), mesh="3")
     with pytest.raises(MeshError, match="over no mesh"):
         Form.of(expand(["xla-cpu-host"]), shard=["w=(x, None)"])
+
+
+def test_a_precision_is_part_of_the_form_and_islands_have_none():
+    targets, policy = expand(["iree-vmvx"]), Precision("bfloat16", ("gelu",))
+    assert Form.of(targets, precision=policy).to_json()["precision"] == ["bfloat16", "gelu"]
+    with pytest.raises(SpecInvalid, match="islands"):
+        Form.of(targets, islands=True, precision=policy)

@@ -60,7 +60,7 @@ def test_a_model_that_refuses_its_own_example_is_the_users(tmp_path: Path, monke
     from aotpipe.backends.eager import EagerFailed
     from aotpipe.validate import reference
 
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise EagerFailed("ValueError: too small")
 
     monkeypatch.setattr(reference, "reference", refuse)

@@ -60,6 +60,27 @@ def test_a_bundle_is_judged_beside_its_model(bundle: Path):
     assert report.ok
 
 
+@pytest.mark.slow
+def test_a_bundle_in_fewer_bits_is_judged_under_its_policy(tmp_path: Path):
+    built = aotpipe.build(
+        model(),
+        args=ARGS,
+        targets=["iree-cpu-host"],
+        dtype="bf16",
+        out=tmp_path / "out",
+        latency=False,
+        cache=False,
+    )
+    assert built.manifest.precision is not None
+    assert [finding.code for finding in built.manifest.findings if finding.code == "precision"]
+    report = steps.revalidate(built.path, aotpipe.spec.as_spec(model(), args=ARGS))
+    assert report.ok
+    [row] = report.targets
+    assert row.parity is not None
+    assert row.parity.worst is not None
+    assert row.parity.worst.eager_abs_error > 1e-4
+
+
 def test_another_models_weights_fail(bundle: Path):
     other = model()
     torch.nn.init.ones_(other.weight)

@@ -24,6 +24,13 @@ def test_without_an_error_of_eagers_the_floor_remains() -> None:
     assert atol == rtol == floor_of(_F32) == 32 * 2**-23
 
 
+def test_what_is_computed_in_fewer_bits_on_the_way_sets_the_floor() -> None:
+    envelope = Envelope()
+    envelope.add(np.ones(10), np.zeros(10), 1.0)
+    assert envelope.fit(_F32, lowest="bfloat16") == (2 * 2**-7, 2 * 2**-7)
+    assert floor_of(np.dtype(np.float64), "float16") == 2 * 2**-10
+
+
 def test_a_relative_error_gives_a_relative_law() -> None:
     want = np.logspace(-6, 2, 1000)
     atol, rtol = _law(want, 1e-5 * want)

@@ -1,0 +1,48 @@
+"""Models in fewer bits, at parity by both compilers; the weights take half of the room."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+
+import aotpipe
+from aotpipe.pipeline import steps
+
+ROOT = Path(__file__).resolve().parents[2]
+MODELS = {
+    "gpt2": {"seq": (8, 32)},
+    "torchcrepe_tiny": {"batch": (1, 4)},
+    "llama": {},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_is_at_parity_in_fewer_bits(name: str, dtype: str, tmp_path: Path) -> None:
+    targets = ["iree-cpu-host", *(["xla-cpu-host"] if MODELS[name] else [])]
+    path = str(ROOT / "models" / f"{name}.py")
+    built = aotpipe.build(
+        path,
+        targets=targets,
+        buckets=MODELS[name] or None,
+        dtype=dtype,
+        out=tmp_path / "out",
+        latency=False,
+        cache=False,
+    )
+    assert [row.status for row in built.report.targets] == ["executed"] * len(targets)
+    assert not [finding for finding in built.report.findings if finding.code == "precision-overflow"]
+    lower = {"bf16": "BF16", "f16": "F16"}[dtype]
+    with safe_open(built.path / "weights.safetensors", framework="numpy") as stored:
+        sizes = {
+            key: (stored.get_slice(key).get_dtype(), stored.get_slice(key).get_shape())
+            for key in stored.keys()  # noqa: SIM118  # it is no mapping
+        }
+    elements = {key: int(np.prod(shape)) for key, (_, shape) in sizes.items() if not key.startswith("state/")}
+    halved = sum(elements[key] for key in elements if sizes[key][0] == lower)
+    assert halved > 0.9 * sum(elements.values())
+    assert steps.revalidate(built.path, path, targets=["iree-cpu-host"]).ok
