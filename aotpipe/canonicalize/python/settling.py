@@ -231,9 +231,7 @@ def forms_of(names: Sequence[str], paths: Sequence[Values], rooms: Sequence[Any]
         try:
             form = (growing.form_of(values, room) if name.isidentifier() else None) or meet(values)
         except Unlike as error:
-            raise refusal(
-                f"{_shown(name)} {error}, where a tensor decides which", "give it one form on every path"
-            ) from None
+            raise refusal(f"{_shown(name)} {error}, where a tensor decides which", error.hint) from None
         if any(isinstance(leaf, Leaf) and leaf.filled for leaf in form.leaves):
             refusing.note(
                 "warning",

@@ -40,6 +40,17 @@ UNDEFINED: Final = Undefined()
 class Unlike(Exception):
     """The values of a variable have no common form; the message completes "NAME ..."."""
 
+    hint = "give it one form on every path"
+
+
+class OtherSize(Unlike):
+    """They are tensors of which one dim has other sizes."""
+
+    hint = (
+        "in a loop, append the parts to a list and `torch.cat` it afterwards; elsewhere, pad to the "
+        "largest size and keep a mask"
+    )
+
 
 @dataclass(frozen=True, slots=True)
 class Variables:
@@ -246,7 +257,9 @@ def _meet(leaves: Sequence[Any], *, missing: bool, computed: bool = False) -> ob
     shapes = {tuple(map(str, tensor.shape)) for tensor in tensors}
     if len(shapes) > 1:
         shown = " and ".join(f"({', '.join(shape)})" for shape in sorted(shapes))
-        raise Unlike(f"has the shapes {shown} on different paths")
+        sizes = zip(*shapes, strict=True) if len(set(map(len, shapes))) == 1 else ()
+        kind = OtherSize if sum(len(set(each)) > 1 for each in sizes) == 1 else Unlike
+        raise kind(f"has the shapes {shown} on different paths")
     shape = tuple(tensors[0].shape) if tensors else ()
     device = tensors[0].device if tensors else torch.device("cpu")
     typed = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and not numbers.is_number(leaf)]

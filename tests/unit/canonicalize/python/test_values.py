@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aotpipe.canonicalize.python.values import UNDEFINED, Leaf, Unlike, meet
+from aotpipe.canonicalize.python.values import UNDEFINED, Leaf, OtherSize, Unlike, meet
 
 FLOAT, INT = torch.zeros(2), torch.zeros(2, dtype=torch.int32)
 
@@ -62,6 +62,14 @@ def test_what_is_the_same_stays(value: Any):
 def test_what_has_no_common_form(values: tuple[Any, ...], said: str):
     with pytest.raises(Unlike, match=said):
         meet(values)
+
+
+def test_sizes_that_differ_have_a_hint_of_their_own():
+    with pytest.raises(OtherSize, match="has the shapes"):
+        meet((torch.zeros(2, 3), torch.zeros(4, 3)))
+    with pytest.raises(Unlike) as caught:
+        meet((torch.zeros(2, 3), torch.zeros(3, 2)))
+    assert not isinstance(caught.value, OtherSize)
 
 
 NUMBERS = st.booleans() | st.integers(-1000, 1000) | st.floats(-1000, 1000, width=32)
