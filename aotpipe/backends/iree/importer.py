@@ -24,9 +24,9 @@ from iree.compiler.extras.fx_as_strided import rewrite_as_strided
 from iree.compiler.extras.fx_importer import ContextCache, FxImporter
 from torch.fx.passes.shape_prop import _extract_tensor_metadata  # the form that the importer reads
 
-from aotpipe.backends.iree import floats
+from aotpipe.backends.iree import floats, overlaps
 from aotpipe.backends.iree.borders import builtin_type, convert
-from aotpipe.backends.iree.carries import ViewBorder
+from aotpipe.backends.iree.carries import ViewBorder, anew
 from aotpipe.backends.iree.control_flow import ControlFlowImporter
 from aotpipe.backends.iree.liveness import output_args, placeholders
 from aotpipe.errors import LowerFailed
@@ -99,6 +99,7 @@ def _import_entry(importer: FxImporter, weights: _Weights, entry: LegalEntry, *,
     floats.round_to_nearest(graph_module, is_narrowed=is_narrowed)
     for module in graph_module.modules():
         if isinstance(module, torch.fx.GraphModule):
+            overlaps.join(module)
             rewrite_as_strided(module.graph)
             _tell_dtypes(module.graph)
     inputs = placeholders(graph_module.graph)
@@ -164,6 +165,14 @@ class _NodeImporter(ControlFlowImporter):
 
     border = ViewBorder()
 
+    def _import_torch_op_overload(self, loc: ir.Location, node: torch.fx.Node, target: Any = None) -> None:
+        """Read what an update takes from what it writes into before it writes."""
+        values = {(source, 0): self.resolve_node_value(source) for source in overlaps.own_sources(node)}
+        with loc, ir.InsertionPoint(self._b):
+            self._v.update({place: _apart(value) for place, value in values.items()})
+        super()._import_torch_op_overload(loc, node, target)
+        self._v.update(values)
+
     def _import_literal(self, py_value: Any, info: Any = None) -> ir.Value:
         if not isinstance(py_value, torch.Tensor):
             return super()._import_literal(py_value, info)
@@ -175,6 +184,13 @@ class _NodeImporter(ControlFlowImporter):
         literal = ir.Operation.parse(text, context=self._c).operation
         ir.InsertionPoint.current.insert(literal)
         return literal.result
+
+
+def _apart(value: ir.Value) -> ir.Value:
+    """A tensor's elements in a buffer of their own; complex ones where they are."""
+    plain = convert(value, builtin_type(value.type))
+    is_complex = isinstance(plain.type.element_type, ir.ComplexType)
+    return value if is_complex else convert(anew(plain), value.type)
 
 
 def _dense(value: torch.Tensor, element: ir.Type) -> str:
