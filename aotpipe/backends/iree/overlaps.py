@@ -1,8 +1,8 @@
 """Keeps updates from reading what they have just written.
 
-IREE writes in place (3.13). Where a slice of a tensor is replaced by what is made of the tensor itself, it fuses
-the two, and the loop reads rows that it wrote before; where elements are only moved, it refuses its own copy
-("source and target ranges overlap within the same buffer"), or a scatter reads what it wrote.
+IREE writes in place (3.13). Where a slice of a tensor is replaced by what is made of the tensor itself, it
+fuses the two, and the loop reads rows that it wrote before; where elements are only moved, it refuses its
+own copy ("source and target ranges overlap within the same buffer"), or a scatter reads what it wrote.
 
 `join(module)` makes a new tensor of the parts of such a one; `own_sources(update)` gives the operands of
 other updates that must be in buffers of their own first.
