@@ -15,7 +15,8 @@ _NAMES: Final = """
     _log_softmax _reshape_copy _softmax _to_copy _unsafe_index.Tensor _unsafe_index_put _unsafe_view abs
     acos acosh add.Scalar add.Tensor addcdiv addcmul addmm addmv alias all all.dim all.dims amax amin
     angle any any.dim any.dims arange.start_step argmax argmin argsort as_strided asin asinh atan atan2
-    atanh avg_pool2d avg_pool3d baddbmm bitwise_and.Scalar bitwise_and.Scalar_Tensor bitwise_and.Tensor
+    atanh avg_pool1d avg_pool2d avg_pool3d baddbmm bitwise_and.Scalar bitwise_and.Scalar_Tensor
+    bitwise_and.Tensor
     bitwise_left_shift.Scalar_Tensor bitwise_left_shift.Tensor bitwise_left_shift.Tensor_Scalar
     bitwise_not bitwise_or.Scalar bitwise_or.Scalar_Tensor bitwise_or.Tensor
     bitwise_right_shift.Scalar_Tensor bitwise_right_shift.Tensor bitwise_right_shift.Tensor_Scalar

@@ -236,6 +236,7 @@ OPS: Final[dict[Any, Callable[..., Any]]] = {
     aten.convolution.default: convolution,
     aten.max_pool2d_with_indices.default: _max_pool(2),
     aten.max_pool3d_with_indices.default: _max_pool(3),
+    aten.avg_pool1d.default: _average_pool(1),
     aten.avg_pool2d.default: _average_pool(2),
     aten.avg_pool3d.default: _average_pool(3),
     aten._adaptive_avg_pool2d.default: _adaptive_average_pool(2),

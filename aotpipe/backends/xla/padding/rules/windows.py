@@ -130,6 +130,7 @@ RULES: Final[dict[Any, Any]] = {
     aten.convolution.default: convolution,
     aten.max_pool2d_with_indices.default: max_pool(2),
     aten.max_pool3d_with_indices.default: max_pool(3),
+    aten.avg_pool1d.default: average_pool(1),
     aten.avg_pool2d.default: average_pool(2),
     aten.avg_pool3d.default: average_pool(3),
     aten._adaptive_avg_pool2d.default: adaptive_average_pool(2),

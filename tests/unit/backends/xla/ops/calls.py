@@ -176,6 +176,8 @@ def _WRITTEN() -> Iterator[tuple[Any, ...]]:  # noqa: N802
     for dtype in (torch.int32, torch.uint8, torch.float64, torch.complex64):
         yield aten.view.dtype, x, dtype
     yield aten.max_pool2d_with_indices.default, odd[:6].reshape(1, 2, 3), [2, 2], [1, 1], [1, 1]
+    yield aten.avg_pool1d.default, x[None], [2], [1], [1], False, False
+    yield aten.avg_pool1d.default, x, [3], [], [1], True
     yield aten.avg_pool2d.default, x[None], [2, 3], [2, 2], [1, 1], True, False
     for transposed in (False, True):
         for groups in (1, 2):

@@ -377,6 +377,9 @@ CASES: dict[str, Case] = {
         ),
         ("n", 2, "m", "k"),
     ),
+    "pools of a line": _case(
+        lambda x: (F.avg_pool1d(x, 2), F.avg_pool1d(x, 3, 2, 1, count_include_pad=False)), ("n", 2, "m")
+    ),
     "pools of volumes": _case(
         lambda x: (
             *F.max_pool3d(x, 2, 1, return_indices=True),
