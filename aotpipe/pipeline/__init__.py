@@ -12,6 +12,7 @@ model that has not changed does nothing and imports no torch.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -279,7 +280,8 @@ def _build(order: _Order, workspace: Path) -> Outcome:
         prepared = ready.prepared
         path = order.folder(prepared.name)
         _require_place(path)
-        reports.get_ready()
+        # Compiling the page takes longer than all else here: it is done while the compilers run.
+        threading.Thread(target=reports.get_ready, name="aotpipe-report", daemon=True).start()
         results = matrix.run(
             ready, compiling, latency=order.latency, cache=order.cache, recorder=order.recorder
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING
@@ -12,6 +13,8 @@ from aotpipe.units import count, duration, share, size
 if TYPE_CHECKING:
     import jinja2
 
+_lock = threading.Lock()
+
 
 def render(report: Report) -> str:
     """The page's text."""
@@ -19,9 +22,14 @@ def render(report: Report) -> str:
     return template().render(report=report, estimates=estimates)
 
 
-@cache
 def template() -> jinja2.Template:
-    """The page without its report."""
+    """The page without its report; compiled once, whoever asks first."""
+    with _lock:
+        return _compiled()
+
+
+@cache
+def _compiled() -> jinja2.Template:
     # Late: a host that serves bundles has no jinja2.
     import jinja2
 
