@@ -26,7 +26,7 @@ class Shifting(torch.nn.Module):
 
 
 def test_what_is_written_is_read_before() -> None:
-    """IREE 3.13 reads such an update after its first rows were written; `overlaps` mends the other dialect."""
+    """IREE 3.13 reads such an update after it wrote first rows; `overlaps` mends the torch dialect."""
     model = Shifting().eval()
     example = (torch.arange(5.0), torch.tensor([1, 2, 3]))
     program = through.legal(copy.deepcopy(model), example, dialect="stablehlo")
