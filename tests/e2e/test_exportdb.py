@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from torch._export.db.case import SupportLevel
 from torch._export.db.examples import all_examples
+from torch.utils import _pytree as pytree
 
 import aotpipe
 
@@ -23,6 +24,20 @@ def test_they_are_all_there() -> None:
 
 @pytest.mark.parametrize("name", [*SUPPORTED, *BEYOND])
 def test_a_case_is_at_parity(name: str, tmp_path: Path) -> None:
+    check(name, "iree-cpu-host", tmp_path / "bundle")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*SUPPORTED, *BEYOND])
+def test_a_case_is_at_parity_on_xla(name: str, tmp_path: Path) -> None:
+    leaves = pytree.tree_leaves(CASES[name].dynamic_shapes, is_leaf=lambda each: hasattr(each, "__name__"))
+    dims = [leaf for leaf in leaves if hasattr(leaf, "__name__")]
+    buckets = {dim.__name__: (min(max(dim.min, 8), dim.max),) for dim in dims}
+    check(name, "xla-cpu-host", tmp_path / "bundle", buckets=buckets)
+
+
+def check(name: str, target: str, out: Path, **options: Any) -> None:
+    """Build a case and require that its program ran at parity."""
     case = CASES[name]
     bundle = aotpipe.build(
         case.model,
@@ -30,9 +45,10 @@ def test_a_case_is_at_parity(name: str, tmp_path: Path) -> None:
         kwargs=case.example_kwargs,
         dynamic_shapes=case.dynamic_shapes,
         name=name,
-        targets=["iree-cpu-host"],
-        out=tmp_path / "bundle",
+        targets=[target],
+        out=out,
         latency=False,
+        **options,
     )
     [row] = bundle.report.targets
     assert row.status == "executed", row.reason

@@ -16,8 +16,11 @@ from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
 import pytest
+import torch
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+import aotpipe
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "schema-1"
@@ -44,6 +47,33 @@ with aotpipe.load(sys.argv[1], target="iree-vmvx") as runner:
     except aotpipe.AotpipeError as error:
         print(type(error).__name__)
 print(aotpipe.__file__)
+"""
+ON_XLA = """
+import sys
+sys.path.append(sys.argv[2])
+sys.modules["scipy"] = sys.modules["jax"] = sys.modules["torch"] = None
+import aotpipe, json, numpy as np
+from jaxlib import xla_client
+
+compiles = []
+def counted(method):
+    def call(*args, **options):
+        compiles.append(method)
+        return method(*args, **options)
+    return call
+for name in dir(xla_client.Client):
+    if name.startswith("compile"):
+        setattr(xla_client.Client, name, counted(getattr(xla_client.Client, name)))
+with aotpipe.load(sys.argv[1], target="xla-cpu-host") as runner:
+    sums = [runner.infer({"x": np.ones((rows, 512), np.float32)})["y"].sum(1).tolist() for rows in (1, 3, 4)]
+loading = len(compiles)
+from aotpipe.backends.xla import clients
+device = clients.device("cpu")
+try:
+    device.client.compile_and_load(b"", xla_client.DeviceList((device,)), xla_client.CompileOptions())
+except Exception:
+    pass
+print(json.dumps({"sums": sums, "loading": loading, "after": len(compiles)}))
 """
 
 
@@ -133,3 +163,43 @@ def test_a_changed_byte_is_found_by_the_command(host: Path, tmp_path: Path) -> N
     done = _run(host, "aotpipe", "selftest", str(broken))
     assert done.returncode == 52, done.stderr
     assert "program.vmfb is not the file that was packed" in done.stderr
+
+
+class Wide(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(512, 512)
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"y": self.linear(x)}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_xla_s_program_needs_jaxlib_alone_and_compiles_nothing(host: Path, tmp_path: Path) -> None:
+    """Three programs over weights that are there once; the counter of compiles is seen to count."""
+    model = Wide().eval()
+    targets = ["iree-cpu-host", "xla-cpu-host", "xla-tpu-v5e"]
+    built = aotpipe.build(
+        model,
+        args=(torch.randn(2, 512),),
+        dynamic_shapes={"x": {0: aotpipe.Dim("rows", min=1, max=4)}},
+        buckets={"rows": (1, 4)},
+        targets=targets,
+        out=tmp_path / "wide",
+        latency=False,
+    )
+    assert [row.status for row in built.report.targets] == ["executed", "executed", "compiled"]
+    weight = 512 * 512 * 4
+    files = [path.stat().st_size for path in built.path.rglob("*") if path.is_file()]
+    assert [size for size in files if size >= weight] == [max(files)]
+    assert max(files) < 1.1 * weight
+    packages = tmp_path / "packages"
+    _link(distribution("jaxlib"), packages)
+    done = _run(host, "python", "-c", ON_XLA, str(built.path), str(packages))
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["loading"], found["after"]) == (0, 1)
+    want = model(torch.ones(1, 512))["y"].sum().item()
+    assert [len(sums) for sums in found["sums"]] == [1, 3, 4]
+    assert all(each == pytest.approx(want, abs=1e-2) for sums in found["sums"] for each in sums)

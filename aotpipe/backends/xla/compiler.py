@@ -61,7 +61,7 @@ _ENVIRONMENT: Final = {
 _ISA: Final = "--xla_cpu_max_isa="
 _FEATURES: Final = re.compile(rb"\+64bit(?:,[+-][\w.-]+)*")
 # Of a program's entry in the module's index what the runtime reads, too.
-_KEPT: Final = ("entry_point", "sizes", "padded", "weights", "asserts", "spread")
+_KEPT: Final = ("entry_point", "sizes", "padded", "cut", "weights", "asserts", "spread")
 _TAIL_LINES: Final = 12
 _QUICK: Final = "compiled with the least effort: libtpu takes minutes over convolutions of float32 otherwise"
 

@@ -3,8 +3,8 @@
 `lower(legal, ladders)` traces each entry point once for every choice of sizes and gives portable StableHLO
 for each platform. The modules' arguments are the weights in the order of the index, then the state, then the
 inputs; their results are the graph's. Where a program pads, the true sizes follow the inputs, as a vector of
-int32, and the true dims of all outputs follow the results. jax's own settings are neither read nor changed,
-no backend of jax is started, and torch is left as it is.
+int32; where it does or a size depends on data, the true dims of all outputs follow the results. jax's own
+settings are neither read nor changed, no backend of jax is started, and torch is left as it is.
 
 Raises:
     NoBuckets: A Dim may vary and no sizes are declared for it.
@@ -32,7 +32,7 @@ from aotpipe.backends.xla.buckets import Buckets, Declared, Ladder, planned
 from aotpipe.backends.xla.mesh import Mesh, Rule
 from aotpipe.backends.xla.sharding import Placement, annotate, resolve
 from aotpipe.errors import AotpipeError, Buffer, CannotPad, LowerFailed, NoBuckets, UnsupportedOps
-from aotpipe.legalize import hops
+from aotpipe.legalize import hops, unbacked
 from aotpipe.legalize.source import nearest_line
 from aotpipe.signature import Signature, Symbol, dim_symbols, evaluate_dim
 from aotpipe.stages import Legal, LegalEntry, Lowered
@@ -82,6 +82,7 @@ def lower(
                 "entry_point": entry.name,
                 "sizes": sizes,
                 "padded": least,
+                "cut": is_cut(entry, least),
                 "weights": list(entry.weights),
                 "asserts": list(entry.asserts),
                 "arguments_bytes": tensors.arguments_bytes(entry, bound),
@@ -218,9 +219,20 @@ def _names(entry: LegalEntry, least: Sizes) -> tuple[list[str | None], list[str 
     inputs = [spec.name for spec in entry.signature.tensor_inputs]
     sizes = [None] if least else []
     given = len(entry.signature.tensor_outputs)
+    dims = [None] if is_cut(entry, least) else []
     # The next state takes the place of this one.
-    results = [*[None] * given, *state, *[None] * len(entry.asserts), *sizes]
+    results = [*[None] * given, *state, *[None] * len(entry.asserts), *dims]
     return [*entry.weights, *state, *inputs, *sizes], results
+
+
+def is_cut(entry: LegalEntry, least: Sizes) -> bool:
+    """Whether a program has more than counts: of a smaller call, or of sizes that depend on data.
+
+    Args:
+        entry: The entry point.
+        least: The Dims of which calls are padded.
+    """
+    return bool(least) or bool(unbacked.sizes(entry.graph))
 
 
 def _ranks(legal: Legal) -> dict[str, int]:
@@ -269,7 +281,7 @@ def trace(entry: LegalEntry, bound: Any, sizes: Sizes, least: Sizes, lines: Line
     ]
 
     def forward(*values: Any) -> tuple[Any, ...]:
-        if not least:
+        if not is_cut(entry, least):
             return tuple(Interpreter(bound, lines).run(entry.graph, values))
         from aotpipe.backends.xla.padding.program import run
 

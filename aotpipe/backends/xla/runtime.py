@@ -68,6 +68,8 @@ class _Program:
     sizes: Mapping[str, int]
     padded: Mapping[str, int]
     """The Dims that a call may have smaller, and the smallest size of each."""
+    cut: bool
+    """Whether outputs are larger than what counts of them, and their true dims follow the results."""
     shapes: tuple[tuple[int, ...], ...]
     """Of the inputs."""
     spread: _Spread | None = None
@@ -111,7 +113,7 @@ class Runner(BaseRunner[_Entry]):
         first = len(entry.outputs) + len(entry.state)
         entry.require(self._truth(flag) for flag in results[first : first + len(entry.asserts)])
         arrays = [self._fetch(buffer) for buffer in results[: len(entry.outputs)]]
-        if program.padded:
+        if program.cut:
             arrays = _cut(arrays, self._fetch(results[-1]))
         outputs = {
             name: _typed(name, array, dtype)
@@ -149,7 +151,7 @@ class Runner(BaseRunner[_Entry]):
             results = self._gave(program, done.disassemble_into_single_device_arrays())
         except _XLA_ERRORS as error:
             raise ProgramCrashed(f"the program failed in {entry.name!r}", reason=first_line(error)) from error
-        entry.require_results(len(results), extra=bool(program.padded))
+        entry.require_results(len(results), extra=program.cut)
         return results
 
 
@@ -307,6 +309,8 @@ def _entry_of(
                 tuple(held[key] for key in program["weights"]),
                 program["sizes"],
                 program["padded"],
+                # Older programs know no other reason.
+                bool(program.get("cut", program["padded"])),
                 tuple(
                     tuple(evaluate_dim(dim, program["sizes"]) for dim in spec.dims)
                     for spec in signature.tensor_inputs

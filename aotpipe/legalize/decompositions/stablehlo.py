@@ -31,7 +31,7 @@ _NAMES: Final = """
     le.Tensor leaky_relu lgamma lift_fresh_copy log log10 log1p log2 logcumsumexp logical_and
     logical_not logical_or logical_xor lt.Scalar lt.Tensor max max.dim max_pool2d_with_indices
     max_pool3d_with_indices maximum mean mean.dim min min.dim minimum mm mul.Scalar mul.Tensor mv
-    ne.Scalar ne.Tensor neg new_zeros nextafter ones ones_like permute positive pow.Scalar
+    ne.Scalar ne.Tensor neg new_zeros nextafter nonzero ones ones_like permute positive pow.Scalar
     pow.Tensor_Scalar pow.Tensor_Tensor prod prod.dim_int real reciprocal reflection_pad1d
     reflection_pad2d reflection_pad3d relu remainder.Scalar remainder.Scalar_Tensor remainder.Tensor
     repeat replication_pad1d replication_pad2d replication_pad3d reshape resolve_conj resolve_neg roll

@@ -13,11 +13,10 @@ import torch
 from torch._ops import HigherOrderOperator, OpOverload
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx import GraphModule, Node
-from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils import _pytree as pytree
 
 from aotpipe.errors import SourceLine
-from aotpipe.legalize import hops
+from aotpipe.legalize import hops, unbacked
 from aotpipe.legalize.decompositions import stablehlo
 from aotpipe.legalize.scalars import value_of
 from aotpipe.legalize.source import source_line
@@ -34,8 +33,8 @@ _SIZES: Final = "the size of its result depends on data and has no bound; use a 
 _WINDOWS: Final = "has no lowering for integers of a dynamic size; cast to float around it"
 _STRIDED: Final = "reads by strides what its operand does not hold, or sizes that are not known"
 _DATA_SIZES: Final = (
-    "the size of its result depends on data, and an XLA program has fixed sizes; use a mask, or declare a "
-    "bound: aotpipe.capacity(n, max=...)"
+    "the size of its result depends on data and has no bound, and an XLA program has fixed sizes; use a "
+    "mask, or declare a bound: torch._check(n <= ...), or aotpipe.capacity(n, max=...)"
 )
 _SELECTION: Final = "torch.export bounds its result by the operand alone; write `x.expand_as(mask)[mask]`"
 _TRANSFORM: Final = "has no lowering for a dynamic size, a prime one beyond 4096, or float64"
@@ -140,9 +139,10 @@ class Unsupported:
 def unsupported(module: GraphModule, dialect: Dialect = "torch") -> tuple[Unsupported, ...]:
     """All ops of a graph and its subgraphs that cannot be lowered, one row an op and reason, by name."""
     found: dict[tuple[str, str], list[Node]] = {}
+    bounded = _bounded(module) if dialect == "stablehlo" else None
     for graph in hops.walk(module):
         for node in graph.graph.nodes:
-            if node.op == "call_function" and (reason := refusal(node, dialect)):
+            if node.op == "call_function" and (reason := refusal(node, dialect) or _unbounded(node, bounded)):
                 found.setdefault((str(node.target), reason), []).append(node)
     return tuple(
         Unsupported(op=op, reason=reason, count=len(nodes), where=_first_line(nodes))
@@ -152,6 +152,16 @@ def unsupported(module: GraphModule, dialect: Dialect = "torch") -> tuple[Unsupp
 
 def _first_line(nodes: list[Node]) -> SourceLine | None:
     return next((line for node in nodes if (line := source_line(node))), None)
+
+
+def _bounded(module: GraphModule) -> set[Any]:
+    """The sizes that only a run knows and that have a bound."""
+    return {symbol for symbol, size in unbacked.sizes(module).items() if size.most is not None}
+
+
+def _unbounded(node: Node, bounded: set[Any] | None) -> str:
+    """Why a size of a node cannot be one of a program of fixed sizes; empty where it can."""
+    return _DATA_SIZES if bounded is not None and unbacked.used_by(node) - bounded else ""
 
 
 def refusal(node: Node, dialect: Dialect) -> str:
@@ -175,8 +185,6 @@ def _stablehlo_refusal(node: Node) -> str:
     for value in _tensors(node):
         if value.dtype == torch.complex32:
             return f"{_NO_LOWERING} for complex32"
-        if free_unbacked_symbols(value):
-            return _DATA_SIZES
     if node.target in stablehlo.OPS:
         return ""
     assert isinstance(node.target, OpOverload)

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import jax.numpy as jnp
 import jax.scipy.special as jsp
+import numpy as np
 import torch
 from jax import lax
 
@@ -19,6 +20,7 @@ from aotpipe.backends.xla.values import (
     Scalar,
     broadcast,
     cast,
+    constant,
     is_array,
     is_float,
     result_dtype,
@@ -252,6 +254,25 @@ def _each(packet: Any, lower: Callable[..., Array], *overloads: str) -> dict[Any
 
 _TENSOR_SCALAR: Final = ("Tensor", "Scalar")
 
+
+def gcd(left: Array, right: Array) -> Array:
+    """The greatest common divisor, of numbers without signs: with them that of the lowest never ends."""
+    if left.dtype.kind == "u":
+        return jnp.gcd(left, right)
+    unsigned = np.dtype(f"u{left.dtype}")
+    sizes = [lax.convert_element_type(lax.abs(each), unsigned) for each in (left, right)]
+    return lax.convert_element_type(jnp.gcd(*sizes), left.dtype)
+
+
+def lcm(left: Array, right: Array) -> Array:
+    """The least common multiple, which is not negative."""
+    common = gcd(left, right)
+    one = constant(1, left.dtype, left.shape)
+    part = lax.div(left, lax.select(lax.eq(common, constant(0, left.dtype, left.shape)), one, common))
+    product = lax.mul(part, right)
+    return product if left.dtype.kind == "u" else lax.abs(product)
+
+
 OPS: Final[dict[Any, Callable[..., Any]]] = {
     **_each(aten.add, add, *_TENSOR_SCALAR),
     **_each(aten.sub, subtract, *_TENSOR_SCALAR),
@@ -288,8 +309,8 @@ OPS: Final[dict[Any, Callable[..., Any]]] = {
     aten.copysign.Scalar: promoted(jnp.copysign),
     aten.hypot.default: promoted(jnp.hypot),
     aten.nextafter.default: exact(lax.nextafter),
-    aten.gcd.default: exact(jnp.gcd),
-    aten.lcm.default: exact(jnp.lcm),
+    aten.gcd.default: exact(gcd),
+    aten.lcm.default: exact(lcm),
     aten.xlogy.Tensor: promoted(jsp.xlogy),
     aten.special_zeta.default: promoted(lax.zeta),
     aten.where.self: where,

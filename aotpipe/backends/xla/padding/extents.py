@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any, Final
@@ -22,6 +23,7 @@ from torch.utils._sympy import functions  # torch's own functions of sizes have 
 
 from aotpipe.backends.xla.sizes import Sizes, UnknownSize
 from aotpipe.backends.xla.values import FLOAT64, INT32, INT64, Array, cast, is_array
+from aotpipe.legalize.unbacked import DataSize
 
 Expr = Any
 """A sympy expression; sympy has no annotations."""
@@ -55,20 +57,38 @@ class Extents:
         sizes: Each symbol's value in the bucket.
         trues: The true values of the symbols that are padded, as 0-d int32 arrays.
         least: The smallest true value of each of them.
+        unknown: The ranges of the sizes that the run finds out.
     """
 
     sizes: Sizes
     trues: dict[sympy.Symbol, Array]
     least: dict[sympy.Symbol, int]
+    unknown: Mapping[sympy.Symbol, DataSize] = field(default_factory=dict)
     _seen: dict[Expr, Expr] = field(default_factory=dict)
 
-    def learn(self, symbol: sympy.Symbol, most: int, true: Array) -> None:
-        """Add a symbol whose true value the run finds out."""
-        values = {**self.sizes.values, symbol: sympy.Integer(most)}
-        self.sizes = Sizes(values)
-        self.trues[symbol] = cast(true, INT32)
-        self.least[symbol] = 0
+    def learn(self, size: int | torch.SymInt, true: Array) -> None:
+        """Take up a size that the run finds out, as far as shapes are made of it and it has a bound."""
+        symbol = size.node.expr if isinstance(size, torch.SymInt) else None
+        found = self.unknown.get(symbol)
+        if found is None or found.most is None:
+            return
+        most = found.most.xreplace(self.sizes.values)
+        if not most.is_Integer:
+            raise UnknownSize(str(most))
+        self.sizes = Sizes({**self.sizes.values, symbol: most})
+        self.trues[symbol] = lax.clamp(scalar(0), cast(true, INT32), scalar(most))
+        self.least[symbol] = found.least
         self._seen.clear()
+
+    @contextmanager
+    def within(self) -> Iterator[None]:
+        """A body, of which nothing is known outside of it."""
+        before = self.sizes, dict(self.trues), dict(self.least)
+        try:
+            yield
+        finally:
+            self.sizes, self.trues, self.least = before
+            self._seen.clear()
 
     def of(self, size: int | torch.SymInt) -> Expr:
         """A size as an expression of the padded symbols alone.
@@ -90,9 +110,23 @@ class Extents:
         found = sympy.sympify(expr).xreplace(fixed)
         if unknown := found.free_symbols - self.trues.keys():
             raise UnknownSize(", ".join(sorted(map(str, unknown))))
-        if not (self._grows(found) or self._is_most_in_bucket(found)):
-            raise Unpaddable(f"the size {found} may be larger for a smaller call")
-        return found
+        if self._grows(found):
+            return found
+        values = self._all_values(found)
+        if values and min(values) >= 0 and max(values) <= self.bucket(found):
+            return found
+        if values and found.free_symbols <= self.unknown.keys():
+            return self._named(found, values)
+        raise Unpaddable(f"the size {found} may be larger for a smaller call")
+
+    def _named(self, expr: Expr, values: Sequence[int]) -> Expr:
+        """A size that is large where those that it is made of are small, as a symbol of its own."""
+        symbol = sympy.Symbol(f"({expr})", integer=True)
+        true = evaluate(expr, self.trues)
+        self.sizes = Sizes({**self.sizes.values, symbol: sympy.Integer(max(values))})
+        self.trues[symbol] = lax.max(cast(true, INT32), scalar(0))
+        self.least[symbol] = max(min(values), 0)
+        return symbol
 
     def bucket(self, expr: Expr) -> int:
         """A size's value in the bucket."""
@@ -131,17 +165,16 @@ class Extents:
     def _at_least(self, expr: Expr) -> Any:
         return expr.xreplace({symbol: sympy.Integer(low) for symbol, low in self.least.items()})
 
-    def _is_most_in_bucket(self, expr: Expr) -> bool:
-        """Whether an expression is largest in the bucket, by trying everything; no where that is too much."""
+    def _all_values(self, expr: Expr) -> Sequence[int]:
+        """What an expression may be, by trying everything; nothing where that is too much."""
         symbols = sorted(expr.free_symbols, key=str)
         ranges = [range(self.least[s], int(self.sizes.values[s]) + 1) for s in symbols]
         if reduce(operator.mul, map(len, ranges), 1) > _TRIES:
-            return False
-        most = self.bucket(expr)
-        return all(
-            0 <= int(expr.xreplace(dict(zip(symbols, map(sympy.Integer, values), strict=True)))) <= most
+            return ()
+        return [
+            int(expr.xreplace(dict(zip(symbols, map(sympy.Integer, values), strict=True))))
             for values in itertools.product(*ranges)
-        )
+        ]
 
 
 def _divide(left: Any, right: Any) -> Any:
@@ -162,6 +195,7 @@ _OPERATORS: Final[Mapping[type, Callable[..., Any]]] = {
     # Sizes that were scaled by a float, as those of `interpolate` are.
     functions.ToFloat: lambda value: cast(value, FLOAT64),
     functions.FloatTrueDiv: operator.truediv,
+    functions.IntTrueDiv: lambda left, right: cast(left, FLOAT64) / cast(right, FLOAT64),
     functions.TruncToInt: lambda value: cast(value, INT32),
     functions.FloorToInt: lambda value: cast(jnp.floor(value), INT32),
     functions.CeilToInt: lambda value: cast(jnp.ceil(value), INT32),

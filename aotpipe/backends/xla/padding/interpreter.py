@@ -24,7 +24,7 @@ from aotpipe.backends.xla.padding.layout import Arena, Padded
 from aotpipe.backends.xla.padding.rules import Call, rule
 from aotpipe.backends.xla.sizes import UnknownSize
 from aotpipe.backends.xla.values import Out, cast, is_array
-from aotpipe.legalize import ops
+from aotpipe.legalize import ops, unbacked
 
 NO_RULE: Final = "padding would reach its results, and there is no rule that keeps it away"
 
@@ -89,11 +89,12 @@ class PaddedInterpreter(Interpreter):
         return python_function(node.target)(*plain)
 
     def _item(self, node: fx.Node, x: Any) -> Any:
-        value = node.meta.get("val")
+        value, number = node.meta.get("val"), number_of(node, x)
         if isinstance(value, torch.SymInt):
+            self._arena.extents.learn(value, number)
             with suppress(UnknownSize):
                 return self._arena.extents.number(value)
-        return number_of(node, x)
+        return number
 
     def _of_size(self, node: fx.Node) -> Any:
         value = node.meta.get("val")
@@ -107,7 +108,7 @@ class PaddedInterpreter(Interpreter):
         lower, own = table().get(node.target), rule(node.target)
         if lower is None and own is None:
             raise Refused(node, "has no lowering to StableHLO")
-        if own is None or not call.is_reached:
+        if own is None or not (unbacked.symbol_of(node) or call.is_reached):
             if call.is_reached:
                 raise Refused(node, NO_RULE)
             assert lower is not None
@@ -127,5 +128,6 @@ class PaddedInterpreter(Interpreter):
     def _region(self, node: fx.Node, args: Any) -> Any:
         lengths = regions.lengths(self._arena, node, args)
         plain = fx.node.map_aggregate(args, self._plain)
-        results = control_flow.LOWERINGS[node.target](self.run, *plain, **lengths)
+        with self._arena.extents.within():
+            results = control_flow.LOWERINGS[node.target](self.run, *plain, **lengths)
         return [self._typed(value, each) for value, each in zip(node.meta["val"], results, strict=True)]

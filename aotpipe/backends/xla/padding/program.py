@@ -13,7 +13,7 @@ from aotpipe.backends.xla.padding.interpreter import PaddedInterpreter
 from aotpipe.backends.xla.padding.layout import Arena
 from aotpipe.backends.xla.sizes import Sizes, relations
 from aotpipe.backends.xla.values import INT32, Array
-from aotpipe.legalize import hops
+from aotpipe.legalize import hops, unbacked
 from aotpipe.signature import evaluate_dim
 from aotpipe.stages import LegalEntry
 
@@ -33,9 +33,9 @@ def run(
         bound: The sizes of the graph's symbols in the bucket.
         sizes: Those of the Dims.
         least: The Dims of which calls are padded, and the smallest size of each.
-        values: The operands, the true sizes last.
+        values: The operands, the true sizes last where calls are padded.
     """
-    *operands, true = values
+    operands, true = (values[:-1], values[-1]) if least else (values, None)
     given = {name: lax.index_in_dim(true, place, keepdims=False) for place, name in enumerate(least)}
     extents = _extents(entry, bound, sizes, least, given)
     results = PaddedInterpreter(Arena(extents)).run(entry.graph, operands)
@@ -70,4 +70,4 @@ def _extents(
         if expr.free_symbols:
             trues[symbol] = scalar(evaluate(expr, known))
             lowest[symbol] = int(expr.xreplace(lows))
-    return Extents(bound, trues, lowest)
+    return Extents(bound, trues, lowest, unbacked.sizes(entry.graph))

@@ -148,9 +148,9 @@ def test_an_op_that_padding_would_reach_is_refused_with_the_line() -> None:
 def test_a_size_that_depends_on_data_is_refused_with_the_line() -> None:
     class Found(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x.nonzero()
+            return torch.arange(x.exp().sum().int().item())
 
-    with pytest.raises(UnsupportedOps, match="nonzero") as caught:
+    with pytest.raises(UnsupportedOps, match=r"arange.*\n.*has no bound") as caught:
         through.legal(Found(), (torch.randn(3),), dialect="stablehlo")
     assert caught.value.where is not None
     assert caught.value.where.path.endswith("test_lowering.py")
@@ -166,24 +166,14 @@ def _(x: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(x)
 
 
-class Selecting(torch.nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x[x > 0]
-
-
 class Asking(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return ask_the_host(x)
 
 
-@pytest.mark.parametrize(
-    ("module", "op"), [(Selecting(), "index.Tensor|nonzero"), (Asking(), "ask_the_host")]
-)
-def test_sizes_of_data_and_calls_of_the_host_are_refused_at_their_line(
-    module: torch.nn.Module, op: str
-) -> None:
-    with pytest.raises(UnsupportedOps, match=op) as caught:
-        lowering.lower(through.legal(module, (torch.randn(3),), dialect="stablehlo"))
+def test_calls_of_the_host_are_refused_at_their_line() -> None:
+    with pytest.raises(UnsupportedOps, match="ask_the_host") as caught:
+        lowering.lower(through.legal(Asking(), (torch.randn(3),), dialect="stablehlo"))
     assert caught.value.where is not None
     assert caught.value.where.path.endswith("test_lowering.py")
 

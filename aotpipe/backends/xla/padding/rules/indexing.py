@@ -10,7 +10,7 @@ import torch
 
 from aotpipe.backends.xla.padding.layout import Padded, padded
 from aotpipe.backends.xla.padding.rules.call import Call, Lowering, array_of
-from aotpipe.backends.xla.values import INT64, axis_of, cast
+from aotpipe.backends.xla.values import BOOL, INT32, INT64, axis_of, cast
 
 aten = torch.ops.aten
 
@@ -68,6 +68,14 @@ def take(call: Call, lower: Lowering) -> Padded:
     return Padded(call.as_it_is(lower, [x, places]), places.axes)
 
 
+def nonzero(call: Call, lower: Lowering) -> Padded:
+    """Where it is not zero: how many places there are the run finds out."""
+    x = call.arena.plain(call.first)
+    flags = cast(call.arena.filled(x, range(x.ndim), 0), BOOL)
+    call.arena.extents.learn(call.value.shape[0], jnp.sum(flags, dtype=INT32))
+    return Padded(call.as_it_is(lower, [flags]), call.arena.axes(call.value))
+
+
 RULES: Final[dict[Any, Any]] = {
     aten.index_select.default: index_select,
     aten.embedding.default: embedding,
@@ -75,4 +83,5 @@ RULES: Final[dict[Any, Any]] = {
     aten.index.Tensor: index,
     aten._unsafe_index.Tensor: index,
     aten.take.default: take,
+    aten.nonzero.default: nonzero,
 }

@@ -106,15 +106,15 @@ def cat(call: Call, _: Lowering) -> Padded:
     kept = _agreeing(call, kept, axis)
     axes = (*kept[0].axes[:axis], arena.axes(call.value)[axis], *kept[0].axes[axis + 1 :])
     arrays = [cast(x.array, out.dtype) for x in kept]
-    if not any(padded(x.axes[axis]) for x in kept[:-1]):
-        return Padded(lax.concatenate(arrays, axis), axes)
-    array, start = constant(0, out.dtype, out.shape), cast(0, INT32)
-    for x, part in zip(kept, arrays, strict=True):
-        # The next part overwrites what the padding of this one covers.
-        starts = [start if at == axis else cast(0, INT32) for at in range(x.ndim)]
-        array = lax.dynamic_update_slice(array, part, starts)
-        start = lax.add(start, array_of(arena.true(x.axes[axis])))
-    return Padded(array, axes)
+    array = lax.concatenate(arrays, axis)
+    if any(padded(x.axes[axis]) for x in kept[:-1]):
+        # Each overwrites the padding before it, with room for all: an update is moved where it does not fit.
+        array, start = constant(0, out.dtype, array.shape), cast(0, INT32)
+        for x, part in zip(kept, arrays, strict=True):
+            starts = [start if at == axis else cast(0, INT32) for at in range(x.ndim)]
+            array = lax.dynamic_update_slice(array, part, starts)
+            start = lax.add(start, array_of(arena.true(x.axes[axis])))
+    return Padded(lax.slice_in_dim(array, 0, out.shape[axis], axis=axis), axes)
 
 
 def _agreeing(call: Call, values: Sequence[Padded], axis: int) -> list[Padded]:
@@ -189,8 +189,10 @@ def slice_(call: Call, _: Lowering) -> Padded:
     axis = axis_of(call.get(1, "dim", 0), call.first.ndim)
     x = call.arena.plain(call.first, (axis,))
     step = call.get(4, "step", 1)
+    start, end = _bounds(call.get(2, "start"), call.get(3, "end"), call.arena.true(x.axes[axis]))
+    true = (array_of(end) - array_of(start) + (step - 1)) // step
+    call.arena.extents.learn(call.value.shape[axis], true)
     size = call.out.shape[axis]
-    start, _end = _bounds(call.get(2, "start"), call.get(3, "end"), call.arena.true(x.axes[axis]))
     last = start + (size - 1) * step + 1 if isinstance(start, int) else None
     if last is not None and size and last <= x.array.shape[axis]:
         array = lax.slice_in_dim(x.array, start, last, step, axis)

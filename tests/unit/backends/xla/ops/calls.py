@@ -108,6 +108,15 @@ def _WRITTEN() -> Iterator[tuple[Any, ...]]:  # noqa: N802
     yield aten.add.Tensor, whole > 0, whole < 4, {"alpha": False}
     yield aten.remainder.Scalar_Tensor, 7, count
     yield aten.remainder.Tensor, whole, -count
+    lowest = torch.tensor([-(2**63), 2**63 - 1, -12, 0])
+    yield aten.gcd.default, lowest[:3], torch.tensor([3, 3, 18])
+    yield aten.lcm.default, lowest[1:], torch.tensor([1, 18, 0])
+    small = torch.tensor([12, 255, 18], dtype=torch.uint8)
+    yield aten.gcd.default, small, small.flip(0)
+    yield aten.nonzero.default, whole > 0
+    yield aten.nonzero.default, whole.reshape(3, 2, 2)
+    yield aten.nonzero.default, torch.zeros(2, 3)
+    yield aten.nonzero.default, x[0, 0]
     yield aten.fmod.Scalar, x, 0.7
     yield aten.fmod.Scalar, whole, -4
     yield aten.pow.Scalar, 2, count

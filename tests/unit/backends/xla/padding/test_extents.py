@@ -1,10 +1,13 @@
 import jax.numpy as jnp
 import pytest
 import sympy
-from torch.utils._sympy.functions import FloorDiv, PythonMod
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils._sympy.functions import FloorDiv, IntTrueDiv, PythonMod, RoundToInt
 
+from aotpipe.backends.xla.lowering import own_settings
 from aotpipe.backends.xla.padding.extents import Extents, Unpaddable, evaluate
 from aotpipe.backends.xla.sizes import Sizes, UnknownSize
+from aotpipe.legalize.unbacked import DataSize
 
 n, m, u = sympy.symbols("n m u", integer=True)
 
@@ -23,12 +26,14 @@ def extents(**sizes: int) -> Extents:
         (sympy.Max(n, 6), 8, 6),
         (n * m, 24, 15),
         (n**2, 64, 25),
+        (RoundToInt(IntTrueDiv(n, 2)), 4, 2),
     ],
 )
 def test_a_size_has_two_values(expr: sympy.Expr, bucket: int, true: int):
     own = extents(n=8, m=3)
     found = own._checked(expr)
-    assert (own.bucket(found), int(own.true(found))) == (bucket, true)
+    with own_settings():
+        assert (own.bucket(found), int(own.true(found))) == (bucket, true)
     assert found.free_symbols == {n}
 
 
@@ -49,7 +54,23 @@ def test_a_size_that_nobody_knows_is_told():
 
 
 def test_a_symbol_can_be_learnt():
+    """Of a `nonzero`: its operand's elements are the most that there are."""
     own = extents(n=8)
-    own.learn(u, 6, jnp.int32(4))
-    assert own.bucket(own._checked(u + n)) == 14
-    assert int(own.true(u + n)) == 9
+    size = ShapeEnv().create_unbacked_symint()
+    u = size.node.expr
+    own.unknown = {u: DataSize(0, 2 * n)}
+    with own.within():
+        own.learn(size, jnp.int32(4))
+        assert own.bucket(own.of(size)) == 16
+        assert int(own.true(u + n)) == 9
+    with pytest.raises(UnknownSize):
+        own.of(size)
+
+
+def test_a_size_without_a_bound_stays_unknown():
+    own = extents(n=8)
+    size = ShapeEnv().create_unbacked_symint()
+    own.unknown = {size.node.expr: DataSize(0, None)}
+    own.learn(size, jnp.int32(4))
+    own.learn(3, jnp.int32(3))
+    assert own.sizes.values.keys() == {n}
