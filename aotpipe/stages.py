@@ -17,6 +17,7 @@ from aotpipe.dims import Auto, Dim
 from aotpipe.errors import Buffer, SourceLine
 from aotpipe.estimate import Estimate
 from aotpipe.partition import Partition
+from aotpipe.schedule import Schedule
 from aotpipe.signature import Signature
 from aotpipe.targets import Target
 
@@ -103,7 +104,6 @@ class Exported:
     canonical: Canonical
     entries: tuple[ExportedEntry, ...]
     findings: tuple[Finding, ...]
-    digest: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,6 +190,8 @@ class Compiled:
         estimates: What each program that the payload holds will cost, where the compiler says it.
         dialect: What it was compiled from.
         partition: How it is spread over several devices; None for one.
+        beside: The other targets that the payload holds a program for.
+        schedule: What it does on the device, where the compiler says it.
     """
 
     target: Target
@@ -203,6 +205,13 @@ class Compiled:
     estimates: tuple[Estimate, ...] = ()
     dialect: Dialect = "torch"
     partition: Partition | None = None
+    beside: tuple[Target, ...] = ()
+    schedule: Schedule | None = None
+
+    @property
+    def file(self) -> str:
+        """Where it lies below the programs' folder: one file of a name that all of its targets give."""
+        return f"{'+'.join(map(str, sorted((self.target, *self.beside))))}/{self.target.file_name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,6 +34,7 @@ from aotpipe.estimate import Estimate
 from aotpipe.islands.chain import Parts
 from aotpipe.partition import Partition
 from aotpipe.precision import Precision
+from aotpipe.schedule import Schedule
 from aotpipe.signature import Signature
 from aotpipe.stages import Dialect, Finding, Status
 
@@ -96,6 +97,7 @@ class Program:
         estimates: What its parts will cost on a chip that was not there; absent where nothing says it.
         dialect: What it was compiled from; None in bundles of releases that did not say so.
         partition: How it is spread over several devices; absent for one.
+        schedule: What it does on the device; absent where the compiler does not say it.
     """
 
     target: str
@@ -112,6 +114,7 @@ class Program:
     estimates: tuple[Estimate, ...] = ()
     dialect: Dialect | None = None
     partition: Partition | None = None
+    schedule: Schedule | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,10 +227,9 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
     for program in content["programs"]:
         if not program["estimates"]:
             del program["estimates"]
-        if program["dialect"] is None:
-            del program["dialect"]
-        if program["partition"] is None:
-            del program["partition"]
+        for name in ("dialect", "partition", "schedule"):
+            if program[name] is None:
+                del program[name]
     # Their order is the spec's: the last one is the one that runs most.
     entries = content["entry_points"]
     return {**content, "entry_points": {name: entries[name] for name in manifest.entry_points}}

@@ -3,7 +3,7 @@
     manifest.json
     weights.safetensors           weights and initial state, once for all programs
     goldens.safetensors           recorded calls for `selftest`
-    programs/TARGET/program.vmfb  (or program.xla)
+    programs/TARGET/program.vmfb  (or program.xla; of a fat program TARGET+TARGET)
 
 Equal contents give equal bytes, wherever they are built: no times, no paths. The folder is made beside its
 destination and takes its place in one step; a bundle that lay there is replaced in the same step.
@@ -109,7 +109,7 @@ def pack(
             records = []
             for program in programs:
                 record = _record(program)
-                if isinstance(program, Validated):
+                if isinstance(program, Validated) and record.file not in packed:
                     packed[record.file] = _bytes(work, record.file, program.compiled.payload)
                 records.append(record)
             manifest = Manifest(
@@ -184,7 +184,7 @@ def _record(program: Validated | Failed) -> Program:
         target=str(compiled.target),
         status=program.status,
         reason=program.reason,
-        file=f"programs/{compiled.target}/{compiled.target.file_name}",
+        file=f"programs/{compiled.file}",
         flags=compiled.flags,
         toolchain=dict(compiled.toolchain),
         host_features=compiled.host_features,
@@ -194,6 +194,7 @@ def _record(program: Validated | Failed) -> Program:
         estimates=compiled.estimates,
         dialect=compiled.dialect,
         partition=compiled.partition,
+        schedule=compiled.schedule,
     )
 
 

@@ -19,6 +19,7 @@ from aotpipe.cli import options, progress, text
 @options.buckets
 @options.dialect
 @options.mesh
+@options.fat
 @options.compiling
 @click.option("--latency/--no-latency", default=True, help="Time each program beside eager.")
 @click.option("--keep-going", is_flag=True, help="Pack the targets that passed where others fail.")

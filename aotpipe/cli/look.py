@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -13,6 +14,19 @@ from aotpipe.targets import Target, table
 
 if TYPE_CHECKING:
     from aotpipe.bundle import Bundle, TargetResult
+    from aotpipe.schedule import Schedule
+
+_PROGRAM: Final = (
+    "target",
+    "status",
+    "dialect",
+    "parity",
+    "size",
+    "dispatches",
+    "kernels",
+    "allocates",
+    "runs here",
+)
 
 
 @click.command()
@@ -67,7 +81,7 @@ def ability(target: Target) -> Ability:
 @click.option("--verify", is_flag=True, help="Check every byte against the manifest, too.")
 @options.as_json
 def inspect(*, bundle: Path, verify: bool, as_json: bool) -> None:
-    """Show what BUNDLE holds: entry points, programs, sizes, findings."""
+    """Show what BUNDLE holds: entry points, programs, sizes, dispatches, memory, flags, findings."""
     from aotpipe import bundle as bundles
 
     if verify:
@@ -104,6 +118,7 @@ def _inspected(bundle: Bundle) -> dict[str, Any]:
                 "estimates": [each.to_json() for each in program.estimates],
                 "dialect": program.dialect,
                 "partition": program.partition and program.partition.to_json(),
+                "schedule": program.schedule and program.schedule.to_json(),
             }
             for program in manifest.programs
         ],
@@ -121,6 +136,7 @@ def _inspected(bundle: Bundle) -> dict[str, Any]:
 
 def _inspected_text(bundle: Bundle) -> str:
     from aotpipe.bundle.load import unrunnable
+    from aotpipe.bundle.manifest import WEIGHTS
     from aotpipe.cli import estimates
     from aotpipe.cli.progress import finding_line
     from aotpipe.cli.steps import signature_text
@@ -133,6 +149,7 @@ def _inspected_text(bundle: Bundle) -> str:
         "path": str(bundle.path),
         "digest": manifest.digest,
         "size": f"{size(total)} in {len(manifest.files)} files, {len(manifest.weights)} weights",
+        "weights": f"{size(manifest.files[WEIGHTS].size_bytes)}, with the initial state, for all programs",
     }
     if manifest.precision:
         head["precision"] = str(manifest.precision)
@@ -143,10 +160,12 @@ def _inspected_text(bundle: Bundle) -> str:
             program.dialect or "–",
             share(program.parity.ratio) if program.parity else "–",
             size(manifest.files[program.file].size_bytes) if program.file else "–",
+            *_schedule_cells(program.schedule),
             (unrunnable(program) or "yes") if program.file else program.reason,
         )
         for program in manifest.programs
     ]
+    flags = [(each.target, shlex.join(each.flags)) for each in manifest.programs if each.flags]
     cost = estimates.table((program.target, program.estimates) for program in manifest.programs)
     parts = manifest.parts
     islands = [(each.name, str(each.where or ""), each.reason) for each in (parts.islands if parts else ())]
@@ -154,13 +173,22 @@ def _inspected_text(bundle: Bundle) -> str:
         [
             text.fields(head),
             *(signature_text(name, signature) for name, signature in manifest.signatures.items()),
-            text.table(("target", "status", "dialect", "parity", "size", "runs here"), rows),
+            text.table(_PROGRAM, rows),
+            *([text.table(("target", "flags"), flags)] if flags else []),
             *([cost] if cost else []),
             *(f"{each.target}: {each.partition}" for each in manifest.programs if each.partition),
             *([text.table(("island", "line", "reason"), islands)] if islands else []),
             *map(finding_line, manifest.findings),
         ]
     )
+
+
+def _schedule_cells(schedule: Schedule | None) -> tuple[str, str, str]:
+    from aotpipe.units import size
+
+    if schedule is None:
+        return ("–", "–", "–")
+    return (str(schedule.dispatches), str(schedule.kernels), size(schedule.allocated_bytes))
 
 
 @click.command()

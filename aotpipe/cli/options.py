@@ -196,6 +196,13 @@ def precision(function: F) -> F:
     return function
 
 
+fat = click.option(
+    "--fat",
+    is_flag=True,
+    help="One program for several devices: of IREE's targets, the first of each driver.",
+)
+
+
 def compiling(function: F) -> F:
     """What a compile may use, and whether the cache takes part."""
     for option in reversed(

@@ -69,6 +69,7 @@ def export(
 @options.dialect
 @options.mesh
 @options.precision
+@options.fat
 @options.compiling
 @options.as_json
 @options.quiet
@@ -113,7 +114,7 @@ def compile(  # noqa: A001  # the command's name
     folder = out or Path("programs")
     with typed_os_errors("the programs", folder):
         for program in programs:
-            path = folder / str(program.target) / program.target.file_name
+            path = folder / program.file
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(program.payload)
         modules = [_module_file(backend) for backend in lowered]
@@ -123,7 +124,7 @@ def compile(  # noqa: A001  # the command's name
         rows = [
             {
                 "target": str(program.target),
-                "path": str(folder / str(program.target) / program.target.file_name),
+                "path": str(folder / program.file),
                 "size_bytes": len(program.payload),
                 "wall_s": program.stats.wall_s,
                 "peak_rss_bytes": program.stats.peak_rss_bytes,
@@ -143,7 +144,7 @@ def compile(  # noqa: A001  # the command's name
             size(len(program.payload)),
             duration(program.stats.wall_s),
             size(program.stats.peak_rss_bytes),
-            str(folder / str(program.target) / program.target.file_name),
+            str(folder / program.file),
         )
         for program in programs
     ]

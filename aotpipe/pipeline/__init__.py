@@ -110,6 +110,7 @@ def run(
     mesh: DeclaredMesh | None = None,
     shard: DeclaredRules = (),
     extra_flags: Sequence[str] = (),
+    fat: bool = False,
     jobs: int | None = None,
     timeout_s: float | None = None,
     memory_limit_bytes: int | None = None,
@@ -141,6 +142,7 @@ def run(
         mesh: The devices that each XLA program is for, such as `data=2,model=2`; one where None.
         shard: How arrays are split over them: by a pattern of their names, the axes of each dim.
         extra_flags: Flags of the compilers, passed last: XLA's begin with `--xla`.
+        fat: One program for several devices: of IREE's targets, the first of each driver.
         jobs: Compiles at a time; one per core where None.
         timeout_s: Limit of one compile.
         memory_limit_bytes: Limit of one compile.
@@ -186,6 +188,7 @@ def run(
         out=None if out is None else Path(out).absolute(),
         compiling=CompileSettings(
             extra_flags=tuple(extra_flags),
+            fat=fat,
             jobs=jobs,
             timeout_s=timeout_s,
             memory_limit_bytes=memory_limit_bytes,
@@ -231,6 +234,7 @@ class _Order:
         settings = {
             "targets": list(map(str, self.targets)),
             "flags": list(self.compiling.extra_flags),
+            "fat": self.compiling.fat,
             "latency": self.latency,
         }
         return build_key(front, self.folder(name), settings)
@@ -265,7 +269,8 @@ def _build(order: _Order, workspace: Path) -> Outcome:
     start = time.perf_counter()
     if order.out is not None:
         _require_place(order.out)
-    order.recorder.planned(dict.fromkeys(matrix.STAGES, len(order.targets)))
+    groups = order.compiling.groups(order.targets)
+    order.recorder.planned({"compile": len(groups), "validate": len(order.targets)})
     with Compiling(
         order.targets, settings=order.compiling, cache=order.cache, recorder=order.recorder
     ) as compiling:

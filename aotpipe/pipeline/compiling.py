@@ -17,17 +17,20 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
 
 from aotpipe.backends import compiler, own_flags, process
-from aotpipe.errors import AotpipeError
+from aotpipe.backends.iree import compiler as iree
+from aotpipe.backends.iree import fat
+from aotpipe.errors import AotpipeError, CompileError
 from aotpipe.estimate import Estimate
 from aotpipe.events import Recorder
 from aotpipe.partition import Partition
 from aotpipe.pipeline.cache import Cache
 from aotpipe.pipeline.watch import ignore_this_thread
+from aotpipe.schedule import Schedule
 from aotpipe.stages import Compiled, CompileStats, Lowered
 from aotpipe.store import Entry, Source
 from aotpipe.targets import Backend, Target
@@ -38,14 +41,24 @@ class CompileSettings:
     """How compilers are run.
 
     Attributes:
+        fat: Whether several targets share a program, where that can be (`backends.iree.fat`).
         jobs: Compiles at a time; one per core where None.
         timeout_s, memory_limit_bytes: Of one compile; the compiler's own where None.
     """
 
     extra_flags: tuple[str, ...] = ()
+    fat: bool = False
     jobs: int | None = None
     timeout_s: float | None = None
     memory_limit_bytes: int | None = None
+
+    def groups(self, targets: Sequence[Target]) -> tuple[tuple[Target, ...], ...]:
+        """Which targets are compiled together.
+
+        Raises:
+            TargetError: A fat program is asked for, and there is nothing to join.
+        """
+        return fat.groups(targets) if self.fat else tuple((target,) for target in targets)
 
 
 class Compiling:
@@ -69,14 +82,15 @@ class Compiling:
         self._pool = ThreadPoolExecutor(
             self._workers, thread_name_prefix="compile", initializer=ignore_this_thread
         )
-        self._futures: dict[Target, Future[Compiled]] = {}
+        self._futures: dict[Target, Future[Mapping[Target, Compiled | AotpipeError]]] = {}
 
     def start(self, lowered: Mapping[Backend, Lowered]) -> None:
         """Begin to compile; returns at once."""
         assert not self._futures, "started twice"
-        for target in self.targets:
+        for group in self.settings.groups(self.targets):
             # A signal may come while the first compile runs and the last is not yet handed over.
-            self._futures[target] = self._pool.submit(self._work, lowered[target.backend], target)
+            future = self._pool.submit(self._work, lowered[group[0].backend], group)
+            self._futures.update(dict.fromkeys(group, future))
 
     @property
     def is_running(self) -> bool:
@@ -86,7 +100,7 @@ class Compiling:
     def wait(self) -> dict[Target, Compiled | AotpipeError]:
         """The program of every target, in their order; an error stands in a failed one's place."""
         wait(self._futures.values())
-        return {target: _outcome(future) for target, future in self._futures.items()}
+        return {target: _outcome(self._futures[target], target) for target in self.targets}
 
     def again(self, lowered: Lowered, target: Target, retreat: Any) -> Compiled:
         """Compile for a target once more, more cautiously, in this thread.
@@ -112,28 +126,48 @@ class Compiling:
             self._idle.acquire()
         self._idle.release(self._workers)
 
-    def _work(self, lowered: Lowered, target: Target) -> Compiled:
+    def _work(self, lowered: Lowered, group: tuple[Target, ...]) -> Mapping[Target, Compiled | AotpipeError]:
+        target, *beside = group
         with self._idle, process.stop_with(self._stop):
-            return self._compile(lowered, target)
+            if not beside:
+                return {target: self._compile(lowered, target)}
+            try:
+                joint = self._compile(lowered, target, beside=tuple(beside))
+            except CompileError as error:
+                return {each: self._apart(lowered, each, error) for each in group}
+            return iree.shared(joint, lowered, own_flags(target, self.settings.extra_flags))
 
-    def _compile(self, lowered: Lowered, target: Target, retreat: Any = None) -> Compiled:
+    def _apart(self, lowered: Lowered, target: Target, error: CompileError) -> Compiled | AotpipeError:
+        """A program of its own for a target, after the compiler took none for all together."""
+        try:
+            compiled = self._compile(lowered, target)
+        except AotpipeError as own:
+            return own
+        note = f"a program of its own, since there is none for all devices: {error.message}"
+        return replace(compiled, notes=(*compiled.notes, note))
+
+    def _compile(
+        self, lowered: Lowered, target: Target, retreat: Any = None, beside: tuple[Target, ...] = ()
+    ) -> Compiled:
         tool, flags = compiler(target), own_flags(target, self.settings.extra_flags)
-        with self._recorder.stage("compile", str(target)) as running:
-            key = tool.digest(lowered, target, flags, retreat)
-            found = self._cache.load("compiled", key, lambda entry: read_compiled(entry, target))
+        # XLA's compiler has no word for it.
+        more: dict[str, Any] = {"beside": beside} if beside else {}
+        with self._recorder.stage("compile", "+".join(map(str, (target, *beside)))) as running:
+            key = tool.digest(lowered, target, flags, retreat, **more)
+            found = self._cache.load("compiled", key, lambda entry: read_compiled(entry, target, beside))
             if found is not None:
                 running.cached, running.size_bytes = True, len(found.payload)
                 return found
-            limits: dict[str, Any] = {"memory_limit_bytes": self.settings.memory_limit_bytes}
+            more["memory_limit_bytes"] = self.settings.memory_limit_bytes
             if self.settings.timeout_s is not None:
-                limits["timeout_s"] = self.settings.timeout_s
+                more["timeout_s"] = self.settings.timeout_s
             compiled = tool.compile(
                 lowered,
                 target,
                 extra_flags=flags,
                 retreat=retreat,
                 log_dir=self._cache.logs,
-                **limits,
+                **more,
             )
             running.peak_rss_bytes = compiled.stats.peak_rss_bytes
             running.size_bytes = len(compiled.payload)
@@ -159,10 +193,12 @@ def compile_all(
         return compiling.wait()
 
 
-def _outcome(future: Future[Compiled]) -> Compiled | AotpipeError:
+def _outcome(
+    future: Future[Mapping[Target, Compiled | AotpipeError]], target: Target
+) -> Compiled | AotpipeError:
     error = future.exception()
     if error is None:
-        return future.result()
+        return future.result()[target]
     if isinstance(error, AotpipeError):
         return error
     raise error
@@ -174,6 +210,7 @@ def write_compiled(compiled: Compiled) -> Mapping[str, Source]:
         "flags": list(compiled.flags),
         "dialect": compiled.dialect,
         "partition": compiled.partition and compiled.partition.to_json(),
+        "schedule": compiled.schedule and compiled.schedule.to_json(),
         "toolchain": dict(compiled.toolchain),
         "host_features": list(compiled.host_features),
         "digest": compiled.digest,
@@ -185,8 +222,8 @@ def write_compiled(compiled: Compiled) -> Mapping[str, Source]:
     return {"program": compiled.payload, "compiled.json": json.dumps(index).encode()}
 
 
-def read_compiled(entry: Entry, target: Target) -> Compiled:
-    """Read what `write_compiled` gave."""
+def read_compiled(entry: Entry, target: Target, beside: tuple[Target, ...] = ()) -> Compiled:
+    """Read what `write_compiled` gave; the targets are part of the entry's key."""
     index = json.loads(entry.text("compiled.json"))
     return Compiled(
         target=target,
@@ -200,4 +237,6 @@ def read_compiled(entry: Entry, target: Target) -> Compiled:
         stats=CompileStats(wall_s=index["wall_s"], peak_rss_bytes=index["peak_rss_bytes"]),
         notes=tuple(index["notes"]),
         estimates=tuple(map(Estimate.from_json, index["estimates"])),
+        beside=beside,
+        schedule=Schedule.from_json(index["schedule"]) if index["schedule"] else None,
     )

@@ -97,6 +97,7 @@ def _compiled(root: Path, target: Target, program: Program) -> Compiled:
         payload=(root / program.file).read_bytes(),
         dialect=program.dialect or backends.dialect(target),
         partition=program.partition,
+        schedule=program.schedule,
         flags=program.flags,
         toolchain=program.toolchain,
         host_features=program.host_features,

@@ -125,7 +125,7 @@ def compile(  # noqa: A001  # the step's name
     chosen = expand(targets)
     recorder = Recorder(on_event)
     kept = Cache.open(recorder, enabled=cache)
-    recorder.planned({"compile": len(chosen)})
+    recorder.planned({"compile": len(compiling.groups(chosen))})
     precision = Precision.of(dtype, keep_float32)
     form = Form.of(chosen, buckets, iree=dialect, mesh=mesh, shard=shard, precision=precision)
     model = front.canonical(Model(given=model_or_spec).load, recorder, form)

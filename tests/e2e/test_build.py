@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import aotpipe
 from aotpipe.backends.iree import compiler
@@ -288,3 +289,19 @@ def test_a_build_leaves_a_parameter_that_the_model_writes(tmp_path: Path) -> Non
     with aotpipe.load(bundle.path) as runner:
         answers = [runner.infer({"x": [1, 1, 1]})["output"].tolist() for _ in range(2)]
     assert answers == [[2, 2, 2], [3, 3, 3]]
+
+
+def test_one_program_for_several_devices(tmp_path: Path) -> None:
+    """Each of its targets has a row of its own, is judged by itself, and is loaded by its own name."""
+    net = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Tanh()).eval()
+    x, targets = torch.randn(2, 4), [HOST, "iree-cuda-sm_80"]
+    built = aotpipe.build(net, args=(x,), targets=targets, fat=True, out=tmp_path / "b", latency=False)
+    joint = "programs/iree-cpu-host+iree-cuda-sm_80/program.vmfb"
+    assert {program.file for program in built.manifest.programs} == {joint}
+    assert [row.target for row in built.report.targets] == targets
+    host, cuda = built.report.targets
+    assert (host.status, cuda.status) == ("executed", "executed" if not cuda.reason else "compiled")
+    assert "one program for iree-cpu-host, iree-cuda-sm_80" in host.notes
+    with aotpipe.load(built, target=HOST) as runner:
+        answer = runner.infer({"input": x.numpy()})["output"]
+    np.testing.assert_allclose(answer, net(x).detach().numpy(), rtol=1e-5, atol=1e-6)

@@ -51,9 +51,15 @@ MODELS = [
 LARGE = ["resnet50.py", "unet3d.py", "mtcnn_detect.py", "nam52.py"]
 
 
-def build(model: str, targets: list[str], out: Path) -> pipeline.Outcome:
+def build(model: str, targets: list[str], out: Path, *, fat: bool = False) -> pipeline.Outcome:
     return pipeline.run(
-        f"{ROOT}/models/{model}", targets=targets, out=out, latency=False, keep_going=True, cache=False
+        f"{ROOT}/models/{model}",
+        targets=targets,
+        out=out,
+        fat=fat,
+        latency=False,
+        keep_going=True,
+        cache=False,
     )
 
 
@@ -97,6 +103,19 @@ def test_a_program_runs_on_vulkan(vulkan: None, tmp_path: Path) -> None:
 def test_a_model_is_at_parity_on_vulkan(vulkan: None, model: str, tmp_path: Path) -> None:
     """All but mtcnn.py, whose call on lavapipe was not over after 300 s: docs/targets.md."""
     executed(build(model, ["iree-vulkan"], tmp_path / "out"))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("model", ["newton.py", "dynamic_batch.py", "mtcnn.py:PNET", "minilm.py"])
+def test_a_fat_program_is_at_parity_on_each_of_its_devices(vulkan: None, model: str, tmp_path: Path) -> None:
+    targets = ["iree-cpu-x86_64_v3", "iree-vulkan", "iree-cuda-sm_80"]
+    outcome = build(model, targets, tmp_path / "out", fat=True)
+    statuses = {row.target: row.status for row in outcome.report.targets}
+    assert statuses.pop("iree-cuda-sm_80") == ("compiled" if devices.lacking("cuda") else "executed")
+    assert set(statuses.values()) == {"executed"}
+    assert outcome.path is not None
+    assert [each.name for each in (outcome.path / "programs").iterdir()] == ["+".join(sorted(targets))]
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ import shlex
 import signal
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -38,6 +38,7 @@ from aotpipe.errors import (
     DiskFull,
     TargetError,
 )
+from aotpipe.schedule import Schedule
 from aotpipe.stages import Compiled, CompileStats, Lowered
 from aotpipe.targets import Target
 
@@ -46,6 +47,12 @@ _PACKAGE: Final = "iree-base-compiler"
 # Relative, so that no path of this machine reaches the module's locations.
 _INPUT: Final = "module.mlir"
 _OUTPUT: Final = "module.vmfb"
+_SCHEDULE: Final = "schedule.json"
+# Neither changes the program.
+_STATISTICS: Final = (
+    f"--iree-scheduling-dump-statistics-file={_SCHEDULE}",
+    "--iree-scheduling-dump-statistics-format=json",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +61,7 @@ class _Attempt:
     name: str
     outcome: process.Outcome
     payload: bytes | None
+    schedule: Schedule | None
 
 
 def compile(  # noqa: A001  # the stage's name; nothing here needs the builtin
@@ -62,35 +70,39 @@ def compile(  # noqa: A001  # the stage's name; nothing here needs the builtin
     *,
     extra_flags: Sequence[str] = (),
     retreat: flags.Retreat | None = None,
+    beside: Sequence[Target] = (),
     timeout_s: float = DEFAULT_TIMEOUT_S,
     memory_limit_bytes: int | None = None,
     log_dir: Path | None = None,
 ) -> Compiled:
-    """Compile a module for one target.
+    """Compile a module for one target, or for several in one program.
 
     Args:
         lowered: The module.
         target: What to compile for.
         extra_flags: Flags of `iree-compile` that are passed last.
         retreat: What makes the fast flags more cautious from the start.
+        beside: The other targets that the program is for, each of a driver of its own.
         timeout_s: Seconds for all attempts together.
         memory_limit_bytes: Resident bytes of the compiler; four fifths of the machine's where None.
         log_dir: Where a failed compile leaves its log and its module.
     """
     limit = process.default_memory_limit() if memory_limit_bytes is None else memory_limit_bytes
-    fast = _fast(lowered, target, extra_flags, retreat)
+    fast = _fast(lowered, target, extra_flags, retreat, beside)
+    key = digest(lowered, target, extra_flags, retreat, beside)
+    name = "+".join(map(str, (target, *beside)))
     attempts: list[_Attempt] = []
     try:
         with tempfile.TemporaryDirectory(prefix="aotpipe-compile-") as folder:
             (Path(folder) / _INPUT).write_bytes(lowered.module)
             _write_linker(Path(folder))
-            for name, chosen in _plan(fast, attempts):
+            for how, chosen in _plan(fast, attempts):
                 left_s = timeout_s - sum(attempt.outcome.wall_s for attempt in attempts)
-                attempts.append(_attempt(Path(folder), name, chosen, left_s, limit))
+                attempts.append(_attempt(Path(folder), how, chosen, left_s, limit))
                 if attempts[-1].payload is not None:
-                    key = digest(lowered, target, extra_flags, retreat)
-                    return _compiled(lowered, target, key, attempts)
-            raise _error(Path(folder), lowered, target, attempts, timeout_s, limit, log_dir)
+                    return _compiled(lowered, target, key, attempts, beside)
+            log = _write_log(log_dir, f"iree-compile-{name}-{key}", lowered, attempts)
+            raise _error(Path(folder), name, attempts, timeout_s, limit, log)
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
@@ -102,11 +114,35 @@ def suspects(lowered: Lowered, target: Target, extra_flags: Sequence[str] = ()) 
     return flags.suspects(_fast(lowered, target, extra_flags, None))
 
 
+def shared(compiled: Compiled, lowered: Lowered, extra_flags: Sequence[str] = ()) -> dict[Target, Compiled]:
+    """A fat program as that of each of its targets."""
+    targets = (compiled.target, *compiled.beside)
+    found = {}
+    for target in targets:
+        beside = tuple(each for each in targets if each != target)
+        found[target] = replace(
+            compiled,
+            target=target,
+            beside=beside,
+            host_features=_needs(target),
+            digest=digest(lowered, target, extra_flags, None, beside),
+        )
+    return found
+
+
 def _fast(
-    lowered: Lowered, target: Target, extra_flags: Sequence[str], retreat: flags.Retreat | None
+    lowered: Lowered,
+    target: Target,
+    extra_flags: Sequence[str],
+    retreat: flags.Retreat | None,
+    beside: Sequence[Target] = (),
 ) -> tuple[str, ...]:
-    chosen = flags.choose(lowered.module, lowered.dialect, target, extra_flags)
+    chosen = flags.choose(lowered.module, lowered.dialect, target, extra_flags, beside)
     return retreat(chosen) if retreat else chosen
+
+
+def _needs(target: Target) -> tuple[str, ...]:
+    return toolchain.host_features() if target.is_host else target.row.features
 
 
 def digest(
@@ -114,15 +150,17 @@ def digest(
     target: Target,
     extra_flags: Sequence[str] = (),
     retreat: flags.Retreat | None = None,
+    beside: Sequence[Target] = (),
 ) -> str:
     """SHA-256 of everything that can change `compile`'s payload, known before it runs."""
+    is_host = any(each.is_host for each in (target, *beside))
     key = {
         "module": lowered.digest,
         "target": str(target),
-        "flags": _fast(lowered, target, extra_flags, retreat),
+        "flags": _fast(lowered, target, extra_flags, retreat, beside),
         "retreats": [repr(retreat) for retreat in flags.RETREATS],
         "toolchain": _versions(),
-        "host": toolchain.host_features() if target.is_host else [],
+        "host": toolchain.host_features() if is_host else [],
     }
     return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
 
@@ -173,13 +211,36 @@ def _attempt(folder: Path, name: str, chosen: tuple[str, ...], timeout_s: float,
     output = folder / _OUTPUT
     output.unlink(missing_ok=True)
     outcome = process.run(
-        [str(binary()), _INPUT, "-o", _OUTPUT, *chosen, flags.PREPROCESS],
+        [str(binary()), _INPUT, "-o", _OUTPUT, *chosen, flags.PREPROCESS, *_STATISTICS],
         folder=folder,
         timeout_s=timeout_s,
         memory_limit_bytes=limit,
     )
     done = outcome.ending == "exited" and outcome.code == 0 and output.is_file()
-    return _Attempt(flags=chosen, name=name, outcome=outcome, payload=output.read_bytes() if done else None)
+    return _Attempt(
+        flags=chosen,
+        name=name,
+        outcome=outcome,
+        payload=output.read_bytes() if done else None,
+        schedule=_read_schedule(folder / _SCHEDULE) if done else None,
+    )
+
+
+def _read_schedule(path: Path) -> Schedule | None:
+    """What the compiler counted; None where a flag of the user's keeps it from counting."""
+    try:
+        counts = json.loads(path.read_bytes())["stream-aggregate"]
+        execution = counts["execution"]
+        return Schedule(
+            dispatches=execution["dispatch-count"],
+            kernels=counts["executable"]["executable-count"],
+            copies=execution["copy-count"],
+            fills=execution["fill-count"],
+            waits=counts["synchronization"]["await-count"],
+            allocated_bytes=execution["transient-memory-size"],
+        )
+    except (OSError, ValueError, KeyError):
+        return None
 
 
 def _can_retreat(attempt: _Attempt) -> bool:
@@ -188,7 +249,9 @@ def _can_retreat(attempt: _Attempt) -> bool:
     return ended and not diagnostics.read(attempt.outcome.stderr).is_input
 
 
-def _compiled(lowered: Lowered, target: Target, key: str, attempts: Sequence[_Attempt]) -> Compiled:
+def _compiled(
+    lowered: Lowered, target: Target, key: str, attempts: Sequence[_Attempt], beside: Sequence[Target]
+) -> Compiled:
     last = attempts[-1]
     assert last.payload is not None
     return Compiled(
@@ -197,14 +260,16 @@ def _compiled(lowered: Lowered, target: Target, key: str, attempts: Sequence[_At
         dialect=lowered.dialect,
         flags=(*last.flags, flags.PREPROCESS),
         toolchain=_versions(),
-        host_features=toolchain.host_features() if target.is_host else target.row.features,
+        host_features=_needs(target),
         digest=key,
+        beside=tuple(beside),
+        schedule=last.schedule,
         stats=CompileStats(
             wall_s=sum(attempt.outcome.wall_s for attempt in attempts),
             peak_rss_bytes=max(attempt.outcome.peak_rss_bytes for attempt in attempts),
         ),
         notes=(
-            *flags.remarks(lowered.module, target),
+            *flags.remarks(lowered.module, (target, *beside)),
             *(
                 f"compiled {last.name}: with the faster flags the compiler "
                 f"{_ending(attempt.outcome)} ({diagnostics.read(attempt.outcome.stderr).text})"
@@ -230,16 +295,14 @@ def _ending(outcome: process.Outcome) -> str:
 
 def _error(
     folder: Path,
-    lowered: Lowered,
-    target: Target,
+    target: str,
     attempts: Sequence[_Attempt],
     timeout_s: float,
     limit: int,
-    log_dir: Path | None,
+    log: str,
 ) -> CompileError:
     """The error of the last attempt that says the most: a limit first, else the first attempt's."""
     last, first = attempts[-1], attempts[0]
-    log = _write_log(log_dir, lowered, target, attempts)
     found = diagnostics.read(first.outcome.stderr)
     if last.outcome.ending == "timeout":
         return CompileTimeout(
@@ -293,12 +356,11 @@ def _explain(folder: Path, first: _Attempt, limit: int) -> diagnostics.Diagnosti
     return found if found.where else None
 
 
-def _write_log(log_dir: Path | None, lowered: Lowered, target: Target, attempts: Sequence[_Attempt]) -> str:
+def _write_log(log_dir: Path | None, stem: str, lowered: Lowered, attempts: Sequence[_Attempt]) -> str:
     """Leave every attempt's command and output, and the module that reproduces it; the log's path."""
     if log_dir is None:
         return ""
     log_dir.mkdir(parents=True, exist_ok=True)
-    stem = f"iree-compile-{target}-{digest(lowered, target)}"
     (log_dir / f"{stem}.mlir").write_bytes(lowered.module)
     text = []
     for attempt in attempts:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from aotpipe.backends.iree import convolutions
+from aotpipe.backends.iree import convolutions, fat
 from aotpipe.stages import Dialect
 from aotpipe.targets import Target
 
@@ -42,15 +42,23 @@ _CONV: Final = re.compile(rb"torch\.aten\.(_?convolution|conv\d?d?|conv_transpos
 _BRANCHES: Final = (b"scf.if", b"stablehlo.if", b"stablehlo.case")
 _IM2COL: Final = "--iree-global-opt-use-im2col-for-convs"
 _TILING: Final = "--iree-global-opt-data-tiling"
+# For several devices the compiler tiles no matmul (one of 768x768x768 takes 1.2 of the time on AVX-512), and
+# patches without tiles are slower than a convolution's own loops.
+_UNSHARED: Final = (_IM2COL, _TILING)
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A flag that is passed where a module or target calls for it, and why."""
+    """A flag that is passed where a module or target calls for it, and why.
+
+    Attributes:
+        for_all: Whether each target of a fat program has to call for it, or one.
+    """
 
     flag: str
     reason: str
     applies: Callable[[bytes, Target], bool]
+    for_all: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +104,7 @@ RULES: Final = (
         "--iree-input-demote-f64-to-f32=false",
         "float64 tensors would be computed in float32 without a word",
         lambda module, target: bool(_F64.search(module)) and not _narrows(module, target),
+        for_all=True,
     ),
     Rule(
         _IM2COL,
@@ -150,23 +159,42 @@ def suspects(fast: Sequence[str]) -> tuple[Retreat, ...]:
     return tuple(found.values())
 
 
-def choose(module: bytes, dialect: Dialect, target: Target, extra: Sequence[str] = ()) -> tuple[str, ...]:
-    """The fast flags for a module, in the order in which they are passed; `extra` come last and win."""
-    wanted = (rule.flag for rule in RULES if rule.applies(module, target))
-    return (
-        f"--iree-input-type={_INPUT_TYPES[dialect]}",
-        *target.row.flags,
-        *wanted,
-        *REPRODUCIBLE,
-        *extra,
+def choose(
+    module: bytes,
+    dialect: Dialect,
+    target: Target,
+    extra: Sequence[str] = (),
+    beside: Sequence[Target] = (),
+) -> tuple[str, ...]:
+    """The fast flags for a module, in the order in which they are passed; `extra` come last and win.
+
+    Args:
+        module: What is compiled.
+        dialect: Its dialect.
+        target: What for.
+        extra: The user's.
+        beside: The other targets of a fat program.
+    """
+    targets = sorted((target, *beside))
+    wanted = (
+        rule.flag
+        for rule in RULES
+        if (all if rule.for_all else any)(rule.applies(module, each) for each in targets)
     )
+    own = [flag for flag in (*fat.flags(targets), *wanted) if not (beside and flag in _UNSHARED)]
+    return (f"--iree-input-type={_INPUT_TYPES[dialect]}", *own, *REPRODUCIBLE, *extra)
 
 
-def remarks(module: bytes, target: Target) -> tuple[str, ...]:
+def remarks(module: bytes, targets: Sequence[Target]) -> tuple[str, ...]:
     """What a user should know of what the flags do to this module."""
-    if _F64.search(module) and _narrows(module, target):
-        return (f"float64 inside of the model is computed in float32: {target.device} has none",)
-    return ()
+    found = [
+        f"float64 inside of the model is computed in float32: {target.device} has none"
+        for target in targets
+        if _F64.search(module) and _narrows(module, target)
+    ]
+    if len(targets) > 1:
+        found.append(f"one program for {', '.join(map(str, targets))}")
+    return tuple(found)
 
 
 def _narrows(module: bytes, target: Target) -> bool:

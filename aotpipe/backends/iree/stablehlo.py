@@ -26,6 +26,8 @@ from aotpipe.backends.iree.importer import PARAMETER_SCOPE
 from aotpipe.backends.iree.mending import mend
 from aotpipe.backends.xla import installed, lowering
 from aotpipe.errors import NoBuckets, SourceLine, UnsupportedOp, UnsupportedOps
+from aotpipe.legalize import hops, unbacked
+from aotpipe.legalize.source import nearest_line
 from aotpipe.signature import Symbol, dim_symbols
 from aotpipe.stages import Legal, LegalEntry, Lowered
 
@@ -83,13 +85,22 @@ def _sizes(entry: LegalEntry) -> dict[str, int]:
 
 
 def _require_fixed(entry: LegalEntry) -> None:
-    """Refuse Dims: IREE's conversion from StableHLO fails on reshapes and windows of dynamic sizes."""
+    """Refuse sizes that vary: IREE's conversion from StableHLO fails on reshapes and windows of them."""
     for symbol in _varying(entry):
         if symbol.max != symbol.min:
             raise NoBuckets(
                 f"the Dim {symbol} of {entry.name!r} may vary, and IREE takes StableHLO of fixed sizes only",
                 hint=f"leave --dialect out, for the torch dialect takes it, or give {symbol.name} one size "
                 "in the Spec",
+            )
+    for node in (node for graph in hops.walk(entry.graph) for node in graph.graph.nodes):
+        if found := unbacked.used_by(node):
+            raise UnsupportedOps(
+                f"1 op has no lowering: {node.target}",
+                reason=f"{node.target}: the size {min(map(str, found))} depends on data, and IREE takes "
+                "StableHLO of fixed sizes only",
+                hint="leave --dialect out: the torch dialect takes sizes that depend on data",
+                where=nearest_line(node),
             )
 
 

@@ -10,6 +10,7 @@ from aotpipe.bundle import manifest as manifests
 from aotpipe.bundle.manifest import EntryPoint, File, Manifest, ParitySummary, Program, read, write
 from aotpipe.errors import BundleCorrupt, SourceLine, UnsupportedSchema
 from aotpipe.precision import Precision
+from aotpipe.schedule import Schedule
 from aotpipe.signature import Constant, Signature, Symbol, TensorSpec
 from aotpipe.stages import Finding
 from tests.unit.islands.test_chain import PARTS
@@ -91,6 +92,14 @@ def test_estimates_are_there_where_something_says_them_and_nowhere_else():
     assert all("estimates" not in program for program in json.loads(write(MANIFEST))["programs"])
     first, *rest = MANIFEST.programs
     told = replace(MANIFEST, programs=(replace(first, estimates=(SAMPLE,)), *rest))
+    assert read(write(told)) == told
+
+
+def test_a_schedule_is_there_where_the_compiler_says_it():
+    assert all("schedule" not in program for program in json.loads(write(MANIFEST))["programs"])
+    first, *rest = MANIFEST.programs
+    counts = Schedule(dispatches=7, kernels=6, copies=1, fills=0, waits=2, allocated_bytes=4096)
+    told = replace(MANIFEST, programs=(replace(first, schedule=counts), *rest))
     assert read(write(told)) == told
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from aotpipe.cli import cli, look
 from aotpipe.cli.guard import guarded
+from aotpipe.schedule import Schedule
 from aotpipe.targets import Target
 from tests.unit.bundle import samples
 from tests.unit.cli.commands import run
@@ -61,6 +62,19 @@ def test_inspect(bundle: Path):
     assert found["digest"] in text
     assert "it crashed" in text
     assert "warning[unused-input]: model.py:7" in text
+
+
+def test_inspect_shows_what_a_program_does_and_its_flags(tmp_path: Path):
+    first = samples.validated()
+    counts = Schedule(dispatches=71, kernels=62, copies=1, fills=0, waits=2, allocated_bytes=4096)
+    told = replace(first, compiled=replace(first.compiled, schedule=counts))
+    bundle = samples.packed(tmp_path / "out", programs=[told]).path
+    (program,) = json.loads(run("inspect", str(bundle), "--json"))["programs"]
+    assert program["schedule"] == counts.to_json()
+    text = run("inspect", str(bundle))
+    assert "dispatches  kernels  allocates" in text
+    assert "71          62       4.1 kB" in text
+    assert "--iree-hal-target-device=local" in text
 
 
 def test_selftest(bundle: Path):

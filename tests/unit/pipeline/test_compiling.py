@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,53 @@ def test_a_failure_stands_in_its_targets_place(cache: Cache, recorder: Recorder,
     compile_all(cache, recorder)
     assert stand_in.calls.count(str(PORTABLE)) == 2
     assert stand_in.calls.count(str(HOST)) == 1
+
+
+FAT = expand(["iree-vulkan", "iree-cpu-host", "iree-cpu-x86_64"])
+
+
+def compile_fat(cache: Cache, recorder: Recorder) -> dict[Target, Compiled | AotpipeError]:
+    return compiling.compile_all(
+        LOWERED, FAT, settings=CompileSettings(fat=True), cache=cache, recorder=recorder
+    )
+
+
+def test_several_devices_share_a_program(cache: Cache, recorder: Recorder, monkeypatch):
+    calls: list[tuple[Target, ...]] = []
+
+    def stand_in(lowered: Lowered, target: Target, *, beside: tuple = (), **_: object) -> Compiled:
+        calls.append((target, *beside))
+        return replace(samples.compiled(str(target)), beside=beside)
+
+    monkeypatch.setattr(compiler, "compile", stand_in)
+    vulkan, host, portable = compile_fat(cache, recorder).values()
+    assert sorted(calls) == [(HOST, FAT[0]), (PORTABLE,)]
+    assert (vulkan.target, vulkan.beside, host.beside) == (FAT[0], (HOST,), (FAT[0],))
+    assert vulkan.payload == host.payload != portable.payload
+    assert vulkan.file == host.file == "iree-cpu-host+iree-vulkan/program.vmfb"
+    assert portable.file == "iree-cpu-x86_64/program.vmfb"
+    assert len({vulkan.digest, host.digest, portable.digest}) == 3
+    assert host.host_features
+    assert not vulkan.host_features
+    assert list(compile_fat(cache, recorder).values()) == [vulkan, host, portable]
+    assert len(calls) == 2
+
+
+def test_where_there_is_no_program_for_all_devices_each_has_its_own(
+    cache: Cache, recorder: Recorder, monkeypatch
+):
+    def stand_in(lowered: Lowered, target: Target, *, beside: tuple = (), **_: object) -> Compiled:
+        if beside or target == FAT[0]:
+            raise CompileFailed(f"no {target}", reason="it lacks a lane")
+        return samples.compiled(str(target))
+
+    monkeypatch.setattr(compiler, "compile", stand_in)
+    found = compile_fat(cache, recorder)
+    assert isinstance(found[FAT[0]], CompileFailed)
+    host = found[HOST]
+    assert isinstance(host, Compiled)
+    assert host.beside == ()
+    assert host.notes[-1] == "a program of its own, since there is none for all devices: no iree-cpu-host"
 
 
 def test_a_fault_of_aotpipe_is_no_failed_target(cache: Cache, recorder: Recorder, monkeypatch):

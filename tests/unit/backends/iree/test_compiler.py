@@ -18,6 +18,7 @@ from aotpipe.errors import (
     CompileTimeout,
     SourceLine,
 )
+from aotpipe.schedule import Schedule
 from aotpipe.stages import Lowered
 from aotpipe.targets import Target
 
@@ -67,6 +68,9 @@ def test_a_program_says_how_it_was_made(target: str) -> None:
     assert bool(compiled.host_features) == (target == "iree-cpu-host")
     assert compiled.notes == ()
     assert compiled.stats.wall_s > 0
+    assert compiled.schedule == Schedule(
+        dispatches=1, kernels=1, copies=0, fills=0, waits=0, allocated_bytes=24
+    )
     assert compiled.stats.peak_rss_bytes > 20 << 20
     assert compiled.digest == compiler.digest(RELU, Target.parse(target))
 

@@ -89,4 +89,17 @@ def test_float64_inside_of_a_model_is_narrowed_where_a_device_has_none(
 ) -> None:
     chosen = Target.parse(target)
     assert (_DEMOTE in flags.choose(text, "torch", chosen)) is bool(kept)
-    assert bool(flags.remarks(text, chosen)) is (kept is False)
+    assert bool(flags.remarks(text, [chosen])) is (kept is False)
+
+
+def test_a_fat_program_gets_what_one_of_its_devices_needs_and_all_can() -> None:
+    metal, sm80 = Target.parse("iree-metal"), Target.parse("iree-cuda-sm_80")
+    found = flags.choose(_INSIDE + b"torch.aten.conv2d", "torch", HOST, ("--mine",), beside=(metal, sm80))
+    assert "--iree-llvmcpu-stack-allocation-limit=262144" in found
+    assert found[-1] == "--mine"
+    # Metal has no float64; the compiler tiles matmuls for one device only.
+    assert not {_DEMOTE, _IM2COL, _TILING} & set(found)
+    assert _DEMOTE in flags.choose(_INSIDE, "torch", HOST, beside=(sm80,))
+    narrowed, joint = flags.remarks(_INSIDE, [HOST, metal])
+    assert "metal has none" in narrowed
+    assert joint == "one program for iree-cpu-host, iree-metal"
