@@ -200,10 +200,26 @@ def _run(action: Callable[[], _T], place: str) -> _T:
 
 
 def _import_failed(error: BaseException, place: str, hint: str) -> ModelImportFailed:
+    if isinstance(error, SyntaxError) and error.text and error.offset:
+        return _no_python(error, place)
     return ModelImportFailed(
         f"{source.shown(place)} raised {type(error).__name__}",
         reason=str(error),
         hint=hint,
+        where=source.from_exception(error),
+    )
+
+
+def _no_python(error: SyntaxError, place: str) -> ModelImportFailed:
+    """A file with an error of syntax, the line and what Python points at in it."""
+    text, at = (error.text or "").rstrip(), (error.offset or 1) - 1
+    until = (error.end_offset or 0) - 1 if error.end_lineno == error.lineno else len(text)
+    row = f"{error.lineno:>4} | "
+    version = ".".join(map(str, sys.version_info[:3]))
+    return ModelImportFailed(
+        f"{source.shown(place)} is not Python {version}: {error.msg}",
+        reason=f"{row}{text}\n{'|':>{len(row) - 1}} {' ' * at}{'^' * max(until - at, 1)}",
+        hint="mend the line; where a later Python takes it, run aotpipe with that one",
         where=source.from_exception(error),
     )
 

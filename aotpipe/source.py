@@ -1,18 +1,20 @@
-"""The user's own lines: found in tracebacks, in graph nodes and behind classes.
+"""The user's own lines: found in tracebacks, in graph nodes and behind classes; and their syntax.
 
-Takes exceptions, `stack_trace` texts and objects; gives a `SourceLine` or None, never raises. A user's file
-is one that is neither Python's nor an installed package's nor aotpipe's. Torch-free.
+Takes exceptions, `stack_trace` texts, objects and codes; gives a `SourceLine`, syntax or None, never raises.
+A user's file is one that is neither Python's nor an installed package's nor aotpipe's. Torch-free.
 """
 
 from __future__ import annotations
 
+import ast
 import inspect
+import linecache
 import re
 import sysconfig
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from traceback import walk_stack, walk_tb
-from types import TracebackType
+from types import CodeType, TracebackType
 
 from aotpipe.errors import SourceLine
 
@@ -132,3 +134,60 @@ def of_caller() -> SourceLine | None:
         frames.pop()
     ours = [index for index, (path, _) in enumerate(frames) if _is_border(path)]
     return _innermost(frames[ours[-1] + 1 :] if ours else frames)
+
+
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+
+
+def syntax(path: str) -> ast.Module | None:
+    """A file's syntax, shared by all who ask: copy what you change. None where there is none of Python's."""
+    parsed = _parsed(_text(path))
+    return parsed[0] if parsed else None
+
+
+def syntax_of(code: CodeType) -> Definition | None:
+    """The syntax that a code was compiled from, shared by all who ask; None where there is no source."""
+    parsed = _parsed(_text(code.co_filename))
+    if parsed is None:
+        return None
+    if code.co_name == "<lambda>":
+        return _lambda(parsed[0], code)
+    return parsed[1].get((code.co_name, code.co_firstlineno))
+
+
+def _text(path: str) -> str:
+    linecache.checkcache(path)
+    return "".join(linecache.getlines(path))
+
+
+# A file that holds many functions of a model is asked for each of them.
+@lru_cache(maxsize=64)
+def _parsed(text: str) -> tuple[ast.Module, dict[tuple[str, int], Definition]] | None:
+    """A file's syntax, and its functions by name and first line, a decorator's where there is one."""
+    try:
+        tree = ast.parse(text) if text else None
+    except (SyntaxError, ValueError):
+        tree = None
+    if tree is None:
+        return None
+    named: dict[tuple[str, int], Definition] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
+            named.setdefault((node.name, first), node)
+    return tree, named
+
+
+def _lambda(tree: ast.Module, code: CodeType) -> ast.Lambda | None:
+    """The lambda that a code was compiled from, of all on its line: the least that holds its positions."""
+    starts = [(line, column) for line, _, column, _ in code.co_positions() if line and column]
+    ends = [(line, column) for _, line, _, column in code.co_positions() if line and column]
+    around = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Lambda)
+        and (node.lineno, node.col_offset) <= min(starts, default=(0, 0))
+        and max(ends, default=(0, 0)) <= (node.end_lineno or 0, node.end_col_offset or 0)
+    ]
+    # `ast.walk` comes to inner nodes later.
+    return around[-1] if around else None

@@ -206,3 +206,12 @@ def test_a_reference_to_nothing_costs_no_torch() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "False"
+
+
+def test_an_error_of_syntax_is_pointed_at(tmp_path: Path) -> None:
+    body = "import torch\n\n\ndef forward(x)\n    return x\n"
+    with pytest.raises(ModelImportFailed, match=r"is not Python 3.*: expected ':'") as caught:
+        find(write(tmp_path, body))
+    assert caught.value.reason.splitlines() == ["   4 | def forward(x)", "     |               ^"]
+    assert caught.value.where is not None
+    assert caught.value.where.line == 4

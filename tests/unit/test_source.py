@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import functools
 from pathlib import Path
 
 import pytest
@@ -87,3 +89,37 @@ def test_a_class_is_found_where_it_is_defined() -> None:
     assert source.of_definition(_Calls(None)) == found
     assert source.of_definition(torch.nn.Linear) is None
     assert source.of_definition(len) is None
+
+
+def test_the_syntax_of_a_function_is_found_by_its_code() -> None:
+    def inner() -> int:
+        return 1
+
+    @functools.cache
+    def decorated() -> int:
+        return 1
+
+    found = source.syntax_of(inner.__code__)
+    assert isinstance(found, ast.FunctionDef)
+    assert found.name == "inner"
+    assert source.syntax_of(inner.__code__) is found
+    assert isinstance(source.syntax_of(decorated.__wrapped__.__code__), ast.FunctionDef)
+
+
+def test_the_syntax_of_a_lambda_is_its_own_not_its_neighbours() -> None:
+    one, two = (lambda: 1), (lambda: 2)
+    assert [ast.unparse(source.syntax_of(each.__code__)) for each in (one, two)] == ["lambda: 1", "lambda: 2"]
+
+
+def test_what_has_no_source_has_no_syntax(tmp_path: Path) -> None:
+    assert source.syntax(str(tmp_path / "none.py")) is None
+    (tmp_path / "wrong.py").write_text("if\n")
+    assert source.syntax(str(tmp_path / "wrong.py")) is None
+    assert source.syntax_of(compile("1", "<string>", "exec")) is None
+
+
+def test_a_file_that_changed_is_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "kept.py"
+    for text in ("one = 1\n", "another = 12\n"):
+        path.write_text(text)
+        assert ast.unparse(source.syntax(str(path))) == text.strip()
