@@ -18,6 +18,7 @@ from torch import nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.nn.modules.module import _global_buffer_registration_hooks as _buffer_hooks
+from torch.utils import _pytree as pytree
 
 from aotpipe import held
 from aotpipe.canonicalize import modules, reads
@@ -41,7 +42,7 @@ from aotpipe.canonicalize.forms import (
     slots_of,
 )
 from aotpipe.canonicalize.names import unique
-from aotpipe.canonicalize.python import numbers, regions
+from aotpipe.canonicalize.python import growing, numbers, regions
 from aotpipe.canonicalize.python.values import Variables
 from aotpipe.canonicalize.state import MOST_PHASES, State, StateRefused
 
@@ -200,7 +201,7 @@ class Carrier:
             _buffer_hooks.clear()
             with reads.followed(state.unread) as seen:
                 result = self._module(*args, **kwargs)
-            pictures = tuple(map(look_at, state.roots))
+            pictures = tuple(map(_left_at, state.roots))
             late = [root for root in state.unread if seen.has(root)]
             late += [root for root in watch.changed() if not state.knows(root)]
         finally:
@@ -221,6 +222,24 @@ def _is_free(name: str, others: set[str]) -> bool:
         name != other and not name.startswith(f"{other}.") and not other.startswith(f"{name}.")
         for other in others
     )
+
+
+def _left_at(root: held.Root) -> Picture:
+    """What a call left under a name.
+
+    Raises:
+        StateRefused: A list whose length a tensor decides.
+    """
+    left = pytree.tree_leaves(root.held.get(root.key), lambda each: type(each) is growing.Growing)
+    if any(type(each) is growing.Growing for each in left):
+        raise StateRefused(
+            root,
+            (root.path,),
+            "is a list whose length a tensor decides",
+            f"keep a buffer and a count; or assign a new list in each call (`self.{root.path} = []`), if no "
+            "call needs that of the one before",
+        )
+    return look_at(root)
 
 
 def _put(root: held.Root, value: Any) -> None:

@@ -7,7 +7,6 @@ or for None. `findings(entry)` tells a user at a build; `aotpipe check` shows th
 from __future__ import annotations
 
 import ast
-import linecache
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -70,28 +69,23 @@ class Method:
         code = getattr(getattr(call, "__func__", call), "__code__", None)
         if code is None:
             return None
-        linecache.checkcache(code.co_filename)
-        try:
-            tree = ast.parse("".join(linecache.getlines(code.co_filename)))
-        except (SyntaxError, ValueError):
+        found = source.syntax_of(code)
+        if found is None or isinstance(found, ast.Lambda):
             return None
-        for node in ast.walk(tree):
-            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or node.name != code.co_name:
-                continue
-            if code.co_firstlineno == min([node.lineno, *(each.lineno for each in node.decorator_list)]):
-                return cls(node, code.co_filename, code.co_qualname, tuple(_own(node)))
-        return None
+        return cls(found, code.co_filename, code.co_qualname, tuple(_own(found)))
 
     def first_use(self, name: str) -> ast.expr | None:
-        """Where a parameter is read first."""
-        return next(
-            (
-                node
-                for node in self.nodes
-                if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
-            ),
-            None,
-        )
+        """Where an input is read first: `batch.scale` itself, or else what it is a part of."""
+        parts = name.split(".")
+        for count in range(len(parts), 0, -1):
+            whole = ".".join(parts[:count])
+            reads = (
+                node for node in self.nodes if isinstance(node, ast.Name | ast.Attribute | ast.Subscript)
+            )
+            found = next((n for n in reads if isinstance(n.ctx, ast.Load) and _dotted(n) == whole), None)
+            if found is not None:
+                return found
+        return None
 
 
 def findings(entry: CanonicalEntry) -> Iterator[Finding]:
@@ -129,30 +123,54 @@ def findings(entry: CanonicalEntry) -> Iterator[Finding]:
 
 
 def numbers(entry: CanonicalEntry, *, budget_s: float | None = None) -> Iterator[Fixed]:
-    """Inputs that are Python numbers, with what another value does to eager's answer."""
+    """Numbers of Python, given or left at a default, with what another value does to eager's answer."""
     started = time.monotonic()
     method = Method.of(entry)
     want: list[Any] | Exception | None = None
-    for name, value in entry.constants.items():
+    left = _defaults(entry, method) if method and entry.adapter is None else {}
+    for name, value in (*entry.constants.items(), *left.items()):
         other = _other(value)
         if other is None:
             continue
         if budget_s is not None and time.monotonic() - started > budget_s:
+            if name in left:
+                continue
             how = "may give another answer"
         else:
             want = _answer(entry, {}) if want is None else want
             how = _difference(want, _answer(entry, {name: other}))
         if not how:
             continue
-        said = f"it is fixed at {value!r}, and with {other!r} eager {how}"
+        said = f"fixed at {value!r}, and with {other!r} eager {how}"
+        in_words = f"is left out: it is {said}" if name in left else f"is no tensor: it is {said}"
+        hint = f"tensorize=({name!r},) lets it vary"
         yield Fixed(
             code="baked-input",
             name=name,
-            message=f"the input `{name}` is no tensor: {said}",
-            hint=f"tensorize=({name!r},) lets it vary",
-            node=method.first_use(name.partition(".")[0]) if method else None,
+            message=f"the input `{name}` {in_words}",
+            hint=f"calls cannot give it; where the example does, {hint}" if name in left else hint,
+            node=method.first_use(name) if method else None,
             method=method,
         )
+
+
+def _defaults(entry: CanonicalEntry, method: Method) -> dict[str, object]:
+    """Numbers that are the defaults of arguments which the examples leave out."""
+    arguments = method.definition.args
+    every = [*arguments.posonlyargs, *arguments.args]
+    pairs = [*zip(every[len(every) - len(arguments.defaults) :], arguments.defaults, strict=True)]
+    pairs += [
+        (argument, value)
+        for argument, value in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+        if value is not None
+    ]
+    given = {name.partition(".")[0] for name in entry.input_names}
+    positional = {argument.arg for argument in arguments.posonlyargs}
+    return {
+        argument.arg: value.value
+        for argument, value in pairs
+        if isinstance(value, ast.Constant) and argument.arg not in given | positional
+    }
 
 
 def _other(value: object) -> object:
@@ -171,6 +189,7 @@ def _answer(entry: CanonicalEntry, changed: Mapping[str, object]) -> list[Any] |
         given = (entry.entry.args, dict(entry.entry.kwargs))
         call = entry.module
         args, kwargs = pytrees.map_leaves(lambda leaf: changed.get(next(names, ""), leaf), given)
+        kwargs |= {name: value for name, value in changed.items() if name not in entry.input_names}
     args, kwargs = pytrees.clone_tensors((args, kwargs))
     with trial.unchanged(entry.module), torch.random.fork_rng(devices=[]), torch.no_grad(), uncompiled():
         torch.manual_seed(0)
@@ -209,20 +228,35 @@ def asks(entry: CanonicalEntry) -> Iterator[Fixed]:
     optional = {argument.arg for argument in every if argument.arg not in given} - {"self"}
     seen: set[str] = set()
     for node in method.nodes:
-        match node:
-            case ast.Compare(
-                left=ast.Name(id=name), ops=[ast.Is() | ast.IsNot()], comparators=[ast.Constant(value=None)]
-            ) if name in optional and name not in seen:
-                seen.add(name)
-                yield Fixed(
-                    code="baked-none",
-                    name=name,
-                    message=f"the input `{name}` is left out: the program is for calls without it",
-                    hint="give an example that has it: examples=[...]",
-                    node=node,
-                    method=method,
-                )
+        name = _asked_for_none(node)
+        if name not in optional or name in seen:
+            continue
+        assert isinstance(node, ast.expr)
+        seen.add(name)
+        yield Fixed(
+            code="baked-none",
+            name=name,
+            message=f"the input `{name}` is left out: the program is for calls without it",
+            hint="give an example that has it: examples=[...]",
+            node=node,
+            method=method,
+        )
     yield from _keys(entry, method)
+
+
+def _asked_for_none(node: ast.AST) -> str:
+    """The variable that is asked whether it is None, or for what stands in its place: `x or {}`."""
+    match node:
+        case ast.Compare(
+            left=ast.Name(id=name), ops=[ast.Is() | ast.IsNot()], comparators=[ast.Constant(value=None)]
+        ):
+            return name
+        case ast.BoolOp(
+            op=ast.Or(), values=[ast.Name(id=name), ast.Dict() | ast.List() | ast.Tuple() | ast.Call()]
+        ):
+            return name
+        case _:
+            return ""
 
 
 def _keys(entry: CanonicalEntry, method: Method) -> Iterator[Fixed]:
@@ -265,6 +299,21 @@ def _asked(node: ast.AST) -> tuple[str, object] | None:
             return name, sought
         case _:
             return None
+
+
+def _dotted(node: ast.AST) -> str:
+    """The name that an input has, of the expression that reads it; empty where it is another one."""
+    match node:
+        case ast.Name(id=name):
+            return name
+        case ast.Attribute(value=inner, attr=name) if whole := _dotted(inner):
+            return f"{whole}.{name}"
+        case ast.Subscript(value=inner, slice=ast.Constant(value=str() | int() as key)) if whole := _dotted(
+            inner
+        ):
+            return f"{whole}.{key}"
+        case _:
+            return ""
 
 
 def _names(definition: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:

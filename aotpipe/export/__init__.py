@@ -13,7 +13,6 @@ import torch
 
 from aotpipe.canonicalize.state import State
 from aotpipe.export import attempts, autodims, signatures
-from aotpipe.export.digest import digest
 from aotpipe.export.placeholders import input_nodes
 from aotpipe.signature import TensorSpec
 from aotpipe.stages import Canonical, CanonicalEntry, Exported, ExportedEntry, Finding
@@ -49,7 +48,6 @@ def export(canonical: Canonical) -> Exported:
         canonical=canonical,
         entries=tuple(entries),
         findings=(*findings, *_kept(state)),
-        digest=digest(entries),
     )
 
 

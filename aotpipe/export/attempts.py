@@ -36,7 +36,16 @@ from aotpipe.canonicalize.python.returning import Unwritten
 from aotpipe.canonicalize.state import State, StateRefused
 from aotpipe.dims import Auto, Dim
 from aotpipe.errors import ExportFailed
-from aotpipe.export import detached, examples, lighter, optional, reasons, smallsizes, texts
+from aotpipe.export import (
+    detached,
+    examples,
+    lighter,
+    optional,
+    reasons,
+    smallsizes,
+    swallowed,
+    texts,
+)
 from aotpipe.export.guards import GuardLog, listening
 from aotpipe.export.quiet import quiet
 from aotpipe.stages import CanonicalEntry, Finding
@@ -340,8 +349,9 @@ def _export(entry: CanonicalEntry, way: Way, module: torch.nn.Module | None = No
     with unchanged, torch.no_grad(), sizes, recurrent.scanned(), texts.refused(), detached.traced(), quiet():
         if module is not None or way.strict:
             module = module or entry.module
-            return torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=way.strict)
-        with carried.noticing(entry.module, entry.state):
+            with swallowed.raised():
+                return torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=way.strict)
+        with swallowed.raised(), carried.noticing(entry.module, entry.state):
             return torch.export.export(entry.module, args, kwargs, dynamic_shapes=shapes)
 
 

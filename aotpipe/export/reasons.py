@@ -13,6 +13,7 @@ from types import CodeType
 from typing import Final
 
 import torch
+from torch._subclasses.fake_tensor import DataDependentOutputException  # of `torch.equal` and its like
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from aotpipe import source
@@ -30,7 +31,7 @@ _STATIC: Final = re.compile(
 )
 _FIX: Final = re.compile(r"^  (\w+ = .+)$", re.MULTILINE)
 _CHECK: Final = re.compile(r"^\s*\d+\. (torch\._check\(.+\))$", re.MULTILINE)
-_TRACED_NUMBER: Final = re.compile(r"\bSym(Int|Float|Bool)\b")
+_TRACED_NUMBER: Final = re.compile(r"\bSym(Int|Float|Bool)\b|Tensor\.__format__")
 _NUMBER: Final = re.compile(r"z?u?f?[a-z]\d+")
 # What C says of a tensor without values, and what to do about it.
 _COMPILED: Final = {
@@ -52,15 +53,22 @@ def is_about_sizes(error: BaseException) -> bool:
 
 def may_strict_mode_help(error: BaseException) -> bool:
     """Whether strict mode may take, and take rightly, what plain tracing refused so."""
-    # Dynamo makes a text of a symbol's name without asking the symbol.
-    return not is_about_sizes(error) and not isinstance(error, texts.MadeText)
+    # Dynamo makes a text of a symbol's name without asking the symbol, in any format.
+    return not (is_about_sizes(error) or isinstance(error, texts.MadeText) or _wants_number(error))
+
+
+_DATA_DEPENDENT: Final = (GuardOnDataDependentSymNode, DataDependentOutputException)
 
 
 def is_data_dependent(error: BaseException) -> bool:
     """Whether torch.export refused because Python decides on a tensor's value, or computes with it."""
-    if isinstance(error, GuardOnDataDependentSymNode) or "data-dependent" in str(error).lower():
+    if isinstance(error, _DATA_DEPENDENT) or "data-dependent" in str(error).lower():
         return True
-    # What Python's own functions and formats say of a number that they cannot take.
+    return _wants_number(error)
+
+
+def _wants_number(error: BaseException) -> bool:
+    """Whether it is what Python's own functions and formats say of a number that they cannot take."""
     return isinstance(error, TypeError) and _TRACED_NUMBER.search(str(error)) is not None
 
 
@@ -85,7 +93,7 @@ def explain(error: Exception, log: GuardLog, entry: str) -> ExportFailed:
     text = _ADVICE.sub("", str(error)).strip()
     if is_about_sizes(error):
         return _sizes(text, log, entry)
-    if isinstance(error, GuardOnDataDependentSymNode) or "data-dependent expression" in text:
+    if isinstance(error, _DATA_DEPENDENT) or "data-dependent expression" in text:
         return _data_dependent(error, text, entry)
     where = source.from_exception(error) or source.from_stack_trace(text)
     if isinstance(error, texts.MadeText):

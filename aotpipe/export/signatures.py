@@ -7,7 +7,6 @@ rows, so that a call with another index is refused before it reads foreign memor
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -169,8 +168,3 @@ def _constant(name: str, value: object) -> Constant:
         value is None or type(value) in (bool, int, str) or (type(value) is float and math.isfinite(value))
     )
     return Constant(name, value if plain else repr(value))  # type: ignore[arg-type]
-
-
-def canonical_text(found: Signature) -> str:
-    """The signature as one line of JSON, equal for equal signatures."""
-    return json.dumps(found.to_json(), sort_keys=True, separators=(",", ":"))

@@ -33,8 +33,6 @@ QUICK = {
     "valid_tokens",
     "variable_length_rnn",
 }
-# Their sizes are known to a run only, and a program of XLA has fixed ones.
-SIZED = {"dynamic_size", "masked_gather", "valid_tokens", "varying_topk"}
 BUCKETS = {
     "iterative_addition": {"batch": (3,)},
     "my_exportable_model": {"batch_size_x": (10, 32, 1), "output_dim_y": (20, 3, 1)},
@@ -82,21 +80,10 @@ def test_an_unedited_model_has_eagers_answers(table: str, name: str, tmp_path: P
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("table", "name"), [param for param in CASES if param.values[1] not in SIZED], ids=lambda value: value
-)
+@pytest.mark.parametrize(("table", "name"), CASES, ids=lambda value: value)
 def test_an_unedited_model_has_eagers_answers_on_xla(table: str, name: str, tmp_path: Path):
     options = {"buckets": BUCKETS[name]} if name in BUCKETS else {}
     compare(table, name, "xla-cpu-host", tmp_path / "bundle", **options)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(SIZED))
-def test_a_size_that_only_a_run_knows_is_refused_for_xla_at_its_line(name: str, tmp_path: Path):
-    with pytest.raises(aotpipe.errors.UnsupportedOps, match="depends on data") as caught:
-        compare("seeds", name, "xla-cpu-host", tmp_path / "bundle")
-    assert caught.value.where is not None
-    assert Path(caught.value.where.path).name == "seeds.py"
 
 
 def test_what_eager_raises_the_program_refuses(tmp_path: Path):

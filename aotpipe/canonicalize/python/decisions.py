@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from aotpipe import source
 
-Kind = Literal["branch", "loop", "raises", "choice", "logic", "call", "index", "item", "assert"]
+Kind = Literal["branch", "loop", "raises", "choice", "logic", "call", "index", "item", "answer", "assert"]
 Span = tuple[int, int, int, int]
 
 

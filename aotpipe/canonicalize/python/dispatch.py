@@ -5,27 +5,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import torch
+from torch._C import DisableTorchFunction  # to read a tensor that no trace made
 from torch._subclasses.fake_tensor import FakeTensor  # what torch.export calls the model with
 from torch.fx.experimental.symbolic_shapes import (  # which symbols a run of the graph alone knows
     free_unbacked_symbols,
     statically_known_true,
 )
 from torch.overrides import TorchFunctionMode
+from torch.utils._mode_utils import no_dispatch  # likewise
 
-from aotpipe.canonicalize.python import aliases, decisions, growing, identities, indexing, numbers, refusing
+from aotpipe.canonicalize.python import (
+    aliases,
+    constants,
+    decisions,
+    growing,
+    identities,
+    indexing,
+    numbers,
+    refusing,
+)
 from aotpipe.canonicalize.python.maybes import Maybe
 
+_set_grad_enabled: Final = torch._C._set_grad_enabled  # noqa: SLF001  # what `no_grad` calls
 _MOST_LISTED: Final = 64
 _TEXTS: Final = (torch.Tensor.__format__, torch.Tensor.__repr__)
+_VALUES: Final = (
+    torch.Tensor.__bool__,
+    torch.Tensor.__int__,
+    torch.Tensor.__float__,
+    torch.Tensor.__index__,
+    torch.Tensor.item,
+    torch.Tensor.tolist,
+)
 
 
 def is_traced(value: object) -> bool:
     """Whether a value is known to a run of the graph only."""
     if isinstance(value, torch.Tensor):
-        return isinstance(value, FakeTensor) and value.constant is None
+        return isinstance(value, FakeTensor) and value.constant is None and constants.value_of(value) is None
     if isinstance(value, torch.SymBool):
         known = statically_known_true(value) or statically_known_true(value == False)  # noqa: E712
         return bool(free_unbacked_symbols(value)) and not known
@@ -59,6 +80,53 @@ def predicate(value: Any) -> torch.Tensor:
     return truth.reshape(()) if truth.dim() else truth
 
 
+_LIKE_ANOTHER: Final = {
+    torch.Tensor.view_as: torch.Tensor.view,
+    torch.Tensor.reshape_as: torch.Tensor.reshape,
+    torch.Tensor.expand_as: torch.Tensor.expand,
+    torch.Tensor.type_as: torch.Tensor.to,
+    torch.Tensor.to: torch.Tensor.to,
+}
+
+
+def _without_example(func: Any, args: Any, kwargs: Any) -> tuple[Any, Any, Any]:
+    """`x.view(y.shape)` for `x.view_as(y)`: a region would take an operand that no op of it reads."""
+    if func not in _LIKE_ANOTHER:
+        return func, args, kwargs
+    other = args[1] if len(args) > 1 else kwargs.get("other")
+    if not isinstance(other, torch.Tensor):
+        return func, args, kwargs
+    plain = _LIKE_ANOTHER[func]
+    given = other.dtype if plain is torch.Tensor.to else other.shape
+    rest = {name: value for name, value in kwargs.items() if name != "other"}
+    return plain, (args[0], given, *args[2:]), rest
+
+
+def _equal(one: torch.Tensor, other: torch.Tensor) -> Any:
+    if one.shape != other.shape:
+        return False
+    return numbers.as_number((one == other).all())
+
+
+def _allclose(one: torch.Tensor, other: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    return numbers.as_number(torch.isclose(one, other, *args, **kwargs).all())
+
+
+def _is_nonzero(tensor: torch.Tensor) -> Any:
+    return numbers.as_number(predicate(tensor))
+
+
+# Torch's functions that give a bool of Python's.
+_ANSWERS: Final[dict[Any, Callable[..., Any]]] = {
+    torch.equal: _equal,
+    torch.Tensor.equal: _equal,
+    torch.allclose: _allclose,
+    torch.Tensor.allclose: _allclose,
+    torch.is_nonzero: _is_nonzero,
+    torch.Tensor.is_nonzero: _is_nonzero,
+}
+
+
 class Traced(TorchFunctionMode):
     """Calls torch functions with numbers and indices in the form that they take.
 
@@ -87,6 +155,21 @@ class Traced(TorchFunctionMode):
 
             with self:
                 return optional.called(func, args, kwargs)
+        if func is _set_grad_enabled:
+            # A program computes no gradients; torch.export would cut the graph there, and lose its branches.
+            with DisableTorchFunction():
+                return func(*args, **kwargs)
+        func, args, kwargs = _without_example(func, args, kwargs)
+        if func in _VALUES:
+            # A tensor that the model keeps beside its buffers is a constant, as its numbers are.
+            known = constants.value_of(args[0]) if isinstance(args[0], FakeTensor) else args[0]
+            if known is not None:
+                with DisableTorchFunction(), no_dispatch():
+                    return func(known, *args[1:], **kwargs)
+        if func in _ANSWERS:
+            decisions.expression("answer")
+            with self:
+                return _ANSWERS[func](*args, **kwargs)
         if func is torch.Tensor.item and is_traced(args[0]):
             decisions.expression("item")
             return numbers.item(args[0])
@@ -104,6 +187,7 @@ class Traced(TorchFunctionMode):
         args, kwargs = numbers.prepared(func, args, kwargs)
         result = func(*args, **kwargs)
         numbers.note(func, result, (args, kwargs))
+        constants.note(func, result, args, kwargs)
         return result
 
 

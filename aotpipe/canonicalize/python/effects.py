@@ -51,6 +51,8 @@ class Changed(Exception):
 
 _roots: list[nn.Module] = []
 _keeping = False
+# What the watched modules held at first, by identity.
+_there: dict[int, Any] = {}
 
 
 @contextmanager
@@ -59,22 +61,20 @@ def watching(module: nn.Module, *, kept: bool) -> Iterator[None]:
 
     `kept`: what they hold at last is kept from call to call; else it would be lost, and must not change.
     """
-    global _keeping
+    global _keeping, _there
+    before = _keeping, _there
     _roots.append(module)
-    before, _keeping = _keeping, kept
+    _keeping, _there = kept, {id(container): container for _, container in _held(())}
     try:
         yield
     finally:
         _roots.pop()
-        _keeping = before
+        _keeping, _there = before
 
 
 def lost(containers: Iterable[Any]) -> bool:
-    """Whether one of these containers is a module's, whose changes nothing keeps."""
-    if _keeping:
-        return False
-    held = {id(container) for _, container in _held(())}
-    return any(id(container) in held for container in containers)
+    """Whether one of these containers was a module's at first, and nothing keeps its changes."""
+    return not _keeping and any(id(container) in _there for container in containers)
 
 
 def watched_modules() -> tuple[nn.Module, ...]:
@@ -90,11 +90,11 @@ def unchanged(values: Iterable[tuple[str, object]]) -> Iterator[None]:
         Changed: It changed one, if it did not raise anyway.
     """
     held = list(_held(values))
-    before = [(name, container, _copy(container)) for name, container in held]
+    before = [(name, container, copied(container)) for name, container in held]
     try:
         yield
     finally:
-        changed = [(name, container, old) for name, container, old in before if not _is_same(container, old)]
+        changed = [(name, container, old) for name, container, old in before if not is_same(container, old)]
         names = dict.fromkeys(_named(*each) for each in changed)
         for _, container, old in changed:
             _restore(container, old)
@@ -171,11 +171,13 @@ def _held_by(cell: CellType) -> list[Any]:
     return [_NONE if isinstance(value, Undefined) else value]
 
 
-def _copy(container: Any) -> Any:
+def copied(container: Any) -> Any:
+    """What a container holds, as a container of its own."""
     return _held_by(container) if isinstance(container, CellType) else container.copy()
 
 
-def _is_same(container: Any, old: Any) -> bool:
+def is_same(container: Any, old: Any) -> bool:
+    """Whether a container holds what it held when it was `copied`."""
     if isinstance(container, CellType):
         container = _held_by(container)
     if isinstance(container, dict):
@@ -198,7 +200,7 @@ def contents(container: Any, known: Iterable[Any]) -> Any:
     Of a variable of an enclosing function it is the value itself.
     """
     held = {id(each): Same(each) for each in known}
-    found = _copy(container)
+    found = copied(container)
     if isinstance(container, CellType):
         (value,) = found
         return UNDEFINED if value is _NONE else held.get(id(value), value)

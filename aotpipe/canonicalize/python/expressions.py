@@ -184,3 +184,36 @@ def expression(node: ast.expr) -> ast.expr:
     """An expression that does the same, and may be staged."""
     found: ast.expr = _Expressions().visit(node)
     return found
+
+
+def index(node: ast.expr) -> ast.expr:
+    """An index as an expression of its own: `a:b` is a slice."""
+    if isinstance(node, ast.Slice):
+        ends: list[ast.expr] = [each or ast.Constant(None) for each in (node.lower, node.upper, node.step)]
+        return ast.Call(operator("slice"), ends, [])
+    if isinstance(node, ast.Tuple):
+        node.elts = [index(each) for each in node.elts]
+    return node
+
+
+def catching(node: ast.Try) -> None:
+    """Say in the body of a `try` what its handlers are for; what stops the trace is for none of them."""
+    kinds: list[ast.expr] = []
+    for handler in node.handlers:
+        kind = copy.deepcopy(handler.type) or ast.Name("BaseException", ast.Load())
+        kinds += [ast.Starred(kind, ast.Load())] if isinstance(kind, ast.Tuple) else [kind]
+    around = ast.withitem(calling("caught", later(ast.Tuple(kinds, ast.Load()))))
+    node.body = [ast.With([around], node.body)]
+    node.handlers.insert(0, ast.ExceptHandler(operator("STOPS"), None, [ast.Raise()]))
+
+
+_LOUD: Final = frozenset({"debug", "info", "warning", "warn", "error", "exception", "critical", "log"})
+
+
+def is_talk(node: ast.expr) -> bool:
+    """Whether an expression prints, or logs: what is said to people, whose value nobody takes."""
+    if not isinstance(node, ast.Call) or binds(node):
+        return False
+    name = dotted(node.func) or ""
+    first, _, last = name.rpartition(".")
+    return name == "print" or (last in _LOUD and ("log" in first.lower() or first == "warnings"))

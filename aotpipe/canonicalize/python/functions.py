@@ -8,7 +8,7 @@ puts such codes in and takes them out again. `deciding(error)` finds the functio
 from __future__ import annotations
 
 import ast
-import linecache
+import copy
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -66,10 +66,13 @@ def recompiled(code: CodeType, written: ast.FunctionDef) -> CodeType | None:
     """A function's code of other syntax, with the old free variables; None where it has other ones."""
     # In a function that has the free variables as parameters, they are free again; in a class of the old
     # name, private names are mangled as before.
-    body: ast.stmt = written
+    body: list[ast.stmt] = [written]
     owner = code.co_qualname.split(".")[-2:-1]
     if owner and owner[0].isidentifier():
-        body = ast.ClassDef(owner[0], [], [], [written], [])
+        body = [ast.ClassDef(owner[0], [], [], [written], [])]
+        if owner[0] not in code.co_freevars:
+            # A method that names its own class means the module's, not this one.
+            body.insert(0, ast.Global(owner))
     arguments = ast.arguments(
         posonlyargs=[],
         args=[ast.arg(name) for name in code.co_freevars],
@@ -77,9 +80,9 @@ def recompiled(code: CodeType, written: ast.FunctionDef) -> CodeType | None:
         kw_defaults=[],
         defaults=[],
     )
-    shell = ast.FunctionDef("__aotpipe_shell", arguments, [body], [])
-    ast.copy_location(shell, written)
-    ast.copy_location(body, written)
+    shell = ast.FunctionDef("__aotpipe_shell", arguments, body, [])
+    for each in (shell, *body):
+        ast.copy_location(each, written)
     module = ast.fix_missing_locations(ast.Module([shell], []))
     flags = code.co_flags & _FUTURES
     compiled = compile(module, code.co_filename, "exec", flags=flags, dont_inherit=True)
@@ -93,36 +96,15 @@ _FUTURES = 0x1000000  # `from __future__ import annotations`
 
 
 def _definition(code: CodeType) -> ast.FunctionDef | None:
-    linecache.checkcache(code.co_filename)
-    text = "".join(linecache.getlines(code.co_filename))
-    try:
-        module = ast.parse(text, code.co_filename)
-    except (SyntaxError, ValueError):
-        return None
-    for node in ast.walk(module):
-        if isinstance(node, ast.FunctionDef) and node.name == code.co_name:
-            first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
-            if code.co_firstlineno == first:
-                return node
-    if code.co_name == "<lambda>" and (small := _lambda(module, code)) is not None:
-        result = ast.copy_location(ast.Return(small.body), small.body)
-        return ast.copy_location(ast.FunctionDef(code.co_name, small.args, [result], []), small)
-    return None
-
-
-def _lambda(module: ast.Module, code: CodeType) -> ast.Lambda | None:
-    """The lambda that a code was compiled from, of all on its line: the least that holds its positions."""
-    starts = [(line, column) for line, _, column, _ in code.co_positions() if line and column]
-    ends = [(line, column) for _, line, _, column in code.co_positions() if line and column]
-    around = [
-        node
-        for node in ast.walk(module)
-        if isinstance(node, ast.Lambda)
-        and (node.lineno, node.col_offset) <= min(starts, default=(0, 0))
-        and max(ends, default=(0, 0)) <= (node.end_lineno or 0, node.end_col_offset or 0)
-    ]
-    # `ast.walk` comes to inner nodes later.
-    return around[-1] if around else None
+    """The syntax of a function, its own copy; a lambda as a function that returns its body."""
+    match copy.deepcopy(source.syntax_of(code)):
+        case ast.FunctionDef() as found:
+            return found
+        case ast.Lambda() as small:
+            result = ast.copy_location(ast.Return(small.body), small.body)
+            return ast.copy_location(ast.FunctionDef(code.co_name, small.args, [result], []), small)
+        case _:
+            return None
 
 
 def _all(code: CodeType) -> Iterator[CodeType]:

@@ -1,4 +1,4 @@
-"""Who holds a tensor while a model is traced: variables of running functions, containers, modules."""
+"""Who holds a tensor or a list while a model is traced: variables of functions, containers, modules."""
 
 from __future__ import annotations
 
@@ -25,8 +25,16 @@ _is_model_code = cache(source.is_model_code)
 
 def storages() -> set[int]:
     """The memories of all tensors that somebody holds."""
+    return _found(sys._getframe(1)).storages  # noqa: SLF001  # the only way to the variables of those who call
+
+
+def containers() -> set[int]:
+    """The identities of all lists, dicts and objects that somebody holds."""
+    return _found(sys._getframe(1)).others  # noqa: SLF001
+
+
+def _found(frame: FrameType | None) -> _Found:
     found = _Found()
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # the only way to the variables of those who call
     called = False
     while frame is not None:
         code = frame.f_code
@@ -41,7 +49,7 @@ def storages() -> set[int]:
     for root in effects.watched_modules():
         for part in root.modules():
             found.add(vars(part), _DEPTH)
-    return found.storages
+    return found
 
 
 class _Found:
@@ -49,6 +57,10 @@ class _Found:
         self.storages: set[int] = set()
         # How deep each was looked into.
         self._depths: dict[int, int] = {}
+
+    @property
+    def others(self) -> set[int]:
+        return set(self._depths)
 
     def add(self, value: object, depth: int) -> None:
         """Note the tensors in a value, so many containers deep."""

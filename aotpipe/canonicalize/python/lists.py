@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import torch
 
-from aotpipe.canonicalize.python import aliases, numbers, raising
+from aotpipe.canonicalize.python import aliases, chosen, dispatch, numbers, raising
 from aotpipe.canonicalize.python.growing import Growing, form_of, is_growing, slots
 from aotpipe.canonicalize.python.refusing import refusal
 
@@ -39,7 +39,7 @@ def length(items: Sequence[Any]) -> Any:
 
 def opened(value: Any) -> Any:
     """A value, as what an index is applied to."""
-    return _Opened(value) if is_growing(value) else value
+    return _Opened(value) if is_growing(value) or chosen.is_indexed(value) else value
 
 
 class _Opened:
@@ -47,7 +47,16 @@ class _Opened:
         self._items = items
 
     def __getitem__(self, index: Any) -> Any:
-        return get(self._items, index)
+        if is_growing(self._items):
+            return get(self._items, index)
+        if not dispatch.is_traced(index) or (isinstance(self._items, dict) and _is_key(index)):
+            return self._items[index]
+        return chosen.get(self._items, index)
+
+
+def _is_key(index: Any) -> bool:
+    """Whether a traced value is a tensor, which is a key as the object that it is, and no number."""
+    return isinstance(index, torch.Tensor) and not numbers.is_number(index)
 
 
 def get(items: list[Any], index: Any) -> Any:

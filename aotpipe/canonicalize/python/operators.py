@@ -9,10 +9,12 @@ import builtins
 import functools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from types import FunctionType, GeneratorType, MethodType
 from typing import Any, Final, TypeVar
 
 import torch
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode  # ends a trace
 
 from aotpipe.canonicalize.python import (
     calls,
@@ -20,6 +22,7 @@ from aotpipe.canonicalize.python import (
     counting,
     decisions,
     dispatch,
+    effects,
     growing,
     identities,
     lists,
@@ -32,7 +35,6 @@ from aotpipe.canonicalize.python import (
     regions,
     returning,
 )
-from aotpipe.canonicalize.python.dispatch import predicate
 from aotpipe.canonicalize.python.generators import Generated, Undecided, listed
 from aotpipe.canonicalize.python.logic import and_ as and_
 from aotpipe.canonicalize.python.logic import choose as choose
@@ -51,6 +53,7 @@ from aotpipe.canonicalize.python.values import (
     Undefined,
     Variables,
 )
+from aotpipe.errors import AotpipeError
 
 T = TypeVar("T")
 Values = tuple[Any, ...]
@@ -258,13 +261,22 @@ def raised(make: Callable[[], Any]) -> Any:
     return raising.raised(make) if is_on() else make()
 
 
+# What ends a trace, or a run of a part of it.
+STOPS: Final = (AotpipeError, effects.Changed, returning.Unwritten, GuardOnDataDependentSymNode)
+
+
+def caught(kinds: Callable[[], Any]) -> AbstractContextManager[None]:
+    """Around the body of a `try` that has handlers."""
+    return raising.catching(kinds) if is_on() else nullcontext()
+
+
 def require(test: object, text: str, message: Callable[[], object] | None = None) -> None:
     """`assert test, message()`; `text` is the test's own."""
     if is_staged(test):
         decisions.expression("assert")
         with refusing.message():
             said = text if message is None else str(message())
-        raising.claim(predicate(test), said)
+        raising.require(test, AssertionError(said), holds=True)
     elif not test:
         raise raised(lambda: AssertionError(*(() if message is None else (message(),))))
 

@@ -12,10 +12,12 @@ from typing import Any
 import torch
 
 from aotpipe.canonicalize.python import dispatch
-from aotpipe.canonicalize.python.refusing import message
+from aotpipe.canonicalize.python.refusing import message, refusal
 
 # Kept alive, so that no other exception takes the identity of one.
 _raised: dict[int, object] = {}
+# What the bodies of `try` that run now have handlers for.
+_caught: list[Callable[[], Any]] = []
 _collected: list[list[tuple[torch.Tensor, str]] | None] = []
 
 
@@ -43,8 +45,27 @@ def is_raised(error: BaseException) -> bool:
     return id(error) in _raised
 
 
+@contextmanager
+def catching(kinds: Callable[[], Any]) -> Iterator[None]:
+    """Run the body of a `try` that has handlers for these exceptions; `kinds` gives a tuple."""
+    _caught.append(kinds)
+    try:
+        yield
+    finally:
+        _caught.pop()
+
+
 def require(test: Any, error: BaseException, *, holds: bool) -> None:
-    """Assert that a test that decides between going on and raising `error` has a certain truth."""
+    """Assert that a test that decides between going on and raising `error` has a certain truth.
+
+    Raises:
+        ExportFailed: Eager would go on in a handler.
+    """
+    if any(isinstance(error, kinds()) for kinds in _caught):
+        raise refusal(
+            f"{type(error).__name__} is raised where a tensor decides, and caught",
+            "decide with `if` and `else` in place of `try` and `except`",
+        )
     truth = dispatch.predicate(test)
     claim(truth if holds else truth.logical_not(), f"{type(error).__name__}: {error}".rstrip(": "))
 

@@ -47,6 +47,11 @@ def message() -> Iterator[None]:
         _messages -= 1
 
 
+def is_message() -> bool:
+    """Whether a text that is made now is only shown."""
+    return _messages > 0
+
+
 class _Shown(str):
     """What a message shows of a traced value, whatever its format."""
 

@@ -23,6 +23,7 @@ from aotpipe.canonicalize.python import (
     effects,
     places,
     raising,
+    rebound,
     returning,
     running,
     settling,
@@ -88,8 +89,9 @@ def _branch(
     outer = _union(each.outer for each in seen)
     chosen = dispatch.predicate(test)
     claimed = [said for each in seen for said in each.claims]
+    paths = [each.after for each in seen]
     if all(form.is_constant for form in forms) and not written and not claimed:
-        variables.set(settling.values_of(forms, iter(())))
+        _set(variables, settling.values_of(forms, iter(())), paths)
         return
 
     def traced(path: int, body: Callable[[], None]) -> Callable[..., tuple[torch.Tensor, ...]]:
@@ -98,9 +100,7 @@ def _branch(
             inner = places.inside(place, path == 0)
             with inner, replaced as now, raising.collected() as claims, there(test, holds=path == 0):
                 after = running.ran(body, variables, start)
-                results = [
-                    tensor for form, value in zip(forms, after, strict=True) for tensor in form.tensors(value)
-                ]
+                results = settling.tensors_of(forms, variables.names, after)
                 results += border.known(forms, after, names, aliases.identity)
                 held = [truth for truth, _ in claims]
                 # What only the other path claims holds on this one.
@@ -117,7 +117,7 @@ def _branch(
     for truth, said in zip(results[len(results) - len(claimed) :], claimed, strict=True):
         raising.claim(truth, said)
     results = results[: len(results) - len(claimed)]
-    _leave(border, forms, names, written, results, variables)
+    _leave(border, forms, names, written, results, variables, paths)
 
 
 # Loops.
@@ -192,9 +192,7 @@ def _loop(
         with replaced as now, raising.in_place(), places.inside(place):
             border.register(forms, values, names, known)
             after = running.ran(body, variables, values)
-            results = [
-                tensor for form, value in zip(forms, after, strict=True) for tensor in form.tensors(value)
-            ]
+            results = settling.tensors_of(forms, variables.names, after)
             results += border.known(forms, after, names, aliases.identity)
             return running.apart([*results, *(now(tensor) for tensor in written)])
 
@@ -202,7 +200,7 @@ def _loop(
         results = settling.stand_ins(forms, names, written)
     else:
         results = list(_while_loop(going, trip, running.apart(state), tuple(outer)))
-    _leave(border, forms, names, written, results, variables)
+    _leave(border, forms, names, written, results, variables, [start, seen.after])
 
 
 # What regions change in place.
@@ -275,6 +273,7 @@ def _leave(
     written: Sequence[torch.Tensor],
     results: Sequence[torch.Tensor],
     variables: Variables,
+    paths: Sequence[Values],
 ) -> None:
     """Set the variables to a region's results, and write back what it wrote."""
     split = len(results) - len(written)
@@ -282,8 +281,19 @@ def _leave(
         for tensor, result in zip(written, results[split:], strict=True):
             tensor.copy_(result)
     values, known = settling.carried(forms, results[:split])
-    variables.set(values)
+    _set(variables, values, paths)
     border.register(forms, values, names, known)
+
+
+def _set(variables: Variables, values: Values, paths: Sequence[Values]) -> None:
+    """Set the variables after a region; one that is the same object on all paths stays that."""
+    columns = zip(values, zip(*(map(rebound.original, path) for path in paths), strict=True), strict=True)
+    kept = tuple(
+        first if type(first) is type(value) and all(other is first for other in rest) else value
+        for value, (first, *rest) in columns
+    )
+    variables.set(kept)
+    rebound.note(variables.names, paths, kept)
 
 
 def _union(lists: Iterable[list[torch.Tensor]]) -> list[torch.Tensor]:

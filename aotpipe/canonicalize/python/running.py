@@ -19,7 +19,16 @@ from torch.nn.modules.module import _global_buffer_registration_hooks as _buffer
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from aotpipe.canonicalize.python import aliases, dispatch, effects, identities, numbers, places
+from aotpipe.canonicalize.python import (
+    aliases,
+    constants,
+    dispatch,
+    effects,
+    identities,
+    numbers,
+    places,
+    rebound,
+)
 from aotpipe.canonicalize.python.identities import Identity
 from aotpipe.canonicalize.python.maybes import Maybe
 from aotpipe.canonicalize.python.refusing import refusal
@@ -112,8 +121,13 @@ def ran(body: Callable[[], None], variables: Variables, start: Values) -> Values
     with effects.unchanged(held), _unhooked(), numbers.apart():
         variables.set(start)
         try:
-            body()
-            return tuple(settled(value) for value in variables.live())
+            with rebound.checked():
+                body()
+            values = variables.live()
+            # Copies of lists and dicts: what is changed in place is taken back.
+            after = tuple(map(settled, values))
+            rebound.copied(values, after)
+            return after
         finally:
             variables.set(before)
 
@@ -205,10 +219,18 @@ class _Replace(dispatch.Traced):
         self.others = others
 
     def _called(self, func: Any, args: Any, kwargs: Any) -> Any:
-        args, kwargs = pytree.tree_map_only(
-            torch.Tensor, lambda tensor: self.others.get(id(tensor), tensor), (args, kwargs)
-        )
-        return super()._called(func, args, kwargs)
+        originals: dict[int, torch.Tensor] = {}
+
+        def replaced(tensor: torch.Tensor) -> torch.Tensor:
+            other = self.others.get(id(tensor), tensor)
+            originals[id(other)] = tensor
+            return other
+
+        args, kwargs = pytree.tree_map_only(torch.Tensor, replaced, (args, kwargs))
+        result = super()._called(func, args, kwargs)
+        # What gives its own argument, as `+=` does, gives the one that the variable held: a region that finds
+        # another tensor there takes it for a new one, unlike the run that saw what the region touches.
+        return originals.get(id(result), result)
 
 
 @contextmanager
@@ -231,6 +253,8 @@ def replaced(
     with _Replace(others) as replace, aliases.inner():
         for tensor in outer:
             identities.stands_for(others[id(tensor)], tensor)
+            if all(tensor is not each for each in written):
+                constants.stands_for(others[id(tensor)], tensor)
         _replacements.append(replace)
         try:
             yield lambda tensor: others.get(id(tensor), tensor)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import torch
+from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.python import (
     aliases,
@@ -24,7 +25,7 @@ from aotpipe.canonicalize.python import (
     sharing,
 )
 from aotpipe.canonicalize.python.refusing import refusal
-from aotpipe.canonicalize.python.values import Form, Leaf, Unlike, Variables, meet
+from aotpipe.canonicalize.python.values import Form, Leaf, Undefined, Unlike, Variables, is_leaf, meet
 from aotpipe.errors import ExportFailed
 
 Values = tuple[Any, ...]
@@ -229,7 +230,8 @@ def forms_of(names: Sequence[str], paths: Sequence[Values], rooms: Sequence[Any]
     rooms = rooms or [None] * len(names)
     for name, room, values in zip(names, rooms, zip(*paths, strict=True), strict=True):
         try:
-            form = (growing.form_of(values, room) if name.isidentifier() else None) or meet(values)
+            may_grow = name.replace(".", "_").isidentifier()
+            form = (growing.form_of(values, room) if may_grow else None) or meet(values)
         except Unlike as error:
             raise refusal(f"{_shown(name)} {error}, where a tensor decides which", error.hint) from None
         if any(isinstance(leaf, Leaf) and leaf.filled for leaf in form.leaves):
@@ -239,6 +241,13 @@ def forms_of(names: Sequence[str], paths: Sequence[Values], rooms: Sequence[Any]
                 f"{_shown(name)} is a number on one path and a tensor on another: where eager has the "
                 "number, the program has a tensor filled with it",
             )
+        if promoted := [leaf for leaf in form.leaves if isinstance(leaf, Leaf) and leaf.promoted]:
+            refusing.note(
+                "warning",
+                "dtype-promoted",
+                f"{_shown(name)} has another dtype on each path: in the program it is {promoted[0].dtype} on "
+                "all of them",
+            )
         forms.append(form)
     return forms
 
@@ -246,6 +255,24 @@ def forms_of(names: Sequence[str], paths: Sequence[Values], rooms: Sequence[Any]
 def _shown(name: str) -> str:
     """A variable's name; those of the rewriting are no user's."""
     return "what is returned" if "__aotpipe" in name else f"`{name}`"
+
+
+def tensors_of(forms: Sequence[Form], names: Sequence[str], after: Values) -> list[torch.Tensor]:
+    """The graph's part of what variables are after a region.
+
+    Raises:
+        ExportFailed: One is another tensor than in the run that saw what the region does: it would be lost.
+    """
+    for form, name, value in zip(forms, names, after, strict=True):
+        if form.optional or form.fitted or isinstance(value, Undefined):
+            continue
+        pairs = zip(form.leaves, pytree.tree_leaves(value, is_leaf), strict=False)
+        if any(isinstance(leaf, torch.Tensor) and leaf is not given for leaf, given in pairs):
+            raise refusal(
+                f"{_shown(name)} is another tensor each time that a branch or a loop on a tensor is run",
+                "assign a new value (`y = y + 1` for `y += 1`), or clone it before",
+            )
+    return [tensor for form, value in zip(forms, after, strict=True) for tensor in form.tensors(value)]
 
 
 def values_of(forms: Sequence[Form], tensors: Iterator[torch.Tensor]) -> Values:

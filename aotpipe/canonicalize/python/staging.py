@@ -18,13 +18,16 @@ from aotpipe import source
 from aotpipe.canonicalize import names
 from aotpipe.canonicalize.python import (
     aliases,
+    constants,
     dispatch,
     effects,
     growing,
+    hooks,
     maybes,
     numbers,
     places,
     raising,
+    rebound,
     refusing,
 )
 from aotpipe.canonicalize.python.maybes import Maybe
@@ -58,9 +61,11 @@ def staging(
     try:
         watched = effects.watching(module, kept=kept)
         with (
+            hooks.joined(module),
             watched,
             refusing.noted() as notes,
             aliases.followed(exactly=exactly),
+            constants.followed(),
             numbers.followed(),
             places.followed(),
             raising.followed(),
@@ -87,7 +92,7 @@ def called_in_mode(module: torch.nn.Module, tops: Mapping[int, int]) -> Iterator
         for place, leaf in enumerate(pytree.tree_leaves((args, kwargs))):
             if place in tops and isinstance(leaf, torch.Tensor):
                 numbers.note_top(leaf, tops[place])
-        with dispatch.Traced(), _counted():
+        with dispatch.Traced(), _counted(), rebound.followed():
             result = forward(*args, **kwargs)
         if any(map(growing.is_growing, _lists(result))):
             raise ExportFailed(

@@ -18,10 +18,9 @@ from __future__ import annotations
 import ast
 import copy
 from collections.abc import Callable, Container, Sequence
-from typing import Final
 
 from aotpipe.canonicalize.python import generators
-from aotpipe.canonicalize.python.expressions import Super, expression, test
+from aotpipe.canonicalize.python.expressions import Super, catching, expression, index, is_talk, test
 from aotpipe.canonicalize.python.jumps import Returns, guarded, jumps, jumps_at_last
 from aotpipe.canonicalize.python.liveness import Liveness
 from aotpipe.canonicalize.python.matches import Matches
@@ -43,10 +42,10 @@ from aotpipe.canonicalize.python.tree import (
     later,
     located,
     negated,
-    operator,
     own,
     parameters,
 )
+from aotpipe.canonicalize.python.walrus import Walrus, assigns
 
 
 def rewrite(function: ast.FunctionDef) -> ast.FunctionDef | None:
@@ -61,8 +60,10 @@ def rewrite(function: ast.FunctionDef) -> ast.FunctionDef | None:
     declarations = _Declarations(function)
     function.body = [declarations.visit(node) for node in function.body]
     Matches().rewrite(function)
+    walruses = Walrus()
+    function.body = walruses.lower(function.body)
     function.body = Returns().lower(function.body)
-    writer = _Writer(function, declarations)
+    writer = _Writer(function, declarations, walruses)
     function.body = writer.block(function.body)
     first: list[ast.stmt] = [*declarations.made]
     if bound := sorted(writer.variables - declarations.outer):
@@ -126,7 +127,8 @@ class _Writer:
         variables: The names that bodies assign.
     """
 
-    def __init__(self, function: ast.FunctionDef, declarations: _Declarations) -> None:
+    def __init__(self, function: ast.FunctionDef, declarations: _Declarations, walruses: Walrus) -> None:
+        self._walruses = walruses
         self._globals = declarations.globals
         self._outer = declarations.outer
         self.variables: set[str] = set()
@@ -171,7 +173,7 @@ class _Writer:
         if isinstance(node, ast.Raise) and node.exc is not None and not binds(node.exc):
             node.exc = calling("raised", later(expression(node.exc)))
             return [node]
-        if isinstance(node, ast.Expr) and _is_talk(node.value):
+        if isinstance(node, ast.Expr) and is_talk(node.value):
             return [ast.copy_location(ast.Expr(calling("said", later(expression(node.value)))), node)]
         if isinstance(node, ast.ClassDef | ast.AsyncFunctionDef):
             return [node]
@@ -183,6 +185,8 @@ class _Writer:
         for field in ("body", "orelse", "finalbody"):
             if getattr(node, field, None):
                 setattr(node, field, self.block(getattr(node, field)))
+        if isinstance(node, ast.Try) and node.handlers:
+            catching(node)
         for handler in [*getattr(node, "handlers", []), *getattr(node, "cases", [])]:
             handler.body = self.block(handler.body)
         return [node]
@@ -193,8 +197,8 @@ class _Writer:
         name, value = ast.Constant(type(node.op).__name__), expression(node.value)
         target = node.target
         if isinstance(target, ast.Subscript):
-            index = _index(target.slice)
-            call = calling("augment_item", name, expression(target.value), expression(index), value)
+            at = expression(index(target.slice))
+            call = calling("augment_item", name, expression(target.value), at, value)
             return ast.copy_location(ast.Expr(call), node)
         if dotted(target) is None:
             node.value = value
@@ -228,6 +232,8 @@ class _Writer:
             node.body, node.orelse = self.block(node.body), self.block(node.orelse)
             return [node]
         before, after, stop = self._without_jumps(node)
+        if assigns(node.test):
+            before += self._lowered_test(node, stop)
         names = self._region(node.body, outside=[ast.Expr(node.test)])
         going = node.test if stop is None else ast.BoolOp(ast.And(), [negated(stop), node.test])
         asked: list[ast.stmt] = [ast.Return(test(going))]
@@ -237,7 +243,16 @@ class _Writer:
             {"test": asked, "body": self.block(node.body)},
             lambda made: calling("while_", made["test"], made["body"]),
         )
-        return [*before, *written, *self.block(after)]
+        return [*self.block(before), *written, *self.block(after)]
+
+    def _lowered_test(self, node: ast.While, stop: str | None) -> list[ast.stmt]:
+        """Let the end of a trip compute the next test, which assigns; what computes the first one."""
+        before, again, tested = self._walruses.loop(node.test)
+        if stop is not None:
+            again = [ast.If(negated(stop), again, [])]
+        node.body, node.test = [*node.body, *again], tested
+        self._mentions.update(mentions([*before, *again, tested]))
+        return [ast.copy_location(each, node) for each in before]
 
     def _for(self, node: ast.For) -> list[ast.stmt]:
         if self._is_left(node, loop=True):
@@ -371,30 +386,8 @@ def _each_expression(node: ast.AST, statements: Container[int]) -> None:
         if isinstance(value, ast.expr):
             setattr(node, field, expression(value))
         elif isinstance(value, list):
-            for index, each in enumerate(value):
+            for place, each in enumerate(value):
                 if isinstance(each, ast.expr):
-                    value[index] = expression(each)
+                    value[place] = expression(each)
                 elif isinstance(each, ast.AST) and id(each) not in statements:
                     _each_expression(each, statements)
-
-
-def _index(node: ast.expr) -> ast.expr:
-    """An index as an expression of its own: `a:b` is a slice."""
-    if isinstance(node, ast.Slice):
-        ends: list[ast.expr] = [each or ast.Constant(None) for each in (node.lower, node.upper, node.step)]
-        return ast.Call(operator("slice"), ends, [])
-    if isinstance(node, ast.Tuple):
-        node.elts = [_index(each) for each in node.elts]
-    return node
-
-
-_LOUD: Final = frozenset({"debug", "info", "warning", "warn", "error", "exception", "critical", "log"})
-
-
-def _is_talk(node: ast.expr) -> bool:
-    """Whether an expression prints, or logs: what is said to people, whose value nobody takes."""
-    if not isinstance(node, ast.Call) or binds(node):
-        return False
-    name = dotted(node.func) or ""
-    first, _, last = name.rpartition(".")
-    return name == "print" or (last in _LOUD and ("log" in first.lower() or first == "warnings"))

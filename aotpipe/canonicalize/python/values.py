@@ -89,7 +89,7 @@ class Leaf:
 
     `number` is a tensor that stands for a Python number: it is never written in place. `optional` has a flag
     before it, that tells whether it is there or None. `filled` is a tensor with dims that is a number on some
-    path, and filled with it there.
+    path, and filled with it there. `promoted` is of another dtype on some path.
     """
 
     dtype: torch.dtype
@@ -98,6 +98,7 @@ class Leaf:
     number: bool
     optional: bool = False
     filled: bool = False
+    promoted: bool = False
 
     def of(self, value: object) -> list[torch.Tensor]:
         """A leaf's value as that tensor, after its flag if it has one."""
@@ -276,7 +277,14 @@ def _meet(leaves: Sequence[Any], *, missing: bool, computed: bool = False) -> ob
         device,
         number=numbers.are_numbers(leaves),
         filled=0 < len(tensors) < len(leaves) and tensors[0].dim() > 0,
+        promoted=any(tensor.dtype != dtype for tensor in typed) if typed else _has_ranks(leaves),
     )
+
+
+def _has_ranks(numbered: Sequence[Any]) -> bool:
+    """Whether numbers are of several kinds, other than the 0 that a sum begins with."""
+    begun = (leaf for leaf in numbered if isinstance(leaf, torch.Tensor) or type(leaf) is not int or leaf)
+    return len({numbers.rank(_dtype(leaf)) for leaf in begun}) > 1
 
 
 def _promoted(left: torch.dtype, right: torch.dtype) -> torch.dtype:

@@ -190,3 +190,24 @@ def test_something_new_is_noticed_and_put_back() -> None:
     assert model.calls == 0
     with carried.noticing(model, State((), ((),), ignored=caught.value.state.roots)):
         model(X)
+
+
+class Listed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[torch.Tensor] = []
+
+    def forward(self, x: torch.Tensor) -> Any:
+        self.seen.clear()
+        while x.sum() < 1 and len(self.seen) < 4:
+            x = x + 1
+            self.seen.append(x.sum())
+        return x, len(self.seen)
+
+
+def test_a_list_whose_length_a_tensor_decides_is_refused_at_its_line() -> None:
+    with pytest.raises(ExportFailed, match="is a list whose length a tensor decides") as caught:
+        programs(Listed())
+    assert caught.value.where is not None
+    assert caught.value.hint is not None
+    assert "self.seen = []" in caught.value.hint

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 from typing import Any
 
@@ -80,8 +81,36 @@ def test_what_varies_is_not_fixed():
 
 def test_what_there_is_no_time_for_is_said_to_matter():
     [entry] = found(X, k=2, unused=3).entries
-    assert [each.name for each in fixed.numbers(entry)] == ["k"]
+    assert [each.name for each in fixed.numbers(entry)] == ["k", "flag"]
     told = list(fixed.numbers(entry, budget_s=-1.0))
     assert [each.name for each in told] == ["k", "unused"]
     assert told[1].message.endswith("eager may give another answer")
     assert told[0].hint == "tensorize=('k',) lets it vary"
+
+
+def test_a_default_that_is_left_and_matters_is_a_warning():
+    messages = {f.message for f in found(X).findings if f.code == "baked-input"}
+    assert messages == {
+        "the input `k` is left out: it is fixed at 2, and with 3 eager gives another answer",
+        "the input `flag` is left out: it is fixed at False, and with True eager gives another answer",
+    }
+
+
+def test_what_is_put_in_the_place_of_none_is_asked_for():
+    class Optional(nn.Module):
+        def forward(self, x, extra=None):
+            extra = extra or {}
+            return x + extra.get("bias", 0)
+
+    [finding] = canonicalize(spec.as_spec(Optional().eval(), args=(X,))).findings
+    assert finding.code == "baked-none"
+
+
+def test_the_part_that_is_fixed_is_pointed_at():
+    class Part(nn.Module):
+        def forward(self, batch):
+            return batch["x"] * batch["scale"]
+
+    [entry] = canonicalize(spec.as_spec(Part().eval(), args=({"x": X, "scale": 2.0},))).entries
+    [fixed_at] = fixed.numbers(entry)
+    assert ast.unparse(fixed_at.node) == "batch['scale']"

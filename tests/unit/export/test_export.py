@@ -224,22 +224,9 @@ def test_entry_points_share_weights_and_state() -> None:
     assert not model.get_buffer("length")
 
 
-def test_the_same_model_gives_the_same_digest_and_another_gives_another() -> None:
-    def make(*, bias: float = 0.0, size: int = 3, high: int = 64) -> str:
-        torch.manual_seed(0)
-        linear = nn.Linear(size, 2).eval()
-        with torch.no_grad():
-            linear.bias += bias
-        return exported(linear, ones(4, size), shapes={"input": {0: Dim("b", max=high)}}).digest
-
-    assert len(make()) == 64
-    assert make() == make()
-    assert len({make(), make(bias=1.0), make(size=4), make(high=65)}) == 4
-
-
 def test_python_decisions_on_values_show_the_line() -> None:
     def f(x: torch.Tensor) -> torch.Tensor:
-        return [x, -x][int(x.sum() > 0)]  # the line
+        return x * range(1, 4)[int(x.sum() > 0)]  # the line
 
     out, err = io.StringIO(), io.StringIO()
     with pytest.raises(ExportFailed) as caught, redirect_stdout(out), redirect_stderr(err):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import pytest
 import torch
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from aotpipe import Dim
 from aotpipe.canonicalize import canonicalize
+from aotpipe.canonicalize.python import refusing
 from aotpipe.errors import ExportFailed
 from aotpipe.export import export, texts
 from aotpipe.spec import as_spec
@@ -50,10 +53,35 @@ class Old(Named):
         return x * self.table.get("%s" % n, 0.0)  # noqa: UP031
 
 
-@pytest.mark.parametrize("model", [Named, Formatted, Joined, Old])
+class Rounded(Named):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.table.get(f"{x.sum().item():.0f}", 0.0)
+
+
+class OldRounded(Named):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.table.get("%.0f" % x.sum().item(), 0.0)  # noqa: UP031
+
+
+@pytest.mark.parametrize("model", [Named, Formatted, Joined, Old, Rounded])
 def test_a_text_that_decides_is_refused(model: type[Named]) -> None:
     with pytest.raises(ExportFailed, match="a text is made of"):
         exported(model(), X)
+
+
+class OfTensor(Named):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.table.get(f"{x.sum():.0f}", 0.0)
+
+
+def test_a_format_of_a_tensor_is_refused() -> None:
+    with pytest.raises(ExportFailed):
+        exported(OfTensor(), X)
+
+
+def test_an_old_format_is_refused() -> None:
+    with pytest.raises(ExportFailed, match="as a number of Python's"):
+        exported(OldRounded(), X)
 
 
 def test_the_line_is_that_of_the_text() -> None:
@@ -61,7 +89,44 @@ def test_the_line_is_that_of_the_text() -> None:
         exported(Named(), X)
     assert caught.value.where is not None
     assert caught.value.where.path.endswith("test_texts.py")
-    assert caught.value.where.line == 28
+    assert caught.value.where.line == 31
+
+
+class OfWhole(Named):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.table.get(f"{x.argmax()}", 0.0)
+
+
+class StrOfTensor(Named):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * len(str(x))
+
+
+class Deciding(Named):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x * 2 if x.sum() > 0 else x
+        return y * self.table.get(repr(y.max()), 0.0)
+
+
+@pytest.mark.parametrize("model", [OfWhole, StrOfTensor, Deciding])
+def test_a_text_of_a_tensor_that_decides_is_refused(model: type[Named]) -> None:
+    with pytest.raises(ExportFailed, match="a text is made of") as caught:
+        exported(model(), X)
+    assert caught.value.where is not None
+    assert caught.value.where.path.endswith("test_texts.py")
+
+
+def test_a_tensor_may_be_printed_and_shown_in_what_is_raised() -> None:
+    class Talking(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            print("x is", x, f"and its sum {x.sum()}")
+            logging.getLogger("a").warning("x is %s", x)
+            if x.dim() > 5:
+                raise ValueError(f"too many dims: {x}")
+            return x + 1
+
+    program = exported(Talking(), X).entries[0].program.module()
+    torch.testing.assert_close(program(X), X + 1)
 
 
 def test_what_is_printed_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
@@ -74,6 +139,15 @@ def test_what_is_printed_is_left_out(capsys: pytest.CaptureFixture[str]) -> None
     program = exported(Talking(), X).entries[0].program.module()
     capsys.readouterr()
     torch.testing.assert_close(program(X), X + X.sum())
+
+
+def test_a_message_may_show_a_number_that_only_a_run_knows() -> None:
+    number = ShapeEnv().create_unbacked_symint()
+    with texts.refused():
+        with refusing.message():
+            assert f"{number}" == "..."
+        with pytest.raises(texts.MadeText):
+            f"{number}"
 
 
 def test_sizes_of_inputs_may_be_shown() -> None:

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from aotpipe.canonicalize.python import effects
+from tests.unit.canonicalize.python.agree import check
 
 
 @pytest.mark.parametrize(
@@ -102,3 +103,19 @@ def test_the_bodys_own_error_comes_first_and_the_change_is_taken_back():
     with pytest.raises(ZeroDivisionError):
         change()
     assert value == [1]
+
+
+class Logged(torch.nn.Module):
+    """A list on the model that every call makes anew."""
+
+    def forward(self, x):
+        self.seen = []
+        for _ in range(3):
+            if x.sum() > 1:
+                x = x - 1
+                self.seen.append(x.sum())
+        return x, len(self.seen), sum(self.seen)
+
+
+def test_a_list_that_a_call_makes_may_change():
+    check(Logged().eval(), *((torch.tensor(each),) for each in ([1.0, 3.0], [0.0, 0.0], [2.0, 1.0])))

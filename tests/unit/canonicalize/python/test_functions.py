@@ -72,6 +72,39 @@ def test_methods_keep_super_private_names_and_defaults():
         assert (model.value(1), model.value(1, scale=3), model.value(-1)) == (9, 11, 9)
 
 
+class Named:
+    """Its method names its own class."""
+
+    floor = 2
+
+    def clipped(self, x):
+        if x < Named.floor:
+            return Named.floor
+        return x
+
+
+def test_a_method_that_names_its_own_class():
+    codes = rewritten(Named.clipped)
+    assert codes
+    with functions.swapped(codes):
+        assert (Named().clipped(1), Named().clipped(3)) == (2, 3)
+
+
+def test_a_method_that_names_its_own_class_which_a_function_defines():
+    class Inner:
+        floor = 2
+
+        def clipped(self, x):
+            if x < Inner.floor:
+                return Inner.floor
+            return x
+
+    codes = rewritten(Inner.clipped)
+    assert codes
+    with functions.swapped(codes):
+        assert (Inner().clipped(1), Inner().clipped(3)) == (2, 3)
+
+
 def test_closures_stay_shared():
     inner = made(100)
     with functions.swapped(rewritten(inner)):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from aotpipe.errors import ExportFailed
 from tests.unit.canonicalize.python.agree import check
 
 logger = logging.getLogger(__name__)
@@ -99,3 +100,38 @@ def test_what_a_distribution_checks_is_an_assert() -> None:
 
     x = torch.tensor([0.5, -1.0])
     check(density, (x + 2, x), (x, x), (x + 3, x * float("nan")))
+
+
+def caught(x):
+    try:
+        if x.sum() < 0:
+            raise ValueError("negative")  # noqa: TRY301  # as people write it
+        y = x * 2
+    except ValueError:
+        y = -x
+    return y
+
+
+def not_caught(x):
+    for each in x:
+        try:
+            if each < -3.5:
+                raise ValueError("too low")
+            if each > 2:
+                return x * each
+            x = x + each
+        except (KeyError, OSError):
+            pass
+        finally:
+            x = x + 0.5
+    return x
+
+
+def test_what_is_raised_and_caught_where_a_tensor_decides_is_refused():
+    with pytest.raises(ExportFailed, match="where a tensor decides, and caught") as found:
+        check(caught, (torch.ones(2),))
+    assert found.value.where is not None
+
+
+def test_what_no_handler_is_for_is_an_assert():
+    check(not_caught, *((torch.tensor(each),) for each in ([1.0, 2.5], [1.0, -4.0], [0.0, 1.0])))

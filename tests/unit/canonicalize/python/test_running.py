@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from aotpipe.canonicalize.python import running
 from aotpipe.canonicalize.python.values import Variables
+from tests.unit.canonicalize.python.agree import check
 
 
 def test_a_region_is_seen_and_leaves_nothing():
@@ -46,3 +48,32 @@ def test_what_is_written_is_a_copy_of_the_operand():
     assert torch.equal(operand, torch.ones(2))
     assert torch.equal(written, torch.full((2,), 2.0))
     assert torch.equal(outside, torch.zeros(2))
+
+
+def summed(x):
+    total = x[0].clone()
+    if x.sum() >= 0:
+        if x[0] <= 6:
+            total += x[0]
+        if x[1] <= 6:
+            total += x[1]
+    return total
+
+
+def summed_of_rows(x):
+    total, parts = 0, [torch.zeros(())]
+    for row in torch.outer(x, x):
+        if row.sum() < 0:
+            continue
+        for v in row:
+            if v > 6:
+                break
+            total += v
+            parts[0] += v
+    return total, parts[0]
+
+
+@pytest.mark.parametrize("model", [summed, summed_of_rows], ids=lambda model: model.__name__)
+def test_branches_in_a_branch_write_one_tensor_in_place(model):
+    given = ([1.0, 2.0, 3.0], [-1.0, -2.0, -3.0], [5.0, -4.0, 0.5], [7.0, 8.0, 0.0])
+    check(model, *((torch.tensor(each),) for each in given))

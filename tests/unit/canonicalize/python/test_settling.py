@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from aotpipe.canonicalize.python import running, settling
 from aotpipe.canonicalize.python.values import Leaf, Undefined
+from aotpipe.errors import ExportFailed
 from tests.unit.canonicalize.python.test_regions import check, exported
 
 X = torch.ones(3)
@@ -73,3 +75,28 @@ class Collecting(torch.nn.Module):
 
 def test_changes_in_place_inside_of_a_loop():
     check(Collecting().eval(), *((X * sign, torch.tensor(n)) for n in (2, 0, 3) for sign in (1, -1)))
+
+
+def test_a_dtype_that_differs_is_said():
+    def model(x):
+        kind = x > 1 if x.sum() > 0 else x.long()
+        scale = 2 if x[0] > 0 else 0.5
+        total = 0
+        for each in x:
+            if each > 0:
+                total = total + each.item()
+        return kind * scale, total
+
+    findings = exported(model, X).findings
+    found = [note.message for note in findings if note.code == "dtype-promoted"]
+    assert [each.partition(" in the program ")[2] for each in found] == [
+        "it is torch.int64 on all of them",
+        "it is torch.float32 on all of them",
+    ]
+
+
+def test_a_tensor_that_the_second_run_changes_is_refused():
+    (form,) = settling.forms_of(("y",), [(X,), (X,)])
+    assert settling.tensors_of([form], ["y"], (X,)) == []
+    with pytest.raises(ExportFailed, match="another tensor each time"):
+        settling.tensors_of([form], ["y"], (X * 2,))
