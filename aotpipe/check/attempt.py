@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from aotpipe import collector
 from aotpipe.canonicalize import keeping
+from aotpipe.check.repeats import once, without_left
 from aotpipe.check.replay import settled
 from aotpipe.check.rewrites import deciding
 from aotpipe.check.runs import Observed
@@ -21,6 +24,7 @@ from aotpipe.check.watch import Event
 from aotpipe.errors import AotpipeError, ExportFailed, LowerFailed, UnsupportedOps
 from aotpipe.export import export, reasons
 from aotpipe.export.guards import GuardLog
+from aotpipe.export.stacks import helpers_too
 from aotpipe.legalize import legalize
 from aotpipe.signature import Signature
 from aotpipe.stages import Canonical, CanonicalEntry, Exported, ExportedEntry, Finding
@@ -76,7 +80,7 @@ def attempt(canonical: Canonical, observed: Mapping[str, Observed]) -> Attempted
         found.findings += exported.findings
     if passed:
         kept = replace(canonical, entries=tuple(passed))
-        _legalize(Exported(canonical=kept, entries=tuple(found.entries), findings=(), digest=""), found)
+        _legalize(Exported(canonical=kept, entries=tuple(found.entries), findings=()), found)
     return found
 
 
@@ -88,12 +92,21 @@ def is_taken(model: Canonical, observed: Observed, settled: Collection[Line]) ->
 
 def _legalize(exported: Exported, found: Attempted) -> None:
     found.signatures = {entry.name: entry.signature for entry in exported.entries}
-    try:
-        legal = legalize(exported)
-    except (UnsupportedOps, LowerFailed) as error:
-        found.refusals.append(Refusal(error))
-    else:
-        found.signatures = {entry.name: entry.signature for entry in legal.entries}
+    smaller = [once(entry) for entry in exported.entries]
+    with collector.paused():
+        if any(smaller):
+            entries = tuple(small or each for small, each in zip(smaller, exported.entries, strict=True))
+            # What is refused is told of the whole program, with all of its lines.
+            with suppress(UnsupportedOps, LowerFailed):
+                legal = legalize(replace(exported, entries=entries))
+                found.signatures = {entry.name: without_left(entry.signature) for entry in legal.entries}
+                return
+        try:
+            legal = legalize(exported)
+        except (UnsupportedOps, LowerFailed) as error:
+            found.refusals.append(Refusal(error))
+        else:
+            found.signatures = {entry.name: entry.signature for entry in legal.entries}
 
 
 def _last(error: AotpipeError, entry_point: str) -> AotpipeError:
@@ -122,6 +135,7 @@ class _Entry:
         self._found = found
         self._until = time.perf_counter() + _BUDGET_S
         self._outside: list[ExportFailed] = []
+        self._known: dict[frozenset[Line], Exported | AotpipeError] = {}
 
     def exported(self) -> Exported | None:
         """The program, with what could not be in it settled; None where that does not help."""
@@ -133,7 +147,8 @@ class _Entry:
         best = self.export(kept) if lines else first
         if not isinstance(best, Exported):
             # What no tensor's value explains, or a tensor's that eager never looked into.
-            self._refuse(best if lines else first, ())
+            self._refuse(best, ())
+            self._refuse_beside(best, lines)
             return None
         freed = first
         for line in lines:
@@ -153,6 +168,15 @@ class _Entry:
             return None
         self._found.settled |= kept
         return best
+
+    def _refuse_beside(self, best: AotpipeError, lines: Mapping[Line, list[Event]]) -> None:
+        """Find the lines that are refused before something that is refused in any case."""
+        for line in lines:
+            if time.perf_counter() > self._until:
+                break
+            got = self.export(set(lines) - {line})
+            if isinstance(got, AotpipeError) and (got.message, got.where) != (best.message, best.where):
+                self._refuse(got, self._blamed(got, line, lines))
 
     def outside(self) -> list[Refusal]:
         """What the traces changed outside of the model, each once."""
@@ -180,7 +204,13 @@ class _Entry:
         return found
 
     def export(self, lines: Collection[Line]) -> Exported | AotpipeError:
-        """Export with these lines settled."""
+        """Export with these lines settled; the same lines once."""
+        key = frozenset(lines)
+        if key not in self._known:
+            self._known[key] = self._exported(key)
+        return self._known[key]
+
+    def _exported(self, lines: Collection[Line]) -> Exported | AotpipeError:
         recorded = {event.line for event in self._observed.first}
         events = [
             *self._observed.first,
@@ -189,7 +219,7 @@ class _Entry:
         [entry] = self._model.entries
         known = settled(entry, [event for event in events if event.line in lines])
         try:
-            with keeping.telling(self._outside):
+            with keeping.telling(self._outside), collector.paused(), helpers_too():
                 return export(replace(self._model, entries=(known,)))
         except AotpipeError as error:
             return _last(error, self._name)

@@ -6,14 +6,14 @@ row changed, an input whose change changed eager's answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
 
 from aotpipe.canonicalize import fixed
 from aotpipe.check import places, writes
-from aotpipe.check.calls import EffectKind
+from aotpipe.check.calls import CONTAINERS, EffectKind
 from aotpipe.check.codes import severity_of
 from aotpipe.check.diagnostics import Diagnostic
 from aotpipe.check.places import Place
@@ -25,8 +25,8 @@ _EFFECTS: Final[Mapping[EffectKind, tuple[str, str, str]]] = {
     "talk": ("output-dropped", "`{}` talks while the model is traced, and not in the program", ""),
     "file": (
         "file-at-build",
-        "`{}` opens a file when the model is traced; what it gives is fixed",
-        "read the file where the model is made",
+        "`{}` opens a file when the model is traced, and not in the program: what is read is fixed",
+        "read files where the model is made, and write them where it is called",
     ),
     "chance": (
         "baked-random",
@@ -85,13 +85,16 @@ def attributes(observed: Observed, kept: Mapping[str, str]) -> Iterator[Diagnost
             if state
             else f"`{name}` changes in each call{was}: the program keeps its first value"
         )
-        hint = (
-            ""
-            if state
-            else f"make it a buffer: self.register_buffer({path.rpartition('.')[2]!r}, torch.tensor(...))"
-        )
+        hint = "" if state else _as_state(path, values)
         for place in lines or (None,):
             yield _diagnostic(code, message, place, hint)
+
+
+def _as_state(path: str, values: Sequence[object]) -> str:
+    """What to write so that a program keeps an attribute."""
+    if all(isinstance(each, bool | int | float) for each in values):
+        return f"make it a buffer: self.register_buffer({path.rpartition('.')[2]!r}, torch.tensor(...))"
+    return "a program keeps tensors and numbers: keep what answers depend on as such"
 
 
 def _writing(path: str, observed: Observed) -> list[Place]:
@@ -101,11 +104,7 @@ def _writing(path: str, observed: Observed) -> list[Place]:
         owner = observed.owners.get(id(effect.owner))
         if effect.kind == "write" and (
             owner == path
-            or (
-                effect.name == attribute
-                and owner == module
-                and not isinstance(effect.owner, (list, dict, set))
-            )
+            or (effect.name == attribute and owner == module and not isinstance(effect.owner, CONTAINERS))
         ):
             found[effect.place] = None
     if not found:

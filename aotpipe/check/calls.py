@@ -59,7 +59,8 @@ _FUNCTIONS: Final[Mapping[CodeType, EffectKind]] = {
         for function in (random.Random.choice, random.Random.randrange, random.Random.uniform)
     },
 }
-_CONTAINERS: Final = (list, dict, set, deque, OrderedDict)
+CONTAINERS: Final = (list, dict, set, deque, OrderedDict)
+"""What a call may change in place."""
 _CHANGES: Final = frozenset(
     {
         "append", "extend", "insert", "pop", "popleft", "remove", "clear", "sort", "reverse", "update",
@@ -119,7 +120,7 @@ def _listener(found: Calls) -> Callable[[FrameType, str, Any], None]:
 
 def _called(found: Calls, frame: FrameType, function: Any) -> None:
     owner, name = getattr(function, "__self__", None), function.__name__
-    if name in _CHANGES and isinstance(owner, _CONTAINERS):
+    if name in _CHANGES and isinstance(owner, CONTAINERS):
         if places.is_model(frame) and len(found.effects) < _MOST:
             found.effects.append(Effect("write", name, places.of_frame(frame), owner))
         return

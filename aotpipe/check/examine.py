@@ -156,8 +156,9 @@ def _surroundings(
 
 
 def _state_of(path: str, names: Iterable[str]) -> str:
-    """The state that holds an attribute: of its own name, or below it where it holds several."""
-    return next((name for name in names if name == path or name.startswith(f"{path}.")), "")
+    """The state that holds an attribute: of its own name, or those below it where it holds several."""
+    found = [name for name in names if name == path or name.startswith(f"{path}.")]
+    return found[0] if len(found) == 1 else f"{path}.*" if found else ""
 
 
 def _without_effect(entry: CanonicalEntry) -> list[str]:

@@ -18,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 
+from aotpipe import source
 from aotpipe.canonicalize.python import functions
 from aotpipe.check import places
 from aotpipe.check.agreement import answers, calls_of, difference
@@ -66,7 +67,7 @@ def _function(place: Place, observed: Observed) -> FunctionType | None:
     parents = places.around(place)
     inner = next((node for node in parents if isinstance(node, ast.FunctionDef)), None)
     for code in observed.reached:
-        if code.co_filename == place.path and inner is not None and places.definition(code) is inner:
+        if code.co_filename == place.path and inner is not None and source.syntax_of(code) is inner:
             live = functions_of(code)
             return live[0] if len(live) == 1 else None
     return None

@@ -46,7 +46,7 @@ _BY_KIND: Final[Mapping[Kind, str]] = {
 _HINTS: Final[Mapping[str, str]] = {
     "number-from-tensor": "keep it a 0-d tensor; for a size, pad to the largest and mask what lies beyond",
     "size-from-data": "keep the size: mask with torch.where, or take the largest with topk of a fixed k",
-    "tensor-to-numpy": "use torch's function of that name",
+    "tensor-to-numpy": "use torch's function of that name, or let it run in Python: aotpipe.eager_island",
     "text-from-tensor": "choose by the tensor itself: torch.where, an index, or torch.cond",
     "raises-on-tensor": "write it as `assert`, which becomes an assert of the program",
     "recursion-on-data": "write it as a loop over tensors of a fixed size, with a bound for its trips",

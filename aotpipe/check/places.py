@@ -151,23 +151,9 @@ def of_node(path: str, node: ast.expr | ast.stmt, function: str = "") -> Place:
     )
 
 
-def syntax(path: str) -> ast.Module | None:
-    """A file's syntax; None where there is no source or it is not Python's."""
-    linecache.checkcache(path)
-    return _parsed("".join(linecache.getlines(path)))
-
-
-@cache
-def _parsed(text: str) -> ast.Module | None:
-    try:
-        return ast.parse(text) if text else None
-    except (SyntaxError, ValueError):
-        return None
-
-
 def around(place: Place) -> list[ast.AST]:
     """The syntax that holds a place, from the innermost out; empty where there is no source."""
-    tree = syntax(place.path)
+    tree = source.syntax(place.path)
     start, end = (place.line, place.column - 1), (place.end_line, place.end_column - 1)
     found: list[ast.AST] = []
 
@@ -198,20 +184,6 @@ def _children(node: ast.AST) -> list[ast.AST]:
         else:
             found += _children(child)
     return found
-
-
-def definition(code: CodeType) -> ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | None:
-    """The syntax of a function."""
-    tree = syntax(code.co_filename)
-    for node in ast.walk(tree) if tree else ():
-        if isinstance(node, ast.Lambda):
-            if code.co_name == "<lambda>" and node.lineno == code.co_firstlineno:
-                return node
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == code.co_name:
-            first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
-            if code.co_firstlineno == first:
-                return node
-    return None
 
 
 def own(node: ast.AST) -> Iterator[ast.AST]:

@@ -184,6 +184,6 @@ def _owners(module: nn.Module) -> dict[int, str]:
     for path, one in module.named_modules():
         found.setdefault(id(one), path)
         for name, value in vars(one).items():
-            if isinstance(value, (list, dict, set)) and name not in _INNER:
+            if isinstance(value, calls.CONTAINERS) and name not in _INNER:
                 found.setdefault(id(value), f"{path}.{name}" if path else name)
     return found

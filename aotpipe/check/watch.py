@@ -199,11 +199,21 @@ class Watch(TorchFunctionMode):
         found: Node | None = self._nodes.get(tensor)  # type: ignore[no-untyped-call]
         return found
 
+    def _returned(self, tensor: torch.Tensor) -> Node | None:
+        """What a tensor came from that no function of torch gave, after one was taken out as an array."""
+        taken = next((e for e in reversed(self.seen.events) if e.kind == "array" and e.node.varies), None)
+        if taken is None:
+            return None
+        # `torch.from_numpy` is hidden from modes, and what numpy computed from this.
+        node = Node(f"what Python made of `{taken.place.expression}`", None, (taken.node,), varies=True)
+        self._nodes[tensor] = node
+        return node
+
     def _operands(self, *trees: Any) -> tuple[Node, ...]:
         found = []
         for leaf in pytree.tree_leaves(trees):
             if isinstance(leaf, torch.Tensor):
-                node = self._node(leaf)
+                node = self._node(leaf) or self._returned(leaf)
                 if node is not None:
                     found.append(node)
             elif isinstance(leaf, slice):

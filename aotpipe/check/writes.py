@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from aotpipe import source
 from aotpipe.check import places
 from aotpipe.check.places import Place
 
@@ -38,7 +39,7 @@ def self_writes(reached: Mapping[CodeType, Mapping[str, Any]]) -> Iterator[Writt
 def numpy_draws(reached: Mapping[CodeType, Mapping[str, Any]]) -> Iterator[Written]:
     """Every call of a function of `np.random`, whose C code the profiler does not tell."""
     for code, variables in reached.items():
-        definition = places.definition(code)
+        definition = source.syntax_of(code)
         for node in places.own(definition) if definition else ():
             if not isinstance(node, ast.Call) or any(isinstance(n, ast.Call) for n in ast.walk(node.func)):
                 continue
@@ -54,7 +55,7 @@ def numpy_draws(reached: Mapping[CodeType, Mapping[str, Any]]) -> Iterator[Writt
 
 def _stores(code: CodeType) -> Iterator[tuple[ast.expr, ast.Name]]:
     """Targets `name.a`, `name[k]`, `name.a[k]` of assignments, with the name."""
-    definition = places.definition(code)
+    definition = source.syntax_of(code)
     if definition is None or isinstance(definition, ast.Lambda):
         return
     for node in places.own(definition):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import torch
 
 from aotpipe import canonicalize
+from aotpipe.check import attempt as module
 from aotpipe.check.attempt import Attempted, attempt
 from aotpipe.check.runs import observe
 from aotpipe.errors import UnsupportedOps
+from aotpipe.export import export
 from tests.unit.check import models
 from tests.unit.check.models import X
 
@@ -56,3 +58,26 @@ def test_a_refusal_that_no_look_into_a_tensor_explains_is_told_as_it_is():
     assert len(found.refusals) == 1
     assert not found.refusals[0].events
     assert not found.complete
+
+
+def test_what_is_refused_in_any_case_hides_no_line_before_it():
+    class Odd(torch.nn.Module):
+        def forward(self, x):
+            scale = {"1": 2.0}.get(f"{x.sum().item():.0f}", 1.0)
+            return torch.zeros(3).set_((x * scale).untyped_storage())
+
+    found = attempted(Odd(), torch.ones(3))
+    assert len(found.refusals) == 2
+    assert [event.place.expression for event in found.refusals[1].events] == ["x.sum().item()"]
+
+
+def test_the_same_lines_are_exported_once(monkeypatch):
+    class Named(torch.nn.Module):
+        def forward(self, x):
+            return x * {"0": 2.0}.get(f"{x.sum().item():.0f}", 1.0)
+
+    calls = []
+    monkeypatch.setattr(module, "export", lambda model: calls.append(model) or export(model))
+    found = attempted(Named(), X)
+    assert len(found.refusals) == 1
+    assert len(calls) == 2

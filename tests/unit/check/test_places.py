@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
-from pathlib import Path
 
 from aotpipe.check import places
 
@@ -64,14 +63,3 @@ def test_a_model_is_what_is_neither_python_nor_torch():
 def test_what_has_no_source_has_no_text():
     place = places.of_line("<string>", 3)
     assert (place.text, place.expression, places.around(place)) == ("", "", [])
-    assert places.syntax(str(Path(__file__).with_suffix(".none"))) is None
-
-
-def test_a_function_is_found_by_its_code():
-    def inner() -> int:
-        return 1
-
-    found = places.definition(inner.__code__)
-    assert isinstance(found, ast.FunctionDef)
-    assert found.name == "inner"
-    assert isinstance(places.definition((lambda: 1).__code__), ast.Lambda)

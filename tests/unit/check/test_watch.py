@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -110,3 +111,17 @@ def test_a_decision_can_be_forced():
     assert seen.outcomes[place] == {True}
     assert watched(call, X, forced=(Forced(place, to=False),)).outcomes[place] == {False}
     assert taken == [True, False]
+
+
+def test_what_numpy_gives_back_comes_from_what_was_taken():
+    def call(x: torch.Tensor) -> bool:
+        y = torch.from_numpy(np.sort(x.numpy()))
+        return bool(y.sum() > 0)
+
+    event = watched(call, X).events[-1]
+    assert event.node.varies
+    assert [step.what for step in event.node.history()] == [
+        "`y.sum() > 0`",
+        "what Python made of `x.numpy()`",
+        "the input `x0`",
+    ]
