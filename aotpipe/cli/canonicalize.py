@@ -60,7 +60,8 @@ def summary(found: Written, out: Path | None) -> str:
     if found.reason:
         lines.append(f"  not from its source: {found.reason}")
     if found.state:
-        lines.append(f"  state, which reset() makes what it was: {', '.join(found.state)}")
+        how = "in buffers" if found.way == "source" else "which reset() makes what it was"
+        lines.append(f"  state, {how}: {', '.join(found.state)}")
     calls = f"{proof.calls} calls in {proof.sequences} sequences" if found.state else f"{proof.calls} calls"
     lines.append(f"  proved: {calls} answer as the model does, largest difference {proof.max_abs_error:.2g}")
     sizes = "" if proof.varies else " at the example's sizes, though not with its Dims"

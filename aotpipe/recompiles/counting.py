@@ -61,6 +61,8 @@ def count(canonical: Canonical, calls: Sequence[Given], *, dynamic: bool | None 
             so_far.append(len(programs))
         limit = counter.limit
     notes = tuple(_given_up(of_function, limit))
+    if not programs and len(refused) < len(calls):
+        notes = ("nothing was compiled: torch.compile gave the function up, and every call runs eagerly",)
     return Way(
         name=TORCH_COMPILE,
         so_far=tuple(so_far),

@@ -15,7 +15,6 @@ from types import CodeType
 from typing import Any, Final
 
 from aotpipe import source
-from aotpipe.check import places
 from aotpipe.errors import SourceLine
 
 _NUMBER: Final = re.compile(r"^\d+/\d+(_\d+)?: ")
@@ -169,7 +168,7 @@ def _parts(expression: str) -> list[str]:
 
 def _definition(path: str, line: int) -> ast.AST | None:
     """The innermost function of a file that holds a line; all of the file where none does."""
-    tree = places.syntax(path)
+    tree = source.syntax(path)
     found: ast.AST | None = tree
     for node in ast.walk(tree) if tree is not None else ():
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):

@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any, Final
 
 import torch
 from torch.fx import Node
 
-from aotpipe.written.torchops import ATEN, is_op, schema_of
+from aotpipe.written.torchops import ATEN, is_higher, is_op, name_of_higher, schema_of
 
 _COPIES: Final = (ATEN.clone.default, ATEN.lift_fresh_copy.default)
 _SAME_SHAPE: Final = (
@@ -35,10 +36,64 @@ def nothing(node: Node) -> Node | None:
     if before.dtype != after.dtype or before.device != after.device or not _is_same_layout(before, after):
         return None
     if target is ATEN.clone.default or (target is ATEN.to.dtype and _is_copy(node)):
-        return operand if _is_fresh(operand) and len(operand.users) == 1 else None
+        if _is_only_read(node):
+            return operand
+        if not _is_fresh(operand):
+            return None
+        return operand if len(operand.users) == 1 or _is_given_back(node, operand) else None
     if target in _SAME_SHAPE or target is ATEN.to.dtype:
         return operand
     return None
+
+
+def is_plain_copy(node: Node) -> bool:
+    """Whether a copy lies in memory as its operand does, so that nothing has to be said of that."""
+    if node.target is not ATEN.clone.default or not isinstance(node.args[0], Node):
+        return False
+    before, after = node.args[0].meta.get("val"), node.meta.get("val")
+    return (
+        isinstance(before, torch.Tensor)
+        and isinstance(after, torch.Tensor)
+        and _is_same_layout(before, after)
+    )
+
+
+def _is_given_back(node: Node, operand: Node) -> bool:
+    """Whether a copy is only a result, and what it was made of is none and is not written."""
+    copies = [each for each in operand.users if _is_result(each)]
+    if not _is_result(node) or copies[0] is not node:
+        return False
+    others = [each for each in operand.users if each is not node]
+    return not any(each.op == "output" or _may_write(each) for each in others)
+
+
+def _is_only_read(node: Node) -> bool:
+    """Whether a copy is read, by ops that give no part of it, in a graph that writes nothing."""
+    # A copy of a copy: one of both is needed.
+    readers = [each for each in node.users if each.target not in _COPIES and not _is_view(each)]
+    if len(readers) < len(node.users) or not all(
+        is_op(each.target) or name_of_higher(each.target) == "cond" for each in readers
+    ):
+        return False
+    return not any(is_op(each.target) and schema_of(each.target).is_mutable for each in node.graph.nodes)
+
+
+def _is_view(node: Node) -> bool:
+    return is_op(node.target) and any(each.alias_info is not None for each in schema_of(node.target).returns)
+
+
+def _is_result(node: Node) -> bool:
+    return node.target is ATEN.clone.default and [each.op for each in node.users] == ["output"]
+
+
+def _may_write(node: Node) -> bool:
+    """Whether an op writes into its operand, or gives a part of it that another one may write into."""
+    if not is_op(node.target):
+        return False
+    return schema_of(node.target).is_mutable or (
+        _is_view(node)
+        and any(is_op(each.target) and schema_of(each.target).is_mutable for each in node.graph.nodes)
+    )
 
 
 def _is_copy(node: Node) -> bool:
@@ -57,7 +112,11 @@ def _texts(sizes: Any) -> tuple[str, ...]:
 
 def _is_fresh(node: Node) -> bool:
     """Whether a node's result is memory of its own."""
-    if node.op != "call_function" or not is_op(node.target):
+    if node.op != "call_function":
+        return False
+    if node.target is operator.getitem and isinstance(node.args[0], Node) and is_higher(node.args[0].target):
+        return True
+    if not is_op(node.target):
         return False
     if node.target in _COPIES:
         return True

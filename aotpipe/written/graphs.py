@@ -7,6 +7,7 @@ user's is put into one expression where nothing can come between, and is called 
 from __future__ import annotations
 
 import ast
+import builtins
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -18,12 +19,14 @@ from torch.fx import GraphModule, Node
 from aotpipe.written import changes, leaves, lines, ops
 from aotpipe.written.expressions import call, is_name, literal, name, of_tensor, tuple_of
 from aotpipe.written.nodes import at, index_op, is_effect, is_single, only_user, parts, short, times, unused
-from aotpipe.written.torchops import is_higher, name_of, name_of_higher
+from aotpipe.written.torchops import ATEN, is_higher, name_of, name_of_higher
 from aotpipe.written.writes import is_own_copy
 
 _MOST_INLINED: Final = 4
 """Ops that stand in one expression."""
 
+# What is short enough to stand in a `return`.
+_SHORT: Final = (ATEN.clone.default, ATEN.full.default, ATEN.scalar_tensor.default)
 # What written code itself mentions.
 _TAKEN: Final = frozenset(
     "self torch F nn math operator Path getattr setattr super float complex ValueError _TENSORS".split()
@@ -59,7 +62,8 @@ class Writer:
     def free(self, wanted: str) -> str:
         """A variable's name that is not taken, and is from now on."""
         base = "".join(c if c.isalnum() or c == "_" else "_" for c in wanted).strip("_") or "value"
-        base = base if is_name(base) else f"{base}_" if not base[0].isdigit() else f"v{base}"
+        if not is_name(base) or hasattr(builtins, base):
+            base = f"v{base}" if base[0].isdigit() else f"{base}_"
         made, number = base, 1
         while made in self.names or not is_name(made):
             number += 1
@@ -126,12 +130,25 @@ class _Function:
         if found is None:
             return False
         user, seen_as = found
-        if user.op == "output" or is_higher(user.target):
+        if is_higher(user.target):
             return False
+        if user.op == "output":
+            first = self._place[node]
+            return self._is_returned(node, seen_as, user) and not any(first < at for at in self._effects)
         if times(user, seen_as) != 1 or not self._line.is_same(node, user):
             return False
         first, last = self._place[node], self._place[user]
         return not any(first < index < last for index in self._effects)
+
+    def _is_returned(self, node: Node, seen_as: Node, output: Node) -> bool:
+        """Whether a result says as much in the `return` itself as it would by a name."""
+        if not self._writer.is_inner or times(output, seen_as) != 1:
+            return False
+        if node.target in _SHORT:
+            return True
+        results: Any = output.args[0]
+        is_alone = results is seen_as or len(results) == 1
+        return is_alone and self._line.target(node) is None
 
     # Statements.
 
@@ -165,9 +182,10 @@ class _Function:
             self._keep(node, made)
 
     def _arguments(self, node: Node) -> tuple[list[ast.expr], dict[str, ast.expr]]:
+        kwargs = {} if changes.is_plain_copy(node) else node.kwargs
         return (
             [self._expression(each) for each in node.args],
-            {key: self._expression(value) for key, value in node.kwargs.items()},
+            {key: self._expression(value) for key, value in kwargs.items()},
         )
 
     def _expression(self, value: Any) -> ast.expr:

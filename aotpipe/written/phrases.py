@@ -111,12 +111,14 @@ class Phrases(ast.NodeTransformer):
         return ast.copy_location(made, node)
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
-        is_call, is_item = self._is("call", node), self._is("item", node)
+        is_call, is_item, is_answer = (self._is(kind, node) for kind in ("call", "item", "answer"))
         # torch.export has its own of these two.
         is_call |= ast.unparse(node.func) in ("min", "max") and self._holds(node)
         self.generic_visit(node)
         if is_item and isinstance(node.func, ast.Attribute) and not self._sizes:
             return node.func.value
+        if is_answer and isinstance(node.func, ast.Attribute):
+            return ast.copy_location(_answer(node, node.func), node)
         if not is_call or node.keywords:
             return node
         called = ast.unparse(node.func)
@@ -168,6 +170,18 @@ class Phrases(ast.NodeTransformer):
         if place:
             node.value = method(node.value, "unsqueeze", ast.Constant(place))
         return node
+
+
+def _answer(node: ast.Call, called: ast.Attribute) -> ast.expr:
+    """A call of torch's that gives a bool of Python's (`torch.equal(x, y)`, `x.equal(y)`), as a tensor."""
+    is_method = ast.unparse(called.value) != "torch"
+    terms = [called.value, *node.args] if is_method else node.args
+    if called.attr == "is_nonzero":
+        return ast.Compare(terms[0], [ast.NotEq()], [ast.Constant(0)])
+    if called.attr == "equal" and len(terms) == 2:
+        return method(ast.Compare(terms[0], [ast.Eq()], [terms[1]]), "all")
+    close = ast.Attribute(ast.Name("torch", ast.Load()), "isclose", ast.Load())
+    return method(ast.Call(close, terms, node.keywords), "all")
 
 
 def called_end(called: str) -> str:

@@ -23,17 +23,19 @@ from aotpipe.written.code import Code
 from aotpipe.written.expressions import dotted, is_name, name, of_tensor
 from aotpipe.written.graphs import Writer, result_expression
 from aotpipe.written.layout import text_of
+from aotpipe.written.tidying import tidy
 from aotpipe.written.weights import Holding
 from aotpipe.written.writes import writes
 
 
-def printed(exported: Exported, stem: str = "model", *, direct: bool = False) -> Code:
+def printed(exported: Exported, stem: str = "model", *, direct: bool = False, plain: bool = False) -> Code:
     """The code of a model.
 
     Args:
         exported: Its programs.
         stem: The name of the file that it is for, without the suffix.
         direct: As `graphs.Writer` takes it.
+        plain: Whether the graphs are made plainer first.
     """
     canonical = exported.canonical
     state, constants = _tensors(exported.entries)
@@ -42,7 +44,8 @@ def printed(exported: Exported, stem: str = "model", *, direct: bool = False) ->
     methods = {entry.name: method_of(canonical, entry.name) for entry in exported.entries}
     functions: list[ast.stmt] = [_function("__init__", holding.init())]
     functions += [
-        _method(exported, entry, methods[entry.name], holding, direct=direct) for entry in exported.entries
+        _method(exported, entry, methods[entry.name], holding, direct=direct, plain=plain)
+        for entry in exported.entries
     ]
     if state:
         functions.append(_reset(holding))
@@ -102,10 +105,12 @@ def _tensors(
 
 
 def _method(
-    exported: Exported, entry: ExportedEntry, called: str, holding: Holding, *, direct: bool
+    exported: Exported, entry: ExportedEntry, called: str, holding: Holding, *, direct: bool, plain: bool
 ) -> ast.stmt:
     canonical = next(each for each in exported.canonical.entries if each.name == entry.name)
     graph = unlifted(entry.program)
+    if plain:
+        tidy(graph)
     paths = {str(node.target) for node in graph.graph.nodes if node.op == "get_attr"}
     body: list[ast.stmt] = []
     own: dict[str, ast.expr] = {}
@@ -118,13 +123,16 @@ def _method(
     body += taken.body
     body += signatures.checks(canonical, taken.leaves)
     lifted = _lifted(entry.program)
+    constants: dict[str, ast.stmt] = {}
     for path in sorted(paths & lifted.keys()):
         value = of_tensor(lifted[path])
         if value is not None:
             constant = writer.free(path.replace(".", "_"))
-            body.append(ast.Assign([ast.Name(constant, ast.Store())], value))
+            constants[constant] = ast.Assign([ast.Name(constant, ast.Store())], value)
             own[path] = name(constant)
     statements, results = writer.body(graph, taken.leaves)
+    read = {node.id for each in statements for node in ast.walk(each) if isinstance(node, ast.Name)}
+    body += [made for constant, made in constants.items() if constant in read]
     body += statements
     leaves = [result_expression(each) for each in _flat(results)]
     body.append(ast.Return(signatures.given(_structure(graph), leaves)))

@@ -16,6 +16,7 @@ from torch import nn
 
 from aotpipe import source
 from aotpipe.canonicalize.python.decisions import Decision
+from aotpipe.canonicalize.python.tree import contains
 from aotpipe.stages import Exported
 from aotpipe.written import outline, slices, stateful
 from aotpipe.written.code import Code
@@ -99,6 +100,8 @@ def _edits(
         left -= set(mine)
         if any(function in ast.walk(each) for each in functions if each is not function):
             raise Unstaged("a tensor decides in a function inside of another", function)
+        if contains(function.body, ast.Yield, ast.YieldFrom):
+            raise Unstaged("a tensor decides in a generator", function)
         outline.mark(function, lines)
         made = staged(function, [decisions[at] for at in sorted(mine)], attributes=attributes, **form)
         depth = function.col_offset // 4
@@ -150,7 +153,8 @@ def _joined(tree: ast.Module, kept: Sequence[ast.stmt], parts: Sequence[str], li
             scope = isinstance(statement, ast.FunctionDef | ast.ClassDef) or isinstance(
                 previous, ast.FunctionDef | ast.ClassDef
             )
-            gap = (statement.lineno - (previous.end_lineno or 0) - 1) if both else 2 if scope else 1
+            between = lines[previous.end_lineno or 0 : statement.lineno - 1]
+            gap = int("" in map(str.strip, between)) if both else 2 if scope else 1
             out += [""] * min(gap, 2)
         out.append(part)
         previous = statement

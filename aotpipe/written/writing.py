@@ -7,7 +7,7 @@ import importlib.util
 import inspect
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -33,6 +33,8 @@ from aotpipe.written.sourced import sourced
 _NUMBERS: Final = count()
 _FORMS: Final[tuple[dict[str, bool], ...]] = ({}, {"contiguous": True}, {"sizes": True})
 """How functions are rewritten, the plainest first."""
+_PRINTS: Final[tuple[dict[str, bool], ...]] = ({"plain": True}, {}, {"direct": True})
+"""How graphs are written: torch.cond and torch.while_loop read functions in their own way, which may fail."""
 
 
 def write(exported: Exported, decisions: Sequence[Decision] = (), file_name: str = "model.py") -> Written:
@@ -59,17 +61,16 @@ def write(exported: Exported, decisions: Sequence[Decision] = (), file_name: str
             return _result(exported, code, proof, file_name, "source")
         if not decisions:
             break  # there is one form only
-    code = _printed(exported, Path(file_name).stem)
-    try:
-        proof = proved(exported, code, file_name)
-    except RewriteFailed as first:
-        # torch.cond and torch.while_loop read their functions in a way of their own, which may fail.
-        code = _printed(exported, Path(file_name).stem, direct=True)
+    refused: list[RewriteFailed] = []
+    for way in _PRINTS:
+        code = _printed(exported, Path(file_name).stem, way)
         try:
             proof = proved(exported, code, file_name)
-        except RewriteFailed:
-            raise first from None
-    return _result(exported, code, proof, file_name, "graph", reasons[0])
+        except RewriteFailed as error:
+            refused.append(error)
+        else:
+            return _result(exported, code, proof, file_name, "graph", reasons[0])
+    raise refused[0]
 
 
 def _result(
@@ -91,9 +92,9 @@ def _result(
     )
 
 
-def _printed(exported: Exported, stem: str, *, direct: bool = False) -> Code:
+def _printed(exported: Exported, stem: str, way: Mapping[str, bool]) -> Code:
     try:
-        return printed(exported, stem, direct=direct)
+        return printed(exported, stem, **way)
     except TypeError as error:
         raise RewriteFailed(
             f"{exported.canonical.spec.name} has no form in Python",

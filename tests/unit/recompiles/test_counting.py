@@ -76,3 +76,18 @@ def test_each_subset_of_keys_takes_torch_another_program_at_the_models_line() ->
     way = count(model, found)
     assert way.so_far == (1, 2, 3)
     assert all(each.where and each.where.path.endswith("adapted_models.py") for each in way.programs)
+
+
+def test_a_function_that_is_given_up_is_said_to_run_eagerly() -> None:
+    class Exit(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for scale in (1.0, 2.0):
+                x = x * scale
+                if x.sum() > 5:
+                    break
+            return x
+
+    model = canonical(Exit(), torch.ones(3))
+    found = count(model, given(model, [torch.ones(3)] * 2))
+    assert found.so_far == (0, 0)
+    assert "runs eagerly" in found.notes[0]

@@ -34,3 +34,30 @@ def test_a_reshape_to_the_same_shape():
     found = graph(lambda x: (x.reshape(2, 3), x.reshape(3, 2)), X)
     reshapes = [each for each in found.graph.nodes if each.target is ATEN.reshape.default]
     assert [changes.nothing(each) is not None for each in reshapes] == [True, False]
+
+
+def test_a_copy_that_is_only_a_result():
+    def given(x):
+        y = x + 1
+        return y.clone(), y * 2, y.clone()
+
+    copies = [each for each in graph(given, X).graph.nodes if each.target is ATEN.clone.default]
+    assert [changes.nothing(each) is not None for each in copies] == [True, False]
+
+
+def test_a_copy_that_is_only_read_and_one_of_what_is_written():
+    read = graph(lambda x: x.clone() + 1, X)
+    assert changes.nothing(node(read, ATEN.clone.default)) is not None
+
+    def written(x):
+        y = x.clone()
+        x.add_(1)
+        return y * 2
+
+    assert changes.nothing(node(graph(written, X), ATEN.clone.default)) is None
+
+
+def test_one_of_two_copies_is_left():
+    found = graph(lambda x: x.clone().clone(), X)
+    copies = [each for each in found.graph.nodes if each.target is ATEN.clone.default]
+    assert sum(changes.nothing(each) is None for each in copies) == 1

@@ -32,6 +32,12 @@ def sizes(x, i):
     return x[: int(n)] * y
 
 
+def answers(x, i):
+    if torch.equal(x, x.flip(0)):
+        return x + 1
+    return x * 2 if x.allclose(x * i, atol=0.1) and x.sum().is_nonzero() else -x
+
+
 def test_and_or_not_and_chains():
     text, _ = written(logic, X, ONE)
     assert "(x.sum() > 0) & ~(i > 5)" in text
@@ -51,3 +57,11 @@ def test_numbers_that_are_sizes_are_taken_out():
     text, _ = written(sizes, X, ONE, sizes=True)
     assert "n = i.item()" in text
     assert "torch.cond(x.max() > 2, lambda: x.sum(), lambda: x.mean())" in text
+
+
+def test_bools_of_pythons_that_torch_gives_are_tensors():
+    text, made = written(answers, X, ONE)
+    assert "(x == x.flip(0)).all()" in text
+    assert "torch.isclose(x, x * i, atol=0.1).all() & (x.sum() != 0)" in text
+    for call in ((X, ONE), (X.abs() * 0 + 1, ONE), (X, ONE * 3)):
+        torch.testing.assert_close(made(*call), answers(*call))

@@ -77,6 +77,20 @@ def test_what_is_in_the_way_is_told(tmp_path: Path):
     needing = FILE.replace("SCALE = 2", "import aotpipe.units\n\nSCALE = len(aotpipe.units.size(1))")
     with pytest.raises(Unstaged, match="needs aotpipe"):
         made(tmp_path, needing)
+    yielding = FILE.replace(
+        "        if y.sum() > 0:\n            y = self.helper(y)\n        return y",
+        """\
+        return sum(self.parts(y))
+
+    def parts(self, y):
+        for row in y:
+            if row.sum() > 0:
+                yield self.helper(row)
+            else:
+                yield row""",
+    )
+    with pytest.raises(Unstaged, match="in a generator"):
+        made(tmp_path, yielding)
 
 
 def test_a_counter_is_a_buffer(tmp_path: Path):
