@@ -36,10 +36,12 @@ class MatmulWork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """One program for one chip; a count that the compiler does not give is 0.
+    """One program on one chip; a count that the compiler does not give is 0.
 
     Attributes:
         entry_point, sizes: Which program: there is one for each choice of sizes.
+        devices: How many chips share it, or parts of chips; all else is of one of them, and of what it
+            computes and holds itself: what they send each other takes no time here.
         flops: As the compiler counts them in the program that it made.
         bytes_accessed: The same, of each op's operands and results, also where they stay on the chip.
         traffic_bytes: What has to go through the chip's memory at least: arguments as far as they are looked
@@ -58,6 +60,7 @@ class Estimate:
 
     entry_point: str
     sizes: Mapping[str, int] = field(default_factory=dict)
+    devices: int = 1
     flops: int = 0
     bytes_accessed: int = 0
     traffic_bytes: int = 0
@@ -130,5 +133,7 @@ class Estimate:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """Read what `to_json` gave; raises KeyError, TypeError or ValueError on anything else."""
-        own = {name: data[name] for name in cls.__dataclass_fields__}
+        # Bundles of before programs for several devices had an estimate do not say it.
+        known = {"devices": 1, **data}
+        own = {name: known[name] for name in cls.__dataclass_fields__}
         return cls(**{**own, "matmuls": tuple(MatmulWork(**each) for each in data["matmuls"])})

@@ -43,7 +43,7 @@ def largest(estimates: Iterable[Estimate]) -> list[Estimate]:
 
 def _line(target: str, each: Estimate) -> tuple[str, ...]:
     return (
-        target,
+        target + (f", each of {each.devices}" if each.devices > 1 else ""),
         each.program + (f" (loops of unknown length: {each.loops})" if each.loops else ""),
         count(each.flops),
         each.matmuls_text,

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import aotpipe
+from aotpipe import toolchain
 from aotpipe.bundle import selftest
 from aotpipe.errors import MeshError
 
@@ -103,6 +104,30 @@ def test_what_does_not_fit_is_refused_with_a_remedy(settings, says: str, remedy:
     with pytest.raises(MeshError, match=says) as caught:
         aotpipe.build(Pair().eval(), args=(torch.randn(4, 8),), out=tmp_path / "out", latency=False, **given)
     assert remedy in caught.value.hint
+
+
+@pytest.mark.skipif(toolchain.version_of("libtpu") is None, reason="needs pip install 'aotpipe[tpu]'")
+def test_what_each_chip_of_a_mesh_computes_and_holds_is_estimated(tmp_path: Path) -> None:
+    estimates = {}
+    for name, settings in {"one": {}, "four": {"mesh": MESH, "shard": SHARD}}.items():
+        built = aotpipe.build(
+            Pair().eval(),
+            args=(torch.randn(4, 8),),
+            targets=["xla-tpu-v5e"],
+            out=tmp_path / name,
+            latency=False,
+            **settings,
+        )
+        [row] = built.report.targets
+        assert row.status == "compiled"
+        [estimates[name]] = row.estimates
+    one, four = estimates["one"], estimates["four"]
+    assert (one.devices, four.devices) == (1, 4)
+    # Two products, each split over both axes of the mesh.
+    assert sum(each.flops for each in one.matmuls) == 2 * 2 * 4 * 8 * 32
+    assert sum(each.flops for each in four.matmuls) == 2 * 2 * 4 * 8 * 32 // 4
+    assert 0 < four.traffic_bytes < one.traffic_bytes
+    assert 0 < four.memory_bytes == one.memory_bytes
 
 
 def test_one_thread_is_enough(pair) -> None:

@@ -47,3 +47,9 @@ def test_json_gives_it_back() -> None:
     data = json.loads(json.dumps(SAMPLE.to_json()))
     assert data["bound_by"] == "memory"
     assert Estimate.from_json(data) == SAMPLE
+
+
+def test_what_was_written_before_there_were_several_devices_is_read() -> None:
+    data = SAMPLE.to_json()
+    del data["devices"]
+    assert Estimate.from_json(data) == SAMPLE

@@ -133,15 +133,11 @@ def compile(  # noqa: A001  # the stage's name; nothing here needs the builtin
             for program in index["programs"]
         ],
     }
-    # The counts are of the whole model, and a chip of a mesh has its part of it.
-    estimates = (
-        []
-        if "mesh" in index
-        else [
-            roofline.estimate(program, figures[program["modules"][target.device]], chips.chip(target))
-            for program in index["programs"]
-        ]
-    )
+    estimates = [
+        roofline.estimate(program, counted, chips.chip(target), mesh["devices"])
+        for program in index["programs"]
+        if "matmuls" in (counted := figures[program["modules"][target.device]])
+    ]
     return Compiled(
         target=target,
         payload=container.write(content, made),

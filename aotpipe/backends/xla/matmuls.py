@@ -58,7 +58,7 @@ class Counted:
 
 def count(module: Any) -> Counted:
     """The products of a module's public function `main`."""
-    functions = {str(op.name.value): op for op in module.body.operations}
+    functions = functions_of(module)
     known: dict[str, Counted] = {}
 
     def of_function(name: str) -> Counted:
@@ -71,7 +71,7 @@ def count(module: Any) -> Counted:
         match operation.name:
             case "func.call":
                 return of_function(str(operation.attributes["callee"].value))
-            case "stablehlo.dot_general":
+            case "stablehlo.dot_general" | "stablehlo.dot":
                 return Counted(Counter({_kind(operation): _product_flops(operation)}))
             case "stablehlo.convolution":
                 return Counted(Counter({_kind(operation): _convolution_flops(operation)}))
@@ -85,6 +85,12 @@ def count(module: Any) -> Counted:
         return _repeated(inner, _trips(operation)) if operation.name == "stablehlo.while" else inner
 
     return of_function("main")
+
+
+def functions_of(module: Any) -> dict[str, Any]:
+    """The functions of a parsed module by name; a mesh of the partitioner's may stand beside them."""
+    found = (each for each in module.body.operations if each.operation.name == "func.func")
+    return {str(each.name.value): each for each in found}
 
 
 def _added(parts: Iterable[Counted]) -> Counted:
@@ -157,9 +163,13 @@ def _bits(dtype: str) -> int:
 def _product_flops(operation: Any) -> int:
     from jaxlib.mlir.dialects import stablehlo
 
-    numbers = stablehlo.DotDimensionNumbers(operation.attributes["dot_dimension_numbers"])
     left = operation.operands[0].type.shape
-    summed = math.prod(left[axis] for axis in numbers.lhs_contracting_dimensions)
+    if operation.name == "stablehlo.dot":
+        axes = [len(left) - 1]  # the plain form, which the partitioner writes
+    else:
+        numbers = stablehlo.DotDimensionNumbers(operation.attributes["dot_dimension_numbers"])
+        axes = list(numbers.lhs_contracting_dimensions)
+    summed = math.prod(left[axis] for axis in axes)
     return 2 * math.prod(operation.results[0].type.shape) * summed
 
 

@@ -15,13 +15,17 @@ from aotpipe.backends.xla.chips import Chip
 from aotpipe.estimate import Estimate, MatmulWork
 
 
-def estimate(program: Mapping[str, Any], figures: Mapping[str, Any], chip: Chip | None) -> Estimate:
-    """What a program will cost.
+def estimate(
+    program: Mapping[str, Any], figures: Mapping[str, Any], chip: Chip | None, devices: int = 1
+) -> Estimate:
+    """What a program will cost, on each of its devices.
 
     Args:
         program: Its entry point and sizes.
-        figures: What was counted: `flops`, `traffic_bytes`, other sizes in bytes, `loops` and `matmuls`.
+        figures: What was counted of one device: `flops`, `traffic_bytes`, other sizes in bytes, `loops` and
+            `matmuls`.
         chip: Where it is to run; None for a CPU.
+        devices: How many of them share the program.
     """
     matmuls = tuple(
         MatmulWork(dtype=dtype, precision=precision, flops=flops)
@@ -31,6 +35,7 @@ def estimate(program: Mapping[str, Any], figures: Mapping[str, Any], chip: Chip 
     return Estimate(
         entry_point=program["entry_point"],
         sizes=dict(program["sizes"]),
+        devices=devices,
         matmuls=matmuls,
         **counted,
         memory_bytes=chip.memory if chip else 0,

@@ -1,8 +1,8 @@
 """XLA's compilers as a tool of its own process: `python -m aotpipe.backends.xla.tool` in a folder.
 
 Reads `request.json` (`platform`, `topology`, `config`, `devices`, `modules`: names) and `NAME.mlir`, writes
-`NAME.bin` and, of what the compiler counted, `NAME.json`; of several devices, also what they send each other
-and where the parts of results are.
+`NAME.bin` and, of what the compiler counted, `NAME.json`; of several devices, what each computes, what they
+send each other and where the parts of results are.
 For TPUs, programs with convolutions of float32 are compiled with the least effort, and `quick.json` has them:
 libtpu's search for the best form of a convolution in six passes takes most of a minute, for each.
 What XLA says goes to stderr, after a line that begins with `aotpipe: ` and names the module. No device of the
@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import tempfile
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -58,7 +59,7 @@ def _compiler(platform: str, topology: str, config: str, devices: int) -> Callab
         _name_cuda()
     from jaxlib import xla_client as xla
 
-    from aotpipe.backends.xla import clients, collectives
+    from aotpipe.backends.xla import clients, collectives, partitioned
     from aotpipe.backends.xla.figures import figures
     from aotpipe.backends.xla.sharding import decided, ranks_of_results, results_of
 
@@ -72,16 +73,31 @@ def _compiler(platform: str, topology: str, config: str, devices: int) -> Callab
 
     def compile_one(module: bytes) -> Made:
         program = parsed(module)
-        options = clients.options([each.id for each in chosen], decided(program) if devices > 1 else ())
         is_quick = platform == "tpu" and _has_wide_convolutions(program)
+        executable = compiled(program, options_for(program, is_quick))
+        if devices == 1:
+            return bytes(executable.serialize()), figures(executable, program), is_quick
+        counted = figures(executable, part) if (part := part_of(module)) else {}
+        counted["collectives"] = collectives.counted(executable.hlo_modules()[0].to_string())
+        counted["results"] = results_of(executable, ranks_of_results(program), devices)
+        return bytes(executable.serialize()), counted, is_quick
+
+    def options_for(program: Any, is_quick: bool) -> Any:
+        options = clients.options([each.id for each in chosen], decided(program) if devices > 1 else ())
         if is_quick:
             options.executable_build_options.exec_time_optimization_effort = EFFORT
-        executable = compile_program(program, xla.DeviceList(tuple(chosen)), options)
-        counted = figures(executable, program)
-        if devices > 1:
-            counted["collectives"] = collectives.counted(executable.hlo_modules()[0].to_string())
-            counted["results"] = results_of(executable, ranks_of_results(program), devices)
-        return bytes(executable.serialize()), counted, is_quick
+        return options
+
+    def compiled(program: Any, options: Any) -> Any:
+        return compile_program(program, xla.DeviceList(tuple(chosen)), options)
+
+    def part_of(module: bytes) -> Any | None:
+        """Of a chip's program what one device computes; of CPUs nobody asks."""
+        if platform == "cpu":
+            return None
+        program = parsed(module)
+        with tempfile.TemporaryDirectory(dir=".") as folder:
+            return partitioned.of_one_device(program, compiled, options_for(program, True), Path(folder))
 
     return compile_one
 
@@ -129,18 +145,26 @@ def _has_wide_convolutions(module: Any) -> bool:
 def parsed(module: bytes) -> Any:
     """A module of portable bytecode, or of text: compilers without a device take no bytes."""
     from jaxlib.mlir import ir
+    from jaxlib.mlir.dialects import stablehlo
+
+    if not module.startswith(_BYTECODE):
+        return ir.Module.parse(module.decode(), context())
+    return stablehlo.deserialize_portable_artifact(context(), module)
+
+
+def context() -> Any:
+    """A new context for modules, which knows StableHLO and what goes with it."""
+    from jaxlib.mlir import ir
     from jaxlib.mlir._mlir_libs import _jax_mlir_ext
     from jaxlib.mlir.dialects import chlo, stablehlo
 
-    context, known = ir.Context(), ir.DialectRegistry()
+    found, known = ir.Context(), ir.DialectRegistry()
     # jaxlib's bindings load StableHLO by themselves, and the functions around it only so.
     _jax_mlir_ext.register_dialects(known)
-    context.append_dialect_registry(known)
-    stablehlo.register_dialect(context)
-    chlo.register_dialect(context)
-    if not module.startswith(_BYTECODE):
-        return ir.Module.parse(module.decode(), context)
-    return stablehlo.deserialize_portable_artifact(context, module)
+    found.append_dialect_registry(known)
+    stablehlo.register_dialect(found)
+    chlo.register_dialect(found)
+    return found
 
 
 if __name__ == "__main__":

@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
+from aotpipe.backends.xla.matmuls import functions_of
+
 _BITS: Final = {"i1": 8, "index": 64}
 # Of these the first operand is looked at as far as the result is.
 _TAKING: Final = frozenset({"stablehlo.gather", "stablehlo.dynamic_slice", "stablehlo.slice"})
@@ -19,7 +21,7 @@ _KEEPING: Final = frozenset({"stablehlo.convert", "stablehlo.reshape", "stablehl
 
 def least(module: Any) -> int:
     """Bytes of the public function `main`."""
-    functions = {str(op.name.value): op for op in module.body.operations}
+    functions = functions_of(module)
     main = functions["main"]
     results = sum(_elements(each) * _itemsize(each) for each in main.type.results)
     return results + sum(

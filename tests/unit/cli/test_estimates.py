@@ -30,3 +30,7 @@ def test_of_many_sizes_the_one_that_takes_longest_stands_for_all() -> None:
     small = replace(SAMPLE, sizes={"batch": 1}, memory_s=1e-6)
     other = replace(SAMPLE, entry_point="decode")
     assert largest([small, SAMPLE, other]) == [SAMPLE, other]
+
+
+def test_of_several_devices_each_one_is_meant() -> None:
+    assert "xla-tpu-v5e, each of 4  forward" in table([("xla-tpu-v5e", (replace(SAMPLE, devices=4),))])

@@ -55,3 +55,8 @@ def test_of_a_cpu_there_are_counts_and_no_bound() -> None:
     found = roofline.estimate(PROGRAM, figures(["float32", "highest", 5]), None)
     assert (found.flops, found.bound_s, found.memory_bytes) == (10**9, 0.0, 0)
     assert found.program == "forward batch=8"
+
+
+def test_devices_that_share_a_program_are_counted() -> None:
+    found = roofline.estimate(PROGRAM, figures(), chip(Target.parse("xla-tpu-v5e")), 4)
+    assert (found.devices, found.flops) == (4, 10**9)
