@@ -7,6 +7,9 @@
   tensor was seen to lose the wait for what makes it (`carries`).
 - A convolution whose window takes one place takes nothing beyond it. IREE drops that dim and keeps the rows
   that no window reads ("inferred input/output operand #1 has shape's dimension #0 to be 4, but found 3").
+- Operands of a grouped convolution have the dtype of its sums. IREE takes the kernel to have that anyway
+  where each group has one channel ("expected collapsed type to be 'tensor<3x3x8xbf16>', but got
+  'tensor<3x3x8xf32>'").
 """
 
 from __future__ import annotations
@@ -41,25 +44,30 @@ def mend(function: Any) -> None:
                 _compute_first(operation, [1])
             case "stablehlo.convolution":
                 _cut_unread(operation)
+                _widen_groups(operation)
 
 
 def _compute_first(operation: Any, places: Sequence[int]) -> None:
     """Put a barrier between the op and those of some operands that are made of what it writes into."""
-    from jaxlib.mlir import ir
-
     written = list(operation.operands)[: max(1, len(places))]
     for place in places:
-        operand = operation.operands[place]
-        if not _is_made_of(operand, written):
-            continue
-        barrier = ir.Operation.create(
-            "stablehlo.optimization_barrier",
-            results=[operand.type],
-            operands=[operand],
-            loc=operation.location,
-            ip=ir.InsertionPoint(operation),
-        )
-        operation.operands[place] = barrier.result
+        if _is_made_of(operation.operands[place], written):
+            _put_barrier(operation, place)
+
+
+def _put_barrier(operation: Any, place: int) -> None:
+    """Have an operand computed by itself."""
+    from jaxlib.mlir import ir
+
+    operand = operation.operands[place]
+    barrier = ir.Operation.create(
+        "stablehlo.optimization_barrier",
+        results=[operand.type],
+        operands=[operand],
+        loc=operation.location,
+        ip=ir.InsertionPoint(operation),
+    )
+    operation.operands[place] = barrier.result
 
 
 def _is_made_of(value: Any, others: Sequence[Any]) -> bool:
@@ -103,6 +111,27 @@ def _cut_unread(operation: Any) -> None:
     if limits != shape:
         operation.operands[0] = _first_rows(operation, operand, limits)
     attributes["padding"] = ir.DenseElementsAttr.get(padding, context=operation.context)
+
+
+def _widen_groups(operation: Any) -> None:
+    """Convert what a grouped convolution multiplies to the dtype of its sums, the kernel behind a barrier."""
+    from jaxlib.mlir import ir
+
+    wanted = ir.RankedTensorType(operation.results[0].type).element_type
+    given = ir.RankedTensorType(operation.operands[0].type).element_type
+    if operation.attributes["feature_group_count"].value == 1 or given == wanted:
+        return
+    for place, operand in enumerate(operation.operands):
+        shape = list(ir.RankedTensorType(operand.type).shape)
+        with operation.context, operation.location:
+            operation.operands[place] = ir.Operation.create(
+                "stablehlo.convert",
+                results=[ir.RankedTensorType.get(shape, wanted)],
+                operands=[operand],
+                ip=ir.InsertionPoint(operation),
+            ).result
+    # IREE takes conversions back into the convolution.
+    _put_barrier(operation, 1)
 
 
 def _first_rows(operation: Any, operand: Any, limits: Sequence[int]) -> Any:

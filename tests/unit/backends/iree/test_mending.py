@@ -59,6 +59,20 @@ def test_what_no_window_reads_is_cut_off(length: int) -> None:
         through.compare(runner, program, model, example)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_grouped_convolutions_of_few_bits_are_summed_in_more(dtype: torch.dtype) -> None:
+    """IREE 3.13 refuses a depthwise convolution whose result has another dtype than its operands."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(4, 4, 3, groups=4), torch.nn.Conv2d(4, 8, 3, stride=2, groups=2)
+    )
+    model = model.to(dtype).eval()
+    example = (torch.randn(2, 4, 9, 9).to(dtype),)
+    program = through.legal(model, example, dialect="stablehlo")
+    with load(program, stablehlo.lower(program)) as runner:
+        through.compare(runner, program, model, example)
+
+
 class Caching(torch.nn.Module):
     """Writes what is not made of the array."""
 
