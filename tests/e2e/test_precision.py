@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from safetensors import safe_open
 
 import aotpipe
@@ -46,3 +47,35 @@ def test_a_model_is_at_parity_in_fewer_bits(name: str, dtype: str, tmp_path: Pat
     halved = sum(elements[key] for key in elements if sizes[key][0] == lower)
     assert halved > 0.9 * sum(elements.values())
     assert steps.revalidate(built.path, path, targets=["iree-cpu-host"]).ok
+
+
+class Small(torch.nn.Module):
+    """Convolutions of one group, of several and of one channel each, a norm, and products."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = torch.nn.Conv2d(3, 8, 3, padding=1)
+        self.norm = torch.nn.BatchNorm2d(8)
+        self.depthwise = torch.nn.Conv2d(8, 8, 3, stride=2, groups=8)
+        self.grouped = torch.nn.Conv2d(8, 8, 1, groups=2)
+        self.head = torch.nn.Linear(8, 4)
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        found = self.grouped(self.depthwise(self.norm(self.stem(image)).relu()))
+        return torch.softmax(self.head(found.mean((2, 3))), -1)
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+def test_both_ways_to_iree_take_fewer_bits(dtype: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    built = aotpipe.build(
+        Small().eval(),
+        args=(torch.randn(2, 3, 9, 9),),
+        targets=["iree-cpu-host"],
+        dialect="stablehlo",
+        dtype=dtype,
+        out=tmp_path / "out",
+        latency=False,
+    )
+    [row] = built.report.targets
+    assert (row.status, row.dialect) == ("executed", "stablehlo")
