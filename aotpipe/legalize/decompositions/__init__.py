@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import torch
 
-from aotpipe.legalize.decompositions import experts, stablehlo, unsigned
+from aotpipe.legalize.decompositions import experts, quantization, stablehlo, unsigned
 from aotpipe.legalize.decompositions.entries import Decomposition, Table, either
 from aotpipe.legalize.decompositions.unsupported import Unsupported, unsupported
 from aotpipe.stages import Dialect
@@ -40,6 +40,7 @@ _GROUPS: Final = (
     "places",
     "pointwise",
     "powers",
+    "quantization",
     "recurrent",
     "reduction",
     "resample",
@@ -54,7 +55,9 @@ _GROUPS: Final = (
 
 def table(dialect: Dialect) -> Mapping[Any, Callable[..., Any]]:
     """The decompositions for a dialect: op -> function of the op's own arguments."""
-    return MappingProxyType({**_fixed(dialect), **_libraries()})
+    # IREE's importer has an integer product for those of the quantizer.
+    more = quantization.LIBRARIES if dialect == "stablehlo" else {}
+    return MappingProxyType({**_fixed(dialect), **_registered({**experts.LIBRARIES, **more})})
 
 
 @cache
@@ -68,12 +71,13 @@ def _fixed(dialect: Dialect) -> Mapping[Any, Callable[..., Any]]:
     return entries
 
 
-def _libraries() -> dict[Any, Callable[..., Any]]:
+def _registered(entries: Mapping[str, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
     """The entries for ops that a library has registered by now."""
     found: dict[Any, Callable[..., Any]] = {}
-    for name, decomposition in experts.LIBRARIES.items():
+    for name, decomposition in entries.items():
         namespace, _, op = name.partition("::")
+        op, _, overload = op.partition(".")
         packet = getattr(getattr(torch.ops, namespace), op, None)
         if packet is not None:
-            found[packet.default] = decomposition
+            found[getattr(packet, overload or "default")] = decomposition
     return found
