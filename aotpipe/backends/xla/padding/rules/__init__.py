@@ -1,4 +1,4 @@
-"""The table: an ATen op to its rule for padded values; the groups are those of `backends/xla/ops`.
+"""The table: an ATen op to its rule for padded values; the groups are much as in `backends/xla/ops`.
 
 A rule takes a `Call` and the op's own lowering, and gives arrays with plain axes, or `Padded` values. What it
 gives must be right wherever it counts, whatever lies in the padding of the operands: NaN, infinities,
@@ -23,6 +23,7 @@ __all__ = ["Call", "Rule", "rule", "table"]
 Rule = Callable[[Call, Any], Any]
 _GROUPS: Final = (
     "blas",
+    "borders",
     "creation",
     "elements",
     "indexing",

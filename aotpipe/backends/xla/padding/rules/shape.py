@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import jax.numpy as jnp
@@ -16,7 +16,6 @@ from aotpipe.backends.xla.padding.rules.call import (
     Call,
     Lowering,
     array_of,
-    bare,
     bucket_number,
     require,
     result,
@@ -85,7 +84,8 @@ def taken(call: Call, x: Padded, axis: int, places: Array) -> Padded:
     return call.arena.with_axis(x, axis, call.arena.axes(call.value)[axis], array)
 
 
-def _places(size: int) -> Array:
+def places_of(size: int) -> Array:
+    """0, 1, ... along an axis."""
     return lax.iota(INT32, size)
 
 
@@ -145,7 +145,7 @@ def split(call: Call, lower: Lowering) -> Any:
     parts = []
     for value in call.value:
         own = arena.axes(value)[axis]
-        places = lax.add(_places(arena.size(own)), lax.broadcast(start, (arena.size(own),)))
+        places = lax.add(places_of(arena.size(own)), lax.broadcast(start, (arena.size(own),)))
         array = jnp.take(x.array, places, axis=axis, mode="clip")
         parts.append(arena.with_axis(x, axis, own, array))
         start = lax.add(start, array_of(arena.true(own)))
@@ -197,7 +197,7 @@ def slice_(call: Call, _: Lowering) -> Padded:
     if last is not None and size and last <= x.array.shape[axis]:
         array = lax.slice_in_dim(x.array, start, last, step, axis)
         return call.arena.with_axis(x, axis, call.arena.axes(call.value)[axis], array)
-    return taken(call, x, axis, array_of(start) + _places(size) * step)
+    return taken(call, x, axis, array_of(start) + places_of(size) * step)
 
 
 def slice_scatter(call: Call, _: Lowering) -> Padded:
@@ -206,7 +206,7 @@ def slice_scatter(call: Call, _: Lowering) -> Padded:
     axis = axis_of(call.get(2, "dim", 0), x.ndim)
     start, end = _bounds(call.get(3, "start"), call.get(4, "end"), call.arena.true(x.axes[axis]))
     step = call.get(5, "step", 1)
-    from_start = _places(x.array.shape[axis]) - array_of(start)
+    from_start = places_of(x.array.shape[axis]) - array_of(start)
     within = (from_start >= 0) & (from_start < array_of(end) - array_of(start)) & (from_start % step == 0)
     shape = [
         own if at == axis else size
@@ -244,7 +244,7 @@ def flip(call: Call, lower: Lowering) -> Padded:
             fixed.append(axis)
             continue
         x = call.arena.plain(x, (axis,))
-        places = array_of(call.arena.true(x.axes[axis])) - 1 - _places(x.array.shape[axis])
+        places = array_of(call.arena.true(x.axes[axis])) - 1 - places_of(x.array.shape[axis])
         x = Padded(jnp.take(x.array, places, axis=axis, mode="clip"), x.axes)
     return Padded(call.as_it_is(lower, [x, fixed]), x.axes)
 
@@ -266,7 +266,7 @@ def roll(call: Call, lower: Lowering) -> Padded:
 def _rolled(call: Call, x: Padded, axis: int, shift: Any) -> Padded:
     x = call.arena.plain(x, (axis,))
     size = jnp.maximum(array_of(call.arena.true(x.axes[axis])), 1)
-    places = (_places(x.array.shape[axis]) - array_of(shift)) % size
+    places = (places_of(x.array.shape[axis]) - array_of(shift)) % size
     return Padded(jnp.take(x.array, places, axis=axis, mode="clip"), x.axes)
 
 
@@ -280,54 +280,6 @@ def repeat(call: Call, lower: Lowering) -> Padded:
     return Padded(
         call.as_it_is(lower, [call.first, [bucket_number(each) for each in call.args[1]]]), tuple(axes)
     )
-
-
-def constant_pad(call: Call, lower: Lowering) -> Padded:
-    """More on the sides: behind what counts."""
-    x, pad = call.first, call.args[1]
-    value = bare(call.get(2, "value", 0))
-    for place in range(len(pad) // 2):
-        axis = x.ndim - 1 - place
-        before, after = pad[2 * place], pad[2 * place + 1]
-        if not x.is_padded(axis) and isinstance(before, int) and isinstance(after, int):
-            pairs = [(0, 0, 0)] * x.ndim
-            pairs[axis] = (before, after, 0)
-            array = lax.pad(x.array, cast(value, x.array.dtype), pairs)
-            x = call.arena.with_axis(x, axis, (sympy.Integer(array.shape[axis]),), array)
-            continue
-        x = call.arena.plain(x, (axis,))
-        places = _places(call.out.shape[axis]) - array_of(before)
-        flags = (places >= 0) & (places < array_of(call.arena.true(x.axes[axis])))
-        if x.array.shape[axis]:
-            array = jnp.take(x.array, places, axis=axis, mode="clip")
-        else:
-            array = constant(
-                0,
-                x.array.dtype,
-                [call.out.shape[axis] if at == axis else size for at, size in enumerate(x.array.shape)],
-            )
-        fill = lax.broadcast(cast(value, array.dtype), array.shape)
-        array = lax.select(lax.broadcast_in_dim(flags, array.shape, (axis,)), array, fill)
-        x = call.arena.with_axis(x, axis, call.arena.axes(call.value)[axis], array)
-    return x
-
-
-def _edge_pad(mode: str) -> Callable[[Call, Lowering], Padded]:
-    """As the elements at the true edges are."""
-
-    def lowered(call: Call, _: Lowering) -> Padded:
-        x, pad = call.first, call.args[1]
-        for place in range(len(pad) // 2):
-            axis = x.ndim - 1 - place
-            x = call.arena.plain(x, (axis,))
-            last = array_of(call.arena.true(x.axes[axis])) - 1
-            steps = _places(call.out.shape[axis]) - array_of(pad[2 * place])
-            if mode == "reflect":
-                steps = last - jnp.abs(last - jnp.abs(steps))
-            x = taken(call, x, axis, jnp.clip(steps, 0, jnp.maximum(last, 0)))
-        return x
-
-    return lowered
 
 
 def view_dtype(call: Call, lower: Lowering) -> Padded:
@@ -384,13 +336,6 @@ RULES: Final[dict[Any, Any]] = {
     aten.flip.default: flip,
     aten.roll.default: roll,
     aten.repeat.default: repeat,
-    aten.constant_pad_nd.default: constant_pad,
-    aten.reflection_pad1d.default: _edge_pad("reflect"),
-    aten.reflection_pad2d.default: _edge_pad("reflect"),
-    aten.reflection_pad3d.default: _edge_pad("reflect"),
-    aten.replication_pad1d.default: _edge_pad("edge"),
-    aten.replication_pad2d.default: _edge_pad("edge"),
-    aten.replication_pad3d.default: _edge_pad("edge"),
     aten.view.dtype: view_dtype,
     aten.view_as_real.default: of_pairs,
     aten.view_as_complex.default: of_pairs,
