@@ -52,7 +52,7 @@ class Net(nn.Module):
         return self.inner(x, state)
 
 
-@pytest.mark.parametrize("time", [1, 5])
+@pytest.mark.parametrize("time", [1, 5, 23])
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS.keys())
 @pytest.mark.parametrize("kind", OPS)
 def test_a_kernel_gives_what_the_op_gives(kind: str, form: dict[str, Any], time: int) -> None:
@@ -99,9 +99,20 @@ def test_a_long_sequence_makes_no_longer_program(kind: str) -> None:
     assert len(graph.graph.nodes) < 150
 
 
-def test_one_step_needs_no_loop() -> None:
-    graph = legal(Net(layer("LSTM")), (torch.randn(1, 2, 6),)).entries[0].graph
-    assert "scan" not in targets(graph)
+@pytest.mark.parametrize(("time", "steps"), [(1, 0), (7, 0), (11, 8), (23, 8), (40, 10), (500, 10)])
+def test_a_trip_takes_several_steps(time: int, steps: int) -> None:
+    graph = legal(Net(layer("LSTM")), (torch.randn(time, 2, 6),)).entries[0].graph
+    loops = [node for node in graph.graph.nodes if str(node.target) == "scan"]
+    assert len(loops) == bool(steps)
+    for loop in loops:
+        body = graph.get_submodule(str(loop.args[0].target))
+        assert sum("addmm" in name or ".mm" in name for name in targets(body)) == steps
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_a_program_of_a_fixed_length(kind: str) -> None:
+    module = layer(kind, num_layers=2, bidirectional=True, batch_first=True)
+    check(Net(module), (torch.randn(2, 23, 6),))
 
 
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "relu"])

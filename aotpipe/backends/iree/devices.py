@@ -1,7 +1,8 @@
 """The IREE devices of this process: made once each, shared by all runners.
 
-`local-sync` runs a program in the thread that calls it, `local-task` on a pool of threads. Neither torch nor
-a compiler is imported. Raises `IncompatibleHost` where a driver is not there.
+`local-sync` runs a program in the thread that calls it, `local-task` on a pool of threads. Both keep the
+buffers that a call lets go for the next one, which asks for the same sizes: `release` gives them back.
+Neither torch nor a compiler is imported. Raises `IncompatibleHost` where a driver is not there.
 """
 
 from __future__ import annotations
@@ -154,13 +155,20 @@ def device(driver: str, threads: int | None = None) -> Any:
         return _devices[key]
 
 
+def release(device: Any) -> None:
+    """Give back the memory that a device keeps for calls of the same sizes."""
+    device.allocator.trim()
+
+
 def _create(driver: str, threads: int | None) -> Any:
     if driver == "local-task":
         iree.flags.parse_flags(
             f"--task_topology_group_count={threads or 0}", f"--task_topology_max_group_count={cores()}"
         )
+    # glibc maps large buffers anew in each call, and their page faults take longer than the kernels on them.
+    allocators = ["caching"] if shares_memory(driver) else None
     try:
-        return create_hal_driver(driver).create_default_device()
+        return create_hal_driver(driver).create_default_device(allocators)
     except (RuntimeError, ValueError) as error:
         raise IncompatibleHost(
             f"IREE's driver {driver!r} does not work on this host",

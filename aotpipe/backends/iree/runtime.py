@@ -83,6 +83,8 @@ class Runner(BaseRunner[_Entry]):
     ) -> None:
         self._context = context
         self._kept = kept  # the programs' parameters point into these arrays
+        self._device = device
+        self._sizes: tuple[str, Mapping[str, int]] | None = None
         self._memory = buffers.Memory(device, is_shared=devices.shares_memory(driver))
         self._upload = self._memory.upload
         self._spare: dict[str, Any] = {}
@@ -92,8 +94,12 @@ class Runner(BaseRunner[_Entry]):
         self,
         entry: _Entry,
         arrays: list[Array],
-        sizes: Mapping[str, int],  # noqa: ARG002  # what every backend's call gets
+        sizes: Mapping[str, int],
     ) -> dict[str, Array]:
+        if self._sizes != (entry.name, sizes):
+            # Buffers of other sizes are of no use to this call.
+            devices.release(self._device)
+            self._sizes = (entry.name, sizes)
         results = self._invoke(entry, arrays)
         first = len(entry.outputs) + len(entry.state)
         entry.require(
@@ -122,6 +128,7 @@ class Runner(BaseRunner[_Entry]):
         """Free the program and its state; calls after it are refused."""
         super().close()
         self._context = self._kept = None
+        devices.release(self._device)
 
     def _invoke(self, entry: _Entry, arrays: list[Array]) -> Any:
         arguments = iree.VmVariantList(len(entry.state) + len(arrays))

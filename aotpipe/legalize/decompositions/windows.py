@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn.functional import pad
 
+from aotpipe.legalize.decompositions import patches
 from aotpipe.legalize.decompositions.entries import Table, static
 from aotpipe.legalize.decompositions.maxima import over_windows, sliding
 from aotpipe.legalize.decompositions.volumes import apart, volume
@@ -42,6 +43,9 @@ def convolution(
             x, weight, bias, _each(stride, rank), _each(padding, rank), _each(dilation, rank), groups
         )
     slide = _slide(x.shape[2:], weight.shape[2:], stride, padding, dilation)
+    found = patches.convolution(x, weight, bias, slide.stride, slide.padding, slide.dilation, groups)
+    if found is not NotImplemented:
+        return found
     if slide.ends is None:
         return NotImplemented
     fitted, left = _fit(x, slide.padding, slide.ends, 0.0)

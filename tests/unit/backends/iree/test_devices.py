@@ -1,12 +1,15 @@
+import resource
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from aotpipe.backends.iree import devices
+from aotpipe.backends.iree import devices, runtime
 from aotpipe.errors import IncompatibleHost
 from aotpipe.signature import Signature, Symbol, TensorSpec
+from tests import programs
 
 SMALL = np.zeros(4, np.float32)
 LARGE = np.zeros(1 << 20, np.uint8)
@@ -92,3 +95,42 @@ def test_a_gpu_must_be_as_new_as_the_program(monkeypatch, arch, lacks):
 def test_only_the_hosts_own_drivers_share_its_memory():
     assert devices.shares_memory("local-task")
     assert not devices.shares_memory("vulkan")
+
+
+SUM = """
+  func.func @forward(%x: !torch.vtensor<[?],f32>) -> !torch.vtensor<[],f32>
+      attributes {torch.assume_strict_symbolic_shapes} {
+    %none = torch.constant.none
+    %sum = torch.aten.sum %x, %none : !torch.vtensor<[?],f32>, !torch.none -> !torch.vtensor<[],f32>
+    return %sum : !torch.vtensor<[],f32>
+  }"""
+
+
+@pytest.mark.parametrize("driver", ["local-sync", "local-task"])
+def test_a_call_of_the_same_sizes_takes_the_memory_of_the_one_before(driver):
+    signature = Signature(
+        inputs=(TensorSpec.parse("x: float32[n]"),),
+        outputs=(TensorSpec.parse("sum: float32[]"),),
+        symbols=(Symbol.parse("n=1.."),),
+    )
+
+    def resident_bytes():
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return pages * resource.getpagesize()
+
+    program = programs.compile_text(f"module @sum {{{SUM}\n}}\n")
+    x = np.ones(1 << 24, np.float32)
+    given = {"signatures": {"forward": signature}, "weights": {}, "initial_state": {}, "driver": driver}
+    with runtime.load(program, **given) as runner:
+        for _ in range(2):
+            assert runner.infer({"x": x})["sum"] == 1 << 24
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        runner.infer({"x": x})
+        faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+        assert faults * resource.getpagesize() < x.nbytes / 16
+        held = resident_bytes()
+        assert runner.infer({"x": x[:4]})["sum"] == 4
+        assert held - resident_bytes() > x.nbytes / 2
+        runner.infer({"x": x})
+        held = resident_bytes()
+    assert held - resident_bytes() > x.nbytes / 2

@@ -21,7 +21,7 @@ def test_the_table_takes_the_loop(op: torch._ops.OpOverload) -> None:
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
 def test_an_exported_program_gets_loops(kind: type[nn.RNNBase]) -> None:
     module = kind(4, 5, num_layers=2).eval()
-    x = torch.randn(3, 2, 4)
+    x = torch.randn(19, 2, 4)
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         program = decomposed(module, (x,))
