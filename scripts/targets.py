@@ -56,7 +56,6 @@ REFUSED: Final = frozenset(
         ("mtcnn.py", "iree-vmvx"),
         ("resnet50.py", "iree-vmvx"),
         ("unet3d.py", "iree-vmvx"),
-        ("efficientnet_lite0.py", "iree-vmvx"),
         ("silero_vad.py", "iree-vmvx"),
     }
 )
