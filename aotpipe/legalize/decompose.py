@@ -17,6 +17,7 @@ from torch.export._remove_effect_tokens_pass import _remove_effect_tokens
 from torch.export.graph_signature import InputKind
 
 from aotpipe import source
+from aotpipe.canonicalize import demands
 from aotpipe.errors import AotpipeError, UnsupportedOp, UnsupportedOps
 from aotpipe.legalize import (
     aliases,
@@ -43,7 +44,7 @@ def decompose(entry: ExportedEntry, dialect: Dialect) -> ExportedProgram:
     table: dict[Any, Callable[..., Any]] = dict(decompositions.table(dialect))
     table |= {op: either(first, table.get(op)) for op, first in masks.table().items()}
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), demands.kept_apart():
             # torch's tracing warns of its own deprecated calls.
             warnings.simplefilter("ignore")
             program = constants.lift(aliases.separate(wrappers.inline(entry.program)))

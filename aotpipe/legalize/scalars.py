@@ -8,6 +8,7 @@ Comparisons are written over tensors too, because a compiler can hold a size but
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Mapping
@@ -128,7 +129,10 @@ def lower(module: GraphModule) -> None:
             if node.op != "call_function":
                 continue
             emit = Emitter(graph, node, cause=node)
-            if node.target in _FILLS and not _size(node) and _is_bool(node.args[-1]):
+            if node.target is torch.sym_sum:
+                parts = node.args[0] if isinstance(node.args[0], list | tuple) else node.args
+                node.replace_all_uses_with(functools.reduce(functools.partial(emit, operator.add), parts))
+            elif node.target in _FILLS and not _size(node) and _is_bool(node.args[-1]):
                 node.replace_all_uses_with(as_tensor(emit, node.args[-1], torch.bool))
             elif node.target in _EXTREMES or (
                 node.target in _ROUNDED and dtype_of(value_of(node.args[0])) is torch.float64

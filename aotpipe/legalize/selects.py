@@ -6,8 +6,9 @@ launched by itself. `convert(module)` puts both sides of a cheap `cond` into the
 of compilers; the numbers are those of the branch that is taken, bit by bit.
 
 Only what cannot fail is computed for nothing: no access by positions from data (its bounds may follow from
-the predicate), no whole-number division by a tensor (zero stops the process), no random number, no loop. It
-comes last: asserts are results like others by then.
+the predicate), no two tensors whose sizes come from data (that they fit may follow too), no whole-number
+division by a tensor (zero stops the process), no random number, no loop. It comes last: asserts are results
+like others by then.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any, Final
 
 import torch
 from torch.fx import GraphModule, Node
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils import _pytree as pytree
 
 from aotpipe.export import symbols
@@ -44,6 +46,8 @@ _FREE: Final = frozenset(
     }
 )
 """What computes no element."""
+_FITTED: Final = frozenset({_ATEN.expand.default, _ATEN.select.int, _ATEN.squeeze.dims, _ATEN.view.default})
+"""Those of them that fail for some sizes."""
 _SAFE: Final = frozenset(
     {
         _ATEN.amax.default,
@@ -146,8 +150,15 @@ def _are_alike(then: Any, other: Any) -> bool:
 
 
 def _node_cost(node: Node) -> float:
-    if node.target in _FREE or not isinstance(node.target, ops.OpOverload):
+    if not isinstance(node.target, ops.OpOverload):
         # A function of Python counts sizes.
+        return 0
+    used = [each.meta.get("val") for each in node.all_input_nodes]
+    values = [node.meta["val"], *used]
+    if (len(used) > 1 or node.target in _FITTED) and any(map(_depends_on_data, values)):
+        # That the sizes fit may follow from the predicate.
+        return float("inf")
+    if node.target in _FREE:
         return 0
     if node.target in bounds.GUARDED or torch.Tag.nondeterministic_seeded in node.target.tags:
         return float("inf")
@@ -155,8 +166,11 @@ def _node_cost(node: Node) -> float:
         return float("inf")
     if node.target not in _SAFE and torch.Tag.pointwise not in node.target.tags:
         return float("inf")
-    used = [each.meta.get("val") for each in node.all_input_nodes]
-    return max(_elements([value]) for value in [node.meta["val"], *used])
+    return max(_elements([value]) for value in values)
+
+
+def _depends_on_data(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and any(map(free_unbacked_symbols, value.shape))
 
 
 def _divides_safely(node: Node) -> bool:

@@ -16,7 +16,17 @@ from typing import Any, Final
 import torch
 from torch.utils import _pytree as pytree
 
-from aotpipe.canonicalize.python import counting, growing, lists, numbers, raising, refusing, regions
+from aotpipe.canonicalize.python import (
+    comprehending,
+    counting,
+    growing,
+    lists,
+    numbers,
+    raising,
+    refusing,
+    regions,
+    rows,
+)
 from aotpipe.canonicalize.python.dispatch import as_tensor, is_traced, predicate
 from aotpipe.canonicalize.python.maybes import Maybe, presence
 from aotpipe.canonicalize.python.partial import Partial
@@ -32,7 +42,7 @@ def of(function: Any) -> Function | None:
         # torch.export puts its own forms of `min` and `max` into builtins.
         function = function.keywords.get("real_callable", function)
     found = _TABLE.get(id(function))
-    return found[1] if found is not None else lists.method(function)
+    return found[1] if found is not None else lists.method(function) or comprehending.method(function)
 
 
 def _on_traced(function: Function, staged: Function) -> Function:
@@ -107,6 +117,8 @@ def max_(*values: Any, **kwargs: Any) -> Any:
 
 
 def _extreme(function: Function, is_better: Function, values: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(values) == 1 and growing.is_growing(values[0]) and not kwargs:
+        return lists.extreme(values[0], largest=function is builtins.max)
     items = list(values[0]) if len(values) == 1 and not isinstance(values[0], torch.Tensor) else list(values)
     if len(values) == 1 and isinstance(values[0], torch.Tensor):
         items = list(values[0].unbind(0))
@@ -210,6 +222,8 @@ def len_(value: Any) -> Any:
     """`len(value)`; of a tensor its size, which may be traced."""
     if growing.is_growing(value):
         return lists.length(value)
+    if isinstance(value, rows.Rows):
+        return value.count
     return value.shape[0] if isinstance(value, torch.Tensor) and value.dim() else len(value)
 
 
@@ -363,6 +377,10 @@ _IN_ANY_CASE: Final[dict[Any, Function]] = {
     isinstance: isinstance_,
     dict: dict_,
     len: len_,
+    list: comprehending.listed,
+    enumerate: rows.enumerated,
+    zip: rows.zipped,
+    reversed: rows.turned,
     sum: sum_,
     torch.tensor: _tensor_or(torch.tensor),
     torch.as_tensor: _tensor_or(torch.as_tensor),

@@ -7,9 +7,12 @@ same with each element as two functions: of its test, and of itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
-from aotpipe.canonicalize.python import counting, dispatch, growing, lists, regions
+import torch
+
+from aotpipe.canonicalize.python import dispatch, numbers, regions, rows
 from aotpipe.canonicalize.python.values import Variables
 
 Pair = tuple[Callable[[], Any], Callable[[], Any]]
@@ -30,8 +33,8 @@ def of(
         apart: Makes the tests and the elements of any items.
         tested: Whether it has a test.
     """
-    grows = growing.is_growing(items)
-    if not grows and not tested:
+    found = rows.of(items)
+    if found is None and not tested:
         return plain(items)
     made: list[Any] = []
 
@@ -49,11 +52,32 @@ def of(
         elif truth:
             put([*made, element()])
 
-    if not grows:
-        for item in items:
-            take(item)
+    if found is not None:
+        found.each(take, lambda: False, variables)
         return made
-    found = lists.whole(items)
-    trips = counting.TensorRange(0, found.count, 1, most=found.kind.room)
-    counting.counted(trips, lambda number: take(lists.item(found, number)), lambda: False, variables)
+    for item in items:
+        take(item)
     return made
+
+
+def listed(value: Any = ()) -> list[Any]:
+    """`list(value)`."""
+    found = rows.of(value)
+    if found is None or isinstance(value, list):
+        return list(value)
+    return of(found, list, _as_they_are, tested=False)
+
+
+def _as_they_are(items: Iterable[Any]) -> list[Pair]:
+    return [(lambda: True, lambda each=each: each) for each in items]  # type: ignore[misc]
+
+
+def method(function: Any) -> Callable[[], list[Any]] | None:
+    """What stands for a tensor's own `tolist`, where only a run knows how many numbers it gives."""
+    tensor = getattr(function, "__self__", None)
+    if getattr(function, "__name__", "") != "tolist" or not isinstance(tensor, torch.Tensor):
+        return None
+    found = rows.of(tensor)
+    if found is None or tensor.dim() != 1:
+        return None
+    return lambda: listed(replace(found, at=lambda number: numbers.item(found.at(number))))

@@ -173,6 +173,8 @@ class Traced(TorchFunctionMode):
         if func is torch.Tensor.item and is_traced(args[0]):
             decisions.expression("item")
             return numbers.item(args[0])
+        if func in _UNBINDS and any(map(is_traced, args[0].shape)):
+            return _unbound(func, *args, **kwargs)
         if func is torch.Tensor.tolist and is_traced(args[0]) and args[0].numel() <= _MOST_LISTED:
             return _listed(args[0])
         if func is torch.Tensor.__getitem__ and indexing.is_traced_index(args[1]):
@@ -189,6 +191,15 @@ class Traced(TorchFunctionMode):
         numbers.note(func, result, (args, kwargs))
         constants.note(func, result, args, kwargs)
         return result
+
+
+_UNBINDS: Final = (torch.Tensor.unbind, torch.unbind)
+
+
+def _unbound(func: Any, tensor: torch.Tensor, dim: int = 0) -> Any:
+    from aotpipe.canonicalize.python import rows  # which calls this
+
+    return rows.of(tensor.movedim(dim, 0)) or func(tensor, dim)
 
 
 def _listed(tensor: torch.Tensor) -> Any:

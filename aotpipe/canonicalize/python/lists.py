@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
@@ -145,6 +146,30 @@ def folded(items: Iterable[Any], *, decides: bool) -> torch.Tensor:
     if decides:
         return torch.logical_and(there, truths).any()
     return torch.logical_or(there.logical_not(), truths).all()
+
+
+def extreme(items: Iterable[Any], *, largest: bool) -> torch.Tensor:
+    """`max(items)` where the `largest` is asked for, else `min(items)`."""
+    found = whole(list(items))
+    if not found.kind.spec.is_leaf() or len(found.buffers) != 1 or found.buffers[0].dim() != 1:
+        raise refusal(
+            "`min` or `max` of a list that grows, of more than numbers", "compare its elements first"
+        )
+    raising.claim(found.count > 0, "ValueError: arg is an empty sequence")
+    (buffer,) = found.buffers
+    # Python's takes another element where it compares as better, which one that is not a number never does;
+    # nor does any compare as better than that.
+    there = (torch.arange(found.kind.room) < found.count).logical_and(buffer == buffer)
+    worst: float = -math.inf if largest else math.inf
+    if buffer.dtype == torch.bool:
+        worst = not largest
+    elif not buffer.dtype.is_floating_point:
+        worst = torch.iinfo(buffer.dtype).min if largest else torch.iinfo(buffer.dtype).max
+    among = torch.where(there, buffer, torch.full((), worst, dtype=buffer.dtype))
+    best = among.amax(0) if largest else among.amin(0)
+    first = buffer[0]
+    element: torch.Tensor = found.element(lambda _: torch.where(first == first, best, first))
+    return element
 
 
 def method(function: Any) -> Callable[..., Any] | None:

@@ -23,7 +23,6 @@ from aotpipe.canonicalize.python import (
     decisions,
     dispatch,
     effects,
-    growing,
     identities,
     lists,
     maybes,
@@ -34,6 +33,7 @@ from aotpipe.canonicalize.python import (
     refusing,
     regions,
     returning,
+    rows,
 )
 from aotpipe.canonicalize.python.generators import Generated, Undecided, listed
 from aotpipe.canonicalize.python.logic import and_ as and_
@@ -132,10 +132,8 @@ def for_(
     if isinstance(items, counting.TensorRange):
         counting.counted(items, body, stopped, variables)
         return
-    if is_staged(items) and isinstance(items, list):
-        found = lists.whole(items)
-        trips = counting.TensorRange(0, found.count, 1, most=found.kind.room)
-        counting.counted(trips, lambda number: body(lists.item(found, number)), stopped, variables)
+    if is_on() and (found := rows.of(items)) is not None:
+        found.each(body, stopped, variables)
         return
     if isinstance(items, Generated):
 
@@ -192,7 +190,7 @@ def returned(value: T) -> T:
 def items(value: Any) -> Any:
     """What a comprehension goes through."""
     found = listed(value)
-    if growing.is_growing(found):
+    if is_on() and rows.of(found) is not None:
         raise refusal(
             "a comprehension goes through a list whose length a tensor decides",
             "stack it, and compute with the tensor",
@@ -209,7 +207,8 @@ def comprehended(value: Any, plain: Callable[[Any], Any], apart: Callable[[Any],
 def generated_of(value: Any, plain: Callable[[Any], Any], apart: Callable[[Any], Any], tested: bool) -> Any:
     """The same in parentheses: an element is computed when it is asked for, unless the list grows."""
     found = listed(value)
-    return comprehending.of(found, plain, apart, tested=tested) if growing.is_growing(found) else plain(found)
+    grows = is_on() and rows.of(found) is not None
+    return comprehending.of(found, plain, apart, tested=tested) if grows else plain(found)
 
 
 def indexed(value: Any) -> Any:

@@ -16,9 +16,11 @@ from typing import Any, Final
 import torch
 from torch._higher_order_ops.while_loop import while_loop_op  # the public one starts a compiler
 
+from aotpipe.canonicalize.demands import collected
 from aotpipe.canonicalize.python import (
     aliases,
     decisions,
+    demands,
     dispatch,
     effects,
     places,
@@ -88,6 +90,8 @@ def _branch(
     written = _union(each.written for each in seen)
     outer = _union(each.outer for each in seen)
     chosen = dispatch.predicate(test)
+    for each, holds in zip(seen, (True, False), strict=True):
+        demands.claim(each.demands, chosen, holds=holds)
     claimed = [said for each in seen for said in each.claims]
     paths = [each.after for each in seen]
     if all(form.is_constant for form in forms) and not written and not claimed:
@@ -96,10 +100,11 @@ def _branch(
 
     def traced(path: int, body: Callable[[], None]) -> Callable[..., tuple[torch.Tensor, ...]]:
         def run(*operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            replaced = running.replaced(outer, operands, written)
+            replaced = running.replaced(outer, operands[: len(outer)], written)
             inner = places.inside(place, path == 0)
             with inner, replaced as now, raising.collected() as claims, there(test, holds=path == 0):
-                after = running.ran(body, variables, start)
+                with collected():
+                    after = running.ran(body, variables, start)
                 results = settling.tensors_of(forms, variables.names, after)
                 results += border.known(forms, after, names, aliases.identity)
                 held = [truth for truth, _ in claims]
@@ -113,7 +118,10 @@ def _branch(
     if running.is_silent():
         results = [*settling.stand_ins(forms, names, written), *(torch.full((), True) for _ in claimed)]
     else:
-        results = list(_cond(chosen, traced(0, then), traced(1, other), tuple(outer)))
+        operands = (*outer, *running.sizes_of(seen, outer))
+        # torch runs the paths, and then the graphs of them.
+        with collected():
+            results = list(_cond(chosen, traced(0, then), traced(1, other), operands))
     for truth, said in zip(results[len(results) - len(claimed) :], claimed, strict=True):
         raising.claim(truth, said)
     results = results[: len(results) - len(claimed)]
@@ -167,6 +175,8 @@ def _loop(
         before=start,
         after=(seen.after,),
     )
+    if seen.demands:
+        demands.claim(seen.demands, running.tested(test, variables, start), holds=True)
     written = seen.written
     carried = [tensor for form, value in zip(forms, start, strict=True) for tensor in form.tensors(value)]
     carried += border.known(forms, start, names, aliases.identity)
@@ -179,7 +189,8 @@ def _loop(
         given = [each.clone() for each in operands] if seen.writes_own else operands
         values, known = settling.carried(forms, given[: len(carried)])
         kept = operands[len(carried) : len(state)]
-        return values, known, running.replaced([*written, *outer], [*kept, *operands[len(state) :]], written)
+        beside = operands[len(state) : len(state) + len(outer)]
+        return values, known, running.replaced([*written, *outer], [*kept, *beside], written)
 
     def going(*operands: torch.Tensor) -> torch.Tensor:
         values, known, replaced = inside(operands)
@@ -191,7 +202,8 @@ def _loop(
         values, known, replaced = inside(operands)
         with replaced as now, raising.in_place(), places.inside(place):
             border.register(forms, values, names, known)
-            after = running.ran(body, variables, values)
+            with collected():
+                after = running.ran(body, variables, values)
             results = settling.tensors_of(forms, variables.names, after)
             results += border.known(forms, after, names, aliases.identity)
             return running.apart([*results, *(now(tensor) for tensor in written)])
@@ -199,7 +211,9 @@ def _loop(
     if running.is_silent():
         results = settling.stand_ins(forms, names, written)
     else:
-        results = list(_while_loop(going, trip, running.apart(state), tuple(outer)))
+        beside = (*outer, *running.sizes_of([seen], [*state, *outer]))
+        with collected():
+            results = list(_while_loop(going, trip, running.apart(state), beside))
     _leave(border, forms, names, written, results, variables, [start, seen.after])
 
 

@@ -19,6 +19,7 @@ from torch.nn.modules.module import _global_buffer_registration_hooks as _buffer
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from aotpipe.canonicalize.demands import as_size, collected
 from aotpipe.canonicalize.python import (
     aliases,
     constants,
@@ -52,6 +53,8 @@ class Seen:
         identities: What is known of the memory of its variables' tensors afterwards, by tensor.
         writes_own: Whether it writes in place what it carries.
         limits: What its test says of integers.
+        demands: What it demands of sizes from outside, as torch's conditions.
+        sizes: Torch's symbols from outside that it computes with, each as a SymInt.
     """
 
     after: Values = ()
@@ -61,6 +64,8 @@ class Seen:
     identities: dict[int, Identity | None] = field(default_factory=dict)
     writes_own: bool = False
     limits: tuple[numbers.Limit, ...] = ()
+    demands: list[Any] = field(default_factory=list)
+    sizes: list[torch.SymInt] = field(default_factory=list)
 
     def identity_of(self, tensor: torch.Tensor) -> Identity | None:
         """What is known of the memory of one of its variables' tensors."""
@@ -79,7 +84,8 @@ def seen_of(
     with silent(), _noted(_Watch(seen, own)) as watch, aliases.inner():
         if test is not None:
             seen.limits = numbers.limits(tested(test, variables, start))
-        seen.after = ran(body, variables, start)
+        with collected() as seen.demands:
+            seen.after = ran(body, variables, start)
         seen.identities = {id(tensor): aliases.identity(tensor) for tensor in _tensors_in(seen.after)}
     # What it leaves in a variable comes from outside too, though no op has read it: from outside of every
     # region around it that did not make it. So does what tells its memory.
@@ -163,6 +169,8 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._made = {id(tensor): tensor for tensor in own}
         self._own = {identities.storage_of(tensor) for tensor in own}
         self._taken: dict[int, torch.Tensor] = {}
+        mode = detect_fake_mode()
+        self._symbols = set(mode.shape_env.var_to_range) if mode and mode.shape_env else set()
 
     def take(self, tensor: torch.Tensor) -> None:
         """Note a tensor, if it is from outside."""
@@ -175,6 +183,8 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for leaf in pytree.tree_leaves((args, kwargs)):
             if isinstance(leaf, torch.Tensor):
                 self.take(leaf)
+            elif isinstance(leaf, torch.SymInt | torch.SymFloat | torch.SymBool):
+                self._compute(leaf)
         for tensor in _targets(func, args, kwargs):
             aliases.refuse_lost(tensor)
             self._write(tensor)
@@ -183,6 +193,13 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if isinstance(leaf, torch.Tensor) and id(leaf) not in self._taken:
                 self._made[id(leaf)] = leaf
         return result
+
+    def _compute(self, number: torch.SymInt | torch.SymFloat | torch.SymBool) -> None:
+        """Note the symbols of a number that were there before."""
+        env = number.node.shape_env
+        for symbol in sorted(number.node.expr.free_symbols & self._symbols, key=str):
+            self._symbols.remove(symbol)
+            self._seen.sizes.append(as_size(env, symbol))
 
     def _write(self, tensor: torch.Tensor) -> None:
         storage = identities.storage_of(tensor)
@@ -268,6 +285,14 @@ _replacements: list[_Replace] = []
 def _stood_for(tensor: torch.Tensor) -> torch.Tensor:
     """What ops take for a tensor that a variable holds: it must not be an operand beside that."""
     return _replacements[-1].others.get(id(tensor), tensor) if _replacements else tensor
+
+
+def sizes_of(seen: Iterable[Seen], operands: Iterable[torch.Tensor]) -> list[torch.SymInt]:
+    """The symbols that regions compute with, but for sizes of their operands: they are operands too."""
+    shapes: Iterable[Any] = (size for each in operands for size in each.shape)
+    known = {size.node.expr for size in shapes if isinstance(size, torch.SymInt)}
+    sizes = {size.node.expr: size for each in seen for size in each.sizes}
+    return [size for symbol, size in sizes.items() if symbol not in known]
 
 
 def apart(tensors: Iterable[torch.Tensor]) -> tuple[torch.Tensor, ...]:

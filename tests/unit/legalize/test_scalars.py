@@ -78,3 +78,17 @@ def test_integers_of_floats_and_the_smaller_of_two(factor: float, k: int) -> Non
     want = Rounded()(x, torch.tensor(factor), torch.tensor(k))
     assert torch.equal(got[0], want[0])
     assert torch.equal(got[1], want[1])
+
+
+class Summed(torch.nn.Module):
+    """A size that torch writes as a sum of several."""
+
+    def forward(self, x: Any) -> Any:
+        low, high = x[x < 1], x[x > 2]
+        return torch.sym_sum(low.shape[0], high.shape[0], 3) * x
+
+
+def test_a_sum_of_sizes() -> None:
+    x = torch.arange(6.0)
+    (got,) = Runner(legal(Summed(), (x,)))((x,)).values()
+    assert torch.equal(got, Summed()(x))

@@ -39,7 +39,7 @@ def test_a_range_of_plain_numbers_knows_its_trips() -> None:
 
 def test_it_is_not_written_out() -> None:
     def listed(x, n):
-        return x + sum(list(range(n)))
+        return x + sum(tuple(range(n)))
 
     with pytest.raises(ExportFailed, match="other than by a `for`"):
         export(canonicalize(as_spec(listed, args=CASES[0])))

@@ -493,3 +493,22 @@ def a_long_range_with_a_jump(x):
 def test_a_range_with_a_jump_is_a_loop_of_the_graph():
     program = check(a_long_range_with_a_jump, (UP,), (DOWN,), (NONE,))
     assert len(list(program.entries[0].program.graph.nodes)) < 60
+
+
+def sizes_alone(x, y):
+    rows = y[y > 0]
+    out, i = y.sum(), 0
+    out = out * x.shape[0] + len(rows) if out > 0 else out - x.shape[0] * rows.shape[0]
+    while out < 30 and i < 9:
+        out = out + x.shape[0] + y.abs().sum()
+        if i > 1:
+            out = out + len(rows) * 2
+        i = i + 1
+    return out
+
+
+def test_a_region_computes_with_sizes_of_tensors_that_it_does_not_take():
+    cases = [
+        (torch.ones(size, 2), sign * torch.tensor([1.0, -0.5, 2.0])) for size in (4, 2, 6) for sign in (1, -1)
+    ]
+    check(sizes_alone, *cases, dynamic_shapes={"x": {0: Dim("n", min=2, max=8)}, "y": None})
