@@ -220,11 +220,10 @@ def _data_dependent(error: Exception, text: str, entry: str) -> ExportFailed:
             where=where,
         )
     checks = _CHECK.findall(text)
-    hint = (
-        f"add before that line: {checks[0]}"
-        if checks
-        else "write it with torch.cond, torch.while_loop or torch.where"
-    )
+    hint = "write it with torch.cond, torch.while_loop or torch.where"
+    if checks:
+        # torch names both: which of them the model means, nobody but its author knows.
+        hint = f"say before that line which holds: {', or '.join(checks)}"
     if checks and "u" in checks[0]:
         hint += ", with the number's own name in place of torch's"
     return ExportFailed(

@@ -25,7 +25,7 @@ def claim(demands: Iterable[Any], test: torch.Tensor, *, holds: bool) -> None:
 
 
 def _computed(condition: Any) -> Any:
-    """A condition as torch's bool, op by op: of a whole one torch traces functions that no program may hold."""
+    """A condition as torch's bool, op by op: of a whole one torch traces functions that no program holds."""
     env = environment()
     symbols = {symbol: as_size(env, symbol) for symbol in condition.free_symbols}
     return sympy_interp(PythonReferenceAnalysis, symbols, condition)
