@@ -27,6 +27,12 @@ def environment(*values: object) -> Any:
     return mode.shape_env if mode else None
 
 
+def are_there(env: Any = None) -> bool:
+    """Whether any size depends on data."""
+    env = env or environment()
+    return env is not None and any(map(_is_unbacked, env.var_to_range))
+
+
 def as_size(env: Any, symbol: Any) -> Any:
     """One of torch's symbols as a number of Python's."""
     hint = env.backed_var_to_val.get(symbol)
@@ -45,7 +51,7 @@ def collected(*values: object) -> Iterator[list[Any]]:
     """
     found: list[Any] = []
     env = environment(*values)
-    if env is None or not any(map(_is_unbacked, env.var_to_range)):
+    if not are_there(env):
         yield found
         return
     # torch's own notes: it has no way to take a demand back.
@@ -124,4 +130,4 @@ def _path(function: Callable[..., Any]) -> Callable[..., Any]:
     return path
 
 
-__all__ = ["as_size", "collected", "environment", "kept_apart"]
+__all__ = ["are_there", "as_size", "collected", "environment", "kept_apart"]

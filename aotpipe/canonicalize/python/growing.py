@@ -202,6 +202,8 @@ def _column(leaves: Sequence[Any]) -> object:
             found = values.met(plain)
         except Unlike as error:
             raise Unlike(f"holds an element that {error}") from None
+        if isinstance(found, Leaf) and found.cut is not None:
+            raise Unlike("holds tensors of different shapes")
         if not isinstance(found, Leaf):
             if held or any(leaf is not found and leaf != found for leaf in plain):
                 raise Unlike("holds elements of different kinds")

@@ -8,7 +8,16 @@ from typing import Any, TypeVar
 
 import torch
 
-from aotpipe.canonicalize.python import calls, counting, decisions, dispatch, maybes, partial, regions
+from aotpipe.canonicalize.python import (
+    calls,
+    counting,
+    decisions,
+    dispatch,
+    maybes,
+    partial,
+    regions,
+    running,
+)
 from aotpipe.canonicalize.python.dispatch import predicate
 from aotpipe.canonicalize.python.maybes import Maybe
 from aotpipe.canonicalize.python.refusing import refusal
@@ -61,6 +70,9 @@ def and_(*operands: Callable[[], Any], truth: bool = False) -> Any:
         for operand in operands[1:]:
             if is_staged(value):
                 decisions.expression("logic")
+                if running.demands_sizes(operand):
+                    value = _where_reached(value, operand, truth=truth, holds=True)
+                    continue
                 reached.enter_context(maybes.there(value, holds=True))
                 right = operand()
                 value = maybes.imply(_conjunction(value, right, truth=truth), value, right)
@@ -71,6 +83,18 @@ def and_(*operands: Callable[[], Any], truth: bool = False) -> Any:
     return value
 
 
+def _where_reached(value: Any, operand: Callable[[], Any], *, truth: bool, holds: bool) -> Any:
+    """`value and operand()` where it `holds`, else `value or operand()`, with the operand in a branch."""
+
+    def plain() -> Any:
+        return _truth(value) if truth else value
+
+    def reached() -> Any:
+        return _truth(operand()) if truth else operand()
+
+    return choose(value, reached, plain) if holds else choose(value, plain, reached)
+
+
 def or_(*operands: Callable[[], Any], truth: bool = False) -> Any:
     """`a or b or ...`, as `and_`."""
     value = operands[0]()
@@ -78,6 +102,9 @@ def or_(*operands: Callable[[], Any], truth: bool = False) -> Any:
         for operand in operands[1:]:
             if is_staged(value):
                 decisions.expression("logic")
+                if running.demands_sizes(operand):
+                    value = _where_reached(value, operand, truth=truth, holds=False)
+                    continue
                 reached.enter_context(maybes.there(value, holds=False))
                 right = operand()
                 value = maybes.imply(_disjunction(value, right, truth=truth), value, right, all_of=False)

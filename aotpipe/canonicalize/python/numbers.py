@@ -17,7 +17,9 @@ from typing import Any, Final
 
 import torch
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils import _pytree as pytree
+from torch.utils._sympy.value_ranges import bound_sympy  # the bounds of what is computed of sizes
 
 from aotpipe.canonicalize.python import hashing
 
@@ -202,6 +204,21 @@ def top(integer: object) -> int | None:
         if (known := _tops.get(id(tensor))) is not None and known[1] == tensor._version  # noqa: SLF001
     ]
     return min(tops, default=None)
+
+
+def most(size: Any) -> int | None:
+    """The largest value that a size may have, an int or one of torch's symbols, where that is known."""
+    if isinstance(size, int):
+        return size
+    if not isinstance(size, torch.SymInt) or not free_unbacked_symbols(size):
+        return None
+    # torch has no public way to ask for it.
+    upper = bound_sympy(size.node.expr, size.node.shape_env.var_to_range).upper
+    return int(upper) if upper.is_integer and upper < _UNBOUNDED else None
+
+
+# From here on torch takes a bound of a size for none.
+_UNBOUNDED: Final = 2**31 - 1
 
 
 def limits(flag: object) -> tuple[Limit, ...]:

@@ -193,20 +193,21 @@ def _loop(
         return values, known, running.replaced([*written, *outer], [*kept, *beside], written)
 
     def going(*operands: torch.Tensor) -> torch.Tensor:
-        values, known, replaced = inside(operands)
-        with replaced, raising.in_place(), places.inside(place):
-            border.register(forms, values, names, known)
-            return running.apart([running.tested(test, variables, values)])[0]
+        with collected():
+            values, known, replaced = inside(operands)
+            with replaced, raising.in_place(), places.inside(place):
+                border.register(forms, values, names, known)
+                return running.apart([running.tested(test, variables, values)])[0]
 
     def trip(*operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        values, known, replaced = inside(operands)
-        with replaced as now, raising.in_place(), places.inside(place):
-            border.register(forms, values, names, known)
-            with collected():
+        with collected():
+            values, known, replaced = inside(operands)
+            with replaced as now, raising.in_place(), places.inside(place):
+                border.register(forms, values, names, known)
                 after = running.ran(body, variables, values)
-            results = settling.tensors_of(forms, variables.names, after)
-            results += border.known(forms, after, names, aliases.identity)
-            return running.apart([*results, *(now(tensor) for tensor in written)])
+                results = settling.tensors_of(forms, variables.names, after)
+                results += border.known(forms, after, names, aliases.identity)
+                return running.apart([*results, *(now(tensor) for tensor in written)])
 
     if running.is_silent():
         results = settling.stand_ins(forms, names, written)

@@ -12,9 +12,6 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import torch
-from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
-from torch.utils._sympy.numbers import int_oo  # what torch bounds a size by where nothing does
-from torch.utils._sympy.value_ranges import bound_sympy  # the bounds of what is computed of sizes
 
 from aotpipe.canonicalize.python import chosen, counting, dispatch, growing, indexing, lists, numbers, raising
 from aotpipe.canonicalize.python.counting import TensorRange
@@ -66,21 +63,7 @@ def of(value: Any) -> Rows | None:
 def _of_tensor(tensor: torch.Tensor) -> Rows:
     size = tensor.shape[0]
     count = numbers.item(dispatch.as_tensor(size))
-    return Rows(count, _top(size), lambda number: indexing.get(tensor, _place(number)))
-
-
-def _top(size: Any) -> int | None:
-    """The largest value that a size may have."""
-    if not isinstance(size, torch.SymInt) or not free_unbacked_symbols(size):
-        return None
-    # torch has no public way to ask for it.
-    env = size.node.shape_env
-    top = bound_sympy(size.node.expr, env.var_to_range).upper
-    return int(top) if top.is_integer and top < int_oo and top < _UNBOUNDED else None
-
-
-# What torch takes for no bound of a size.
-_UNBOUNDED = 2**31 - 1
+    return Rows(count, numbers.most(size), lambda number: indexing.get(tensor, _place(number)))
 
 
 def _of_range(numbers_: TensorRange) -> Rows:

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,7 +19,7 @@ from torch.nn.modules.module import _global_buffer_registration_hooks as _buffer
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from aotpipe.canonicalize.demands import as_size, collected
+from aotpipe.canonicalize.demands import are_there, as_size, collected
 from aotpipe.canonicalize.python import (
     aliases,
     constants,
@@ -38,6 +38,7 @@ from aotpipe.canonicalize.python.values import (
     is_leaf,
     settled,
 )
+from aotpipe.errors import AotpipeError
 
 Values = tuple[Any, ...]
 
@@ -81,11 +82,16 @@ def seen_of(
 ) -> Seen:
     """Run a region with nothing put into the graph; tensors of its `own` are not from outside."""
     seen = Seen()
-    with silent(), _noted(_Watch(seen, own)) as watch, aliases.inner():
+    # What stands for what a loop carries may be a part of its own tensors, with a size that is its own too.
+    stored = {identities.storage_of(tensor) for tensor in own}
+    own = [*own, *(each for each in _tensors_in(start) if identities.storage_of(each) in stored)]
+    mine = {symbol for tensor in own for symbol in _symbols_in(tensor)}
+    with silent(), _noted(_Watch(seen, own, mine)) as watch, aliases.inner():
         if test is not None:
             seen.limits = numbers.limits(tested(test, variables, start))
-        with collected() as seen.demands:
+        with collected() as demands:
             seen.after = ran(body, variables, start)
+        seen.demands = [each for each in demands if not each.free_symbols & mine]
         seen.identities = {id(tensor): aliases.identity(tensor) for tensor in _tensors_in(seen.after)}
     # What it leaves in a variable comes from outside too, though no op has read it: from outside of every
     # region around it that did not make it. So does what tells its memory.
@@ -95,6 +101,27 @@ def seen_of(
         for each in (*_watches, watch):
             each.take(_stood_for(tensor))
     return seen
+
+
+def demands_sizes(compute: Callable[[], object]) -> bool:
+    """Whether a computation fails for some sizes that depend on data."""
+    if not are_there():
+        return False
+    with silent(), collected() as found:
+        try:
+            compute()
+        except Exception as error:
+            if isinstance(error, AotpipeError):
+                raise
+            return True
+    return bool(found)
+
+
+def _symbols_in(tensor: torch.Tensor) -> Iterator[Any]:
+    sizes: Iterable[Any] = tensor.shape
+    for size in sizes:
+        if isinstance(size, torch.SymInt):
+            yield from size.node.expr.free_symbols
 
 
 def _tensors_in(values: Any) -> Iterator[torch.Tensor]:
@@ -163,14 +190,14 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     supports_higher_order_operators = True  # a recurrent layer is a `scan`
 
-    def __init__(self, seen: Seen, own: Sequence[torch.Tensor]) -> None:
+    def __init__(self, seen: Seen, own: Sequence[torch.Tensor], mine: Collection[Any]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._seen = seen
         self._made = {id(tensor): tensor for tensor in own}
         self._own = {identities.storage_of(tensor) for tensor in own}
         self._taken: dict[int, torch.Tensor] = {}
         mode = detect_fake_mode()
-        self._symbols = set(mode.shape_env.var_to_range) if mode and mode.shape_env else set()
+        self._symbols = set(mode.shape_env.var_to_range if mode and mode.shape_env else ()).difference(mine)
 
     def take(self, tensor: torch.Tensor) -> None:
         """Note a tensor, if it is from outside."""

@@ -25,7 +25,16 @@ from aotpipe.canonicalize.python import (
     sharing,
 )
 from aotpipe.canonicalize.python.refusing import refusal
-from aotpipe.canonicalize.python.values import Form, Leaf, Undefined, Unlike, Variables, is_leaf, meet
+from aotpipe.canonicalize.python.values import (
+    Form,
+    Leaf,
+    OtherSize,
+    Undefined,
+    Unlike,
+    Variables,
+    is_leaf,
+    meet,
+)
 from aotpipe.errors import ExportFailed
 
 Values = tuple[Any, ...]
@@ -111,7 +120,9 @@ def _settled(
     while left:
         with raising.in_place(), identities.scope(), places.inside(place):
             if own:
-                border.register(forms, values, names, carried(forms, own)[1])
+                with running.silent():
+                    _, known = carried(forms, own)
+                border.register(forms, values, names, known)
             seen = running.seen_of(body, variables, values, test=test, own=own)
         rooms = [bounds.room(each, start, values, seen, most) for each in range(len(at))]
         grown = forms_of(at, [start, values, seen.after], rooms)
@@ -127,6 +138,10 @@ def _settled(
                 return Settled(forms, names, seen)
         else:
             left -= 1
+        for name, one, other in zip(at, forms, grown, strict=True):
+            if any(map(_is_longer, one.leaves, other.leaves)):
+                error = OtherSize("gets longer in every trip of a loop on a tensor")
+                raise refusal(f"{_shown(name)} {error}", error.hint)
         changing = [name for name, a, b in zip(at, forms, grown, strict=True) if not _is_same(a, b)]
         forms, names = grown, found
         values, own = _stood(forms, names)
@@ -159,7 +174,7 @@ def _stood(forms: Sequence[Form], names: Sequence[sharing.Names]) -> tuple[Value
     """Values of these forms for a trip to start from, and the tensors in them."""
     with running.silent():
         made = stand_ins(forms, names, [])
-    return carried(forms, made)[0], made
+        return carried(forms, made)[0], made
 
 
 def _wider(name: str, value: Any, own: Form, last: Form) -> Form:
@@ -201,7 +216,7 @@ def _is_same_leaf(left: object, right: object) -> bool:
         return (
             left.dtype == right.dtype
             and tuple(map(str, left.shape)) == tuple(map(str, right.shape))
-            and (left.number, left.optional) == (right.number, right.optional)
+            and (left.number, left.optional, left.cut) == (right.number, right.optional, right.cut)
         )
     if left is right:
         return True
@@ -210,6 +225,13 @@ def _is_same_leaf(left: object, right: object) -> bool:
         and not isinstance(right, Leaf | torch.Tensor)
         and left == right
     )
+
+
+def _is_longer(before: object, after: object) -> bool:
+    """Whether a tensor of which only a run knows the size may have more than it had room for."""
+    if not isinstance(before, Leaf) or not isinstance(after, Leaf) or before.cut is None:
+        return False
+    return before.cut == after.cut and bool(after.shape[before.cut] > before.shape[before.cut])
 
 
 # Forms and their tensors.
@@ -247,6 +269,13 @@ def forms_of(names: Sequence[str], paths: Sequence[Values], rooms: Sequence[Any]
                 "dtype-promoted",
                 f"{_shown(name)} has another dtype on each path: in the program it is {promoted[0].dtype} on "
                 "all of them",
+            )
+        if cut := [leaf for leaf in form.leaves if isinstance(leaf, Leaf) and leaf.cut is not None]:
+            refusing.note(
+                "note",
+                "size-from-path",
+                f"{_shown(name)} has another size on each path: it is computed with room for "
+                f"{cut[0].shape[cut[0].cut or 0]} along dim {cut[0].cut}, and only a run knows its size",
             )
         forms.append(form)
     return forms

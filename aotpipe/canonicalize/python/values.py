@@ -89,7 +89,8 @@ class Leaf:
 
     `number` is a tensor that stands for a Python number: it is never written in place. `optional` has a flag
     before it, that tells whether it is there or None. `filled` is a tensor with dims that is a number on some
-    path, and filled with it there. `promoted` is of another dtype on some path.
+    path, and filled with it there. `promoted` is of another dtype on some path. `cut` is a dim of which only
+    a run knows the size: the shape has the most there, and the size goes with the tensor.
     """
 
     dtype: torch.dtype
@@ -99,27 +100,46 @@ class Leaf:
     optional: bool = False
     filled: bool = False
     promoted: bool = False
+    cut: int | None = None
 
     def of(self, value: object) -> list[torch.Tensor]:
-        """A leaf's value as that tensor, after its flag if it has one."""
+        """A leaf's value as that tensor, after its flag and before its size if it has these."""
         if not self.optional:
-            return [self._tensor(value)]
+            return self._sized(value)
         if isinstance(value, Maybe):
-            return [value.present, self._tensor(value.held)]
+            return [value.present, *self._sized(value.held)]
         present = not isinstance(value, Undefined) and value is not None
         flag = torch.full((), present, dtype=torch.bool, device=self.device)
-        return [flag, self._tensor(value if present else UNDEFINED)]
+        return [flag, *self._sized(value if present else UNDEFINED)]
 
     def taken(self, next_tensor: Callable[[], torch.Tensor]) -> Any:
         """The leaf's value, from the tensors that `of` gave."""
         flag = next_tensor() if self.optional else None
         tensor = numbers.as_number(next_tensor()) if self.number else next_tensor()
+        if self.cut is not None:
+            size = numbers.plain(numbers.as_number(next_tensor()))
+            for holds in (size >= 0, size <= self.shape[self.cut]):
+                torch._check(holds)  # type: ignore[no-untyped-call]  # noqa: SLF001  # torch wants to be told
+            tensor = tensor.narrow(self.cut, 0, size)
         return tensor if flag is None else Maybe(flag, tensor)
 
     def stand_ins(self) -> list[torch.Tensor]:
         """Tensors of the kinds that `of` gives."""
         flag = [torch.empty((), dtype=torch.bool, device=self.device)] if self.optional else []
-        return [*flag, torch.empty(self.shape, dtype=self.dtype, device=self.device)]
+        size = [] if self.cut is None else [torch.empty((), dtype=torch.int64)]
+        return [*flag, torch.empty(self.shape, dtype=self.dtype, device=self.device), *size]
+
+    def _sized(self, value: object) -> list[torch.Tensor]:
+        if self.cut is None:
+            return [self._tensor(value)]
+        if not isinstance(value, torch.Tensor) or value.dim() != len(self.shape):
+            room: Any = self.shape[self.cut]
+            return [self._tensor(value), torch.full((), room, dtype=torch.int64)]
+        size: Any = value.shape[self.cut]
+        behind = [0, 0] * (value.dim() - 1 - self.cut)
+        cast = value if value.dtype == self.dtype else value.to(self.dtype)
+        padded = torch.constant_pad_nd(cast, [*behind, 0, self.shape[self.cut] - size])
+        return [padded, torch.full((), size, dtype=torch.int64)]
 
     def _tensor(self, value: object) -> torch.Tensor:
         if isinstance(value, torch.Tensor):
@@ -256,12 +276,15 @@ def _meet(leaves: Sequence[Any], *, missing: bool, computed: bool = False) -> ob
     # What has one element and no dims fills the place of one that has some.
     tensors = [leaf for leaf in tensors if leaf.dim()] or tensors
     shapes = {tuple(map(str, tensor.shape)) for tensor in tensors}
-    if len(shapes) > 1:
-        shown = " and ".join(f"({', '.join(shape)})" for shape in sorted(shapes))
-        sizes = zip(*shapes, strict=True) if len(set(map(len, shapes))) == 1 else ()
-        kind = OtherSize if sum(len(set(each)) > 1 for each in sizes) == 1 else Unlike
-        raise kind(f"has the shapes {shown} on different paths")
     shape = tuple(tensors[0].shape) if tensors else ()
+    cut = None
+    if len(shapes) > 1:
+        cut = _other_dim(shapes)
+        room = _room([tensor.shape[cut] for tensor in tensors]) if cut is not None else None
+        if cut is None or room is None:
+            kind = Unlike if cut is None else OtherSize
+            raise kind(f"has the shapes {_listed(shapes)} on different paths")
+        shape = (*shape[:cut], room, *shape[cut + 1 :])
     device = tensors[0].device if tensors else torch.device("cpu")
     typed = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and not numbers.is_number(leaf)]
     dtype = reduce(_promoted, (tensor.dtype for tensor in typed or tensors)) if tensors else torch.bool
@@ -278,7 +301,26 @@ def _meet(leaves: Sequence[Any], *, missing: bool, computed: bool = False) -> ob
         number=numbers.are_numbers(leaves),
         filled=0 < len(tensors) < len(leaves) and tensors[0].dim() > 0,
         promoted=any(tensor.dtype != dtype for tensor in typed) if typed else _has_ranks(leaves),
+        cut=cut,
     )
+
+
+def _other_dim(shapes: Collection[tuple[str, ...]]) -> int | None:
+    """The only dim in which shapes differ."""
+    if len(set(map(len, shapes))) > 1:
+        return None
+    found = [at for at, sizes in enumerate(zip(*shapes, strict=True)) if len(set(sizes)) > 1]
+    return found[0] if len(found) == 1 else None
+
+
+def _room(sizes: Sequence[Any]) -> int | None:
+    """The most that sizes may be."""
+    known = [most for size in sizes if (most := numbers.most(size)) is not None]
+    return max(known) if len(known) == len(sizes) else None
+
+
+def _listed(shapes: Collection[tuple[str, ...]]) -> str:
+    return " and ".join(f"({', '.join(shape)})" for shape in sorted(shapes))
 
 
 def _has_ranks(numbered: Sequence[Any]) -> bool:

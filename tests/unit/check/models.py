@@ -141,7 +141,7 @@ class TwoShapes(nn.Module):
     def forward(self, x):
         y = x.flatten()
         if x.sum() > 0:  # ! paths-differ
-            y = x[0, :2]
+            y = x[:, :2]
         return y
 
 
@@ -157,7 +157,7 @@ class Many(nn.Module):
             x = x + torch.from_numpy(x.numpy() * 2)  # ! tensor-to-numpy
         y = x.flatten()
         if x.mean() > 0:  # ! paths-differ
-            y = x[0, :2]
+            y = x[:, :2]
         found = []
         while x.abs().max() > 0.1:  # ! list-grows
             x = x / 2
@@ -225,7 +225,7 @@ class KeepingBehind(nn.Module):
         self.calls += 1  # ! state-becomes-buffer
         y = x.flatten()
         if x.sum() > 0:  # ! paths-differ
-            y = x[0, :2]
+            y = x[:, :2]
         return y * self.calls
 
 
@@ -253,5 +253,5 @@ class CountingBehind(nn.Module):
         CALLS += 1  # ! global-changed
         y = x.flatten()
         if x.sum() > 0:  # ! paths-differ
-            y = x[0, :2]
+            y = x[:, :2]
         return y

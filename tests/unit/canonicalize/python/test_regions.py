@@ -443,7 +443,7 @@ def grows_in_every_trip(x):
         (results_that_differ, "what is returned has the shapes"),
         (a_list_of_texts, "`found` holds an element that is 'positive' on one path"),
         (Remembering().eval(), "changes Remembering.calls in place"),
-        (grows_in_every_trip, "`x` has the shapes"),
+        (grows_in_every_trip, "`x` gets longer in every trip"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )

@@ -100,3 +100,80 @@ def test_a_tensor_that_the_second_run_changes_is_refused():
     assert settling.tensors_of([form], ["y"], (X,)) == []
     with pytest.raises(ExportFailed, match="another tensor each time"):
         settling.tensors_of([form], ["y"], (X * 2,))
+
+
+def queue(x):
+    q = (x > 0).nonzero().flatten()
+    total = x.sum()
+    while len(q) > 0:
+        total = total + x[q[0]]
+        q = q[1:]
+    return total
+
+
+def suppressed(x):
+    order = x.argsort(descending=True)
+    values = x[order]
+    total = x.sum()
+    while order.numel() > 0:
+        kept = values[1:] < x[order[0]] - 0.5
+        total = total * 2 + values[0]
+        order, values = order[1:][kept], values[1:][kept]
+    return total
+
+
+def stripped(x):
+    while len(x) > 0 and x[0] < 0:
+        x = x[1:]
+    return x.sum() + len(x), x
+
+
+def shorter_on_a_path(x):
+    rows = torch.outer(x, x)
+    y = rows[:, :2] if x.sum() > 0 else rows
+    z = torch.zeros(0) if x[0] > 1 else x[x > 0]
+    return y.softmax(-1), y @ torch.ones(4, 3)[: y.shape[1]], z, z.sum()
+
+
+def returned_from_a_path(x):
+    def half(v):
+        if v.sum() > 0:
+            return v[:2], {"all": v * 2}
+        return v, {"all": v[1:]}
+
+    left, right = half(x)
+    return left.sum() + right["all"].mean(), left
+
+
+def written_afterwards(x):
+    y = x.clone()[:3] if x.sum() > 0 else x.clone()
+    y[0] = 5
+    y += 1
+    return y
+
+
+def joined_up_to_a_number(x):
+    y = x[:1]
+    for _ in range(6):
+        if y.sum() > 9:
+            break
+        y = torch.cat([y, x[:1] + 2])
+    return y.sum(), y
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        queue,
+        suppressed,
+        stripped,
+        shorter_on_a_path,
+        returned_from_a_path,
+        written_afterwards,
+        joined_up_to_a_number,
+    ],
+    ids=lambda model: model.__name__,
+)
+def test_sizes_that_differ_on_paths_as_in_eager(model):
+    values = ([1.0, -1.0, 2.0, 3.0], [-1.0, -1.0, -2.0, 3.0], [2.0, 2.0, 3.0, 3.0], [-1.0] * 4)
+    check(model, *((torch.tensor(value),) for value in values))
