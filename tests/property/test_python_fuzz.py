@@ -18,7 +18,7 @@ from aotpipe.canonicalize import canonicalize
 from aotpipe.canonicalize.python import functions
 from aotpipe.errors import AotpipeError
 from aotpipe.export import export
-from tests.programs import branching, holding
+from tests.programs import branching, holding, sized
 from tests.programs.through import forget_traces
 
 IDENTITY_SEEDS = range(400)
@@ -26,6 +26,8 @@ IDENTITY_SEEDS_SLOW = range(1000, 9000)
 GRAPH_SEEDS = range(20)
 GRAPH_SEEDS_SLOW = range(2000)
 HOLDING_SEEDS_SLOW = range(500)
+SIZED_SEEDS = range(8)
+SIZED_SEEDS_SLOW = range(300)
 
 
 def ran(call: Callable[..., Any], given: tuple[Any, ...]) -> list[Any]:
@@ -155,3 +157,16 @@ def test_programs_that_keep_things_give_the_same(tmp_path: Path) -> None:
     counts = assert_none_wrong(HOLDING_SEEDS_SLOW, tmp_path, holding.source)
     # Lists that grow in loops without a bound, and writes to what may be a part of another tensor.
     assert counts["refused"] < 0.05 * counts.total(), counts
+
+
+def test_programs_of_sizes_that_depend_on_data_give_the_same(tmp_path: Path) -> None:
+    counts = assert_none_wrong(SIZED_SEEDS, tmp_path, sized.source)
+    assert counts["same"] > counts["refused"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_many_programs_of_sizes_that_depend_on_data_give_the_same(tmp_path: Path) -> None:
+    counts = assert_none_wrong(SIZED_SEEDS_SLOW, tmp_path, sized.source)
+    # Elements that bounds say there are none of, on a path that is never taken.
+    assert counts["refused"] < 0.1 * counts.total(), counts
