@@ -70,20 +70,7 @@ TESTS: Final = (
     "not len(found)",
     "r.sum() > {C}",
 )
-STATEMENTS: Final = (
-    "rows",
-    "rows",
-    "number",
-    "number",
-    "if",
-    "if",
-    "for",
-    "enumerate",
-    "zip",
-    "while",
-    "append",
-    "range",
-)
+STATEMENTS: Final = tuple("rows rows number number if if for enumerate zip while append range".split())
 
 
 class _Writer:
