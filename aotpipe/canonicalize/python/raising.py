@@ -79,6 +79,21 @@ def claim(truth: torch.Tensor, said: str) -> bool:
     return not _collected
 
 
+def settled(claims: list[tuple[torch.Tensor, str]], wanted: int) -> list[torch.Tensor]:
+    """The truths of as many claims as the run that saw a path has found.
+
+    What that run asked of a number that it had asked for before, this one may ask inside: then it makes other
+    claims.
+    """
+    truths = [truth for truth, _ in claims]
+    if wanted and len(truths) > wanted:
+        truths = [*truths[: wanted - 1], torch.stack(truths[wanted - 1 :]).all()]
+    if not wanted:
+        for truth, said in claims:
+            torch._assert_async(truth, said)  # noqa: SLF001  # what torch.export keeps
+    return [*truths[:wanted], *(torch.full((), True) for _ in range(wanted - len(truths)))]
+
+
 @contextmanager
 def collected() -> Iterator[list[tuple[torch.Tensor, str]]]:
     """Inside, claims are collected: torch drops a branch that gives no result, with its asserts."""

@@ -107,7 +107,7 @@ def _branch(
                     after = running.ran(body, variables, start)
                 results = settling.tensors_of(forms, variables.names, after)
                 results += border.known(forms, after, names, aliases.identity)
-                held = [truth for truth, _ in claims]
+                held = raising.settled(claims, len(seen[path].claims))
                 # What only the other path claims holds on this one.
                 other = [torch.full((), True) for _ in seen[1 - path].claims]
                 truths = [*held, *other] if path == 0 else [*other, *held]

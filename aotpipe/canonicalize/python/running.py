@@ -14,7 +14,10 @@ from typing import Any
 import torch
 from torch._guards import detect_fake_mode  # the mode that torch.export traces under; no public way to it
 from torch._ops import HigherOrderOperator
-from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing  # to run and record nothing
+from torch.fx.experimental.proxy_tensor import (
+    disable_proxy_modes_tracing,  # to run and record nothing
+    get_proxy_mode,  # what is recorded into
+)
 from torch.nn.modules.module import _global_buffer_registration_hooks as _buffer_hooks
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -316,10 +319,13 @@ def _stood_for(tensor: torch.Tensor) -> torch.Tensor:
 
 def sizes_of(seen: Iterable[Seen], operands: Iterable[torch.Tensor]) -> list[torch.SymInt]:
     """The symbols that regions compute with, but for sizes of their operands: they are operands too."""
+    mode = get_proxy_mode()
+    # What `.item()` gave in a run that put nothing into the graph is asked for anew inside.
+    traced = mode.tracer.sympy_expr_tracker if mode else {}
     shapes: Iterable[Any] = (size for each in operands for size in each.shape)
     known = {size.node.expr for size in shapes if isinstance(size, torch.SymInt)}
     sizes = {size.node.expr: size for each in seen for size in each.sizes}
-    return [size for symbol, size in sizes.items() if symbol not in known]
+    return [size for symbol, size in sizes.items() if symbol not in known and symbol in traced]
 
 
 def apart(tensors: Iterable[torch.Tensor]) -> tuple[torch.Tensor, ...]:

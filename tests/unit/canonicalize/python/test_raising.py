@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from aotpipe.canonicalize.python import raising
 from aotpipe.errors import ExportFailed
 from tests.unit.canonicalize.python.agree import check
 
@@ -135,3 +136,17 @@ def test_what_is_raised_and_caught_where_a_tensor_decides_is_refused():
 
 def test_what_no_handler_is_for_is_an_assert():
     check(not_caught, *((torch.tensor(each),) for each in ([1.0, 2.5], [1.0, -4.0], [0.0, 1.0])))
+
+
+@pytest.mark.parametrize("wanted", [1, 2, 3, 5])
+def test_another_number_of_claims_says_the_same(wanted: int) -> None:
+    for flags in ([True] * 3, [True, True, False], [False, True, True]):
+        truths = raising.settled([(torch.tensor(flag), "said") for flag in flags], wanted)
+        assert len(truths) == wanted
+        assert all(map(bool, truths)) is all(flags)
+
+
+def test_claims_that_nobody_waits_for_are_made_at_once() -> None:
+    assert raising.settled([(torch.tensor(True), "said")], 0) == []
+    with pytest.raises(RuntimeError, match="said"):
+        raising.settled([(torch.tensor(False), "said")], 0)
