@@ -26,6 +26,7 @@ from aotpipe.export import export, reasons
 from aotpipe.export.guards import GuardLog
 from aotpipe.export.stacks import helpers_too
 from aotpipe.legalize import legalize
+from aotpipe.legalize.decompositions import patches
 from aotpipe.signature import Signature
 from aotpipe.stages import Canonical, CanonicalEntry, Exported, ExportedEntry, Finding
 
@@ -93,7 +94,8 @@ def is_taken(model: Canonical, observed: Observed, settled: Collection[Line]) ->
 def _legalize(exported: Exported, found: Attempted) -> None:
     found.signatures = {entry.name: entry.signature for entry in exported.entries}
     smaller = [once(entry) for entry in exported.entries]
-    with collector.paused():
+    # How convolutions are made fast is of no interest here.
+    with collector.paused(), patches.left_out():
         if any(smaller):
             entries = tuple(small or each for small, each in zip(smaller, exported.entries, strict=True))
             # What is refused is told of the whole program, with all of its lines.

@@ -145,3 +145,10 @@ def test_programs_take_any_batch(backend: str) -> None:
 def test_programs_of_a_fixed_batch() -> None:
     torch.manual_seed(0)
     check(Net(), (tensor(2, 2, 24, 20),))
+
+
+def test_they_are_left_where_nobody_compiles() -> None:
+    module, x = nn.Conv2d(24, 32, 1), tensor(2, 24, 14, 14)
+    with patches.left_out():
+        assert left(module, x)
+    assert not left(module, x)
