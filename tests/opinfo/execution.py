@@ -32,7 +32,7 @@ def compile_fast(text: str) -> bytes | None:
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "module.mlir").write_text(text)
         outcome = process.run(
-            [str(compiler.binary()), "module.mlir", "-o", "module.vmfb", *chosen, flags.PREPROCESS],
+            [str(compiler.binary()), "module.mlir", "-o", "module.vmfb", *chosen],
             folder=Path(folder),
             timeout_s=TIMEOUT_S,
             memory_limit_bytes=MEMORY_BYTES,

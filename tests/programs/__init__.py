@@ -60,7 +60,8 @@ def compiled(name: str, backend: str = "vmvx") -> bytes:
 def compile_text(text: str, backend: str = "vmvx") -> bytes:
     """Compile a module of the torch dialect; what one run of the tests compiled, the next one reads."""
     command = ["--iree-input-type=torch", "--iree-hal-target-device=local", *BACKENDS[backend]]
-    command += ["--iree-input-demote-f64-to-f32=false", *flags.REPRODUCIBLE, flags.PREPROCESS]
+    command += ["--iree-input-demote-f64-to-f32=false", *flags.REPRODUCIBLE]
+    command.append(flags.PREPROCESS if backend == "vmvx" else flags.CHANNELS_LAST)
     version = toolchain.version_of("iree-base-compiler")
     key = hashlib.sha256(f"{version}\n{toolchain.host_features()}\n{command}\n{text}".encode()).hexdigest()
     kept = Path(tempfile.gettempdir()) / f"aotpipe-test-programs-{os.getuid()}" / f"{key}.vmfb"

@@ -28,7 +28,7 @@ from typing import Final
 
 from aotpipe import toolchain
 from aotpipe.backends import process
-from aotpipe.backends.iree import diagnostics, flags
+from aotpipe.backends.iree import diagnostics, flags, vmvx
 from aotpipe.errors import (
     CompileError,
     CompileFailed,
@@ -91,6 +91,8 @@ def compile(  # noqa: A001  # the stage's name; nothing here needs the builtin
     fast = _fast(lowered, target, extra_flags, retreat, beside)
     key = digest(lowered, target, extra_flags, retreat, beside)
     name = "+".join(map(str, (target, *beside)))
+    if any(each.device == "vmvx" for each in (target, *beside)):
+        lowered = replace(lowered, module=vmvx.alone(lowered.module))
     attempts: list[_Attempt] = []
     try:
         with tempfile.TemporaryDirectory(prefix="aotpipe-compile-") as folder:
@@ -211,7 +213,7 @@ def _attempt(folder: Path, name: str, chosen: tuple[str, ...], timeout_s: float,
     output = folder / _OUTPUT
     output.unlink(missing_ok=True)
     outcome = process.run(
-        [str(binary()), _INPUT, "-o", _OUTPUT, *chosen, flags.PREPROCESS, *_STATISTICS],
+        [str(binary()), _INPUT, "-o", _OUTPUT, *chosen, *_STATISTICS],
         folder=folder,
         timeout_s=timeout_s,
         memory_limit_bytes=limit,
@@ -258,7 +260,7 @@ def _compiled(
         target=target,
         payload=last.payload,
         dialect=lowered.dialect,
-        flags=(*last.flags, flags.PREPROCESS),
+        flags=last.flags,
         toolchain=_versions(),
         host_features=_needs(target),
         digest=key,
@@ -347,7 +349,7 @@ def _killed_for_memory(attempt: _Attempt) -> bool:
 def _explain(folder: Path, first: _Attempt, limit: int) -> diagnostics.Diagnostic | None:
     """Run the failed attempt again with source locations, to learn the user's line."""
     outcome = process.run(
-        [str(binary()), _INPUT, "-o", _OUTPUT, *first.flags],
+        [str(binary()), _INPUT, "-o", _OUTPUT, *flags.located(first.flags)],
         folder=folder,
         timeout_s=2 * first.outcome.wall_s + 10,
         memory_limit_bytes=limit,
@@ -364,7 +366,7 @@ def _write_log(log_dir: Path | None, stem: str, lowered: Lowered, attempts: Sequ
     (log_dir / f"{stem}.mlir").write_bytes(lowered.module)
     text = []
     for attempt in attempts:
-        command = shlex.join(["iree-compile", f"{stem}.mlir", *attempt.flags, flags.PREPROCESS])
+        command = shlex.join(["iree-compile", f"{stem}.mlir", *attempt.flags])
         outcome = attempt.outcome
         text.append(
             f"$ {command}\n{outcome.stderr}[{outcome.ending} {outcome.code}, {outcome.wall_s:.1f} s]\n"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from aotpipe.backends.iree import convolutions, fat
+from aotpipe.backends.iree import fat
 from aotpipe.stages import Dialect
 from aotpipe.targets import Target
 
@@ -28,7 +28,13 @@ REPRODUCIBLE: Final = (
 # Loops and branches become blocks before IREE schedules them. In an `scf` op it does not follow which weights
 # a dispatch waits for, and its canonicalizer then puts that wait in the place of another, so that what was
 # computed before a loop may be dropped (`await` of stream.cmd.execute, IREE 3.13).
-PREPROCESS: Final = "--iree-preprocessing-pass-pipeline=builtin.module(strip-debuginfo,convert-scf-to-cf)"
+_PIPELINE: Final = "--iree-preprocessing-pass-pipeline="
+PREPROCESS: Final = f"{_PIPELINE}builtin.module(strip-debuginfo,convert-scf-to-cf)"
+# With the channels last a convolution's loops multiply vectors of outputs: 64 channels of 56x56 take half the
+# time of a matmul of patches (im2col), 32 of 64 images of 32x32 a third, also over a batch that varies.
+CHANNELS_LAST: Final = PREPROCESS.replace(
+    ",", ",util.func(iree-preprocessing-convert-conv-to-channels-last),", 1
+)
 
 _INPUT_TYPES: Final[dict[Dialect, str]] = {"torch": "torch", "stablehlo": "stablehlo"}
 _F64: Final = re.compile(rb"[\[,<x]f64\b|complex<f64>")
@@ -40,11 +46,9 @@ _CONV: Final = re.compile(rb"torch\.aten\.(_?convolution|conv\d?d?|conv_transpos
 
 # `if` and `case` of StableHLO become `scf.if`.
 _BRANCHES: Final = (b"scf.if", b"stablehlo.if", b"stablehlo.case")
-_IM2COL: Final = "--iree-global-opt-use-im2col-for-convs"
 _TILING: Final = "--iree-global-opt-data-tiling"
-# For several devices the compiler tiles no matmul (one of 768x768x768 takes 1.2 of the time on AVX-512), and
-# patches without tiles are slower than a convolution's own loops.
-_UNSHARED: Final = (_IM2COL, _TILING)
+# For several devices the compiler tiles no matmul (one of 768x768x768 takes 1.2 of the time on AVX-512).
+_UNSHARED: Final = (_TILING,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +110,6 @@ RULES: Final = (
         lambda module, target: bool(_F64.search(module)) and not _narrows(module, target),
         for_all=True,
     ),
-    Rule(
-        _IM2COL,
-        "a convolution becomes a data-tiled matmul: ResNet-18 runs in a third of the time",
-        lambda module, target: (
-            _is_tiled(target) and bool(_CONV.search(module)) and not convolutions.favors_loops(module)
-        ),
-    ),
 )
 
 LINKER: Final = "./lld"
@@ -132,19 +129,18 @@ RETREATS: Final = (
         add=("--iree-codegen-llvmgpu-use-reduction-vector-distribution=false",),
         after=r"failed to distribute",
     ),
-    # Of two convolutions that are added, the second came out wrong (IREE 3.13), yet not each by itself.
-    Retreat(name="without im2col", drop=(_IM2COL,), mends_numbers=True),
+    Retreat(name="with channels first", drop=(CHANNELS_LAST,), add=(PREPROCESS,), mends_numbers=True),
     Retreat(
         name="with data tiling after fusion",
-        drop=(_IM2COL, _TILING),
-        add=("--iree-dispatch-creation-data-tiling",),
+        drop=(CHANNELS_LAST, _TILING),
+        add=(PREPROCESS, "--iree-dispatch-creation-data-tiling"),
         needs=_TILING,
     ),
-    Retreat(name="without data tiling", drop=(_IM2COL, _TILING), mends_numbers=True),
+    Retreat(name="without data tiling", drop=(CHANNELS_LAST, _TILING), add=(PREPROCESS,), mends_numbers=True),
     Retreat(
         name="without optimization",
-        drop=(_IM2COL, _TILING),
-        add=("--iree-opt-level=O0", "--iree-opt-const-eval=false"),
+        drop=(CHANNELS_LAST, _TILING),
+        add=(PREPROCESS, "--iree-opt-level=O0", "--iree-opt-const-eval=false"),
     ),
 )
 
@@ -182,7 +178,15 @@ def choose(
         if (all if rule.for_all else any)(rule.applies(module, each) for each in targets)
     )
     own = [flag for flag in (*fat.flags(targets), *wanted) if not (beside and flag in _UNSHARED)]
-    return (f"--iree-input-type={_INPUT_TYPES[dialect]}", *own, *REPRODUCIBLE, *extra)
+    return (
+        f"--iree-input-type={_INPUT_TYPES[dialect]}",
+        *own,
+        *REPRODUCIBLE,
+        CHANNELS_LAST
+        if _CONV.search(module) and all(each.device == "cpu" for each in targets)
+        else PREPROCESS,
+        *extra,
+    )
 
 
 def remarks(module: bytes, targets: Sequence[Target]) -> tuple[str, ...]:
@@ -202,5 +206,6 @@ def _narrows(module: bytes, target: Target) -> bool:
     return target.device in _WITHOUT_F64 and not any(map(_F64.search, _ENTRY.findall(module)))
 
 
-def _is_tiled(target: Target) -> bool:
-    return _TILING in target.row.flags
+def located(chosen: Sequence[str]) -> tuple[str, ...]:
+    """Flags that leave source locations in the module, for a diagnostic that names the user's line."""
+    return tuple(flag for flag in chosen if not flag.startswith(_PIPELINE))

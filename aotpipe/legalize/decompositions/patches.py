@@ -1,9 +1,9 @@
 """Convolutions of lines and images as matmuls of their windows, and depthwise ones as sums of shifted images.
 
-IREE's own code for a convolution (3.13, AVX-512, one thread) is slow in two places. Over a batch that varies
-it is not made a matmul: a strided one of 256 channels of one element takes 37 times as long as here, one of
-80 channels of a line 36 times. With a fixed batch its patches (im2col) stand in another order than a matmul
-wants them: 512 channels of 7x7 take 2.5 times as long. Depthwise ones make no vectors: 3 to 5 times.
+IREE's own loops over an image are fast where `loops` says so. Elsewhere they are slow (3.13, AVX-512, one
+thread): a strided convolution of 256 channels of one element takes 37 times as long by them as here, one of a
+line of 80 channels 36 times, one of 512 channels, whose weights they read again for each few columns, twice.
+Depthwise ones make no vectors: 3 to 5 times.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from typing import Any, Final
 import torch
 from torch.nn.functional import pad
 
+from aotpipe.legalize.decompositions import loops
 from aotpipe.legalize.decompositions.entries import static
 
 # Half-precision sums are wider than their operands: those stay the compiler's.
-_DTYPES: Final = (torch.float32, torch.float64)
+DTYPES: Final = (torch.float32, torch.float64)
 # The patches of an image: where they are larger, loops over the image read less memory.
 _IMAGE_BYTES: Final = 9 << 19
-# Of one over a batch that varies, whose loops are slow, and refused for vmvx; and of any for all images.
+# Of one over a batch that varies, whose loops vmvx refuses; and of any for all images.
 _VARYING_BYTES: Final = 1 << 24
 _TOTAL_BYTES: Final = 1 << 26
 # From so many channels on, a window is read by its rows of channels, as whole vectors.
 _VECTOR: Final = 16
 _COPIES: Final = 8
+_TABLE: Final = 1 << 12
 # Of a depthwise convolution; each is a product.
 _MOST_TAPS: Final = 64
-# A window of one element: of larger images the compiler makes a matmul that is as fast.
-_SMALL_IMAGE: Final = 400
 
 
 _left_out = False
@@ -63,7 +63,7 @@ def convolution(
     NotImplemented where the compiler's own is as fast, or takes what this does not.
     """
     sizes = x.shape[2:]
-    if _left_out or x.dtype not in _DTYPES or len(sizes) not in (1, 2) or not all(map(static, x.shape[1:])):
+    if _left_out or x.dtype not in DTYPES or len(sizes) not in (1, 2) or not all(map(static, x.shape[1:])):
         return NotImplemented
     window = _Window(weight.shape[2:], stride, dilation)
     counts = window.counts([size + 2 * border for size, border in zip(sizes, padding, strict=True)])
@@ -71,6 +71,12 @@ def convolution(
         return NotImplemented
     if groups == x.shape[1] and groups > 1:
         found = _depthwise(x, weight, window, padding, counts)
+    elif groups == 1 and len(sizes) == 2 and _is_looped(x, weight, stride, counts):
+        found = loops.filled(x, weight, stride, padding, dilation, counts)
+        if found is NotImplemented and bias is not None:
+            # A sum that the compiler makes beside others, not the start of the loops.
+            conv = torch.ops.aten.convolution
+            found = conv(x, weight, None, stride, padding, dilation, False, [0] * len(sizes), 1)
     elif groups == 1:
         found = _matmul(x, weight, window, padding, counts)
     else:
@@ -78,6 +84,10 @@ def convolution(
     if found is NotImplemented or bias is None:
         return found
     return found + bias.reshape(-1, *[1] * len(sizes))
+
+
+def _is_looped(x: torch.Tensor, weight: torch.Tensor, stride: Sequence[int], counts: Sequence[int]) -> bool:
+    return loops.suits(x.shape[1], weight.shape[0], weight.shape[2:], stride, counts)
 
 
 class _Window:
@@ -106,10 +116,17 @@ class _Window:
     def joined(self, x: torch.Tensor, dim: int, count: int) -> torch.Tensor:
         """What the kernel meets along a dim of `[batch, *sizes, channels]`, as channels of each place."""
         width, step, spread = self.kernel[dim], self.stride[dim], self.dilation[dim]
-        # Twice eight copies in place of 64: each is a kernel to compile.
+        if width > _COPIES and spread == 1:
+            # One kernel to compile, where copies are one for each cut.
+            return x.unfold(1 + dim, width, step).movedim(-1, -2).flatten(-2)
+        # Twice eight copies in place of 64.
         some = 1 if step > 1 else max(n for n in range(1, _COPIES + 1) if width % n == 0)
         x = _joined(x, 1 + dim, some, spread, 1, x.shape[1 + dim] - (some - 1) * spread)
         return _joined(x, 1 + dim, width // some, some * spread, step, count)
+
+    def has_small_tables(self, counts: Sequence[int]) -> bool:
+        """Whether `indices`, which are part of the program, are small."""
+        return max(width * count for width, count in zip(self.kernel, counts, strict=True)) <= _TABLE
 
     def indices(self, counts: Sequence[int]) -> list[torch.Tensor]:
         """For each dim, what the kernel meets; together they are `[*kernel, *counts]`."""
@@ -142,8 +159,6 @@ def _matmul(
     varies = not static(batch)
     is_strided = any(step > 1 for step, count in zip(window.stride, counts, strict=True) if count > 1)
     if taps == 1:
-        if not (varies or is_strided or length <= _SMALL_IMAGE):
-            return NotImplemented
         met = window.met(_padded(x, padding), [0] * len(counts), counts, 2)
         found = weight.reshape(outputs, channels) @ met.reshape(batch, channels, length)
         return found.reshape(batch, outputs, *counts)
@@ -152,7 +167,7 @@ def _matmul(
     if size_bytes > most or (static(batch) and batch * size_bytes > _TOTAL_BYTES):
         return NotImplemented
     x = _padded(x, padding)
-    if channels < _VECTOR or max(window.kernel) > _MOST_TAPS:
+    if (channels < _VECTOR or max(window.kernel) > _MOST_TAPS) and window.has_small_tables(counts):
         indices = window.indices(counts)
         at: tuple[Any, ...] = (slice(None), slice(None), *indices)
         windows = x[at].reshape(batch, channels * taps, length)

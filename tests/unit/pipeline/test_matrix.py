@@ -82,7 +82,7 @@ def test_wrong_numbers_are_compiled_again_with_care(
     lowered = replace(ready.prepared.lowered["iree"], module=b"torch.aten.convolution")
     ready = replace(ready, prepared=replace(ready.prepared, lowered={"iree": lowered}))
     retreats = compiler.suspects(lowered, HOST)
-    assert [retreat.name for retreat in retreats] == ["without im2col", "without data tiling"]
+    assert [retreat.name for retreat in retreats] == ["with channels first", "without data tiling"]
     judged: list[object] = []
 
     def judge(program: Compiled, *_: object, **__: object) -> Validated:

@@ -9,7 +9,6 @@ from aotpipe.targets import Target
 
 HOST = Target.parse("iree-cpu-host")
 _DEMOTE = "--iree-input-demote-f64-to-f32=false"
-_IM2COL = "--iree-global-opt-use-im2col-for-convs"
 _TILING = "--iree-global-opt-data-tiling"
 
 
@@ -29,11 +28,23 @@ def test_float64_is_kept_only_where_it_is(text: bytes, wanted: bool) -> None:
 
 
 @pytest.mark.parametrize("op", ["conv2d", "convolution", "conv_transpose1d", "conv3d"])
-def test_convolutions_become_matmuls_where_matmuls_are_tiled(op: str) -> None:
+def test_convolutions_have_their_channels_last_on_cpus(op: str) -> None:
     text = b"torch.aten." + op.encode()
-    assert _IM2COL in flags.choose(text, "torch", HOST)
-    assert _IM2COL not in flags.choose(text, "torch", Target.parse("iree-cpu-x86_64"))
-    assert _IM2COL not in flags.choose(b"torch.aten.linear", "torch", HOST)
+    metal = Target.parse("iree-metal")
+    for target in map(Target.parse, ("iree-cpu-host", "iree-cpu-x86_64", "iree-cpu-aarch64")):
+        assert flags.CHANNELS_LAST in flags.choose(text, "torch", target)
+        assert flags.PREPROCESS in flags.choose(b"torch.aten.linear", "torch", target)
+    for other in ("iree-metal", "iree-vmvx", "iree-cuda-sm_80"):
+        assert flags.PREPROCESS in flags.choose(text, "torch", Target.parse(other))
+    assert flags.PREPROCESS in flags.choose(text, "torch", HOST, beside=(metal,))
+
+
+def test_one_pipeline_of_passes_is_asked_for() -> None:
+    for text in (b"", b"torch.aten.conv2d"):
+        fast = flags.choose(text, "torch", HOST)
+        for chosen in (fast, *(retreat(fast) for retreat in flags.RETREATS)):
+            assert sum("pass-pipeline" in flag for flag in chosen) == 1
+            assert not any("pass-pipeline" in flag for flag in flags.located(chosen))
 
 
 def test_a_generic_cpu_is_never_data_tiled() -> None:
@@ -48,7 +59,7 @@ def test_the_users_flags_come_last() -> None:
 def test_each_retreat_is_more_cautious_than_the_one_before() -> None:
     fast = flags.choose(b"torch.aten.conv2d", "torch", HOST)
     one, two, three, four = [retreat(fast) for retreat in flags.RETREATS if not retreat.after]
-    assert _IM2COL not in one
+    assert flags.CHANNELS_LAST not in one
     assert _TILING in one
     assert _TILING not in two
     assert "--iree-dispatch-creation-data-tiling" in two
@@ -98,7 +109,7 @@ def test_a_fat_program_gets_what_one_of_its_devices_needs_and_all_can() -> None:
     assert "--iree-llvmcpu-stack-allocation-limit=262144" in found
     assert found[-1] == "--mine"
     # Metal has no float64; the compiler tiles matmuls for one device only.
-    assert not {_DEMOTE, _IM2COL, _TILING} & set(found)
+    assert not {_DEMOTE, flags.CHANNELS_LAST, _TILING} & set(found)
     assert _DEMOTE in flags.choose(_INSIDE, "torch", HOST, beside=(sm80,))
     narrowed, joint = flags.remarks(_INSIDE, [HOST, metal])
     assert "metal has none" in narrowed

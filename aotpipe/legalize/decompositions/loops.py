@@ -1,0 +1,76 @@
+"""Convolutions of images that are left to the compiler: loops over the image, with the channels last.
+
+For a CPU the compiler gets the channels to the end (`backends/iree/flags.py`) and keeps 8 columns of 16
+outputs in its registers: 9 tenths of what the cores can multiply, over a batch that varies too. A matmul of
+patches writes and reads each element of the image once for each of the kernel. The loops are fast where 8
+divides the columns of the result and 16 its channels, and nothing is cut off the image (IREE 3.13, AVX-512,
+one thread): of 31 columns they take 6 times as long, of 7 channels 4 times, with one row cut off 20 times.
+Both are filled up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any, Final
+
+import torch
+from torch.nn.functional import pad
+
+_COLUMNS: Final = 8
+_OUTPUTS: Final = 16
+# With fewer, most of the columns would be filled up.
+_LEAST_COLUMNS: Final = 7
+# A vector of the sum; with fewer channels it is of a part only.
+_LEAST_CHANNELS: Final = 8
+# The columns are read as one vector, with what lies between them.
+_MOST_STEP: Final = 3
+# From here on a matmul multiplies each patch so often that to write it costs little.
+_MOST_OUTPUTS: Final = 255
+# Read again for each few columns: the caches should hold them.
+_WEIGHT_BYTES: Final = 1 << 22
+
+
+def suits(
+    channels: int, outputs: int, kernel: Sequence[int], stride: Sequence[int], counts: Sequence[int]
+) -> bool:
+    """Whether the loops are as fast as a matmul of patches, for `counts` rows and columns of the result."""
+    return (
+        channels >= _LEAST_CHANNELS
+        and outputs <= _MOST_OUTPUTS
+        # A line is no image to the compiler, nor is what it does with a kernel of one row or column.
+        and min(kernel) > 1
+        and counts[0] > 1
+        and counts[1] >= _LEAST_COLUMNS
+        and stride[1] <= _MOST_STEP
+        and 4 * channels * outputs * prod(kernel) <= _WEIGHT_BYTES
+    )
+
+
+def missing(count: int) -> int:
+    """How many columns of the result fill up its last vector."""
+    return -count % _COLUMNS
+
+
+def filled(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    counts: Sequence[int],
+) -> Any:
+    """The convolution with its columns and channels filled up; NotImplemented where they are full."""
+    outputs, more = weight.shape[0], missing(counts[1])
+    if not more and not outputs % _OUTPUTS:
+        return NotImplemented
+    reach = (counts[1] + more - 1) * stride[1] + dilation[1] * (weight.shape[3] - 1) + 1
+    right = max(reach - x.shape[3] - padding[1], padding[1])
+    if more:
+        x, padding = pad(x, (padding[1], right, padding[0], padding[0])), (0, 0)
+    if outputs % _OUTPUTS:
+        weight = pad(weight, (0, 0, 0, 0, 0, 0, 0, -outputs % _OUTPUTS))
+    found = torch.conv2d(x, weight, None, stride, padding, dilation)
+    # A cut of the channels where the compiler moves them back to their place is made of the wrong size ("op
+    # expected dimension 3 of collapsed type to be static value of 32", IREE 3.13): elsewhere it is not.
+    return found.transpose(0, 1)[:outputs].transpose(0, 1)[..., : counts[1]]
