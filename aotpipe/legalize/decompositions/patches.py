@@ -63,7 +63,13 @@ def convolution(
     NotImplemented where the compiler's own is as fast, or takes what this does not.
     """
     sizes = x.shape[2:]
-    if _left_out or x.dtype not in DTYPES or len(sizes) not in (1, 2) or not all(map(static, x.shape[1:])):
+    if (
+        _left_out
+        or loops.are_as_they_are()
+        or x.dtype not in DTYPES
+        or len(sizes) not in (1, 2)
+        or not all(map(static, x.shape[1:]))
+    ):
         return NotImplemented
     window = _Window(weight.shape[2:], stride, dilation)
     counts = window.counts([size + 2 * border for size, border in zip(sizes, padding, strict=True)])
@@ -79,6 +85,8 @@ def convolution(
             found = conv(x, weight, None, stride, padding, dilation, False, [0] * len(sizes), 1)
     elif groups == 1:
         found = _matmul(x, weight, window, padding, counts)
+        if found is NotImplemented and len(sizes) == 2:
+            found = loops.filled(x, weight, stride, padding, dilation, counts)
     else:
         return NotImplemented
     if found is NotImplemented or bias is None:

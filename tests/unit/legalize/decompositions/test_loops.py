@@ -49,6 +49,7 @@ def test_equal_to_eager(
     if got is NotImplemented:
         assert loops.suits(8, outputs, kernel, stride, want.shape[2:])
         assert want.shape[3] % 8 == outputs % 16 == 0
+        assert any(padding)
     else:
         torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
 
@@ -82,7 +83,7 @@ def test_what_the_loops_are_fast_at(
 
 
 @pytest.mark.parametrize("outputs", [5, 16])
-@pytest.mark.parametrize(("stride", "width"), [(1, 10), (2, 17), (2, 18), (3, 30)])
+@pytest.mark.parametrize(("stride", "width"), [(1, 10), (2, 17), (2, 18), (2, 34), (3, 30)])
 @pytest.mark.parametrize("padding", [0, 1])
 def test_the_compiler_gets_full_columns_and_channels_and_nothing_cut_off(
     outputs: int, stride: int, width: int, padding: int
@@ -94,9 +95,10 @@ def test_the_compiler_gets_full_columns_and_channels_and_nothing_cut_off(
     [found] = [node for node in entry.graph.graph.nodes if "convolution" in str(node.target)]
     shape = found.meta["val"].shape
     assert shape[1] % 16 == shape[3] % 8 == 0
-    padding_op = torch.ops.aten.constant_pad_nd.default
-    for node in entry.graph.graph.find_nodes(op="call_function", target=padding_op):
-        assert min(node.args[1]) >= 0
+    padded = entry.graph.graph.find_nodes(op="call_function", target=torch.ops.aten.constant_pad_nd.default)
+    assert all(min(node.args[1]) >= 0 for node in padded)
+    # Of an image that nothing is added to, the compiler would read the channels where they are.
+    assert found.args[0] in padded or any(found.args[4])
 
 
 def test_programs_take_any_batch() -> None:
