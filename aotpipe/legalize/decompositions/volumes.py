@@ -78,12 +78,17 @@ def _joined(
         rows[:, start : start + (count - 1) * stride[0] + 1 : stride[0]]
         for start in range(0, thickness * dilation[0], dilation[0])
     ]
-    joined = torch.cat(cuts, -1) if thickness > 1 else cuts[0]
+    is_joined = thickness > 1
+    added = loops.lacking(thickness * channels) if is_joined else 0
+    if added:
+        cuts.append(rows.new_zeros(batch, count, *rows.shape[2:4], added))
+    joined = torch.cat(cuts, -1) if is_joined else cuts[0]
     images = joined.reshape(batch * count, *joined.shape[2:]).permute(0, 3, 1, 2)
     columns = weight.transpose(1, 2).reshape(outputs, thickness * channels, *kernel)
+    columns = pad(columns, (0, 0, 0, 0, 0, added)) if added else columns
     width = _count(images.shape[3], kernel[1], stride[2], dilation[2])
     # What is joined is a copy, whose channels are last.
-    is_ready = thickness > 1 and loops.is_full(outputs, width)
+    is_ready = is_joined and loops.is_full(outputs, width)
     with loops.as_they_are() if is_ready else nullcontext():
         found = torch.conv2d(images, columns, None, stride[1:], 0, dilation[1:])
     found = found.permute(0, 2, 3, 1)

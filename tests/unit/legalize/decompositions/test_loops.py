@@ -50,6 +50,7 @@ def test_equal_to_eager(
         assert loops.suits(8, outputs, kernel, stride, want.shape[2:])
         assert want.shape[3] % 8 == outputs % 16 == 0
         assert any(padding)
+        assert not loops.lacking(8)
     else:
         torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
 
@@ -80,6 +81,21 @@ def test_what_the_loops_are_fast_at(
     wanted: bool,
 ) -> None:
     assert loops.suits(channels, outputs, kernel, stride, counts) is wanted
+
+
+@pytest.mark.parametrize(
+    ("channels", "wanted"), [(8, 0), (12, 0), (16, 6), (32, 2), (64, 4), (96, 10), (62, 0), (384, 2)]
+)
+def test_channels_are_taken_by_four_or_two(channels: int, wanted: int) -> None:
+    assert loops.lacking(channels) == wanted
+
+
+def test_added_channels_change_nothing() -> None:
+    x, weight, bias = tensor(2, 32, 9, 17), tensor(5, 32, 3, 3), tensor(5)
+    x[0, 0, 0, 0], x[1, 3, 4, 5] = torch.inf, torch.nan
+    got = patches.convolution(x, weight, bias, [1, 1], [1, 1], [1, 1], 1)
+    want = torch.conv2d(x, weight, bias, padding=1)
+    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4, equal_nan=True)
 
 
 @pytest.mark.parametrize("outputs", [5, 16])
