@@ -91,16 +91,18 @@ class _Writer:
     def _put(self, depth: int, text: str) -> None:
         self.lines.append("    " * (depth + 2) + self._filled(text))
 
-    def block(self, depth: int, count: int, loops: int = 0) -> None:
-        """Statements, `loops` of the blocks around which are loops."""
+    def block(self, depth: int, count: int, loops: int = 0, kept: str = "") -> None:
+        """Statements, `loops` of the blocks around which are loops; the rows in `kept` are not made anew."""
         for _ in range(count):
-            self._statement(depth, loops)
+            self._statement(depth, loops, kept)
 
-    def _statement(self, depth: int, loops: int) -> None:
+    def _statement(self, depth: int, loops: int, kept: str) -> None:
         kind = self._random.choice(STATEMENTS)
         if depth > 2 or (loops and kind in ("for", "enumerate", "zip", "while", "range") and loops > 1):
             kind = self._random.choice(("rows", "number"))
         name = self._random.choice("rs")
+        if name in kept and kind == "rows":
+            kind = "number"
         inner = self._random.randint(1, 2)
         if kind == "rows":
             self._put(depth, f"{name} = {self._random.choice(ROWS)}")
@@ -110,13 +112,14 @@ class _Writer:
             self._put(depth, "t = t + 1" if loops else "found.append(t)")
         elif kind == "if":
             self._put(depth, "if {T}:")
-            self.block(depth + 1, inner, loops)
+            self.block(depth + 1, inner, loops, kept)
             if self._random.random() < 0.6:
                 self._put(depth, "else:")
-                self.block(depth + 1, inner, loops)
+                self.block(depth + 1, inner, loops, kept)
         elif kind == "while":
-            self._put(depth, f"while len({name}) > {{N}}" + self._random.choice((":", " and {T}:")))
-            self.block(depth + 1, inner, loops + 1)
+            self._put(depth, f"while len({name}) > {{N}}" + self._random.choice((":", " and ({T}):")))
+            # Each trip takes a row away, so that the loop ends.
+            self.block(depth + 1, inner, loops + 1, kept + name)
             self._put(depth + 1, f"{name} = {name}[1:]")
         else:
             over = {
