@@ -1,0 +1,150 @@
+"""What a cold build costs beside the least it can: torch.export and the compiler with the same flags.
+
+usage: build_cost.py [--rounds N] [--json FILE] [CASE]
+
+A case is one of latency.py's, or a reference below models/; `bert_base` by default. In turns, each in
+processes of their own:
+
+    bare    torch, the model and `torch.export.export` in one process, then `iree-compile` with the flags and
+            the module of the build, weights outside
+    one     `pipeline.run` without a cache for iree-cpu-host: bundle written, executed and compared with eager
+    three   the same for iree-cpu-host, iree-cpu-x86_64_v3 and iree-cpu-aarch64
+
+The least of the rounds counts. Memory is the greatest sum of the resident bytes of a build's processes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+TARGETS: Final = {
+    "one": ["iree-cpu-host"],
+    "three": ["iree-cpu-host", "iree-cpu-x86_64_v3", "iree-cpu-aarch64"],
+}
+PERIOD_S: Final = 0.05
+
+
+def spec_of(case: str) -> Any:
+    """The case's spec."""
+    import latency
+
+    return latency.CASES[case]() if case in latency.CASES else latency.file(case)
+
+
+def exported(case: str, _folder: Path) -> None:
+    """What a bare torch.export does."""
+    import torch
+
+    spec = spec_of(case)
+    (point,) = spec.entry_points.values()
+    torch.export.export(spec.build(), point.args, dict(point.kwargs))
+
+
+def lowered(case: str, folder: Path) -> None:
+    """Write the module and its flags; print the bytes of the weights."""
+    from aotpipe.backends.iree import flags, importer
+    from aotpipe.canonicalize import canonicalize
+    from aotpipe.export import export
+    from aotpipe.legalize import legalize
+    from aotpipe.targets import expand
+
+    legal = legalize(export(canonicalize(spec_of(case))))
+    made = importer.lower(legal)
+    (folder / "module.mlir").write_bytes(made.module)
+    (target,) = expand(["iree-cpu-host"])
+    chosen = [*target.row.flags, *flags.choose(made.module, made.dialect, target), flags.PREPROCESS]
+    (folder / "flags.json").write_text(json.dumps(chosen))
+    print(sum(each.numel() * each.element_size() for each in legal.weights.values()))
+
+
+def built(case: str, folder: Path, targets: list[str]) -> None:
+    """A cold build."""
+    from aotpipe import pipeline
+
+    outcome = pipeline.run(spec_of(case), targets=targets, out=folder / "bundle", cache=False, latency=False)
+    assert outcome.path, outcome.report
+
+
+def measured(*command: str) -> tuple[float, int, str]:
+    """The seconds, the greatest sum of resident bytes, and the output of a command."""
+    start = time.perf_counter()
+    process = psutil.Popen(command, stdout=subprocess.PIPE, text=True)
+    peak = 0
+    while process.poll() is None:
+        peak = max(peak, sum(_resident(process)))
+        time.sleep(PERIOD_S)
+    spent = time.perf_counter() - start
+    if process.returncode:
+        sys.exit(f"failed: {' '.join(command)}")
+    return spent, peak, process.stdout.read()
+
+
+def _resident(process: psutil.Process) -> Iterator[int]:
+    try:
+        for each in (process, *process.children(recursive=True)):
+            yield each.memory_info().rss
+    except psutil.NoSuchProcess:
+        return
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("case", nargs="?", default="bert_base")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--do", help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.do in TARGETS:
+        built(options.case, options.folder, TARGETS[options.do])
+        return
+    if options.do:
+        {"exported": exported, "lowered": lowered}[options.do](options.case, options.folder)
+        return
+    least: dict[str, float] = {}
+    peaks: dict[str, int] = {}
+    with tempfile.TemporaryDirectory() as name:
+
+        def run(what: str) -> tuple[float, int, str]:
+            own = tempfile.mkdtemp(dir=name)
+            return measured(sys.executable, __file__, options.case, "--do", what, "--folder", own)
+
+        folder = Path(name)
+        *_, output = measured(sys.executable, __file__, options.case, "--do", "lowered", "--folder", name)
+        weights = int(output)
+        flags = json.loads((folder / "flags.json").read_text())
+        for _ in range(options.rounds):
+            for what in ("exported", *TARGETS):
+                spent, peak, _ = run(what)
+                least[what] = min(spent, least.get(what, math.inf))
+                peaks[what] = max(peak, peaks.get(what, 0))
+            spent, *_ = measured("iree-compile", f"{name}/module.mlir", "-o", f"{name}/out.vmfb", *flags)
+            least["iree-compile"] = min(spent, least.get("iree-compile", math.inf))
+    bare = least["exported"] + least["iree-compile"]
+    print(f"torch.export {least['exported']:.1f} s, iree-compile {least['iree-compile']:.1f} s")
+    print(f"one target   {least['one']:.1f} s, {least['one'] / bare:.2f} of both")
+    print(f"three        {least['three']:.1f} s, {least['three'] / least['one']:.2f} of one")
+    share = peaks["one"] / (2.5 * weights + 500e6)
+    print(
+        f"weights {weights / 1e6:.0f} MB, peak {peaks['one'] / 1e6:.0f} MB: {share:.2f} of 2.5 times + 500 MB"
+    )
+    if options.json:
+        options.json.write_text(json.dumps({"seconds": least, "peak": peaks, "weights": weights}) + "\n")
+
+
+if __name__ == "__main__":
+    main()
