@@ -43,17 +43,17 @@ class Border(Protocol):
     def packed_type(self, wanted: Type) -> Type:
         """The type as which a value of a builtin type crosses."""
 
+    def own(self, values: list[Value]) -> list[Value]:
+        """Values that cross together, each with elements of its own: nothing else may have them."""
+
     def pack(self, values: list[Value]) -> list[Value]:
-        """Values as they cross together."""
+        """Such values as they cross."""
 
     def hand_on(self, value: Value, /) -> Value:
         """The only value made of one that was unpacked, as it crosses again: it may keep its buffer."""
 
     def unpack(self, value: Value, wanted: Type, dims: Dims, /) -> Value:
         """The builtin value of one that has crossed; `dims` gives its sizes, None for one not known."""
-
-    def peek(self, value: Value, wanted: Type, dims: Dims, /) -> Value:
-        """The same, of a value that is unpacked elsewhere too."""
 
 
 class OpenBorder:
@@ -62,6 +62,10 @@ class OpenBorder:
     def packed_type(self, wanted: Type) -> Type:
         """The same type."""
         return wanted
+
+    def own(self, values: list[Value]) -> list[Value]:
+        """The same values."""
+        return values
 
     def pack(self, values: list[Value]) -> list[Value]:
         """The same values."""
@@ -74,8 +78,6 @@ class OpenBorder:
     def unpack(self, value: Value, _wanted: Type, _dims: Dims, /) -> Value:
         """The same value."""
         return value
-
-    peek = unpack
 
 
 def present(items: Iterable[Any]) -> list[Any]:

@@ -4,7 +4,8 @@
 that there are no private functions, no calls, and no symbol names that two programs could share:
 
     cond(pred, true, false, operands)        scf.if; only the taken branch runs
-    while_loop(test, body, carries, extra)   scf.while; `test` is its before region, zero trips give `carries`
+    while_loop(test, body, carries, extra)   scf.while over what `test` gives and the carries: the test is made
+                                             before the loop and at the end of each trip
     map_impl(f, xs, extra)                   scf.for over dim 0: y[i] = f(x[i], extra)
     scan(f, init, xs, extra)                 scf.for over dim 0: carry, y[i] = f(carry, x[i], extra)
     associative_scan(f, xs, extra)           scf.for over dim 0: y[0] = x[0], y[i] = f(y[i - 1], x[i], extra)
@@ -23,24 +24,15 @@ The subgraphs must be functional. What has no lowering raises `ControlFlowError`
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Collection, Iterable, Sequence
-from functools import partial, reduce
-from typing import Any, Final
+from typing import Any
 
-import sympy
-import torch
-from iree.compiler.dialects import arith, scf, tensor
-from iree.compiler.extras.fx_importer import GraphNodeImporter
-from iree.compiler.ir import IndexType, InsertionPoint, Location, Operation, Type, Value
+from iree.compiler.dialects import scf
+from iree.compiler.ir import InsertionPoint, Location, Type, Value
 from torch import fx
-from torch.utils._sympy.functions import FloorDiv, Max, Min, Mod, PythonMod
 
 from aotpipe.backends.iree.borders import (
-    Border,
     ControlFlowError,
-    Dims,
-    OpenBorder,
     builtin_type,
     convert,
     convert_all,
@@ -52,84 +44,107 @@ from aotpipe.backends.iree.borders import (
     present,
     to_i1,
 )
-from aotpipe.backends.iree.liveness import (
-    live_carries,
-    needed_nodes,
-    output_args,
-    placeholders,
-    used_results,
+from aotpipe.backends.iree.liveness import live_carries, output_args, placeholders, subgraph, used_results
+from aotpipe.backends.iree.numbers import hosted_carries, number_dtype, sources_of
+from aotpipe.backends.iree.regions import (
+    RegionImporter,
+    Slots,
+    Sources,
+    input_values,
+    output_values,
+    result_values,
 )
 
-Slots = list[Value | None]
-"""Values by position; None where there is none or where it is not needed."""
-Unpack = Callable[[Value, Type, Dims], Value]
 Trip = Callable[[Slots, list[Value]], Slots]
 
 
-class ControlFlowImporter(GraphNodeImporter):  # type: ignore[misc]
+class ControlFlowImporter(RegionImporter):
     """Imports the structured higher-order ops; every other node as its base does."""
 
-    outer: ControlFlowImporter | None = None
-    """The importer of the enclosing region: its values dominate this one's."""
-    border: Border = OpenBorder()
-    """How tensors cross the border of a region: a compiler may need a way of its own."""
-    needed: Collection[fx.Node] = ()
-    """The nodes of this graph that are imported."""
-
-    def import_needed(self, graph: fx.Graph, wanted: Collection[int]) -> Slots:
-        """Import what some outputs of a graph depend on, and give them; its placeholders are bound."""
-        self.needed = needed_nodes(graph, wanted)
-        self.import_nodes([n for n in graph.nodes if n in self.needed], skip_placeholders_outputs=True)
-        with InsertionPoint(self._b):
-            return [
-                self._import_argument(Location.current, output)
-                if position in wanted and output is not None
-                else None
-                for position, output in enumerate(output_args(graph))
-            ]
-
     def _import_hop_cond(self, loc: Location, node: fx.Node, _hop: object) -> None:
+        pred: Any
+        operands: Any
         pred, *names, operands = node.args
-        graphs = [_subgraph(node, name) for name in names]
+        graphs = [subgraph(node, name) for name in names]
         with loc:
             values = self._operands(loc, operands)
             used = used_results(node, self.needed)
             if isinstance(pred, bool):
                 self._bind_results(node, self._inline(graphs[0 if pred else 1], values, used))
                 return
-            types = self._slot_types(node, used, *map(_outputs, graphs))
+            types = self._slot_types(node, used, *map(output_values, graphs))
             border = self.border
-            taken = to_i1(self._import_argument(loc, pred))
+            taken = self.numbers(pred) if pred in self.numbers else to_i1(self._import_argument(loc, pred))
+            known = [self._free_numbers(graph, operands) for graph in graphs]
             branch = scf.IfOp(taken, [border.packed_type(t) for t in present(types)], has_else=True)
-            for block, graph in zip((branch.then_block, branch.else_block), graphs, strict=True):
+            blocks = (branch.then_block, branch.else_block)
+            for block, graph, sources in zip(blocks, graphs, known, strict=True):
                 with InsertionPoint(block):
-                    scf.YieldOp(_leave(border, self._inline(graph, values, used), types))
-            self._bind_results(node, self._enter(border.unpack, branch.results, types, _results(node)))
+                    scf.YieldOp(self._leave(self._inline(graph, values, used, sources), types))
+            self._bind_results(node, self._enter(branch.results, types, result_values(node)))
 
     def _import_hop_while_loop(self, loc: Location, node: fx.Node, _hop: object) -> None:
         if node.kwargs.get("mutated_arg_indices"):
             raise ControlFlowError("while_loop mutates its inputs")
-        test, body = (_subgraph(node, name) for name in node.args[:2])
+        test, body = (subgraph(node, name) for name in node.args[:2])
+        starts: Any = node.args[2]
         with loc:
             inits, extra = (self._operands(loc, args) for args in node.args[2:])
             live = live_carries(test, body, range(len(inits)), used_results(node, self.needed))
-            types = self._slot_types(node, live, _inputs(test), _inputs(body), _outputs(body), inits=inits)
+            types = self._slot_types(
+                node, live, input_values(test), input_values(body), output_values(body), inits=inits
+            )
+            hosted = hosted_carries(node) & live
+            for position in hosted:
+                inits[position] = self.numbers(starts[position])
+                types[position] = inits[position].type
+            known = [
+                self._kept_numbers(node, graph, hosted, wanted)
+                for graph, wanted in ((test, {0}), (body, hosted))
+            ]
             border = self.border
-            packed = [border.packed_type(carried) for carried in present(types)]
-            loop = scf.WhileOp(packed, _leave(border, _select(inits, live), types))
+
+            def handed_on(values: Slots) -> list[Value]:
+                """Whether there is another trip, then the carries, as they cross."""
+                carries = border.own(convert_all(_select(values, live), types))
+                (again,) = self._inline(test, [*_spread(carries, types), *extra], {0}, known[0], {0})
+                return [to_i1(again), *border.pack(carries)]
+
+            first = handed_on(inits)
+            packed = [value.type for value in first]
+            loop = scf.WhileOp(packed, first)
             before, after = (region.blocks.append(*packed) for region in (loop.before, loop.after))
             with InsertionPoint(before):
-                carries = self._enter(border.peek, before.arguments, types, _inputs(test))
-                (again,) = self._inline(test, [*carries, *extra], {0})
-                scf.ConditionOp(to_i1(again), before.arguments)
+                scf.ConditionOp(before.arguments[0], before.arguments)
             with InsertionPoint(after):
-                carries = self._enter(border.unpack, after.arguments, types, _inputs(body))
-                outputs = self._inline(body, [*carries, *extra], live)
-                scf.YieldOp(_leave(border, outputs, types))
-            self._bind_results(node, self._enter(border.unpack, loop.results, types, _results(node)))
+                carries = self._enter(list(after.arguments)[1:], types, input_values(body))
+                outputs = self._inline(body, [*carries, *extra], live, known[1], hosted)
+                scf.YieldOp(handed_on(outputs))
+            results = self._enter(list(loop.results)[1:], types, result_values(node))
+            self._bind_results(node, results, hosted)
+
+    def _kept_numbers(
+        self, loop: fx.Node, graph: fx.Graph, hosted: Collection[int], wanted: Collection[int]
+    ) -> Sources:
+        """The numbers that no trip changes, as a region reads them: those at hand, and those it needs."""
+        inputs, carried = placeholders(graph), len(loop.args[2])  # type: ignore[arg-type]
+        kept = {
+            inner: outer
+            for inner, outer in zip(inputs[carried:], loop.args[3], strict=True)  # type: ignore[arg-type]
+            if isinstance(outer, fx.Node) and number_dtype(inner.meta["val"]) is not None
+        }
+        outputs = output_args(graph)
+        read = sources_of(
+            graph, [outputs[position] for position in wanted], {*kept, *(inputs[each] for each in hosted)}
+        )
+        return {
+            inner: self.numbers(outer)
+            for inner, outer in kept.items()
+            if inner in read or outer in self.numbers
+        }
 
     def _import_hop_map_impl(self, loc: Location, node: fx.Node, _hop: object) -> None:
-        body = _subgraph(node, node.args[0])
+        body = subgraph(node, node.args[0])
         with loc:
             xs, extra = (self._operands(loc, args) for args in node.args[1:])
             used = used_results(node, self.needed)
@@ -137,10 +152,12 @@ class ControlFlowImporter(GraphNodeImporter):  # type: ignore[misc]
             def trip(_carries: Slots, rows: list[Value]) -> Slots:
                 return self._inline(body, [*rows, *extra], used)
 
-            self._bind_results(node, self._for_each(xs, [], [], body, _select(_results(node), used), trip))
+            self._bind_results(
+                node, self._for_each(xs, [], [], body, _select(result_values(node), used), trip)
+            )
 
     def _import_hop_scan(self, loc: Location, node: fx.Node, _hop: object) -> None:
-        body = _subgraph(node, node.args[0])
+        body = subgraph(node, node.args[0])
         with loc:
             inits, xs, extra = (self._operands(loc, args) for args in node.args[1:])
             used = used_results(node, self.needed)
@@ -150,16 +167,16 @@ class ControlFlowImporter(GraphNodeImporter):  # type: ignore[misc]
             def trip(carries: Slots, rows: list[Value]) -> Slots:
                 return self._inline(body, [*carries, *rows, *extra], wanted)
 
-            types = self._slot_types(node, live, _inputs(body), _outputs(body), inits=inits)
-            stacked = _select(_results(node), used)[len(inits) :]
+            types = self._slot_types(node, live, input_values(body), output_values(body), inits=inits)
+            stacked = _select(result_values(node), used)[len(inits) :]
             self._bind_results(node, self._for_each(xs, inits, types, body, stacked, trip))
 
     def _import_hop_associative_scan(self, loc: Location, node: fx.Node, _hop: object) -> None:
-        body = _subgraph(node, node.args[0])
+        body = subgraph(node, node.args[0])
         with loc:
             xs, extra = (self._operands(loc, args) for args in node.args[1:])
             every = set(range(len(xs)))
-            types = present(join(every, self._types(_outputs(body)), self._types(_inputs(body))))
+            types = present(join(every, self._types(output_values(body)), self._types(input_values(body))))
 
             def trip(carries: Slots, rows: list[Value]) -> Slots:
                 outputs = convert_all(self._inline(body, [*carries, *rows, *extra], every), types)
@@ -167,14 +184,14 @@ class ControlFlowImporter(GraphNodeImporter):  # type: ignore[misc]
 
             sources = [convert(x, builtin_type(x.type)) for x in xs]
             rows = convert_all([extract_row(source, index_constant(0)) for source in sources], types)
-            results = self._for_each(sources, rows, types, body, _results(node), trip, seeded=True)
+            results = self._for_each(sources, rows, types, body, result_values(node), trip, seeded=True)
             self._bind_results(node, results[len(xs) :])
 
     def _import_hop_invoke_subgraph(self, loc: Location, node: fx.Node, _hop: object) -> None:
         name, _identifier, *operands = node.args
         with loc:
             used = used_results(node, self.needed)
-            self._bind_results(node, self._inline(_subgraph(node, name), self._operands(loc, operands), used))
+            self._bind_results(node, self._inline(subgraph(node, name), self._operands(loc, operands), used))
 
     def _for_each(
         self,
@@ -213,142 +230,24 @@ class ControlFlowImporter(GraphNodeImporter):  # type: ignore[misc]
                 insert_row(row, stack, index_constant(0)) for row, stack in zip(inits, stacks, strict=True)
             ]
         slots = [*types, *stack_types]
-        vals = [*_inputs(body)[: len(inits)], *stacked]
+        vals = [*input_values(body)[: len(inits)], *stacked]
         border = self.border
-        starts = _leave(border, [*_select_like(inits, types), *stacks], slots)
+        starts = self._leave([*_select_like(inits, types), *stacks], slots)
         first = index_constant(int(seeded))
         loop = scf.ForOp(first, dim_size(sources[0], 0), index_constant(1), starts)
         with InsertionPoint(loop.body):
             index, *arguments = loop.body.arguments
-            last = self._enter(border.unpack, arguments, slots, vals)
+            last = self._enter(arguments, slots, vals)
             rows = [extract_row(source, index) for source in sources]
             outputs = trip(last[: len(inits)], rows)
             for position in range(len(inits), len(slots)):
                 stack = last[position]
                 if stack is not None:
                     outputs[position] = insert_row(outputs[position], stack, index)
-            carries = _leave(border, outputs[: len(inits)], types)
+            carries = self._leave(outputs[: len(inits)], types)
             grown = present(outputs[len(inits) :])
             scf.YieldOp([*carries, *map(border.hand_on, grown)])
-        return self._enter(border.unpack, loop.results, slots, vals)
-
-    def _inline(self, graph: fx.Graph, operands: Slots, wanted: Collection[int]) -> Slots:
-        """Import a subgraph at the insertion point, which is at a block's end; give the wanted outputs."""
-        inner = type(self)(self.fx_importer, self._c, self._cc, InsertionPoint.current.block)
-        inner.outer = self
-        for placeholder, operand in zip(placeholders(graph), operands, strict=True):
-            if operand is not None:
-                inner.bind_node_value(placeholder, convert(operand, self._type(placeholder.meta["val"])))
-        return inner.import_needed(graph, wanted)
-
-    def _slot_types(
-        self, node: fx.Node, kept: Collection[int], *sides: Sequence[Any], inits: Sequence[Value] = ()
-    ) -> list[Type | None]:
-        """The builtin types of an op's results, or as many of them as there are inits.
-
-        Args:
-            node: The op.
-            kept: The positions to give a type to.
-            sides: The fake values on the border's other sides; what comes after the results is ignored.
-            inits: What a loop's results start as.
-        """
-        results = _results(node)[: len(inits)] if inits else _results(node)
-        rows = [self._types(side[: len(results)]) for side in sides]
-        if inits:
-            rows.append([init.type for init in inits])
-        return join(kept, self._types(results), *rows)
-
-    def _enter(
-        self, unpack: Unpack, values: Iterable[Value], types: Sequence[Type | None], vals: Sequence[Any]
-    ) -> Slots:
-        """The builtin values of packed ones; `vals` are their fake values on this side."""
-        rest = iter(values)
-        return [
-            None if wanted is None else unpack(next(rest), wanted, partial(self._known_dims, val))
-            for wanted, val in zip(types, vals, strict=False)
-        ]
-
-    def _known_dims(self, val: Any) -> list[Value | None]:
-        return [
-            self.known_size(dim.node.expr) if isinstance(dim, torch.SymInt) else None for dim in val.shape
-        ]
-
-    def _operands(self, loc: Location, arguments: Any) -> list[Value]:
-        return [self._import_argument(loc, argument) for argument in arguments]
-
-    def _bind_results(self, node: fx.Node, values: Sequence[Value | None]) -> None:
-        self._multi_result_nodes.add(node)
-        for index, (value, val) in enumerate(zip(values, _results(node), strict=True)):
-            if value is not None:
-                self.bind_node_value(node, convert(value, self._type(val)), index)
-
-    def _type(self, val: Any) -> Type:
-        """The torch type of a fake value or a constant."""
-        if isinstance(val, torch.Tensor):
-            return self._cc.get_vtensor_type(val.size(), val.dtype)
-        return self._cc.value_info_to_type(val)
-
-    def _types(self, vals: Iterable[Any]) -> list[Type | None]:
-        return [None if val is None else self._type(val) for val in vals]
-
-    def _empty(self, shape: Sequence[int | torch.SymInt], wanted: Type) -> Value:
-        sizes = [dim if isinstance(dim, int) else self.size(dim.node.expr) for dim in shape]
-        return convert(tensor.EmptyOp(sizes, wanted.element_type).result, wanted)
-
-    def size(self, expr: sympy.Expr) -> Value:
-        """Compute a symbolic size, as an index, from the values that are at hand."""
-        known = self.known_size(expr)
-        if known is not None:
-            return known
-        if isinstance(expr, sympy.Integer):
-            return index_constant(int(expr))
-        if type(expr) not in _SIZE_OPS:
-            raise ControlFlowError(f"the size {expr} of a stacked output is not known before the loop")
-        emit = _SIZE_OPS[type(expr)]
-        return reduce(lambda left, right: emit(left, right).result, map(self.size, expr.args))
-
-    def known_size(self, expr: sympy.Expr) -> Value | None:
-        """The size where a value at hand is that number or has it as a dim."""
-        for (node, position), value in self._v.items():
-            val = node.meta.get("val")
-            val = val[position] if isinstance(val, (tuple, list)) else val
-            if isinstance(val, torch.SymInt) and val.node.expr == expr:
-                return arith.IndexCastOp(IndexType.get(), convert(value, builtin_type(value.type))).result
-            if isinstance(val, torch.Tensor):
-                for dim, size in enumerate(val.shape):
-                    if isinstance(size, torch.SymInt) and size.node.expr == expr:
-                        return dim_size(convert(value, builtin_type(value.type)), dim)
-        return self.outer.known_size(expr) if self.outer else None
-
-
-# Sizes are not negative, so that floor and truncation agree.
-_SIZE_OPS: Final[dict[type, Callable[[Value, Value], Operation]]] = {
-    sympy.Add: arith.AddIOp,
-    sympy.Mul: arith.MulIOp,
-    FloorDiv: arith.DivSIOp,
-    Mod: arith.RemSIOp,
-    PythonMod: arith.RemSIOp,
-    Max: arith.MaxSIOp,
-    Min: arith.MinSIOp,
-}
-
-
-def _subgraph(node: fx.Node, name: Any) -> fx.Graph:
-    module = operator.attrgetter(name.target)(node.graph.owning_module)
-    assert isinstance(module, fx.GraphModule), f"{name.target} is no graph"
-    return module.graph
-
-
-def _outputs(graph: fx.Graph) -> list[Any]:
-    return [arg.meta["val"] if isinstance(arg, fx.Node) else arg for arg in output_args(graph)]
-
-
-def _inputs(graph: fx.Graph) -> list[Any]:
-    return [node.meta["val"] for node in placeholders(graph)]
-
-
-def _results(node: fx.Node) -> list[Any]:
-    return list(node.meta["val"])
+        return self._enter(loop.results, slots, vals)
 
 
 def _select(items: Sequence[Any], kept: Collection[int]) -> list[Any]:
@@ -356,9 +255,10 @@ def _select(items: Sequence[Any], kept: Collection[int]) -> list[Any]:
     return [item if position in kept else None for position, item in enumerate(items)]
 
 
-def _leave(border: Border, values: Slots, types: Sequence[Type | None]) -> list[Value]:
-    """Pack the values that are there."""
-    return border.pack(convert_all(values, types))
+def _spread(values: Iterable[Value], types: Sequence[Type | None]) -> Slots:
+    """The values that are there at their positions."""
+    rest = iter(values)
+    return [None if wanted is None else next(rest) for wanted in types]
 
 
 def _select_like(items: Sequence[Any], types: Sequence[Type | None]) -> list[Any]:

@@ -26,7 +26,7 @@ from torch.fx.passes.shape_prop import _extract_tensor_metadata  # the form that
 
 from aotpipe.backends.iree import floats, overlaps
 from aotpipe.backends.iree.borders import builtin_type, convert
-from aotpipe.backends.iree.carries import ViewBorder, anew
+from aotpipe.backends.iree.carries import ViewBorder, apart
 from aotpipe.backends.iree.control_flow import ControlFlowImporter
 from aotpipe.backends.iree.liveness import output_args, placeholders
 from aotpipe.errors import LowerFailed
@@ -187,10 +187,8 @@ class _NodeImporter(ControlFlowImporter):
 
 
 def _apart(value: ir.Value) -> ir.Value:
-    """A tensor's elements in a buffer of their own; complex ones where they are."""
-    plain = convert(value, builtin_type(value.type))
-    is_complex = isinstance(plain.type.element_type, ir.ComplexType)
-    return value if is_complex else convert(anew(plain), value.type)
+    """A torch tensor's elements in a buffer of their own."""
+    return convert(apart(convert(value, builtin_type(value.type))), value.type)
 
 
 def _dense(value: torch.Tensor, element: ir.Type) -> str:

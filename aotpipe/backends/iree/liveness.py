@@ -25,6 +25,13 @@ def placeholders(graph: fx.Graph) -> list[fx.Node]:
     return [node for node in graph.nodes if node.op == "placeholder"]
 
 
+def subgraph(node: fx.Node, name: Any) -> fx.Graph:
+    """The graph that an argument of a higher-order op names."""
+    module = operator.attrgetter(name.target)(node.graph.owning_module)
+    assert isinstance(module, fx.GraphModule), f"{name.target} is no graph"
+    return module.graph
+
+
 def needed_nodes(graph: fx.Graph, wanted: Collection[int]) -> set[fx.Node]:
     """The nodes that some outputs, given by position, depend on, and those that have an effect alone."""
     outputs = output_args(graph)
