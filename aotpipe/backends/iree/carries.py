@@ -47,7 +47,7 @@ class ViewBorder:
 
     def pack(self, values: list[Value]) -> list[Value]:
         """The views of such buffers."""
-        return [_export(value) if _is_tensor(value) else value for value in values]
+        return [_hidden(_export(value)) if _is_tensor(value) else value for value in values]
 
     def hand_on(self, value: Value, /) -> Value:
         """A view of the same buffer, where the value is what was written to an unpacked one."""
@@ -68,6 +68,10 @@ def apart(value: Value) -> Value:
         operands=[value, *sizes, _export(room, Type.parse("!hal.buffer"))],
         attributes={"operandSegmentSizes": DenseI32ArrayAttr.get([1, len(sizes), 1, 0])},
     ).result
+
+
+def _hidden(view: Value) -> Value:
+    return Operation.create("util.optimization_barrier", results=[view.type], operands=[view]).result
 
 
 def _is_tensor(value: Value) -> bool:

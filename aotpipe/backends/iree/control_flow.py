@@ -104,23 +104,21 @@ class ControlFlowImporter(RegionImporter):
             ]
             border = self.border
 
-            def handed_on(values: Slots) -> list[Value]:
-                """Whether there is another trip, then the carries, as they cross."""
-                carries = border.own(convert_all(_select(values, live), types))
-                (again,) = self._inline(test, [*_spread(carries, types), *extra], {0}, known[0], {0})
-                return [to_i1(again), *border.pack(carries)]
-
-            first = handed_on(inits)
+            first = border.pack(border.own(convert_all(_select(inits, live), types)))
             packed = [value.type for value in first]
             loop = scf.WhileOp(packed, first)
             before, after = (region.blocks.append(*packed) for region in (loop.before, loop.after))
             with InsertionPoint(before):
-                scf.ConditionOp(before.arguments[0], before.arguments)
+                carries = _spread(
+                    border.own(present(self._enter(before.arguments, types, input_values(test)))), types
+                )
+                (again,) = self._inline(test, [*carries, *extra], {0}, known[0], {0})
+                scf.ConditionOp(to_i1(again), before.arguments)
             with InsertionPoint(after):
-                carries = self._enter(list(after.arguments)[1:], types, input_values(body))
+                carries = self._enter(list(after.arguments), types, input_values(body))
                 outputs = self._inline(body, [*carries, *extra], live, known[1], hosted)
-                scf.YieldOp(handed_on(outputs))
-            results = self._enter(list(loop.results)[1:], types, result_values(node))
+                scf.YieldOp(border.pack(border.own(convert_all(_select(outputs, live), types))))
+            results = self._enter(list(loop.results), types, result_values(node))
             self._bind_results(node, results, hosted)
 
     def _kept_numbers(
