@@ -4,8 +4,7 @@
 that there are no private functions, no calls, and no symbol names that two programs could share:
 
     cond(pred, true, false, operands)        scf.if; only the taken branch runs
-    while_loop(test, body, carries, extra)   scf.while over what `test` gives and the carries: it is asked before
-                                             the loop and at the end of each trip
+    while_loop(test, body, carries, extra)   scf.while; `test` is its before region, zero trips give `carries`
     map_impl(f, xs, extra)                   scf.for over dim 0: y[i] = f(x[i], extra)
     scan(f, init, xs, extra)                 scf.for over dim 0: carry, y[i] = f(carry, x[i], extra)
     associative_scan(f, xs, extra)           scf.for over dim 0: y[0] = x[0], y[i] = f(y[i - 1], x[i], extra)

@@ -49,6 +49,11 @@ def left_out() -> Iterator[None]:
         _left_out = before
 
 
+def takes(x: torch.Tensor) -> bool:
+    """Whether a convolution of an input may become something else here."""
+    return not _left_out and not loops.are_as_they_are() and x.dtype in DTYPES
+
+
 def convolution(
     x: torch.Tensor,
     weight: torch.Tensor,
@@ -63,13 +68,7 @@ def convolution(
     NotImplemented where the compiler's own is as fast, or takes what this does not.
     """
     sizes = x.shape[2:]
-    if (
-        _left_out
-        or loops.are_as_they_are()
-        or x.dtype not in DTYPES
-        or len(sizes) not in (1, 2)
-        or not all(map(static, x.shape[1:]))
-    ):
+    if not takes(x) or len(sizes) not in (1, 2) or not all(map(static, x.shape[1:])):
         return NotImplemented
     window = _Window(weight.shape[2:], stride, dilation)
     counts = window.counts([size + 2 * border for size, border in zip(sizes, padding, strict=True)])

@@ -1,10 +1,9 @@
-"""Convolutions of volumes, and transposed ones whose windows do not meet.
+"""Convolutions of volumes.
 
 IREE's code for a volume's convolution leaves the vector registers unused, and multiplies integers as floats
 (3.13): as one convolution of images, with the channels of each layer that the kernel meets, 32 channels of
 32x32x32 take a fiftieth of the time on a CPU, and as a sum of several, one for each layer of the kernel, a
-fifteenth. A transposed convolution becomes one over an input with zeros between its
-elements; where the stride is the kernel's size, each input element makes a patch of its own, by a matmul.
+fifteenth.
 """
 
 from __future__ import annotations
@@ -122,16 +121,3 @@ def _added(
 def _count(size: int, width: int, step: int, spread: int) -> int:
     """How many places a window has along a padded dim."""
     return (size - spread * (width - 1) - 1) // step + 1
-
-
-def apart(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-    """A transposed convolution, of one group, whose stride is the size of its kernel `[in, out, *sizes]`."""
-    rank = x.dim() - 2
-    batch, channels, *sizes = x.shape
-    _, outputs, *kernel = weight.shape
-    patches = x.movedim(1, -1).reshape(-1, channels) @ weight.reshape(channels, -1)
-    patches = patches.reshape(batch, *sizes, outputs, *kernel)
-    pairs = [dim for at in range(rank) for dim in (1 + at, 2 + rank + at)]
-    joined = patches.permute(0, 1 + rank, *pairs)
-    found = joined.reshape(batch, outputs, *(a * b for a, b in zip(sizes, kernel, strict=True)))
-    return found if bias is None else found + bias.reshape(-1, *[1] * rank)

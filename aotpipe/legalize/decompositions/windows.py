@@ -16,7 +16,8 @@ from torch.nn.functional import pad
 from aotpipe.legalize.decompositions import patches
 from aotpipe.legalize.decompositions.entries import Table, static
 from aotpipe.legalize.decompositions.maxima import over_windows, sliding
-from aotpipe.legalize.decompositions.volumes import apart, volume
+from aotpipe.legalize.decompositions.transposed import transposed as of_phases
+from aotpipe.legalize.decompositions.volumes import volume
 
 aten = torch.ops.aten
 
@@ -34,10 +35,8 @@ def convolution(
 ) -> Any:
     rank = weight.dim() - 2
     if transposed:
-        is_apart = _each(stride, rank) == list(weight.shape[2:]) and groups == 1 and x.is_floating_point()
-        if is_apart and not any((*padding, *output_padding)) and set(dilation) == {1}:
-            return apart(x, weight, bias)
-        return NotImplemented
+        slides = (_each(amounts, rank) for amounts in (stride, padding, dilation, output_padding))
+        return of_phases(x, weight, bias, *slides, groups)
     if rank == 3 and not x.is_complex():
         return volume(
             x, weight, bias, _each(stride, rank), _each(padding, rank), _each(dilation, rank), groups

@@ -1,17 +1,15 @@
-"""Convolutions of volumes as those of images, and transposed ones as matmuls."""
+"""Convolutions of volumes as those of images."""
 
 from __future__ import annotations
 
-import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.export import Dim
 
-from aotpipe.legalize.decompositions.volumes import apart, volume
-from tests.programs.through import check, legal
-from tests.unit.legalize.decompositions.agree import check_op
+from aotpipe.legalize.decompositions.volumes import volume
+from tests.programs.through import check
 
 THREE = st.tuples(*[st.integers(1, 3)] * 3)
 
@@ -49,38 +47,6 @@ def test_a_volume_is_convolved_layer_by_layer(
     got = volume(x, weight, bias, stride, padding, dilation, groups)
     want = torch.conv3d(x, weight, bias, stride, padding, dilation, groups)
     torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("rank", [1, 2, 3])
-@pytest.mark.parametrize("biased", [False, True])
-def test_a_transposed_convolution_without_overlap_is_a_matmul(rank: int, biased: bool) -> None:
-    kernel, sizes = (2, 3, 1)[:rank], (4, 1, 3)[:rank]
-    x, weight = tensor(2, 3, *sizes), tensor(3, 5, *kernel)
-    bias = tensor(5) if biased else None
-    transposed = (torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d)[rank - 1]
-    torch.testing.assert_close(apart(x, weight, bias), transposed(x, weight, bias, stride=kernel))
-
-
-def convolutions(module: nn.Module, x: torch.Tensor) -> list[str]:
-    [entry] = legal(module, (x,)).entries
-    return [str(node.target) for node in entry.graph.graph.nodes if "convolution" in str(node.target)]
-
-
-def test_only_windows_that_do_not_meet_become_matmuls() -> None:
-    x = tensor(1, 3, 4, 4)
-    assert not convolutions(nn.ConvTranspose2d(3, 2, 2, stride=2), x)
-    for left in (
-        nn.ConvTranspose2d(3, 2, 3, stride=2),
-        nn.ConvTranspose2d(3, 2, 2, stride=2, padding=1),
-        nn.ConvTranspose2d(3, 2, 2, stride=2, output_padding=1, dilation=2),
-        nn.ConvTranspose2d(3, 3, 2, stride=2, groups=3),
-    ):
-        assert convolutions(left, x)
-
-
-@pytest.mark.parametrize("op", [f"nn_functional_conv_transpose{rank}d" for rank in (1, 2, 3)])
-def test_transposed_convolutions_are_eagers(op: str) -> None:
-    check_op(op, "float32")
 
 
 def test_programs_take_any_batch_and_depth() -> None:

@@ -1,0 +1,93 @@
+"""Transposed convolutions as matmuls, and as convolutions of stride 1 whose channels are the phases."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.export import Dim
+
+from aotpipe.legalize.decompositions import patches
+from aotpipe.legalize.decompositions.transposed import transposed
+from tests.programs.through import check, legal
+from tests.unit.legalize.decompositions.agree import check_op
+
+EAGER = (torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d)
+THREE = st.tuples(*[st.integers(1, 4)] * 3)
+
+
+def tensor(*sizes: int) -> torch.Tensor:
+    return torch.randn(*sizes, generator=torch.Generator().manual_seed(0))
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    rank=st.integers(1, 3),
+    sizes=THREE,
+    kernel=THREE,
+    stride=THREE,
+    padding=st.tuples(*[st.integers(0, 3)] * 3),
+    beyond=st.tuples(*[st.integers(0, 3)] * 3),
+    biased=st.booleans(),
+)
+def test_any_stride_and_padding_is_eagers(
+    rank: int,
+    sizes: tuple[int, ...],
+    kernel: tuple[int, ...],
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    beyond: tuple[int, ...],
+    biased: bool,
+) -> None:
+    sizes, kernel, stride, padding, beyond = (
+        each[:rank] for each in (sizes, kernel, stride, padding, beyond)
+    )
+    assume(all(extra < step for extra, step in zip(beyond, stride, strict=True)))
+    x, weight = tensor(2, 3, *sizes), tensor(3, 5, *kernel)
+    bias = tensor(5) if biased else None
+    try:
+        want = EAGER[rank - 1](x, weight, bias, stride, padding, beyond)
+    except RuntimeError:  # nothing is left
+        return
+    got = transposed(x, weight, bias, stride, padding, [1] * rank, beyond, 1)
+    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+
+
+def convolutions(module: nn.Module, x: torch.Tensor) -> list[list[object]]:
+    """Of each convolution of a program: its stride, and whether it is transposed."""
+    [entry] = legal(module, (x,)).entries
+    found = [node for node in entry.graph.graph.nodes if node.target is torch.ops.aten.convolution.default]
+    return [[node.args[3], node.args[6]] for node in found]
+
+
+def test_no_zeros_are_multiplied() -> None:
+    x = tensor(1, 16, 8, 8)
+    assert not convolutions(nn.ConvTranspose2d(16, 2, 2, stride=2), x)
+    assert not any(is_transposed for _, is_transposed in convolutions(nn.ConvTranspose2d(16, 16, 4, 2, 1), x))
+
+
+@pytest.mark.parametrize("settings_", [{"dilation": 2}, {"groups": 2}], ids=str)
+def test_dilated_and_grouped_ones_are_the_compilers(settings_: dict[str, int]) -> None:
+    layer = nn.ConvTranspose2d(4, 4, 3, stride=2, **settings_)
+    assert [is_transposed for _, is_transposed in convolutions(layer, tensor(1, 4, 5, 5))] == [True]
+
+
+def test_those_that_nobody_compiles_are_left() -> None:
+    with patches.left_out():
+        assert convolutions(nn.ConvTranspose2d(4, 4, 4, 2), tensor(1, 4, 5, 5)) == [[[2, 2], True]]
+
+
+@pytest.mark.parametrize("op", [f"nn_functional_conv_transpose{rank}d" for rank in (1, 2, 3)])
+def test_samples_are_eagers(op: str) -> None:
+    check_op(op, "float64")
+
+
+@pytest.mark.parametrize(
+    "layer", [nn.ConvTranspose2d(16, 16, 4, 2, 1), nn.ConvTranspose2d(3, 5, 3, 2, 1, 1)], ids=str
+)
+def test_programs_take_any_batch(layer: nn.Module) -> None:
+    channels = layer.in_channels
+    dims = ({0: Dim("batch", min=1, max=4)},)
+    check(layer, (tensor(2, channels, 7, 6),), (tensor(1, channels, 7, 6),), dynamic_shapes=dims)
