@@ -92,6 +92,10 @@ def as_tensor(emit: Emitter, value: Any, dtype: torch.dtype | None = None) -> No
         if value.target in _EXTREMES:
             sides = (as_tensor(emit, side, wanted) for side in value.args)
             return emit(_EXTREMES[value.target], *sides)
+        if value.target is torch.sym_ite:
+            test, then, other = value.args
+            chosen = (as_tensor(emit, side, wanted) for side in (then, other))
+            return emit(_ATEN.where.self, as_tensor(emit, test), *chosen)
         if value.target is torch.sym_float:
             return as_tensor(emit, value.args[0], torch.float64)
         if value.target in _ROUNDED and dtype_of(value_of(value.args[0])) is torch.float64:
@@ -134,8 +138,10 @@ def lower(module: GraphModule) -> None:
                 node.replace_all_uses_with(functools.reduce(functools.partial(emit, operator.add), parts))
             elif node.target in _FILLS and not _size(node) and _is_bool(node.args[-1]):
                 node.replace_all_uses_with(as_tensor(emit, node.args[-1], torch.bool))
-            elif node.target in _EXTREMES or (
-                node.target in _ROUNDED and dtype_of(value_of(node.args[0])) is torch.float64
+            elif (
+                node.target in _EXTREMES
+                or node.target is torch.sym_ite
+                or (node.target in _ROUNDED and dtype_of(value_of(node.args[0])) is torch.float64)
             ):
                 item = emit(ops.ITEM, as_tensor(emit, node))
                 item.meta["val"] = node.meta["val"]

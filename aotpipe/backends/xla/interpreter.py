@@ -192,6 +192,13 @@ def _extreme(of_numbers: Callable[..., Any], of_arrays: Callable[..., Any]) -> C
     return choose
 
 
+def _chosen(test: Any, then: Any, other: Any) -> Any:
+    if not is_array(test):
+        return then if test else other
+    dtype = next((side.dtype for side in (then, other) if is_array(side)), INT64)
+    return lax.select(test, cast(then, dtype), cast(other, dtype))
+
+
 def _converted(of_number: Callable[..., Any], dtype: Any) -> Callable[..., Any]:
     return lambda value: cast(value, dtype) if is_array(value) else of_number(value)
 
@@ -201,5 +208,6 @@ _FUNCTIONS: Final[dict[Any, Callable[..., Any]]] = {
     torch.sym_min: _extreme(min, lax.min),
     torch.sym_float: _converted(float, FLOAT64),
     torch.sym_int: _converted(int, INT64),
+    torch.sym_ite: _chosen,
     torch.sym_not: lambda value: lax.bitwise_not(value) if is_array(value) else not value,
 }

@@ -35,8 +35,10 @@ def convolution(
 ) -> Any:
     rank = weight.dim() - 2
     if transposed:
-        slides = (_each(amounts, rank) for amounts in (stride, padding, dilation, output_padding))
-        return of_phases(x, weight, bias, *slides, groups)
+        step, border, spread, beyond = (
+            _each(amounts, rank) for amounts in (stride, padding, dilation, output_padding)
+        )
+        return of_phases(x, weight, bias, step, border, spread, beyond, groups)
     if rank == 3 and not x.is_complex():
         return volume(
             x, weight, bias, _each(stride, rank), _each(padding, rank), _each(dilation, rank), groups

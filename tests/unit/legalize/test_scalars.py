@@ -92,3 +92,19 @@ def test_a_sum_of_sizes() -> None:
     x = torch.arange(6.0)
     (got,) = Runner(legal(Summed(), (x,)))((x,)).values()
     assert torch.equal(got, Summed()(x))
+
+
+class Chosen(torch.nn.Module):
+    """A size that is one of two."""
+
+    def forward(self, x: Any) -> Any:
+        low = x[x < 1]
+        return torch.sym_ite(low.shape[0] > 1, low.shape[0] - 1, low.shape[0] + 2) * x
+
+
+def test_one_of_two_sizes() -> None:
+    x = torch.arange(6.0)
+    program = Runner(legal(Chosen(), (x,)))
+    for each in (x, x - 3):
+        (got,) = program((each,)).values()
+        assert torch.equal(got, Chosen()(each))

@@ -57,3 +57,16 @@ def test_a_size_that_is_rounded_of_sizes_is_known() -> None:
     rows = Dim("rows", min=2, max=16)
     calls = [(torch.arange(float(n)),) for n in (4, 2, 16)]
     on_xla.check(Rounded(), *calls, dynamic_shapes={"x": {0: rows}}, buckets={"rows": (2, 4, 16)})
+
+
+class Chosen(torch.nn.Module):
+    """A number that is one of two sizes."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * torch.sym_ite(x.shape[0] > 3, x.shape[0] - 1, x.shape[0] + 2)
+
+
+def test_a_number_that_is_one_of_two_sizes_is_that_of_the_call() -> None:
+    rows = Dim("rows", min=2, max=16)
+    calls = [(torch.arange(float(n)),) for n in (4, 2, 3, 16)]
+    on_xla.check(Chosen(), *calls, dynamic_shapes={"x": {0: rows}}, buckets={"rows": (2, 4, 16)})
