@@ -71,6 +71,7 @@ def apart(value: Value) -> Value:
 
 
 def _hidden(view: Value) -> Value:
+    """The same view, which no pass knows to be another one: a reference that two share may be null in one."""
     return Operation.create("util.optimization_barrier", results=[view.type], operands=[view]).result
 
 

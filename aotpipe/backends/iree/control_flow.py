@@ -72,10 +72,9 @@ class ControlFlowImporter(RegionImporter):
                 self._bind_results(node, self._inline(graphs[0 if pred else 1], values, used))
                 return
             types = self._slot_types(node, used, *map(output_values, graphs))
-            border = self.border
             taken = self.numbers(pred) if pred in self.numbers else to_i1(self._import_argument(loc, pred))
             known = [self._free_numbers(graph, operands) for graph in graphs]
-            branch = scf.IfOp(taken, [border.packed_type(t) for t in present(types)], has_else=True)
+            branch = scf.IfOp(taken, [self.border.packed_type(t) for t in present(types)], has_else=True)
             blocks = (branch.then_block, branch.else_block)
             for block, graph, sources in zip(blocks, graphs, known, strict=True):
                 with InsertionPoint(block):
@@ -101,23 +100,21 @@ class ControlFlowImporter(RegionImporter):
                 self._kept_numbers(node, graph, hosted, wanted)
                 for graph, wanted in ((test, {0}), (body, hosted))
             ]
-            border = self.border
-
-            first = border.pack(border.own(convert_all(_select(inits, live), types)))
+            first = self._leave(_select(inits, live), types)
             packed = [value.type for value in first]
             loop = scf.WhileOp(packed, first)
             before, after = (region.blocks.append(*packed) for region in (loop.before, loop.after))
             with InsertionPoint(before):
-                carries = _spread(
-                    border.own(present(self._enter(before.arguments, types, input_values(test)))), types
-                )
+                # The body unpacks them, too, and may write to what it unpacks.
+                read = self.border.own(present(self._enter(before.arguments, types, input_values(test))))
+                carries = _spread(read, types)
                 (again,) = self._inline(test, [*carries, *extra], {0}, known[0], {0})
                 scf.ConditionOp(to_i1(again), before.arguments)
             with InsertionPoint(after):
-                carries = self._enter(list(after.arguments), types, input_values(body))
+                carries = self._enter(after.arguments, types, input_values(body))
                 outputs = self._inline(body, [*carries, *extra], live, known[1], hosted)
-                scf.YieldOp(border.pack(border.own(convert_all(_select(outputs, live), types))))
-            results = self._enter(list(loop.results), types, result_values(node))
+                scf.YieldOp(self._leave(_select(outputs, live), types))
+            results = self._enter(loop.results, types, result_values(node))
             self._bind_results(node, results, hosted)
 
     def _kept_numbers(
