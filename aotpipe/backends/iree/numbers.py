@@ -60,8 +60,8 @@ class Numbers:
         self._value_of = value_of
 
     def __contains__(self, argument: object) -> bool:
-        """Whether no device is asked for a node's number."""
-        return argument in self._nodes
+        """Whether no device is asked for a node's number, or has been."""
+        return argument in self._nodes or argument in self._values
 
     def bind(self, node: fx.Node, number: Value) -> None:
         """Tell the number of a loop's result."""
