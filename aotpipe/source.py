@@ -104,6 +104,24 @@ def from_exception(error: BaseException) -> SourceLine | None:
     return None
 
 
+def of_recursion(error: RecursionError) -> SourceLine | None:
+    """The user's line of the call that most calls wait on: where the stack ended is a matter of its start."""
+    waiting: dict[tuple[str, int], int] = {}
+    called: set[str] = set()
+    for each in (error, error.__cause__, error.__context__):
+        for frame, line in walk_tb(each.__traceback__ if each else None):
+            path = frame.f_code.co_filename
+            if is_user_file(path):
+                waiting[path, line] = waiting.get((path, line), 0) + 1
+                called.add(frame.f_code.co_name)
+    calls = re.compile(rf"\b({'|'.join(map(re.escape, called))})\(")
+    places = [place for place in waiting if calls.search(linecache.getline(*place))]
+    if not places:
+        return from_exception(error)
+    path, line = max(places, key=waiting.__getitem__)
+    return SourceLine(shown(path), line)
+
+
 def from_stack_trace(text: str | None) -> SourceLine | None:
     """The user's line in a `stack_trace` as torch records it: the innermost of the user's frames."""
     return _innermost([(m["path"], int(m["line"])) for m in _FRAME.finditer(text or "")])

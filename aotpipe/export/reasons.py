@@ -103,7 +103,7 @@ def explain(error: Exception, log: GuardLog, entry: str) -> ExportFailed:
             f"a function of {entry} calls itself without end",
             reason="where a tensor decides how often, only a run knows when to stop",
             hint="write it as a loop: `while` on the tensor, with what the calls pass on in variables",
-            where=where,
+            where=source.of_recursion(error),
         )
     sentence = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
     for said, remedy in _COMPILED.items():

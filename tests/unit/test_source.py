@@ -123,3 +123,27 @@ def test_a_file_that_changed_is_read_again(tmp_path: Path) -> None:
     for text in ("one = 1\n", "another = 12\n"):
         path.write_text(text)
         assert ast.unparse(source.syntax(str(path))) == text.strip()
+
+
+def _descend(depth: int) -> int:
+    if depth < 0:
+        return depth
+    return _descend(depth + 1)  # here
+
+
+def test_a_recursion_is_at_its_call_wherever_the_stack_ends() -> None:
+    def deeper(frames: int) -> None:
+        if frames:
+            deeper(frames - 1)
+        else:
+            _descend(0)
+
+    [wanted] = [
+        number
+        for number, line in enumerate(Path(__file__).read_text().splitlines(), 1)
+        if line.endswith("# here")
+    ]
+    for frames in range(4):
+        with pytest.raises(RecursionError) as caught:
+            deeper(frames)
+        assert source.of_recursion(caught.value).line == wanted
