@@ -55,6 +55,16 @@ def test_any_stride_and_padding_is_eagers(
     torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize(("kernel", "stride"), [(3, 2), (4, 2), (2, 3), (5, 3), (3, 1)])
+def test_what_is_not_finite_stays_where_the_kernel_takes_it(kernel: int, stride: int) -> None:
+    x, weight = tensor(1, 3, 5, 6), tensor(3, 2, kernel, kernel)
+    x[0, 1, 2, 2], x[0, 2, 4, 5] = torch.inf, torch.nan
+    got = transposed(x, weight, None, [stride] * 2, [0, 0], [1, 1], [0, 0], 1)
+    want = torch.conv_transpose2d(x, weight, None, stride)
+    assert torch.equal(got.isfinite(), want.isfinite())
+    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4, equal_nan=True)
+
+
 def convolutions(module: nn.Module, x: torch.Tensor) -> list[list[object]]:
     """Of each convolution of a program: its stride, and whether it is transposed."""
     [entry] = legal(module, (x,)).entries
