@@ -21,7 +21,8 @@ class Schedule:
         kernels: Different ones.
         copies, fills: Of buffers, outside of kernels.
         waits: Places where the host waits for the device, to decide a branch or a size.
-        allocated_bytes: For results, values between kernels and weights laid out, where sizes are known.
+        allocated_bytes: For results, values between kernels and weights laid out, where sizes are known; what
+            a runner keeps for a program to work in, from call to call, is not among them.
     """
 
     dispatches: int

@@ -58,6 +58,7 @@ class Memory:
     Attributes:
         is_shared: Whether its buffers can be read where they are.
         upload: A function from a contiguous array and its element type to a buffer view with a copy of it.
+        allocate: A function from a number of bytes, of at least 1, to a buffer.
     """
 
     def __init__(self, device: Any, *, is_shared: bool) -> None:
@@ -66,6 +67,7 @@ class Memory:
         self.upload: Callable[[Array, int], Any] = partial(
             device.allocator.allocate_buffer_copy, *kind, device
         )
+        self.allocate: Callable[[int], Any] = partial(device.allocator.allocate_buffer, *kind)
         self._device = device
         self._semaphore = device.create_semaphore(0)
         self._count = 0

@@ -28,6 +28,9 @@ from aotpipe.signature import Dim, Signature, evaluate_dim
 
 # Handing the work to other threads costs 25 us a call: about the time in which one thread reads this much.
 _SMALL_BYTES: Final = 1 << 20
+# A program that waits for its kernels, to decide a branch or a trip of a loop, hands over several times in a
+# call: an LSTM of 1 MB takes 1.8 of the time on two threads, one of 3.5 MB as long.
+_WAITS: Final = 4
 # An input's byte is worked on more often than a weight's in a call: every weight of a convolution meets it.
 _INPUT_FACTOR: Final = 16
 # What a size is taken for that has no upper bound.
@@ -72,11 +75,21 @@ def choose(
     weights: Mapping[str, Array],
     state: Mapping[str, Array],
     threads: int | None,
+    *,
+    waits: bool = False,
 ) -> str:
-    """`local-sync` where one thread is all there is or the model is small, else `local-task`."""
+    """`local-sync` where one thread is all there is or the model is small, else `local-task`.
+
+    Args:
+        signatures: Of the entry points.
+        weights: By key.
+        state: Likewise.
+        threads: How many are wanted; one per core where None.
+        waits: Whether its calls wait for kernels on the way.
+    """
     inputs = max((_largest_inputs_bytes(signature) for signature in signatures), default=0)
     held = sum(array.nbytes for array in (*weights.values(), *state.values()))
-    small = held + _INPUT_FACTOR * inputs < _SMALL_BYTES
+    small = held + _INPUT_FACTOR * inputs < _SMALL_BYTES * (_WAITS if waits else 1)
     return "local-sync" if small or (threads or cores()) == 1 else "local-task"
 
 

@@ -41,14 +41,18 @@ _F64: Final = re.compile(rb"[\[,<x]f64\b|complex<f64>")
 # An entry point's line, with the types of its arguments and results.
 _ENTRY: Final = re.compile(rb"^ *func\.func (?:public )?@.*$", re.MULTILINE)
 _WITHOUT_F64: Final = ("metal",)
+# Its regions allocate by themselves: "alloca has no parent in common dominator block" (IREE 3.13).
+_REGION: Final = re.compile(rb"\bscf\.")
 _CONV: Final = re.compile(rb"torch\.aten\.(_?convolution|conv\d?d?|conv_transpose\d)|stablehlo\.convolution")
 
 
 # `if` and `case` of StableHLO become `scf.if`.
 _BRANCHES: Final = (b"scf.if", b"stablehlo.if", b"stablehlo.case")
 _TILING: Final = "--iree-global-opt-data-tiling"
-# For several devices the compiler tiles no matmul (one of 768x768x768 takes 1.2 of the time on AVX-512).
-_UNSHARED: Final = (_TILING,)
+_WORKSPACE: Final = "--iree-torch-externalize-transients"
+# For several devices the compiler tiles no matmul (one of 768x768x768 takes 1.2 of the time on AVX-512); a
+# workspace has the memory of one device.
+_UNSHARED: Final = (_TILING, _WORKSPACE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +109,11 @@ RULES: Final = (
         lambda _, target: target.device == "cpu",
     ),
     Rule(
+        _WORKSPACE,
+        "local-task maps what is larger than 64 MB anew in each call: the page faults took 0.4 of the time",
+        lambda module, target: target.device == "cpu" and b"!torch." in module and not _REGION.search(module),
+    ),
+    Rule(
         "--iree-input-demote-f64-to-f32=false",
         "float64 tensors would be computed in float32 without a word",
         lambda module, target: bool(_F64.search(module)) and not _narrows(module, target),
@@ -129,17 +138,31 @@ RETREATS: Final = (
         add=("--iree-codegen-llvmgpu-use-reduction-vector-distribution=false",),
         after=r"failed to distribute",
     ),
-    Retreat(name="with channels first", drop=(CHANNELS_LAST,), add=(PREPROCESS,), mends_numbers=True),
+    # Not every size of a workspace can be known before the call.
+    Retreat(
+        name="without a workspace",
+        drop=(_WORKSPACE,),
+        after=r"transient|size computation|dominator block|pack operation",
+        mends_numbers=True,
+    ),
+    Retreat(
+        name="with channels first", drop=(CHANNELS_LAST, _WORKSPACE), add=(PREPROCESS,), mends_numbers=True
+    ),
     Retreat(
         name="with data tiling after fusion",
-        drop=(CHANNELS_LAST, _TILING),
+        drop=(CHANNELS_LAST, _TILING, _WORKSPACE),
         add=(PREPROCESS, "--iree-dispatch-creation-data-tiling"),
         needs=_TILING,
     ),
-    Retreat(name="without data tiling", drop=(CHANNELS_LAST, _TILING), add=(PREPROCESS,), mends_numbers=True),
+    Retreat(
+        name="without data tiling",
+        drop=(CHANNELS_LAST, _TILING, _WORKSPACE),
+        add=(PREPROCESS,),
+        mends_numbers=True,
+    ),
     Retreat(
         name="without optimization",
-        drop=(CHANNELS_LAST, _TILING),
+        drop=(CHANNELS_LAST, _TILING, _WORKSPACE),
         add=(PREPROCESS, "--iree-opt-level=O0", "--iree-opt-const-eval=false"),
     ),
 )

@@ -43,6 +43,9 @@ PARAMETER_SCOPE: Final = "model"
 # it hands out again.
 _LARGE_BYTES: Final = 1 << 25
 
+# What the compiler calls the function that tells the size of an entry point's workspace.
+_WORKSPACE: Final = "$async_transients_size"
+
 # What nanobind makes of the codes of an IREE status.
 _IREE_ERRORS: Final = (RuntimeError, ValueError, IndexError, MemoryError)
 _NO_PARAMETER: Final = re.compile(r"no parameter found in index with key '([^']*)'")
@@ -57,9 +60,17 @@ _VERSION: Final = re.compile(r"version|required (module|import)|not registered",
 
 @dataclass(frozen=True, slots=True)
 class _Entry(Entry):
-    """One entry point, and IREE's codes of its inputs' element types."""
+    """One entry point.
+
+    Attributes:
+        function: The program's.
+        workspace: The function that tells how many bytes a call works in, besides inputs and results; None
+            where the program allocates them itself.
+        elements: IREE's codes of the inputs' element types.
+    """
 
     function: Any
+    workspace: Any
     elements: tuple[int, ...]
 
 
@@ -85,6 +96,7 @@ class Runner(BaseRunner[_Entry]):
         self._kept = kept  # the programs' parameters point into these arrays
         self._device = device
         self._sizes: tuple[str, Mapping[str, int]] | None = None
+        self._workspace: Any = None
         self._memory = buffers.Memory(device, is_shared=devices.shares_memory(driver))
         self._upload = self._memory.upload
         self._spare: dict[str, Any] = {}
@@ -98,6 +110,7 @@ class Runner(BaseRunner[_Entry]):
     ) -> dict[str, Array]:
         if self._sizes != (entry.name, sizes):
             # Buffers of other sizes are of no use to this call.
+            self._workspace = None
             devices.release(self._device)
             self._sizes = (entry.name, sizes)
         results = self._invoke(entry, arrays)
@@ -127,11 +140,11 @@ class Runner(BaseRunner[_Entry]):
     def close(self) -> None:
         """Free the program and its state; calls after it are refused."""
         super().close()
-        self._context = self._kept = None
+        self._context = self._kept = self._workspace = None
         devices.release(self._device)
 
     def _invoke(self, entry: _Entry, arrays: list[Array]) -> Any:
-        arguments = iree.VmVariantList(len(entry.state) + len(arrays))
+        arguments = iree.VmVariantList(len(entry.state) + len(arrays) + 1)
         for name in entry.state:
             # A program may write the next state into this one's buffer before its asserts are known.
             arguments.push_ref(self._copied(name) if entry.asserts else self._state[name])
@@ -139,6 +152,10 @@ class Runner(BaseRunner[_Entry]):
         try:
             for array, element in zip(arrays, entry.elements, strict=True):
                 arguments.push_ref(self._upload(array, element))
+            if entry.workspace is not None:
+                if self._workspace is None:
+                    self._workspace = self._memory.allocate(max(1, self._needs(entry, arguments)))
+                arguments.push_ref(self._workspace)
             self._context.invoke(entry.function, arguments, results)
         except _IREE_ERRORS as error:
             raise ProgramCrashed(
@@ -148,6 +165,18 @@ class Runner(BaseRunner[_Entry]):
             ) from error
         entry.require_results(len(results))
         return results
+
+    def _needs(self, entry: _Entry, arguments: Any) -> int:
+        """How many bytes a call with these arguments works in."""
+        given = iree.VmVariantList(len(arguments) + 3)
+        for index in range(len(arguments)):
+            given.push_ref(arguments.get_as_object(index, iree.HalBufferView))
+        # It has the parameters of the asynchronous call, of which it reads the sizes of the inputs.
+        for unread in (self._memory.allocate(1), iree.HalFence(0), iree.HalFence(0)):
+            given.push_ref(unread)
+        results = iree.VmVariantList(1)
+        self._context.invoke(entry.workspace, given, results)
+        return int(results.get_variant(0))
 
     def _copied(self, name: str) -> Any:
         """A state in a buffer that nothing else reads."""
@@ -205,10 +234,6 @@ def load(
         IncompatibleHost: This host or this runtime cannot run it.
     """
     require_state(signatures, initial_state)
-    name = driver
-    if driver == "auto":
-        name = devices.choose(signatures.values(), weights, initial_state, threads)
-    device = devices.device(name, threads)
     instance = devices.instance()
     index = iree.ParameterIndex()
     kept = {key: np.asarray(array, order="C") for key, array in weights.items()}
@@ -216,6 +241,15 @@ def load(
         index.add_buffer(key, raw_bytes(array))
     try:
         module = iree.VmModule.copy_buffer(instance, payload)
+    except _IREE_ERRORS as error:
+        raise _load_error(error) from error
+    name = driver
+    if driver == "auto":
+        # What branches or loops has no workspace.
+        waits = not any(_workspace(module, entry) for entry in signatures)
+        name = devices.choose(signatures.values(), weights, initial_state, threads, waits=waits)
+    device = devices.device(name, threads)
+    try:
         context = iree.VmContext(
             instance,
             [
@@ -251,12 +285,18 @@ def _prepare(module: Any, name: str, signature: Signature, asserts: tuple[str, .
     return _Entry(
         name=name,
         function=function,
+        workspace=_workspace(module, name),
         checker=Checker(signature),
         state=states_of(signature),
         elements=tuple(buffers.element(numpy_dtype(spec.dtype)) for spec in signature.tensor_inputs),
         outputs=outputs_of(signature),
         asserts=asserts,
     )
+
+
+def _workspace(module: Any, name: str) -> Any:
+    """The function that tells how many bytes an entry point works in; None where there is none."""
+    return module.lookup_function(f"{name}{_WORKSPACE}")
 
 
 def _load_error(error: Exception) -> AotpipeError:

@@ -79,7 +79,7 @@ def phases(
             at = len(chosen)
             parts = [made((*chosen, each)) for each in _alike(kernel[at], stride[at])]
             return parts[0] if len(parts) == 1 else torch.cat(parts, 1 + at)
-        counts = [each.count for each in chosen]
+        counts = [each.number for each in chosen]
         if not all(each.taps for each in chosen):
             return x.new_zeros(batch, *counts, outputs, *reached)
         part = _convolved(x, weight, chosen, stride).reshape(batch, *counts, outputs, *_reach(sizes, chosen))
@@ -102,14 +102,14 @@ class _Phases(NamedTuple):
     """Neighbouring phases of a dim that as many taps of the kernel meet."""
 
     first: int
-    count: int
+    number: int
     taps: int
 
 
 def _alike(size: int, step: int) -> list[_Phases]:
     taps, more = divmod(size, step)
     found = [_Phases(0, more, taps + 1), _Phases(more, step - more, taps)]
-    return [each for each in found if each.count]
+    return [each for each in found if each.number]
 
 
 def _convolved(
@@ -118,10 +118,10 @@ def _convolved(
     """The convolution with the taps of some phases: `[batch, phases * outputs, *sizes]`."""
     rank, (channels, outputs) = len(chosen), weight.shape[:2]
     for at, (each, step) in enumerate(zip(chosen, stride, strict=True)):
-        rows = [weight.narrow(2 + at, each.first + tap * step, each.count) for tap in range(each.taps)]
+        rows = [weight.narrow(2 + at, each.first + tap * step, each.number) for tap in range(each.taps)]
         # The last tap first: a convolution slides over what comes after.
         weight = torch.cat(rows[::-1], 2 + at) if len(rows) > 1 else rows[0]
-    split = weight.reshape(channels, outputs, *(n for each in chosen for n in (each.taps, each.count)))
+    split = weight.reshape(channels, outputs, *(n for each in chosen for n in (each.taps, each.number)))
     taps, places = range(2, 2 + 2 * rank, 2), range(3, 3 + 2 * rank, 2)
     columns = split.permute(*places, 1, 0, *taps).reshape(-1, channels, *(each.taps for each in chosen))
     convolve = (torch.conv1d, torch.conv2d, torch.conv3d)[rank - 1]

@@ -45,6 +45,17 @@ def test_the_driver_suits_the_model_and_the_machine(
     assert devices.choose([inputs], {"w": weight}, {"s": state}, threads) == driver
 
 
+def test_a_program_that_waits_for_its_kernels_stays_on_one_thread_longer(monkeypatch):
+    monkeypatch.setattr(devices, "cores", lambda: 8)
+    for megabytes, waits, driver in [
+        (2, False, "local-task"),
+        (2, True, "local-sync"),
+        (8, True, "local-task"),
+    ]:
+        weights = {"w": np.zeros(megabytes << 20, np.uint8)}
+        assert devices.choose([ROWS], weights, {}, None, waits=waits) == driver
+
+
 def test_devices_are_made_once():
     assert devices.device("local-sync") is devices.device("local-sync", threads=3)
     assert devices.device("local-task", threads=1) is devices.device("local-task", threads=1)
