@@ -9,6 +9,8 @@ convolution of stride 1 with the taps of the kernel that meet it, and phases are
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
+from math import gcd
 from typing import Any, NamedTuple
 
 import torch
@@ -28,19 +30,25 @@ def transposed(
     output_padding: Sequence[int],
     groups: int,
 ) -> Any:
-    """A transposed convolution over `[batch, channels, *sizes]` and a kernel `[in, out, *sizes]`.
+    """A transposed convolution over `[batch, channels, *sizes]` and a kernel `[in, out / groups, *sizes]`.
 
     NotImplemented where the compiler's own is taken.
     """
-    if groups != 1 or set(dilation) != {1} or not x.is_floating_point():
+    if not x.is_floating_point():
         return NotImplemented
-    if list(stride) == list(weight.shape[2:]) and not any((*padding, *output_padding)):
+    is_apart = list(stride) == list(weight.shape[2:]) and not any((*padding, *output_padding))
+    if is_apart and groups == 1 and set(dilation) == {1}:
         found = apart(x, weight)
-    elif patches.takes(x) and all(map(static, x.shape[1:])) and min(x.shape[1:]) > 0:
-        found = phases(x, weight, stride, padding, output_padding)
-    else:
+    elif patches.are_left_out() or not _has_elements(x):
         return NotImplemented
+    else:
+        found = phases(x, weight, stride, padding, dilation, output_padding, groups)
     return found if bias is None else found + bias.reshape(-1, *[1] * len(stride))
+
+
+def _has_elements(x: torch.Tensor) -> bool:
+    """Whether none of its sizes but the batch may be 0; one that varies is not, or eager refuses it."""
+    return static(x.shape[1]) and all(size > 0 for size in x.shape[1:] if static(size))
 
 
 def apart(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -60,78 +68,118 @@ def phases(
     weight: torch.Tensor,
     stride: Sequence[int],
     padding: Sequence[int],
+    dilation: Sequence[int],
     output_padding: Sequence[int],
+    groups: int,
 ) -> torch.Tensor:
     """One of any stride, as convolutions of stride 1 whose channels are put beside each other.
 
-    With `k = m * stride + r`, output `j * stride + r` is the sum over m of `x[j - m] * weight[k]`. The phases
-    r that as many taps m meet are one convolution: a tap of zero would make NaN of an infinity.
+    A tap k of the kernel adds to output `(j + m) * stride + r` what it makes of input j, where
+    `k * dilation = m * stride + r`. The neighbouring phases r that as many taps meet, from the same m on, are
+    one convolution: a tap of zero would make NaN of an infinity.
     """
     rank = x.dim() - 2
     batch, _, *sizes = x.shape
     outputs, kernel = weight.shape[1], weight.shape[2:]
-    most = [-(-size // step) for size, step in zip(kernel, stride, strict=True)]
-    reached = [size + taps - 1 for size, taps in zip(sizes, most, strict=True)]
+    each = list(zip(kernel, stride, dilation, strict=True))
+    runs = [_runs(*numbers) for numbers in each]
+    # As many places as an output of any phase may reach, before each other and after.
+    more = [(width - 1) * spread // step for width, step, spread in each]
+    reached = [size + extra for size, extra in zip(sizes, more, strict=True)]
 
-    def made(chosen: tuple[_Phases, ...]) -> torch.Tensor:
-        """The phases of some along each dim, as `[batch, *phases, outputs, *reached]`."""
+    def made(chosen: tuple[_Run, ...]) -> torch.Tensor:
+        """The phases of some along each dim, as `[batch, groups, *phases, outputs, *reached]`."""
         if len(chosen) < rank:
-            at = len(chosen)
-            parts = [made((*chosen, each)) for each in _alike(kernel[at], stride[at])]
-            return parts[0] if len(parts) == 1 else torch.cat(parts, 1 + at)
-        counts = [each.number for each in chosen]
-        if not all(each.taps for each in chosen):
-            return x.new_zeros(batch, *counts, outputs, *reached)
-        part = _convolved(x, weight, chosen, stride).reshape(batch, *counts, outputs, *_reach(sizes, chosen))
-        lacking = [size - own for size, own in zip(reached, _reach(sizes, chosen), strict=True)]
-        return pad(part, _after(lacking)) if any(lacking) else part
+            parts = [made((*chosen, run)) for run in runs[len(chosen)]]
+            return parts[0] if len(parts) == 1 else torch.cat(parts, 2 + len(chosen))
+        shape = batch, groups, *(run.places for run in chosen), outputs
+        if not all(run.taps for run in chosen):
+            return x.new_zeros(*shape, *reached)
+        part = _convolved(x, weight, chosen, groups)
+        own = [run.apart * (run.taps - 1) for run in chosen]
+        part = part.reshape(*shape, *(size + extra for size, extra in zip(sizes, own, strict=True)))
+        pairs = zip(chosen, more, own, strict=True)
+        amounts = [(run.first, most - extra - run.first) for run, most, extra in pairs]
+        return pad(part, [amount for pair in reversed(amounts) for amount in pair])
 
-    pairs = [dim for at in range(rank) for dim in (2 + rank + at, 1 + at)]
-    found = made(()).permute(0, 1 + rank, *pairs)
-    found = found.reshape(batch, outputs, *(size * step for size, step in zip(reached, stride, strict=True)))
-    for at in range(rank):
-        wanted = (sizes[at] - 1) * stride[at] - 2 * padding[at] + kernel[at] + output_padding[at]
-        beyond = padding[at] + wanted - found.shape[2 + at]
+    pairs = [dim for at in range(rank) for dim in (3 + rank + at, 2 + at)]
+    found = made(()).permute(0, 1, 2 + rank, *pairs)
+    found = found.reshape(
+        batch, groups * outputs, *(size * step for size, step in zip(reached, stride, strict=True))
+    )
+    for at, (width, step, spread) in enumerate(each):
+        # Output padding may lie beyond all phases.
+        beyond = spread * (width - 1) + 1 + output_padding[at] - padding[at] - (1 + more[at]) * step
         if beyond > 0:
             found = pad(found, [0, 0] * (rank - 1 - at) + [0, beyond])
+        wanted = (sizes[at] - 1) * step - 2 * padding[at] + spread * (width - 1) + 1 + output_padding[at]
         found = found.narrow(2 + at, padding[at], wanted)
     return found
 
 
-class _Phases(NamedTuple):
-    """Neighbouring phases of a dim that as many taps of the kernel meet."""
+class _Run(NamedTuple):
+    """Neighbouring phases of a dim that as many taps of the kernel meet.
 
-    first: int
-    number: int
+    Attributes:
+        places: How many phases.
+        starts: Of each phase, the first tap that meets it.
+        taps: How many meet each.
+        step: From tap to tap of one phase.
+        apart: How many elements of the input are from one tap's to the next one's.
+        first: How many places come before the first that is met.
+    """
+
+    places: int
+    starts: tuple[int, ...]
     taps: int
+    step: int
+    apart: int
+    first: int
 
 
-def _alike(size: int, step: int) -> list[_Phases]:
-    taps, more = divmod(size, step)
-    found = [_Phases(0, more, taps + 1), _Phases(more, step - more, taps)]
-    return [each for each in found if each.number]
+def _runs(width: int, step: int, spread: int) -> list[_Run]:
+    """The phases of a dim, in their order."""
+    common = gcd(step, spread)
+    each = step // common
+    starts = {tap * spread % step: tap for tap in reversed(range(min(width, each)))}
+
+    def alike(phase: int) -> tuple[int, int]:
+        tap = starts.get(phase)
+        return (0, 0) if tap is None else (-(-(width - tap) // each), tap * spread // step)
+
+    found = []
+    for (taps, first), several in groupby(range(step), alike):
+        run = list(several)
+        met = tuple(starts[phase] for phase in run) if taps else ()
+        found.append(_Run(len(run), met, taps, each, spread // common, first))
+    return found
 
 
-def _convolved(
-    x: torch.Tensor, weight: torch.Tensor, chosen: Sequence[_Phases], stride: Sequence[int]
-) -> torch.Tensor:
-    """The convolution with the taps of some phases: `[batch, phases * outputs, *sizes]`."""
+def _convolved(x: torch.Tensor, weight: torch.Tensor, chosen: Sequence[_Run], groups: int) -> torch.Tensor:
+    """The convolution with the taps of some phases: `[batch, groups * phases * outputs, *sizes]`."""
     rank, (channels, outputs) = len(chosen), weight.shape[:2]
-    for at, (each, step) in enumerate(zip(chosen, stride, strict=True)):
-        rows = [weight.narrow(2 + at, each.first + tap * step, each.number) for tap in range(each.taps)]
+    for at, run in enumerate(chosen):
         # The last tap first: a convolution slides over what comes after.
-        weight = torch.cat(rows[::-1], 2 + at) if len(rows) > 1 else rows[0]
-    split = weight.reshape(channels, outputs, *(n for each in chosen for n in (each.taps, each.number)))
-    taps, places = range(2, 2 + 2 * rank, 2), range(3, 3 + 2 * rank, 2)
-    columns = split.permute(*places, 1, 0, *taps).reshape(-1, channels, *(each.taps for each in chosen))
+        taps = [start + tap * run.step for tap in reversed(range(run.taps)) for start in run.starts]
+        weight = _picked(weight, 2 + at, taps)
+    sizes = [size for run in chosen for size in (run.taps, run.places)]
+    split = weight.reshape(groups, channels // groups, outputs, *sizes)
+    along, places = range(3, 3 + 2 * rank, 2), range(4, 4 + 2 * rank, 2)
+    columns = split.permute(0, *places, 2, 1, *along)
+    columns = columns.reshape(-1, channels // groups, *(run.taps for run in chosen))
+    spread = [run.apart for run in chosen]
+    padding = [run.apart * (run.taps - 1) for run in chosen]
     convolve = (torch.conv1d, torch.conv2d, torch.conv3d)[rank - 1]
-    return convolve(x, columns, None, 1, [each.taps - 1 for each in chosen])
+    return convolve(x, columns, None, 1, padding, spread, groups)
 
 
-def _reach(sizes: Sequence[int], chosen: Sequence[_Phases]) -> list[int]:
-    return [size + each.taps - 1 for size, each in zip(sizes, chosen, strict=True)]
-
-
-def _after(amounts: Sequence[int]) -> list[int]:
-    """What `pad` takes to add so much after the last dims."""
-    return [amount for each in reversed(amounts) for amount in (0, each)]
+def _picked(weight: torch.Tensor, dim: int, places: Sequence[int]) -> torch.Tensor:
+    """Some elements of a dim, neighbours in one cut."""
+    cuts: list[list[int]] = []
+    for place in places:
+        if cuts and cuts[-1][-1] + 1 == place:
+            cuts[-1].append(place)
+        else:
+            cuts.append([place])
+    parts = [weight.narrow(dim, cut[0], len(cut)) for cut in cuts]
+    return torch.cat(parts, dim) if len(parts) > 1 else parts[0]

@@ -1,4 +1,4 @@
-"""Convolutions as matmuls of their windows, and depthwise ones as sums of shifted images."""
+"""Convolutions of lines and images as matmuls of their windows, and those of several groups."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.export import Dim
 
+from aotpipe.backends.iree import compiler, importer
 from aotpipe.legalize.decompositions import loops, patches
+from aotpipe.targets import Target
 from tests.programs.through import check, legal
 
 TWO = st.tuples(*[st.integers(1, 3)] * 2)
@@ -28,9 +30,9 @@ def tensor(*sizes: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     stride=TWO,
     padding=st.tuples(*[st.integers(0, 2)] * 2),
     dilation=TWO,
-    channels=st.sampled_from([1, 3, 16]),
+    channels=st.sampled_from([1, 3, 16, 80]),
     outputs=st.sampled_from([1, 2]),
-    depthwise=st.booleans(),
+    each=st.sampled_from([1, 2, 4, 16]),
     biased=st.booleans(),
     dtype=st.sampled_from([torch.float32, torch.float64]),
 )
@@ -44,16 +46,17 @@ def test_equal_to_eager(
     dilation: tuple[int, ...],
     channels: int,
     outputs: int,
-    depthwise: bool,
+    each: int,
     biased: bool,
     dtype: torch.dtype,
 ) -> None:
     sizes, kernel, stride, padding, dilation = (
         each[:rank] for each in (sizes, kernel, stride, padding, dilation)
     )
-    reach = (each * (width - 1) + 1 for each, width in zip(dilation, kernel, strict=True))
+    assume(channels % each == 0)
+    reach = (spread * (width - 1) + 1 for spread, width in zip(dilation, kernel, strict=True))
     assume(all(size + 2 * border >= most for size, border, most in zip(sizes, padding, reach, strict=True)))
-    groups = channels if depthwise else 1
+    groups = channels // each
     x = tensor(batch, channels, *sizes, dtype=dtype)
     weight = tensor(channels * outputs, channels // groups, *kernel, dtype=dtype)
     bias = tensor(channels * outputs, dtype=dtype) if biased else None
@@ -61,8 +64,8 @@ def test_equal_to_eager(
     want = (torch.conv1d, torch.conv2d)[rank - 1](x, weight, bias, stride, padding, dilation, groups)
     if got is NotImplemented:
         counts = want.shape[2:]
-        is_looped = groups == 1 and loops.suits(channels, weight.shape[0], kernel, stride, counts)
-        assert is_looped or (groups > 1 and stride[-1] > 2)
+        assert groups == 1
+        assert loops.suits(channels, weight.shape[0], kernel, stride, counts)
         return
     torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
 
@@ -89,8 +92,13 @@ def left(module: nn.Module, x: torch.Tensor, *, varies: bool = False) -> bool:
         (nn.Conv1d(1, 128, 512, 4), (1, 1024), False, False),
         (nn.Conv2d(32, 32, 3, groups=32), (32, 56, 56), False, False),
         (nn.Conv2d(32, 64, 3, 2, groups=32), (32, 56, 56), False, False),
-        (nn.Conv2d(32, 32, 3, 4, groups=32), (32, 56, 56), True, True),
+        (nn.Conv2d(32, 32, 3, 4, groups=32), (32, 56, 56), False, False),
+        (nn.Conv2d(32, 32, 13, groups=32), (32, 56, 56), True, True),
         (nn.Conv2d(32, 32, 3, groups=4), (32, 14, 14), True, True),
+        (nn.Conv2d(16, 16, 3, groups=4), (16, 14, 14), False, False),
+        (nn.Conv2d(128, 128, 3, groups=64), (128, 14, 14), False, False),
+        (nn.Conv2d(32, 32, 1, groups=4), (32, 14, 14), False, False),
+        (nn.Conv1d(512, 512, 3), (512, 3000), False, False),
         (nn.ConvTranspose2d(8, 8, 3, stride=2), (8, 14, 14), True, True),
     ],
     ids=lambda value: str(value).replace(" ", ""),
@@ -110,10 +118,94 @@ def test_half_precision_and_integers_are_the_compilers() -> None:
         assert found is NotImplemented
 
 
-def test_images_of_any_size_are_the_compilers() -> None:
-    dims = ({2: Dim("height", min=3, max=9)},)
-    [entry] = legal(nn.Conv2d(2, 2, 3, padding=1), (tensor(1, 2, 5, 4),), dynamic_shapes=dims).entries
-    assert any("convolution" in str(node.target) for node in entry.graph.graph.nodes)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_lines_in_half_precision_are_summed_in_float32(dtype: torch.dtype) -> None:
+    x, weight, bias = (tensor(*sizes).to(dtype) for sizes in ((2, 16, 40), (8, 16, 3), (8,)))
+    got = patches.convolution(x, weight, bias, [2], [1], [1], 1)
+    wide = torch.conv1d(x.double(), weight.double(), bias.double(), 2, 1)
+    assert torch.equal(got, wide.to(dtype))
+
+
+@pytest.mark.parametrize("groups", [1, 2, 48])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_what_is_not_finite_stays_where_the_kernel_takes_it(groups: int, stride: int) -> None:
+    x, weight = tensor(1, 48, 9, 10), tensor(48, 48 // groups, 3, 3)
+    x[0, 1, 0, 2], x[0, 47, 8, 9], x[0, 5, 4, 4] = torch.inf, torch.nan, -torch.inf
+    got = patches.convolution(x, weight, None, [stride] * 2, [1, 1], [1, 1], groups)
+    want = torch.conv2d(x, weight, None, stride, 1, 1, groups)
+    got = want if got is NotImplemented else got
+    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4, equal_nan=True)
+
+
+class Sized(nn.Module):
+    """Layers over sizes that vary."""
+
+    def __init__(self, rank: int, groups: int = 1) -> None:
+        super().__init__()
+        layer: type[nn.Conv1d | nn.Conv2d] = (nn.Conv1d, nn.Conv2d)[rank - 1]
+        self.parts = nn.ModuleList(
+            [
+                layer(4, 16, 3, padding="same", dilation=2, groups=groups),
+                layer(16, 32, 3, 2, groups=groups),
+                layer(32, 32, 3, 2, padding=1, groups=32 if groups > 1 else 1),
+                layer(32, 70, 4, 3, padding=2, groups=groups),
+                layer(70, 70, 1, groups=70 // (groups or 1)),
+                layer(70, 6, 1, 2),
+            ]
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for part in self.parts:
+            x = part(x).sin()
+        return x
+
+
+@pytest.mark.parametrize("backend", ["llvm-cpu", "vmvx"])
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("rank", [1, 2])
+def test_programs_take_any_size(rank: int, groups: int, backend: str) -> None:
+    torch.manual_seed(0)
+    dims = {0: Dim("batch", min=1, max=4), 2: Dim("height", min=20, max=90)}
+    dims |= {3: Dim("width", min=20, max=90)} if rank == 2 else {}
+    sizes = [(2, 40, 31), (1, 21, 20), (3, 64, 57), (4, 33, 90)]
+    calls = [(tensor(batch, 4, *each[:rank]),) for batch, *each in sizes]
+    module = Sized(rank, groups)
+    [entry] = legal(module, calls[0], dynamic_shapes=(dims,)).entries
+    assert not any("convolution" in str(node.target) for node in entry.graph.graph.nodes)
+    check(module, *calls, backend=backend, dynamic_shapes=(dims,))
+
+
+def test_lines_of_any_length_are_compiled_once() -> None:
+    """With the channels last the compiler refused them, and was called again without."""
+    module = nn.Conv1d(80, 64, 3, padding=1)
+    lowered = importer.lower(
+        legal(module, (tensor(1, 80, 100),), dynamic_shapes=({2: Dim("time", min=8, max=900)},))
+    )
+    assert not compiler.compile(lowered, Target.parse("iree-cpu-host")).notes
+
+
+@pytest.mark.parametrize("width", [31, 70])
+def test_wide_depthwise_lines_of_any_length(width: int) -> None:
+    """As a sum of shifted lines a kernel of the compiler's took more numbers than it may."""
+    module = nn.Conv1d(24, 48, width, 2, padding=5, dilation=2, groups=24)
+    dims = ({2: Dim("time", min=160, max=900)},)
+    check(module, (tensor(2, 24, 200),), (tensor(2, 24, 161),), dynamic_shapes=dims)
+
+
+def test_a_length_that_only_the_run_knows() -> None:
+    class Found(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.Sequential(
+                nn.Conv1d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv1d(8, 4, 3, 2, padding=2)
+            )
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            kept = x[x[:, 0] > 0]
+            torch._check(kept.shape[0] >= 3)
+            return self.layers(kept.t().unsqueeze(0))
+
+    check(Found(), (tensor(30, 3),), (tensor(50, 3),), dynamic_shapes=({0: Dim("rows", min=20, max=64)},))
 
 
 class Net(nn.Module):

@@ -29,7 +29,9 @@ def tensor(*sizes: int) -> torch.Tensor:
     kernel=THREE,
     stride=THREE,
     padding=st.tuples(*[st.integers(0, 3)] * 3),
-    beyond=st.tuples(*[st.integers(0, 3)] * 3),
+    beyond=st.tuples(*[st.integers(0, 5)] * 3),
+    dilation=THREE,
+    groups=st.sampled_from([1, 2, 4]),
     biased=st.booleans(),
 )
 def test_any_stride_and_padding_is_eagers(
@@ -39,19 +41,22 @@ def test_any_stride_and_padding_is_eagers(
     stride: tuple[int, ...],
     padding: tuple[int, ...],
     beyond: tuple[int, ...],
+    dilation: tuple[int, ...],
+    groups: int,
     biased: bool,
 ) -> None:
-    sizes, kernel, stride, padding, beyond = (
-        each[:rank] for each in (sizes, kernel, stride, padding, beyond)
+    sizes, kernel, stride, padding, beyond, dilation = (
+        each[:rank] for each in (sizes, kernel, stride, padding, beyond, dilation)
     )
-    assume(all(extra < step for extra, step in zip(beyond, stride, strict=True)))
-    x, weight = tensor(2, 3, *sizes), tensor(3, 5, *kernel)
-    bias = tensor(5) if biased else None
+    each = zip(beyond, stride, dilation, strict=True)
+    assume(all(extra < max(step, spread) for extra, step, spread in each))
+    x, weight = tensor(2, 4, *sizes), tensor(4, 3, *kernel)
+    bias = tensor(3 * groups) if biased else None
     try:
-        want = EAGER[rank - 1](x, weight, bias, stride, padding, beyond)
+        want = EAGER[rank - 1](x, weight, bias, stride, padding, beyond, groups, dilation)
     except RuntimeError:  # nothing is left
         return
-    got = transposed(x, weight, bias, stride, padding, [1] * rank, beyond, 1)
+    got = transposed(x, weight, bias, stride, padding, dilation, beyond, groups)
     torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
 
 
@@ -78,10 +83,15 @@ def test_no_zeros_are_multiplied() -> None:
     assert not any(is_transposed for _, is_transposed in convolutions(nn.ConvTranspose2d(16, 16, 4, 2, 1), x))
 
 
-@pytest.mark.parametrize("settings_", [{"dilation": 2}, {"groups": 2}], ids=str)
-def test_dilated_and_grouped_ones_are_the_compilers(settings_: dict[str, int]) -> None:
+@pytest.mark.parametrize("settings_", [{"dilation": 2}, {"groups": 2}, {"groups": 4}], ids=str)
+def test_nor_of_several_groups_or_with_gaps(settings_: dict[str, int]) -> None:
     layer = nn.ConvTranspose2d(4, 4, 3, stride=2, **settings_)
-    assert [is_transposed for _, is_transposed in convolutions(layer, tensor(1, 4, 5, 5))] == [True]
+    assert not any(is_transposed for _, is_transposed in convolutions(layer, tensor(1, 4, 5, 5)))
+
+
+def test_integers_are_the_compilers() -> None:
+    x, weight = tensor(1, 2, 5).long(), tensor(2, 3, 4).long()
+    assert transposed(x, weight, None, [2], [0], [1], [0], 1) is NotImplemented
 
 
 def test_those_that_nobody_compiles_are_left() -> None:
@@ -101,3 +111,22 @@ def test_programs_take_any_batch(layer: nn.Module) -> None:
     channels = layer.in_channels
     dims = ({0: Dim("batch", min=1, max=4)},)
     check(layer, (tensor(2, channels, 7, 6),), (tensor(1, channels, 7, 6),), dynamic_shapes=dims)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.ConvTranspose2d(4, 6, 4, 2, 1, groups=2),
+        nn.ConvTranspose2d(4, 4, 3, 2, dilation=3, output_padding=1),
+        nn.ConvTranspose2d(4, 4, 2, 2),
+        nn.ConvTranspose1d(4, 6, 9, 4, 3, dilation=2),
+        nn.ConvTranspose3d(4, 2, 3, 2, 1),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_programs_take_any_size(layer: nn.Module, dtype: torch.dtype) -> None:
+    rank = len(layer.kernel_size)
+    dims = {dim: Dim(f"size{dim}", min=3, max=12) for dim in range(2, 2 + rank)}
+    calls = [(tensor(2, 4, *[7, 6, 5][:rank]).to(dtype),), (tensor(2, 4, *[3, 11, 4][:rank]).to(dtype),)]
+    check(layer.to(dtype), *calls, dynamic_shapes=(dims,))
