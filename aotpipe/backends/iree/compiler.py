@@ -91,8 +91,8 @@ def compile(  # noqa: A001  # the stage's name; nothing here needs the builtin
     fast = _fast(lowered, target, extra_flags, retreat, beside)
     key = digest(lowered, target, extra_flags, retreat, beside)
     name = "+".join(map(str, (target, *beside)))
-    if any(each.device == "vmvx" for each in (target, *beside)):
-        lowered = replace(lowered, module=vmvx.alone(lowered.module))
+    if _is_portable(target, beside):
+        lowered = replace(lowered, module=vmvx.portable(lowered.module))
     attempts: list[_Attempt] = []
     try:
         with tempfile.TemporaryDirectory(prefix="aotpipe-compile-") as folder:
@@ -147,6 +147,10 @@ def _needs(target: Target) -> tuple[str, ...]:
     return toolchain.host_features() if target.is_host else target.row.features
 
 
+def _is_portable(target: Target, beside: Sequence[Target]) -> bool:
+    return any(each.device == "vmvx" for each in (target, *beside))
+
+
 def digest(
     lowered: Lowered,
     target: Target,
@@ -164,6 +168,8 @@ def digest(
         "toolchain": _versions(),
         "host": toolchain.host_features() if is_host else [],
     }
+    if _is_portable(target, beside):
+        key["form"] = vmvx.FORM
     return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
 
 
