@@ -53,10 +53,8 @@ MODELS: Final = (
 # Why is said in docs/targets.md.
 REFUSED: Final = frozenset(
     {
-        ("mtcnn.py", "iree-vmvx"),
         ("resnet50.py", "iree-vmvx"),
         ("unet3d.py", "iree-vmvx"),
-        ("silero_vad.py", "iree-vmvx"),
     }
 )
 

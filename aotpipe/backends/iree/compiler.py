@@ -160,7 +160,7 @@ def digest(
 ) -> str:
     """SHA-256 of everything that can change `compile`'s payload, known before it runs."""
     is_host = any(each.is_host for each in (target, *beside))
-    key = {
+    key: dict[str, object] = {
         "module": lowered.digest,
         "target": str(target),
         "flags": _fast(lowered, target, extra_flags, retreat, beside),

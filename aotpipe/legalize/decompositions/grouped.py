@@ -78,7 +78,7 @@ def _depthwise(
     """Of a group for each channel: the image times a number of each, for each element of the kernel."""
     is_known = all(map(static, counts))
     if prod(window.kernel) > _MOST_TAPS or not (is_known or sum(window.kernel) <= _MOST_CUTS):
-        # Of images of a known size the compiler's own is as fast.
+        # Of a known size the compiler's own takes as long, and more products would take it minutes.
         return NotImplemented if is_known else _summed(x, weight, window, padding, counts)
     x = padded(x, padding)
     batch, channels = x.shape[:2]

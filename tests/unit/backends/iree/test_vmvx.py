@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 import torch
 from torch import nn
 from torch.export import Dim
@@ -39,6 +40,25 @@ def test_others_stay_as_they_are() -> None:
     assert b"torch.aten.convolution" in fixed.module
     assert vmvx.portable(fixed.module) == fixed.module
     assert vmvx.portable(b"") == b""
+
+
+@pytest.mark.parametrize(
+    "net",
+    [
+        # What lays out a pool's result is in its kernel else, which asks for all memory.
+        nn.Sequential(nn.MaxPool2d(2), nn.Conv2d(8, 16, 2)),
+        nn.Conv2d(8, 8, 3, 4, groups=8),
+        nn.ConvTranspose2d(8, 4, 3, 2),
+    ],
+    ids=["max", "strided groups", "transposed"],
+)
+def test_pools_and_convolutions_over_a_batch_that_varies_run(net: nn.Module) -> None:
+    net = net.eval()
+    program = legal(net, (torch.randn(2, 8, 8, 8),), dynamic_shapes=({0: Dim("batch", min=1, max=4)},))
+    lowered = importer.lower(program)
+    with load(program, replace(lowered, module=vmvx.portable(lowered.module)), "vmvx") as runner:
+        for batch in (2, 1, 4):
+            compare(runner, program, net, (torch.randn(batch, 8, 8, 8),))
 
 
 class Whole(nn.Module):
