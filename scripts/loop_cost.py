@@ -5,7 +5,9 @@ usage: loop_cost.py [--target TARGET] [--json FILE]
 A body is `x = relu(x @ w)`. Of a loop the time of a trip is the difference between two calls of one program
 with few and with many trips; of the body alone it is the difference between two programs that hold it 16 and
 48 times in a row. The overhead is the difference of both, in microseconds, one thread, the least of many
-calls. The branch: a `cond` whose other side multiplies 1024x1024 matrices is timed on both its sides.
+calls. Of a loop whose test reads data it is given twice: over the body alone, as of the others, and over the
+body with that test, computed in a row likewise. The branch: a `cond` whose other side multiplies 1024x1024
+matrices is timed on both its sides.
 """
 
 from __future__ import annotations
@@ -45,6 +47,17 @@ class Unrolled(Body):
         for _ in range(self.times):
             x = self.step(x)
         return x
+
+
+class Checked(Unrolled):
+    """Each body with what the test of `Tested` computes of its result."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:  # type: ignore[override]
+        is_going = torch.ones((), dtype=torch.bool)
+        for _ in range(self.times):
+            x = self.step(x)
+            is_going = is_going & (x[0, 0] >= 0)
+        return x, is_going
 
 
 class Counted(Body):
@@ -106,9 +119,9 @@ class Program:
         return min(times) / 1e3
 
 
-def body_us(x: torch.Tensor, target: str) -> float:
+def body_us(kind: type[Unrolled], x: torch.Tensor, target: str) -> float:
     """What a body takes where bodies follow each other."""
-    few, many = (Program(Unrolled(times), (x,), target).time(x) for times in (16, 48))
+    few, many = (Program(kind(times), (x,), target).time(x) for times in (16, 48))
     return (many - few) / 32
 
 
@@ -127,12 +140,16 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     x = torch.rand(4, WIDTH)
-    body = body_us(x, options.target)
-    figures: dict[str, float] = {"body_us": body}
+    body, checked = (body_us(kind, x, options.target) for kind in (Unrolled, Checked))
+    figures: dict[str, float] = {"body_us": body, "body_with_test_us": checked}
     print(f"{'body':<12}{body:10.2f} us")
+    print(f"{'with test':<12}{checked:10.2f} us")
     for name, model in {"counted": Counted(), "range": Ranged(), "tested": Tested()}.items():
         figures[f"{name}_us"] = trip = trip_us(model, x, options.target)
-        print(f"{name:<12}{trip:10.2f} us a trip, {trip - body:.2f} us over its body", flush=True)
+        over = f"{trip - body:.2f} us over its body"
+        if name == "tested":
+            over += f", {trip - checked:.2f} us over its body and its test"
+        print(f"{name:<12}{trip:10.2f} us a trip, {over}", flush=True)
     square = torch.rand(1024, 1024) / 1024
     program = Program(Branched(), (square, torch.tensor(True)), options.target)
     for name, flag in {"cheap side": True, "other side": False}.items():

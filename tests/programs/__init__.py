@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from aotpipe import toolchain
-from aotpipe.backends.iree import compiler, flags
+from aotpipe.backends.iree import compiler, flags, reads
 from aotpipe.signature import Signature, Symbol, TensorSpec
 
 FOLDER = Path(__file__).parent
@@ -59,6 +59,7 @@ def compiled(name: str, backend: str = "vmvx") -> bytes:
 
 def compile_text(text: str, backend: str = "vmvx") -> bytes:
     """Compile a module of the torch dialect; what one run of the tests compiled, the next one reads."""
+    text = reads.in_place(text.encode()).decode()
     command = ["--iree-input-type=torch", "--iree-hal-target-device=local", *BACKENDS[backend]]
     command += ["--iree-input-demote-f64-to-f32=false", *flags.REPRODUCIBLE]
     command.append(flags.PREPROCESS if backend == "vmvx" else flags.CHANNELS_LAST)

@@ -37,17 +37,30 @@ class ControlFlowError(NotImplementedError):
     """A higher-order op in a form that has no lowering."""
 
 
+class Room(Protocol):
+    """Two places for a tensor that a loop carries, used in turns: a trip reads one and writes the other."""
+
+    def own(self, value: Value, last: Value | None) -> Value:
+        """A tensor in the place that the trip was not given (`last`, packed): the first, before any trip."""
+
+
 class Border(Protocol):
     """A way for builtin values to cross the border of a region."""
 
     def packed_type(self, wanted: Type) -> Type:
         """The type as which a value of a builtin type crosses."""
 
+    def placed(self, value: Value, /) -> Value:
+        """A tensor where the host reads it."""
+
     def own(self, values: list[Value]) -> list[Value]:
         """Values that cross together, each with elements of its own: nothing else may have them."""
 
     def pack(self, values: list[Value]) -> list[Value]:
         """Such values as they cross."""
+
+    def room(self, wanted: Type, /) -> Room | None:
+        """Make room for what a loop carries as a builtin type; None where each trip makes its own."""
 
     def hand_on(self, value: Value, /) -> Value:
         """The only value made of one that was unpacked, as it crosses again: it may keep its buffer."""
@@ -63,6 +76,10 @@ class OpenBorder:
         """The same type."""
         return wanted
 
+    def placed(self, value: Value, /) -> Value:
+        """The same value."""
+        return value
+
     def own(self, values: list[Value]) -> list[Value]:
         """The same values."""
         return values
@@ -70,6 +87,10 @@ class OpenBorder:
     def pack(self, values: list[Value]) -> list[Value]:
         """The same values."""
         return values
+
+    def room(self, _wanted: Type, /) -> Room | None:
+        """None."""
+        return None
 
     def hand_on(self, value: Value, /) -> Value:
         """The same value."""

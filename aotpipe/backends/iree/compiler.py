@@ -28,7 +28,7 @@ from typing import Final
 
 from aotpipe import toolchain
 from aotpipe.backends import process
-from aotpipe.backends.iree import diagnostics, flags, vmvx
+from aotpipe.backends.iree import diagnostics, flags, reads, vmvx
 from aotpipe.errors import (
     CompileError,
     CompileFailed,
@@ -93,6 +93,8 @@ def compile(  # noqa: A001  # the stage's name; nothing here needs the builtin
     name = "+".join(map(str, (target, *beside)))
     if _is_portable(target, beside):
         lowered = replace(lowered, module=vmvx.portable(lowered.module))
+    if lowered.dialect == "torch" and reads.can_be_in_place((target, *beside)):
+        lowered = replace(lowered, module=reads.in_place(lowered.module))
     attempts: list[_Attempt] = []
     try:
         with tempfile.TemporaryDirectory(prefix="aotpipe-compile-") as folder:
@@ -165,6 +167,7 @@ def digest(
         "target": str(target),
         "flags": _fast(lowered, target, extra_flags, retreat, beside),
         "retreats": [repr(retreat) for retreat in flags.RETREATS],
+        "reads": "in place" if reads.can_be_in_place((target, *beside)) else "copies",
         "toolchain": _versions(),
         "host": toolchain.host_features() if is_host else [],
     }

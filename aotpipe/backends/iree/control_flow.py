@@ -4,7 +4,7 @@
 that there are no private functions, no calls, and no symbol names that two programs could share:
 
     cond(pred, true, false, operands)        scf.if; only the taken branch runs
-    while_loop(test, body, carries, extra)   scf.while; `test` is its before region, zero trips give `carries`
+    while_loop(test, body, carries, extra)   scf.while; `test` is made before it and at the end of a trip
     map_impl(f, xs, extra)                   scf.for over dim 0: y[i] = f(x[i], extra)
     scan(f, init, xs, extra)                 scf.for over dim 0: carry, y[i] = f(carry, x[i], extra)
     associative_scan(f, xs, extra)           scf.for over dim 0: y[0] = x[0], y[i] = f(y[i - 1], x[i], extra)
@@ -23,11 +23,11 @@ The subgraphs must be functional. What has no lowering raises `ControlFlowError`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from iree.compiler.dialects import scf
-from iree.compiler.ir import InsertionPoint, Location, Type, Value
+from iree.compiler.ir import InsertionPoint, IntegerType, Location, Type, Value
 from torch import fx
 
 from aotpipe.backends.iree.borders import (
@@ -44,6 +44,7 @@ from aotpipe.backends.iree.borders import (
     to_i1,
 )
 from aotpipe.backends.iree.liveness import live_carries, output_args, placeholders, subgraph, used_results
+from aotpipe.backends.iree.loops import Carries
 from aotpipe.backends.iree.numbers import hosted_carries, number_dtype, sources_of
 from aotpipe.backends.iree.regions import (
     RegionImporter,
@@ -72,7 +73,8 @@ class ControlFlowImporter(RegionImporter):
                 self._bind_results(node, self._inline(graphs[0 if pred else 1], values, used))
                 return
             types = self._slot_types(node, used, *map(output_values, graphs))
-            taken = self.numbers(pred) if pred in self.numbers else to_i1(self._import_argument(loc, pred))
+            is_number = number_dtype(pred.meta["val"]) is not None
+            taken = self.numbers(pred) if is_number else to_i1(self._import_argument(loc, pred))
             known = [self._free_numbers(graph, operands) for graph in graphs]
             branch = scf.IfOp(taken, [self.border.packed_type(t) for t in present(types)], has_else=True)
             blocks = (branch.then_block, branch.else_block)
@@ -100,21 +102,27 @@ class ControlFlowImporter(RegionImporter):
                 self._kept_numbers(node, graph, hosted, wanted)
                 for graph, wanted in ((test, {0}), (body, hosted))
             ]
-            first = self._leave(_select(inits, live), types)
+            carries = Carries(self.border, types)
+
+            def handed_on(values: Slots, crossed: Sequence[Value] = ()) -> list[Value]:
+                """Whether there is another trip, then the carries, as they cross."""
+                owned = carries.own(_select(values, live), crossed)
+                (again,) = self._inline(test, [*owned, *extra], {0}, known[0], {0})
+                return self.border.pack([to_i1(again), *present(owned)])
+
+            first = handed_on(inits)
             packed = [value.type for value in first]
             loop = scf.WhileOp(packed, first)
             before, after = (region.blocks.append(*packed) for region in (loop.before, loop.after))
             with InsertionPoint(before):
-                # The body unpacks them, too, and may write to what it unpacks.
-                read = self.border.own(present(self._enter(before.arguments, types, input_values(test))))
-                carries = _spread(read, types)
-                (again,) = self._inline(test, [*carries, *extra], {0}, known[0], {0})
-                scf.ConditionOp(to_i1(again), before.arguments)
+                flag = self.border.unpack(before.arguments[0], IntegerType.get_signless(1), list)
+                scf.ConditionOp(flag, before.arguments)
             with InsertionPoint(after):
-                carries = self._enter(after.arguments, types, input_values(body))
-                outputs = self._inline(body, [*carries, *extra], live, known[1], hosted)
-                scf.YieldOp(self._leave(_select(outputs, live), types))
-            results = self._enter(loop.results, types, result_values(node))
+                crossed = list(after.arguments)[1:]
+                given = self._enter(crossed, types, input_values(body))
+                outputs = self._inline(body, [*given, *extra], live, known[1], hosted)
+                scf.YieldOp(handed_on(outputs, crossed))
+            results = self._enter(list(loop.results)[1:], types, result_values(node))
             self._bind_results(node, results, hosted)
 
     def _kept_numbers(
@@ -226,7 +234,11 @@ class ControlFlowImporter(RegionImporter):
         slots = [*types, *stack_types]
         vals = [*input_values(body)[: len(inits)], *stacked]
         border = self.border
-        starts = self._leave([*_select_like(inits, types), *stacks], slots)
+        carries = Carries(border, types)
+        starts = [
+            *border.pack(present(carries.own(_select_like(inits, types)))),
+            *self._leave(stacks, stack_types),
+        ]
         first = index_constant(int(seeded))
         loop = scf.ForOp(first, dim_size(sources[0], 0), index_constant(1), starts)
         with InsertionPoint(loop.body):
@@ -238,21 +250,15 @@ class ControlFlowImporter(RegionImporter):
                 stack = last[position]
                 if stack is not None:
                     outputs[position] = insert_row(outputs[position], stack, index)
-            carries = self._leave(outputs[: len(inits)], types)
+            owned = carries.own(_select_like(outputs[: len(inits)], types), arguments)
             grown = present(outputs[len(inits) :])
-            scf.YieldOp([*carries, *map(border.hand_on, grown)])
+            scf.YieldOp([*border.pack(present(owned)), *map(border.hand_on, grown)])
         return self._enter(loop.results, slots, vals)
 
 
 def _select(items: Sequence[Any], kept: Collection[int]) -> list[Any]:
     """The items at the kept positions, None elsewhere."""
     return [item if position in kept else None for position, item in enumerate(items)]
-
-
-def _spread(values: Iterable[Value], types: Sequence[Type | None]) -> Slots:
-    """The values that are there at their positions."""
-    rest = iter(values)
-    return [None if wanted is None else next(rest) for wanted in types]
 
 
 def _select_like(items: Sequence[Any], types: Sequence[Type | None]) -> list[Any]:

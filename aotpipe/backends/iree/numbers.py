@@ -10,7 +10,7 @@ as `i64`, `i32` or `i1`. Only ops that cannot fail are taken: no division.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -50,14 +50,20 @@ class Numbers:
         graph: What its importer writes into one block, from the top to the end.
         sources: The placeholders whose numbers are known.
         value_of: The value of a node that has been written.
+        placed: A builtin tensor where it is read.
     """
 
     def __init__(
-        self, graph: fx.Graph, sources: Mapping[fx.Node, Value], value_of: Callable[[fx.Node], Value]
+        self,
+        graph: fx.Graph,
+        sources: Mapping[fx.Node, Value],
+        value_of: Callable[[fx.Node], Value],
+        placed: Callable[[Value], Value] = lambda value: value,
     ) -> None:
         self._nodes = number_nodes(graph, sources)
         self._values = dict(sources)
         self._value_of = value_of
+        self._placed = placed
 
     def __contains__(self, argument: object) -> bool:
         """Whether no device is asked for a node's number, or has been."""
@@ -91,7 +97,9 @@ class Numbers:
 
     def _is_computed(self, node: fx.Node) -> bool:
         """Whether a number is written from its op's arguments, not taken from the node's own value."""
-        return node in self._nodes and node not in self._values and node.target in _OPS
+        if node in self._values or node.target not in _OPS:
+            return False
+        return node in self._nodes or _is_half_hosted(node, self)
 
     def _write(self, node: fx.Node) -> Value:
         if self._is_computed(node):
@@ -100,7 +108,7 @@ class Numbers:
             return op.write(node, [self(each, op.dtype(node, place)) for place, each in arguments])
         value = self._value_of(node)
         plain = convert(value, builtin_type(value.type))
-        return read(plain) if isinstance(plain.type, RankedTensorType) else plain
+        return read(self._placed(plain)) if isinstance(plain.type, RankedTensorType) else plain
 
 
 def _nodes(arguments: Iterable[Any]) -> list[fx.Node]:
@@ -108,15 +116,15 @@ def _nodes(arguments: Iterable[Any]) -> list[fx.Node]:
 
 
 def sources_of(graph: fx.Graph, wanted: Iterable[Any], candidates: Collection[fx.Node]) -> set[fx.Node]:
-    """Those of some placeholders that wanted outputs which are numbers, if these are, are computed of."""
+    """Those of some placeholders that the host computes wanted outputs of, or what it computes of them."""
     numbers = number_nodes(graph, candidates)
     found: set[fx.Node] = set()
-    waiting = [node for node in _nodes(wanted) if node in numbers]
+    waiting = _nodes(wanted)
     while waiting:
         node = waiting.pop()
-        if node not in found:
+        if node not in found and (node in numbers or _is_half_hosted(node, numbers)):
             found.add(node)
-            waiting += [each for each in node.all_input_nodes if each in numbers]
+            waiting += node.all_input_nodes
     return found & set(candidates)
 
 
@@ -141,17 +149,35 @@ def _is_hosted(node: fx.Node, found: Collection[fx.Node]) -> bool:
     if node.target is operator.getitem:
         loop, index = node.args
         return isinstance(loop, fx.Node) and is_loop(loop) and index in hosted_carries(loop)
+    return _missing(node, found) == set()
+
+
+def _is_half_hosted(node: fx.Node, found: Container[fx.Node]) -> bool:
+    """Whether the host computes a number once it has read one operand: no more than to read the number."""
+    missing = _missing(node, found)
+    return missing is not None and len(missing) <= 1 and all(map(_is_scalar, (node, *missing)))
+
+
+def _is_scalar(node: fx.Node) -> bool:
+    val = node.meta.get("val")
+    return isinstance(val, torch.Tensor) and number_dtype(val) is not None
+
+
+def _missing(node: fx.Node, found: Container[fx.Node]) -> set[fx.Node] | None:
+    """The operands of an op that the host has not; None for an op that it cannot compute."""
     op = _OPS.get(node.target)
-    if op is None or (node.target in _WHOLE and val.dtype is torch.bool):
-        return False
+    if op is None or (node.target in _WHOLE and node.meta["val"].dtype is torch.bool):
+        return None
     literals = [node.kwargs.get("alpha", 1)]
+    missing = set()
     for argument in op.arguments(node):
         if not isinstance(argument, fx.Node):
             literals.append(argument)
         elif argument not in found:
-            return False
+            missing.add(argument)
     # A literal of more than 32 bits beside an int32 wraps, or is refused.
-    return all(isinstance(each, int) and -(2**31) <= each < 2**31 for each in literals)
+    is_exact = all(isinstance(each, int) and -(2**31) <= each < 2**31 for each in literals)
+    return missing if is_exact else None
 
 
 def is_loop(node: fx.Node) -> bool:

@@ -63,7 +63,7 @@ class RegionImporter(GraphNodeImporter):  # type: ignore[misc]
             wanted: The positions of the outputs.
             sources: The placeholders whose numbers the host knows.
         """
-        self.numbers = Numbers(graph, sources, self.resolve_node_value)
+        self.numbers = Numbers(graph, sources, self.resolve_node_value, self.border.placed)
         self.needed = needed_nodes(graph, wanted)
         self.import_nodes([n for n in graph.nodes if n in self.needed], skip_placeholders_outputs=True)
         with InsertionPoint(self._b):
@@ -99,7 +99,7 @@ class RegionImporter(GraphNodeImporter):  # type: ignore[misc]
             operands: Its inputs, a number in the place of a 0-d tensor where the host has it.
             wanted: The positions of its outputs.
             sources: The inputs, others than such operands, whose numbers the host knows.
-            hosted: The outputs to give as numbers where the host computes them.
+            hosted: The outputs to give as numbers where they are 0-d.
         """
         inner = type(self)(self.fx_importer, self._c, self._cc, InsertionPoint.current.block)
         inner.outer = self
@@ -115,7 +115,7 @@ class RegionImporter(GraphNodeImporter):  # type: ignore[misc]
         outputs = inner.import_needed(graph, wanted, known)
         for position in hosted:
             node = output_args(graph)[position]
-            if node in inner.numbers:
+            if isinstance(node, fx.Node) and number_dtype(node.meta["val"]) is not None:
                 outputs[position] = inner.numbers(node)
         return outputs
 
