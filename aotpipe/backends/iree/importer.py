@@ -24,7 +24,7 @@ from iree.compiler.extras.fx_as_strided import rewrite_as_strided
 from iree.compiler.extras.fx_importer import ContextCache, FxImporter
 from torch.fx.passes.shape_prop import _extract_tensor_metadata  # the form that the importer reads
 
-from aotpipe.backends.iree import floats, overlaps
+from aotpipe.backends.iree import columns, floats, overlaps
 from aotpipe.backends.iree.borders import builtin_type, convert
 from aotpipe.backends.iree.carries import ViewBorder, apart
 from aotpipe.backends.iree.control_flow import ControlFlowImporter
@@ -166,8 +166,9 @@ class _NodeImporter(ControlFlowImporter):
     border = ViewBorder()
 
     def _import_torch_op_overload(self, loc: ir.Location, node: torch.fx.Node, target: Any = None) -> None:
-        """Read what an update takes from what it writes into before it writes."""
-        values = {(source, 0): self.resolve_node_value(source) for source in overlaps.own_sources(node)}
+        """Read before what an update takes from what it writes into, and the columns of a product."""
+        sources = (*overlaps.own_sources(node), *columns.own_sources(node))
+        values = {(source, 0): self.resolve_node_value(source) for source in sources}
         with loc, ir.InsertionPoint(self._b):
             self._v.update({place: _apart(value) for place, value in values.items()})
         super()._import_torch_op_overload(loc, node, target)

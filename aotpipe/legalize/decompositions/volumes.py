@@ -16,7 +16,7 @@ import torch
 from torch.nn.functional import pad
 
 from aotpipe.legalize.decompositions import loops, patches
-from aotpipe.legalize.decompositions.entries import static
+from aotpipe.legalize.decompositions.entries import HALF, static
 
 
 def volume(
@@ -31,6 +31,10 @@ def volume(
     """A convolution over `[batch, channels, depth, height, width]`, with a number for each dim."""
     if not static(x.shape[2]) and stride[0] != 1:
         return NotImplemented
+    if x.dtype in HALF:
+        # The layers of a kernel are sums of their own: rounded once, as by eager.
+        wide = None if bias is None else bias.float()
+        return volume(x.float(), weight.float(), wide, stride, padding, dilation, groups).to(x.dtype)
     if groups == 1 and x.dtype in patches.DTYPES and _suits_loops(x, weight, stride, padding, dilation):
         found = _joined(x, weight, stride, padding, dilation)
     else:
