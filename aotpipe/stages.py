@@ -144,7 +144,6 @@ class Legal:
     entries: tuple[LegalEntry, ...]
     weights: Mapping[str, torch.Tensor]
     initial_state: Mapping[str, torch.Tensor]
-    digest: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

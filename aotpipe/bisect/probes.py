@@ -21,7 +21,6 @@ from aotpipe.errors import SourceLine
 from aotpipe.goldens import Golden
 from aotpipe.islands.names import Names
 from aotpipe.legalize import hops
-from aotpipe.legalize.digest import digest
 from aotpipe.legalize.extract import extract, needs
 from aotpipe.legalize.source import nearest_line
 from aotpipe.signature import DTYPES
@@ -149,15 +148,8 @@ class Probes:
         )
         golden = golden_of(call, _named(plain), None if wide is None else _named(wide), entry.signature)
         weights = {key: self._legal.weights[key] for key in entry.weights}
-        legal = self._legal
         return Probe(
-            replace(
-                legal,
-                entries=(entry,),
-                weights=weights,
-                initial_state={},
-                digest=digest(legal.name, legal.dialect, [entry], weights, {}),
-            ),
+            replace(self._legal, entries=(entry,), weights=weights, initial_state={}),
             golden,
         )
 

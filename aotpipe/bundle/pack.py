@@ -14,8 +14,10 @@ Raises `DiskFull`, `ReadOnly`, and `BundleError` where something else lies at th
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from pathlib import Path
@@ -91,7 +93,8 @@ def pack(
         goldens: Recorded calls, in order.
         findings: What a user should know of the build.
         written: A file that `tensors.write` made of the weights and of each initial value under
-            `STATE_PREFIX`, and its SHA-256: it is copied, where else they would be written and hashed again.
+            `STATE_PREFIX`, and its SHA-256: it is taken, where else they would be written and hashed again.
+            It is not to be changed afterwards.
         parts: Of a model with islands.
         precision: What is computed in fewer bits.
     """
@@ -159,8 +162,17 @@ def _weights(work: Path, stored: Mapping[str, Array], written: tuple[Path, str] 
         sha256 = tensors.write(stored, work / WEIGHTS)
     else:
         source, sha256 = written
-        shutil.copyfile(source, work / WEIGHTS)
+        _take(source, work / WEIGHTS)
     return File(sha256=sha256, size_bytes=(work / WEIGHTS).stat().st_size)
+
+
+def _take(source: Path, destination: Path) -> None:
+    """The file under another name, or a copy where it has two already: a bundle's files are its own."""
+    if source.stat().st_nlink == 1:
+        with suppress(OSError):  # another file system, or one without such names
+            os.link(source, destination)
+            return
+    shutil.copyfile(source, destination)
 
 
 def _bytes(work: Path, name: str, content: bytes) -> File:

@@ -25,7 +25,6 @@ from aotpipe.islands.names import Names
 from aotpipe.islands.templates import Kind, Template, pack
 from aotpipe.islands.tracing import OP
 from aotpipe.legalize import hops, scalars
-from aotpipe.legalize.digest import digest
 from aotpipe.legalize.emit import Emitter
 from aotpipe.legalize.extract import extract, is_number, needs
 from aotpipe.legalize.source import nearest_line
@@ -60,13 +59,7 @@ def cut(legal: Legal, refusal: Refusal) -> Cut:
     used = dict.fromkeys(key for segment in segments for key in segment.weights)
     weights = {key: legal.weights[key] for key in used}
     return Cut(
-        legal=replace(
-            legal,
-            entries=tuple(segments),
-            weights=weights,
-            initial_state={},
-            digest=digest(legal.name, legal.dialect, segments, weights, {}),
-        ),
+        legal=replace(legal, entries=tuple(segments), weights=weights, initial_state={}),
         parts=Parts(
             signatures={segment.name: segment.signature for segment in segments},
             asserts={segment.name: segment.asserts for segment in segments},

@@ -26,7 +26,6 @@ from aotpipe.legalize import (
     scalars,
     selects,
 )
-from aotpipe.legalize.digest import digest
 from aotpipe.legalize.flatten import Tensors, flatten, written_state
 from aotpipe.legalize.verify import verify
 from aotpipe.stages import Dialect, Exported, Legal, LegalEntry
@@ -75,14 +74,12 @@ def legalize(
     state = {key: tensors.by_name[key].clone() for key in written}
     for one in legal:
         verify(one, weights, state)
-    name = exported.canonical.spec.name
     return Legal(
-        name=name,
+        name=exported.canonical.spec.name,
         dialect=dialect,
         entries=tuple(legal),
         weights=weights,
         initial_state=state,
-        digest=digest(name, dialect, legal, weights, state),
     )
 
 

@@ -10,32 +10,27 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import Any, Final
 
 import torch
 from torch.fx import GraphModule, Node
 
 from aotpipe.legalize import ops
-from aotpipe.stages import Dialect, LegalEntry
+from aotpipe.stages import Legal, LegalEntry
 
 _CHUNK_BYTES: Final = 1 << 24
 _SYMBOL: Final = re.compile(r"\b(?:zuf|zf|[su])\d+\b")
 
 
-def digest(
-    name: str,
-    dialect: Dialect,
-    entries: Sequence[LegalEntry],
-    weights: Mapping[str, torch.Tensor],
-    state: Mapping[str, torch.Tensor],
-) -> str:
+def digest(legal: Legal) -> str:
     """The digest of a whole legal program."""
     total = hashlib.sha256()
-    for line in (name, dialect, *(line for entry in entries for line in _entry_lines(entry))):
+    lines = (line for entry in legal.entries for line in _entry_lines(entry))
+    for line in (legal.name, legal.dialect, *lines):
         total.update(line.encode())
         total.update(b"\n")
-    for group in (weights, state):
+    for group in (legal.weights, legal.initial_state):
         for key in sorted(group):
             total.update(f"{key} {_tensor_digest(group[key])}\n".encode())
         total.update(b"\n")

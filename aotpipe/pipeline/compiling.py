@@ -84,13 +84,14 @@ class Compiling:
         )
         self._futures: dict[Target, Future[Mapping[Target, Compiled | AotpipeError]]] = {}
 
-    def start(self, lowered: Mapping[Backend, Lowered]) -> None:
-        """Begin to compile; returns at once."""
+    def start(self, lowered: Mapping[Backend, Lowered]) -> int:
+        """Begin to compile; returns at once, with the number of compilers at a time."""
         assert not self._futures, "started twice"
         for group in self.settings.groups(self.targets):
             # A signal may come while the first compile runs and the last is not yet handed over.
             future = self._pool.submit(self._work, lowered[group[0].backend], group)
             self._futures.update(dict.fromkeys(group, future))
+        return self._workers
 
     @property
     def is_running(self) -> bool:

@@ -5,20 +5,24 @@ torch is imported here and nowhere before, so that a model that has not changed 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
 
 from aotpipe import goldens as goldens_file
-from aotpipe.collector import import_torch
+from aotpipe.collector import calm, import_torch
+from aotpipe.dtypes import Array
 from aotpipe.errors import LowerFailed, SpecInvalid
 from aotpipe.events import Recorder
 from aotpipe.islands import Island, Parts, recording
 from aotpipe.pipeline import tools
 from aotpipe.pipeline.form import DEFAULT_FORM, Form
 from aotpipe.pipeline.prepared import OnLowered, Prepared, digest_of, ignore_lowered, write_weights
+from aotpipe.pipeline.watch import ignore_this_thread
 from aotpipe.precision import Precision
 from aotpipe.stages import Finding
 from aotpipe.targets import Backend
@@ -140,7 +144,7 @@ def prepare(
     Raises:
         ModelError, ExportFailed, UnsupportedOps, LowerFailed
     """
-    with recording() if form.islands else nullcontext():
+    with calm(), recording() if form.islands else nullcontext():
         model = canonical(load, recorder, form)
         if form.islands:
             _discover(model)
@@ -154,17 +158,22 @@ def prepare(
     plans = _planned(legal, form)
     for finding in plans:
         recorder.found(finding)
-    lowered = lower(model, lowerable, recorder, form)
-    on_lowered(lowered)
-    found = reference(model, legal, recorder, form)
-    with recorder.stage("weights") as running:
-        from aotpipe.backends.arrays import view_all
+    with calm():
+        lowered = lower(model, lowerable, recorder, form)
+    busy = on_lowered(lowered)
+    from aotpipe.backends.arrays import view_all
+    from aotpipe.legalize.digest import digest
 
-        state = view_all(legal.initial_state)
-        tensors = {key: tensor for each in lowerable.values() for key, tensor in each.weights.items()}
-        weights = view_all(tensors)
-        weights_path, weights_sha256 = write_weights(weights, state, folder)
-        running.size_bytes = weights_path.stat().st_size
+    digests = [digest(each) for each in lowerable.values()]
+    state = view_all(legal.initial_state)
+    weights = view_all({key: value for each in lowerable.values() for key, value in each.weights.items()})
+    # Hashing and writing leave the interpreter to eager, which puts other data into the model's tensors
+    # meanwhile: the arrays are views of what these hold now.
+    with ThreadPoolExecutor(1, thread_name_prefix="weights", initializer=ignore_this_thread) as beside:
+        writing = beside.submit(_write_weights, weights, state, folder, recorder)
+        with _threads_beside(busy):
+            found = reference(model, legal, recorder, form)
+        weights_path, weights_sha256 = writing.result()
     prepared = Prepared(
         name=legal.name,
         lowered=lowered,
@@ -176,11 +185,31 @@ def prepare(
         goldens=found.goldens,
         parts=parts,
         findings=(*exported.findings, *islands, *plans, *found.findings),
-        digest=digest_of(
-            [each.digest for each in lowerable.values()], lowered, goldens_file.dumps(found.goldens)
-        ),
+        digest=digest_of(digests, lowered, goldens_file.dumps(found.goldens)),
     )
     return Front(prepared=prepared, canonical=model)
+
+
+@contextmanager
+def _threads_beside(busy: int) -> Iterator[None]:
+    """Leave so many cores to others: threads of OpenMP that wait for one that cannot run burn its time."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(max(1, min(before, (os.cpu_count() or 1) - busy)))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _write_weights(
+    weights: Mapping[str, Array], state: Mapping[str, Array], folder: Path, recorder: Recorder
+) -> tuple[Path, str]:
+    with recorder.stage("weights") as running:
+        path, sha256 = write_weights(weights, state, folder)
+        running.size_bytes = path.stat().st_size
+    return path, sha256
 
 
 def _planned(legal: Legal, form: Form) -> tuple[Finding, ...]:

@@ -31,12 +31,13 @@ from aotpipe.targets import Backend
 
 _INDEX: Final = "prepared.json"
 
-OnLowered = Callable[[Mapping[Backend, Lowered]], object]
-"""Told of a model's modules, before the rest of it is known."""
+OnLowered = Callable[[Mapping[Backend, Lowered]], int]
+"""Told of a model's modules, before the rest of it is known; how many cores work on them from then on."""
 
 
-def ignore_lowered(lowered: Mapping[Backend, Lowered]) -> None:
+def ignore_lowered(lowered: Mapping[Backend, Lowered]) -> int:  # noqa: ARG001  # it is one of `OnLowered`
     """Nobody waits for the modules."""
+    return 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

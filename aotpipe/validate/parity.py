@@ -61,7 +61,7 @@ def describe(case: ParityCase) -> str:
     if case.message:
         return f"{place} at {at}: {case.message}" if case.worst_index else f"{place}: {case.message}"
     return (
-        f"{place} at {at}: is {case.got:.9g}, eager float64 gives {case.want:.9g}; "
+        f"{place} at {at}: is {case.got:.9g}, eager gives {case.want:.9g}; "
         f"that is {case.ratio:.3g} times the allowed error (worst error {case.max_abs_error:.3g}, "
         f"eager's own {case.eager_abs_error:.3g})"
     )

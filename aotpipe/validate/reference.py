@@ -1,8 +1,9 @@
 """Runs eager on the planned calls and records what a program must answer: the goldens.
 
-The answer is eager's in float64, in the dtypes of the model's own outputs; integers and bools are eager's
-as the model is written. What may differ is measured (`tolerance`). Calls that the model itself refuses are
-left out with a note; of a sequence, what follows them too.
+The answer is eager's in float64, in the dtypes of the model's own outputs; of a large model some calls'
+answers are eager's in its own dtypes, which may differ by as much. Integers and bools are eager's as the
+model is written. What may differ is measured (`tolerance`). Calls that the model itself refuses are left out
+with a note; of a sequence, what follows them too.
 
 Two cases need a second opinion, which is eager under noise in the last places of weights and inputs:
     jumps           the model compares or rounds floats: elements that flip under noise are not compared
@@ -34,6 +35,9 @@ from aotpipe.validate.work import work
 _NOISES: Final = 4
 # A float64 copy of parameters beyond this would be most of what a build takes of memory.
 _LARGE_BYTES: Final = 2**27
+# An entry point's calls may take so many multiply-adds in float64, which takes four times as long as float32:
+# some seconds on one core. Its first run is always asked for.
+_WIDE_WORK: Final = 2.5e10
 # Eager's own error above this share of an output's scale leaves little to compare with.
 _ILL_CONDITIONED: Final = 0.01
 
@@ -89,8 +93,9 @@ def reference(
     if not records:
         raise EagerFailed(notes[0] if notes else "no call was planned")
     calls = [record.call for record in records]
-    is_wide = _widen(canonical.entries, options, records, notes)
-    if not is_wide or has_jumps(legal) or _is_same(records):
+    asked = _affordable(records, legal, notes)
+    is_wide = _widen(canonical.entries, options, asked, notes)
+    if not is_wide or has_jumps(legal) or _is_same(asked):
         for seed in range(_NOISES):
             noisy = Eager(canonical.entries, **options, noise=seed + 1, policy=policy)
             for record, answer in zip(records, _all(noisy, calls), strict=True):
@@ -180,6 +185,38 @@ def _all(eager: Eager, calls: Sequence[Call]) -> list[Answer | None]:
     """The answer to each call, None from the first that the model refuses to the next reset."""
     answers = {id(call): answer for call, answer in _run(eager, calls, [])}
     return [answers.get(id(call)) for call in calls]
+
+
+def _affordable(records: Sequence[_Record], legal: Legal, notes: list[str]) -> list[_Record]:
+    """The records whose answer in float64 is not too dear, in whole runs from reset to reset."""
+    costs = {entry.name: work(entry) for entry in legal.entries}
+    signatures = {entry.name: entry.signature for entry in legal.entries}
+    spent: dict[str, float] = {}
+    asked: list[_Record] = []
+    run: list[_Record] = []
+
+    def end() -> None:
+        took: dict[str, float] = {}
+        for record in run:
+            signature = signatures[name := record.call.entry_point]
+            sizes = bound(signature.tensor_inputs, signature.symbols, record.call.inputs)
+            took[name] = took.get(name, 0.0) + (0.0 if sizes is None else costs[name](sizes))
+        if all(name not in spent or spent[name] + more <= _WIDE_WORK for name, more in took.items()):
+            spent.update({name: spent.get(name, 0.0) + more for name, more in took.items()})
+            asked.extend(run)
+        run.clear()
+
+    for record in records:
+        if record.call.reset:
+            end()
+        run.append(record)
+    end()
+    if len(asked) < len(records):
+        notes.append(
+            f"float64 is asked for {len(asked)} of {len(records)} calls, since each takes long; the "
+            "others are compared with eager in the model's own dtypes, by the same tolerance"
+        )
+    return asked
 
 
 def _widen(

@@ -43,3 +43,25 @@ def test_nothing_is_collected_while_it_is_paused() -> None:
             pass
         assert not gc.isenabled()
     assert gc.isenabled()
+
+
+def test_is_calm_for_a_while_and_then_as_it_was() -> None:
+    script = """
+import gc
+from aotpipe import collector
+gc.unfreeze()
+before = gc.get_threshold()
+with collector.calm():
+    assert gc.get_freeze_count() > 0
+    assert gc.get_threshold()[0] > before[0]
+    with collector.calm():
+        pass
+    assert gc.get_freeze_count() > 0
+assert gc.get_freeze_count() == 0
+assert gc.get_threshold() == before
+gc.freeze()
+with collector.calm():
+    pass
+assert gc.get_freeze_count() > 0
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)

@@ -69,6 +69,17 @@ def test_a_written_file_of_weights_is_taken_as_it_is(tmp_path, monkeypatch):
     assert bundle.verify(two.path)
 
 
+def test_a_written_file_that_somebody_keeps_is_copied(tmp_path):
+    one = samples.packed(tmp_path / "one")
+    written = tmp_path / "arrays"
+    sha256 = tensors.write(tensors.read(one.path / "weights.safetensors"), written)
+    two = samples.packed(tmp_path / "two", written=(written, sha256))
+    assert (two.path / "weights.safetensors").samefile(written)
+    three = samples.packed(tmp_path / "three", written=(written, sha256))
+    assert not (three.path / "weights.safetensors").samefile(written)
+    assert bundle.verify(three.path)
+
+
 def test_goldens_are_in_the_bundle(tmp_path):
     made = samples.packed(tmp_path / "b")
     assert [golden.case for golden in read_goldens(made.path / "goldens.safetensors")] == [

@@ -11,18 +11,20 @@ import pytest
 import torch
 
 from aotpipe.dims import Dim
+from aotpipe.legalize.digest import digest
 from tests.unit.legalize.legal import legal, model
 
 X = torch.ones(3, 4)
 SCRIPT = """
 import torch
+from aotpipe.legalize.digest import digest
 from tests.unit.legalize.legal import legal, model
 def forward(self, x):
     self.count.add_(1)
     y = x * torch.tensor([1.0, 2.0, 3.0, 4.0])
     return torch.cond(x.sum() > 0, lambda x: self.linear(x), lambda x: x * torch.tensor(2.0), (y,)), x[x > 0]
-digest = legal(model(forward, count=torch.zeros(())), [torch.ones(3, 4)]).digest
-print(digest)
+found = digest(legal(model(forward, count=torch.zeros(())), [torch.ones(3, 4)]))
+print(found)
 """
 
 
@@ -41,24 +43,24 @@ def test_another_process_in_another_folder_agrees(tmp_path: Path, monkeypatch: p
     monkeypatch.chdir(root)
     found: dict[str, Any] = {}
     exec(compile(SCRIPT, "elsewhere/other.py", "exec"), found)
-    assert len(found["digest"]) == 64
-    assert found["digest"] == other.stdout.strip()
+    assert len(found["found"]) == 64
+    assert found["found"] == other.stdout.strip()
 
 
 def test_what_changes_it() -> None:
     def plus(self, x):
         return self.linear(x) + 1
 
-    base = legal(model(plus), [X]).digest
+    base = digest(legal(model(plus), [X]))
     other_weights = model(plus)
     other_weights.linear.bias.data[0] += 1
-    assert legal(model(plus), [X]).digest == base
+    assert digest(legal(model(plus), [X])) == base
     others = [
-        legal(other_weights, [X]).digest,
-        legal(model(lambda self, x: self.linear(x) + 2), [X]).digest,
-        legal(model(lambda self, y: self.linear(y) + 1), [X]).digest,
-        legal(model(plus), [torch.ones(2, 4)]).digest,
-        legal(model(plus), [X], dynamic_shapes={"x": {0: Dim("rows", max=8)}}).digest,
-        legal(model(plus), [X], name="other").digest,
+        legal(other_weights, [X]),
+        legal(model(lambda self, x: self.linear(x) + 2), [X]),
+        legal(model(lambda self, y: self.linear(y) + 1), [X]),
+        legal(model(plus), [torch.ones(2, 4)]),
+        legal(model(plus), [X], dynamic_shapes={"x": {0: Dim("rows", max=8)}}),
+        legal(model(plus), [X], name="other"),
     ]
-    assert len({base, *others}) == len(others) + 1
+    assert len({base, *map(digest, others)}) == len(others) + 1

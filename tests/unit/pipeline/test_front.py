@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +14,9 @@ from aotpipe import spec, tensors
 from aotpipe.errors import SpecInvalid
 from aotpipe.events import Event, Found, Recorder, StageFinished
 from aotpipe.pipeline import front
+from aotpipe.stages import Lowered
 from aotpipe.store import file_digest
+from aotpipe.targets import Backend
 
 
 class Counter(torch.nn.Module):
@@ -32,7 +37,8 @@ def test_a_model_is_prepared_stage_by_stage(tmp_path: Path):
         lambda: spec.as_spec(Counter().eval(), args=args, name="counter"), Recorder(heard.append), tmp_path
     )
     stages = [event.stage for event in heard if isinstance(event, StageFinished)]
-    assert stages == ["load", "canonicalize", "export", "legalize", "lower", "reference", "weights"]
+    assert stages[:-2] == ["load", "canonicalize", "export", "legalize", "lower"]
+    assert sorted(stages[-2:]) == ["reference", "weights"]  # beside each other
     assert "unused-input" in [event.finding.code for event in heard if isinstance(event, Found)]
     prepared = made.prepared
     assert prepared.name == "counter"
@@ -47,13 +53,46 @@ def test_a_model_is_prepared_stage_by_stage(tmp_path: Path):
 def test_the_modules_are_told_before_eager_is_asked(tmp_path: Path):
     heard: list[str] = []
     recorder = Recorder(lambda event: heard.append(f"{type(event).__name__} {getattr(event, 'stage', '')}"))
+
+    def told(lowered: Mapping[Backend, Lowered]) -> int:
+        heard.extend(lowered)
+        return 1
+
     front.prepare(
         lambda: spec.as_spec(torch.nn.Linear(2, 2).eval(), args=(torch.ones(1, 2),)),
         recorder,
         tmp_path,
-        on_lowered=lambda lowered: heard.append(*lowered),
+        on_lowered=told,
     )
     assert heard.index("StageFinished lower") < heard.index("iree") < heard.index("StageStarted reference")
+
+
+def test_eager_leaves_cores_to_the_compilers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    from aotpipe.validate import reference
+
+    seen: list[int] = []
+    real = reference.reference
+
+    def counted(*args: Any, **kwargs: Any) -> reference.Reference:
+        seen.append(torch.get_num_threads())
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(reference, "reference", counted)
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(4)
+        for busy in (0, 3, 6, 9):
+            front.prepare(
+                lambda: spec.as_spec(torch.nn.Linear(2, 2).eval(), args=(torch.ones(1, 2),)),
+                Recorder(),
+                tmp_path,
+                on_lowered=lambda _, busy=busy: busy,
+            )
+            assert torch.get_num_threads() == 4
+    finally:
+        torch.set_num_threads(before)
+    assert seen == [4, 4, 2, 1]
 
 
 def test_a_model_that_refuses_its_own_example_is_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

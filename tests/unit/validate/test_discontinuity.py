@@ -21,9 +21,7 @@ from aotpipe.validate.discontinuity import has_jumps
 def _has_jumps(function: Callable[..., Any], *args: torch.Tensor) -> bool:
     graph = make_fx(function, tracing_mode="fake")(*args)
     entry = LegalEntry(name="forward", graph=graph, weights=(), signature=Signature(inputs=(), outputs=()))
-    return has_jumps(
-        Legal(name="m", dialect="torch", entries=(entry,), weights={}, initial_state={}, digest="")
-    )
+    return has_jumps(Legal(name="m", dialect="torch", entries=(entry,), weights={}, initial_state={}))
 
 
 @pytest.mark.parametrize(
@@ -125,5 +123,5 @@ def test_a_jump_in_a_branch_is_found() -> None:
         weights=(),
         signature=Signature(inputs=(), outputs=()),
     )
-    legal = Legal(name="m", dialect="torch", entries=(entry,), weights={}, initial_state={}, digest="")
+    legal = Legal(name="m", dialect="torch", entries=(entry,), weights={}, initial_state={})
     assert has_jumps(legal)

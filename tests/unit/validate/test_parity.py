@@ -36,7 +36,7 @@ def test_the_worst_element_is_described_with_both_values() -> None:
     assert parity.worst is not None
     text = describe(parity.worst)
     assert "`y` of forward (seed 0) at [1]" in text
-    assert "is 2.5, eager float64 gives 2;" in text
+    assert "is 2.5, eager gives 2;" in text
     assert "5 times the allowed error" in text
 
 

@@ -49,6 +49,41 @@ def test_the_answer_is_float64s_and_the_tolerance_covers_eager() -> None:
     assert found.findings == ()
 
 
+def test_float64_is_asked_for_what_it_can_be_afforded_for(monkeypatch) -> None:
+    x = torch.randn(4, 64, generator=torch.Generator().manual_seed(0))
+    weight = torch.randn(64, 64, generator=torch.Generator().manual_seed(0))
+    model = _module(lambda x: torch.softmax(x @ weight, -1))
+    every = _reference(model, x)
+    monkeypatch.setattr(validate_reference, "_WIDE_WORK", 1.0)
+    first = _reference(model, x)
+    assert "float64 is asked for 1 of 3 calls" in _messages(first)
+    assert [golden.case for golden in first.goldens] == [golden.case for golden in every.goldens]
+    assert np.array_equal(first.goldens[0].outputs["output"], every.goldens[0].outputs["output"])
+    given = torch.from_numpy(first.goldens[1].inputs["x"])
+    assert np.array_equal(first.goldens[1].outputs["output"], torch.softmax(given @ weight, -1).numpy())
+    for one, other in zip(first.goldens, every.goldens, strict=True):
+        atol, rtol = one.allowed["output"]
+        assert 0 < atol + rtol < 4 * sum(other.allowed["output"])
+        error = np.abs(one.outputs["output"] - other.outputs["output"])
+        assert (error <= atol + rtol * np.abs(other.outputs["output"])).all()
+
+
+def test_float64_is_asked_for_whole_sequences_of_a_state(monkeypatch) -> None:
+    class Counting(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("seen", torch.zeros(4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.seen += x
+            return self.seen.softmax(0)
+
+    monkeypatch.setattr(validate_reference, "_WIDE_WORK", 1.0)
+    found = _reference(Counting(), torch.randn(4))
+    assert "float64 is asked for 1 of" in _messages(found)
+    assert all(golden.allowed["output"][0] > 0 for golden in found.goldens)
+
+
 def test_a_large_model_is_widened_as_it_is_used_unless_it_compares_dtypes(monkeypatch) -> None:
     monkeypatch.setattr(validate_reference, "_LARGE_BYTES", 8)
     x = torch.randn(2, 8, generator=torch.Generator().manual_seed(0))

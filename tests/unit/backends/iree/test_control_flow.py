@@ -372,7 +372,7 @@ def _legal(graph: torch.fx.GraphModule) -> Legal:
     entry = LegalEntry(
         name="forward", graph=graph, weights=(), signature=Signature(inputs=inputs, outputs=())
     )
-    return Legal(name="model", dialect="torch", entries=(entry,), weights={}, initial_state={}, digest="")
+    return Legal(name="model", dialect="torch", entries=(entry,), weights={}, initial_state={})
 
 
 def test_a_subgraph_is_invoked_in_place() -> None:
