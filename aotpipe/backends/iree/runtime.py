@@ -43,8 +43,11 @@ PARAMETER_SCOPE: Final = "model"
 # it hands out again.
 _LARGE_BYTES: Final = 1 << 25
 
-# What the compiler calls the function that tells the size of an entry point's workspace.
-_WORKSPACE: Final = "$async_transients_size"
+# What the compiler calls the function that tells the size of an entry point's workspace. It makes none for what
+# gives back its inputs and constants, which takes a workspace all the same.
+_NEEDS: Final = "$async_transients_size"
+# A function shows itself as `<VmFunction forward(0rr_r), ...>`, a letter for each parameter and result.
+_PARAMETERS: Final = re.compile(r"\(\d([a-zA-Z]*)_")
 
 # What nanobind makes of the codes of an IREE status.
 _IREE_ERRORS: Final = (RuntimeError, ValueError, IndexError, MemoryError)
@@ -64,13 +67,14 @@ class _Entry(Entry):
 
     Attributes:
         function: The program's.
-        workspace: The function that tells how many bytes a call works in, besides inputs and results; None
-            where the program allocates them itself.
+        has_workspace: Whether a call is given the memory that it works in, besides inputs and results.
+        needs: The function that tells how many bytes it takes; None where it takes none.
         elements: IREE's codes of the inputs' element types.
     """
 
     function: Any
-    workspace: Any
+    has_workspace: bool
+    needs: Any
     elements: tuple[int, ...]
 
 
@@ -152,7 +156,7 @@ class Runner(BaseRunner[_Entry]):
         try:
             for array, element in zip(arrays, entry.elements, strict=True):
                 arguments.push_ref(self._upload(array, element))
-            if entry.workspace is not None:
+            if entry.has_workspace:
                 if self._workspace is None:
                     self._workspace = self._memory.allocate(max(1, self._needs(entry, arguments)))
                 arguments.push_ref(self._workspace)
@@ -168,6 +172,8 @@ class Runner(BaseRunner[_Entry]):
 
     def _needs(self, entry: _Entry, arguments: Any) -> int:
         """How many bytes a call with these arguments works in."""
+        if entry.needs is None:
+            return 0
         given = iree.VmVariantList(len(arguments) + 3)
         for index in range(len(arguments)):
             given.push_ref(arguments.get_as_object(index, iree.HalBufferView))
@@ -175,7 +181,7 @@ class Runner(BaseRunner[_Entry]):
         for unread in (self._memory.allocate(1), iree.HalFence(0), iree.HalFence(0)):
             given.push_ref(unread)
         results = iree.VmVariantList(1)
-        self._context.invoke(entry.workspace, given, results)
+        self._context.invoke(entry.needs, given, results)
         return int(results.get_variant(0))
 
     def _copied(self, name: str) -> Any:
@@ -246,7 +252,9 @@ def load(
     name = driver
     if driver == "auto":
         # What branches or loops has no workspace.
-        waits = not any(_workspace(module, entry) for entry in signatures)
+        waits = not any(
+            _has_workspace(module.lookup_function(name), each) for name, each in signatures.items()
+        )
         name = devices.choose(signatures.values(), weights, initial_state, threads, waits=waits)
     device = devices.device(name, threads)
     try:
@@ -285,7 +293,8 @@ def _prepare(module: Any, name: str, signature: Signature, asserts: tuple[str, .
     return _Entry(
         name=name,
         function=function,
-        workspace=_workspace(module, name),
+        has_workspace=_has_workspace(function, signature),
+        needs=module.lookup_function(f"{name}{_NEEDS}"),
         checker=Checker(signature),
         state=states_of(signature),
         elements=tuple(buffers.element(numpy_dtype(spec.dtype)) for spec in signature.tensor_inputs),
@@ -294,9 +303,10 @@ def _prepare(module: Any, name: str, signature: Signature, asserts: tuple[str, .
     )
 
 
-def _workspace(module: Any, name: str) -> Any:
-    """The function that tells how many bytes an entry point works in; None where there is none."""
-    return module.lookup_function(f"{name}{_WORKSPACE}")
+def _has_workspace(function: Any, signature: Signature) -> bool:
+    """Whether a program's function takes one argument more than its signature says."""
+    found = _PARAMETERS.search(repr(function))
+    return found is not None and len(found[1]) == len(states_of(signature)) + len(signature.tensor_inputs) + 1
 
 
 def _load_error(error: Exception) -> AotpipeError:

@@ -93,6 +93,26 @@ def test_each_call_has_the_workspace_of_its_sizes(program: bytes, driver: str) -
             check(runner, rows, "again")
 
 
+@pytest.mark.parametrize("driver", ["local-sync", "local-task"])
+def test_what_gives_back_its_input_needs_none(driver: str) -> None:
+    text = """
+module {
+  func.func @forward(%x: !torch.vtensor<[4],f32>) -> !torch.vtensor<[4],f32> {
+    return %x : !torch.vtensor<[4],f32>
+  }
+}"""
+    lowered = Lowered(dialect="torch", module=text.encode(), entry_points=("forward",), digest="0" * 64)
+    compiled = compiler.compile(lowered, HOST)
+    assert WORKSPACE in compiled.flags
+    signature = Signature(
+        inputs=(TensorSpec.parse("x: float32[4]"),), outputs=(TensorSpec.parse("y: float32[4]"),), symbols=()
+    )
+    given = {"signatures": {"forward": signature}, "weights": {}, "initial_state": {}, "driver": driver}
+    with runtime.load(compiled.payload, **given) as runner:
+        x = np.arange(4, dtype=np.float32)
+        assert runner.infer({"x": x})["y"].tolist() == x.tolist()
+
+
 def test_calls_at_a_time_do_not_share_it(program: bytes) -> None:
     with (
         load(program, "local-task") as one,
