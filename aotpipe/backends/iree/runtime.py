@@ -43,8 +43,8 @@ PARAMETER_SCOPE: Final = "model"
 # it hands out again.
 _LARGE_BYTES: Final = 1 << 25
 
-# What the compiler calls the function that tells the size of an entry point's workspace. It makes none for what
-# gives back its inputs and constants, which takes a workspace all the same.
+# What the compiler calls the function that tells the size of an entry point's workspace. There is none for
+# one that only gives back inputs and constants, which takes a workspace all the same.
 _NEEDS: Final = "$async_transients_size"
 # A function shows itself as `<VmFunction forward(0rr_r), ...>`, a letter for each parameter and result.
 _PARAMETERS: Final = re.compile(r"\(\d([a-zA-Z]*)_")
