@@ -33,7 +33,9 @@ from aotpipe.errors import AotpipeError, ProgramCrashed
 from aotpipe.signature import Signature
 from aotpipe.targets import Target
 
-CALL_TIMEOUT_S: Final = 300.0
+_CALL_TIMEOUT_S: Final = 300.0
+# Bytecode is interpreted: an image through ResNet-50 takes 100 s.
+_BYTECODE_TIMEOUT_S: Final = 3600.0
 _LOAD_TIMEOUT_S: Final = 120.0
 _TAIL_LINES: Final = 12
 
@@ -42,11 +44,12 @@ class Worker:
     """A process that holds one program; a context manager that ends it.
 
     Args:
-        timeout_s: Seconds for each call.
+        timeout_s: Seconds for each call; None for what is plenty for the program's target.
     """
 
-    def __init__(self, *, timeout_s: float = CALL_TIMEOUT_S) -> None:
-        self._timeout_s = timeout_s
+    def __init__(self, *, timeout_s: float | None = None) -> None:
+        self._is_given = timeout_s is not None
+        self._timeout_s = _CALL_TIMEOUT_S if timeout_s is None else timeout_s
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  # it lives as long as the worker
         self._process = subprocess.Popen(
             # -P: a file of the user's folder must not stand in for a module that the worker imports.
@@ -78,6 +81,8 @@ class Worker:
         threads: int | None = None,
     ) -> None:
         """Load a program as the runtime's `load` does; `weights` is a file of `aotpipe.tensors`."""
+        if not self._is_given:
+            self._timeout_s = _BYTECODE_TIMEOUT_S if target.device == "vmvx" else _CALL_TIMEOUT_S
         self._ask(
             {
                 "do": "load",

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from aotpipe.backends import unrunnable
-from aotpipe.backends.worker import CALL_TIMEOUT_S, Worker
+from aotpipe.backends.worker import Worker
 from aotpipe.dtypes import Array
 from aotpipe.errors import AotpipeError, AssertionViolated, InputError, OutsideBuckets, ParityError
 from aotpipe.goldens import Golden
@@ -80,7 +80,7 @@ def validate(
     eager: Eager | None = None,
     parity_budget_s: float = PARITY_BUDGET_S,
     latency_budget_s: float = LATENCY_BUDGET_S,
-    call_timeout_s: float = CALL_TIMEOUT_S,
+    call_timeout_s: float | None = None,
 ) -> Validated:
     """Run a program on every golden and compare; then time it.
 
@@ -91,7 +91,7 @@ def validate(
         eager: In the model's own dtypes, to be timed beside; None to time nothing.
         parity_budget_s: Seconds after which no further sequence of calls is begun.
         latency_budget_s: Seconds of timing, for all entry points together.
-        call_timeout_s: Seconds after which a call counts as hung.
+        call_timeout_s: Seconds after which a call counts as hung; None for what is plenty for the target.
     """
     if reason := unrunnable(compiled.target, compiled.host_features):
         return Validated(compiled=compiled, status="compiled", reason=reason)

@@ -11,11 +11,13 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from aotpipe import tensors
+from aotpipe.backends import framing
 from aotpipe.backends.iree import compiler
 from aotpipe.backends.worker import Worker
 from aotpipe.errors import InputShape, MissingWeight, ProgramCrashed
@@ -64,10 +66,12 @@ def worker(payload: bytes, tmp_path: Path) -> Iterator[Worker]:
         yield started
 
 
-def _load(worker: Worker, payload: bytes, folder: Path, weights: dict[str, np.ndarray]) -> None:
+def _load(
+    worker: Worker, payload: bytes, folder: Path, weights: dict[str, np.ndarray], target: Target = HOST
+) -> None:
     tensors.write(weights, folder / "weights.safetensors")
     worker.load(
-        HOST,
+        target,
         payload,
         signatures={"step": _SIGNATURE},
         weights=folder / "weights.safetensors",
@@ -117,6 +121,23 @@ def test_a_death_during_a_call_is_typed(worker: Worker) -> None:
     killer.start()
     with pytest.raises(ProgramCrashed, match=r"SIGSEGV \(time step\)"):
         worker.time({"x": _X}, entry_point="step", samples=1_000_000)
+
+
+@pytest.mark.parametrize(("target", "limit_s"), [("iree-vmvx", 3600), ("iree-cpu-host", 300)])
+def test_bytecode_gets_more_time(
+    target: str, limit_s: float, payload: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits: list[float] = []
+
+    def receive(_: int, *, deadline: float) -> tuple[dict[str, Any], dict[str, Any]]:
+        limits.append(deadline - time.monotonic())
+        return {}, {}
+
+    monkeypatch.setattr(framing, "receive", receive)
+    with Worker() as started:
+        _load(started, payload, tmp_path, {"w": np.zeros(4, np.float32)}, Target.parse(target))
+        started.infer({"x": _X}, entry_point="step")
+    assert limits[1] == pytest.approx(limit_s, abs=60)
 
 
 def test_a_hang_ends_at_the_limit(payload: bytes, tmp_path: Path) -> None:
