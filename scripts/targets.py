@@ -53,7 +53,6 @@ MODELS: Final = (
 # Why is said in docs/targets.md.
 REFUSED: Final = frozenset(
     {
-        ("resnet50.py", "iree-vmvx"),
         ("unet3d.py", "iree-vmvx"),
     }
 )

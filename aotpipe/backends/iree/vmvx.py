@@ -1,8 +1,8 @@
 """Modules as IREE's portable bytecode takes them.
 
-`portable(module)` mends two things that its compiler (3.13) refuses. What follows a convolution, or a maximum
-over windows, of a batch that varies is kept out of its kernel: for both in one, it reserves memory for every
-row that the batch may have ("'memref.alloca' op incorrect number of dynamic sizes, has 1, expected 0", or
+`portable(module)` mends two things that its compiler (3.13) refuses. What follows a convolution or a pool
+over a batch that varies is kept out of its kernel: for both in one, it reserves memory for every row that
+the batch may have ("'memref.alloca' op incorrect number of dynamic sizes, has 1, expected 0", or
 `RESOURCE_EXHAUSTED` in a call). And float64 is cast to integers by its bits: the bytecode has no such cast
 ("failed to legalize operation 'arith.fptosi'").
 """
@@ -12,12 +12,12 @@ from __future__ import annotations
 import re
 from typing import Final
 
-FORM: Final = 2
+FORM: Final = 3
 """What is written changes with this number, so that no older program is taken from a store."""
 
 _WINDOWED: Final = re.compile(
     r"^(?P<space> *)%(?P<name>\w+)(?P<more>, %\w+)? = "
-    r"(?P<op>torch\.aten\.(?:convolution|max_pool[23]d(?:_with_indices)?) [^\n]*"
+    r"(?P<op>torch\.aten\.(?:convolution|avg_pool[23]d|max_pool[23]d(?:_with_indices)?) [^\n]*"
     r"-> (?P<type>!torch\.vtensor<\[(?P<sizes>\?(?:,\d+)*)\],(?P<element>f32|f64)>)[^\n]*?)"
     r"(?P<end>(?: loc\([^\n]*)?)$",
     re.MULTILINE,

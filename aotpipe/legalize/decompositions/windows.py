@@ -8,6 +8,7 @@ than `ceil_mode` asks for; so the padding of that mode is made here.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any, NamedTuple
 
 import torch
@@ -67,9 +68,13 @@ def avg_pool(
     rank = len(kernel)
     sizes = x.shape[-rank:]
     stride, padding, _, ends = _slide(sizes, kernel, stride, padding, ceil=ceil_mode)
-    if ends is None:
-        return NotImplemented
     pool = aten.avg_pool2d if rank == 2 else aten.avg_pool3d
+    if ends is None:
+        counts = any(padding) and not count_include_pad
+        if static(x.shape[0]) or divisor_override or counts or ceil_mode or not x.is_floating_point():
+            return NotImplemented
+        # A division of its own: over a batch that varies, vmvx takes none in the kernel of a pool.
+        return pool(x, kernel, stride, padding, False, True, 1) / prod(kernel)
 
     def pooled(
         x: torch.Tensor, padding: Sequence[int], ends: Sequence[int | None], divisor: int | None

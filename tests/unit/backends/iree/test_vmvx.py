@@ -47,10 +47,11 @@ def test_others_stay_as_they_are() -> None:
     [
         # What lays out a pool's result is in its kernel else, which asks for all memory.
         nn.Sequential(nn.MaxPool2d(2), nn.Conv2d(8, 16, 2)),
+        nn.Sequential(nn.AvgPool2d(3, 2, padding=1), nn.Conv2d(8, 16, 2)),
         nn.Conv2d(8, 8, 3, 4, groups=8),
         nn.ConvTranspose2d(8, 4, 3, 2),
     ],
-    ids=["max", "strided groups", "transposed"],
+    ids=["max", "mean", "strided groups", "transposed"],
 )
 def test_pools_and_convolutions_over_a_batch_that_varies_run(net: nn.Module) -> None:
     net = net.eval()
