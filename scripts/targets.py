@@ -51,11 +51,7 @@ MODELS: Final = (
     "mtcnn_detect.py",
 )
 # Why is said in docs/targets.md.
-REFUSED: Final = frozenset(
-    {
-        ("unet3d.py", "iree-vmvx"),
-    }
-)
+REFUSED: Final[frozenset[tuple[str, str]]] = frozenset()
 
 
 def build(model: str, target: str, timeout_s: float) -> dict[str, Any]:
