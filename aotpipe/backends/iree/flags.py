@@ -41,8 +41,11 @@ _F64: Final = re.compile(rb"[\[,<x]f64\b|complex<f64>")
 # An entry point's line, with the types of its arguments and results.
 _ENTRY: Final = re.compile(rb"^ *func\.func (?:public )?@.*$", re.MULTILINE)
 _WITHOUT_F64: Final = ("metal",)
-# Its regions allocate by themselves: "alloca has no parent in common dominator block" (IREE 3.13).
-_REGION: Final = re.compile(rb"\bscf\.")
+# What is allocated in a region, or of a size that the call finds out, has no place in a workspace: "alloca has no
+# parent in common dominator block", "failed to hoist transient size computations" (IREE 3.13).
+_WAITS: Final = re.compile(
+    rb"\bscf\.|\btensor\.extract\b|\btorch\.aten\.(Int|Float|Bool|item|nonzero|unique\w*)\b"
+)
 _CONV: Final = re.compile(rb"torch\.aten\.(_?convolution|conv\d?d?|conv_transpose\d)|stablehlo\.convolution")
 
 
@@ -111,7 +114,7 @@ RULES: Final = (
     Rule(
         _WORKSPACE,
         "local-task maps what is larger than 64 MB anew in each call: the page faults took 0.4 of the time",
-        lambda module, target: target.device == "cpu" and b"!torch." in module and not _REGION.search(module),
+        lambda module, target: target.device == "cpu" and b"!torch." in module and not _WAITS.search(module),
     ),
     Rule(
         "--iree-input-demote-f64-to-f32=false",
@@ -142,7 +145,7 @@ RETREATS: Final = (
     Retreat(
         name="without a workspace",
         drop=(_WORKSPACE,),
-        after=r"transient|size computation|dominator block|pack operation",
+        after=r"transient|size computation|dominator block|pack operation|outside the region",
         mends_numbers=True,
     ),
     Retreat(

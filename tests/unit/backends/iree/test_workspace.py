@@ -130,13 +130,16 @@ def test_calls_at_a_time_do_not_share_it(program: bytes) -> None:
         ("iree-cpu-host", "torch", b"!torch.vtensor", (), True),
         ("iree-cpu-aarch64", "torch", b"!torch.vtensor", (), True),
         ("iree-cpu-host", "torch", b"!torch.vtensor scf.while", (), False),
+        ("iree-cpu-host", "torch", b"!torch.vtensor torch.aten.Int.Tensor", (), False),
+        ("iree-cpu-host", "torch", b"!torch.vtensor torch.aten.nonzero", (), False),
+        ("iree-cpu-host", "torch", b"!torch.vtensor tensor.extract", (), False),
         ("iree-cpu-host", "stablehlo", b"stablehlo.add", (), False),
         ("iree-vmvx", "torch", b"!torch.vtensor", (), False),
         ("iree-cuda-sm_80", "torch", b"!torch.vtensor", (), False),
         ("iree-cpu-x86_64_v3", "torch", b"!torch.vtensor", ("iree-vulkan",), False),
     ],
 )
-def test_programs_of_one_cpu_without_regions_have_a_workspace(
+def test_programs_of_one_cpu_that_wait_for_nothing_have_a_workspace(
     target: str, dialect: flags.Dialect, text: bytes, beside: tuple[str, ...], wanted: bool
 ) -> None:
     chosen = flags.choose(text, dialect, Target.parse(target), beside=tuple(map(Target.parse, beside)))
