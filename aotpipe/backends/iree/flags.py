@@ -41,8 +41,8 @@ _F64: Final = re.compile(rb"[\[,<x]f64\b|complex<f64>")
 # An entry point's line, with the types of its arguments and results.
 _ENTRY: Final = re.compile(rb"^ *func\.func (?:public )?@.*$", re.MULTILINE)
 _WITHOUT_F64: Final = ("metal",)
-# What is allocated in a region, or of a size that the call finds out, has no place in a workspace: "alloca has
-# no parent in common dominator block", "failed to hoist transient size computations" (IREE 3.13).
+# What is allocated in a region, or of a size that the call finds out, has no place in a workspace: "alloca
+# has no parent in common dominator block", "failed to hoist transient size computations" (IREE 3.13).
 _WAITS: Final = re.compile(
     rb"\bscf\.|\btensor\.extract\b|\btorch\.aten\.(Int|Float|Bool|item|nonzero|unique\w*)\b"
 )
