@@ -12,7 +12,6 @@ import torch
 
 import aotpipe
 from aotpipe import spec
-from aotpipe.errors import CompileFailed, ProgramCrashed
 
 ROOT = Path(__file__).resolve().parents[2]
 HOST, PORTABLE, BYTECODE = "iree-cpu-host", "iree-cpu-x86_64", "iree-vmvx"
@@ -21,16 +20,7 @@ SMALL = [
     ("cond_activation.py", [HOST, PORTABLE, BYTECODE]),
     ("newton.py", [HOST, PORTABLE, BYTECODE]),
     ("dynamic_batch.py", [HOST, PORTABLE, BYTECODE]),
-    ("mtcnn.py", [HOST, PORTABLE]),
-    pytest.param(
-        "mtcnn.py",
-        [BYTECODE],
-        marks=pytest.mark.xfail(
-            reason="vmvx (3.13) reserves memory for as large a batch as there may be",
-            raises=ProgramCrashed,
-            strict=True,
-        ),
-    ),
+    ("mtcnn.py", [HOST, PORTABLE, BYTECODE]),
     ("mtcnn.py:PNET", [HOST, PORTABLE, BYTECODE]),
     ("torchcrepe_tiny.py", [HOST]),
     ("voice_encoder.py", [HOST]),
@@ -42,15 +32,7 @@ SMALL = [
 LARGE = [
     ("mtcnn_detect.py", [HOST, PORTABLE, XLA]),
     ("silero_vad.py", [HOST, PORTABLE, XLA]),
-    pytest.param(
-        "silero_vad.py",
-        [BYTECODE],
-        marks=pytest.mark.xfail(
-            reason="iree-compile 3.13 refuses to cast float64, Python's own float, to an integer for vmvx",
-            raises=CompileFailed,
-            strict=True,
-        ),
-    ),
+    ("silero_vad.py", [BYTECODE]),
     ("minilm.py", [PORTABLE, BYTECODE]),
     ("llama.py", [PORTABLE, BYTECODE]),
     ("gpt2.py", [PORTABLE, BYTECODE]),
