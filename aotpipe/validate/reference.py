@@ -35,8 +35,8 @@ from aotpipe.validate.work import work
 _NOISES: Final = 4
 # A float64 copy of parameters beyond this would be most of what a build takes of memory.
 _LARGE_BYTES: Final = 2**27
-# An entry point's calls may take so many multiply-adds in float64, which takes four times as long as float32:
-# some seconds on one core. Its first run is always asked for.
+# An entry point's calls may take so many multiply-adds in float64, which takes three times as long as float32
+# where weights are widened as they are used: some seconds on one core. Its first run is always asked for.
 _WIDE_WORK: Final = 2.5e10
 # Eager's own error above this share of an output's scale leaves little to compare with.
 _ILL_CONDITIONED: Final = 0.01

@@ -16,7 +16,7 @@ from typing import Any, Final
 import torch
 
 from aotpipe.legalize.decompositions import grouped, loops
-from aotpipe.legalize.decompositions.entries import HALF, static
+from aotpipe.legalize.decompositions.entries import HALF, rounded_once, static
 from aotpipe.legalize.decompositions.sliding import Window, padded
 
 # Half-precision sums are wider than their operands: those of images stay the compiler's.
@@ -72,9 +72,7 @@ def convolution(
     """
     sizes = x.shape[2:]
     if len(sizes) == 1 and x.dtype in HALF and not _left_out:
-        wide = None if bias is None else bias.float()
-        found = convolution(x.float(), weight.float(), wide, stride, padding, dilation, groups)
-        return found if found is NotImplemented else found.to(x.dtype)
+        return rounded_once(convolution, x, weight, bias, stride, padding, dilation, groups)
     if not takes(x) or len(sizes) not in (1, 2) or not all(map(static, (x.shape[1], *weight.shape))):
         return NotImplemented
     window = Window(weight.shape[2:], stride, dilation)

@@ -17,7 +17,7 @@ import torch
 from torch.nn.functional import pad
 
 from aotpipe.legalize.decompositions import patches
-from aotpipe.legalize.decompositions.entries import HALF, static
+from aotpipe.legalize.decompositions.entries import HALF, rounded_once, static
 
 
 def transposed(
@@ -37,10 +37,8 @@ def transposed(
     if not x.is_floating_point():
         return NotImplemented
     if x.dtype in HALF and not patches.are_left_out():
-        # Its phases are sums of their own, and a bias comes last: rounded once, as by eager.
-        wide = None if bias is None else bias.float()
-        found = transposed(x.float(), weight.float(), wide, stride, padding, dilation, output_padding, groups)
-        return found if found is NotImplemented else found.to(x.dtype)
+        # Its phases are sums of their own, and a bias comes last.
+        return rounded_once(transposed, x, weight, bias, stride, padding, dilation, output_padding, groups)
     is_apart = list(stride) == list(weight.shape[2:]) and not any((*padding, *output_padding))
     if is_apart and groups == 1 and set(dilation) == {1}:
         found = apart(x, weight)

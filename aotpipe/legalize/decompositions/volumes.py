@@ -16,7 +16,7 @@ import torch
 from torch.nn.functional import pad
 
 from aotpipe.legalize.decompositions import loops, patches
-from aotpipe.legalize.decompositions.entries import HALF, static
+from aotpipe.legalize.decompositions.entries import HALF, rounded_once, static
 
 
 def volume(
@@ -32,9 +32,8 @@ def volume(
     if not static(x.shape[2]) and stride[0] != 1:
         return NotImplemented
     if x.dtype in HALF:
-        # The layers of a kernel are sums of their own: rounded once, as by eager.
-        wide = None if bias is None else bias.float()
-        return volume(x.float(), weight.float(), wide, stride, padding, dilation, groups).to(x.dtype)
+        # The layers of a kernel are sums of their own.
+        return rounded_once(volume, x, weight, bias, stride, padding, dilation, groups)
     if groups == 1 and x.dtype in patches.DTYPES and _suits_loops(x, weight, stride, padding, dilation):
         found = _joined(x, weight, stride, padding, dilation)
     else:
