@@ -21,6 +21,8 @@ from aotpipe.validate.tolerance import floor_of, is_inexact
 # floor of tolerance, relative to its magnitude and the array's.
 _FLIP_OF_MEDIAN: Final = 64.0
 _FLIP_OF_FLOOR: Final = 1000.0
+# Of so few numbers eager's own error may be small by luck, where what they are sums of cancels.
+_FEW: Final = 16
 
 
 @dataclass(slots=True)
@@ -41,7 +43,9 @@ class Judged:
     finite: Array
 
 
-def judge(model: Array, wide: Array | None, noisy: Sequence[Array], dtype: str) -> Judged:
+def judge(
+    model: Array, wide: Array | None, noisy: Sequence[Array], dtype: str, units: float = NOISE_ULPS
+) -> Judged:
     """Find an output's reference, the elements eager is unsure of, and its errors on the others.
 
     Args:
@@ -49,6 +53,7 @@ def judge(model: Array, wide: Array | None, noisy: Sequence[Array], dtype: str) 
         wide: Its answer in float64, None where it has none.
         noisy: Its answers under noise, none where there is no doubt.
         dtype: The signature's dtype.
+        units: How many units in the last place that is computed in noise moves a number by.
     """
     if model.ndim == 0 and model.dtype.name != dtype and model.dtype.kind == np.dtype(dtype).kind:
         # A Python number has no width of its own.
@@ -59,7 +64,7 @@ def judge(model: Array, wide: Array | None, noisy: Sequence[Array], dtype: str) 
         return Judged(model, np.ones(model.shape, np.bool_), 0.0, nothing, nothing)
     if not is_inexact(model.dtype):
         return Judged(model, _differing(model, opinions), 0.0, nothing, nothing)
-    return _judge_floats(model, wide, noisy)
+    return _judge_floats(model, wide, noisy, units)
 
 
 def _differing(model: Array, others: Sequence[Array]) -> Array | None:
@@ -69,7 +74,7 @@ def _differing(model: Array, others: Sequence[Array]) -> Array | None:
     return unsure if unsure.any() else None
 
 
-def _judge_floats(model: Array, wide: Array | None, noisy: Sequence[Array]) -> Judged:
+def _judge_floats(model: Array, wide: Array | None, noisy: Sequence[Array], units: float) -> Judged:
     with np.errstate(over="ignore", invalid="ignore"):
         want = (model if wide is None else wide).astype(model.dtype)
         reference, mine, rounded = _real(model if wide is None else wide), _real(model), _real(want)
@@ -87,6 +92,9 @@ def _judge_floats(model: Array, wide: Array | None, noisy: Sequence[Array]) -> J
         if wide is None or not errors.any():
             # A move by noise of 16 units stands for what rounding does: some units per operation.
             errors = np.maximum(errors, moves * 4 / NOISE_ULPS)
+        elif is_few(wide):
+            # One unit is what inputs and weights are off at least, and what no luck makes less.
+            errors = np.maximum(errors, moves / units)
         if others:
             relative = np.maximum(moves, errors) / (np.where(finite, np.abs(reference), 0.0) + (scale or 1.0))
             agreed &= ~_flipped(relative, floor_of(model.dtype))
@@ -94,6 +102,11 @@ def _judge_floats(model: Array, wide: Array | None, noisy: Sequence[Array]) -> J
     parts = 2 if model.dtype.kind == "c" else 1
     unsure: Array = np.logical_not(agreed.reshape(*model.shape, parts).all(axis=-1))
     return Judged(want, unsure if unsure.any() else None, scale, errors[compared], reference[compared])
+
+
+def is_few(answer: Array) -> bool:
+    """Whether an answer has too few numbers to tell from eager's own error how far rounding may lead."""
+    return is_inexact(answer.dtype) and np.unique(_real(answer)).size < _FEW
 
 
 def _flipped(moves: Array, floor: float) -> Array:

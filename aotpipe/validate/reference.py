@@ -5,9 +5,10 @@ answers are eager's in its own dtypes, which may differ by as much. Integers and
 model is written. What may differ is measured (`tolerance`). Calls that the model itself refuses are left out
 with a note; of a sequence, what follows them too.
 
-Two cases need a second opinion, which is eager under noise in the last places of weights and inputs:
+Three cases need a second opinion, which is eager under noise in the last places of weights and inputs:
     jumps           the model compares or rounds floats: elements that flip under noise are not compared
     no float64      the model is float64 already, or its code refuses it: noise takes the place of rounding
+    few numbers     eager's error in a sum that cancels may be none by luck: it is at least what noise makes
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ import numpy as np
 from torch.utils import _pytree as pytree
 
 from aotpipe.backends.arrays import to_numpy
-from aotpipe.backends.eager import MUTATED, Eager, EagerFailed
+from aotpipe.backends.eager import MUTATED, NOISE_ULPS, Eager, EagerFailed
 from aotpipe.goldens import Array, Golden
 from aotpipe.precision import Precision
 from aotpipe.signature import Signature
 from aotpipe.stages import Canonical, CanonicalEntry, Finding, Legal
-from aotpipe.validate.anchor import Judged, judge
+from aotpipe.validate.anchor import Judged, is_few, judge
 from aotpipe.validate.discontinuity import has_jumps
 from aotpipe.validate.inputs import Call, Plan, bound, plan
 from aotpipe.validate.tolerance import MULTIPLE, Envelope, floor_of, is_inexact
@@ -36,7 +37,7 @@ _NOISES: Final = 4
 # A float64 copy of parameters beyond this would be most of what a build takes of memory.
 _LARGE_BYTES: Final = 2**27
 # An entry point's calls may take so many multiply-adds in float64, which takes three times as long as float32
-# where weights are widened as they are used: some seconds on one core. Its first run is always asked for.
+# where weights are widened as they are used: some seconds on one core.
 _WIDE_WORK: Final = 2.5e10
 # Eager's own error above this share of an output's scale leaves little to compare with.
 _ILL_CONDITIONED: Final = 0.01
@@ -92,19 +93,27 @@ def reference(
     ]
     if not records:
         raise EagerFailed(notes[0] if notes else "no call was planned")
-    calls = [record.call for record in records]
-    asked = _affordable(records, legal, notes)
+    asked = _affordable(records, legal, limit=_WIDE_WORK)
+    if len(asked) < len(records):
+        notes.append(
+            f"float64 is asked for {len(asked)} of {len(records)} calls, since each takes long; the "
+            "others are compared with eager in the model's own dtypes, by the same tolerance"
+        )
     is_wide = _widen(canonical.entries, options, asked, notes)
+    doubtful: Sequence[_Record] = ()
     if not is_wide or has_jumps(legal) or _is_same(asked):
-        for seed in range(_NOISES):
-            noisy = Eager(canonical.entries, **options, noise=seed + 1, policy=policy)
-            for record, answer in zip(records, _all(noisy, calls), strict=True):
-                if answer is not None:
-                    record.noisy.append(answer)
+        doubtful = records
+    elif any(map(_is_few, asked)):
+        doubtful = _affordable(asked, legal, limit=_WIDE_WORK / _NOISES)
+    for seed in range(_NOISES if doubtful else 0):
+        noisy = Eager(canonical.entries, **options, noise=seed + 1, policy=policy)
+        answers = _all(noisy, [record.call for record in doubtful])
+        for record, answer in zip(doubtful, answers, strict=True):
+            if answer is not None:
+                record.noisy.append(answer)
     if policy is not None:
         _widen_outputs(records, signatures)
-    lowest = None if policy is None else policy.dtype
-    goldens = _goldens(records, signatures, canonical.spec.tolerance or MULTIPLE, notes, lowest)
+    goldens = _goldens(records, signatures, canonical.spec.tolerance or MULTIPLE, notes, policy)
     overflows = _overflows(records, policy) if policy is not None else ()
     return Reference(
         goldens=goldens,
@@ -187,8 +196,11 @@ def _all(eager: Eager, calls: Sequence[Call]) -> list[Answer | None]:
     return [answers.get(id(call)) for call in calls]
 
 
-def _affordable(records: Sequence[_Record], legal: Legal, notes: list[str]) -> list[_Record]:
-    """The records whose answer in float64 is not too dear, in whole runs from reset to reset."""
+def _affordable(records: Sequence[_Record], legal: Legal, *, limit: float) -> list[_Record]:
+    """The records that take no entry point over `limit` multiply-adds, in whole runs from reset to reset.
+
+    An entry point's first run is one of them, whatever it takes.
+    """
     costs = {entry.name: work(entry) for entry in legal.entries}
     signatures = {entry.name: entry.signature for entry in legal.entries}
     spent: dict[str, float] = {}
@@ -201,7 +213,7 @@ def _affordable(records: Sequence[_Record], legal: Legal, notes: list[str]) -> l
             signature = signatures[name := record.call.entry_point]
             sizes = bound(signature.tensor_inputs, signature.symbols, record.call.inputs)
             took[name] = took.get(name, 0.0) + (0.0 if sizes is None else costs[name](sizes))
-        if all(name not in spent or spent[name] + more <= _WIDE_WORK for name, more in took.items()):
+        if all(name not in spent or spent[name] + more <= limit for name, more in took.items()):
             spent.update({name: spent.get(name, 0.0) + more for name, more in took.items()})
             asked.extend(run)
         run.clear()
@@ -211,11 +223,6 @@ def _affordable(records: Sequence[_Record], legal: Legal, notes: list[str]) -> l
             end()
         run.append(record)
     end()
-    if len(asked) < len(records):
-        notes.append(
-            f"float64 is asked for {len(asked)} of {len(records)} calls, since each takes long; the "
-            "others are compared with eager in the model's own dtypes, by the same tolerance"
-        )
     return asked
 
 
@@ -252,6 +259,11 @@ def _widen(
 def _is_large(entries: Sequence[CanonicalEntry]) -> bool:
     parameters = {id(each): each for entry in entries for each in entry.module.parameters()}
     return sum(each.nbytes for each in parameters.values()) > _LARGE_BYTES
+
+
+def _is_few(record: _Record) -> bool:
+    """Whether an output has too few numbers for eager's error to say much."""
+    return record.wide is not None and any(map(is_few, record.wide.values()))
 
 
 def _is_same(records: Sequence[_Record]) -> bool:
@@ -306,8 +318,9 @@ def _goldens(
     signatures: Mapping[str, Signature],
     multiple: float,
     notes: list[str],
-    lowest: str | None = None,
+    policy: Precision | None = None,
 ) -> tuple[Golden, ...]:
+    lowest, units = (None, NOISE_ULPS) if policy is None else (policy.dtype, 1.0)
     judged: list[dict[str, Judged]] = []
     envelopes: dict[tuple[str, str], Envelope] = {}
     for record in records:
@@ -318,6 +331,7 @@ def _goldens(
                 None if record.wide is None else record.wide[spec.name],
                 [answer[spec.name] for answer in record.noisy],
                 spec.dtype,
+                units,
             )
             for spec in signature.tensor_outputs
             if spec.name in record.model

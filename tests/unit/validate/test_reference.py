@@ -140,6 +140,29 @@ def test_a_low_precision_model_is_judged_by_its_own_error() -> None:
     assert golden.allowed[name][0] < 0.5
 
 
+def test_luck_of_eager_in_one_number_is_not_asked_of_a_program() -> None:
+    """A sum that cancels, in other orders than eager's, which is off by next to nothing for some weights."""
+
+    class Dot(torch.nn.Module):
+        def __init__(self, weight: torch.Tensor) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(weight)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (self.weight * x).sum()
+
+    for seed in range(60):
+        weight = torch.randn(12, generator=torch.Generator().manual_seed(seed))
+        weight[-1] = 1e-3 - weight[:-1].sum()
+        for golden in _reference(Dot(weight), torch.ones(1)).goldens:
+            atol, rtol = golden.allowed["output"]
+            want = float(golden.outputs["output"])
+            terms = weight.numpy() * golden.inputs["x"]
+            for order in (terms, terms[::-1], terms[np.argsort(np.abs(terms))]):
+                mine = float(np.add.accumulate(order)[-1])
+                assert abs(mine - want) <= 0.5 * (atol + rtol * abs(want)), seed
+
+
 def test_an_ill_conditioned_output_is_reported() -> None:
     found = _reference(_module(lambda x: (x + 1e6) - 1e6), torch.randn(100))
     assert "ill-conditioned" in _messages(found)
