@@ -16,6 +16,9 @@ from torch.export import ExportedProgram
 from torch.export._remove_effect_tokens_pass import _remove_effect_tokens
 from torch.export.graph_signature import InputKind
 
+# Nobody calls the graphs that tracing makes on the way: the Python of each would be made six times.
+from torch.fx._lazy_graph_module import _use_lazy_graph_module
+
 from aotpipe import source
 from aotpipe.canonicalize import demands
 from aotpipe.errors import AotpipeError, UnsupportedOp, UnsupportedOps
@@ -44,7 +47,7 @@ def decompose(entry: ExportedEntry, dialect: Dialect) -> ExportedProgram:
     table: dict[Any, Callable[..., Any]] = dict(decompositions.table(dialect))
     table |= {op: either(first, table.get(op)) for op, first in masks.table().items()}
     try:
-        with warnings.catch_warnings(), demands.kept_apart():
+        with warnings.catch_warnings(), demands.kept_apart(), _use_lazy_graph_module(should_use=True):
             # torch's tracing warns of its own deprecated calls.
             warnings.simplefilter("ignore")
             program = constants.lift(aliases.separate(wrappers.inline(entry.program)))

@@ -1,8 +1,7 @@
-"""One SHA-256 over a legal program: graphs, signatures, weights, initial state.
+"""One SHA-256 over a legal program: graphs, signatures, and the file that holds its weights and initial state.
 
 The text of a graph names its nodes by number and its symbols by first use, and leaves out paths, lines and
-memory addresses, so that the same model gives the same digest in any process and from any folder. Weights
-count by dtype, shape and bytes.
+memory addresses, so that the same model gives the same digest in any process and from any folder.
 """
 
 from __future__ import annotations
@@ -19,21 +18,22 @@ from torch.fx import GraphModule, Node
 from aotpipe.legalize import ops
 from aotpipe.stages import Legal, LegalEntry
 
-_CHUNK_BYTES: Final = 1 << 24
 _SYMBOL: Final = re.compile(r"\b(?:zuf|zf|[su])\d+\b")
 
 
-def digest(legal: Legal) -> str:
-    """The digest of a whole legal program."""
+def digest(legal: Legal, held: str) -> str:
+    """The digest of a whole legal program.
+
+    Args:
+        legal: The program.
+        held: The SHA-256 of the file of its weights and initial state, which are large: one hash is enough.
+    """
     total = hashlib.sha256()
     lines = (line for entry in legal.entries for line in _entry_lines(entry))
     for line in (legal.name, legal.dialect, *lines):
         total.update(line.encode())
         total.update(b"\n")
-    for group in (legal.weights, legal.initial_state):
-        for key in sorted(group):
-            total.update(f"{key} {_tensor_digest(group[key])}\n".encode())
-        total.update(b"\n")
+    total.update(held.encode())
     return total.hexdigest()
 
 
@@ -95,8 +95,6 @@ def _kind(value: object) -> str:
 def _tensor_digest(tensor: torch.Tensor) -> str:
     one = hashlib.sha256(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
     flat = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
-    values: Any = flat.view(torch.uint8).numpy() if flat.numel() else b""
-    data = memoryview(values)
-    for start in range(0, len(data), _CHUNK_BYTES):
-        one.update(data[start : start + _CHUNK_BYTES])
+    if flat.numel():
+        one.update(flat.view(torch.uint8).numpy().data)
     return one.hexdigest()

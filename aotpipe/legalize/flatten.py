@@ -19,6 +19,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import GraphModule, Node
+from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from aotpipe.errors import LowerFailed
 from aotpipe.legalize import hops, scalars
@@ -116,10 +117,10 @@ def flatten(
     module.graph.output_node().args = ((*outputs.results, *outputs.mutated, *outputs.next_states),)
     _order(module, [*inputs.weights, *inputs.states, *inputs.users])
     module.graph.lint()
-    module.recompile()
     return LegalEntry(
         name=entry.name,
-        graph=module,
+        # The passes that follow each leave the graph's Python to be made again: once, if it is called.
+        graph=_LazyGraphModule(module, module.graph),
         weights=tuple(inputs.weights.values()),
         signature=replace(
             entry.signature,

@@ -164,7 +164,6 @@ def prepare(
     from aotpipe.backends.arrays import view_all
     from aotpipe.legalize.digest import digest
 
-    digests = [digest(each) for each in lowerable.values()]
     state = view_all(legal.initial_state)
     weights = view_all({key: value for each in lowerable.values() for key, value in each.weights.items()})
     # Hashing and writing leave the interpreter to eager, which puts other data into the model's tensors
@@ -174,6 +173,7 @@ def prepare(
         with _threads_beside(busy):
             found = reference(model, legal, recorder, form)
         weights_path, weights_sha256 = writing.result()
+    digests = [digest(each, weights_sha256) for each in lowerable.values()]
     prepared = Prepared(
         name=legal.name,
         lowered=lowered,
