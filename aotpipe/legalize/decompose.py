@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from torch.export import ExportedProgram
@@ -29,6 +30,7 @@ from aotpipe.legalize import (
     empties,
     masks,
     parts,
+    repeats,
     splits,
     strides,
     sums,
@@ -53,7 +55,7 @@ def decompose(entry: ExportedEntry, dialect: Dialect) -> ExportedProgram:
             program = constants.lift(aliases.separate(wrappers.inline(entry.program)))
             decomposed: ExportedProgram
             try:
-                decomposed = program.run_decompositions(table)
+                decomposed = _decomposed(program, table)
             except ValueError:
                 # A view that the strides of a decomposition do not allow, if the second trial succeeds.
                 decomposed = strides.relax(program).run_decompositions(table)
@@ -67,6 +69,14 @@ def decompose(entry: ExportedEntry, dialect: Dialect) -> ExportedProgram:
             reason=f"{type(error).__name__}: {str(error).strip().splitlines()[0]}" if str(error) else "",
             where=source.from_exception(error),
         ) from error
+
+
+def _decomposed(program: ExportedProgram, table: dict[Any, Callable[..., Any]]) -> ExportedProgram:
+    found: ExportedProgram | None = None
+    # What is refused may be a call that is not met at all: torch says whether it is.
+    with suppress(Exception):
+        found = repeats.decompose(program, table)
+    return program.run_decompositions(table) if found is None else found
 
 
 def _without_tokens(program: ExportedProgram) -> ExportedProgram:

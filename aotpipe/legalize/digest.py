@@ -1,4 +1,4 @@
-"""One SHA-256 over a legal program: graphs, signatures, and the file that holds its weights and initial state.
+"""One SHA-256 over a legal program: graphs, signatures, and the file of its weights and initial state.
 
 The text of a graph names its nodes by number and its symbols by first use, and leaves out paths, lines and
 memory addresses, so that the same model gives the same digest in any process and from any folder.

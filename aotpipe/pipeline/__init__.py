@@ -236,6 +236,8 @@ class _Order:
             "flags": list(self.compiling.extra_flags),
             "fat": self.compiling.fat,
             "latency": self.latency,
+            # What could not run before may run now: a driver was installed, a container given a GPU.
+            "unrunnable": list(map(unrunnable, self.targets)),
         }
         return build_key(front, self.folder(name), settings)
 

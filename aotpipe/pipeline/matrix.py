@@ -99,10 +99,9 @@ class _Judge:
 
     def _key(self, compiled: Compiled) -> str:
         tools = toolchain.current()
-        # A time is one of this host, and so is the claim that a program ran here.
-        return digest(
-            [compiled.digest, self.ready.prepared.digest, self.latency, tools.digest, tools.host_digest]
-        )
+        # A time is one of this host, and so is the claim that a program ran here, or could not.
+        here = [tools.digest, tools.host_digest, unrunnable(compiled.target, compiled.host_features)]
+        return digest([compiled.digest, self.ready.prepared.digest, self.latency, *here])
 
     def _run(self, compiled: Compiled) -> Validated:
         prepared = self.ready.prepared

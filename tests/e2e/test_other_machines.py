@@ -97,6 +97,26 @@ def test_a_program_runs_on_vulkan(vulkan: None, tmp_path: Path) -> None:
     executed(build("cond_activation.py", ["iree-vulkan"], tmp_path / "out"))
 
 
+def test_a_program_runs_once_there_is_a_device(vulkan: None, tmp_path: Path) -> None:
+    def built(**hidden: str) -> dict[str, object]:
+        command = [sys.executable, "-m", "aotpipe", "build", f"{ROOT}/models/cond_activation.py", "--json"]
+        done = subprocess.run(
+            [*command, "-t", "iree-vulkan", "--no-latency", "--quiet", "--out", tmp_path / "out"],
+            env={**os.environ, "PYTHONPATH": str(ROOT), "AOTPIPE_CACHE": f"{tmp_path}/cache", **hidden},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        report = json.loads(done.stdout)
+        return {"status": report["targets"][0]["status"], "up_to_date": report["up_to_date"]}
+
+    no_device = {"VK_DRIVER_FILES": "/nonexistent", "VK_ICD_FILENAMES": "/nonexistent"}
+    assert built(**no_device) == {"status": "compiled", "up_to_date": False}
+    assert built(**no_device) == {"status": "compiled", "up_to_date": True}
+    assert built() == {"status": "executed", "up_to_date": False}
+    assert built() == {"status": "executed", "up_to_date": True}
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("model", [model for model in MODELS if model != "mtcnn.py"])

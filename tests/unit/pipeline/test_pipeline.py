@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import aotpipe
-from aotpipe import pipeline
+from aotpipe import pipeline, validate
 from aotpipe.backends.iree import compiler
 from aotpipe.errors import BundleError, CompileFailed, ModelNotFound, ReadOnly, UnknownTarget
 from aotpipe.events import Event, Planned, StageFinished
@@ -108,3 +108,17 @@ def test_the_same_object_is_not_compiled_twice(tmp_path: Path):
     cached = {cost.stage for cost in again.report.stages if cost.cached}
     assert cached == {"compile", "validate"}
     assert not again.report.up_to_date
+
+
+def test_what_could_not_run_is_run_once_it_can(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    one = model()
+
+    def built() -> str:
+        outcome = pipeline.run(one, args=ARGS, targets=["iree-vmvx"], out=tmp_path / "out", latency=False)
+        return outcome.report.targets[0].status
+
+    with monkeypatch.context() as without:
+        for module in (pipeline, pipeline.matrix, validate):
+            without.setattr(module, "unrunnable", lambda *_: "it has no driver")
+        assert built() == "compiled"
+    assert built() == "executed"
