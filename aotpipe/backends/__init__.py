@@ -1,7 +1,7 @@
 """What a backend gives, and which module serves which target.
 
 A backend is two modules: a compiler, which a host that builds needs, and a runtime, which is all that a
-serving host has. `compiler(target)` and `runtime(target)` import them late. Torch-free itself.
+serving host has. `compiler(target)` and `runtime(backend)` import them late. Torch-free itself.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, assert_never, cast
 
 from aotpipe import toolchain
-from aotpipe.targets import Target
+from aotpipe.targets import Backend, Target
 
 if TYPE_CHECKING:
     from aotpipe.dtypes import Array
@@ -153,9 +153,9 @@ def driver(target: Target) -> str:
     return target.row.driver if is_gpu else "auto"
 
 
-def runtime(target: Target) -> Runtime:
-    """The module that runs a target's programs."""
-    match target.backend:
+def runtime(backend: Backend) -> Runtime:
+    """The module that runs a backend's programs."""
+    match backend:
         case "iree":
             from aotpipe.backends.iree import runtime as iree_runtime
 
@@ -165,7 +165,7 @@ def runtime(target: Target) -> Runtime:
 
             return cast("Runtime", xla_runtime)
         case _:
-            assert_never(target.backend)
+            assert_never(backend)
 
 
 def compiler(target: Target) -> Compiler:

@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, cast
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from aotpipe.backends import Runner, driver, framing, process, runtime
 from aotpipe.dtypes import Array
 from aotpipe.errors import AotpipeError, ProgramCrashed
 from aotpipe.signature import Signature
-from aotpipe.targets import Target
+from aotpipe.targets import Backend, Target
 
 _CALL_TIMEOUT_S: Final = 300.0
 # Bytecode is interpreted: an image through ResNet-50 takes 100 s.
@@ -45,15 +45,16 @@ class Worker:
 
     Args:
         timeout_s: Seconds for each call; None for what is plenty for the program's target.
+        backend: What it will run programs of, to import while it waits for one.
     """
 
-    def __init__(self, *, timeout_s: float | None = None) -> None:
+    def __init__(self, *, timeout_s: float | None = None, backend: Backend | None = None) -> None:
         self._is_given = timeout_s is not None
         self._timeout_s = _CALL_TIMEOUT_S if timeout_s is None else timeout_s
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  # it lives as long as the worker
         self._process = subprocess.Popen(
             # -P: a file of the user's folder must not stand in for a module that the worker imports.
-            [sys.executable, "-P", "-m", "aotpipe.backends.worker"],
+            [sys.executable, "-P", "-m", "aotpipe.backends.worker", *filter(None, [backend])],
             # What is compared must not depend on what a runtime pads inputs with.
             env={**os.environ, "PYTHONPATH": _import_path(), "AOTPIPE_GARBAGE_PADDING": "1"},
             bufsize=0,
@@ -190,6 +191,8 @@ def main() -> None:
     fd_in, fd_out = os.dup(0), os.dup(1)
     # Whatever prints to stdout would break the framing.
     os.dup2(2, 1)
+    for backend in sys.argv[1:]:
+        runtime(cast("Backend", backend))
     runner: Runner | None = None
     while True:
         try:
@@ -214,7 +217,7 @@ def main() -> None:
 
 def _load(message: Mapping[str, Any], arrays: Mapping[str, Array]) -> Runner:
     target = Target.parse(message["target"])
-    return runtime(target).load(
+    return runtime(target.backend).load(
         arrays["payload"].tobytes(),
         signatures={name: Signature.from_json(data) for name, data in message["signatures"].items()},
         weights=tensors.read(Path(message["weights"])),

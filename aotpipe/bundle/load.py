@@ -64,7 +64,7 @@ def load(
     # Before the program is loaded: a host that lacks a function cannot use it.
     found_functions = functions(parts.islands, islands) if parts else {}
     chosen = Target.parse(program.target)
-    runner = backends.runtime(chosen).load(
+    runner = backends.runtime(chosen.backend).load(
         found.payload,
         signatures=parts.signatures if parts else manifest.signatures,
         weights=found.weights,

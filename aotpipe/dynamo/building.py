@@ -103,7 +103,7 @@ def _build(closed: Closed, settings: Settings) -> Built:
 def _loaded(legal: Legal, lowerable: Legal, parts: Parts | None, compiled: Compiled) -> Runner:
     [entry] = legal.entries
     state = view_all(legal.initial_state)
-    runner = runtime(compiled.target).load(
+    runner = runtime(compiled.target.backend).load(
         compiled.payload,
         signatures={each.name: each.signature for each in lowerable.entries},
         weights=view_all(lowerable.weights),

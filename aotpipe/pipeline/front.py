@@ -158,19 +158,18 @@ def prepare(
     plans = _planned(legal, form)
     for finding in plans:
         recorder.found(finding)
-    with calm():
-        lowered = lower(model, lowerable, recorder, form)
-    busy = on_lowered(lowered)
     from aotpipe.backends.arrays import view_all
     from aotpipe.legalize.digest import digest
 
     state = view_all(legal.initial_state)
     weights = view_all({key: value for each in lowerable.values() for key, value in each.weights.items()})
-    # Hashing and writing leave the interpreter to eager, which puts other data into the model's tensors
-    # meanwhile: the arrays are views of what these hold now.
+    # Hashing and writing leave the interpreter to the rest, eager among it, which puts other data into the
+    # model's tensors meanwhile: the arrays are views of what these hold now.
     with ThreadPoolExecutor(1, thread_name_prefix="weights", initializer=ignore_this_thread) as beside:
         writing = beside.submit(_write_weights, weights, state, folder, recorder)
-        with _threads_beside(busy):
+        with calm():
+            lowered = lower(model, lowerable, recorder, form)
+        with _threads_beside(on_lowered(lowered)):
             found = reference(model, legal, recorder, form)
         weights_path, weights_sha256 = writing.result()
     digests = [digest(each, weights_sha256) for each in lowerable.values()]

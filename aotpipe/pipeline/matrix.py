@@ -8,13 +8,15 @@ torch is imported only where a program has to be timed beside eager.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from aotpipe import toolchain
 from aotpipe.backends import compiler, own_flags, unrunnable
+from aotpipe.backends.worker import Worker
 from aotpipe.errors import AotpipeError, CompileError, ParityError, ProgramCrashed
 from aotpipe.events import Recorder, Stage
 from aotpipe.pipeline.cache import Cache
@@ -23,7 +25,7 @@ from aotpipe.pipeline.source import Ready
 from aotpipe.report.codec import latency_from_json, latency_to_json, parity_from_json, parity_to_json
 from aotpipe.stages import Compiled, Lowered, Validated
 from aotpipe.store import Entry, Source, digest
-from aotpipe.targets import Target
+from aotpipe.targets import Backend, Target
 from aotpipe.validate import Loadable, validate
 
 if TYPE_CHECKING:
@@ -42,8 +44,13 @@ def run(
 
     A program whose numbers are wrong is compiled again, with more cautious flags, where there are such.
     """
-    lowered = ready.prepared.lowered
-    judge = _Judge(ready=ready, latency=latency, cache=cache, recorder=recorder)
+    with _started(compiling) as workers:
+        judge = _Judge(ready=ready, latency=latency, cache=cache, recorder=recorder, workers=workers)
+        return _judged(judge, compiling)
+
+
+def _judged(judge: _Judge, compiling: Compiling) -> dict[Target, Result]:
+    lowered = judge.ready.prepared.lowered
     trials = len(compiling.targets)
 
     def result(target: Target, program: Compiled | AotpipeError) -> Result:
@@ -55,7 +62,7 @@ def run(
             return first
         for retreat in _suspects(lowered[target.backend], target, compiling.settings):
             trials += 1
-            recorder.planned(dict.fromkeys(STAGES, trials))
+            judge.recorder.planned(dict.fromkeys(STAGES, trials))
             try:
                 careful = compiling.again(lowered[target.backend], target, retreat)
             except CompileError:
@@ -67,6 +74,17 @@ def run(
         return first
 
     return {target: result(target, program) for target, program in compiling.wait().items()}
+
+
+@contextmanager
+def _started(compiling: Compiling) -> Iterator[dict[Backend, Worker]]:
+    """By backend, a worker that imports what it needs while the last compilers run; none if all are done."""
+    backends = {target.backend for target in compiling.targets if not unrunnable(target)}
+    with ExitStack() as stack:
+        yield {
+            backend: stack.enter_context(Worker(backend=backend))
+            for backend in (backends if compiling.is_running else ())
+        }
 
 
 def _suspects(lowered: Lowered, target: Target, settings: CompileSettings) -> Sequence[Any]:
@@ -81,6 +99,7 @@ class _Judge:
     latency: bool
     cache: Cache
     recorder: Recorder
+    workers: dict[Backend, Worker]
 
     def validate(self, compiled: Compiled) -> Result:
         """Run a program and compare, or find that this was done before."""
@@ -114,12 +133,15 @@ class _Judge:
         )
         if prepared.parts is not None:
             self.ready.canonical()  # marks the model's functions, where its parts came from the store
-        if unrunnable(compiled.target, compiled.host_features) or not self.latency:
+        if unrunnable(compiled.target, compiled.host_features):
             return validate(compiled, loadable, prepared.goldens)
+        worker = self.workers.pop(compiled.target.backend, None)
+        if not self.latency:
+            return validate(compiled, loadable, prepared.goldens, worker=worker)
         import torch
 
         loadable = replace(loadable, threads=torch.get_num_threads())
-        return validate(compiled, loadable, prepared.goldens, eager=self._eager)
+        return validate(compiled, loadable, prepared.goldens, eager=self._eager, worker=worker)
 
     @cached_property
     def _eager(self) -> Eager:

@@ -81,6 +81,7 @@ def validate(
     parity_budget_s: float = PARITY_BUDGET_S,
     latency_budget_s: float = LATENCY_BUDGET_S,
     call_timeout_s: float | None = None,
+    worker: Worker | None = None,
 ) -> Validated:
     """Run a program on every golden and compare; then time it.
 
@@ -92,15 +93,16 @@ def validate(
         parity_budget_s: Seconds after which no further sequence of calls is begun.
         latency_budget_s: Seconds of timing, for all entry points together.
         call_timeout_s: Seconds after which a call counts as hung; None for what is plenty for the target.
+        worker: Without a program yet, to be ended here; one is started where None.
     """
     if reason := unrunnable(compiled.target, compiled.host_features):
         return Validated(compiled=compiled, status="compiled", reason=reason)
-    with Worker(timeout_s=call_timeout_s) as process:
-        worker = loaded(process, compiled, loadable)
-        parity, notes = _run(worker, goldens, loadable.signatures, parity_budget_s)
+    with worker or Worker(timeout_s=call_timeout_s) as process:
+        caller = loaded(process, compiled, loadable)
+        parity, notes = _run(caller, goldens, loadable.signatures, parity_budget_s)
         if not parity.passed:
             raise _parity_error(compiled.target, parity)
-        timings = _time(worker, eager, loadable, goldens, latency_budget_s)
+        timings = _time(caller, eager, loadable, goldens, latency_budget_s)
     return Validated(compiled=compiled, status="executed", parity=parity, latency=timings, notes=notes)
 
 
