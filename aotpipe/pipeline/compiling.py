@@ -93,10 +93,9 @@ class Compiling:
             self._futures.update(dict.fromkeys(group, future))
         return self._workers
 
-    @property
-    def is_running(self) -> bool:
-        """Whether a compiler is at work."""
-        return not all(future.done() for future in self._futures.values())
+    def is_running(self, after_s: float = 0.0) -> bool:
+        """Whether a compiler is at work, or still is after some seconds."""
+        return bool(wait(self._futures.values(), after_s).not_done)
 
     def wait(self) -> dict[Target, Compiled | AotpipeError]:
         """The program of every target, in their order; an error stands in a failed one's place."""

@@ -31,6 +31,8 @@ from aotpipe.validate import Loadable, validate
 if TYPE_CHECKING:
     from aotpipe.backends.eager import Eager
 
+# In this time programs come from the store, and no compiler finishes.
+_STORE_S: Final = 0.1
 STAGES: Final[tuple[Stage, ...]] = ("compile", "validate")
 """Those that run once per target."""
 Result = Validated | AotpipeError
@@ -83,7 +85,7 @@ def _started(compiling: Compiling) -> Iterator[dict[Backend, Worker]]:
     with ExitStack() as stack:
         yield {
             backend: stack.enter_context(Worker(backend=backend))
-            for backend in (backends if compiling.is_running else ())
+            for backend in (backends if compiling.is_running(after_s=_STORE_S) else ())
         }
 
 

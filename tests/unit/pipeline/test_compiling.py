@@ -211,7 +211,7 @@ def test_what_ends_the_body_ends_the_compilers(cache: Cache, recorder: Recorder,
         with Compiling(TARGETS, settings=CompileSettings(jobs=2), cache=cache, recorder=recorder) as running:
             running.start(LOWERED)
             wait_for_compilers(tmp_path, 2)
-            assert running.is_running
+            assert running.is_running()
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -232,7 +232,7 @@ def test_the_body_goes_on_while_compilers_run(cache: Cache, recorder: Recorder, 
         running.start(LOWERED)
         go_on.set()
         assert list(running.wait()) == list(TARGETS)
-        assert not running.is_running
+        assert not running.is_running()
 
 
 def test_what_a_compiler_opens_is_not_taken_for_the_models(

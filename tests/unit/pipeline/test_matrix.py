@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from aotpipe.backends.iree import compiler
+from aotpipe.backends.worker import Worker
 from aotpipe.errors import CompileFailed, ParityError
 from aotpipe.events import Recorder
 from aotpipe.pipeline import matrix
@@ -72,6 +75,40 @@ def test_programs_that_passed_are_not_run_again(ready: Ready, cache: Cache, reco
     assert judged == [*map(str, TARGETS), str(BYTECODE)]
     assert first[HOST] == second[HOST]
     assert isinstance(second[BYTECODE], ParityError)
+
+
+def test_a_worker_is_started_while_the_compilers_run(
+    ready: Ready, cache: Cache, recorder: Recorder, monkeypatch
+):
+    """The first program that runs takes it; none is started where nothing is waited for, and none is left."""
+    started: list[Worker] = []
+    taken: list[Worker | None] = []
+    going = threading.Event()
+
+    def start(**options: Any) -> Worker:
+        started.append(Worker(**options))
+        going.set()
+        return started[-1]
+
+    real = Compiler(monkeypatch)
+
+    def compile_slowly(*given: Any, **settings: Any) -> Compiled:
+        assert going.wait(60)
+        return real.compile(*given, **settings)
+
+    monkeypatch.setattr(compiler, "compile", compile_slowly)
+    monkeypatch.setattr(matrix, "Worker", start)
+
+    def judge(program: Compiled, *_: object, worker: Worker | None = None, **__: object) -> Validated:
+        taken.append(worker)
+        return Validated(compiled=program, status="executed", parity=REPORT.targets[0].parity)
+
+    monkeypatch.setattr(matrix, "validate", judge)
+    run(ready, cache, recorder)
+    assert taken == [*started, None, None]
+    assert [worker._process.poll() is not None for worker in started] == [True]
+    run(ready, cache, recorder)
+    assert len(started) == 1
 
 
 @pytest.mark.parametrize("mended", [True, False])
