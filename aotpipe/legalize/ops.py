@@ -30,6 +30,11 @@ def schema(node: Node) -> Any:
     return node.target._schema if isinstance(node.target, OpOverload) else None
 
 
+def storage(tensor: torch.Tensor) -> int:
+    """What tells the memory of one fake tensor, which has no address, from another's while both are alive."""
+    return int(tensor.untyped_storage()._cdata)
+
+
 def record_names(graph: Graph) -> None:
     """Let new nodes get no name that is taken: torch renames a body's placeholders without a record of it."""
     graph._graph_namespace._used_names.update(node.name for node in graph.nodes)

@@ -134,28 +134,55 @@ def _ops(program: ExportedProgram) -> dict[Node, Any] | None:
     ):
         return None
     found: dict[Node, Any] = {}
-    viewed: set[Node] = set()
+    memory = _Memory()
     for node in program.graph.nodes:
         value = node.meta.get("val")
-        if node.op == "placeholder":
-            if not _is_static(value):
-                return None
-        elif node.target is ops.ASSERT_METADATA:
+        if node.target is ops.ASSERT_METADATA:
             continue
-        elif node.op == "call_function":
-            if value is None or not _is_static(value):
+        if node.op in ("placeholder", "call_function"):
+            is_call = node.op == "call_function" and node.target is not operator.getitem
+            op = _functional(node) if is_call else node.target
+            if not _is_static(value) or (is_call and value is None) or op is None:
                 return None
-            memory = aliases.owner(node)
-            op = node.target if node.target is operator.getitem else _functional(node)
-            if op is None or (op is not node.target and (memory in viewed or memory.op == "placeholder")):
+            if op is node.target:
+                memory.made(node)
+            elif memory.is_seen(node):
                 return None
-            if op is node.target and memory is not node:
-                viewed.add(memory)
-            if op is not operator.getitem:
+            if is_call:
                 found[node] = op
         elif node.op != "output":
             return None
     return found
+
+
+class _Memory:
+    """Which tensors of a program share memory with one before, by what schemas say and by what was traced.
+
+    Ops that torch composes of others may give a view, or their operand, and their schema says nothing of it.
+    """
+
+    def __init__(self) -> None:
+        self._owners: dict[int, Node] = {}
+        self._shared: set[Node] = set()
+
+    def made(self, node: Node) -> None:
+        """A node that writes nothing is met."""
+        owner = aliases.owner(node)
+        owners = {owner} if owner is not node else set()
+        for place in _storages(node):
+            owners.add(self._owners.setdefault(place, owner))
+        if node.op == "placeholder" or owners - {node}:
+            self._shared |= {*owners, node}
+
+    def is_seen(self, write: Node) -> bool:
+        """Whether what a node writes to is an input, or seen through another node."""
+        owners = {self._owners.get(place, write) for place in _storages(write)}
+        return not self._shared.isdisjoint({*owners, aliases.owner(write)})
+
+
+def _storages(node: Node) -> list[int]:
+    leaves = pytree.tree_leaves(node.meta.get("val"))
+    return [ops.storage(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
 
 def _functional(node: Node) -> Any:

@@ -28,7 +28,7 @@ from typing import Final
 
 from aotpipe import toolchain
 from aotpipe.backends import process
-from aotpipe.backends.iree import diagnostics, flags, reads, vmvx
+from aotpipe.backends.iree import diagnostics, flags, reads, slices, vmvx
 from aotpipe.errors import (
     CompileError,
     CompileFailed,
@@ -48,6 +48,7 @@ _PACKAGE: Final = "iree-base-compiler"
 _INPUT: Final = "module.mlir"
 _OUTPUT: Final = "module.vmfb"
 _SCHEDULE: Final = "schedule.json"
+_FROM_INPUT: Final = "--compile-from=input"
 # Neither changes the program.
 _STATISTICS: Final = (
     f"--iree-scheduling-dump-statistics-file={_SCHEDULE}",
@@ -91,6 +92,7 @@ def compile(  # noqa: A001  # the stage's name; nothing here needs the builtin
     fast = _fast(lowered, target, extra_flags, retreat, beside)
     key = digest(lowered, target, extra_flags, retreat, beside)
     name = "+".join(map(str, (target, *beside)))
+    given = lowered
     if _is_portable(target, beside):
         lowered = replace(lowered, module=vmvx.portable(lowered.module))
     if lowered.dialect == "torch" and reads.can_be_in_place((target, *beside)):
@@ -100,11 +102,15 @@ def compile(  # noqa: A001  # the stage's name; nothing here needs the builtin
         with tempfile.TemporaryDirectory(prefix="aotpipe-compile-") as folder:
             (Path(folder) / _INPUT).write_bytes(lowered.module)
             _write_linker(Path(folder))
+            if _is_spirv(target, beside) and (apart := _apart(Path(folder), fast, timeout_s, limit)):
+                lowered = replace(lowered, module=apart.encode())
+                (Path(folder) / _INPUT).write_bytes(lowered.module)
+                fast = (*fast, _FROM_INPUT)
             for how, chosen in _plan(fast, attempts):
                 left_s = timeout_s - sum(attempt.outcome.wall_s for attempt in attempts)
                 attempts.append(_attempt(Path(folder), how, chosen, left_s, limit))
                 if attempts[-1].payload is not None:
-                    return _compiled(lowered, target, key, attempts, beside)
+                    return _compiled(given, target, key, attempts, beside)
             log = _write_log(log_dir, f"iree-compile-{name}-{key}", lowered, attempts)
             raise _error(Path(folder), name, attempts, timeout_s, limit, log)
     except OSError as error:
@@ -153,6 +159,24 @@ def _is_portable(target: Target, beside: Sequence[Target]) -> bool:
     return any(each.device == "vmvx" for each in (target, *beside))
 
 
+def _is_spirv(target: Target, beside: Sequence[Target]) -> bool:
+    return any(each.device in {"vulkan", "metal"} for each in (target, *beside))
+
+
+def _apart(folder: Path, chosen: Sequence[str], timeout_s: float, limit: int) -> str | None:
+    """The module after the compiler's first phase, if it has slices that must be kept apart."""
+    outcome = process.run(
+        [str(binary()), _INPUT, "-o", _OUTPUT, *chosen, "--compile-to=input", "--mlir-print-debuginfo"],
+        folder=folder,
+        timeout_s=timeout_s,
+        memory_limit_bytes=limit,
+    )
+    output = folder / _OUTPUT
+    # What is wrong with the module is told of the whole compile.
+    done = outcome.ending == "exited" and outcome.code == 0 and output.is_file()
+    return slices.apart(output.read_text(encoding="utf-8")) if done else None
+
+
 def digest(
     lowered: Lowered,
     target: Target,
@@ -173,6 +197,8 @@ def digest(
     }
     if _is_portable(target, beside):
         key["form"] = vmvx.FORM
+    if _is_spirv(target, beside):
+        key["slices"] = slices.FORM
     return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
 
 
