@@ -62,5 +62,5 @@ def test_a_gpus_program_has_its_driver():
 
 def test_each_target_has_a_runtime_and_a_compiler():
     target = Target.parse("iree-vmvx")
-    assert callable(backends.runtime(target).load)
+    assert callable(backends.runtime(target.backend).load)
     assert callable(backends.compiler(target).compile)
