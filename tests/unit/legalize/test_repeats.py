@@ -203,7 +203,7 @@ MOVES = [
 ]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from([*UNARY, *BINARY, *MOVES]), st.integers(0, 2)), min_size=2, max_size=8)
 )

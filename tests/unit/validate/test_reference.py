@@ -151,7 +151,7 @@ def test_luck_of_eager_in_one_number_is_not_asked_of_a_program() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return (self.weight * x).sum()
 
-    for seed in range(60):
+    for seed in range(12):
         weight = torch.randn(12, generator=torch.Generator().manual_seed(seed))
         weight[-1] = 1e-3 - weight[:-1].sum()
         for golden in _reference(Dot(weight), torch.ones(1)).goldens:
