@@ -7,17 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch.utils import _pytree as pytree
 
 from aotpipe import spec
 from aotpipe.backends import Runner
 from aotpipe.backends.arrays import view_numpy
-from aotpipe.backends.iree import importer, runtime
+from aotpipe.backends.iree import compiler, devices, importer, runtime
 from aotpipe.canonicalize import canonicalize
 from aotpipe.export import export
 from aotpipe.legalize import legalize
 from aotpipe.stages import Dialect, Legal, Lowered
+from aotpipe.targets import Target
 from tests.programs import compile_text
 
 Call = tuple[Any, ...]
@@ -39,12 +41,24 @@ def forget_traces() -> None:
 
 def load(program: Legal, lowered: Lowered, backend: str = "llvm-cpu") -> runtime.Runner:
     """Compile a lowered program and load it with its weights."""
+    return _loaded(program, compile_text(lowered.module.decode(), backend), "local-sync")
+
+
+def load_on_vulkan(program: Legal) -> runtime.Runner:
+    """Compile a program for Vulkan as a build does, and load it; skips the test where nothing runs it."""
+    if reason := devices.lacking("vulkan"):
+        pytest.skip(reason)
+    compiled = compiler.compile(importer.lower(program), Target.parse("iree-vulkan"))
+    return _loaded(program, compiled.payload, "vulkan")
+
+
+def _loaded(program: Legal, payload: bytes, driver: str) -> runtime.Runner:
     return runtime.load(
-        compile_text(lowered.module.decode(), backend),
+        payload,
         signatures={entry.name: entry.signature for entry in program.entries},
         weights={key: view_numpy(value) for key, value in program.weights.items()},
         initial_state={key: view_numpy(value) for key, value in program.initial_state.items()},
-        driver="local-sync",
+        driver=driver,
         asserts={entry.name: entry.asserts for entry in program.entries},
     )
 

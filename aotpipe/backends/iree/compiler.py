@@ -28,7 +28,7 @@ from typing import Final
 
 from aotpipe import toolchain
 from aotpipe.backends import process
-from aotpipe.backends.iree import diagnostics, flags, reads, slices, vmvx
+from aotpipe.backends.iree import diagnostics, flags, reads, spirv, vmvx
 from aotpipe.errors import (
     CompileError,
     CompileFailed,
@@ -91,19 +91,20 @@ def compile(  # noqa: A001  # the stage's name; nothing here needs the builtin
     limit = process.default_memory_limit() if memory_limit_bytes is None else memory_limit_bytes
     fast = _fast(lowered, target, extra_flags, retreat, beside)
     key = digest(lowered, target, extra_flags, retreat, beside)
-    name = "+".join(map(str, (target, *beside)))
+    targets = (target, *beside)
+    name = "+".join(map(str, targets))
     given = lowered
     if _is_portable(target, beside):
         lowered = replace(lowered, module=vmvx.portable(lowered.module))
-    if lowered.dialect == "torch" and reads.can_be_in_place((target, *beside)):
+    if lowered.dialect == "torch" and reads.can_be_in_place(targets):
         lowered = replace(lowered, module=reads.in_place(lowered.module))
     attempts: list[_Attempt] = []
     try:
         with tempfile.TemporaryDirectory(prefix="aotpipe-compile-") as folder:
             (Path(folder) / _INPUT).write_bytes(lowered.module)
             _write_linker(Path(folder))
-            if _is_spirv(target, beside) and (apart := _apart(Path(folder), fast, timeout_s, limit)):
-                lowered = replace(lowered, module=apart.encode())
+            if spirv.forms(targets) and (mended := _mended(Path(folder), targets, fast, timeout_s, limit)):
+                lowered = replace(lowered, module=mended.encode())
                 (Path(folder) / _INPUT).write_bytes(lowered.module)
                 fast = (*fast, _FROM_INPUT)
             for how, chosen in _plan(fast, attempts):
@@ -159,12 +160,10 @@ def _is_portable(target: Target, beside: Sequence[Target]) -> bool:
     return any(each.device == "vmvx" for each in (target, *beside))
 
 
-def _is_spirv(target: Target, beside: Sequence[Target]) -> bool:
-    return any(each.device in {"vulkan", "metal"} for each in (target, *beside))
-
-
-def _apart(folder: Path, chosen: Sequence[str], timeout_s: float, limit: int) -> str | None:
-    """The module after the compiler's first phase, if it has slices that must be kept apart."""
+def _mended(
+    folder: Path, targets: Sequence[Target], chosen: Sequence[str], timeout_s: float, limit: int
+) -> str | None:
+    """The module after the compiler's first phase, if it is to be changed there."""
     outcome = process.run(
         [str(binary()), _INPUT, "-o", _OUTPUT, *chosen, "--compile-to=input", "--mlir-print-debuginfo"],
         folder=folder,
@@ -174,7 +173,7 @@ def _apart(folder: Path, chosen: Sequence[str], timeout_s: float, limit: int) ->
     output = folder / _OUTPUT
     # What is wrong with the module is told of the whole compile.
     done = outcome.ending == "exited" and outcome.code == 0 and output.is_file()
-    return slices.apart(output.read_text(encoding="utf-8")) if done else None
+    return spirv.mended(output.read_text(encoding="utf-8"), targets) if done else None
 
 
 def digest(
@@ -185,20 +184,20 @@ def digest(
     beside: Sequence[Target] = (),
 ) -> str:
     """SHA-256 of everything that can change `compile`'s payload, known before it runs."""
-    is_host = any(each.is_host for each in (target, *beside))
+    targets = (target, *beside)
     key: dict[str, object] = {
         "module": lowered.digest,
         "target": str(target),
         "flags": _fast(lowered, target, extra_flags, retreat, beside),
         "retreats": [repr(retreat) for retreat in flags.RETREATS],
-        "reads": "in place" if reads.can_be_in_place((target, *beside)) else "copies",
+        "reads": "in place" if reads.can_be_in_place(targets) else "copies",
         "toolchain": _versions(),
-        "host": toolchain.host_features() if is_host else [],
+        "host": toolchain.host_features() if any(each.is_host for each in targets) else [],
     }
     if _is_portable(target, beside):
         key["form"] = vmvx.FORM
-    if _is_spirv(target, beside):
-        key["slices"] = slices.FORM
+    if forms := spirv.forms(targets):
+        key["input"] = forms
     return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
 
 

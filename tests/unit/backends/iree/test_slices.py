@@ -9,10 +9,9 @@ import pytest
 import torch
 from torch.export import Dim
 
-from aotpipe.backends.arrays import view_all
-from aotpipe.backends.iree import compiler, devices, importer, runtime, slices
+from aotpipe.backends.iree import compiler, importer, slices
 from aotpipe.targets import Target
-from tests.programs.through import compare, legal
+from tests.programs.through import compare, legal, load_on_vulkan
 
 VULKAN, METAL = Target.parse("iree-vulkan"), Target.parse("iree-metal")
 _SLICE = "    %s = tensor.extract_slice %x[{}] [{}] [{}] : tensor<{}> to tensor<{}> loc(#loc1)"
@@ -92,20 +91,10 @@ def test_programs_without_them_are_compiled_as_ever() -> None:
 )
 @pytest.mark.parametrize("varies", [False, True])
 def test_they_are_read_where_they_begin(function: Callable[..., torch.Tensor], varies: bool) -> None:
-    if reason := devices.lacking("vulkan"):
-        pytest.skip(reason)
     options: dict[str, Any] = {"dynamic_shapes": ({0: Dim("rows", min=3, max=8)},)} if varies else {}
     model = Model(function).eval()
     x = torch.randn(4, 16, generator=torch.Generator().manual_seed(0))
     program = legal(model, (x,), **options)
-    compiled = compiler.compile(importer.lower(program), VULKAN)
-    with runtime.load(
-        compiled.payload,
-        signatures={entry.name: entry.signature for entry in program.entries},
-        weights=view_all(program.weights),
-        initial_state={},
-        driver="vulkan",
-        asserts={entry.name: entry.asserts for entry in program.entries},
-    ) as runner:
+    with load_on_vulkan(program) as runner:
         for rows in (4, 3, 8) if varies else (4,):
             compare(runner, program, model, (torch.randn(rows, 16),))

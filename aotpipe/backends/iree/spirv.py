@@ -1,0 +1,38 @@
+"""What a module is changed to for SPIR-V programs, after the compiler's first phase.
+
+`mended(module, targets)` takes a module in the `input` phase and gives the one to go on with, None where it
+may stay as it is; `forms(targets)` tells which changes there are, for the digest of a program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from aotpipe.backends.iree import comparisons, slices
+from aotpipe.targets import Target
+
+_Mend = Callable[[str], str | None]
+_SLICES: Final = ("slices", slices.FORM, slices.apart)
+_COMPARISONS: Final = ("comparisons", comparisons.FORM, comparisons.unsigned)
+_BY_DEVICE: Final[Mapping[str, tuple[tuple[str, int, _Mend], ...]]] = {
+    "vulkan": (_SLICES, _COMPARISONS),
+    "metal": (_SLICES,),
+}
+
+
+def forms(targets: Sequence[Target]) -> list[tuple[str, int]]:
+    """The changes that a program for these targets takes, and the form of each."""
+    return [(name, form) for name, form, _ in _mends(targets)]
+
+
+def mended(module: str, targets: Sequence[Target]) -> str | None:
+    """The module after all of them; None where none changes it."""
+    changed = None
+    for _, _, mend in _mends(targets):
+        changed = mend(changed or module) or changed
+    return changed
+
+
+def _mends(targets: Sequence[Target]) -> list[tuple[str, int, _Mend]]:
+    return list(dict.fromkeys(mend for each in targets for mend in _BY_DEVICE.get(each.device, ())))
