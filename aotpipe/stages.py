@@ -279,7 +279,12 @@ class Latency:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Validated:
-    """A compiled program and what was seen when it ran; `reason` says why it did not."""
+    """A compiled program and what was seen when it ran; `reason` says why it did not.
+
+    Attributes:
+        variants: Of the same target's programs for CPUs that have more, which were executed too; the first is
+            the one that this host takes.
+    """
 
     compiled: Compiled
     status: Status
@@ -287,6 +292,7 @@ class Validated:
     parity: Parity | None = None
     latency: tuple[Latency, ...] = ()
     notes: tuple[str, ...] = ()
+    variants: tuple[Validated, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -58,6 +58,11 @@ class Target:
         return table()[str(self)]
 
     @property
+    def variants(self) -> tuple[Target, ...]:
+        """The targets whose programs its bundles hold besides, for CPUs that have more; the best first."""
+        return tuple(map(Target.parse, self.row.variants))
+
+    @property
     def file_name(self) -> str:
         """The name of its program's file."""
         return "program.vmfb" if self.backend == "iree" else "program.xla"
@@ -78,6 +83,7 @@ class TargetRow:
         flags: The compiler's, in order.
         features: What a CPU must have, by LLVM's names.
         arch: The machine's, where the target's last part is not its name.
+        variants: Target strings of the same programs for CPUs that have more, the best first.
     """
 
     summary: str
@@ -85,6 +91,7 @@ class TargetRow:
     flags: tuple[str, ...]
     features: tuple[str, ...] = ()
     arch: str = ""
+    variants: tuple[str, ...] = ()
 
 
 @cache
@@ -99,6 +106,7 @@ def table() -> Mapping[str, TargetRow]:
             flags=tuple(row["flags"]),
             features=tuple(row.get("features", ())),
             arch=row.get("arch", ""),
+            variants=tuple(row.get("variants", ())),
         )
         for name, row in rows.items()
     }

@@ -185,7 +185,10 @@ def one(case: str, options: argparse.Namespace) -> Iterator[dict]:
     spec = CASES[case]() if case in CASES else file(case)
     targets = options.target.split(",")
     with tempfile.TemporaryDirectory() as folder:
-        outcome = pipeline.run(spec, targets=targets, out=Path(folder) / "b", latency=False, keep_going=True)
+        out, variants = Path(folder) / "b", not options.no_variants
+        outcome = pipeline.run(
+            spec, targets=targets, out=out, variants=variants, latency=False, keep_going=True
+        )
         calls: dict[str, Any] = {}
         if outcome.path:
             for golden in goldens.loads((outcome.path / "goldens.safetensors").read_bytes()):
@@ -287,6 +290,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--device", default="cpu")
     found.add_argument("--seconds", type=float, default=6.0, help="of each entry point and thread count")
     found.add_argument("--json", type=Path)
+    found.add_argument("--no-variants", action="store_true", help="portable targets by their own programs")
     found.add_argument("--parity-only", action="store_true", help="time nothing")
     found.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     return found

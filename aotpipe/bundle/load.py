@@ -37,6 +37,7 @@ def load(
     path: str | PathLike[str],
     target: str | Target | None = None,
     *,
+    variants: bool = True,
     verify: bool = True,
     driver: str = "auto",
     threads: int | None = None,
@@ -47,6 +48,8 @@ def load(
     Args:
         path: The bundle's folder.
         target: Which program; the best that this host can run where None.
+        variants: Whether a variant of it is taken that this CPU can run: the same program for CPUs that have
+            more than the target asks for.
         verify: Whether what is loaded is checked against its digest, which holds the weights in memory of
             this process. Where False they are mapped, shared between processes, and trusted.
         driver: `local-sync` (in the calling thread), `local-task` (several threads), or `auto`.
@@ -59,6 +62,8 @@ def load(
     root = Path(path)
     manifest = files.read_manifest(root)
     program = choose(manifest, target)
+    if variants:
+        program = fitting(program)
     found = contents(root, manifest, program, verify=verify)
     parts = manifest.parts
     # Before the program is loaded: a host that lacks a function cannot use it.
@@ -142,6 +147,11 @@ def choose(manifest: Manifest, target: str | Target | None = None) -> Program:
     return min(able, key=_rank)
 
 
+def fitting(program: Program) -> Program:
+    """The first of a program's variants that this host can run, or itself."""
+    return next((each for each in program.variants if not unrunnable(each)), program)
+
+
 def unrunnable(program: Program) -> str:
     """Why a program cannot run on this host; empty where it can."""
     try:
@@ -171,7 +181,8 @@ def _other_version(program: Program) -> str:
 
 
 def _named(manifest: Manifest, programs: Sequence[Program], target: str) -> Program:
-    for program in programs:
+    variants = (variant for program in programs for variant in program.variants)
+    for program in (*programs, *variants):
         if program.target == target:
             return program
     failed = next((each for each in manifest.programs if each.target == target), None)

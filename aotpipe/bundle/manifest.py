@@ -98,6 +98,8 @@ class Program:
         dialect: What it was compiled from; None in bundles of releases that did not say so.
         partition: How it is spread over several devices; absent for one.
         schedule: What it does on the device; absent where the compiler does not say it.
+        variants: Programs for CPUs that have more than the target asks for, each taken where it can run, the
+            best first; absent where there is none. They have no variants of their own.
     """
 
     target: str
@@ -115,6 +117,12 @@ class Program:
     dialect: Dialect | None = None
     partition: Partition | None = None
     schedule: Schedule | None = None
+    variants: tuple[Program, ...] = ()
+
+    @property
+    def all(self) -> tuple[Program, ...]:
+        """It and its variants."""
+        return (self, *self.variants)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,7 +212,8 @@ def _from_json(content: dict[str, Any]) -> Manifest:
     manifest = _adapter().validate_python({**content, "entry_points": entries, "parts": parts})
     unsafe = [name for name in manifest.files if not _PATH.fullmatch(name) or name == FILE_NAME]
     unsafe += [name for name, file in manifest.files.items() if not _DIGEST.fullmatch(file.sha256)]
-    unsafe += [name for program in manifest.programs if (name := program.file) and name not in manifest.files]
+    named = [each.file for program in manifest.programs for each in program.all]
+    unsafe += [name for name in named if name and name not in manifest.files]
     if unsafe:
         raise ValueError(f"it names what is no file of a bundle: {unsafe[0]!r}")
     return manifest
@@ -225,11 +234,10 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
     if manifest.precision is None:
         del content["precision"]
     for program in content["programs"]:
-        if not program["estimates"]:
-            del program["estimates"]
-        for name in ("dialect", "partition", "schedule"):
-            if program[name] is None:
-                del program[name]
+        for each in (program, *program["variants"]):
+            for name in ("estimates", "dialect", "partition", "schedule", "variants"):
+                if not each[name]:
+                    del each[name]
     # Their order is the spec's: the last one is the one that runs most.
     entries = content["entry_points"]
     return {**content, "entry_points": {name: entries[name] for name in manifest.entry_points}}

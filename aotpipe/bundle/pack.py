@@ -41,7 +41,7 @@ from aotpipe.goldens import Golden, dumps
 from aotpipe.islands.chain import Island, Parts, Step
 from aotpipe.precision import Precision
 from aotpipe.signature import Signature
-from aotpipe.stages import Failed, Finding, Parity, Validated
+from aotpipe.stages import Compiled, Failed, Finding, Parity, Validated
 from aotpipe.store import typed_os_errors
 
 
@@ -111,10 +111,11 @@ def pack(
             }
             records = []
             for program in programs:
-                record = _record(program)
-                if isinstance(program, Validated) and record.file not in packed:
-                    packed[record.file] = _bytes(work, record.file, program.compiled.payload)
-                records.append(record)
+                records.append(_record(program))
+                for each in (program, *program.variants) if isinstance(program, Validated) else ():
+                    file = _file(each.compiled)
+                    if file not in packed:
+                        packed[file] = _bytes(work, file, each.compiled.payload)
             manifest = Manifest(
                 name=name,
                 entry_points={
@@ -196,7 +197,7 @@ def _record(program: Validated | Failed) -> Program:
         target=str(compiled.target),
         status=program.status,
         reason=program.reason,
-        file=f"programs/{compiled.file}",
+        file=_file(compiled),
         flags=compiled.flags,
         toolchain=dict(compiled.toolchain),
         host_features=compiled.host_features,
@@ -207,7 +208,12 @@ def _record(program: Validated | Failed) -> Program:
         dialect=compiled.dialect,
         partition=compiled.partition,
         schedule=compiled.schedule,
+        variants=tuple(map(_record, program.variants)),
     )
+
+
+def _file(compiled: Compiled) -> str:
+    return f"programs/{compiled.file}"
 
 
 def _summary(parity: Parity | None) -> ParitySummary | None:

@@ -63,7 +63,7 @@ def selftest(path: str | PathLike[str], target: str | Target | None = None) -> S
 
     Args:
         path: The bundle's folder.
-        target: Which program; every one that this host can run where None.
+        target: Which program, with its variants; every one that this host can run where None.
 
     Raises:
         BundleError: The bundle, or the program of the target, cannot be used on this host.
@@ -73,8 +73,11 @@ def selftest(path: str | PathLike[str], target: str | Target | None = None) -> S
     calls = _goldens(root, manifest)
     chosen = choose(manifest, target)
     programs = manifest.programs if target is None else (chosen,)
+    # A variant may be another target's own program, too.
+    every = {each.target: each for program in programs for each in program.all}
     return SelfTest(
-        name=manifest.name, targets=tuple(_result(root, manifest, program, calls) for program in programs)
+        name=manifest.name,
+        targets=tuple(_result(root, manifest, program, calls) for program in every.values()),
     )
 
 

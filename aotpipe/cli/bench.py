@@ -14,6 +14,9 @@ from aotpipe.cli import options, progress, text
 @click.argument("model", required=False, metavar="[MODEL]")
 @options.targets
 @click.option(
+    "--variants/--no-variants", default=True, help="Time the variant of a program that would be loaded here."
+)
+@click.option(
     "--threads", type=click.IntRange(min=1), help="Of the programs and of eager. [default: one per core]"
 )
 @click.option(
@@ -26,6 +29,7 @@ def bench(
     bundle: Path,
     model: str | None,
     targets: tuple[str, ...],
+    variants: bool,
     threads: int | None,
     seconds: float,
     as_json: bool,
@@ -37,13 +41,21 @@ def bench(
 
     options.find_in_working_folder()
     with progress.shown(quiet=quiet) as listener:
-        rows = measure(bundle, model, targets=targets, threads=threads, budget_s=seconds, on_event=listener)
+        rows = measure(
+            bundle,
+            model,
+            targets=targets,
+            variants=variants,
+            threads=threads,
+            budget_s=seconds,
+            on_event=listener,
+        )
     if as_json:
         text.echo_json([row.to_json() for row in rows])
         return
     lines = [
         (
-            row.target,
+            row.target if row.program in {"", row.target} else f"{row.target} ({row.program})",
             row.entry_point,
             *(
                 (duration(row.median_us / 1e6), duration(row.p90_us / 1e6))

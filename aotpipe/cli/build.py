@@ -20,6 +20,7 @@ from aotpipe.cli import options, progress, text
 @options.dialect
 @options.mesh
 @options.fat
+@options.variants
 @options.compiling
 @click.option("--latency/--no-latency", default=True, help="Time each program beside eager.")
 @click.option("--keep-going", is_flag=True, help="Pack the targets that passed where others fail.")

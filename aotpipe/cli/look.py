@@ -14,6 +14,7 @@ from aotpipe.targets import Target, table
 
 if TYPE_CHECKING:
     from aotpipe.bundle import Bundle, TargetResult
+    from aotpipe.bundle.manifest import Program
     from aotpipe.schedule import Schedule
 
 _PROGRAM: Final = (
@@ -94,7 +95,6 @@ def inspect(*, bundle: Path, verify: bool, as_json: bool) -> None:
 
 
 def _inspected(bundle: Bundle) -> dict[str, Any]:
-    from aotpipe.bundle.load import unrunnable
     from aotpipe.report.codec import finding_to_json
 
     manifest = bundle.manifest
@@ -106,20 +106,7 @@ def _inspected(bundle: Bundle) -> dict[str, Any]:
         "weights": list(manifest.weights),
         "precision": manifest.precision and asdict(manifest.precision),
         "programs": [
-            {
-                "target": program.target,
-                "status": program.status,
-                "reason": program.reason,
-                "runs_here": bool(program.file) and not unrunnable(program),
-                "flags": list(program.flags),
-                "toolchain": dict(program.toolchain),
-                "host_features": list(program.host_features),
-                "notes": list(program.notes),
-                "estimates": [each.to_json() for each in program.estimates],
-                "dialect": program.dialect,
-                "partition": program.partition and program.partition.to_json(),
-                "schedule": program.schedule and program.schedule.to_json(),
-            }
+            {**_program(program), "variants": [_program(each) for each in program.variants]}
             for program in manifest.programs
         ],
         "findings": [finding_to_json(finding) for finding in manifest.findings],
@@ -131,6 +118,25 @@ def _inspected(bundle: Bundle) -> dict[str, Any]:
             name: {"sha256": file.sha256, "size_bytes": file.size_bytes}
             for name, file in manifest.files.items()
         },
+    }
+
+
+def _program(program: Program) -> dict[str, Any]:
+    from aotpipe.bundle.load import unrunnable
+
+    return {
+        "target": program.target,
+        "status": program.status,
+        "reason": program.reason,
+        "runs_here": bool(program.file) and not unrunnable(program),
+        "flags": list(program.flags),
+        "toolchain": dict(program.toolchain),
+        "host_features": list(program.host_features),
+        "notes": list(program.notes),
+        "estimates": [each.to_json() for each in program.estimates],
+        "dialect": program.dialect,
+        "partition": program.partition and program.partition.to_json(),
+        "schedule": program.schedule and program.schedule.to_json(),
     }
 
 
@@ -153,9 +159,14 @@ def _inspected_text(bundle: Bundle) -> str:
     }
     if manifest.precision:
         head["precision"] = str(manifest.precision)
+    every = [
+        (f"  {each.target}" if place else each.target, each)
+        for program in manifest.programs
+        for place, each in enumerate(program.all)
+    ]
     rows = [
         (
-            program.target,
+            name,
             program.status,
             program.dialect or "–",
             share(program.parity.ratio) if program.parity else "–",
@@ -163,9 +174,9 @@ def _inspected_text(bundle: Bundle) -> str:
             *_schedule_cells(program.schedule),
             (unrunnable(program) or "yes") if program.file else program.reason,
         )
-        for program in manifest.programs
+        for name, program in every
     ]
-    flags = [(each.target, shlex.join(each.flags)) for each in manifest.programs if each.flags]
+    flags = {each.target: shlex.join(each.flags) for _, each in every if each.flags}
     cost = estimates.table((program.target, program.estimates) for program in manifest.programs)
     parts = manifest.parts
     islands = [(each.name, str(each.where or ""), each.reason) for each in (parts.islands if parts else ())]
@@ -174,7 +185,7 @@ def _inspected_text(bundle: Bundle) -> str:
             text.fields(head),
             *(signature_text(name, signature) for name, signature in manifest.signatures.items()),
             text.table(_PROGRAM, rows),
-            *([text.table(("target", "flags"), flags)] if flags else []),
+            *([text.table(("target", "flags"), list(flags.items()))] if flags else []),
             *([cost] if cost else []),
             *(f"{each.target}: {each.partition}" for each in manifest.programs if each.partition),
             *([text.table(("island", "line", "reason"), islands)] if islands else []),

@@ -203,6 +203,13 @@ fat = click.option(
 )
 
 
+variants = click.option(
+    "--variants/--no-variants",
+    default=True,
+    help="Let programs for levels of x86-64 hold those of later levels, taken by CPUs that have them.",
+)
+
+
 def compiling(function: F) -> F:
     """What a compile may use, and whether the cache takes part."""
     for option in reversed(

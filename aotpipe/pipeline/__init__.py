@@ -30,6 +30,7 @@ from aotpipe.bundle.manifest import STATE_PREFIX
 from aotpipe.errors import AotpipeError, CompileError, ParityError
 from aotpipe.events import Listener, Recorder
 from aotpipe.pipeline import matrix, source, tools
+from aotpipe.pipeline import variants as all_variants
 from aotpipe.pipeline.cache import Cache
 from aotpipe.pipeline.compiling import CompileSettings, Compiling
 from aotpipe.pipeline.form import Form
@@ -111,6 +112,7 @@ def run(
     shard: DeclaredRules = (),
     extra_flags: Sequence[str] = (),
     fat: bool = False,
+    variants: bool = True,
     jobs: int | None = None,
     timeout_s: float | None = None,
     memory_limit_bytes: int | None = None,
@@ -143,6 +145,8 @@ def run(
         shard: How arrays are split over them: by a pattern of their names, the axes of each dim.
         extra_flags: Flags of the compilers, passed last: XLA's begin with `--xla`.
         fat: One program for several devices: of IREE's targets, the first of each driver.
+        variants: Give targets that have them (`Target.variants`) the programs for CPUs that have more than
+            they ask for, which are loaded there; a fat program has none.
         jobs: Compiles at a time; one per core where None.
         timeout_s: Limit of one compile.
         memory_limit_bytes: Limit of one compile.
@@ -193,6 +197,7 @@ def run(
             timeout_s=timeout_s,
             memory_limit_bytes=memory_limit_bytes,
         ),
+        variants=variants and not fat,
         latency=latency,
         keep_going=keep_going,
         cache=Cache.open(recorder, enabled=cache),
@@ -217,10 +222,16 @@ class _Order:
     targets: tuple[Target, ...]
     out: Path | None
     compiling: CompileSettings
+    variants: bool
     latency: bool
     keep_going: bool
     cache: Cache
     recorder: Recorder
+
+    @property
+    def every_target(self) -> tuple[Target, ...]:
+        """Those that were asked for, and their variants."""
+        return (*self.targets, *(all_variants.beside(self.targets) if self.variants else ()))
 
     def folder(self, name: str) -> Path:
         """Where a bundle of that name goes."""
@@ -235,6 +246,7 @@ class _Order:
             "targets": list(map(str, self.targets)),
             "flags": list(self.compiling.extra_flags),
             "fat": self.compiling.fat,
+            "variants": list(map(str, self.every_target)),
             "latency": self.latency,
             # What could not run before may run now: a driver was installed, a container given a GPU.
             "unrunnable": list(map(unrunnable, self.targets)),
@@ -271,11 +283,10 @@ def _build(order: _Order, workspace: Path) -> Outcome:
     start = time.perf_counter()
     if order.out is not None:
         _require_place(order.out)
-    groups = order.compiling.groups(order.targets)
-    order.recorder.planned({"compile": len(groups), "validate": len(order.targets)})
-    with Compiling(
-        order.targets, settings=order.compiling, cache=order.cache, recorder=order.recorder
-    ) as compiling:
+    every = order.every_target
+    groups = order.compiling.groups(every)
+    order.recorder.planned({"compile": len(groups), "validate": len(every)})
+    with Compiling(every, settings=order.compiling, cache=order.cache, recorder=order.recorder) as compiling:
         ready = source.prepared(
             order.model,
             order.cache,
@@ -292,6 +303,8 @@ def _build(order: _Order, workspace: Path) -> Outcome:
         results = matrix.run(
             ready, compiling, latency=order.latency, cache=order.cache, recorder=order.recorder
         )
+    if order.variants:
+        results = all_variants.joined(order.targets, results)
     errors = [result for result in results.values() if isinstance(result, AotpipeError)]
     packed: Bundle | None = None
     gated = not order.keep_going and any(_gates(target, result) for target, result in results.items())

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from aotpipe.backends.worker import Worker
 from aotpipe.events import Listener, Recorder
 from aotpipe.goldens import Golden
-from aotpipe.pipeline.rerun import Reopened, reopened, why_not_here
+from aotpipe.pipeline.rerun import Reopened, fitting, reopened, why_not_here
 from aotpipe.pipeline.source import Model
 from aotpipe.signature import Signature
 from aotpipe.stages import Compiled
@@ -27,9 +27,14 @@ _MOST_SAMPLES: Final = 2000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """The times of one entry point of one program, in microseconds; `reason` says why there are none."""
+    """The times of one entry point of one program, in microseconds; `reason` says why there are none.
+
+    Attributes:
+        program: The target whose program was timed: this one's, or a variant's.
+    """
 
     target: str
+    program: str = ""
     entry_point: str = ""
     samples: int = 0
     median_us: float = 0.0
@@ -48,6 +53,7 @@ def measure(
     model: str | None,
     *,
     targets: Sequence[str] = (),
+    variants: bool = True,
     threads: int | None = None,
     budget_s: float = 5.0,
     on_event: Listener | None = None,
@@ -58,6 +64,7 @@ def measure(
         bundle: Its folder.
         model: A reference to the model, to be timed in turns with the programs.
         targets: Which programs; all where empty.
+        variants: Time the variant of each that would be loaded here.
         threads: Of programs and of eager; one per core where None.
         budget_s: Seconds for each program.
         on_event: Told what happens while it happens.
@@ -79,7 +86,9 @@ def measure(
                 rows.append(Row(target=str(program.target), reason=reason))
                 continue
             with recorder.stage("bench", str(program.target)):
-                rows += _measure_program(program, opened, loadable, eager, budget_s)
+                timed = fitting(opened, program) if variants else program
+                found = _measure_program(timed, opened, loadable, eager, budget_s)
+                rows += [replace(row, target=str(program.target)) for row in found]
     return rows
 
 
@@ -107,7 +116,8 @@ def _measure_program(
     with Worker() as process:
         worker = loaded(process, program, loadable)
         for golden in first.values():
-            row = Row(target=str(program.target), entry_point=golden.entry_point)
+            name = str(program.target)
+            row = Row(target=name, program=name, entry_point=golden.entry_point)
             share_s = budget_s / len(first)
             stateful = loadable.is_stateful
             rows.append(

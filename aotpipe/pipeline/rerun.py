@@ -6,7 +6,7 @@ Every byte is checked against the manifest before anything runs. Torch-free.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,11 +30,13 @@ class Reopened:
 
     Attributes:
         programs: Those that were asked for, whether they can run here or not.
+        variants: By target, the programs that it has for CPUs that have more.
         goldens: The recorded calls.
     """
 
     manifest: Manifest
     programs: tuple[Compiled, ...]
+    variants: Mapping[Target, tuple[Compiled, ...]]
     loadable: Loadable
     goldens: tuple[Golden, ...]
 
@@ -55,22 +57,26 @@ def reopened(root: Path, targets: Sequence[str] = ()) -> Iterator[Reopened]:
 
     Args:
         root: Its folder.
-        targets: Target strings, shorthands and globs, of whose matches those count that the bundle has; all
-            of its programs where empty.
+        targets: Target strings, shorthands and globs, of whose matches those count that the bundle has, as
+            variants too; all of its targets where empty.
 
     Raises:
         BundleError: The bundle cannot be read, or has no such program.
     """
     manifest = verify(root)
-    found = {Target.parse(each.target): each for each in manifest.programs if each.file}
-    wanted = tuple(dict.fromkeys(target for name in targets for target in _chosen(name, found)))
+    own = {Target.parse(each.target): each for each in manifest.programs if each.file}
+    found = {Target.parse(each.target): each for program in own.values() for each in program.variants} | own
+    chosen = tuple(dict.fromkeys(each for name in targets for each in _chosen(name, found))) or tuple(own)
     with TemporaryDirectory(prefix="aotpipe-rerun-") as folder:
         # Workers map the file for as long as they run, whatever happens to the bundle meanwhile.
         weights = Path(folder) / WEIGHTS
         shutil.copyfile(root / WEIGHTS, weights)
         yield Reopened(
             manifest=manifest,
-            programs=tuple(_compiled(root, target, found[target]) for target in wanted or tuple(found)),
+            programs=tuple(_compiled(root, found[target]) for target in chosen),
+            variants={
+                target: tuple(_compiled(root, each) for each in found[target].variants) for target in chosen
+            },
             loadable=Loadable(
                 signatures=manifest.signatures,
                 weights=weights,
@@ -88,10 +94,18 @@ def reopened(root: Path, targets: Sequence[str] = ()) -> Iterator[Reopened]:
 
 def why_not_here(reopened: Reopened, target: Target) -> str:
     """Why a program of a bundle cannot run on this host; empty where it can."""
-    return next(unrunnable(each) for each in reopened.manifest.programs if each.target == str(target))
+    every = (each for program in reopened.manifest.programs for each in program.all)
+    return next(unrunnable(each) for each in every if each.target == str(target))
 
 
-def _compiled(root: Path, target: Target, program: Program) -> Compiled:
+def fitting(reopened: Reopened, program: Compiled) -> Compiled:
+    """What is loaded on this host for a target's program: a variant of it, or itself."""
+    able = (each for each in reopened.variants[program.target] if not why_not_here(reopened, each.target))
+    return next(able, program)
+
+
+def _compiled(root: Path, program: Program) -> Compiled:
+    target = Target.parse(program.target)
     return Compiled(
         target=target,
         payload=(root / program.file).read_bytes(),

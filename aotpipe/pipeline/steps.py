@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aotpipe import report as reports
 from aotpipe import toolchain
-from aotpipe.backends import unrunnable
 from aotpipe.backends.xla.buckets import Declared
 from aotpipe.backends.xla.mesh import DeclaredMesh, DeclaredRules
 from aotpipe.errors import AotpipeError, SpecInvalid
@@ -25,7 +25,7 @@ from aotpipe.pipeline.rerun import reopened
 from aotpipe.pipeline.source import Model
 from aotpipe.precision import Precision
 from aotpipe.report import Report
-from aotpipe.stages import Compiled, Lowered, Validated
+from aotpipe.stages import Compiled, Lowered
 from aotpipe.targets import Backend, expand
 from aotpipe.validate import validate
 
@@ -178,13 +178,16 @@ def revalidate(
         rows = []
         for program in opened.programs:
             with recorder.stage("validate", str(program.target)):
-                if reason := unrunnable(program.target, program.host_features):
-                    result: matrix.Result = Validated(compiled=program, status="compiled", reason=reason)
-                else:
-                    try:
-                        result = validate(program, opened.loadable, found.goldens)
-                    except AotpipeError as error:
-                        result = error
+                result: matrix.Result
+                try:
+                    own, *others = (
+                        validate(each, opened.loadable, found.goldens)
+                        for each in (program, *opened.variants[program.target])
+                    )
+                    ran = tuple(each for each in others if each.status == "executed")
+                    result = replace(own, variants=ran)
+                except AotpipeError as error:
+                    result = error
             rows.append(reports.row_of(program.target, result))
     return Report(
         name=legal.name,

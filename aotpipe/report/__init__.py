@@ -174,20 +174,33 @@ def row_of(target: Target, result: Validated | AotpipeError) -> TargetReport:
             exit_code=result.exit_code,
             parity=result.parity if isinstance(result, ParityError) else None,
         )
-    compiled = result.compiled
+    compiled, every = result.compiled, (result, *result.variants)
     return TargetReport(
         target=str(target),
         status=result.status,
         reason=result.reason,
-        parity=result.parity,
-        latency=result.latency,
-        size_bytes=len(compiled.payload),
+        parity=max((each.parity for each in every if each.parity), key=_badness, default=None),
+        # That of the program which is loaded here.
+        latency=every[1 if result.variants else 0].latency,
+        size_bytes=sum(len(each.compiled.payload) for each in every),
         flags=compiled.flags,
-        notes=(*compiled.notes, *result.notes),
+        notes=(*compiled.notes, *result.notes, *_variant_notes(result)),
         estimates=compiled.estimates,
         dialect=compiled.dialect,
         partition=compiled.partition,
     )
+
+
+def _badness(parity: Parity) -> tuple[bool, float]:
+    return (not parity.passed, parity.worst.ratio if parity.worst else 0.0)
+
+
+def _variant_notes(result: Validated) -> list[str]:
+    targets = [str(each.compiled.target) for each in result.variants]
+    notes = [f"with programs for {', '.join(targets)}; this CPU takes the first"] if targets else []
+    for target, each in zip(targets, result.variants, strict=True):
+        notes += [f"{target}: {note}" for note in (*each.compiled.notes, *each.notes)]
+    return notes
 
 
 def costs_of(finished: Iterable[StageFinished]) -> tuple[StageCost, ...]:

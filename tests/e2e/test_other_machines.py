@@ -119,9 +119,8 @@ def test_a_program_runs_once_there_is_a_device(vulkan: None, tmp_path: Path) -> 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("model", [*(model for model in MODELS if model != "mtcnn.py"), "nam52.py"])
+@pytest.mark.parametrize("model", [*MODELS, *LARGE])
 def test_a_model_is_at_parity_on_vulkan(vulkan: None, model: str, tmp_path: Path) -> None:
-    """All but mtcnn.py, whose call on lavapipe was not over after 300 s: docs/targets.md."""
     executed(build(model, ["iree-vulkan"], tmp_path / "out"))
 
 
@@ -140,7 +139,7 @@ def test_a_fat_program_is_at_parity_on_each_of_its_devices(vulkan: None, model: 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", [*MODELS, *LARGE])
 def test_a_model_is_at_parity_on_aarch64(aarch64: Path, model: str, tmp_path: Path) -> None:
     """Its recorded calls, on another architecture's runtime, loaded as an operator loads them."""
     outcome = build(model, ["iree-cpu-aarch64"], tmp_path / "out")

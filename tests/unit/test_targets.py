@@ -67,5 +67,14 @@ def test_each_level_of_x86_64_adds_to_the_one_below() -> None:
     assert levels[-1] <= known
 
 
+def test_a_variant_runs_on_cpus_that_have_more_and_has_none_itself_that_its_target_lacks() -> None:
+    for target in map(Target.parse, table()):
+        for variant in target.variants:
+            assert variant.row.arch == target.arch.split("_v")[0]
+            assert set(variant.row.features) > set(target.row.features)
+            assert set(variant.variants) < set(target.variants)
+            assert variant.file_name == target.file_name
+
+
 def test_only_host_programs_are_tied_to_this_cpu() -> None:
     assert [str(target) for target in expand(["all"]) if target.is_host] == ["iree-cpu-host", "xla-cpu-host"]

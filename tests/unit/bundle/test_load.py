@@ -2,6 +2,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import aotpipe
 from aotpipe import bundle, tensors, toolchain
 from aotpipe.bundle import manifest as manifests
 from aotpipe.errors import (
+    AotpipeError,
     BundleCorrupt,
     BundleNotFound,
     IncompatibleHost,
@@ -89,6 +91,40 @@ def test_the_best_level_that_the_cpu_has_is_taken(tmp_path, monkeypatch, level, 
         with pytest.raises(IncompatibleHost, match="cannot run on this host") as caught:
             load.choose(made.manifest, target)
         assert "this CPU lacks " in caught.value.reason
+
+
+def test_a_variant_is_taken_where_the_cpu_has_what_it_needs(tmp_path, monkeypatch):
+    _, lower, middle, best = LEVELS
+    variants = (samples.validated(best),)
+    made = samples.packed(tmp_path / "b", programs=[replace(samples.validated(middle), variants=variants)])
+    load = sys.modules["aotpipe.bundle.load"]
+
+    def on(level):
+        features = ("x86_64", *Target.parse(level).row.features)
+        monkeypatch.setattr(toolchain, "host_features", lambda: features)
+
+    on(best)
+    assert load.choose(made.manifest).target == middle
+    assert load.fitting(load.choose(made.manifest, middle)).target == best
+    assert load.choose(made.manifest, best).file == f"programs/{best}/program.vmfb"
+    on(middle)
+    assert load.fitting(load.choose(made.manifest, middle)).target == middle
+    with pytest.raises(IncompatibleHost):
+        load.choose(made.manifest, best)
+    on(lower)
+    with pytest.raises(IncompatibleHost):
+        load.choose(made.manifest, middle)
+
+
+def test_the_variant_is_what_is_loaded(tmp_path, monkeypatch):
+    """The target's own program is none that the runtime knows: only the variant's can be loaded."""
+    own, variant = samples.validated(), samples.validated(samples.HOST, "llvm-cpu")
+    broken = replace(own, compiled=replace(own.compiled, payload=b"no program"), variants=(variant,))
+    made = samples.packed(tmp_path / "b", programs=[broken])
+    with aotpipe.load(made) as runner:
+        runner.infer(samples.call())
+    with pytest.raises(AotpipeError):
+        aotpipe.load(made, variants=False)
 
 
 def test_another_architecture_is_named(tmp_path):

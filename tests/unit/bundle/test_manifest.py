@@ -103,6 +103,23 @@ def test_a_schedule_is_there_where_the_compiler_says_it():
     assert read(write(told)) == told
 
 
+def test_variants_are_there_where_a_program_has_them_and_nowhere_else():
+    assert all("variants" not in program for program in json.loads(write(MANIFEST))["programs"])
+    first, *rest = MANIFEST.programs
+    better = replace(first, target="iree-cpu-host", host_features=("x86_64", "avx512f"))
+    told = replace(MANIFEST, programs=(replace(first, variants=(better,)), *rest))
+    assert read(write(told)) == told
+    assert "variants" not in json.loads(write(told))["programs"][0]["variants"][0]
+
+
+def test_a_variant_names_files_of_the_bundle_only():
+    first, *rest = MANIFEST.programs
+    for name in ("../elsewhere", "programs/iree-cpu-host/program.vmfb"):
+        told = replace(MANIFEST, programs=(replace(first, variants=(replace(first, file=name),)), *rest))
+        with pytest.raises(BundleCorrupt, match="not a manifest"):
+            read(write(told))
+
+
 @given(
     name=st.text(st.characters(exclude_categories=["Cs"])),
     messages=st.lists(st.text(st.characters(exclude_categories=["Cs"]))),

@@ -26,6 +26,18 @@ def test_one_target(tmp_path):
     assert [each.target for each in result.targets] == [samples.VMVX]
 
 
+def test_variants_are_run_too(tmp_path):
+    """Each once, also where it is another target's own program."""
+    host = samples.validated(samples.HOST, "llvm-cpu")
+    greedy = samples.validated("iree-cpu-x86_64_v4", "llvm-cpu", needs=("x86_64", "avx1024"))
+    both = replace(samples.validated(), variants=(host, greedy))
+    made = samples.packed(tmp_path / "b", programs=[both, host])
+    outcomes = {each.target: each.outcome for each in bundle.selftest(made).targets}
+    assert outcomes == {samples.VMVX: "passed", samples.HOST: "passed", "iree-cpu-x86_64_v4": "skipped"}
+    targets = [each.target for each in bundle.selftest(made, samples.VMVX).targets]
+    assert targets == [samples.VMVX, samples.HOST, "iree-cpu-x86_64_v4"]
+
+
 def test_a_wrong_answer_fails_and_is_shown(tmp_path):
     first, second, third = samples.goldens()
     wrong = replace(second, outputs={**second.outputs, "y": second.outputs["y"] + np.float32(0.5)})

@@ -77,6 +77,16 @@ def test_inspect_shows_what_a_program_does_and_its_flags(tmp_path: Path):
     assert "--iree-hal-target-device=local" in text
 
 
+def test_inspect_lists_variants_below_their_target(tmp_path: Path):
+    both = replace(samples.validated(), variants=(samples.validated(samples.HOST, "llvm-cpu"),))
+    bundle = samples.packed(tmp_path / "out", programs=[both]).path
+    (program,) = json.loads(run("inspect", str(bundle), "--json"))["programs"]
+    assert [each["target"] for each in program["variants"]] == ["iree-cpu-host"]
+    lines = run("inspect", str(bundle)).splitlines()
+    place = next(place for place, line in enumerate(lines) if line.startswith("iree-vmvx"))
+    assert lines[place + 1].startswith("  iree-cpu-host")
+
+
 def test_selftest(bundle: Path):
     found = json.loads(run("selftest", str(bundle), "--json"))
     assert found["passed"]

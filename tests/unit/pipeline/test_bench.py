@@ -35,6 +35,19 @@ def test_what_cannot_run_here_has_a_reason_and_no_times(tmp_path: Path, monkeypa
     assert (row.reason, row.samples) == ("no such device", 0)
 
 
+def test_the_variant_that_would_be_loaded_is_timed(tmp_path: Path):
+    variant = samples.validated(samples.HOST, "llvm-cpu")
+    both = replace(samples.validated(), variants=(variant,))
+    path = samples.packed(tmp_path / "out", programs=[both]).path
+
+    def timed(**options: bool) -> set[tuple[str, str]]:
+        rows = bench.measure(path, None, budget_s=0.05, threads=1, **options)
+        return {(row.target, row.program) for row in rows}
+
+    assert timed() == {("iree-vmvx", "iree-cpu-host")}
+    assert timed(variants=False) == {("iree-vmvx", "iree-vmvx")}
+
+
 WRITES_A_PARAMETER = """
 import torch
 

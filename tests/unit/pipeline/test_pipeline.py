@@ -13,7 +13,7 @@ from aotpipe import pipeline, validate
 from aotpipe.backends.iree import compiler
 from aotpipe.errors import BundleError, CompileFailed, ModelNotFound, ReadOnly, UnknownTarget
 from aotpipe.events import Event, Planned, StageFinished
-from aotpipe.pipeline import source
+from aotpipe.pipeline import source, variants
 from aotpipe.stages import Compiled, Lowered
 from aotpipe.targets import Target
 
@@ -85,6 +85,23 @@ def test_what_a_compiler_refuses_for_another_machine_leaves_the_others(
     assert outcome.report.exit_code == CompileFailed.exit_code
     assert [row.status for row in outcome.report.targets] == ["failed", "executed"]
     assert aotpipe.load(tmp_path / "out").infer({"input": ARGS[0].numpy()})["output"].shape == (2, 3)
+
+
+def test_a_portable_target_holds_programs_for_better_cpus(tmp_path: Path):
+    target = "iree-cpu-x86_64"
+    settings: dict[str, Any] = {"args": ARGS, "out": tmp_path / "out", "targets": [target], "latency": False}
+    built = aotpipe.build(model(), **settings)
+    (row,), (program,) = built.report.targets, built.manifest.programs
+    assert (row.target, row.status) == (target, "executed")
+    wanted = list(map(str, variants.beside([Target.parse(target)])))
+    assert [each.target for each in program.variants] == wanted
+    assert all(each.status == "executed" for each in program.variants)
+    assert {name.split("/")[1] for name in built.manifest.files if "/" in name} == {target, *wanted}
+    for option in (True, False):
+        with aotpipe.load(built, target=target, variants=option) as runner:
+            assert runner.infer({"input": ARGS[0].numpy()})["output"].shape == (2, 3)
+    (alone,) = aotpipe.build(model(), variants=False, **settings).manifest.programs
+    assert alone.variants == ()
 
 
 def test_a_failed_build_leaves_the_bundle_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

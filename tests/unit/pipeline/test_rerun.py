@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from aotpipe.errors import BundleCorrupt, NoProgram, UnknownTarget
-from aotpipe.pipeline.rerun import reopened, why_not_here
+from aotpipe.pipeline.rerun import fitting, reopened, why_not_here
 from aotpipe.targets import Target
 from aotpipe.validate import validate
 from tests.unit.bundle import samples
@@ -36,6 +37,20 @@ def test_programs_are_chosen_by_target(bundle: Path):
         pass
     with pytest.raises(UnknownTarget), reopened(bundle, ["iree-gpu"]):
         pass
+
+
+def test_variants_come_with_their_target_and_by_their_own_name(tmp_path: Path):
+    variant = samples.validated(samples.HOST, "llvm-cpu")
+    both = replace(samples.validated(), variants=(variant,))
+    path = samples.packed(tmp_path / "out", programs=[both]).path
+    with reopened(path) as opened:
+        (program,) = opened.programs
+        (other,) = opened.variants[program.target]
+        assert other.payload == variant.compiled.payload
+        assert fitting(opened, program) == other
+    with reopened(path, [samples.HOST]) as opened:
+        assert opened.programs == (other,)
+        assert fitting(opened, other) == other
 
 
 def test_a_changed_bundle_is_not_run(bundle: Path):

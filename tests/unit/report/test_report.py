@@ -12,6 +12,8 @@ import pytest
 from aotpipe import report as reports
 from aotpipe.errors import DiskFull
 from aotpipe.report import Report
+from aotpipe.stages import Latency
+from tests.unit.bundle import samples
 from tests.unit.report.samples import BAD, REPORT
 from tests.unit.test_estimate import SAMPLE
 
@@ -35,6 +37,25 @@ def test_estimates_travel_and_may_be_absent():
     assert Report.from_json(data).targets == (row,)
     del data["targets"][0]["estimates"]
     assert Report.from_json(data).targets[0].estimates == ()
+
+
+def test_a_row_tells_of_all_its_programs_and_times_the_one_that_is_loaded():
+    latency = Latency(
+        entry_point="f", samples=9, threads=1, median_us=5, p90_us=6, eager_median_us=9, eager_p90_us=9
+    )
+    worse = replace(
+        samples.validated(samples.HOST, "llvm-cpu"),
+        parity=samples.parity(ratio=0.5),
+        latency=(latency,),
+        notes=("slow",),
+    )
+    own = samples.validated()
+    row = reports.row_of(own.compiled.target, replace(own, variants=(worse,)))
+    assert row.parity == worse.parity
+    assert row.latency == (latency,)
+    assert row.size_bytes == len(own.compiled.payload) + len(worse.compiled.payload)
+    assert row.notes == ("with programs for iree-cpu-host; this CPU takes the first", "iree-cpu-host: slow")
+    assert reports.row_of(own.compiled.target, own).notes == ()
 
 
 def test_another_schema_is_refused():
