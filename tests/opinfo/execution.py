@@ -15,7 +15,7 @@ import numpy as np
 
 from aotpipe.backends import process
 from aotpipe.backends.arrays import view_numpy
-from aotpipe.backends.iree import compiler, flags, runtime
+from aotpipe.backends.iree import attempts, compiler, flags, runtime
 from aotpipe.errors import AotpipeError, AssertionViolated, CompileError
 from aotpipe.stages import Lowered
 from aotpipe.targets import Target
@@ -32,7 +32,7 @@ def compile_fast(text: str) -> bytes | None:
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "module.mlir").write_text(text)
         outcome = process.run(
-            [str(compiler.binary()), "module.mlir", "-o", "module.vmfb", *chosen],
+            [str(attempts.binary()), "module.mlir", "-o", "module.vmfb", *chosen],
             folder=Path(folder),
             timeout_s=TIMEOUT_S,
             memory_limit_bytes=MEMORY_BYTES,

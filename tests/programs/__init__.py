@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from aotpipe import toolchain
-from aotpipe.backends.iree import compiler, flags, reads
+from aotpipe.backends.iree import attempts, flags, reads
 from aotpipe.signature import Signature, Symbol, TensorSpec
 
 FOLDER = Path(__file__).parent
@@ -71,7 +71,7 @@ def compile_text(text: str, backend: str = "vmvx") -> bytes:
         # Beside its destination, so that it appears there whole.
         with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
             (Path(folder) / "module.mlir").write_text(text)
-            command = [str(compiler.binary()), "module.mlir", "-o", "module.vmfb", *command]
+            command = [str(attempts.binary()), "module.mlir", "-o", "module.vmfb", *command]
             subprocess.run(command, cwd=folder, check=True, timeout=300, capture_output=True)
             (Path(folder) / "module.vmfb").replace(kept)
     return kept.read_bytes()

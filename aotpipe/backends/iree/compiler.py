@@ -14,55 +14,23 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import importlib.util
 import json
-import re
-import shlex
-import signal
-import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from aotpipe import toolchain
 from aotpipe.backends import process
-from aotpipe.backends.iree import diagnostics, flags, reads, spirv, vmvx
-from aotpipe.errors import (
-    CompileError,
-    CompileFailed,
-    CompilerCrashed,
-    CompilerOutOfMemory,
-    CompileTimeout,
-    DiskFull,
-    TargetError,
-)
-from aotpipe.schedule import Schedule
+from aotpipe.backends.iree import attempts as runs
+from aotpipe.backends.iree import diagnostics, failures, flags, reads, spirv, vmvx
+from aotpipe.backends.iree.attempts import Attempt, Workplace
+from aotpipe.errors import DiskFull, TargetError
 from aotpipe.stages import Compiled, CompileStats, Lowered
 from aotpipe.targets import Target
 
 DEFAULT_TIMEOUT_S: Final = 1800.0
 _PACKAGE: Final = "iree-base-compiler"
-# Relative, so that no path of this machine reaches the module's locations.
-_INPUT: Final = "module.mlir"
-_OUTPUT: Final = "module.vmfb"
-_SCHEDULE: Final = "schedule.json"
-_FROM_INPUT: Final = "--compile-from=input"
-# Neither changes the program.
-_STATISTICS: Final = (
-    f"--iree-scheduling-dump-statistics-file={_SCHEDULE}",
-    "--iree-scheduling-dump-statistics-format=json",
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Attempt:
-    flags: tuple[str, ...]
-    name: str
-    outcome: process.Outcome
-    payload: bytes | None
-    schedule: Schedule | None
 
 
 def compile(  # noqa: A001  # the stage's name; nothing here needs the builtin
@@ -93,27 +61,25 @@ def compile(  # noqa: A001  # the stage's name; nothing here needs the builtin
     key = digest(lowered, target, extra_flags, retreat, beside)
     targets = (target, *beside)
     name = "+".join(map(str, targets))
-    given = lowered
+    module = lowered.module
     if _is_portable(target, beside):
-        lowered = replace(lowered, module=vmvx.portable(lowered.module))
+        module = vmvx.portable(module)
     if lowered.dialect == "torch" and reads.can_be_in_place(targets):
-        lowered = replace(lowered, module=reads.in_place(lowered.module))
-    attempts: list[_Attempt] = []
+        module = reads.in_place(module)
+    attempts: list[Attempt] = []
     try:
-        with tempfile.TemporaryDirectory(prefix="aotpipe-compile-") as folder:
-            (Path(folder) / _INPUT).write_bytes(lowered.module)
-            _write_linker(Path(folder))
-            if spirv.forms(targets) and (mended := _mended(Path(folder), targets, fast, timeout_s, limit)):
-                lowered = replace(lowered, module=mended.encode())
-                (Path(folder) / _INPUT).write_bytes(lowered.module)
-                fast = (*fast, _FROM_INPUT)
-            for how, chosen in _plan(fast, attempts):
+        with Workplace.made(module, limit) as place:
+            first = place.input_phase(fast, timeout_s) if spirv.forms(targets) else None
+            if first and (mended := spirv.mended(first, targets)):
+                module, fast = mended.encode(), runs.from_input(fast)
+                place.put(module)
+            for how, chosen in runs.plan(fast, attempts):
                 left_s = timeout_s - sum(attempt.outcome.wall_s for attempt in attempts)
-                attempts.append(_attempt(Path(folder), how, chosen, left_s, limit))
+                attempts.append(place.attempt(how, chosen, left_s))
                 if attempts[-1].payload is not None:
-                    return _compiled(given, target, key, attempts, beside)
-            log = _write_log(log_dir, f"iree-compile-{name}-{key}", lowered, attempts)
-            raise _error(Path(folder), name, attempts, timeout_s, limit, log)
+                    return _compiled(lowered, target, key, attempts, beside)
+            log = failures.write_log(log_dir, f"iree-compile-{name}-{key}", module, attempts)
+            raise failures.error(place, name, attempts, timeout_s, log)
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
@@ -160,22 +126,6 @@ def _is_portable(target: Target, beside: Sequence[Target]) -> bool:
     return any(each.device == "vmvx" for each in (target, *beside))
 
 
-def _mended(
-    folder: Path, targets: Sequence[Target], chosen: Sequence[str], timeout_s: float, limit: int
-) -> str | None:
-    """The module after the compiler's first phase, if it is to be changed there."""
-    outcome = process.run(
-        [str(binary()), _INPUT, "-o", _OUTPUT, *chosen, "--compile-to=input", "--mlir-print-debuginfo"],
-        folder=folder,
-        timeout_s=timeout_s,
-        memory_limit_bytes=limit,
-    )
-    output = folder / _OUTPUT
-    # What is wrong with the module is told of the whole compile.
-    done = outcome.ending == "exited" and outcome.code == 0 and output.is_file()
-    return spirv.mended(output.read_text(encoding="utf-8"), targets) if done else None
-
-
 def digest(
     lowered: Lowered,
     target: Target,
@@ -201,92 +151,8 @@ def digest(
     return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
 
 
-@cache
-def binary() -> Path:
-    """The compiler's executable, found without importing its package (which loads 200 MB).
-
-    Raises:
-        TargetError: The compiler is not installed.
-    """
-    try:
-        spec = importlib.util.find_spec("iree.compiler")
-    except ModuleNotFoundError:
-        spec = None
-    for root in (spec.submodule_search_locations or ()) if spec else ():
-        path = Path(root) / "_mlir_libs" / "iree-compile"
-        if path.is_file():
-            return path
-    raise TargetError("the IREE compiler is not installed", hint="pip install 'aotpipe[build]'")
-
-
-def _plan(fast: tuple[str, ...], attempts: Sequence[_Attempt]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The fast flags, then each retreat that may help and differs from all before it.
-
-    Args:
-        fast: The fast flags.
-        attempts: Those made so far, seen anew before each retreat.
-    """
-    yield "", fast
-    for retreat in flags.RETREATS:
-        chosen = retreat(fast)
-        is_new = all(chosen != attempt.flags for attempt in attempts)
-        if is_new and _can_retreat(attempts[-1]) and re.search(retreat.after, attempts[0].outcome.stderr):
-            yield retreat.name, chosen
-
-
-def _write_linker(folder: Path) -> None:
-    """Make the package's linker speak GNU: it is one program with several command lines."""
-    linker = folder / flags.LINKER
-    linker.write_text(
-        f'#!/bin/sh\nexec {shlex.quote(str(binary().with_name("iree-lld")))} -flavor gnu "$@"\n'
-    )
-    linker.chmod(0o755)
-
-
-def _attempt(folder: Path, name: str, chosen: tuple[str, ...], timeout_s: float, limit: int) -> _Attempt:
-    output = folder / _OUTPUT
-    output.unlink(missing_ok=True)
-    outcome = process.run(
-        [str(binary()), _INPUT, "-o", _OUTPUT, *chosen, *_STATISTICS],
-        folder=folder,
-        timeout_s=timeout_s,
-        memory_limit_bytes=limit,
-    )
-    done = outcome.ending == "exited" and outcome.code == 0 and output.is_file()
-    return _Attempt(
-        flags=chosen,
-        name=name,
-        outcome=outcome,
-        payload=output.read_bytes() if done else None,
-        schedule=_read_schedule(folder / _SCHEDULE) if done else None,
-    )
-
-
-def _read_schedule(path: Path) -> Schedule | None:
-    """What the compiler counted; None where a flag of the user's keeps it from counting."""
-    try:
-        counts = json.loads(path.read_bytes())["stream-aggregate"]
-        execution = counts["execution"]
-        return Schedule(
-            dispatches=execution["dispatch-count"],
-            kernels=counts["executable"]["executable-count"],
-            copies=execution["copy-count"],
-            fills=execution["fill-count"],
-            waits=counts["synchronization"]["await-count"],
-            allocated_bytes=execution["transient-memory-size"],
-        )
-    except (OSError, ValueError, KeyError):
-        return None
-
-
-def _can_retreat(attempt: _Attempt) -> bool:
-    """Whether other flags may help: not at a limit, nor where the module itself was refused."""
-    ended = attempt.outcome.ending in {"exited", "signalled"}
-    return ended and not diagnostics.read(attempt.outcome.stderr).is_input
-
-
 def _compiled(
-    lowered: Lowered, target: Target, key: str, attempts: Sequence[_Attempt], beside: Sequence[Target]
+    lowered: Lowered, target: Target, key: str, attempts: Sequence[Attempt], beside: Sequence[Target]
 ) -> Compiled:
     last = attempts[-1]
     assert last.payload is not None
@@ -308,7 +174,7 @@ def _compiled(
             *flags.remarks(lowered.module, (target, *beside)),
             *(
                 f"compiled {last.name}: with the faster flags the compiler "
-                f"{_ending(attempt.outcome)} ({diagnostics.read(attempt.outcome.stderr).text})"
+                f"{failures.ending(attempt.outcome)} ({diagnostics.read(attempt.outcome.stderr).text})"
                 for attempt in attempts[:1]
                 if last.name
             ),
@@ -321,90 +187,3 @@ def _versions() -> dict[str, str]:
     if version is None:
         raise TargetError("the IREE compiler is not installed", hint="pip install 'aotpipe[build]'")
     return {_PACKAGE: version}
-
-
-def _ending(outcome: process.Outcome) -> str:
-    if outcome.ending == "signalled":
-        return f"crashed with {signal.Signals(outcome.code).name}"
-    return "failed"
-
-
-def _error(
-    folder: Path,
-    target: str,
-    attempts: Sequence[_Attempt],
-    timeout_s: float,
-    limit: int,
-    log: str,
-) -> CompileError:
-    """The error of the last attempt that says the most: a limit first, else the first attempt's."""
-    last, first = attempts[-1], attempts[0]
-    found = diagnostics.read(first.outcome.stderr)
-    if last.outcome.ending == "timeout":
-        return CompileTimeout(
-            f"iree-compile passed its limit of {timeout_s:g} s for {target}",
-            hint="give it more time, or a smaller model",
-            log=log,
-        )
-    if last.outcome.ending == "memory" or _killed_for_memory(last):
-        return CompilerOutOfMemory(
-            f"iree-compile passed its memory limit of {limit / 2**30:.1f} GiB for {target}",
-            reason=f"its resident set had grown to {last.outcome.peak_rss_bytes / 2**30:.1f} GiB",
-            hint="give it more memory, or a smaller model",
-            log=log,
-        )
-    if found.where is None and not found.is_input:
-        found = _explain(folder, first, limit) or found
-    if first.outcome.ending == "signalled":
-        inside = f" in {found.compiler_pass}" if found.compiler_pass else ""
-        return CompilerCrashed(
-            f"iree-compile {_ending(first.outcome)}{inside} for {target}",
-            reason=found.text,
-            where=found.where,
-            hint="the module beside the log reproduces it; a smaller part of the model may show the op",
-            log=log,
-        )
-    return CompileFailed(
-        f"iree-compile refused {f'`{found.op}`' if found.op else 'the module'} for {target}",
-        reason=found.text,
-        where=found.where,
-        hint="write this line of the model with other ops" if found.where else "",
-        log=log,
-    )
-
-
-def _killed_for_memory(attempt: _Attempt) -> bool:
-    """Whether the kernel killed it (nobody else sends SIGKILL) or it could not allocate."""
-    outcome = attempt.outcome
-    killed = outcome.ending == "signalled" and outcome.code == signal.SIGKILL
-    return killed or diagnostics.read(outcome.stderr).out_of_memory
-
-
-def _explain(folder: Path, first: _Attempt, limit: int) -> diagnostics.Diagnostic | None:
-    """Run the failed attempt again with source locations, to learn the user's line."""
-    outcome = process.run(
-        [str(binary()), _INPUT, "-o", _OUTPUT, *flags.located(first.flags)],
-        folder=folder,
-        timeout_s=2 * first.outcome.wall_s + 10,
-        memory_limit_bytes=limit,
-    )
-    found = diagnostics.read(outcome.stderr)
-    return found if found.where else None
-
-
-def _write_log(log_dir: Path | None, stem: str, lowered: Lowered, attempts: Sequence[_Attempt]) -> str:
-    """Leave every attempt's command and output, and the module that reproduces it; the log's path."""
-    if log_dir is None:
-        return ""
-    log_dir.mkdir(parents=True, exist_ok=True)
-    (log_dir / f"{stem}.mlir").write_bytes(lowered.module)
-    text = []
-    for attempt in attempts:
-        command = shlex.join(["iree-compile", f"{stem}.mlir", *attempt.flags])
-        outcome = attempt.outcome
-        text.append(
-            f"$ {command}\n{outcome.stderr}[{outcome.ending} {outcome.code}, {outcome.wall_s:.1f} s]\n"
-        )
-    path = log_dir / f"{stem}.log"
-    path.write_text("\n".join(text), encoding="utf-8")
-    return str(path)
