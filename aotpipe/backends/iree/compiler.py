@@ -23,7 +23,7 @@ from typing import Final
 from aotpipe import toolchain
 from aotpipe.backends import process
 from aotpipe.backends.iree import attempts as runs
-from aotpipe.backends.iree import diagnostics, failures, flags, reads, spirv, vmvx
+from aotpipe.backends.iree import diagnostics, failures, first_phase, flags, reads, vmvx
 from aotpipe.backends.iree.attempts import Attempt, Workplace
 from aotpipe.errors import DiskFull, TargetError
 from aotpipe.stages import Compiled, CompileStats, Lowered
@@ -69,8 +69,8 @@ def compile(  # noqa: A001  # the stage's name; nothing here needs the builtin
     attempts: list[Attempt] = []
     try:
         with Workplace.made(module, limit) as place:
-            first = place.input_phase(fast, timeout_s) if spirv.forms(targets) else None
-            if first and (mended := spirv.mended(first, targets)):
+            first = place.input_phase(fast, timeout_s) if first_phase.forms(targets) else None
+            if first and (mended := first_phase.mended(first, targets)):
                 module, fast = mended.encode(), runs.from_input(fast)
                 place.put(module)
             for how, chosen in runs.plan(fast, attempts):
@@ -146,7 +146,7 @@ def digest(
     }
     if _is_portable(target, beside):
         key["form"] = vmvx.FORM
-    if forms := spirv.forms(targets):
+    if forms := first_phase.forms(targets):
         key["input"] = forms
     return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
 

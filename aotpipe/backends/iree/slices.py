@@ -10,8 +10,9 @@ a place.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Final
+
+from aotpipe.backends.iree.barriers import kept, sizes
 
 FORM: Final = 1
 """What is written changes with this number, so that no older program is taken from a store."""
@@ -37,30 +38,12 @@ def _barred(found: re.Match[str]) -> str:
     if _is_aligned(found):
         return found[0]
     name, rows, source, type_ = (found[key] for key in ("name", "rows", "source", "type"))
-    varying = [dim for dim, size in enumerate(_dims(found)) if size == "?"]
-    sizes = [size for size in found["sizes"].split(", ") if size.startswith("%")]
-    lines = [
-        line
-        for dim in varying
-        for line in (
-            f"%at{dim}_{name} = arith.constant {dim} : index",
-            f"%size{dim}_{name} = tensor.dim %{rows}, %at{dim}_{name} : {source}",
-        )
-    ]
-    lines += _kept(f"rows_{name}", f"%{rows}", source, [f"%size{dim}_{name}" for dim in varying])
+    lines, varying = sizes(name, f"%{rows}", source)
+    lines += kept(f"rows_{name}", f"%{rows}", source, varying)
     lines.append(f"%slice_{name} = tensor.extract_slice %rows_{name}{found['place']} : {source} to {type_}")
-    lines += _kept(name, f"%slice_{name}", type_, sizes)
+    own = [size for size in found["sizes"].split(", ") if size.startswith("%")]
+    lines += kept(name, f"%slice_{name}", type_, own)
     return "\n".join(f"{found['space']}{line}{found['end']}" for line in lines)
-
-
-def _kept(name: str, value: str, type_: str, sizes: Sequence[str]) -> list[str]:
-    """A value behind a barrier, where nothing else tells the sizes that vary."""
-    if not sizes:
-        return [f"%{name} = util.optimization_barrier {value} : {type_}"]
-    return [
-        f"%kept_{name} = util.optimization_barrier {value} : {type_}",
-        f"%{name} = flow.tensor.tie_shape %kept_{name} : {type_}{{{', '.join(sizes)}}}",
-    ]
 
 
 def _dims(found: re.Match[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a module is changed to for SPIR-V programs, after the compiler's first phase.
+"""What a module is changed to for GPUs after the compiler's first phase.
 
 `mended(module, targets)` takes a module in the `input` phase and gives the one to go on with, None where it
 may stay as it is; `forms(targets)` tells which changes there are, for the digest of a program.
@@ -9,15 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from aotpipe.backends.iree import comparisons, slices
+from aotpipe.backends.iree import comparisons, slices, widenings
 from aotpipe.targets import Target
 
 _Mend = Callable[[str], str | None]
 _SLICES: Final = ("slices", slices.FORM, slices.apart)
+_WIDENINGS: Final = ("widenings", widenings.FORM, widenings.apart)
 _COMPARISONS: Final = ("comparisons", comparisons.FORM, comparisons.unsigned)
 _BY_DEVICE: Final[Mapping[str, tuple[tuple[str, int, _Mend], ...]]] = {
-    "vulkan": (_SLICES, _COMPARISONS),
-    "metal": (_SLICES,),
+    "cuda": (_WIDENINGS,),
+    "metal": (_WIDENINGS, _SLICES),
+    "vulkan": (_WIDENINGS, _SLICES, _COMPARISONS),
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aotpipe.backends.iree import compiler, spirv
+from aotpipe.backends.iree import compiler, first_phase
 from aotpipe.targets import expand
 from tests.unit.backends.iree.samples import RELU
 
@@ -19,27 +19,27 @@ _COMPARED = """\
 @pytest.mark.parametrize(
     ("targets", "changes"),
     [
-        (["iree-vulkan"], ["slices", "comparisons"]),
-        (["iree-metal"], ["slices"]),
-        (["iree-metal", "iree-vulkan"], ["slices", "comparisons"]),
-        (["iree-cpu-host", "iree-vulkan"], ["slices", "comparisons"]),
-        (["iree-cpu-*", "iree-vmvx", "iree-cuda-*", "iree-rocm-*"], []),
+        (["iree-vulkan"], ["widenings", "slices", "comparisons"]),
+        (["iree-metal"], ["widenings", "slices"]),
+        (["iree-metal", "iree-vulkan"], ["widenings", "slices", "comparisons"]),
+        (["iree-cpu-host", "iree-cuda-sm_80"], ["widenings"]),
+        (["iree-cpu-*", "iree-vmvx", "iree-rocm-*"], []),
     ],
 )
 def test_each_target_takes_its_own(targets: list[str], changes: list[str]) -> None:
     chosen = expand(targets)
-    assert [name for name, _ in spirv.forms(chosen)] == changes
-    both = spirv.mended(_SLICE + _COMPARED, chosen) or ""
+    assert [name for name, _ in first_phase.forms(chosen)] == changes
+    both = first_phase.mended(_SLICE + _COMPARED, chosen) or ""
     assert ("optimization_barrier" in both) == ("slices" in changes)
     assert ("arith.cmpi ult" in both) == ("comparisons" in changes)
 
 
 def test_what_needs_none_stays() -> None:
-    assert spirv.mended("module {}", expand(["iree-vulkan"])) is None
+    assert first_phase.mended("module {}", expand(["iree-vulkan"])) is None
 
 
 def test_a_programs_digest_covers_the_form_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
     (vulkan,) = expand(["iree-vulkan"])
     before = compiler.digest(RELU, vulkan)
-    monkeypatch.setattr(spirv, "forms", lambda _: [("slices", 99)])
+    monkeypatch.setattr(first_phase, "forms", lambda _: [("slices", 99)])
     assert compiler.digest(RELU, vulkan) != before
