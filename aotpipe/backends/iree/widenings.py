@@ -3,7 +3,7 @@
 The compiler (3.13) makes a widening anew in each kernel that reads it, and where that kernel reduces numbers
 of 64 bits it does not fuse the two: the widened row goes to the memory that a workgroup shares. SPIR-V
 programs are refused for it ("uses 64000 bytes of shared memory; exceeded the limit of 32768 bytes"), CUDA's
-cannot be distributed ("'func.func' op failed to distribute"). Behind a barrier it is made once. `apart(module)`
+cannot be distributed ("op failed to distribute"). Behind a barrier it is made once. `apart(module)`
 takes a module in the compiler's `input` phase; None where nothing that is read more than once becomes wider.
 """
 
