@@ -46,8 +46,9 @@ _LARGE_BYTES: Final = 1 << 25
 # What the compiler calls the function that tells the size of an entry point's workspace. There is none for
 # one that only gives back inputs and constants, which takes a workspace all the same.
 _NEEDS: Final = "$async_transients_size"
-# A function shows itself as `<VmFunction forward(0rr_r), ...>`, a letter for each parameter and result.
-_PARAMETERS: Final = re.compile(r"\(\d([a-zA-Z]*)_")
+# A function shows itself as `<VmFunction forward(0rr_r), ...>`, a letter for each parameter and result, or a
+# `v` where there are none.
+_PARAMETERS: Final = re.compile(r"\(\dv?([a-zA-Z]*)_")
 
 # What nanobind makes of the codes of an IREE status.
 _IREE_ERRORS: Final = (RuntimeError, ValueError, IndexError, MemoryError)

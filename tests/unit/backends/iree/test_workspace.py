@@ -144,3 +144,18 @@ def test_programs_of_one_cpu_that_wait_for_nothing_have_a_workspace(
 ) -> None:
     chosen = flags.choose(text, dialect, Target.parse(target), beside=tuple(map(Target.parse, beside)))
     assert (WORKSPACE in chosen) is wanted
+
+
+@pytest.mark.parametrize("target", ["iree-cpu-host", "iree-vmvx"])
+def test_a_program_of_no_inputs_has_one_where_it_was_asked_for(target: str) -> None:
+    text = """
+      func.func @forward() -> !torch.vtensor<[2],si64> {
+        %0 = torch.vtensor.literal(dense<[3, 5]> : tensor<2xsi64>) : !torch.vtensor<[2],si64>
+        return %0 : !torch.vtensor<[2],si64>
+      }"""
+    lowered = Lowered(dialect="torch", module=text.encode(), entry_points=("forward",), digest="0" * 64)
+    signatures = {"forward": Signature(inputs=(), outputs=(TensorSpec.parse("y: int64[2]"),))}
+    program = compiler.compile(lowered, Target.parse(target))
+    assert (WORKSPACE in program.flags) == (target == "iree-cpu-host")
+    with runtime.load(program.payload, signatures=signatures, weights={}, initial_state={}) as runner:
+        assert runner.infer({})["y"].tolist() == [3, 5]
