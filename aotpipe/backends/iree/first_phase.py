@@ -9,17 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from aotpipe.backends.iree import comparisons, slices, widenings
+from aotpipe.backends.iree import comparisons, reductions, slices, widenings
 from aotpipe.targets import Target
 
 _Mend = Callable[[str], str | None]
 _SLICES: Final = ("slices", slices.FORM, slices.apart)
 _WIDENINGS: Final = ("widenings", widenings.FORM, widenings.apart)
+_REDUCTIONS: Final = ("reductions", reductions.FORM, reductions.apart)
 _COMPARISONS: Final = ("comparisons", comparisons.FORM, comparisons.unsigned)
 _BY_DEVICE: Final[Mapping[str, tuple[tuple[str, int, _Mend], ...]]] = {
     "cuda": (_WIDENINGS,),
-    "metal": (_WIDENINGS, _SLICES),
-    "vulkan": (_WIDENINGS, _SLICES, _COMPARISONS),
+    "metal": (_WIDENINGS, _REDUCTIONS, _SLICES),
+    "vulkan": (_WIDENINGS, _REDUCTIONS, _SLICES, _COMPARISONS),
 }
 
 

@@ -19,9 +19,9 @@ _COMPARED = """\
 @pytest.mark.parametrize(
     ("targets", "changes"),
     [
-        (["iree-vulkan"], ["widenings", "slices", "comparisons"]),
-        (["iree-metal"], ["widenings", "slices"]),
-        (["iree-metal", "iree-vulkan"], ["widenings", "slices", "comparisons"]),
+        (["iree-vulkan"], ["widenings", "reductions", "slices", "comparisons"]),
+        (["iree-metal"], ["widenings", "reductions", "slices"]),
+        (["iree-metal", "iree-vulkan"], ["widenings", "reductions", "slices", "comparisons"]),
         (["iree-cpu-host", "iree-cuda-sm_80"], ["widenings"]),
         (["iree-cpu-*", "iree-vmvx", "iree-rocm-*"], []),
     ],
