@@ -84,6 +84,6 @@ def cli() -> None:
 
 def main() -> NoReturn:
     """Run the command line of this process and exit with its code."""
-    from aotpipe.cli.guard import guarded
+    from aotpipe.cli.guard import guarded, leave
 
-    sys.exit(guarded(cli, sys.argv[1:]))
+    leave(guarded(cli, sys.argv[1:]))

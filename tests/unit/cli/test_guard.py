@@ -36,6 +36,17 @@ def test_a_typed_error_goes_to_stderr_with_its_code(capsys: pytest.CaptureFixtur
     assert err == "error[store]: m.py:3: no\n  because\n  hint: do this\n"
 
 
+def test_the_end_flushes_and_runs_what_was_registered_and_takes_nothing_apart():
+    code = (
+        "import atexit, sys; from aotpipe.cli.guard import leave\n"
+        "class Kept:\n    def __del__(self): print('taken apart')\n"
+        "kept = Kept(); atexit.register(print, 'registered'); sys.stdout.write('said\\n'); leave(7)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (7, "")
+    assert done.stdout.split() == ["said", "registered"]
+
+
 def test_under_json_a_typed_error_is_json_on_stdout(capsys: pytest.CaptureFixture[str]):
     assert guarded(failing(ERROR), ["--json"]) == ReadOnly.exit_code
     out, err = capsys.readouterr()
