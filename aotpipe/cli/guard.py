@@ -57,10 +57,10 @@ def leave(code: int) -> NoReturn:
 
     Python would take apart every module and object first, which takes 1.3 s once torch and a model are there.
     """
+    atexit._run_exitfuncs()  # noqa: SLF001  # nothing public runs them without what follows
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):  # its reader is gone, or it is closed
             stream.flush()
-    atexit._run_exitfuncs()  # noqa: SLF001  # nothing public runs them without what follows
     os._exit(code)
 
 

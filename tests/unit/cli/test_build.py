@@ -42,7 +42,7 @@ def test_defaults(asked: dict[str, Any]):
 
 def test_options_reach_the_pipeline(asked: dict[str, Any]):
     argv = "build m.py:NET -t cpu -t iree-vmvx -o here --name n --jobs 3 --no-cache --no-latency --keep-going"
-    argv += " --fat"
+    argv += " --fat --no-variants"
     argv += " --flag=--x --compile-timeout 9 --compile-memory 2GB --buckets batch=1,8 --buckets seq=16"
     argv += " --optional batch.mask --tensorize self.scale --tensorize k --dialect stablehlo"
     argv += " --mesh data=2 --shard x=(data,)"
@@ -71,6 +71,7 @@ def test_options_reach_the_pipeline(asked: dict[str, Any]):
         "latency": False,
         "keep_going": True,
         "fat": True,
+        "variants": False,
         "allow_islands": False,
     }
 
