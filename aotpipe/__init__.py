@@ -18,20 +18,20 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from aotpipe.bisect import bisect
-    from aotpipe.bundle import Bundle
-    from aotpipe.bundle.load import load
-    from aotpipe.capacity import capacity
-    from aotpipe.check import check
+    from aotpipe.build.chain import build
+    from aotpipe.build.steps import canonicalize, export
+    from aotpipe.canonicalize.capacity import capacity
+    from aotpipe.core.signature import Signature
+    from aotpipe.core.targets import Target
     from aotpipe.errors import AotpipeError
-    from aotpipe.islands import eager_island
-    from aotpipe.pipeline import build
-    from aotpipe.pipeline.steps import canonicalize, export
-    from aotpipe.recompiles import recompiles
-    from aotpipe.signature import Signature
-    from aotpipe.spec import AUTO, Dim, EntryPoint, Example, Spec
-    from aotpipe.targets import Target
-    from aotpipe.written import written
+    from aotpipe.islands.marking import eager_island
+    from aotpipe.model.spec import AUTO, Dim, EntryPoint, Example, Spec
+    from aotpipe.runtime.bundle import Bundle
+    from aotpipe.runtime.bundle.load import load
+    from aotpipe.tools.bisect import bisect
+    from aotpipe.tools.check import check
+    from aotpipe.tools.recompiles import recompiles
+    from aotpipe.tools.rewrite import written
 
 __all__ = [
     "AUTO",
@@ -57,25 +57,25 @@ __all__ = [
 ]
 
 _HOMES = {
-    "AUTO": "aotpipe.spec",
+    "AUTO": "aotpipe.model.spec",
     "AotpipeError": "aotpipe.errors",
-    "Bundle": "aotpipe.bundle",
-    "Dim": "aotpipe.spec",
-    "EntryPoint": "aotpipe.spec",
-    "Example": "aotpipe.spec",
-    "Signature": "aotpipe.signature",
-    "Spec": "aotpipe.spec",
-    "Target": "aotpipe.targets",
-    "bisect": "aotpipe.bisect",
-    "build": "aotpipe.pipeline",
-    "canonicalize": "aotpipe.pipeline.steps",
+    "Bundle": "aotpipe.runtime.bundle",
+    "Dim": "aotpipe.model.spec",
+    "EntryPoint": "aotpipe.model.spec",
+    "Example": "aotpipe.model.spec",
+    "Signature": "aotpipe.core.signature",
+    "Spec": "aotpipe.model.spec",
+    "Target": "aotpipe.core.targets",
+    "bisect": "aotpipe.tools.bisect",
+    "build": "aotpipe.build.chain",
+    "canonicalize": "aotpipe.build.steps",
     "capacity": "aotpipe.capacity",
-    "check": "aotpipe.check",
-    "eager_island": "aotpipe.islands",
-    "export": "aotpipe.pipeline.steps",
-    "load": "aotpipe.bundle",
-    "recompiles": "aotpipe.recompiles",
-    "written": "aotpipe.written",
+    "check": "aotpipe.tools.check",
+    "eager_island": "aotpipe.islands.marking",
+    "export": "aotpipe.build.steps",
+    "load": "aotpipe.runtime.bundle",
+    "recompiles": "aotpipe.tools.recompiles",
+    "written": "aotpipe.tools.rewrite",
 }
 
 

@@ -63,7 +63,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
-    from aotpipe.stages import Parity
+    from aotpipe.core.stages import Parity
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,11 +55,12 @@ def exported(case: str, _folder: Path) -> None:
 
 def lowered(case: str, folder: Path) -> None:
     """Write the module and its flags; print the bytes of the weights."""
-    from aotpipe.backends.iree import flags, importer
+    from aotpipe.backends.iree.compile import flags
+    from aotpipe.backends.iree.lower import importer
     from aotpipe.canonicalize import canonicalize
+    from aotpipe.core.targets import expand
     from aotpipe.export import export
-    from aotpipe.legalize import legalize
-    from aotpipe.targets import expand
+    from aotpipe.passes import legalize
 
     legal = legalize(export(canonicalize(spec_of(case))))
     made = importer.lower(legal)

@@ -19,7 +19,7 @@ CHECK = """
 import json, sys, time
 import aotpipe, torch
 from aotpipe import spec
-import aotpipe.check.examine
+import aotpipe.tools.check.examine
 import iree.compiler.extras.fx_importer
 found = spec.load(sys.argv[1])
 found.build()

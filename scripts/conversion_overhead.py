@@ -26,12 +26,12 @@ from typing import Any
 
 import torch
 
-from aotpipe import spec as specs
-from aotpipe.canonicalize import canonicalize, trial
+from aotpipe.canonicalize import canonicalize, example_call
+from aotpipe.core.stages import Canonical
 from aotpipe.export import export
-from aotpipe.export.attempts import torch_shapes
-from aotpipe.spec import Spec
-from aotpipe.stages import Canonical
+from aotpipe.export.strategies import torch_shapes
+from aotpipe.model import spec as specs
+from aotpipe.model.spec import Spec
 
 LIMIT = 0.15
 MODELS = (
@@ -75,7 +75,7 @@ def measure(spec: Spec, rounds: int) -> tuple[float, float, float, float]:
         model = spec.build()
     spec = replace(spec, build=lambda: model)
     calls: list[float] = []
-    original = trial.again
+    original = example_call.again
 
     def timed(*args: Any) -> Any:
         spent, result = seconds(partial(original, *args))
@@ -84,7 +84,7 @@ def measure(spec: Spec, rounds: int) -> tuple[float, float, float, float]:
 
     canonical = canonicalize(spec)
     found = []
-    trial.again = timed
+    example_call.again = timed
     try:
         # The first round fills torch's caches.
         for _ in range(rounds + 1):
@@ -95,7 +95,7 @@ def measure(spec: Spec, rounds: int) -> tuple[float, float, float, float]:
             whole = seconds(lambda: export(canonicalize(spec)))[0]
             found.append((alone, whole - calls[-1], calls[-1]))
     finally:
-        trial.again = original
+        example_call.again = original
     alone, own, call = map(min, zip(*found[1:], strict=True))
     more = function_calls(lambda: export(canonicalize(spec))) / function_calls(partial(plain, canonical)) - 1
     return alone, own, call, more

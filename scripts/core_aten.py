@@ -16,7 +16,7 @@ import torch
 from torch._ops import OpOverload
 
 from aotpipe.backends.xla.ops import table
-from aotpipe.legalize import decompositions
+from aotpipe.passes import decompositions
 
 # Without a bound, of a size that only data knows.
 UNBOUNDED = frozenset({"masked_select", "nonzero", "nonzero_static", "unique", "unique_consecutive"})

@@ -39,8 +39,8 @@ SHARE = 0.6
 
 def targets(device: str) -> list[str]:
     """IREE's for the best architecture that the GPU has, and those of XLA."""
-    from aotpipe.backends.iree import nvidia
-    from aotpipe.targets import table
+    from aotpipe.core.targets import table
+    from aotpipe.runtime.iree import nvidia
 
     if device == "cpu":
         return ["iree-cpu-host"]
@@ -52,7 +52,7 @@ def targets(device: str) -> list[str]:
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
     """Build all, then time all, within the minutes."""
-    from aotpipe.backends.iree import devices
+    from aotpipe.runtime.iree import devices
 
     started = time.monotonic()
     cases = options.cases or [*latency.CASES, *MORE]

@@ -81,13 +81,13 @@ def lstm() -> Any:
 
 
 def spec_of(module: Any, name: str, *args: Any, **kwargs: Any) -> Any:
-    from aotpipe.spec import as_spec
+    from aotpipe.model.spec import as_spec
 
     return as_spec(module.eval(), args=args, kwargs=kwargs, name=name)
 
 
 def file(reference: str) -> Any:
-    from aotpipe import spec
+    from aotpipe.model import spec
 
     return spec.load(f"{ROOT}/models/{reference}")
 
@@ -179,16 +179,15 @@ def one(case: str, options: argparse.Namespace) -> Iterator[dict]:
     """The rows of one case, in this process."""
     import torch
 
-    from aotpipe import goldens, pipeline
+    from aotpipe.build import chain
+    from aotpipe.runtime import goldens
 
     torch.manual_seed(0)
     spec = CASES[case]() if case in CASES else file(case)
     targets = options.target.split(",")
     with tempfile.TemporaryDirectory() as folder:
         out, variants = Path(folder) / "b", not options.no_variants
-        outcome = pipeline.run(
-            spec, targets=targets, out=out, variants=variants, latency=False, keep_going=True
-        )
+        outcome = chain.run(spec, targets=targets, out=out, variants=variants, latency=False, keep_going=True)
         calls: dict[str, Any] = {}
         if outcome.path:
             for golden in goldens.loads((outcome.path / "goldens.safetensors").read_bytes()):
@@ -212,7 +211,7 @@ def timed(ways: Ways, bundle: Path, target: str, inputs: Any, threads: int, seco
     import torch
 
     import aotpipe
-    from aotpipe.uncompiled import uncompiled
+    from aotpipe.canonicalize.eager_hops import uncompiled
 
     torch.set_num_threads(threads)
     with aotpipe.load(bundle, target=target, threads=threads) as runner, torch.no_grad():

@@ -23,7 +23,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from aotpipe.collector import import_torch
+from aotpipe.model.garbage_collector import import_torch
 
 SPENT: Counter[str] = Counter()
 _inside = threading.local()
@@ -57,10 +57,12 @@ def main(model: str = "models/minilm.py", *targets: str) -> None:
 
     SPENT["importing torch and iree"] = time.perf_counter() - start
 
-    from aotpipe import pipeline, spec, validate
-    from aotpipe.backends.eager import Eager
-    from aotpipe.backends.worker import Worker
-    from aotpipe.pipeline.compiling import Compiling
+    from aotpipe import validate
+    from aotpipe.build import chain
+    from aotpipe.build.compile_stage import Compiling
+    from aotpipe.model import spec
+    from aotpipe.runtime.worker import Worker
+    from aotpipe.validate.eager.eager import Eager
 
     charge("torch.export", torch.export, "export")
     charge("torch.export", torch.export, "default_decompositions")
@@ -68,7 +70,7 @@ def main(model: str = "models/minilm.py", *targets: str) -> None:
     charge("compiler", Compiling, "wait")
     charge("running the model", spec, "load")
     charge("running the model", import_module("aotpipe.canonicalize"), "_build")
-    charge("running the model", import_module("aotpipe.canonicalize.trial"), "again")
+    charge("running the model", import_module("aotpipe.canonicalize.example_call"), "again")
     charge("running the model", Eager, "infer")
     for name in ("load", "infer", "time"):
         charge("running the model", Worker, name)
@@ -76,7 +78,7 @@ def main(model: str = "models/minilm.py", *targets: str) -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         os.environ["AOTPIPE_CACHE"] = str(Path(folder) / "cache")
-        outcome = pipeline.run(model, targets=targets or ("iree-cpu-host",), out=Path(folder) / "out")
+        outcome = chain.run(model, targets=targets or ("iree-cpu-host",), out=Path(folder) / "out")
     total = time.perf_counter() - start
     own = total - sum(SPENT.values())
     rows = [*SPENT.most_common(), ("the pipeline itself", own), ("total", total)]

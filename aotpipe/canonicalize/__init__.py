@@ -15,12 +15,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from aotpipe import source
-from aotpipe.canonicalize import adapted, fixed, keeping, modules, names, pytrees, shapes, trial
+from aotpipe.canonicalize import example_call, modules, specialization
+from aotpipe.canonicalize.inputs import dynamic_shapes, flat_entry, pytree_names, pytrees
+from aotpipe.canonicalize.state import discovery
+from aotpipe.core.stages import Canonical, CanonicalEntry, Finding
 from aotpipe.errors import AotpipeError, ExportFailed, ModelImportFailed, SpecInvalid
-from aotpipe.held import Root
-from aotpipe.spec import EntryPoint, Spec
-from aotpipe.stages import Canonical, CanonicalEntry, Finding
+from aotpipe.model import source
+from aotpipe.model.object_graph import Root
+from aotpipe.model.spec import EntryPoint, Spec
 
 __all__ = ["canonicalize"]
 
@@ -41,7 +43,7 @@ def canonicalize(spec: Spec, *, refusals: list[ExportFailed] | None = None) -> C
     findings = modules.check_eval_mode(model)
     entries = []
     roots: list[Root] = []
-    outside = keeping.Untouched(model)
+    outside = discovery.Untouched(model)
     for name, entry in spec.entry_points.items():
         canonical, changed, found = _entry(model, name, entry)
         entries.append(canonical)
@@ -55,8 +57,8 @@ def canonicalize(spec: Spec, *, refusals: list[ExportFailed] | None = None) -> C
             refusals += errors
         entries[index] = replace(canonical, refused=frozenset(error.message for error in errors))
     if roots:
-        state, found = keeping.find(model, entries, roots, refusals)
-        entries = keeping.with_state(entries, state)
+        state, found = discovery.find(model, entries, roots, refusals)
+        entries = discovery.with_state(entries, state)
         findings += found
     return Canonical(spec=spec, model=model, entries=tuple(entries), findings=tuple(findings))
 
@@ -97,22 +99,22 @@ def _entry(
     model: nn.Module, name: str, entry: EntryPoint
 ) -> tuple[CanonicalEntry, list[Root], list[Finding]]:
     call = getattr(modules.entry_module(model, entry.method), "forward")  # noqa: B009 set on the class at run time
-    names.check_call(call, entry.args, entry.kwargs, entry.method)
+    pytree_names.check_call(call, entry.args, entry.kwargs, entry.method)
     pytrees.register((entry.args, dict(entry.kwargs)))
     if entry.examples or entry.optional or entry.tensorize:
-        found = adapted.entry(model, name, entry)
+        found = flat_entry.entry(model, name, entry)
         if found is not None:
             _check_value_ranges(entry, found.leaves, found.canonical.input_names)
-            said = fixed.findings(found.canonical)
+            said = specialization.findings(found.canonical)
             return found.canonical, found.changed, [*said, *found.findings]
     count = len(entry.args)
     entry, bound = _without_foreign(entry, call)
-    positional = names.positional_names(call, count)
+    positional = pytree_names.positional_names(call, count)
     bound_names = {".".join(positional[k]) if isinstance(k, int) else k: v for k, v in bound.items()}
     module = modules.entry_module(model, entry.method, bound)
-    leaves = names.input_leaves(module.forward, entry.args, entry.kwargs)
-    input_names = names.unique(".".join(path) for path, _ in leaves)
-    dims = shapes.resolve(entry, leaves, input_names)
+    leaves = pytree_names.input_leaves(module.forward, entry.args, entry.kwargs)
+    input_names = pytree_names.unique(".".join(path) for path, _ in leaves)
+    dims = dynamic_shapes.resolve(entry, leaves, input_names)
     if dims:
         module = modules.entry_module(model, entry.method, bound, entry.kwargs)
     constants: dict[str, object] = {
@@ -122,7 +124,7 @@ def _entry(
     } | bound_names
     _check_value_ranges(entry, leaves, input_names)
     called = f"{type(model).__name__}.{entry.method}"
-    result, changed = trial.observed(module, entry.args, entry.kwargs, called)
+    result, changed = example_call.observed(module, entry.args, entry.kwargs, called)
     pytrees.register(result)
     pytrees.check_outputs(result, call)
     canonical = CanonicalEntry(
@@ -131,10 +133,10 @@ def _entry(
         module=module,
         input_names=input_names,
         constants=constants,
-        output_names=names.output_names(result),
+        output_names=pytree_names.output_names(result),
         dims=dims,
     )
-    return canonical, changed, list(fixed.findings(canonical))
+    return canonical, changed, list(specialization.findings(canonical))
 
 
 def _without_foreign(entry: EntryPoint, call: Callable[..., Any]) -> tuple[EntryPoint, dict[int | str, Any]]:
@@ -164,7 +166,9 @@ def _without_foreign(entry: EntryPoint, call: Callable[..., Any]) -> tuple[Entry
     return replace(entry, args=args, kwargs=kwargs), bound
 
 
-def _check_value_ranges(entry: EntryPoint, leaves: Sequence[shapes.Leaf], input_names: Sequence[str]) -> None:
+def _check_value_ranges(
+    entry: EntryPoint, leaves: Sequence[dynamic_shapes.Leaf], input_names: Sequence[str]
+) -> None:
     tensors = {
         name: leaf
         for (_, leaf), name in zip(leaves, input_names, strict=True)

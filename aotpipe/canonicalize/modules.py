@@ -14,10 +14,10 @@ from typing import Any, cast
 
 from torch import nn
 
-from aotpipe import source
-from aotpipe.canonicalize.names import signature_of
+from aotpipe.canonicalize.inputs.pytree_names import signature_of
+from aotpipe.core.stages import Finding
 from aotpipe.errors import SpecInvalid, TrainMode
-from aotpipe.stages import Finding
+from aotpipe.model import source
 
 
 def as_module(model: Callable[..., Any]) -> nn.Module:

@@ -42,13 +42,16 @@ _COMMANDS: Final = {
         "Find the op that makes a program's numbers wrong, and write the smallest program that shows it.",
     ),
     "bench": ("aotpipe.cli.bench:bench", "Time a bundle's programs, beside eager where a model is given."),
-    "inspect": ("aotpipe.cli.look:inspect", "Show what a bundle holds."),
+    "inspect": ("aotpipe.cli.inspect:inspect", "Show what a bundle holds."),
     "islands": (
         "aotpipe.cli.islands:islands",
         "Show and time the chain of a bundle of which a part is Python.",
     ),
-    "selftest": ("aotpipe.cli.look:selftest", "Run a bundle's recorded calls on this host; needs no torch."),
-    "targets": ("aotpipe.cli.look:targets", "List the targets, and which can run here."),
+    "selftest": (
+        "aotpipe.cli.inspect:selftest",
+        "Run a bundle's recorded calls on this host; needs no torch.",
+    ),
+    "targets": ("aotpipe.cli.inspect:targets", "List the targets, and which can run here."),
     "cache": ("aotpipe.cli.cache:cache", "Look at or empty the cache of stage results."),
     "doctor": ("aotpipe.cli.doctor:doctor", "Say what is installed, what can run here, and what to install."),
 }

@@ -36,8 +36,8 @@ def bench(
     quiet: bool,
 ) -> None:
     """Time the programs of BUNDLE on their example inputs, in turns with MODEL in eager where it is given."""
-    from aotpipe.pipeline.bench import measure
-    from aotpipe.units import duration
+    from aotpipe.build.bench import measure
+    from aotpipe.core.units import duration
 
     options.find_in_working_folder()
     with progress.shown(quiet=quiet) as listener:

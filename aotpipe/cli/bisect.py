@@ -10,7 +10,7 @@ import click
 from aotpipe.cli import options, progress, text
 
 if TYPE_CHECKING:
-    from aotpipe.bisect.fault import Fault
+    from aotpipe.tools.bisect.fault import Fault
 
 
 @click.command()
@@ -52,9 +52,9 @@ def bisect(
 
     The exit code is 0 where the program is right, else that of a build whose numbers differ.
     """
-    from aotpipe.bisect import bisect as find
+    from aotpipe.build.compile_stage import CompileSettings
     from aotpipe.errors import ParityError
-    from aotpipe.pipeline.compiling import CompileSettings
+    from aotpipe.tools.bisect import bisect as find
 
     with progress.shown(quiet=quiet) as listener:
         fault = find(

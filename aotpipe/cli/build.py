@@ -49,12 +49,12 @@ def build(
     Each program that can run here is run and compared with PyTorch, number by number; one that differs fails
     the build. A model that has not changed since the last build is not built again.
     """
-    from aotpipe import pipeline
+    from aotpipe.build import chain
     from aotpipe.cli import estimates, result
-    from aotpipe.targets import DEFAULT
+    from aotpipe.core.targets import DEFAULT
 
     with progress.shown(quiet=quiet) as listener:
-        outcome = pipeline.run(
+        outcome = chain.run(
             model,
             targets=targets or DEFAULT,
             out=out,

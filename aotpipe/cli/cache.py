@@ -19,8 +19,8 @@ def cache() -> None:
 @options.as_json
 def list_entries(*, as_json: bool) -> None:
     """Show what the cache holds, by kind."""
-    from aotpipe.store import Store
-    from aotpipe.units import size
+    from aotpipe.core.units import size
+    from aotpipe.runtime.store import Store
 
     store = Store.default()
     usage = store.usage()
@@ -40,7 +40,7 @@ def list_entries(*, as_json: bool) -> None:
 @options.as_json
 def show_size(*, as_json: bool) -> None:
     """Print how many bytes the cache holds."""
-    from aotpipe.store import Store
+    from aotpipe.runtime.store import Store
 
     total = sum(row.size_bytes for row in Store.default().usage())
     if as_json:
@@ -53,8 +53,8 @@ def show_size(*, as_json: bool) -> None:
 @options.as_json
 def clear(*, as_json: bool) -> None:
     """Remove every entry."""
-    from aotpipe.store import Store
-    from aotpipe.units import size
+    from aotpipe.core.units import size
+    from aotpipe.runtime.store import Store
 
     freed = Store.default().clear()
     if as_json:

@@ -12,7 +12,7 @@ import click
 from aotpipe.cli import options, progress, text
 
 if TYPE_CHECKING:
-    from aotpipe.written import Written
+    from aotpipe.tools.rewrite import Written
 
 
 @click.command()
@@ -33,7 +33,7 @@ def canonicalize(*, model: str, out: Path | None, diff: bool, as_json: bool, qui
     The code needs torch only, and takes the weights by `load_state_dict(model.state_dict())`. It is written
     when the same calls gave the same answers, and not otherwise.
     """
-    from aotpipe.written import written
+    from aotpipe.tools.rewrite import written
 
     # stdout is the answer's; that the model prints is no part of it.
     with progress.shown(quiet=quiet) as listener, redirect_stdout(io.StringIO()):

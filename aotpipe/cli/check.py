@@ -35,22 +35,22 @@ def check(
     What Python's control flow becomes, what is kept as state and what is fixed at the build is said too. The
     exit code is 0 where nothing blocks, and 22 where something does.
     """
-    from aotpipe import check as checks
+    from aotpipe.tools.check import check as checks
 
     checked = checks(model, optional=optional, tensorize=tensorize)
     if sarif is not None:
-        from aotpipe.check.sarif import to_sarif
-        from aotpipe.store import typed_os_errors
+        from aotpipe.runtime.store import typed_os_errors
+        from aotpipe.tools.check.sarif import to_sarif
 
         with typed_os_errors("the SARIF file", sarif):
             sarif.parent.mkdir(parents=True, exist_ok=True)
             sarif.write_text(json.dumps(to_sarif(checked), indent=2) + "\n", encoding="utf-8")
     if as_json:
-        from aotpipe.check.codec import to_json
+        from aotpipe.tools.check.codec import to_json
 
         text.echo_json(to_json(checked))
     else:
-        from aotpipe.check.text import render
+        from aotpipe.tools.check.text import render
 
         click.echo(render(checked, quiet=quiet))
     return checked.exit_code

@@ -46,11 +46,12 @@ def doctor(*, as_json: bool) -> int:
 
 
 def _examine() -> dict[str, Any]:
-    from aotpipe import __version__, toolchain
-    from aotpipe.cli.look import ability
+    from aotpipe import __version__
+    from aotpipe.cli.inspect import ability
+    from aotpipe.core.targets import Target, table
     from aotpipe.errors import AotpipeError
-    from aotpipe.store import Store
-    from aotpipe.targets import Target, table
+    from aotpipe.runtime import toolchain
+    from aotpipe.runtime.store import Store
 
     cache: dict[str, Any] = {}
     try:
@@ -88,7 +89,7 @@ def _examine() -> dict[str, Any]:
 
 def _devices() -> dict[str, dict[str, Any]]:
     """By driver, the names of its devices, or why there is none."""
-    from aotpipe.backends.iree import devices
+    from aotpipe.runtime.iree import devices
 
     return {
         driver: {"names": list(devices.names(driver)), "problem": devices.lacking(driver)}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from aotpipe.cli import text
-from aotpipe.estimate import Estimate
-from aotpipe.units import count, duration, share, size
+from aotpipe.core.estimate import Estimate
+from aotpipe.core.units import count, duration, share, size
 
 _HEAD = (
     "estimate for",

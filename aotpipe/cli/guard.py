@@ -95,7 +95,7 @@ def _tell_bug(error: Exception, argv: Sequence[str]) -> int:
 def _write_traceback(argv: Sequence[str]) -> str:
     """Put the traceback in the logs' folder; empty where that cannot be written."""
     from aotpipe import __version__
-    from aotpipe.store import Store
+    from aotpipe.runtime.store import Store
 
     with suppress(OSError, AotpipeError):
         folder: Path = Store.default().logs

@@ -21,8 +21,8 @@ def islands(*, bundle: Path, target: str | None, calls: int, as_json: bool) -> N
 
     A bundle has a chain where it was built with --allow-islands and something could not be in a program.
     """
-    from aotpipe.bundle.chain import steps
-    from aotpipe.units import duration
+    from aotpipe.core.units import duration
+    from aotpipe.runtime.bundle.chain_report import steps
 
     options.find_in_working_folder()
     found = steps(bundle, target, calls=calls)

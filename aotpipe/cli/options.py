@@ -20,7 +20,7 @@ class Size(click.ParamType[int]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Read it, or refuse the command line."""
         from aotpipe.errors import StoreError
-        from aotpipe.store import parse_size
+        from aotpipe.runtime.store import parse_size
 
         if isinstance(value, int):
             return value
@@ -74,8 +74,8 @@ class _Buckets(click.ParamType[tuple[str, str]]):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, str]:
         """Read it, or refuse the command line."""
-        from aotpipe.backends.xla.buckets import Buckets
         from aotpipe.errors import NoBuckets
+        from aotpipe.runtime.xla.buckets import Buckets
 
         if isinstance(value, tuple):
             return value
@@ -119,8 +119,8 @@ def _checked(read: Callable[[Any, Any], object]) -> Callable[[click.Context, cli
     """Reads a mesh, or rules, or refuses the command line; the values stay texts."""
 
     def check(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
-        from aotpipe.backends.xla import mesh as meshes
         from aotpipe.errors import MeshError
+        from aotpipe.runtime.xla import mesh as meshes
 
         try:
             if value:

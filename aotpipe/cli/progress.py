@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, assert_never
 
+from aotpipe.build.events import Event, Found, Listener, Planned, Remark, Stage, StageFinished, StageStarted
 from aotpipe.cli import text
-from aotpipe.events import Event, Found, Listener, Planned, Remark, Stage, StageFinished, StageStarted
-from aotpipe.stages import Finding
-from aotpipe.units import duration
+from aotpipe.core.stages import Finding
+from aotpipe.core.units import duration
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

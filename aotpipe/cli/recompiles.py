@@ -60,10 +60,10 @@ def recompiles(
     or that of the error that kept a target from having a program.
     """
     from aotpipe.errors import AotpipeError
-    from aotpipe.recompiles import DEFAULT_WAYS
-    from aotpipe.recompiles import recompiles as count
-    from aotpipe.recompiles.codec import to_json
-    from aotpipe.recompiles.text import render
+    from aotpipe.tools.recompiles import DEFAULT_WAYS
+    from aotpipe.tools.recompiles import recompiles as count
+    from aotpipe.tools.recompiles.codec import to_json
+    from aotpipe.tools.recompiles.text import render
 
     with progress.shown(quiet=quiet) as listener:
         found = count(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from aotpipe.build.report import Report, TargetReport
 from aotpipe.cli import text
-from aotpipe.report import Report, TargetReport
-from aotpipe.stages import Latency
-from aotpipe.targets import Target
-from aotpipe.units import duration, share, size
+from aotpipe.core.stages import Latency
+from aotpipe.core.targets import Target
+from aotpipe.core.units import duration, share, size
 
 _HEAD = ("target", "status", "parity", "max error", "eager's", "median", "p90", "of eager", "n", "size")
 

@@ -10,8 +10,8 @@ import click
 from aotpipe.cli import options, progress, text
 
 if TYPE_CHECKING:
-    from aotpipe.signature import Signature
-    from aotpipe.targets import Backend
+    from aotpipe.core.signature import Signature
+    from aotpipe.core.targets import Backend
 
 
 @click.command()
@@ -35,9 +35,9 @@ def export(
     quiet: bool,
 ) -> None:
     """Export MODEL and say what it takes, what it gives, and what was found."""
-    from aotpipe.pipeline import steps
-    from aotpipe.report.codec import finding_to_json
-    from aotpipe.store import typed_os_errors
+    from aotpipe.build import steps
+    from aotpipe.build.report.codec import finding_to_json
+    from aotpipe.runtime.store import typed_os_errors
 
     with progress.shown(quiet=quiet) as listener:
         exported = steps.export(model, optional=optional, tensorize=tensorize, on_event=listener)
@@ -90,12 +90,12 @@ def compile(  # noqa: A001  # the command's name
     **settings: Any,
 ) -> None:
     """Compile MODEL for each target into OUT/TARGET/, and run nothing."""
+    from aotpipe.build import steps
+    from aotpipe.build.compile_stage import CompileSettings
     from aotpipe.cli import estimates
-    from aotpipe.pipeline import steps
-    from aotpipe.pipeline.compiling import CompileSettings
-    from aotpipe.store import typed_os_errors
-    from aotpipe.targets import DEFAULT
-    from aotpipe.units import duration, size
+    from aotpipe.core.targets import DEFAULT
+    from aotpipe.core.units import duration, size
+    from aotpipe.runtime.store import typed_os_errors
 
     with progress.shown(quiet=quiet) as listener:
         lowered, programs = steps.compile(
@@ -171,8 +171,8 @@ def validate(*, bundle: Path, model: str, targets: tuple[str, ...], as_json: boo
 
     `aotpipe selftest` compares them with the answers that were recorded when they were built.
     """
+    from aotpipe.build import steps
     from aotpipe.cli import result
-    from aotpipe.pipeline import steps
 
     with progress.shown(quiet=quiet) as listener:
         report = steps.revalidate(bundle, model, targets=targets, on_event=listener)
@@ -198,6 +198,6 @@ def signature_text(name: str, signature: Signature) -> str:
 
 def leaf_text(leaf: object) -> str:
     """A tensor as it writes itself, a constant as `name = value`."""
-    from aotpipe.signature import Constant
+    from aotpipe.core.signature import Constant
 
     return f"{leaf.name} = {leaf.value!r} (fixed)" if isinstance(leaf, Constant) else str(leaf)

@@ -11,11 +11,11 @@ from dataclasses import replace
 
 import torch
 
-from aotpipe.canonicalize.state import State
-from aotpipe.export import attempts, autodims, signatures
+from aotpipe.canonicalize.state.slots import State
+from aotpipe.core.signature import TensorSpec
+from aotpipe.core.stages import Canonical, CanonicalEntry, Exported, ExportedEntry, Finding
+from aotpipe.export import auto_dims, signatures, strategies
 from aotpipe.export.placeholders import input_nodes
-from aotpipe.signature import TensorSpec
-from aotpipe.stages import Canonical, CanonicalEntry, Exported, ExportedEntry, Finding
 
 __all__ = ["export"]
 
@@ -77,16 +77,16 @@ def _export_entry(entry: CanonicalEntry) -> tuple[ExportedEntry, list[Finding], 
 
 def _settled(
     entry: CanonicalEntry,
-) -> tuple[CanonicalEntry, attempts.Traced, autodims.Settled, list[Finding]]:
+) -> tuple[CanonicalEntry, strategies.Traced, auto_dims.Settled, list[Finding]]:
     """Export until every AUTO size is a plain range, a multiple or a constant."""
     findings: list[Finding] = []
     for left in reversed(range(_AUTO_ROUNDS)):
-        traced = attempts.trace(entry)
-        settled = autodims.settle(entry, traced)
+        traced = strategies.trace(entry)
+        settled = auto_dims.settle(entry, traced)
         findings += settled.findings
         if not settled.again:
             return replace(entry, dims=settled.dims), traced, settled, findings
-        dims = settled.dims if left > 1 else autodims.without_auto(settled.dims)
+        dims = settled.dims if left > 1 else auto_dims.without_auto(settled.dims)
         entry = replace(entry, dims=dims)
     raise AssertionError("without AUTO there is nothing left to settle")
 

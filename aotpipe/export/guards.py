@@ -15,8 +15,8 @@ from traceback import walk_stack
 from types import CodeType
 from typing import Final
 
-from aotpipe import source
 from aotpipe.errors import SourceLine
+from aotpipe.model import source
 
 _LOGGER: Final = "torch.fx.experimental.symbolic_shapes"
 _CREATED: Final = re.compile(r"create_symbol (?P<symbol>\w+) = \S+ for (?P<source>.+?) \[")

@@ -12,8 +12,8 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
+from aotpipe.core.stages import CanonicalEntry
 from aotpipe.errors import ExportFailed
-from aotpipe.stages import CanonicalEntry
 
 
 def input_nodes(entry: CanonicalEntry, program: ExportedProgram) -> dict[str, torch.fx.Node]:

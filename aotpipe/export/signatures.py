@@ -17,14 +17,14 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument
 
-from aotpipe.dims import Auto, Dim
+from aotpipe.core.dims import Auto, Dim
+from aotpipe.core.signature import DTYPES, Constant, Signature, Symbol, TensorSpec
+from aotpipe.core.signature import Dim as DimText
+from aotpipe.core.stages import CanonicalEntry
 from aotpipe.errors import ExportFailed
-from aotpipe.export import examples, symbols
-from aotpipe.export.indices import index_range
+from aotpipe.export import resized_examples, symbols
+from aotpipe.export.index_ranges import index_range
 from aotpipe.export.placeholders import input_nodes, output_arguments
-from aotpipe.signature import DTYPES, Constant, Signature, Symbol, TensorSpec
-from aotpipe.signature import Dim as DimText
-from aotpipe.stages import CanonicalEntry
 
 Ranges = Mapping[tuple[str, int], tuple[int, int | None]]
 
@@ -83,7 +83,7 @@ def signature(entry: CanonicalEntry, program: ExportedProgram, ranges: Ranges) -
         ExportFailed: A tensor of a dtype that no target has, or another structure than in eager mode.
     """
     nodes = input_nodes(entry, program)
-    namer = _Namer(program, examples.roots(entry))
+    namer = _Namer(program, resized_examples.roots(entry))
     for derived in (False, True):
         for name, node in nodes.items():
             for axis, dim in entry.dims.get(name, {}).items():

@@ -18,7 +18,7 @@ from torch.utils._sympy import (
 )  # the classes of torch's symbolic sizes; there is no public name
 from torch.utils._sympy.numbers import int_oo
 
-from aotpipe.signature import Dim
+from aotpipe.core.signature import Dim
 
 _UNBOUNDED: Final = 2**62
 

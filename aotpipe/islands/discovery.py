@@ -12,11 +12,12 @@ from typing import Any, Final
 
 import torch
 
-from aotpipe.canonicalize import pytrees, trial
-from aotpipe.dims import Dim
-from aotpipe.export import examples
+from aotpipe.canonicalize import example_call
+from aotpipe.canonicalize.inputs import pytrees
+from aotpipe.core.dims import Dim
+from aotpipe.core.stages import Canonical, CanonicalEntry
+from aotpipe.export import resized_examples
 from aotpipe.islands import marking
-from aotpipe.stages import Canonical, CanonicalEntry
 
 _FARTHEST: Final = 2
 Change = Callable[[torch.Tensor], torch.Tensor]
@@ -29,19 +30,19 @@ def discover(canonical: Canonical) -> None:
     for entry in canonical.entries:
         for args, kwargs in _calls(entry):
             # Inputs that the model refuses tell nothing.
-            with trial.unchanged(entry.module), suppress(Exception):
-                trial.again(entry.module, args, kwargs)
+            with example_call.unchanged(entry.module), suppress(Exception):
+                example_call.again(entry.module, args, kwargs)
 
 
 def _calls(entry: CanonicalEntry) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
     for values in _sizes(entry):
-        yield examples.resized(entry, values)
+        yield resized_examples.resized(entry, values)
     for change in (_turned, _small, _moved):
         yield _varied(entry, change)
 
 
 def _sizes(entry: CanonicalEntry) -> Iterator[Mapping[str, int]]:
-    known, roots = examples.values(entry), examples.roots(entry)
+    known, roots = resized_examples.values(entry), resized_examples.roots(entry)
     for name, dim in roots.items():
         for value in _others(dim, known[name]):
             yield {name: value}

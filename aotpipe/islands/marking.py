@@ -19,34 +19,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal, ParamSpec, TypeVar, overload
+from typing import Any, Final, ParamSpec, TypeVar, overload
 
-from aotpipe import source
 from aotpipe.errors import IslandsNotAllowed, SourceLine, SpecInvalid
-from aotpipe.islands.templates import Kind, Packed, Template, pack
+from aotpipe.model import source
+from aotpipe.runtime.islands.marks import MARK, MARKS, Arrays, Mark
+from aotpipe.runtime.islands.templates import Kind, Packed, Template, pack
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Arrays = Literal["torch", "numpy"]
-
-_MARK: Final = "__aotpipe_island__"
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """A marked function."""
-
-    function: Callable[..., Any]
-    name: str
-    arrays: Arrays
-    reason: str
-
-    def call(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """Call the function on tensors, whatever it takes itself."""
-        if self.arrays == "torch":
-            return self.function(*args, **kwargs)
-        args, kwargs = _mapped(_to_numpy, (tuple(args), kwargs))
-        return _mapped(_to_torch, self.function(*args, **kwargs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +61,6 @@ class Site:
 
 SITES: Final[dict[str, Site]] = {}
 """By key; tracing refers to them by name, since a graph holds no functions."""
-
-MARKS: Final[dict[str, Mark]] = {}
-"""The marked functions of this process, by name."""
 
 _RECORDING: Final[list[bool]] = []
 
@@ -133,11 +111,11 @@ def eager_island(
             from aotpipe.islands import tracing
 
             return tracing.call(mark, args, kwargs)
-        return eager(mark, args, kwargs) if _RECORDING else mark.call(args, kwargs)
+        return eager(mark, args, kwargs) if _RECORDING else call(mark, args, kwargs)
 
     # Whoever looks behind decorators would find a function that can be rewritten.
     del island.__wrapped__
-    setattr(island, _MARK, mark)
+    setattr(island, MARK, mark)
     if "torch" in sys.modules:
         # torch.compile breaks its graph here.
         return sys.modules["torch"].compiler.disable(island)
@@ -150,11 +128,6 @@ def _module(function: Callable[..., Any]) -> str:
     if code is not None and (name == "__main__" or name.startswith(source.FILE_MODULE)):
         return Path(code.co_filename).stem
     return name
-
-
-def mark_of(function: object) -> Mark | None:
-    """The mark of a function; None where it has none."""
-    return getattr(function, _MARK, None)
 
 
 @contextmanager
@@ -192,7 +165,7 @@ def eager(mark: Mark, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     packed = packed_arguments(args, kwargs)
     tensors = [leaf for leaf in packed.leaves if hasattr(leaf, "_version")]
     before = [tensor._version for tensor in tensors]  # noqa: SLF001  # counts writes
-    result = mark.call(args, kwargs)
+    result = call(mark, args, kwargs)
     if before != [tensor._version for tensor in tensors]:  # noqa: SLF001  # as above
         raise SpecInvalid(
             f"{mark.name} writes into its argument",
@@ -252,8 +225,16 @@ def _mapped(change: Callable[[Any], Any], value: Any) -> Any:
     return change(value)
 
 
+def call(mark: Mark, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Call a marked function on tensors, whatever it takes itself."""
+    if mark.arrays == "torch":
+        return mark.function(*args, **kwargs)
+    args, kwargs = _mapped(_to_numpy, (tuple(args), kwargs))
+    return _mapped(_to_torch, mark.function(*args, **kwargs))
+
+
 def _to_numpy(leaf: Any) -> Any:
-    from aotpipe.backends.arrays import view_numpy
+    from aotpipe.model.torch_arrays import view_numpy
 
     return view_numpy(leaf) if kind_of(leaf) == "tensor" else leaf
 
@@ -261,7 +242,7 @@ def _to_numpy(leaf: Any) -> Any:
 def _to_torch(leaf: Any) -> Any:
     import numpy as np
 
-    from aotpipe.backends.arrays import from_numpy
+    from aotpipe.model.torch_arrays import from_numpy
 
     if isinstance(leaf, np.ndarray):
         return from_numpy(leaf)

@@ -12,11 +12,12 @@ from typing import Any, Final
 
 import torch
 
-from aotpipe import source
 from aotpipe.errors import ExportFailed
-from aotpipe.islands import marking, templates
-from aotpipe.islands.marking import Mark
-from aotpipe.islands.templates import unpack
+from aotpipe.islands import marking
+from aotpipe.model import source
+from aotpipe.runtime.islands import templates
+from aotpipe.runtime.islands.marks import Mark
+from aotpipe.runtime.islands.templates import unpack
 
 _LIBRARY: Final[Any] = torch.library.Library("aotpipe", "FRAGMENT")  # type: ignore[no-untyped-call]
 _LIBRARY.define("island(Tensor[] tensors, str site) -> Tensor[]")
@@ -30,7 +31,7 @@ def _run(tensors: Sequence[torch.Tensor], site: str) -> list[torch.Tensor]:
     kinds = [kind for _, kind in sorted(templates.kinds(found.arguments).items())]
     leaves = [t if kind == "tensor" else t.item() for t, kind in zip(tensors, kinds, strict=True)]
     args, kwargs = unpack(found.arguments, leaves, found.objects)
-    given = templates.pack(found.mark.call(args, kwargs), marking.kind_of)
+    given = templates.pack(marking.call(found.mark, args, kwargs), marking.kind_of)
     # An op gives tensors of its own.
     return [
         leaf.detach().clone() if kind == "tensor" else torch.tensor(leaf, dtype=_NUMBERS[kind])

@@ -20,22 +20,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from aotpipe.backends import unrunnable
-from aotpipe.backends.worker import Worker
-from aotpipe.dtypes import Array
+from aotpipe.core.dtypes import Array
+from aotpipe.core.signature import Signature
+from aotpipe.core.stages import Compiled, Latency, Parity, ParityCase, Validated
+from aotpipe.core.targets import Target
 from aotpipe.errors import AotpipeError, AssertionViolated, InputError, OutsideBuckets, ParityError
-from aotpipe.goldens import Golden
-from aotpipe.islands.chain import Parts
-from aotpipe.islands.finding import functions
-from aotpipe.islands.running import ChainRunner
-from aotpipe.signature import Signature
-from aotpipe.stages import Compiled, Latency, Parity, ParityCase, Validated
-from aotpipe.structure import Packer
-from aotpipe.targets import Target
+from aotpipe.runtime.call_structure import Packer
+from aotpipe.runtime.goldens import Golden
+from aotpipe.runtime.islands.chain import Parts
+from aotpipe.runtime.islands.chain_runner import ChainRunner
+from aotpipe.runtime.islands.functions import functions
+from aotpipe.runtime.loading import unrunnable
+from aotpipe.runtime.worker import Worker
 from aotpipe.validate.parity import describe, failure, judge
 
 if TYPE_CHECKING:
-    from aotpipe.backends.eager import Eager
+    from aotpipe.validate.eager.eager import Eager
 
 __all__ = ["LATENCY_BUDGET_S", "PARITY_BUDGET_S", "Loadable", "validate"]
 
@@ -54,7 +54,7 @@ class Loadable:
     """What a model's programs are loaded with, the same for all targets.
 
     Attributes:
-        weights: A file of `aotpipe.tensors`, which every worker maps.
+        weights: A file of `aotpipe.runtime.tensor_file`, which every worker maps.
         threads: How many a program runs on; one per core where None.
         parts: Of a model with islands.
     """

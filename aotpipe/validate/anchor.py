@@ -13,8 +13,8 @@ from typing import Final
 
 import numpy as np
 
-from aotpipe.backends.eager import NOISE_ULPS
-from aotpipe.goldens import Array
+from aotpipe.runtime.goldens import Array
+from aotpipe.validate.eager.eager import NOISE_ULPS
 from aotpipe.validate.tolerance import floor_of, is_inexact
 
 # An element flipped where it moves by so many times the median's move under noise, and by so many times the

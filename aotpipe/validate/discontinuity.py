@@ -13,7 +13,7 @@ from typing import Final
 import torch
 from torch._ops import OpOverload  # private, and the only way to tell an op from a Python function
 
-from aotpipe.stages import Legal
+from aotpipe.core.stages import Legal
 
 _COMPARISONS: Final = frozenset({"gt", "lt", "ge", "le", "eq", "ne", "isclose"})
 _JUMPS: Final = _COMPARISONS | {

@@ -15,11 +15,11 @@ from typing import Final
 import numpy as np
 import torch
 
-from aotpipe.backends.eager import Eager
-from aotpipe.backends.worker import Worker
-from aotpipe.goldens import Golden
-from aotpipe.islands.running import ChainRunner
-from aotpipe.stages import Latency
+from aotpipe.core.stages import Latency
+from aotpipe.runtime.goldens import Golden
+from aotpipe.runtime.islands.chain_runner import ChainRunner
+from aotpipe.runtime.worker import Worker
+from aotpipe.validate.eager.eager import Eager
 
 _ROUNDS: Final = 5
 _MOST_SAMPLES: Final = 500

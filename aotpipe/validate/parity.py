@@ -7,8 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from aotpipe.goldens import Array, Golden, compare
-from aotpipe.stages import Parity, ParityCase
+from aotpipe.core.stages import Parity, ParityCase
+from aotpipe.runtime.goldens import Array, Golden, compare
 from aotpipe.validate.tolerance import MULTIPLE
 
 RULE: Final = (

@@ -20,14 +20,14 @@ from typing import Final, TypedDict
 import numpy as np
 from torch.utils import _pytree as pytree
 
-from aotpipe.backends.arrays import to_numpy
-from aotpipe.backends.eager import MUTATED, NOISE_ULPS, Eager, EagerFailed
-from aotpipe.goldens import Array, Golden
-from aotpipe.precision import Precision
-from aotpipe.signature import Signature
-from aotpipe.stages import Canonical, CanonicalEntry, Finding, Legal
+from aotpipe.core.precision import Precision
+from aotpipe.core.signature import Signature
+from aotpipe.core.stages import Canonical, CanonicalEntry, Finding, Legal
+from aotpipe.model.torch_arrays import to_numpy
+from aotpipe.runtime.goldens import Array, Golden
 from aotpipe.validate.anchor import Judged, is_few, judge
 from aotpipe.validate.discontinuity import has_jumps
+from aotpipe.validate.eager.eager import MUTATED, NOISE_ULPS, Eager, EagerFailed
 from aotpipe.validate.inputs import Call, Plan, bound, plan
 from aotpipe.validate.tolerance import MULTIPLE, Envelope, floor_of, is_inexact
 from aotpipe.validate.work import work

@@ -16,9 +16,9 @@ import sympy
 import torch
 from torch.fx import GraphModule, Node
 
-from aotpipe.legalize import hops
-from aotpipe.signature import evaluate_dim
-from aotpipe.stages import LegalEntry
+from aotpipe.core.signature import evaluate_dim
+from aotpipe.core.stages import LegalEntry
+from aotpipe.passes import hops
 
 _ATEN: Final = torch.ops.aten
 _Sizes = Iterable[int | torch.SymInt]

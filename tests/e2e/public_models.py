@@ -92,10 +92,10 @@ def _export(model: Any, inputs: dict[str, Any]) -> None:
     """torch.export, first with recurrent layers as loops: written out step by step they take minutes."""
     import torch
 
-    from aotpipe import recurrent
+    from aotpipe.canonicalize import recurrent_layers
 
     try:
-        with torch.no_grad(), recurrent.scanned():
+        with torch.no_grad(), recurrent_layers.scanned():
             torch.export.export(model, (), inputs, strict=False)
     except Exception:
         with torch.no_grad():

@@ -12,20 +12,20 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[2] / "aotpipe"
 RUNTIME_ONLY = [
     "aotpipe",
-    "aotpipe.backends.iree.runtime",
-    "aotpipe.backends.worker",
-    "aotpipe.bundle",
+    "aotpipe.runtime.iree.runtime",
+    "aotpipe.runtime.worker",
+    "aotpipe.runtime.bundle",
     "aotpipe.cli",
-    "aotpipe.dtypes",
+    "aotpipe.core.dtypes",
     "aotpipe.errors",
-    "aotpipe.goldens",
-    "aotpipe.inputs",
-    "aotpipe.signature",
-    "aotpipe.stages",
-    "aotpipe.store",
-    "aotpipe.structure",
-    "aotpipe.targets",
-    "aotpipe.toolchain",
+    "aotpipe.runtime.goldens",
+    "aotpipe.runtime.input_checks",
+    "aotpipe.core.signature",
+    "aotpipe.core.stages",
+    "aotpipe.runtime.store",
+    "aotpipe.runtime.call_structure",
+    "aotpipe.core.targets",
+    "aotpipe.runtime.toolchain",
 ]
 BUILD_ONLY = ("torch", "iree.compiler", "transformers", "jinja2")
 

@@ -18,8 +18,9 @@ import numpy as np
 import pytest
 
 import aotpipe
-from aotpipe import errors, tensors
-from aotpipe.bundle import manifest as manifests
+from aotpipe import errors
+from aotpipe.runtime import tensor_file
+from aotpipe.runtime.bundle import manifest as manifests
 
 HEAD = "import torch\nfrom aotpipe import Dim, EntryPoint, Spec\n"
 NET = HEAD + "NET = torch.nn.Linear(8, 4).eval()\nEXAMPLE_INPUTS = (torch.randn(2, 8),)\n"
@@ -260,9 +261,9 @@ def test_no_bundle(folder: Folder):
 
 def test_a_missing_weight(folder: Folder, bundle: Path):
     path = bundle / manifests.WEIGHTS
-    arrays = {name: np.array(array) for name, array in tensors.read(path).items()}
+    arrays = {name: np.array(array) for name, array in tensor_file.read(path).items()}
     del arrays[min(arrays)]
-    sha256 = tensors.write(arrays, path)
+    sha256 = tensor_file.write(arrays, path)
     manifest = manifests.read((bundle / manifests.FILE_NAME).read_bytes())
     files = {
         **manifest.files,

@@ -17,14 +17,14 @@ import pytest
 import torch
 
 import aotpipe
-from aotpipe.backends.iree import compiler
-from aotpipe.bundle import verify
+from aotpipe.backends.iree.compile import compiler
 from aotpipe.cli import cli
 from aotpipe.cli.guard import guarded
+from aotpipe.core.stages import Compiled, Lowered
+from aotpipe.core.targets import Target
 from aotpipe.errors import CompileFailed, SourceLine
-from aotpipe.stages import Compiled, Lowered
-from aotpipe.store import Store
-from aotpipe.targets import Target
+from aotpipe.runtime.bundle import verify
+from aotpipe.runtime.store import Store
 
 HOST, BYTECODE = "iree-cpu-host", "iree-vmvx"
 MODEL = """

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from aotpipe import errors, targets
+from aotpipe import errors
+from aotpipe.core import targets
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]

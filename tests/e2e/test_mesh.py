@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import aotpipe
-from aotpipe import toolchain
-from aotpipe.bundle import selftest
 from aotpipe.errors import MeshError
+from aotpipe.runtime import toolchain
+from aotpipe.runtime.bundle import selftest
 
 
 class Pair(torch.nn.Module):

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import aotpipe
-from aotpipe import spec
+from aotpipe.model import spec
 
 ROOT = Path(__file__).resolve().parents[2]
 HOST, PORTABLE, BYTECODE = "iree-cpu-host", "iree-cpu-x86_64", "iree-vmvx"

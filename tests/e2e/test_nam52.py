@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import aotpipe
-from aotpipe.uncompiled import uncompiled
+from aotpipe.canonicalize.eager_hops import uncompiled
 from models import nam52
 
 CALLS = [

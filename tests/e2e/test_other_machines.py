@@ -17,8 +17,8 @@ from types import ModuleType
 
 import pytest
 
-from aotpipe import pipeline
-from aotpipe.backends.iree import devices
+from aotpipe.build import chain
+from aotpipe.runtime.iree import devices
 
 ROOT = Path(__file__).resolve().parents[2]
 LEVELS = ["iree-cpu-x86_64", "iree-cpu-x86_64_v2", "iree-cpu-x86_64_v3", "iree-cpu-x86_64_v4"]
@@ -51,8 +51,8 @@ MODELS = [
 LARGE = ["resnet50.py", "unet3d.py", "mtcnn_detect.py", "nam52.py"]
 
 
-def build(model: str, targets: list[str], out: Path, *, fat: bool = False) -> pipeline.Outcome:
-    return pipeline.run(
+def build(model: str, targets: list[str], out: Path, *, fat: bool = False) -> chain.Outcome:
+    return chain.run(
         f"{ROOT}/models/{model}",
         targets=targets,
         out=out,
@@ -86,7 +86,7 @@ def emulator() -> str:
     return found
 
 
-def executed(outcome: pipeline.Outcome) -> None:
+def executed(outcome: chain.Outcome) -> None:
     for row in outcome.report.targets:
         assert row.status == "executed", row.reason
         assert row.parity is not None
@@ -169,7 +169,7 @@ _LOADS = """
 import json, sys
 from pathlib import Path
 import aotpipe
-from aotpipe import goldens
+from aotpipe.runtime import goldens
 from aotpipe.errors import IncompatibleHost
 call = goldens.loads(Path(sys.argv[1], "goldens.safetensors").read_bytes())[0]
 found = {}
@@ -225,7 +225,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def test_the_gpu_script_takes_the_best_that_the_gpu_runs(
     gpu: ModuleType, monkeypatch: pytest.MonkeyPatch, capability: int, target: str
 ) -> None:
-    monkeypatch.setattr("aotpipe.backends.iree.nvidia.capability", lambda: capability)
+    monkeypatch.setattr("aotpipe.runtime.iree.nvidia.capability", lambda: capability)
     assert gpu.targets("cuda")[0] == f"iree-cuda-{target}"
 
 

@@ -10,7 +10,7 @@ import torch
 from safetensors import safe_open
 
 import aotpipe
-from aotpipe.pipeline import steps
+from aotpipe.build import steps
 
 ROOT = Path(__file__).resolve().parents[2]
 MODELS = {

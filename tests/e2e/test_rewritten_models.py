@@ -12,10 +12,10 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 import aotpipe
+from aotpipe.canonicalize.eager_hops import uncompiled
 from aotpipe.cli.canonicalize import summary
-from aotpipe.uncompiled import uncompiled
-from aotpipe.written import Written, writing
-from aotpipe.written.code import Code
+from aotpipe.tools.rewrite import Written, writer
+from aotpipe.tools.rewrite.code import Code
 from tests.programs import generating, seeds, unedited
 from tests.programs.cases import case
 
@@ -61,8 +61,8 @@ def compare(found: Written, model: nn.Module, calls: list[dict[str, Any]]) -> No
         tensors=found.tensors,
         is_edited=found.way == "source",
     )
-    with writing.loaded(code, "model.py") as (module, _):
-        made = writing.made(module, code, model)
+    with writer.loaded(code, "model.py") as (module, _):
+        made = writer.made(module, code, model)
         for call in calls:
             want, got = answers(model, call), answers(made, call)
             torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5, check_dtype=False)

@@ -16,12 +16,12 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 import aotpipe
-from aotpipe.backends.arrays import view_numpy
-from aotpipe.backends.iree import importer
+from aotpipe.backends.iree.lower import importer
 from aotpipe.canonicalize import canonicalize
 from aotpipe.export import export
-from aotpipe.legalize import legalize
-from aotpipe.spec import EntryPoint, as_spec
+from aotpipe.model.spec import EntryPoint, as_spec
+from aotpipe.model.torch_arrays import view_numpy
+from aotpipe.passes import legalize
 from tests.programs import through
 
 X = torch.tensor([0.5, -1.0, 2.0, 0.25])

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import aotpipe
-from aotpipe.uncompiled import uncompiled
+from aotpipe.canonicalize.eager_hops import uncompiled
 from tests.programs import enriched
 
 
@@ -47,7 +47,7 @@ def test_one_program_takes_any_subset(name: str, tmp_path: Path):
     [row] = bundle.report.targets
     assert row.status == "executed", row.reason
     assert len(bundle.manifest.programs) == 1
-    assert aotpipe.bundle.selftest(bundle.path).passed
+    assert aotpipe.runtime.bundle.selftest(bundle.path).passed
     held = {
         name: getattr(model, name.removeprefix("self.")) for name in build.get("tensorize", ()) if "." in name
     }

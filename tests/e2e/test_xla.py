@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 import aotpipe
-from aotpipe.bundle import selftest
+from aotpipe.runtime.bundle import selftest
 
 
 class Net(torch.nn.Module):

@@ -66,8 +66,8 @@ def buckets_of(spec: Any) -> dict[str, tuple[int, ...]]:
 def build_one(model: str, target: str, limit_s: float) -> Row:
     """Build one model for one target in this process."""
     import aotpipe
-    from aotpipe import spec
     from aotpipe.errors import AotpipeError
+    from aotpipe.model import spec
 
     with tempfile.TemporaryDirectory() as folder:
         try:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from aotpipe.bundle import manifest
-from tests.unit.bundle import samples
+from aotpipe.runtime.bundle import manifest
+from tests.unit.runtime.bundle import samples
 
 FOLDER = Path(__file__).parent
 

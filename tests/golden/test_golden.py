@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import aotpipe
-from aotpipe import bundle
-from aotpipe.bundle import manifest
-from aotpipe.goldens import read
-from tests.unit.bundle import samples
+from aotpipe.runtime import bundle
+from aotpipe.runtime.bundle import manifest
+from aotpipe.runtime.goldens import read
+from tests.unit.runtime.bundle import samples
 
 BUNDLES = sorted(Path(__file__).parent.glob("schema-*"))
 

@@ -13,12 +13,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from aotpipe.backends import process
-from aotpipe.backends.arrays import view_numpy
-from aotpipe.backends.iree import attempts, compiler, flags, runtime
+from aotpipe.backends.iree.compile import attempts, compiler, flags
+from aotpipe.core.stages import Lowered
+from aotpipe.core.targets import Target
 from aotpipe.errors import AotpipeError, AssertionViolated, CompileError
-from aotpipe.stages import Lowered
-from aotpipe.targets import Target
+from aotpipe.model.torch_arrays import view_numpy
+from aotpipe.runtime import process
+from aotpipe.runtime.iree import runtime
 from tests.opinfo.lowering import Ready
 
 TARGET: Final = Target.parse("iree-cpu-host")

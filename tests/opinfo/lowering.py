@@ -12,15 +12,15 @@ import numpy as np
 from iree.compiler import ir
 from iree.compiler.passmanager import PassManager
 
-from aotpipe import spec
-from aotpipe.backends.arrays import view_numpy
-from aotpipe.backends.iree import importer
+from aotpipe.backends.iree.lower import importer
 from aotpipe.canonicalize import canonicalize
+from aotpipe.core.signature import Signature
+from aotpipe.core.stages import Exported
 from aotpipe.errors import AotpipeError, LowerFailed, UnsupportedOps
 from aotpipe.export import export
-from aotpipe.legalize import legalize
-from aotpipe.signature import Signature
-from aotpipe.stages import Exported
+from aotpipe.model import spec
+from aotpipe.model.torch_arrays import view_numpy
+from aotpipe.passes import legalize
 from tests.opinfo.cases import Case
 
 

@@ -12,8 +12,8 @@ import torch
 from iree.compiler import ir
 from torch.utils import _pytree as pytree
 
-from aotpipe.backends.arrays import from_numpy
-from aotpipe.signature import Constant
+from aotpipe.core.signature import Constant
+from aotpipe.model.torch_arrays import from_numpy
 from tests.opinfo.cases import Case, cases
 from tests.opinfo.execution import compile_alone, compile_fast, run_all
 from tests.opinfo.lowering import Ready, Stopped, check_legal, lowered, merged

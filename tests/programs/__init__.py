@@ -10,9 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from aotpipe import toolchain
-from aotpipe.backends.iree import attempts, flags, reads
-from aotpipe.signature import Signature, Symbol, TensorSpec
+from aotpipe.backends.iree.compile import attempts, flags
+from aotpipe.backends.iree.lower import host_reads
+from aotpipe.core.signature import Signature, Symbol, TensorSpec
+from aotpipe.runtime import toolchain
 
 FOLDER = Path(__file__).parent
 BACKENDS = {
@@ -59,7 +60,7 @@ def compiled(name: str, backend: str = "vmvx") -> bytes:
 
 def compile_text(text: str, backend: str = "vmvx") -> bytes:
     """Compile a module of the torch dialect; what one run of the tests compiled, the next one reads."""
-    text = reads.in_place(text.encode()).decode()
+    text = host_reads.in_place(text.encode()).decode()
     command = ["--iree-input-type=torch", "--iree-hal-target-device=local", *BACKENDS[backend]]
     command += ["--iree-input-demote-f64-to-f32=false", *flags.REPRODUCIBLE]
     command.append(flags.PREPROCESS if backend == "vmvx" else flags.CHANNELS_LAST)

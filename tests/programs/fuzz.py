@@ -12,7 +12,7 @@ import torch
 from torch._higher_order_ops import map as torch_map
 from torch._higher_order_ops import scan as torch_scan
 
-from aotpipe.dims import Dim
+from aotpipe.core.dims import Dim
 
 Env = dict[str, list[str]]
 

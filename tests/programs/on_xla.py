@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 import torch
 
-from aotpipe import toolchain
-from aotpipe.backends.arrays import view_numpy
-from aotpipe.backends.xla import clients, container, lowering, runtime
-from aotpipe.stages import Legal, Lowered
+from aotpipe.backends.xla import lowering
+from aotpipe.core.stages import Legal, Lowered
+from aotpipe.model.torch_arrays import view_numpy
+from aotpipe.runtime import toolchain
+from aotpipe.runtime.xla import clients, container, runtime
 from tests.programs import through
 
 Call = tuple[Any, ...]

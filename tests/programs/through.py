@@ -11,15 +11,17 @@ import pytest
 import torch
 from torch.utils import _pytree as pytree
 
-from aotpipe import spec
-from aotpipe.backends import Runner
-from aotpipe.backends.arrays import view_numpy
-from aotpipe.backends.iree import compiler, devices, importer, runtime
+from aotpipe.backends.iree.compile import compiler
+from aotpipe.backends.iree.lower import importer
 from aotpipe.canonicalize import canonicalize
+from aotpipe.core.stages import Dialect, Legal, Lowered
+from aotpipe.core.targets import Target
 from aotpipe.export import export
-from aotpipe.legalize import legalize
-from aotpipe.stages import Dialect, Legal, Lowered
-from aotpipe.targets import Target
+from aotpipe.model import spec
+from aotpipe.model.torch_arrays import view_numpy
+from aotpipe.passes import legalize
+from aotpipe.runtime.iree import devices, runtime
+from aotpipe.runtime.loading import Runner
 from tests.programs import compile_text
 
 Call = tuple[Any, ...]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from aotpipe.backends.iree import importer
+from aotpipe.backends.iree.lower import importer
 from aotpipe.errors import AotpipeError
 from tests.programs import fuzz
 from tests.programs.through import compare, forget_traces, legal, load

@@ -13,11 +13,11 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
-from aotpipe import spec
 from aotpipe.canonicalize import canonicalize
-from aotpipe.canonicalize.python import functions
+from aotpipe.canonicalize.rewrite import functions
 from aotpipe.errors import AotpipeError
 from aotpipe.export import export
+from aotpipe.model import spec
 from tests.programs import branching, holding, sized
 from tests.programs.through import forget_traces
 

@@ -27,9 +27,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from aotpipe import errors, toolchain
-from aotpipe.backends import process
-from aotpipe.backends.xla import chips, collectives, container, installed, memory, roofline, tool, topologies
+from aotpipe import errors
+from aotpipe.backends.xla import tool
+from aotpipe.backends.xla.estimate import chips, collectives, memory, roofline
+from aotpipe.backends.xla.mesh import topologies
+from aotpipe.core.partition import Partition
+from aotpipe.core.stages import Compiled, CompileStats, Lowered
+from aotpipe.core.targets import Target
 from aotpipe.errors import (
     CompileError,
     CompileFailed,
@@ -39,9 +43,8 @@ from aotpipe.errors import (
     DeviceMemoryExceeded,
     DiskFull,
 )
-from aotpipe.partition import Partition
-from aotpipe.stages import Compiled, CompileStats, Lowered
-from aotpipe.targets import Target
+from aotpipe.runtime import process, toolchain
+from aotpipe.runtime.xla import container, installed
 
 DEFAULT_TIMEOUT_S: Final = 1800.0
 FLAG_PREFIX: Final = "--xla"

@@ -19,13 +19,13 @@ from jax import lax
 from torch import fx
 from torch._ops import HigherOrderOperator, OpOverload
 
-from aotpipe.backends.arrays import view_numpy
 from aotpipe.backends.xla import control_flow
 from aotpipe.backends.xla.lines import Lines
 from aotpipe.backends.xla.ops import table
 from aotpipe.backends.xla.sizes import Sizes, UnknownSize
 from aotpipe.backends.xla.values import BOOL, FLOAT64, INT64, Array, Out, cast, is_array
-from aotpipe.legalize import hops, ops
+from aotpipe.model.torch_arrays import view_numpy
+from aotpipe.passes import hops, ops
 
 _ATEN: Final = torch.ops.aten
 

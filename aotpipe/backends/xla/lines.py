@@ -16,7 +16,7 @@ import jax
 from torch.fx import Node
 
 from aotpipe.errors import SourceLine
-from aotpipe.legalize.source import nearest_line
+from aotpipe.passes.source_lines import nearest_line
 
 _MARK: Final = re.compile(r"aot(\d+)(?=[/:\"]|$)")
 

@@ -27,15 +27,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from torch.fx import Node
 
-from aotpipe.backends.xla import container, installed, memory
-from aotpipe.backends.xla.buckets import Buckets, Declared, Ladder, planned
-from aotpipe.backends.xla.mesh import Mesh, Rule
-from aotpipe.backends.xla.sharding import Placement, annotate, resolve
+from aotpipe.backends.xla.estimate import memory
+from aotpipe.backends.xla.mesh.sharding import Placement, annotate, resolve
+from aotpipe.core.signature import Signature, Symbol, dim_symbols, evaluate_dim
+from aotpipe.core.stages import Legal, LegalEntry, Lowered
 from aotpipe.errors import AotpipeError, Buffer, CannotPad, LowerFailed, NoBuckets, UnsupportedOps
-from aotpipe.legalize import hops, unbacked
-from aotpipe.legalize.source import nearest_line
-from aotpipe.signature import Signature, Symbol, dim_symbols, evaluate_dim
-from aotpipe.stages import Legal, LegalEntry, Lowered
+from aotpipe.passes import hops, unbacked
+from aotpipe.passes.source_lines import nearest_line
+from aotpipe.runtime.xla import container, installed
+from aotpipe.runtime.xla.buckets import Buckets, Declared, Ladder, planned
+from aotpipe.runtime.xla.mesh import Mesh, Rule
 
 if TYPE_CHECKING:
     from aotpipe.backends.xla.lines import Lines
@@ -64,7 +65,7 @@ def lower(
         rules: How arrays are split over them.
     """
     installed.require()
-    from aotpipe.backends.xla import largest as tensors
+    from aotpipe.backends.xla.estimate import largest_tensors as tensors
 
     declared = {name: Buckets.of(name, given) for name, given in (buckets or {}).items()}
     _require_known(legal, declared)

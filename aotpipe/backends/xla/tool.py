@@ -59,9 +59,11 @@ def _compiler(platform: str, topology: str, config: str, devices: int) -> Callab
         _name_cuda()
     from jaxlib import xla_client as xla
 
-    from aotpipe.backends.xla import clients, collectives, partitioned
-    from aotpipe.backends.xla.figures import figures
-    from aotpipe.backends.xla.sharding import decided, ranks_of_results, results_of
+    from aotpipe.backends.xla.estimate import collectives
+    from aotpipe.backends.xla.estimate.figures import figures
+    from aotpipe.backends.xla.mesh import partitioned
+    from aotpipe.backends.xla.mesh.sharding import decided, ranks_of_results, results_of
+    from aotpipe.runtime.xla import clients
 
     if platform == "cpu":
         chosen: Any = xla.make_cpu_client(asynchronous=False, num_devices=devices).devices()

@@ -12,7 +12,7 @@ from torch import nn
 
 from aotpipe.canonicalize import canonicalize
 from aotpipe.errors import ModelImportFailed, SpecInvalid, TrainMode
-from aotpipe.spec import AUTO, Dim, EntryPoint, Spec, as_spec
+from aotpipe.model.spec import AUTO, Dim, EntryPoint, Spec, as_spec
 
 X = torch.ones(4, 3)
 

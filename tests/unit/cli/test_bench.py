@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from aotpipe.pipeline import bench
-from tests.unit.bundle import samples
+from aotpipe.build import bench
 from tests.unit.cli.commands import run
+from tests.unit.runtime.bundle import samples
 
 
 def test_a_bundle_alone(tmp_path: Path):

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from aotpipe.bisect.fault import Fault
 from aotpipe.cli import cli
 from aotpipe.cli.guard import guarded
-from tests.unit.bisect.test_fault import FAULT
+from aotpipe.tools.bisect.fault import Fault
+from tests.unit.tools.bisect.test_fault import FAULT
 
 
 @pytest.fixture
 def found(monkeypatch: pytest.MonkeyPatch) -> list[Fault | None]:
     """What the search comes to, which a test may set."""
     answer: list[Fault | None] = [FAULT]
-    monkeypatch.setattr(import_module("aotpipe.bisect"), "bisect", lambda *_, **__: answer[0])
+    monkeypatch.setattr(import_module("aotpipe.tools.bisect"), "bisect", lambda *_, **__: answer[0])
     return answer
 
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from aotpipe import pipeline
+from aotpipe.build import chain
+from aotpipe.build.chain import Outcome
 from aotpipe.cli import cli
 from aotpipe.cli.guard import guarded
-from aotpipe.pipeline import Outcome
-from tests.unit.report.samples import REPORT
-from tests.unit.test_estimate import SAMPLE
+from tests.unit.build.report.samples import REPORT
+from tests.unit.core.test_estimate import SAMPLE
 
 GOOD = replace(REPORT, targets=REPORT.targets[:1])
 
@@ -28,7 +28,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         found.update(settings, model=model)
         return Outcome(path=Path("/tmp/out"), report=found["report"], folder=Path("/tmp/out.report"))
 
-    monkeypatch.setattr(pipeline, "run", run)
+    monkeypatch.setattr(chain, "run", run)
     return found
 
 

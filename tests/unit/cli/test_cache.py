@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aotpipe.store import Store, digest
+from aotpipe.runtime.store import Store, digest
 from tests.unit.cli.commands import run
 
 

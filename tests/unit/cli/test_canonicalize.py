@@ -64,12 +64,12 @@ def test_json(net: str):
 
 
 def test_nothing_is_written_where_the_proof_fails(net: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    from aotpipe.written import writing
+    from aotpipe.tools.rewrite import writer
 
     def fail(*_: object, **__: object):
         raise RewriteFailed("the rewritten model differs in the call 'seed 0' of forward")
 
-    monkeypatch.setattr(writing, "prove", fail)
+    monkeypatch.setattr(writer, "prove", fail)
     out = tmp_path / "out.py"
     with pytest.raises(RewriteFailed, match="seed 0"):
         run(net, "-o", str(out))

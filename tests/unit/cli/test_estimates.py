@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aotpipe.cli.estimates import largest, table
-from tests.unit.test_estimate import SAMPLE
+from tests.unit.core.test_estimate import SAMPLE
 
 
 def test_a_row_says_what_a_program_will_cost() -> None:

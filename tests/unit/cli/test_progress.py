@@ -8,10 +8,10 @@ import pytest
 from rich.console import Console
 from rich.progress import Progress
 
+from aotpipe.build.events import Event, Found, Planned, Remark, StageFinished, StageStarted
 from aotpipe.cli import progress
+from aotpipe.core.stages import Finding
 from aotpipe.errors import SourceLine
-from aotpipe.events import Event, Found, Planned, Remark, StageFinished, StageStarted
-from aotpipe.stages import Finding
 
 FINDING = Finding(
     severity="warning",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from aotpipe.cli.result import failures, places, profile_table, targets_table
-from tests.unit.report.samples import REPORT
+from tests.unit.build.report.samples import REPORT
 
 
 def test_a_result_has_a_row_per_target_and_the_reasons_below():

@@ -10,7 +10,7 @@ import pytest
 from aotpipe.cli import cli
 from aotpipe.cli.guard import guarded
 from aotpipe.cli.steps import signature_text
-from aotpipe.signature import Constant, Signature, Symbol, TensorSpec
+from aotpipe.core.signature import Constant, Signature, Symbol, TensorSpec
 from tests.unit.cli.commands import run
 
 NET = """

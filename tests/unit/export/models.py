@@ -7,9 +7,9 @@ from typing import Any
 import torch
 
 from aotpipe.canonicalize import canonicalize
+from aotpipe.core.stages import CanonicalEntry, Exported
 from aotpipe.export import export
-from aotpipe.spec import as_spec
-from aotpipe.stages import CanonicalEntry, Exported
+from aotpipe.model.spec import as_spec
 
 
 def entry_of(model: Any, *args: Any, shapes: Any = None, **kwargs: Any) -> CanonicalEntry:

@@ -14,11 +14,11 @@ import pytest
 import torch
 from torch import nn
 
-from aotpipe.canonicalize import canonicalize, trial
+from aotpipe.canonicalize import canonicalize, example_call
+from aotpipe.core.signature import Constant, Symbol, TensorSpec, evaluate_dim
 from aotpipe.errors import ExportFailed, StaticDim
 from aotpipe.export import export
-from aotpipe.signature import Constant, Symbol, TensorSpec, evaluate_dim
-from aotpipe.spec import AUTO, Dim, EntryPoint, Spec
+from aotpipe.model.spec import AUTO, Dim, EntryPoint, Spec
 from tests.unit.export.models import codes, exported, run
 
 B = Dim("b", max=64)
@@ -288,7 +288,7 @@ def test_a_model_without_decisions_is_called_once_and_exported_once(monkeypatch:
         monkeypatch.setattr(owner, name, counted)
 
     count(torch.export, "export")
-    count(trial, "again")
+    count(example_call, "again")
     exported(nn.Sequential(nn.Linear(4, 4), nn.ReLU()).eval(), ones(2, 4))
     assert counts == {"again": 1, "export": 1}
 

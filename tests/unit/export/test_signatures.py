@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from aotpipe.dims import AUTO, Dim
-from aotpipe.signature import Signature, Symbol
+from aotpipe.core.dims import AUTO, Dim
+from aotpipe.core.signature import Signature, Symbol
 from tests.unit.export.models import exported
 
 

@@ -10,8 +10,8 @@ from torch.utils._sympy import functions as fn
 from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.value_ranges import ValueRanges
 
+from aotpipe.core.signature import evaluate_dim
 from aotpipe.export import symbols
-from aotpipe.signature import evaluate_dim
 
 A, B = sympy.symbols("s0 s77", integer=True, positive=True)
 NAMES = {A: "batch", B: "seq"}

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from aotpipe.canonicalize import canonicalize
+from aotpipe.core.stages import Legal
 from aotpipe.export import export
-from aotpipe.islands.cutting import Cut, cut
+from aotpipe.islands.cut import Cut, cut
 from aotpipe.islands.discovery import discover
 from aotpipe.islands.marking import recording
-from aotpipe.legalize import legalize
-from aotpipe.legalize.decompositions.unsupported import refusal
-from aotpipe.spec import as_spec
-from aotpipe.stages import Legal
+from aotpipe.model.spec import as_spec
+from aotpipe.passes import legalize
+from aotpipe.passes.unsupported import refusal
 
 
 def legal(model: Any, *args: Any, **settings: Any) -> Legal:

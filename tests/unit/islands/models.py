@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from aotpipe.islands import eager_island
-from aotpipe.spec import Dim
+from aotpipe.islands.marking import eager_island
+from aotpipe.model.spec import Dim
 
 N = Dim("n", min=1, max=8)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from aotpipe.canonicalize import canonicalize, trial
+from aotpipe.canonicalize import canonicalize, example_call
 from aotpipe.islands import marking
 from aotpipe.islands.discovery import discover
 from aotpipe.islands.marking import recording
-from aotpipe.spec import as_spec
+from aotpipe.model.spec import as_spec
 from tests.unit.islands.models import Masked, N, Sorted
 
 
@@ -28,7 +28,7 @@ def test_each_end_of_a_dim_is_seen() -> None:
 def test_a_model_without_islands_is_not_called(monkeypatch: pytest.MonkeyPatch) -> None:
     with recording():
         canonical = canonicalize(as_spec(torch.nn.ReLU(), args=(torch.ones(3),)))
-        monkeypatch.setattr(trial, "again", None)
+        monkeypatch.setattr(example_call, "again", None)
         discover(canonical)
 
 

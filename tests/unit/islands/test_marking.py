@@ -9,7 +9,8 @@ import torch
 import aotpipe
 from aotpipe.errors import IslandsNotAllowed, SpecInvalid
 from aotpipe.islands import marking
-from aotpipe.islands.marking import eager_island, mark_of, recording
+from aotpipe.islands.marking import eager_island, recording
+from aotpipe.runtime.islands.marks import MARKS, mark_of
 from tests.unit.islands import models
 
 
@@ -26,7 +27,7 @@ def test_a_mark_has_a_name_by_which_a_host_finds_it() -> None:
     assert mark.name == "tests.unit.islands.models:order"
     assert (mark.arrays, mark.reason) == ("numpy", "numpy's sort")
     assert mark_of(np.sort) is None
-    assert marking.MARKS[mark.name] is mark
+    assert MARKS[mark.name] is mark
 
 
 def test_calls_are_noted_where_that_is_asked_for() -> None:

@@ -10,11 +10,11 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from aotpipe.canonicalize import canonicalize
+from aotpipe.core.signature import Signature
+from aotpipe.core.stages import Legal, LegalEntry
 from aotpipe.export import export
-from aotpipe.legalize import legalize
-from aotpipe.signature import Signature
-from aotpipe.spec import as_spec
-from aotpipe.stages import Legal, LegalEntry
+from aotpipe.model.spec import as_spec
+from aotpipe.passes import legalize
 from aotpipe.validate.discontinuity import has_jumps
 
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from aotpipe.backends.eager import Eager
-from aotpipe.backends.worker import Worker
-from aotpipe.goldens import Golden
-from aotpipe.spec import EntryPoint
-from aotpipe.stages import CanonicalEntry, Latency
+from aotpipe.core.stages import CanonicalEntry, Latency
+from aotpipe.model.spec import EntryPoint
+from aotpipe.runtime.goldens import Golden
+from aotpipe.runtime.worker import Worker
 from aotpipe.validate import latency
+from aotpipe.validate.eager.eager import Eager
 
 
 class _Slow(torch.nn.Module):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from aotpipe.goldens import Golden
+from aotpipe.runtime.goldens import Golden
 from aotpipe.validate.parity import describe, judge
 
 

@@ -10,9 +10,9 @@ import torch
 
 from aotpipe.canonicalize import canonicalize
 from aotpipe.export import export
-from aotpipe.goldens import Golden
-from aotpipe.legalize import legalize
-from aotpipe.spec import as_spec
+from aotpipe.model.spec import as_spec
+from aotpipe.passes import legalize
+from aotpipe.runtime.goldens import Golden
 from aotpipe.validate import reference as validate_reference
 from aotpipe.validate.reference import Reference, reference
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aotpipe.dtypes import numpy_dtype
+from aotpipe.core.dtypes import numpy_dtype
 from aotpipe.validate.tolerance import MULTIPLE, Envelope, floor_of, is_inexact
 
 _F32 = np.dtype(np.float32)

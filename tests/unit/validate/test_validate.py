@@ -12,19 +12,19 @@ import numpy as np
 import pytest
 import torch
 
-from aotpipe import tensors
-from aotpipe.backends.arrays import view_numpy
-from aotpipe.backends.eager import Eager
-from aotpipe.backends.iree import compiler
-from aotpipe.backends.iree.importer import lower
+from aotpipe.backends.iree.compile import compiler
+from aotpipe.backends.iree.lower.importer import lower
 from aotpipe.canonicalize import canonicalize
+from aotpipe.core.stages import Canonical, Compiled, Legal
+from aotpipe.core.targets import Target
 from aotpipe.errors import ParityError, ProgramCrashed
 from aotpipe.export import export
-from aotpipe.legalize import legalize
-from aotpipe.spec import Dim, Spec, as_spec
-from aotpipe.stages import Canonical, Compiled, Legal
-from aotpipe.targets import Target
+from aotpipe.model.spec import Dim, Spec, as_spec
+from aotpipe.model.torch_arrays import view_numpy
+from aotpipe.passes import legalize
+from aotpipe.runtime import tensor_file
 from aotpipe.validate import Loadable, validate
+from aotpipe.validate.eager.eager import Eager
 from aotpipe.validate.reference import Reference, reference
 
 HOST = Target.parse("iree-cpu-host")
@@ -68,7 +68,7 @@ def _build(spec: Spec, folder: Path, change: Callable[[Legal], Legal] = lambda l
     canonical = canonicalize(spec)
     legal = legalize(export(canonical))
     changed = change(legal)
-    tensors.write({k: view_numpy(v) for k, v in changed.weights.items()}, folder / "weights")
+    tensor_file.write({k: view_numpy(v) for k, v in changed.weights.items()}, folder / "weights")
     return _Built(
         canonical=canonical,
         legal=legal,
@@ -120,7 +120,7 @@ def test_the_goldens_cover_both_ends_of_the_batch(net: _Built) -> None:
 
 
 def test_the_goldens_are_a_function_of_the_model(net: _Built) -> None:
-    from aotpipe import goldens
+    from aotpipe.runtime import goldens
 
     again = reference(net.canonical, net.legal)
     assert goldens.dumps(again.goldens) == goldens.dumps(net.reference.goldens)
@@ -128,10 +128,10 @@ def test_the_goldens_are_a_function_of_the_model(net: _Built) -> None:
 
 @pytest.mark.parametrize("error", [3e-3, 3e-5])
 def test_a_perturbed_weight_fails_with_the_worst_element(net: _Built, tmp_path: Path, error: float) -> None:
-    weights = {key: np.array(array) for key, array in tensors.read(net.loadable.weights).items()}
+    weights = {key: np.array(array) for key, array in tensor_file.read(net.loadable.weights).items()}
     name = next(key for key in weights if weights[key].shape == (8, 16))
     weights[name][3, 5] += error
-    tensors.write(weights, tmp_path / "weights")
+    tensor_file.write(weights, tmp_path / "weights")
     with pytest.raises(ParityError) as caught:
         validate(net.compiled, replace(net.loadable, weights=tmp_path / "weights"), net.reference.goldens)
     assert caught.value.exit_code == 40
@@ -164,7 +164,7 @@ def test_a_program_that_cannot_run_here_is_compiled_and_says_why(net: _Built) ->
 
 
 def test_a_hanging_program_is_typed(net: _Built, monkeypatch: pytest.MonkeyPatch) -> None:
-    from aotpipe.backends import worker
+    from aotpipe.runtime import worker
 
     monkeypatch.setattr(worker, "_LOAD_TIMEOUT_S", 0.001)
     with pytest.raises(ProgramCrashed, match="did not answer"):

@@ -19,12 +19,12 @@ from aotpipe.backends.xla import control_flow
 from aotpipe.backends.xla.interpreter import Interpreter, Refused, number_of, python_function
 from aotpipe.backends.xla.ops import table
 from aotpipe.backends.xla.padding import regions
-from aotpipe.backends.xla.padding.extents import Size, Unpaddable
 from aotpipe.backends.xla.padding.layout import Arena, Padded
 from aotpipe.backends.xla.padding.rules import Call, rule
+from aotpipe.backends.xla.padding.sizes import Size, Unpaddable
 from aotpipe.backends.xla.sizes import UnknownSize
 from aotpipe.backends.xla.values import Out, cast, is_array
-from aotpipe.legalize import ops, unbacked
+from aotpipe.passes import ops, unbacked
 
 NO_RULE: Final = "padding would reach its results, and there is no rule that keeps it away"
 

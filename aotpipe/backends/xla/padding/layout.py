@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import sympy
 from jax import lax
 
-from aotpipe.backends.xla.padding.extents import Expr, Extents, scalar
+from aotpipe.backends.xla.padding.sizes import Expr, Extents, scalar
 from aotpipe.backends.xla.values import INT32, Array, Out, constant, dtype_of
 
 Axis = tuple[Expr, ...]

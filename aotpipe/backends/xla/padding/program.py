@@ -8,14 +8,14 @@ from typing import Any
 import sympy
 from jax import lax
 
-from aotpipe.backends.xla.padding.extents import Extents, evaluate, scalar
 from aotpipe.backends.xla.padding.interpreter import PaddedInterpreter
 from aotpipe.backends.xla.padding.layout import Arena
+from aotpipe.backends.xla.padding.sizes import Extents, evaluate, scalar
 from aotpipe.backends.xla.sizes import Sizes, relations
 from aotpipe.backends.xla.values import INT32, Array
-from aotpipe.legalize import hops, unbacked
-from aotpipe.signature import evaluate_dim
-from aotpipe.stages import LegalEntry
+from aotpipe.core.signature import evaluate_dim
+from aotpipe.core.stages import LegalEntry
+from aotpipe.passes import hops, unbacked
 
 
 def run(

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from aotpipe.backends.xla.padding.extents import scalar
 from aotpipe.backends.xla.padding.layout import Arena, Padded
+from aotpipe.backends.xla.padding.sizes import scalar
 
 
 def lengths(arena: Arena, node: Node, args: Any) -> Mapping[str, Any]:

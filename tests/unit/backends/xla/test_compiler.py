@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch.export import Dim
 
-from aotpipe import toolchain
-from aotpipe.backends import unrunnable
-from aotpipe.backends.xla import compiler, container, installed, lowering
+from aotpipe.backends.xla import compiler, lowering
+from aotpipe.core.stages import Lowered
+from aotpipe.core.targets import Target
 from aotpipe.errors import (
     CompileFailed,
     CompilerOutOfMemory,
@@ -19,8 +19,9 @@ from aotpipe.errors import (
     DeviceMemoryExceeded,
     TargetError,
 )
-from aotpipe.stages import Lowered
-from aotpipe.targets import Target
+from aotpipe.runtime import toolchain
+from aotpipe.runtime.loading import unrunnable
+from aotpipe.runtime.xla import container, installed
 from tests.programs import through
 
 HOST = Target.parse("xla-cpu-host")

@@ -11,9 +11,11 @@ import pytest
 import torch
 from torch.export import Dim
 
-from aotpipe.backends.xla import container, lowering, matmuls, tool
+from aotpipe.backends.xla import lowering, tool
+from aotpipe.backends.xla.estimate import matmuls
 from aotpipe.backends.xla.ops import blas
 from aotpipe.errors import CannotPad, NoBuckets, OutsideBuckets, UnsupportedOps
+from aotpipe.runtime.xla import container
 from tests.programs import on_xla, through
 
 

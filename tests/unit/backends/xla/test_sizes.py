@@ -5,7 +5,7 @@ import torch
 from torch.export import Dim
 
 from aotpipe.backends.xla.sizes import UnknownSize, bind
-from aotpipe.legalize import hops
+from aotpipe.passes import hops
 from tests.programs import through
 
 

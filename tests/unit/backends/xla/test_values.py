@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from aotpipe.backends.arrays import view_numpy
 from aotpipe.backends.xla.lowering import own_settings
 from aotpipe.backends.xla.values import (
     axes_of,
@@ -20,6 +19,7 @@ from aotpipe.backends.xla.values import (
     torch_dtype,
     wide,
 )
+from aotpipe.model.torch_arrays import view_numpy
 
 DTYPES = (torch.bool, torch.uint8, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float64)
 OPERANDS = [

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from aotpipe.backends.xla.padding.extents import Size, Unpaddable, scalar
 from aotpipe.backends.xla.padding.layout import Arena, Axis, Padded, padded
+from aotpipe.backends.xla.padding.sizes import Size, Unpaddable, scalar
 from aotpipe.backends.xla.values import INT32, Array, Out, cast, is_array
 
 Lowering = Callable[..., Any]

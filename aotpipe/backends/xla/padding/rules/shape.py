@@ -10,7 +10,6 @@ import sympy
 import torch
 from jax import lax
 
-from aotpipe.backends.xla.padding.extents import Size
 from aotpipe.backends.xla.padding.layout import ONE, Axis, Padded, joined, padded
 from aotpipe.backends.xla.padding.rules.call import (
     Call,
@@ -21,6 +20,7 @@ from aotpipe.backends.xla.padding.rules.call import (
     result,
     true_number,
 )
+from aotpipe.backends.xla.padding.sizes import Size
 from aotpipe.backends.xla.values import INT32, Array, axis_of, broadcast, cast, constant, is_array
 
 aten = torch.ops.aten

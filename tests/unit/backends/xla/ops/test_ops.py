@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch.utils import _pytree as pytree
 
-from aotpipe.backends.arrays import from_numpy, view_numpy
 from aotpipe.backends.xla.lowering import own_settings
 from aotpipe.backends.xla.ops import table
 from aotpipe.backends.xla.values import Out, cast, dtype_of
-from aotpipe.legalize.decompositions import stablehlo
+from aotpipe.model.torch_arrays import from_numpy, view_numpy
+from aotpipe.passes.decompositions import stablehlo
 from tests.opinfo.cases import DTYPES, OPS
 from tests.opinfo.sweep import TOLERANCE, UNSPECIFIED
 from tests.unit.backends.xla.ops.calls import Call, by_op, written

@@ -2,8 +2,8 @@ import jax.numpy as jnp
 import numpy as np
 import sympy
 
-from aotpipe.backends.xla.padding.extents import Extents
 from aotpipe.backends.xla.padding.layout import Arena, Padded, joined
+from aotpipe.backends.xla.padding.sizes import Extents
 from aotpipe.backends.xla.sizes import Sizes
 
 n, m = sympy.symbols("n m", integer=True)

@@ -1,0 +1,1 @@
+"""Runs `iree-compile` in processes of its own, and reads what it says."""

@@ -1,0 +1,190 @@
+"""Compiles a lowered module with `iree-compile`, in a process of its own under a time and a memory limit.
+
+`compile(lowered, target)` gives a `Compiled` whose bytes depend on the module, the flags, the compiler's
+version and, for `host`, this CPU, and on nothing else: not on the folder, the process or the user's paths.
+Where the compiler fails or crashes on the fast flags, more cautious ones are tried in the order of
+`flags.RETREATS`; the flags and a note of the result say so. Weights are outside of the module.
+
+Raises:
+    CompileFailed, CompilerCrashed, CompileTimeout, CompilerOutOfMemory: With the first diagnostic, the op,
+        the user's line, and the path of a log where a folder for logs was given.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from aotpipe.backends.iree.compile import attempts as runs
+from aotpipe.backends.iree.compile import diagnostics, failures, flags
+from aotpipe.backends.iree.compile.attempts import Attempt, Workplace
+from aotpipe.backends.iree.fixes import input_phase, vmvx
+from aotpipe.backends.iree.lower import host_reads
+from aotpipe.core.stages import Compiled, CompileStats, Lowered
+from aotpipe.core.targets import Target
+from aotpipe.errors import DiskFull, TargetError
+from aotpipe.runtime import process, toolchain
+
+DEFAULT_TIMEOUT_S: Final = 1800.0
+_PACKAGE: Final = "iree-base-compiler"
+
+
+def compile(  # noqa: A001  # the stage's name; nothing here needs the builtin
+    lowered: Lowered,
+    target: Target,
+    *,
+    extra_flags: Sequence[str] = (),
+    retreat: flags.Retreat | None = None,
+    beside: Sequence[Target] = (),
+    timeout_s: float = DEFAULT_TIMEOUT_S,
+    memory_limit_bytes: int | None = None,
+    log_dir: Path | None = None,
+) -> Compiled:
+    """Compile a module for one target, or for several in one program.
+
+    Args:
+        lowered: The module.
+        target: What to compile for.
+        extra_flags: Flags of `iree-compile` that are passed last.
+        retreat: What makes the fast flags more cautious from the start.
+        beside: The other targets that the program is for, each of a driver of its own.
+        timeout_s: Seconds for all attempts together.
+        memory_limit_bytes: Resident bytes of the compiler; four fifths of the machine's where None.
+        log_dir: Where a failed compile leaves its log and its module.
+    """
+    limit = process.default_memory_limit() if memory_limit_bytes is None else memory_limit_bytes
+    fast = _fast(lowered, target, extra_flags, retreat, beside)
+    key = digest(lowered, target, extra_flags, retreat, beside)
+    targets = (target, *beside)
+    name = "+".join(map(str, targets))
+    module = lowered.module
+    if _is_portable(target, beside):
+        module = vmvx.portable(module)
+    if lowered.dialect == "torch" and host_reads.can_be_in_place(targets):
+        module = host_reads.in_place(module)
+    attempts: list[Attempt] = []
+    try:
+        with Workplace.made(module, limit) as place:
+            first = place.input_phase(fast, timeout_s) if input_phase.forms(targets) else None
+            if first and (mended := input_phase.mended(first, targets)):
+                module, fast = mended.encode(), runs.from_input(fast)
+                place.put(module)
+            for how, chosen in runs.plan(fast, attempts):
+                left_s = timeout_s - sum(attempt.outcome.wall_s for attempt in attempts)
+                attempts.append(place.attempt(how, chosen, left_s))
+                if attempts[-1].payload is not None:
+                    return _compiled(lowered, target, key, attempts, beside)
+            log = failures.write_log(log_dir, f"iree-compile-{name}-{key}", module, attempts)
+            raise failures.error(place, name, attempts, timeout_s, log)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise DiskFull("no space left for the compiler's files", reason=str(error)) from error
+
+
+def suspects(lowered: Lowered, target: Target, extra_flags: Sequence[str] = ()) -> tuple[flags.Retreat, ...]:
+    """What to compile with, in turn, where the program computes wrong numbers."""
+    return flags.suspects(_fast(lowered, target, extra_flags, None))
+
+
+def shared(compiled: Compiled, lowered: Lowered, extra_flags: Sequence[str] = ()) -> dict[Target, Compiled]:
+    """A fat program as that of each of its targets."""
+    targets = (compiled.target, *compiled.beside)
+    found = {}
+    for target in targets:
+        beside = tuple(each for each in targets if each != target)
+        found[target] = replace(
+            compiled,
+            target=target,
+            beside=beside,
+            host_features=_needs(target),
+            digest=digest(lowered, target, extra_flags, None, beside),
+        )
+    return found
+
+
+def _fast(
+    lowered: Lowered,
+    target: Target,
+    extra_flags: Sequence[str],
+    retreat: flags.Retreat | None,
+    beside: Sequence[Target] = (),
+) -> tuple[str, ...]:
+    chosen = flags.choose(lowered.module, lowered.dialect, target, extra_flags, beside)
+    return retreat(chosen) if retreat else chosen
+
+
+def _needs(target: Target) -> tuple[str, ...]:
+    return toolchain.host_features() if target.is_host else target.row.features
+
+
+def _is_portable(target: Target, beside: Sequence[Target]) -> bool:
+    return any(each.device == "vmvx" for each in (target, *beside))
+
+
+def digest(
+    lowered: Lowered,
+    target: Target,
+    extra_flags: Sequence[str] = (),
+    retreat: flags.Retreat | None = None,
+    beside: Sequence[Target] = (),
+) -> str:
+    """SHA-256 of everything that can change `compile`'s payload, known before it runs."""
+    targets = (target, *beside)
+    key: dict[str, object] = {
+        "module": lowered.digest,
+        "target": str(target),
+        "flags": _fast(lowered, target, extra_flags, retreat, beside),
+        "retreats": [repr(retreat) for retreat in flags.RETREATS],
+        "reads": "in place" if host_reads.can_be_in_place(targets) else "copies",
+        "toolchain": _versions(),
+        "host": toolchain.host_features() if any(each.is_host for each in targets) else [],
+    }
+    if _is_portable(target, beside):
+        key["form"] = vmvx.FORM
+    if forms := input_phase.forms(targets):
+        key["input"] = forms
+    return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
+
+
+def _compiled(
+    lowered: Lowered, target: Target, key: str, attempts: Sequence[Attempt], beside: Sequence[Target]
+) -> Compiled:
+    last = attempts[-1]
+    assert last.payload is not None
+    return Compiled(
+        target=target,
+        payload=last.payload,
+        dialect=lowered.dialect,
+        flags=last.flags,
+        toolchain=_versions(),
+        host_features=_needs(target),
+        digest=key,
+        beside=tuple(beside),
+        schedule=last.schedule,
+        stats=CompileStats(
+            wall_s=sum(attempt.outcome.wall_s for attempt in attempts),
+            peak_rss_bytes=max(attempt.outcome.peak_rss_bytes for attempt in attempts),
+        ),
+        notes=(
+            *flags.remarks(lowered.module, (target, *beside)),
+            *(
+                f"compiled {last.name}: with the faster flags the compiler "
+                f"{failures.ending(attempt.outcome)} ({diagnostics.read(attempt.outcome.stderr).text})"
+                for attempt in attempts[:1]
+                if last.name
+            ),
+        ),
+    )
+
+
+def _versions() -> dict[str, str]:
+    version = toolchain.version_of(_PACKAGE)
+    if version is None:
+        raise TargetError("the IREE compiler is not installed", hint="pip install 'aotpipe[build]'")
+    return {_PACKAGE: version}

@@ -1,0 +1,334 @@
+"""Elementwise arithmetic where the compiler's own loses a NaN, an infinity or bits, or is missing.
+
+Its maximum, minimum and clamp drop the NaN of a left operand, its floor division of floats and `fmod` know no
+infinities, it divides integers through floats, and it has no powers of integers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from aotpipe.passes.decompositions.entries import HALF, Decomposition, Table, floating, widened
+
+aten = torch.ops.aten
+Number = int | float | bool
+Value = torch.Tensor | Number
+
+
+def promoted(left: Value, right: Value) -> tuple[torch.Tensor, torch.Tensor]:
+    """Both as tensors of the dtype that eager promotes them to."""
+    dtype = torch.result_type(left, right)
+    device = next(value.device for value in (left, right) if isinstance(value, torch.Tensor))
+    one, two = (
+        value.to(dtype)
+        if isinstance(value, torch.Tensor)
+        else torch.full((), value, dtype=dtype, device=device)
+        for value in (left, right)
+    )
+    return one, two
+
+
+def is_nan(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor != tensor
+
+
+# Order.
+
+
+def _compared(op: Callable[..., torch.Tensor]) -> Decomposition:
+    """A comparison with a number of the tensor's own kind.
+
+    Of a constant tensor and a number of the other kind the compiler folds the bits of one as the other's.
+    """
+
+    def decompose(tensor: torch.Tensor, number: Number) -> Any:
+        if tensor.is_floating_point():
+            whole = isinstance(number, int)
+            return op(tensor, float(number)) if whole else NotImplemented
+        if isinstance(number, float) and not tensor.is_complex():
+            return op(tensor.to(torch.get_default_dtype()), number)
+        return NotImplemented
+
+    return decompose
+
+
+def maximum(left: torch.Tensor, right: torch.Tensor) -> Any:
+    left, right = promoted(left, right)
+    if not left.is_floating_point():
+        return NotImplemented
+    return torch.where((left > right) | is_nan(left), left, right)
+
+
+def minimum(left: torch.Tensor, right: torch.Tensor) -> Any:
+    left, right = promoted(left, right)
+    if not left.is_floating_point():
+        return NotImplemented
+    return torch.where((left < right) | is_nan(left), left, right)
+
+
+def fmax(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    left, right = torch.broadcast_tensors(*promoted(left, right))
+    return torch.where((left >= right) | is_nan(right), left, right)
+
+
+def fmin(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    left, right = torch.broadcast_tensors(*promoted(left, right))
+    return torch.where((left <= right) | is_nan(right), left, right)
+
+
+def clamp(tensor: torch.Tensor, min: Number | None = None, max: Number | None = None) -> Any:
+    dtype = tensor.dtype
+    for bound in (min, max):
+        dtype = dtype if bound is None else torch.promote_types(dtype, torch.result_type(tensor, bound))
+    if not dtype.is_floating_point:
+        return NotImplemented if tensor.dtype == dtype else torch.clamp(tensor.to(dtype), min, max)
+    held = tensor.to(dtype)
+    if min is not None:
+        held = torch.where(held < min, torch.full_like(held, min), held)
+    if max is not None:
+        held = torch.where(held > max, torch.full_like(held, max), held)
+    return held
+
+
+def clamp_min(tensor: torch.Tensor, min: Number) -> Any:
+    return clamp(tensor, min)
+
+
+def clamp_max(tensor: torch.Tensor, max: Number) -> Any:
+    return clamp(tensor, None, max)
+
+
+def clamp_tensor(
+    tensor: torch.Tensor,
+    min: torch.Tensor | None = None,
+    max: torch.Tensor | None = None,
+) -> torch.Tensor:
+    held = tensor
+    if min is not None:
+        held = torch.maximum(*promoted(held, min))
+    if max is not None:
+        held = torch.minimum(*promoted(held, max))
+    return held
+
+
+def hardtanh(tensor: torch.Tensor, min_val: Number = -1, max_val: Number = 1) -> torch.Tensor:
+    if not tensor.is_floating_point():
+        # As eager casts them: the result stays an integer.
+        min_val, max_val = int(min_val), int(max_val)
+    return torch.clamp(tensor, min_val, max_val)
+
+
+def isfinite(tensor: torch.Tensor) -> torch.Tensor:
+    # What is not finite differs from itself when it is taken away.
+    return tensor - tensor == 0 if tensor.is_floating_point() else torch.ones_like(tensor, dtype=torch.bool)
+
+
+# Products and division.
+
+
+def multiply(left: Value, right: Value) -> Any:
+    if isinstance(left, torch.Tensor) == isinstance(right, torch.Tensor):
+        return NotImplemented
+    dtype = torch.result_type(left, right)
+    if dtype not in (torch.int8, torch.uint8):
+        return NotImplemented
+    # The compiler dies on a product of bytes and a number.
+    wider = (value.to(torch.int32) if isinstance(value, torch.Tensor) else value for value in (left, right))
+    return torch.mul(*wider).to(dtype)
+
+
+def div_mode(left: torch.Tensor, right: Value, *, rounding_mode: str | None = None) -> Any:
+    if rounding_mode is None:
+        return torch.true_divide(left, right)
+    one, two = promoted(left, right)
+    dtype = one.dtype
+    if dtype in (torch.uint8, torch.bool):
+        # The compiler takes bytes for signed. None is negative: rounding down is rounding to zero.
+        return torch.div(one.to(torch.int32), two.to(torch.int32), rounding_mode="trunc").to(dtype)
+    if not dtype.is_floating_point:
+        if dtype == torch.int64 and rounding_mode == "floor" and not isinstance(right, torch.Tensor):
+            # Of places in a tensor, mostly, whose range is to be known: see `divisions`.
+            return NotImplemented
+        return _integer_floor(one, two) if rounding_mode == "floor" else _kept(left, right, one, two)
+    one, two = widened(one, two)
+    if rounding_mode == "trunc":
+        return torch.trunc(one / two).to(dtype)
+    return _floor_quotient(one, two).to(dtype)
+
+
+def _kept(left: torch.Tensor, right: Value, one: torch.Tensor, two: torch.Tensor) -> Any:
+    if left is one and right is two:
+        return NotImplemented
+    return torch.div(one, two, rounding_mode="trunc")
+
+
+def _integer_floor(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """By truncation, which alone is exact: the compiler floors through floats."""
+    whole = torch.div(left, right, rounding_mode="trunc")
+    rest = left - whole * right
+    return torch.where((rest != 0) & ((rest < 0) != (right < 0)), whole - 1, whole)
+
+
+def _floor_quotient(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """Python's `//` of floats as eager computes it, from the remainder, so that it is exact."""
+    rest = torch.fmod(left, right)
+    whole = (left - rest) / right
+    whole = torch.where((rest != 0) & ((right < 0) != (rest < 0)), whole - 1, whole)
+    down = torch.floor(whole)
+    down = torch.where(whole - down > 0.5, down + 1, down)
+    # A zero has the sign of the quotient.
+    down = torch.where(whole == 0, left / right * 0.0, down)
+    return torch.where(right == 0, left / right, down)
+
+
+def fmod(left: torch.Tensor, right: Value) -> Any:
+    one, two = promoted(left, right)
+    dtype = one.dtype
+    if dtype in (torch.uint8, torch.bool):
+        return torch.fmod(one.to(torch.int32), two.to(torch.int32)).to(dtype)
+    if not dtype.is_floating_point:
+        return one - torch.div(one, two, rounding_mode="trunc") * two
+    one, two = widened(one, two)
+    # Of absolute values it is the remainder, which is exact.
+    rest = torch.remainder(one.abs(), two.abs())
+    return torch.where(one < 0, -rest, torch.where(one == 0, one + rest, rest)).to(dtype)
+
+
+def remainder(left: Value, right: Value) -> Any:
+    one, two = promoted(left, right)
+    if one.dtype in (torch.uint8, torch.bool):
+        return torch.remainder(one.to(torch.int32), two.to(torch.int32)).to(one.dtype)
+    if one.dtype in HALF:
+        return torch.remainder(one.float(), two.float()).to(one.dtype)
+    # Of a constant tensor and a number the compiler folds C's remainder, which has the dividend's sign.
+    if one.is_floating_point() and (one is not left or two is not right):
+        return torch.remainder(one, two)
+    return NotImplemented
+
+
+def true_divide(left: Value, right: Value) -> Any:
+    dtype = torch.result_type(left, right)
+    dtype = dtype if dtype.is_floating_point or dtype.is_complex else torch.get_default_dtype()
+    one, two = (
+        value.to(dtype)
+        if isinstance(value, torch.Tensor) and value.dtype in (torch.uint8, torch.bool)
+        else value
+        for value in (left, right)
+    )
+    return NotImplemented if one is left and two is right else torch.true_divide(one, two)
+
+
+def gcd(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    one, two = promoted(left, right)
+    dtype = one.dtype
+    one, two = one.to(torch.int64).abs(), two.to(torch.int64).abs()
+    # Fibonacci numbers are the slowest: a pair of n bits takes at most 1.45 n steps.
+    for _ in range(math.ceil(1.45 * torch.iinfo(dtype).bits) + 1):
+        divisor = torch.where(two == 0, 1, two)
+        one, two = torch.where(two == 0, one, two), torch.where(two == 0, two, torch.fmod(one, divisor))
+    return one.to(dtype)
+
+
+def lcm(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    one, two = promoted(left, right)
+    common = torch.gcd(one, two)
+    part = torch.div(one, torch.where(common == 0, 1, common), rounding_mode="trunc")
+    return (part * two).abs()
+
+
+# Signs.
+
+
+def signbit(tensor: torch.Tensor) -> torch.Tensor:
+    if not tensor.is_floating_point():
+        return tensor < 0
+    # A zero's sign shows in its reciprocal. A NaN's is not seen; those that eager makes are positive.
+    return (tensor < 0) | ((tensor == 0) & (1 / tensor < 0))
+
+
+def copysign(left: torch.Tensor, right: Value) -> torch.Tensor:
+    one, two = (floating(tensor) for tensor in promoted(left, right))
+    size = one.abs()
+    return torch.where(torch.signbit(two), -size, size)
+
+
+def sgn(tensor: torch.Tensor) -> torch.Tensor:
+    if not tensor.is_complex():
+        return torch.sign(tensor)
+    size = tensor.abs()
+    whole = torch.where(size == 0, 1.0, size)
+    return torch.complex(tensor.real / whole, tensor.imag / whole)
+
+
+# Sizes and neighbours.
+
+
+def hypot(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    one, two = promoted(left, right)
+    dtype = one.dtype
+    one, two = (tensor.abs() for tensor in widened(one, two))
+    high, low = torch.maximum(one, two), torch.minimum(one, two)
+    ratio = low / torch.where(high == 0, 1.0, high)
+    size = high * torch.sqrt(1 + ratio * ratio)
+    return torch.where((one == math.inf) | (two == math.inf), math.inf, size).to(dtype)
+
+
+def nextafter(left: torch.Tensor, right: torch.Tensor) -> Any:
+    one, two = promoted(left, right)
+    if one.dtype not in (torch.float32, torch.float64):
+        return NotImplemented
+    integer = torch.int32 if one.dtype == torch.float32 else torch.int64
+    bits = one.view(integer)
+    # Away from zero is one more, whatever the sign is.
+    step = torch.where((one < two) == (one > 0), 1, -1).to(integer)
+    moved = (bits + step).view(one.dtype)
+    least = torch.ones_like(bits).view(one.dtype)
+    moved = torch.where(one == 0, torch.where(two > 0, least, -least), moved)
+    moved = torch.where(one == two, two, moved)
+    return torch.where(is_nan(one) | is_nan(two), math.nan, moved)
+
+
+DECOMPOSITIONS: Table = {
+    **{
+        op: _compared(op)
+        for op in (
+            aten.lt.Scalar,
+            aten.le.Scalar,
+            aten.gt.Scalar,
+            aten.ge.Scalar,
+            aten.eq.Scalar,
+            aten.ne.Scalar,
+        )
+    },
+    aten.maximum.default: maximum,
+    aten.minimum.default: minimum,
+    aten.fmax.default: fmax,
+    aten.fmin.default: fmin,
+    aten.clamp.default: clamp,
+    aten.clamp.Tensor: clamp_tensor,
+    aten.clamp_min.default: clamp_min,
+    aten.clamp_max.default: clamp_max,
+    aten.hardtanh.default: hardtanh,
+    aten.isfinite.default: isfinite,
+    aten.mul.Tensor: multiply,
+    aten.div.Tensor: true_divide,
+    aten.div.Tensor_mode: div_mode,
+    aten.div.Scalar_mode: div_mode,
+    aten.fmod.Tensor: fmod,
+    aten.fmod.Scalar: fmod,
+    aten.remainder.Tensor: remainder,
+    aten.remainder.Scalar: remainder,
+    aten.remainder.Scalar_Tensor: remainder,
+    aten.gcd.default: gcd,
+    aten.lcm.default: lcm,
+    aten.signbit.default: signbit,
+    aten.copysign.Tensor: copysign,
+    aten.copysign.Scalar: copysign,
+    aten.sgn.default: sgn,
+    aten.hypot.default: hypot,
+    aten.nextafter.default: nextafter,
+}

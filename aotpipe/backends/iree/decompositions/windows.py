@@ -1,0 +1,273 @@
+"""Ops that slide a window: convolutions and pools.
+
+The compiler drops a dim of size 1 from a strided window op without dropping the input that no window reaches,
+and refuses its own result. So where there is one window along a dim, the input ends with it. And it pads more
+than `ceil_mode` asks for; so the padding of that mode is made here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+import torch
+from torch.nn.functional import pad
+
+from aotpipe.backends.iree.tuning import im2col
+from aotpipe.backends.iree.tuning.convolution_3d import volume
+from aotpipe.backends.iree.tuning.transposed_convolution import transposed as of_phases
+from aotpipe.passes.decompositions.adaptive_max_pool import over_windows, sliding
+from aotpipe.passes.decompositions.entries import Table, static
+
+aten = torch.ops.aten
+
+
+def convolution(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+) -> Any:
+    rank = weight.dim() - 2
+    if transposed:
+        step, border, spread, beyond = (
+            _each(amounts, rank) for amounts in (stride, padding, dilation, output_padding)
+        )
+        return of_phases(x, weight, bias, step, border, spread, beyond, groups)
+    if rank == 3 and not x.is_complex():
+        return volume(
+            x, weight, bias, _each(stride, rank), _each(padding, rank), _each(dilation, rank), groups
+        )
+    slide = _slide(x.shape[2:], weight.shape[2:], stride, padding, dilation)
+    found = im2col.convolution(x, weight, bias, slide.stride, slide.padding, slide.dilation, groups)
+    if found is not NotImplemented:
+        return found
+    if slide.ends is None:
+        return NotImplemented
+    fitted, left = _fit(x, slide.padding, slide.ends, 0.0)
+    return aten.convolution(
+        fitted, weight, bias, slide.stride, left, slide.dilation, transposed, output_padding, groups
+    )
+
+
+def avg_pool(
+    x: torch.Tensor,
+    kernel: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Any:
+    rank = len(kernel)
+    sizes = x.shape[-rank:]
+    stride, padding, _, ends = _slide(sizes, kernel, stride, padding, ceil=ceil_mode)
+    pool = aten.avg_pool2d if rank == 2 else aten.avg_pool3d
+    if ends is None:
+        counts = any(padding) and not count_include_pad
+        if static(x.shape[0]) or divisor_override or counts or ceil_mode or not x.is_floating_point():
+            return NotImplemented
+        # A division of its own: over a batch that varies, vmvx takes none in the kernel of a pool.
+        return pool(x, kernel, stride, padding, False, True, 1) / prod(kernel)
+
+    def pooled(
+        x: torch.Tensor, padding: Sequence[int], ends: Sequence[int | None], divisor: int | None
+    ) -> torch.Tensor:
+        fitted, left = _fit(x, padding, ends, 0.0)
+        return pool(fitted, kernel, stride, left, False, True, divisor)
+
+    beyond = any(
+        end is not None and end > size + border
+        for end, size, border in zip(ends, sizes, padding, strict=True)
+    )
+    counts = any(padding) and not count_include_pad
+    if divisor_override or not (beyond or counts):
+        return pooled(x, padding, ends, divisor_override)
+    ones = torch.ones_like(x)
+    total = pooled(x, padding, ends, 1)
+    if not count_include_pad:
+        return _shared(total, pooled(ones, padding, ends, 1))
+    # What lies past the padding counts for nothing.
+    framed = pad(ones, [border for border in reversed(padding) for _ in range(2)], value=1.0)
+    moved = [None if end is None else end + border for end, border in zip(ends, padding, strict=True)]
+    return _shared(total, pooled(framed, [0] * rank, moved, 1))
+
+
+def _shared(total: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
+    """The quotient, of integers as eager has it: rounded to zero."""
+    mode = None if total.is_floating_point() else "trunc"
+    return torch.div(total, count, rounding_mode=mode)
+
+
+def avg_pool1d(
+    x: torch.Tensor,
+    kernel: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Any:
+    across = avg_pool(
+        x.unsqueeze(-2), [1, *kernel], [1, *(stride or kernel)], [0, *padding], ceil_mode, count_include_pad
+    )
+    return across if across is NotImplemented else across.squeeze(-2)
+
+
+def max_pool_with_indices(
+    x: torch.Tensor,
+    kernel: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    dilation: Sequence[int] = (1,),
+    ceil_mode: bool = False,
+) -> Any:
+    rank = len(kernel)
+    op = {2: aten.max_pool2d_with_indices, 3: aten.max_pool3d_with_indices}[rank]
+    stride, padding, dilation, ends = _slide(
+        x.shape[-rank:], kernel, stride, padding, dilation, ceil=ceil_mode
+    )
+    if x.dim() == rank + 1:
+        # The compiler's pooling has a batch, and dies on one number for all dims.
+        values, indices = op(x.unsqueeze(0), kernel, stride, padding, dilation, ceil_mode)
+        return values.squeeze(0), indices.squeeze(0)
+    if not x.is_floating_point():
+        return _integer_maxima(x, kernel, stride, padding, dilation, ceil_mode)
+    if ends is None:
+        return NotImplemented
+    fitted, left = _fit(x, padding, ends, -torch.inf)
+    values, indices = op(fitted, kernel, stride, left, dilation, False)
+    added = [before - rest for before, rest in zip(padding, left, strict=True)]
+    return values, _moved(indices, fitted.shape[-rank:], x.shape[-rank:], added)
+
+
+def _integer_maxima(
+    x: torch.Tensor,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    ceil: bool,
+) -> Any:
+    if not all(map(static, x.shape[2:])):
+        return NotImplemented
+    positions = [
+        sliding(size, _steps(size, width, step, border, spread, ceil) + 1, width, step, border, spread, x)
+        for size, width, step, border, spread in zip(
+            x.shape[2:], kernel, stride, padding, dilation, strict=True
+        )
+    ]
+    return over_windows(x, positions)
+
+
+class _Slide(NamedTuple):
+    """How a window slides over each dim, and where its last place ends: see `_ends`."""
+
+    stride: Sequence[int]
+    padding: Sequence[int]
+    dilation: Sequence[int]
+    ends: list[int | None] | None
+
+
+def _slide(
+    sizes: Sequence[int],
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int] = (1,),
+    *,
+    ceil: bool = False,
+) -> _Slide:
+    """The numbers of each dim, where an op was given one for all, or no stride."""
+    rank = len(kernel)
+    stride, padding, dilation = (
+        _each(stride, rank) or list(kernel),
+        _each(padding, rank),
+        _each(dilation, rank),
+    )
+    return _Slide(stride, padding, dilation, _ends(sizes, kernel, stride, padding, dilation, ceil=ceil))
+
+
+def _steps(size: int, width: int, step: int, border: int, spread: int, ceil: bool) -> int:
+    """How often a window moves on along a dim."""
+    room = size + 2 * border - spread * (width - 1) - 1
+    steps = room // step
+    # Rounded up, as long as the last window starts in the input or the padding before it.
+    return steps + int(ceil and steps * step < room and (steps + 1) * step < size + border)
+
+
+def _ends(
+    sizes: Sequence[int],
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    *,
+    ceil: bool = False,
+) -> list[int | None] | None:
+    """For each dim the position in the input at which its last window ends, None to leave the dim as it is.
+
+    A dim is left where its padding is what the op pads anyway. None in place of the list where all are left,
+    and no window is to reach past the padding.
+    """
+    ends: list[int | None] = []
+    for size, width, step, border, spread in zip(sizes, kernel, stride, padding, dilation, strict=True):
+        if not static(size):
+            if ceil:
+                return None
+            ends.append(None)
+            continue
+        reach, total = spread * (width - 1) + 1, size + 2 * border
+        steps = _steps(size, width, step, border, spread, ceil)
+        end = steps * step + reach
+        ends.append(end - border if end > total or (end < total and steps == 0) else None)
+    return ends if ceil or any(end is not None for end in ends) else None
+
+
+def _fit(
+    x: torch.Tensor, padding: Sequence[int], ends: Sequence[int | None], value: float
+) -> tuple[torch.Tensor, list[int]]:
+    """The input that ends with its window along those dims, and the padding that is left to the op."""
+    left = [border if end is None else 0 for border, end in zip(padding, ends, strict=True)]
+    amounts: list[int] = []
+    for dim, (end, border) in enumerate(zip(ends, padding, strict=True), start=x.dim() - len(ends)):
+        if end is None:
+            amounts[:0] = [0, 0]
+            continue
+        size = x.shape[dim]
+        x = x.narrow(dim, 0, min(end, size))
+        amounts[:0] = [border, max(end - size, 0)]
+    return (pad(x, amounts, value=value) if any(amounts) else x), left
+
+
+def _moved(
+    indices: torch.Tensor, fitted: Sequence[int], sizes: Sequence[int], added: Sequence[int]
+) -> torch.Tensor:
+    """Positions in the flat fitted input as positions in the flat input."""
+    flat = torch.zeros_like(indices)
+    scale = 1
+    for found, size, before in reversed(list(zip(fitted, sizes, added, strict=True))):
+        flat = flat + (indices % found - before) * scale
+        indices = indices // found
+        scale *= size
+    return flat
+
+
+def _each(numbers: Sequence[int], rank: int) -> list[int]:
+    """A number for each dim; none stays none."""
+    return list(numbers) * rank if len(numbers) == 1 else list(numbers)
+
+
+DECOMPOSITIONS: Table = {
+    aten.convolution.default: convolution,
+    aten.avg_pool1d.default: avg_pool1d,
+    aten.avg_pool2d.default: avg_pool,
+    aten.avg_pool3d.default: avg_pool,
+    aten.max_pool2d_with_indices.default: max_pool_with_indices,
+    aten.max_pool3d_with_indices.default: max_pool_with_indices,
+}

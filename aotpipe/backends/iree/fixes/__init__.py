@@ -1,0 +1,1 @@
+"""Workarounds for faults of IREE and of drivers."""

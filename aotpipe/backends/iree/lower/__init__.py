@@ -1,0 +1,1 @@
+"""Lowers legal programs to the MLIR that IREE compiles."""

@@ -1,0 +1,368 @@
+"""Whole numbers and bools of a graph that the host computes, beside the tensors that hold them.
+
+A loop's counter is a 0-d tensor to torch. Where the device computes it, each trip launches a kernel for it
+and waits to read whether to go on. What is made of such numbers and of sizes alone is a few instructions of
+the host instead, with the bits that the ops give. `number_nodes(graph, sources)` says which nodes those are,
+`hosted_carries(loop)` which carries of a `while_loop` are among them in every trip, and `Numbers` writes them
+as `i64`, `i32` or `i1`. Only ops that cannot fail are taken: no division.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from iree.compiler.dialects import arith, linalg, tensor
+from iree.compiler.ir import IntegerAttr, IntegerType, RankedTensorType, Type, Value
+from torch import fx
+
+from aotpipe.backends.iree.lower.liveness import output_args, placeholders, subgraph
+from aotpipe.backends.iree.lower.region_types import builtin_type, convert
+
+_ATEN: Final = torch.ops.aten
+_CAST: Final = _ATEN._to_copy.default  # noqa: SLF001  # what a cast becomes in every exported graph
+ITEM: Final = _ATEN._local_scalar_dense.default  # noqa: SLF001  # and what `item()` becomes
+_SIZE: Final = _ATEN.sym_size.int
+_WIDTHS: Final[Mapping[torch.dtype, int]] = {torch.bool: 1, torch.int32: 32, torch.int64: 64}
+
+
+def number_dtype(val: Any) -> torch.dtype | None:
+    """The dtype of a fake value that the host can hold as a number: a 0-d tensor or a size; else None."""
+    if isinstance(val, torch.SymInt):
+        return torch.int64
+    if isinstance(val, torch.Tensor) and not val.dim() and val.dtype in _WIDTHS:
+        return val.dtype
+    return None
+
+
+def number_type(dtype: torch.dtype) -> Type:
+    """The builtin type of a number of a dtype."""
+    return IntegerType.get_signless(_WIDTHS[dtype])
+
+
+class Numbers:
+    """The numbers of one graph, each written where it is first asked for, at the insertion point.
+
+    Args:
+        graph: What its importer writes into one block, from the top to the end.
+        sources: The placeholders whose numbers are known.
+        value_of: The value of a node that has been written.
+        placed: A builtin tensor where it is read.
+    """
+
+    def __init__(
+        self,
+        graph: fx.Graph,
+        sources: Mapping[fx.Node, Value],
+        value_of: Callable[[fx.Node], Value],
+        placed: Callable[[Value], Value] = lambda value: value,
+    ) -> None:
+        self._nodes = number_nodes(graph, sources)
+        self._values = dict(sources)
+        self._value_of = value_of
+        self._placed = placed
+
+    def __contains__(self, argument: object) -> bool:
+        """Whether no device is asked for a node's number, or has been."""
+        return argument in self._nodes or argument in self._values
+
+    def bind(self, node: fx.Node, number: Value) -> None:
+        """Tell the number of a loop's result."""
+        self._values[node] = number
+
+    def __call__(self, argument: Any, dtype: torch.dtype | None = None) -> Value:
+        """A node's number, read from its tensor if need be, or a literal, in a dtype or in its own."""
+        if not isinstance(argument, fx.Node):
+            return literal(argument, dtype or torch.result_type(argument, argument))
+        # No recursion: a chain of sums may be long.
+        waiting = [argument]
+        while waiting:
+            node = waiting[-1]
+            missing = [each for each in self._operands(node) if each not in self._values]
+            if missing:
+                waiting += missing
+            elif node not in self._values:
+                self._values[node] = self._write(node)
+            else:
+                waiting.pop()
+        own = number_dtype(argument.meta["val"])
+        assert own is not None
+        return cast(self._values[argument], own, dtype or own)
+
+    def _operands(self, node: fx.Node) -> list[fx.Node]:
+        return _nodes(_OPS[node.target].arguments(node)) if self._is_computed(node) else []
+
+    def _is_computed(self, node: fx.Node) -> bool:
+        """Whether a number is written from its op's arguments, not taken from the node's own value."""
+        if node in self._values or node.target not in _OPS:
+            return False
+        return node in self._nodes or _is_half_hosted(node, self)
+
+    def _write(self, node: fx.Node) -> Value:
+        if self._is_computed(node):
+            op = _OPS[node.target]
+            arguments = enumerate(op.arguments(node))
+            return op.write(node, [self(each, op.dtype(node, place)) for place, each in arguments])
+        value = self._value_of(node)
+        plain = convert(value, builtin_type(value.type))
+        return read(self._placed(plain)) if isinstance(plain.type, RankedTensorType) else plain
+
+
+def _nodes(arguments: Iterable[Any]) -> list[fx.Node]:
+    return [argument for argument in arguments if isinstance(argument, fx.Node)]
+
+
+def sources_of(graph: fx.Graph, wanted: Iterable[Any], candidates: Collection[fx.Node]) -> set[fx.Node]:
+    """Those of some placeholders that the host computes wanted outputs of, or what it computes of them."""
+    numbers = number_nodes(graph, candidates)
+    found: set[fx.Node] = set()
+    waiting = _nodes(wanted)
+    while waiting:
+        node = waiting.pop()
+        if node not in found and (node in numbers or _is_half_hosted(node, numbers)):
+            found.add(node)
+            waiting += node.all_input_nodes
+    return found & set(candidates)
+
+
+def number_nodes(graph: fx.Graph, sources: Collection[fx.Node]) -> set[fx.Node]:
+    """The nodes of a graph that are computed of sizes, literals and the given placeholders alone."""
+    found = set(sources)
+    for node in graph.nodes:
+        if node.op in ("placeholder", "get_attr", "output"):
+            # A placeholder that is a size is the host's already.
+            if isinstance(node.meta.get("val"), torch.SymInt):
+                found.add(node)
+        elif number_dtype(node.meta.get("val")) is not None and _is_hosted(node, found):
+            found.add(node)
+    return found
+
+
+def _is_hosted(node: fx.Node, found: Collection[fx.Node]) -> bool:
+    val = node.meta["val"]
+    if isinstance(val, torch.SymInt):
+        # Sizes are the host's, and what is computed of sizes; what is read from a tensor may not be.
+        return node.target is _SIZE or all(argument in found for argument in node.all_input_nodes)
+    if node.target is operator.getitem:
+        loop, index = node.args
+        return isinstance(loop, fx.Node) and is_loop(loop) and index in hosted_carries(loop)
+    return _missing(node, found) == set()
+
+
+def _is_half_hosted(node: fx.Node, found: Container[fx.Node]) -> bool:
+    """Whether the host computes a number once it has read one operand: no more than to read the number."""
+    missing = _missing(node, found)
+    return missing is not None and len(missing) <= 1 and all(map(_is_scalar, (node, *missing)))
+
+
+def _is_scalar(node: fx.Node) -> bool:
+    val = node.meta.get("val")
+    return isinstance(val, torch.Tensor) and number_dtype(val) is not None
+
+
+def _missing(node: fx.Node, found: Container[fx.Node]) -> set[fx.Node] | None:
+    """The operands of an op that the host has not; None for an op that it cannot compute."""
+    op = _OPS.get(node.target)
+    if op is None or (node.target in _WHOLE and node.meta["val"].dtype is torch.bool):
+        return None
+    literals = [node.kwargs.get("alpha", 1)]
+    missing = set()
+    for argument in op.arguments(node):
+        if not isinstance(argument, fx.Node):
+            literals.append(argument)
+        elif argument not in found:
+            missing.add(argument)
+    # A literal of more than 32 bits beside an int32 wraps, or is refused.
+    is_exact = all(isinstance(each, int) and -(2**31) <= each < 2**31 for each in literals)
+    return missing if is_exact else None
+
+
+def is_loop(node: fx.Node) -> bool:
+    """Whether a node is a `while_loop`."""
+    return node.target is torch.ops.higher_order.while_loop
+
+
+def hosted_carries(loop: fx.Node) -> frozenset[int]:
+    """The carries of a `while_loop` that each trip computes of such carries, sizes and what no trip changes.
+
+    What they start as, and what no trip changes, is read once before the loop.
+    """
+    known = loop.meta.get(_HOSTED)
+    if known is None:
+        known = loop.meta[_HOSTED] = _hosted(loop)
+    return known
+
+
+_HOSTED: Final = "aotpipe_hosted"
+
+
+def _hosted(loop: fx.Node) -> frozenset[int]:
+    body = subgraph(loop, loop.args[1])
+    inputs, outputs = placeholders(body), output_args(body)
+    carries = range(len(loop.args[2]))  # type: ignore[arg-type]
+    kept = [node for node in inputs[len(carries) :] if number_dtype(node.meta["val"]) is not None]
+    found = {position for position in carries if _may_cross(inputs[position], outputs[position])}
+    while True:
+        numbers = number_nodes(body, [*kept, *(inputs[position] for position in found)])
+        left = {position for position in found if outputs[position] in numbers}
+        if left == found:
+            return frozenset(found)
+        found = left
+
+
+def _may_cross(before: fx.Node, after: Any) -> bool:
+    """Whether a carry is a 0-d tensor of one dtype on both ends of a trip."""
+    val = before.meta["val"]
+    if not isinstance(val, torch.Tensor) or number_dtype(val) is None or not isinstance(after, fx.Node):
+        return False
+    return isinstance(after.meta["val"], torch.Tensor) and number_dtype(after.meta["val"]) is val.dtype
+
+
+def literal(value: int, dtype: torch.dtype) -> Value:
+    """Write a Python number or bool."""
+    kind = number_type(dtype)
+    if dtype is torch.bool:
+        value = -int(bool(value))
+    return arith.ConstantOp(kind, IntegerAttr.get(kind, int(value))).result
+
+
+def cast(value: Value, source: torch.dtype, wanted: torch.dtype) -> Value:
+    """Write a number in another dtype, as torch casts it."""
+    if source is wanted:
+        return value
+    kind = number_type(wanted)
+    if wanted is torch.bool:
+        zero = literal(0, source)
+        return arith.CmpIOp(arith.CmpIPredicate.ne, value, zero).result
+    if source is torch.bool:
+        return arith.ExtUIOp(kind, value).result
+    widened = _WIDTHS[wanted] > _WIDTHS[source]
+    return (arith.ExtSIOp if widened else arith.TruncIOp)(kind, value).result
+
+
+def filled(number: Value) -> Value:
+    """A number as a 0-d builtin tensor: a fill, which the kernels that read it compute by themselves."""
+    empty = tensor.EmptyOp([], number.type).result
+    return linalg.fill(number, outs=[empty])
+
+
+def read(value: Value) -> Value:
+    """The number in a 0-d builtin tensor: the host waits for it."""
+    assert isinstance(value.type, RankedTensorType)
+    return tensor.ExtractOp(value, []).result
+
+
+@dataclass(frozen=True, slots=True)
+class _Op:
+    """How an op is computed: its operands, each read in a dtype, make its value.
+
+    Attributes:
+        write: From the node and its operands.
+        operands: The positions of the node's arguments that are read.
+        dtype: In which dtype an operand is read, by its position.
+    """
+
+    write: Callable[[fx.Node, list[Value]], Value]
+    operands: range = range(2)
+    dtype: Callable[[fx.Node, int], torch.dtype] = lambda node, _: node.meta["val"].dtype
+
+    def arguments(self, node: fx.Node) -> list[Any]:
+        """What is read of a node's arguments."""
+        return [node.args[position] for position in self.operands]
+
+
+def _arithmetic(op: Callable[[Value, Value], Any]) -> _Op:
+    return _Op(lambda _, sides: op(*sides).result)
+
+
+def _scaled(op: Callable[[Value, Value], Any]) -> _Op:
+    def write(node: fx.Node, sides: list[Value]) -> Value:
+        left, right = sides
+        factor: Any = node.kwargs.get("alpha", 1)
+        if factor != 1:
+            right = arith.MulIOp(right, literal(factor, node.meta["val"].dtype)).result
+        return op(left, right).result
+
+    return _Op(write)
+
+
+def _comparison(name: str) -> _Op:
+    def write(node: fx.Node, sides: list[Value]) -> Value:
+        # As a signed number one bit that is set is -1.
+        sign = "" if name in ("eq", "ne") else "u" if _common(node) is torch.bool else "s"
+        return arith.CmpIOp(getattr(arith.CmpIPredicate, sign + name), *sides).result
+
+    return _Op(write, dtype=lambda node, _: _common(node))
+
+
+def _logical(op: Callable[[Value, Value], Any]) -> _Op:
+    return _Op(lambda _, sides: op(*sides).result, dtype=lambda *_: torch.bool)
+
+
+def _inverted(node: fx.Node, sides: list[Value]) -> Value:
+    kind = torch.bool if node.target is _ATEN.logical_not.default else node.meta["val"].dtype
+    return arith.XOrIOp(sides[0], literal(-1, kind)).result
+
+
+def _same(position: int = 0) -> _Op:
+    return _Op(lambda _, sides: sides[0], range(position, position + 1))
+
+
+def _common(comparison: fx.Node) -> torch.dtype:
+    """The dtype in which a comparison compares: a Python number adapts to a tensor."""
+    return torch.result_type(*map(_like, comparison.args))
+
+
+def _like(argument: Any) -> Any:
+    val = argument.meta["val"] if isinstance(argument, fx.Node) else argument
+    if isinstance(val, torch.SymInt):
+        return 1
+    return torch.empty((), dtype=val.dtype) if isinstance(val, torch.Tensor) else val
+
+
+_WHOLE: Final[Mapping[Any, _Op]] = {
+    _ATEN.add.Tensor: _scaled(arith.AddIOp),
+    _ATEN.add.Scalar: _scaled(arith.AddIOp),
+    _ATEN.sub.Tensor: _scaled(arith.SubIOp),
+    _ATEN.sub.Scalar: _scaled(arith.SubIOp),
+    _ATEN.mul.Tensor: _arithmetic(arith.MulIOp),
+    _ATEN.mul.Scalar: _arithmetic(arith.MulIOp),
+    _ATEN.minimum.default: _arithmetic(arith.MinSIOp),
+    _ATEN.maximum.default: _arithmetic(arith.MaxSIOp),
+}
+"""What is not so for bools, whose sum is no sum of bits."""
+_OPS: Final[Mapping[Any, _Op]] = {
+    **_WHOLE,
+    **{
+        getattr(getattr(_ATEN, name), overload): _comparison(name)
+        for name in ("lt", "le", "gt", "ge", "eq", "ne")
+        for overload in ("Tensor", "Scalar")
+    },
+    **{
+        getattr(getattr(_ATEN, name), overload): _arithmetic(op)
+        for name, op in (
+            ("bitwise_and", arith.AndIOp),
+            ("bitwise_or", arith.OrIOp),
+            ("bitwise_xor", arith.XOrIOp),
+        )
+        for overload in ("Tensor", "Scalar")
+    },
+    _ATEN.logical_and.default: _logical(arith.AndIOp),
+    _ATEN.logical_or.default: _logical(arith.OrIOp),
+    _ATEN.logical_xor.default: _logical(arith.XOrIOp),
+    _ATEN.logical_not.default: _Op(_inverted, range(1), lambda *_: torch.bool),
+    _ATEN.bitwise_not.default: _Op(_inverted, range(1)),
+    _ATEN.where.self: _Op(
+        lambda _, sides: arith.SelectOp(*sides).result,
+        range(3),
+        lambda node, position: node.meta["val"].dtype if position else torch.bool,
+    ),
+    _ATEN.full.default: _same(1),
+    _ATEN.scalar_tensor.default: _same(),
+    _ATEN.clone.default: _same(),
+    _ATEN.alias.default: _same(),
+    _CAST: _same(),
+}

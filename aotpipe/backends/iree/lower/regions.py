@@ -1,0 +1,248 @@
+"""Regions of an `scf` op, imported from subgraphs: what enters them, what leaves, and the sizes they know.
+
+`RegionImporter` imports the nodes of one graph into one block. `_inline` makes an importer of the same class
+for a subgraph, at the end of a block within; `_leave` and `_enter` take values over a region's border, and
+`host_scalars` has the whole numbers that the host computes. It needs torch, the importer and the MLIR
+bindings, nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial, reduce
+from types import MappingProxyType
+from typing import Any, Final
+
+import sympy
+import torch
+from iree.compiler.dialects import arith, tensor
+from iree.compiler.extras.fx_importer import GraphNodeImporter
+from iree.compiler.ir import IndexType, InsertionPoint, IntegerType, Location, Operation, Type, Value
+from torch import fx
+from torch.utils._sympy.functions import FloorDiv, Max, Min, Mod, PythonMod
+
+from aotpipe.backends.iree.lower.host_scalars import ITEM, Numbers, filled, number_dtype
+from aotpipe.backends.iree.lower.liveness import needed_nodes, output_args, placeholders
+from aotpipe.backends.iree.lower.region_types import (
+    Border,
+    ControlFlowError,
+    OpenBorder,
+    builtin_type,
+    convert,
+    convert_all,
+    dim_size,
+    index_constant,
+    join,
+)
+
+Sources = Mapping[fx.Node, Value]
+"""The numbers of placeholders."""
+Slots = list[Value | None]
+"""Values by position; None where there is none or where it is not needed."""
+
+
+class RegionImporter(GraphNodeImporter):  # type: ignore[misc]
+    """Imports a graph into a block, and subgraphs into the regions in it."""
+
+    outer: RegionImporter | None = None
+    """The importer of the enclosing region: its values dominate this one's."""
+    border: Border = OpenBorder()
+    """How tensors cross the border of a region: a compiler may need a way of its own."""
+    needed: Collection[fx.Node] = ()
+    """The nodes of this graph that are imported."""
+    numbers: Numbers
+    """The numbers of this graph that the host has or reads."""
+
+    def import_needed(
+        self, graph: fx.Graph, wanted: Collection[int], sources: Sources = MappingProxyType({})
+    ) -> Slots:
+        """Import what some outputs of a graph depend on, and give them; its placeholders are bound.
+
+        Args:
+            graph: The graph.
+            wanted: The positions of the outputs.
+            sources: The placeholders whose numbers the host knows.
+        """
+        self.numbers = Numbers(graph, sources, self.resolve_node_value, self.border.placed)
+        self.needed = needed_nodes(graph, wanted)
+        self.import_nodes([n for n in graph.nodes if n in self.needed], skip_placeholders_outputs=True)
+        with InsertionPoint(self._b):
+            return [
+                self._import_argument(Location.current, output)
+                if position in wanted and output is not None
+                else None
+                for position, output in enumerate(output_args(graph))
+            ]
+
+    def _free_numbers(self, graph: fx.Graph, operands: Sequence[Any]) -> Sources:
+        """The last inputs of a subgraph whose numbers the host has at hand."""
+        inputs = placeholders(graph)
+        pairs = zip(inputs[len(inputs) - len(operands) :], operands, strict=True)
+        return {
+            inner: self.numbers(outer)
+            for inner, outer in pairs
+            if outer in self.numbers and number_dtype(inner.meta["val"]) is not None
+        }
+
+    def _inline(
+        self,
+        graph: fx.Graph,
+        operands: Slots,
+        wanted: Collection[int],
+        sources: Sources = MappingProxyType({}),
+        hosted: Collection[int] = (),
+    ) -> Slots:
+        """Import a subgraph at the insertion point, which is at a block's end; give the wanted outputs.
+
+        Args:
+            graph: The subgraph.
+            operands: Its inputs, a number in the place of a 0-d tensor where the host has it.
+            wanted: The positions of its outputs.
+            sources: The inputs, others than such operands, whose numbers the host knows.
+            hosted: The outputs to give as numbers where they are 0-d.
+        """
+        inner = type(self)(self.fx_importer, self._c, self._cc, InsertionPoint.current.block)
+        inner.outer = self
+        known = dict(sources)
+        for placeholder, operand in zip(placeholders(graph), operands, strict=True):
+            if operand is None:
+                continue
+            val = placeholder.meta["val"]
+            if isinstance(val, torch.Tensor) and isinstance(operand.type, IntegerType):
+                known[placeholder] = operand
+                operand = filled(operand)
+            inner.bind_node_value(placeholder, convert(operand, self._type(val)))
+        outputs = inner.import_needed(graph, wanted, known)
+        for position in hosted:
+            node = output_args(graph)[position]
+            if isinstance(node, fx.Node) and number_dtype(node.meta["val"]) is not None:
+                outputs[position] = inner.numbers(node)
+        return outputs
+
+    def _slot_types(
+        self, node: fx.Node, kept: Collection[int], *sides: Sequence[Any], inits: Sequence[Value] = ()
+    ) -> list[Type | None]:
+        """The builtin types of an op's results, or as many of them as there are inits.
+
+        Args:
+            node: The op.
+            kept: The positions to give a type to.
+            sides: The fake values on the border's other sides; what comes after the results is ignored.
+            inits: What a loop's results start as.
+        """
+        results = result_values(node)[: len(inits)] if inits else result_values(node)
+        rows = [self._types(side[: len(results)]) for side in sides]
+        if inits:
+            rows.append([init.type for init in inits])
+        return join(kept, self._types(results), *rows)
+
+    def _enter(self, values: Iterable[Value], types: Sequence[Type | None], vals: Sequence[Any]) -> Slots:
+        """The builtin values of packed ones; `vals` are their fake values on this side."""
+        rest = iter(values)
+        return [
+            None if wanted is None else self.border.unpack(next(rest), wanted, partial(self._known_dims, val))
+            for wanted, val in zip(types, vals, strict=False)
+        ]
+
+    def _known_dims(self, val: Any) -> list[Value | None]:
+        return [
+            self.known_size(dim.node.expr) if isinstance(dim, torch.SymInt) else None for dim in val.shape
+        ]
+
+    def _operands(self, loc: Location, arguments: Any) -> list[Value]:
+        return [self._import_argument(loc, argument) for argument in arguments]
+
+    def _bind_results(
+        self, node: fx.Node, values: Sequence[Value | None], hosted: Collection[int] = ()
+    ) -> None:
+        self._multi_result_nodes.add(node)
+        for index, (value, val) in enumerate(zip(values, result_values(node), strict=True)):
+            if value is None:
+                continue
+            if index in hosted:
+                for user in node.users:
+                    if user.args[1:] == (index,):
+                        self.numbers.bind(user, value)
+                value = filled(value)
+            self.bind_node_value(node, convert(value, self._type(val)), index)
+
+    def _import_torch_op_overload(self, loc: Location, node: fx.Node, target: Any = None) -> None:
+        """Import an op; a number that the host has is not read from its tensor."""
+        if node.target is ITEM and node.args[0] in self.numbers:
+            val = node.meta["val"]
+            if isinstance(val, torch.SymInt):
+                with loc, InsertionPoint(self._b):
+                    self.bind_node_value(
+                        node, convert(self.numbers(node.args[0], torch.int64), self._type(val))
+                    )
+                return
+        super()._import_torch_op_overload(loc, node, target)
+
+    def _type(self, val: Any) -> Type:
+        """The torch type of a fake value or a constant."""
+        if isinstance(val, torch.Tensor):
+            return self._cc.get_vtensor_type(val.size(), val.dtype)
+        return self._cc.value_info_to_type(val)
+
+    def _types(self, vals: Iterable[Any]) -> list[Type | None]:
+        return [None if val is None else self._type(val) for val in vals]
+
+    def _empty(self, shape: Sequence[int | torch.SymInt], wanted: Type) -> Value:
+        sizes = [dim if isinstance(dim, int) else self.size(dim.node.expr) for dim in shape]
+        return convert(tensor.EmptyOp(sizes, wanted.element_type).result, wanted)
+
+    def size(self, expr: sympy.Expr) -> Value:
+        """Compute a symbolic size, as an index, from the values that are at hand."""
+        known = self.known_size(expr)
+        if known is not None:
+            return known
+        if isinstance(expr, sympy.Integer):
+            return index_constant(int(expr))
+        if type(expr) not in _SIZE_OPS:
+            raise ControlFlowError(f"the size {expr} of a stacked output is not known before the loop")
+        emit = _SIZE_OPS[type(expr)]
+        return reduce(lambda left, right: emit(left, right).result, map(self.size, expr.args))
+
+    def known_size(self, expr: sympy.Expr) -> Value | None:
+        """The size where a value at hand is that number or has it as a dim."""
+        for (node, position), value in self._v.items():
+            val = node.meta.get("val")
+            val = val[position] if isinstance(val, (tuple, list)) else val
+            if isinstance(val, torch.SymInt) and val.node.expr == expr:
+                return arith.IndexCastOp(IndexType.get(), convert(value, builtin_type(value.type))).result
+            if isinstance(val, torch.Tensor):
+                for dim, size in enumerate(val.shape):
+                    if isinstance(size, torch.SymInt) and size.node.expr == expr:
+                        return dim_size(convert(value, builtin_type(value.type)), dim)
+        return self.outer.known_size(expr) if self.outer else None
+
+    def _leave(self, values: Slots, types: Sequence[Type | None]) -> list[Value]:
+        """The values that are there as they cross."""
+        return self.border.pack(self.border.own(convert_all(values, types)))
+
+
+# Sizes are not negative, so that floor and truncation agree.
+_SIZE_OPS: Final[dict[type, Callable[[Value, Value], Operation]]] = {
+    sympy.Add: arith.AddIOp,
+    sympy.Mul: arith.MulIOp,
+    FloorDiv: arith.DivSIOp,
+    Mod: arith.RemSIOp,
+    PythonMod: arith.RemSIOp,
+    Max: arith.MaxSIOp,
+    Min: arith.MinSIOp,
+}
+
+
+def output_values(graph: fx.Graph) -> list[Any]:
+    """The fake values of a graph's outputs, or its constants."""
+    return [arg.meta["val"] if isinstance(arg, fx.Node) else arg for arg in output_args(graph)]
+
+
+def input_values(graph: fx.Graph) -> list[Any]:
+    """The fake values of a graph's inputs."""
+    return [node.meta["val"] for node in placeholders(graph)]
+
+
+def result_values(node: fx.Node) -> list[Any]:
+    """The fake values of the results of an op with several."""
+    return list(node.meta["val"])

@@ -1,0 +1,294 @@
+"""Legal programs to one MLIR module of StableHLO for IREE: the XLA path's lowering, by IREE's conventions.
+
+`lower(legal)` gives a module as that of the torch dialect (`importer`): one public function per entry point,
+of the same name, from the state and the inputs to the graph's outputs; weights are globals that the runtime
+fills from the parameter scope `model`, one per key. What jax gives beside a function, which takes the weights
+as its first arguments, becomes private functions with the entry point's name in front of theirs.
+
+The text is that of jaxlib's printer, which IREE's own StableHLO of 2026 reads; the portable bytecode cannot
+hold IREE's globals. It names the user's file and line of each op; the digest is over the module without them.
+
+Raises:
+    NoBuckets: A Dim may vary, and the module has fixed sizes.
+    UnsupportedOps: An op has no lowering, or one that IREE's StableHLO input does not take.
+    LowerFailed: A fault of aotpipe's own.
+    TargetError: jax is not installed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from aotpipe.backends.iree.fixes.stablehlo_rewrites import mend
+from aotpipe.backends.iree.lower.importer import PARAMETER_SCOPE
+from aotpipe.backends.xla import lowering
+from aotpipe.core.signature import Symbol, dim_symbols
+from aotpipe.core.stages import Legal, LegalEntry, Lowered
+from aotpipe.errors import NoBuckets, SourceLine, UnsupportedOp, UnsupportedOps
+from aotpipe.passes import hops, unbacked
+from aotpipe.passes.source_lines import nearest_line
+from aotpipe.runtime.xla import installed
+
+if TYPE_CHECKING:
+    from aotpipe.backends.xla.lines import Lines
+
+_PLATFORM: Final = "cpu"
+"""Of the forms that jax has of an op the one of plain StableHLO; those for GPUs and TPUs call libraries."""
+_HINT: Final = "write the named line with other ops, or leave --dialect out: the torch dialect may take it"
+# As the printer writes them: `#loc3 = loc("jit(forward)/aot2/add"(#loc1))`.
+_NAMED: Final = re.compile(r'^#(loc\d*) = loc\("((?:[^"\\]|\\.)*)"(?:\(.*\)|:\d+:\d+.*)?\)$')
+_OTHER: Final = re.compile(r"^#(loc\d*) = loc\(.*\)$")
+
+
+def lower(legal: Legal) -> Lowered:
+    """Lower every entry point into one module.
+
+    Raises:
+        NoBuckets, UnsupportedOps, LowerFailed, TargetError
+    """
+    installed.require()
+    for entry in legal.entries:
+        _require_fixed(entry)
+    from aotpipe.backends.xla.lines import Lines
+
+    lines = Lines()
+    with lowering.own_settings():
+        modules = [_module(entry, lines) for entry in legal.entries]
+    for entry, module in zip(legal.entries, modules, strict=True):
+        _require_taken(entry, module, lines)
+    joined = _Joined(modules[0].context)
+    for entry, module in zip(legal.entries, modules, strict=True):
+        joined.add(entry, module)
+    return Lowered(
+        dialect="stablehlo",
+        module=_with_user_lines(joined.text(debug=True), lines).encode(),
+        entry_points=tuple(entry.name for entry in legal.entries),
+        digest=hashlib.sha256(joined.text(debug=False).encode()).hexdigest(),
+    )
+
+
+def _module(entry: LegalEntry, lines: Lines) -> Any:
+    sizes = _sizes(entry)
+    traced = lowering.trace(entry, lowering.bound_of(entry, sizes), sizes, {}, lines)
+    return lowering.module_of(traced, _PLATFORM)
+
+
+def _varying(entry: LegalEntry) -> list[Symbol]:
+    given = {name for spec in entry.signature.tensor_inputs for dim in spec.dims for name in dim_symbols(dim)}
+    return [symbol for symbol in entry.signature.symbols if symbol.name in given]
+
+
+def _sizes(entry: LegalEntry) -> dict[str, int]:
+    return {symbol.name: symbol.min for symbol in _varying(entry)}
+
+
+def _require_fixed(entry: LegalEntry) -> None:
+    """Refuse sizes that vary: IREE's conversion from StableHLO fails on reshapes and windows of them."""
+    for symbol in _varying(entry):
+        if symbol.max != symbol.min:
+            raise NoBuckets(
+                f"the Dim {symbol} of {entry.name!r} may vary, and IREE takes StableHLO of fixed sizes only",
+                hint=f"leave --dialect out, for the torch dialect takes it, or give {symbol.name} one size "
+                "in the Spec",
+            )
+    for node in (node for graph in hops.walk(entry.graph) for node in graph.graph.nodes):
+        if found := unbacked.used_by(node):
+            raise UnsupportedOps(
+                f"1 op has no lowering: {node.target}",
+                reason=f"{node.target}: the size {min(map(str, found))} depends on data, and IREE takes "
+                "StableHLO of fixed sizes only",
+                hint="leave --dialect out: the torch dialect takes sizes that depend on data",
+                where=nearest_line(node),
+            )
+
+
+class _Joined:
+    """The functions of several modules in one, and the globals that they load."""
+
+    def __init__(self, context: Any) -> None:
+        """Start with nothing, in a context of jax's, which knows every dialect that its modules are of."""
+        from jaxlib.mlir import ir
+
+        self._context = context
+        # IREE's own ops are not known to jaxlib: they are written in the form that any op has.
+        self._context.allow_unregistered_dialects = True
+        with ir.Location.unknown(self._context):
+            self._module = ir.Module.create()
+        self._symbols: dict[str, str] = {}
+        self._globals: list[str] = []
+
+    def add(self, entry: LegalEntry, module: Any) -> None:
+        """Take an entry point's functions over, with weights as globals."""
+        from jaxlib.mlir import ir
+
+        text = module.operation.get_asm(enable_debug_info=True)
+        with self._context, ir.Location.unknown():
+            own = ir.Module.parse(text)
+            names = _renamed(own, entry.name)
+            for function in list(own.body.operations):
+                if function.attributes["sym_name"].value == names["main"]:
+                    self._load_weights(entry, function)
+                for given in ("arg_attrs", "res_attrs"):
+                    if given in function.attributes:
+                        # What jax tells XLA of a function's border: no layout or donation of it counts here.
+                        del function.attributes[given]
+                mend(function)
+                self._module.body.append(function)
+
+    def text(self, *, debug: bool) -> str:
+        """The module's text.
+
+        Args:
+            debug: With a location for each op.
+        """
+        printed = self._module.operation.get_asm(enable_debug_info=debug)
+        head, brace, rest = printed.partition("module {\n")
+        assert brace, "the module has attributes"
+        return f"{head}{brace}{''.join(self._globals)}{rest}"
+
+    def _load_weights(self, entry: LegalEntry, function: Any) -> None:
+        from jaxlib.mlir import ir
+
+        block = function.regions[0].blocks[0]
+        count = len(entry.weights)
+        with ir.InsertionPoint.at_block_begin(block):
+            for key, argument in zip(entry.weights, list(block.arguments)[:count], strict=True):
+                argument.replace_all_uses_with(self._loaded(key, argument.type))
+        for _ in range(count):
+            block.erase_argument(0)
+        kind = ir.FunctionType(function.attributes["function_type"].value)
+        left = ir.FunctionType.get(list(kind.inputs)[count:], list(kind.results))
+        function.attributes["function_type"] = ir.TypeAttr.get(left)
+
+    def _loaded(self, key: str, wanted: Any) -> Any:
+        """The load of a weight, at the current insertion point."""
+        from jaxlib.mlir import ir
+
+        # IREE's globals have no sign.
+        stored = ir.Type.parse(re.sub(r"\bui(?=\d)|(?<=x)ui(?=\d)", "i", str(wanted)))
+        if key not in self._symbols:
+            # An entry point's name has no dot.
+            self._symbols[key] = f"weight.{len(self._symbols)}"
+            quoted = ir.StringAttr.get(key)
+            self._globals.append(
+                f"  util.global private @{self._symbols[key]} = "
+                f'#flow.parameter.named<"{PARAMETER_SCOPE}"::{quoted}> : {stored}\n'
+            )
+        load = ir.Operation.create(
+            "util.global.load",
+            results=[stored],
+            attributes={"global": ir.FlatSymbolRefAttr.get(self._symbols[key])},
+        )
+        if stored == wanted:
+            return load.result
+        return ir.Operation.create(
+            "stablehlo.bitcast_convert", results=[wanted], operands=[load.result]
+        ).result
+
+
+def _renamed(module: Any, entry: str) -> dict[str, str]:
+    """Give a module's functions names that no other entry point's have; the new names by the old."""
+    from jaxlib.mlir import ir
+
+    old = [function.attributes["sym_name"].value for function in module.body.operations]
+    names = {name: entry if name == "main" else f"{entry}.{name}" for name in old}
+    for function in module.body.operations:
+        function.attributes["sym_name"] = ir.StringAttr.get(names[function.attributes["sym_name"].value])
+
+    def point(operation: Any) -> Any:
+        if operation.name == "func.call":
+            called = names[operation.attributes["callee"].value]
+            operation.attributes["callee"] = ir.FlatSymbolRefAttr.get(called)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(point)
+    return names
+
+
+def _require_taken(entry: LegalEntry, module: Any, lines: Lines) -> None:
+    """Refuse what IREE has no conversion for, all at once."""
+    found: dict[tuple[str, str], list[SourceLine | None]] = {}
+    for name, reason, where in _untaken(module, lines):
+        found.setdefault((name, reason), []).append(where)
+    if not found:
+        return
+    ops = [
+        UnsupportedOp(
+            name=name, reason=reason, count=len(places), where=next((each for each in places if each), None)
+        )
+        for (name, reason), places in found.items()
+    ]
+    what = "1 op of StableHLO" if len(ops) == 1 else f"{len(ops)} ops of StableHLO"
+    raise UnsupportedOps(
+        f"IREE does not take {what} that {entry.name!r} is made of",
+        reason="\n".join(
+            f"{f'{op.where}: ' if op.where else ''}{op.name} ({op.count}): {op.reason}" for op in ops
+        ),
+        hint=_HINT,
+        where=next((op.where for op in ops if op.where), None),
+        ops=ops,
+    )
+
+
+def _untaken(module: Any, lines: Lines) -> Iterator[tuple[str, str, SourceLine | None]]:
+    """The ops that IREE has no conversion for: name, reason, and the user's line."""
+    from jaxlib.mlir import ir
+
+    calls: dict[str, SourceLine] = {}
+    # jax writes a function after those that call it, whose names of ops have the marks that its own lack.
+    for function in module.body.operations:
+        own: list[Any] = []
+
+        def look(operation: Any, own: list[Any] = own) -> Any:
+            own.append(operation)
+            return ir.WalkResult.ADVANCE
+
+        function.operation.walk(look)
+        caller = calls.get(function.attributes["sym_name"].value)
+        for operation in own:
+            where = lines.find(str(operation.location)) or caller
+            if operation.name == "func.call" and where:
+                calls.setdefault(operation.attributes["callee"].value, where)
+            if reason := _reason(str(operation.name), operation):
+                yield str(operation.name), reason, where
+
+
+def _reason(name: str, operation: Any) -> str:
+    """Why IREE 3.13 has no conversion for an op of StableHLO; empty where it has one."""
+    match name:
+        case "stablehlo.custom_call":
+            return f"a call of XLA's own `{operation.attributes['call_target_name'].value}`"
+        case "stablehlo.composite":
+            return "IREE has no composites"
+        case "stablehlo.fft":
+            return _fourier_reason(operation)
+        case _:
+            return ""
+
+
+def _fourier_reason(operation: Any) -> str:
+    sizes = [int(size) for size in operation.attributes["fft_length"]]
+    if "IRFFT" in str(operation.attributes["fft_type"]):
+        return "IREE has no Fourier transform back to real numbers"
+    if len(sizes) > 1:
+        return "IREE has Fourier transforms of one dim only"
+    return "" if sizes[0].bit_count() == 1 else "IREE has Fourier transforms of powers of two only"
+
+
+def _with_user_lines(text: str, lines: Lines) -> str:
+    """A module's text whose locations are the user's lines, and nothing of this machine's Python."""
+
+    def location(line: str) -> str:
+        if named := _NAMED.match(line):
+            where = lines.find(named[2])
+            if where is not None:
+                path = str(where.path).replace("\\", "\\\\").replace('"', '\\"')
+                return f'#{named[1]} = loc("{path}":{where.line}:0)'
+        if other := _OTHER.match(line):
+            return f"#{other[1]} = loc(unknown)"
+        return line
+
+    return "\n".join(map(location, text.split("\n")))

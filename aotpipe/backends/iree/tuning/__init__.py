@@ -1,0 +1,1 @@
+"""Forms of convolutions that are fast on CPUs by IREE."""

@@ -1,0 +1,1 @@
+"""What an XLA program will cost on a chip that is not at hand."""

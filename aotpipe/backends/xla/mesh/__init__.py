@@ -1,0 +1,1 @@
+"""Programs for several devices: where arrays are placed, and what each device computes."""

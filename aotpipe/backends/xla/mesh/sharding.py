@@ -1,0 +1,197 @@
+"""Gives the arrays of a program their places on a mesh.
+
+`resolve(mesh, rules, ranks)` says how each array that a rule matches is split. A `Placement` keeps that with
+the mesh; `annotate(module, ...)` writes it into a module of jaxlib's, for XLA's partitioner, and gives what
+the runtime has to know. Torch-free; needs jaxlib to annotate.
+
+Raises `MeshError`: a rule matches nothing, names an axis that is not there, or does not fit an array.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from aotpipe.errors import MeshError
+from aotpipe.runtime.xla.mesh import Layout, Mesh, Rule, Split, described
+
+# What the partitioner reads beside an argument or a result.
+_ATTRIBUTE: Final = "mhlo.sharding"
+_LISTED: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A mesh, and how the arrays are split that are not whole on every device.
+
+    Attributes:
+        splits: By name of a weight, state or input.
+    """
+
+    mesh: Mesh
+    splits: Mapping[str, tuple[Split, ...]]
+
+    def layout(self, name: str | None, shape: Sequence[int]) -> Layout:
+        """Where the parts of an array are.
+
+        Args:
+            name: None for one that has no name, which is whole everywhere.
+            shape: Of the whole array.
+
+        Raises:
+            MeshError: The devices cannot share it evenly.
+        """
+        splits = self.splits.get(name, ()) if name else ()
+        if len(splits) > len(shape):
+            raise MeshError(
+                f"{described(splits)} names {len(splits)} dims, and one of those that are called {name} has "
+                f"{len(shape)}",
+                hint="rename the input, or the weight, that has the name of another one",
+            )
+        layout = Layout.of(self.mesh, splits, len(shape))
+        for axis, (tiles, size) in enumerate(zip(layout.tiles, shape, strict=True)):
+            if size % tiles:
+                raise MeshError(
+                    f"the mesh {self.mesh} does not divide {name}: its dim {axis} is {size}",
+                    reason=f"{'+'.join(splits[axis])} has {tiles} devices; the shape is {list(shape)}",
+                    hint="split another dim, or take a mesh with an axis that divides this one",
+                )
+        return layout
+
+    def described(self) -> dict[str, str]:
+        """How each array is split that is, by name, as `(model, None)`."""
+        return {name: described(splits) for name, splits in sorted(self.splits.items()) if any(splits)}
+
+
+def resolve(mesh: Mesh, rules: Sequence[Rule], ranks: Mapping[str, int]) -> Placement:
+    """How each array is split that a rule matches.
+
+    Args:
+        mesh: The devices.
+        rules: The first that matches a name counts.
+        ranks: How many dims each array has, by its name.
+
+    Raises:
+        MeshError
+    """
+    found: dict[str, tuple[Split, ...]] = {}
+    for rule in rules:
+        _require_axes(mesh, rule)
+        matching = [name for name in ranks if re.fullmatch(rule.pattern, name)]
+        if not matching:
+            listed = sorted(ranks)
+            more = ", ..." if len(listed) > _LISTED else ""
+            raise MeshError(
+                f"--shard {rule} matches nothing",
+                reason=f"the names are: {', '.join(listed[:_LISTED])}{more}",
+                hint="a pattern is a regular expression for a whole name; `aotpipe inspect` lists them",
+            )
+        for name in matching:
+            if len(rule.splits) > ranks[name]:
+                raise MeshError(
+                    f"--shard {rule} names {len(rule.splits)} dims, and {name} has {ranks[name]}",
+                    hint="name as many as it has, or fewer",
+                )
+            found.setdefault(name, rule.splits)
+    return Placement(mesh, found)
+
+
+def _require_axes(mesh: Mesh, rule: Rule) -> None:
+    known = list(mesh.sizes)
+    for split in rule.splits:
+        for name in split:
+            if name not in known:
+                raise MeshError(
+                    f"--shard {rule} names the axis {name!r}, which the mesh {mesh} lacks",
+                    hint=f"its axes are: {', '.join(known)}",
+                )
+
+
+def annotate(
+    module: Any, names: Sequence[str | None], results: Sequence[str | None], place: Placement
+) -> Any:
+    """Write layouts into a module of jaxlib's, beside the arguments and results of its main function.
+
+    Args:
+        module: Changed in place.
+        names: One for each argument; None for one that has none.
+        results: One for each; where it is None the partitioner decides.
+        place: Where arrays of these names are.
+
+    Returns:
+        As JSON the layout of each argument, the shape of each result, and the bytes of arguments on a device.
+
+    Raises:
+        MeshError: The devices cannot share an array evenly.
+    """
+    from jaxlib.mlir import ir
+
+    with module.context:
+        main = next(each for each in module.body.operations if each.attributes["sym_name"].value == "main")
+        kind = ir.FunctionType(main.attributes["function_type"].value)
+        shapes = [list(ir.RankedTensorType(each).shape) for each in kind.inputs]
+        given = [list(ir.RankedTensorType(each).shape) for each in kind.results]
+        layouts = [place.layout(name, shape) for name, shape in zip(names, shapes, strict=True)]
+        kept = [
+            place.layout(name, shape) if name else None for name, shape in zip(results, given, strict=True)
+        ]
+        for key, values in (("arg_attrs", layouts), ("res_attrs", kept)):
+            before = list(main.attributes[key]) if key in main.attributes else [{}] * len(values)
+            main.attributes[key] = ir.ArrayAttr.get(
+                [_with(old, layout) for old, layout in zip(before, values, strict=True)]
+            )
+    return {"arguments": [layout.to_json() for layout in layouts], "results": given}
+
+
+def _with(given: Any, layout: Layout | None) -> Any:
+    from jaxlib.mlir import ir
+
+    kept = {each.name: each.attr for each in given}
+    if layout is not None:
+        kept[_ATTRIBUTE] = ir.StringAttr.get(layout.text)
+    return ir.DictAttr.get(kept)
+
+
+def decided(module: Any) -> list[bool]:
+    """For each result of a parsed module, whether its layout is the partitioner's to decide."""
+    main = next(each for each in module.body.operations if each.attributes["sym_name"].value == "main")
+    if "res_attrs" not in main.attributes:
+        return [True] * len(main.type.results)
+    return [all(each.name != _ATTRIBUTE for each in given) for given in main.attributes["res_attrs"]]
+
+
+def results_of(executable: Any, ranks: Sequence[int], devices: int) -> list[dict[str, Any]]:
+    """Where the parts of an executable's results are, as JSON."""
+    from jaxlib import xla_client as xla
+
+    found = executable.get_output_shardings() or [None] * len(ranks)
+    layouts = []
+    for given, rank in zip(found, ranks, strict=True):
+        sharding = xla.HloSharding.from_proto(given) if isinstance(given, xla.OpSharding) else given
+        layouts.append(_layout(sharding, rank, devices).to_json())
+    return layouts
+
+
+def _layout(sharding: Any, rank: int, devices: int) -> Layout:
+    if sharding is None or not sharding.is_tiled():
+        return Layout((1,) * rank, ((0,) * rank,) * devices)
+    dims = sharding.tile_assignment_dimensions()
+    order = list(sharding.tile_assignment_devices())
+    places: dict[int, tuple[int, ...]] = {}
+    for number, device in enumerate(order):
+        at, rest = [], number
+        for size in reversed(dims):
+            rest, place = divmod(rest, size)
+            at.append(place)
+        places[device] = tuple(reversed(at))[:rank]
+    return Layout(tuple(dims[:rank]), tuple(places[device] for device in range(devices)))
+
+
+def ranks_of_results(module: Any) -> list[int]:
+    """How many dims each result of a parsed module has."""
+    from jaxlib.mlir import ir
+
+    main = next(each for each in module.body.operations if each.attributes["sym_name"].value == "main")
+    return [ir.RankedTensorType(each).rank for each in main.type.results]

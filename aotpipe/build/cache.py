@@ -1,0 +1,81 @@
+"""The store as a build uses it: it saves work, and its troubles never fail a build that has begun.
+
+Whether it can be written is found out before the build (`Cache.open` raises `ReadOnly`); a disk that fills up
+later costs a remark, and the build goes on without keeping results. Without a store nothing is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from aotpipe.build.events import Recorder
+from aotpipe.errors import StoreError
+from aotpipe.runtime.store import Entry, Kind, Source, Store
+
+T = TypeVar("T")
+
+
+class Cache:
+    """A store, or none.
+
+    Args:
+        store: None keeps nothing.
+        recorder: Told when the store fails.
+    """
+
+    def __init__(self, store: Store | None, recorder: Recorder) -> None:
+        self.store = store
+        self._recorder = recorder
+        self._changed = False
+
+    @classmethod
+    def open(cls, recorder: Recorder, *, enabled: bool = True) -> Cache:
+        """The user's store.
+
+        Raises:
+            ReadOnly, DiskFull, StoreError: It cannot be written: better said before the work than after.
+        """
+        if not enabled:
+            return cls(None, recorder)
+        store = Store.default()
+        store.require_writable()
+        return cls(store, recorder)
+
+    @property
+    def logs(self) -> Path | None:
+        """Where compilers leave their logs."""
+        return None if self.store is None else self.store.logs
+
+    def load(self, kind: Kind, key: str, read: Callable[[Entry], T]) -> T | None:
+        """What `read` makes of the entry under a key; None where there is none that it can read."""
+        entry = None if self.store is None else self.store.get(kind, key)
+        if self.store is None or entry is None:
+            return None
+        try:
+            return read(entry)
+        except FileNotFoundError:
+            return None  # another process trimmed the store since the entry was verified
+        except (ValueError, KeyError, TypeError):
+            self.store.remove(kind, key)  # another version of aotpipe wrote it
+            return None
+
+    def put(
+        self, kind: Kind, key: str, files: Callable[[], Mapping[str, Source]], *, replace: bool = False
+    ) -> None:
+        """Keep an entry if that is possible; `files` is called only where there is a store."""
+        if self.store is None:
+            return
+        try:
+            if replace:
+                self.store.remove(kind, key)
+            self.store.put(kind, key, files())
+            self._changed = True
+        except StoreError as error:
+            self._recorder.remark(f"{error.message} ({error.reason}): the results of this build are not kept")
+
+    def close(self) -> None:
+        """Bring the store back under its cap."""
+        if self.store is not None and self._changed:
+            self.store.trim()

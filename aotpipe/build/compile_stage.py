@@ -1,0 +1,243 @@
+"""The compilers of a build: one per target, several at a time, beside what the build does meanwhile.
+
+    with Compiling(targets, settings=..., cache=..., recorder=...) as compiling:
+        ...                              # everything that needs torch; once there is a module:
+        compiling.start(lowered)
+        ...                              # eager's answers, the weights, the store: no compiler waits for them
+        programs = compiling.wait()
+
+A compiler takes the lowered module and nothing else of a model. A target that fails does not stop the others:
+their programs go to the store, and a later build finds them. Torch-free.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Any, Self
+
+from aotpipe.backends import compiler, own_flags
+from aotpipe.backends.iree.compile import compiler as iree
+from aotpipe.backends.iree.compile import fat
+from aotpipe.build.cache import Cache
+from aotpipe.build.events import Recorder
+from aotpipe.build.file_reads import ignore_this_thread
+from aotpipe.core.estimate import Estimate
+from aotpipe.core.partition import Partition
+from aotpipe.core.schedule import Schedule
+from aotpipe.core.stages import Compiled, CompileStats, Lowered
+from aotpipe.core.targets import Backend, Target
+from aotpipe.errors import AotpipeError, CompileError
+from aotpipe.runtime import process
+from aotpipe.runtime.store import Entry, Source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileSettings:
+    """How compilers are run.
+
+    Attributes:
+        fat: Whether several targets share a program, where that can be (`backends.iree.fat`).
+        jobs: Compiles at a time; one per core where None.
+        timeout_s, memory_limit_bytes: Of one compile; the compiler's own where None.
+    """
+
+    extra_flags: tuple[str, ...] = ()
+    fat: bool = False
+    jobs: int | None = None
+    timeout_s: float | None = None
+    memory_limit_bytes: int | None = None
+
+    def groups(self, targets: Sequence[Target]) -> tuple[tuple[Target, ...], ...]:
+        """Which targets are compiled together.
+
+        Raises:
+            TargetError: A fat program is asked for, and there is nothing to join.
+        """
+        return fat.groups(targets) if self.fat else tuple((target,) for target in targets)
+
+
+class Compiling:
+    """A context manager; where its body raises, every compiler is killed, and none is left when it ends.
+
+    Args:
+        targets: What to compile for.
+        settings: How.
+        cache: Where programs of earlier builds lie.
+        recorder: Told of each compile.
+    """
+
+    def __init__(
+        self, targets: Sequence[Target], *, settings: CompileSettings, cache: Cache, recorder: Recorder
+    ) -> None:
+        self.targets = tuple(targets)
+        self.settings = settings
+        self._cache, self._recorder = cache, recorder
+        self._workers = min(settings.jobs or os.cpu_count() or 1, len(targets))
+        self._stop, self._idle = threading.Event(), threading.Semaphore(self._workers)
+        self._pool = ThreadPoolExecutor(
+            self._workers, thread_name_prefix="compile", initializer=ignore_this_thread
+        )
+        self._futures: dict[Target, Future[Mapping[Target, Compiled | AotpipeError]]] = {}
+
+    def start(self, lowered: Mapping[Backend, Lowered]) -> int:
+        """Begin to compile; returns at once, with the number of compilers at a time."""
+        assert not self._futures, "started twice"
+        for group in self.settings.groups(self.targets):
+            # A signal may come while the first compile runs and the last is not yet handed over.
+            future = self._pool.submit(self._work, lowered[group[0].backend], group)
+            self._futures.update(dict.fromkeys(group, future))
+        return self._workers
+
+    def is_running(self, after_s: float = 0.0) -> bool:
+        """Whether a compiler is at work, or still is after some seconds."""
+        return bool(wait(self._futures.values(), after_s).not_done)
+
+    def wait(self) -> dict[Target, Compiled | AotpipeError]:
+        """The program of every target, in their order; an error stands in a failed one's place."""
+        wait(self._futures.values())
+        return {target: _outcome(self._futures[target], target) for target in self.targets}
+
+    def again(self, lowered: Lowered, target: Target, retreat: Any) -> Compiled:
+        """Compile for a target once more, more cautiously, in this thread.
+
+        Raises:
+            CompileError
+        """
+        return self._compile(lowered, target, retreat)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self._pool.shutdown()
+            return
+        self._stop.set()
+        self._pool.shutdown(cancel_futures=True)
+        # Of a thread that it was just starting, the pool does not know.
+        for _ in range(self._workers):
+            self._idle.acquire()
+        self._idle.release(self._workers)
+
+    def _work(self, lowered: Lowered, group: tuple[Target, ...]) -> Mapping[Target, Compiled | AotpipeError]:
+        target, *beside = group
+        with self._idle, process.stop_with(self._stop):
+            if not beside:
+                return {target: self._compile(lowered, target)}
+            try:
+                joint = self._compile(lowered, target, beside=tuple(beside))
+            except CompileError as error:
+                return {each: self._apart(lowered, each, error) for each in group}
+            return iree.shared(joint, lowered, own_flags(target, self.settings.extra_flags))
+
+    def _apart(self, lowered: Lowered, target: Target, error: CompileError) -> Compiled | AotpipeError:
+        """A program of its own for a target, after the compiler took none for all together."""
+        try:
+            compiled = self._compile(lowered, target)
+        except AotpipeError as own:
+            return own
+        note = f"a program of its own, since there is none for all devices: {error.message}"
+        return replace(compiled, notes=(*compiled.notes, note))
+
+    def _compile(
+        self, lowered: Lowered, target: Target, retreat: Any = None, beside: tuple[Target, ...] = ()
+    ) -> Compiled:
+        tool, flags = compiler(target), own_flags(target, self.settings.extra_flags)
+        # XLA's compiler has no word for it.
+        more: dict[str, Any] = {"beside": beside} if beside else {}
+        with self._recorder.stage("compile", "+".join(map(str, (target, *beside)))) as running:
+            key = tool.digest(lowered, target, flags, retreat, **more)
+            found = self._cache.load("compiled", key, lambda entry: read_compiled(entry, target, beside))
+            if found is not None:
+                running.cached, running.size_bytes = True, len(found.payload)
+                return found
+            more["memory_limit_bytes"] = self.settings.memory_limit_bytes
+            if self.settings.timeout_s is not None:
+                more["timeout_s"] = self.settings.timeout_s
+            compiled = tool.compile(
+                lowered,
+                target,
+                extra_flags=flags,
+                retreat=retreat,
+                log_dir=self._cache.logs,
+                **more,
+            )
+            running.peak_rss_bytes = compiled.stats.peak_rss_bytes
+            running.size_bytes = len(compiled.payload)
+            self._cache.put("compiled", key, lambda: write_compiled(compiled))
+            return compiled
+
+
+def compile_all(
+    lowered: Mapping[Backend, Lowered],
+    targets: Sequence[Target],
+    *,
+    settings: CompileSettings,
+    cache: Cache,
+    recorder: Recorder,
+) -> dict[Target, Compiled | AotpipeError]:
+    """Compile for every target and wait; an error stands in a failed one's place.
+
+    Raises:
+        KeyboardInterrupt: After every compiler was killed.
+    """
+    with Compiling(targets, settings=settings, cache=cache, recorder=recorder) as compiling:
+        compiling.start(lowered)
+        return compiling.wait()
+
+
+def _outcome(
+    future: Future[Mapping[Target, Compiled | AotpipeError]], target: Target
+) -> Compiled | AotpipeError:
+    error = future.exception()
+    if error is None:
+        return future.result()[target]
+    if isinstance(error, AotpipeError):
+        return error
+    raise error
+
+
+def write_compiled(compiled: Compiled) -> Mapping[str, Source]:
+    """The files of a store entry that hold a program."""
+    index = {
+        "flags": list(compiled.flags),
+        "dialect": compiled.dialect,
+        "partition": compiled.partition and compiled.partition.to_json(),
+        "schedule": compiled.schedule and compiled.schedule.to_json(),
+        "toolchain": dict(compiled.toolchain),
+        "host_features": list(compiled.host_features),
+        "digest": compiled.digest,
+        "wall_s": compiled.stats.wall_s,
+        "peak_rss_bytes": compiled.stats.peak_rss_bytes,
+        "notes": list(compiled.notes),
+        "estimates": [each.to_json() for each in compiled.estimates],
+    }
+    return {"program": compiled.payload, "compiled.json": json.dumps(index).encode()}
+
+
+def read_compiled(entry: Entry, target: Target, beside: tuple[Target, ...] = ()) -> Compiled:
+    """Read what `write_compiled` gave; the targets are part of the entry's key."""
+    index = json.loads(entry.text("compiled.json"))
+    return Compiled(
+        target=target,
+        payload=entry.read("program"),
+        dialect=index["dialect"],
+        partition=Partition.from_json(index["partition"]) if index["partition"] else None,
+        flags=tuple(index["flags"]),
+        toolchain=index["toolchain"],
+        host_features=tuple(index["host_features"]),
+        digest=index["digest"],
+        stats=CompileStats(wall_s=index["wall_s"], peak_rss_bytes=index["peak_rss_bytes"]),
+        notes=tuple(index["notes"]),
+        estimates=tuple(map(Estimate.from_json, index["estimates"])),
+        beside=beside,
+        schedule=Schedule.from_json(index["schedule"]) if index["schedule"] else None,
+    )

@@ -1,0 +1,167 @@
+"""What a model was made from, and whether it is still the same. Torch-free.
+
+Files are compared by their SHA-256. A file whose size, times and inode are those of the last look is taken as
+unchanged without reading it, but only where that is safe: the change time, which no user can set, must lie
+clearly before the look, so that a later write could not fall into the same tick of the clock.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from aotpipe.runtime.store import digest, file_digest
+
+_FINE_TICK_NS: Final = 100 * 10**6
+_COARSE_TICK_NS: Final = 2 * 10**9
+"""How far two writes must lie apart to have different times: kernels tick every 10 ms or faster, but some
+file systems keep whole seconds only (FAT: every second one)."""
+_CLOCK_LAG_NS: Final = 20 * 10**6
+"""How far a file system's clock, which ticks, may lie behind the time of day."""
+_ABSENT: Final = "absent"
+
+
+@dataclass(frozen=True, slots=True)
+class FileStamp:
+    """A file's digest, and what `stat` said when it was taken (None where that proves nothing)."""
+
+    sha256: str
+    stat: tuple[int, ...] | None
+
+    @classmethod
+    def take(cls, path: Path, sha256: str | None = None) -> FileStamp:
+        """Look at a file now; `sha256` saves reading it where its digest is known.
+
+        Raises:
+            OSError: It cannot be read.
+        """
+        before = _stat(path)
+        sha256 = sha256 or file_digest(path)
+        return cls(sha256, before if before == _stat(path) and _is_settled(before) else None)
+
+    def renewed(self, path: Path) -> FileStamp | None:
+        """The stamp of a file that still has these bytes, None where it has others or is gone."""
+        try:
+            if self.stat is not None and self.stat == _stat(path):
+                return self
+            fresh = FileStamp.take(path)
+        except OSError:
+            return None
+        return fresh if fresh.sha256 == self.sha256 else None
+
+    def to_json(self) -> list[Any]:
+        """A JSON value that `from_json` reads back."""
+        return [self.sha256, self.stat]
+
+    @classmethod
+    def from_json(cls, data: list[Any]) -> FileStamp:
+        """Read what `to_json` wrote."""
+        return cls(data[0], None if data[1] is None else tuple(data[1]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dependencies:
+    """Everything outside of aotpipe that can change a model.
+
+    Attributes:
+        files: Absolute path -> stamp: the user's modules, the files they read, and the record of each
+            installed package that was imported (which holds the digests of the package's files).
+        folders: Folders that the user's code listed -> digest of the names in them.
+        variables: Environment variables that the user's code read -> digest of the value.
+    """
+
+    files: Mapping[str, FileStamp]
+    folders: Mapping[str, str]
+    variables: Mapping[str, str]
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over the content of all of it, times and inodes left out."""
+        files = {path: stamp.sha256 for path, stamp in self.files.items()}
+        return digest([files, dict(self.folders), dict(self.variables)])
+
+    def renewed(self) -> Dependencies | None:
+        """The same dependencies with fresh stamps where nothing has changed, else None."""
+        if any(variable_digest(name) != value for name, value in self.variables.items()):
+            return None
+        if any(folder_digest(path) != value for path, value in self.folders.items()):
+            return None
+        files = renewed_files(self.files)
+        return None if files is None else replace(self, files=files)
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object that `from_json` reads back."""
+        return {
+            "files": {path: stamp.to_json() for path, stamp in self.files.items()},
+            "folders": dict(self.folders),
+            "variables": dict(self.variables),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Dependencies:
+        """Read what `to_json` wrote."""
+        return cls(
+            files={path: FileStamp.from_json(stamp) for path, stamp in data["files"].items()},
+            folders=dict(data["folders"]),
+            variables=dict(data["variables"]),
+        )
+
+
+def renewed_files(files: Mapping[str, FileStamp]) -> dict[str, FileStamp] | None:
+    """Fresh stamps where every file still has its bytes, else None."""
+    found: dict[str, FileStamp] = {}
+    for path, stamp in files.items():
+        fresh = stamp.renewed(Path(path))
+        if fresh is None:
+            return None
+        found[path] = fresh
+    return found
+
+
+def stamps(paths: Iterable[str], *, since_ns: int) -> dict[str, FileStamp] | None:
+    """Stamps of files that were read after `since_ns`; None where one has changed since then.
+
+    Such a file may have been read before or after the change, so nothing is known about what was read.
+    """
+    found: dict[str, FileStamp] = {}
+    for path in sorted(paths):
+        try:
+            if Path(path).stat().st_ctime_ns >= since_ns - _CLOCK_LAG_NS:
+                return None
+            found[path] = FileStamp.take(Path(path))
+        except OSError:
+            return None
+    return found
+
+
+def folder_digest(path: str) -> str:
+    """SHA-256 over the names in a folder."""
+    try:
+        return digest(sorted(os.listdir(path)))  # noqa: PTH208  # the names are all that counts
+    except OSError:
+        return _ABSENT
+
+
+def variable_digest(name: str) -> str:
+    """SHA-256 of an environment variable's value: it may be a secret, and is not kept."""
+    value = os.environ.get(name)
+    return _ABSENT if value is None else hashlib.sha256(os.fsencode(value)).hexdigest()
+
+
+def _stat(path: Path) -> tuple[int, ...]:
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(f"not a regular file: {path}")
+    return (found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_dev)
+
+
+def _is_settled(found: tuple[int, ...]) -> bool:
+    changed = found[2]
+    tick = _FINE_TICK_NS if changed % 10**9 else _COARSE_TICK_NS
+    return max(found[1], changed) + tick < time.time_ns()

@@ -1,0 +1,159 @@
+"""What a build tells while it runs: stages that start and finish, findings, remarks.
+
+A `Recorder` times stages and hands each event to one listener, from whichever thread it happens in, one at
+a time. Torch-free; prints nothing.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Literal
+
+from aotpipe.core.stages import Finding
+
+Stage = Literal[
+    "load",
+    "canonicalize",
+    "export",
+    "legalize",
+    "lower",
+    "reference",
+    "weights",
+    "compile",
+    "validate",
+    "pack",
+    "report",
+    "bench",
+    "write",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """How often each stage will run, told before the first of them starts."""
+
+    totals: Mapping[Stage, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageStarted:
+    """A stage began; `target` is empty for stages that all targets share."""
+
+    stage: Stage
+    target: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageFinished:
+    """A stage ended.
+
+    `cached` says that its result came from the store; `failed` that it raised. `start_s` is the time from the
+    start of the build. `peak_rss_bytes` is the peak resident set, until the stage ended, of the process that
+    did the work: this one, or the compiler. `size_bytes` is the size of what the stage made, where that is
+    bytes.
+    """
+
+    stage: Stage
+    target: str = ""
+    start_s: float = 0.0
+    wall_s: float
+    peak_rss_bytes: int
+    size_bytes: int = 0
+    cached: bool = False
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A finding about the user's model."""
+
+    finding: Finding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remark:
+    """A line about the build itself, such as a cache that cannot be written."""
+
+    message: str
+
+
+Event = Planned | StageStarted | StageFinished | Found | Remark
+Listener = Callable[[Event], None]
+
+
+@dataclass(slots=True)
+class Running:
+    """A stage under way; the code inside it may say where its result came from, and how large it is."""
+
+    cached: bool = False
+    peak_rss_bytes: int = 0
+    size_bytes: int = 0
+
+
+@dataclass(slots=True)
+class Recorder:
+    """Times stages, keeps what finished, and passes every event on."""
+
+    listener: Listener | None = None
+    finished: list[StageFinished] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+    _begin: float = field(default_factory=time.perf_counter)
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+
+    @contextmanager
+    def stage(self, stage: Stage, target: str = "") -> Iterator[Running]:
+        """Time the body as one stage."""
+        self._tell(StageStarted(stage=stage, target=target))
+        running = Running()
+        failed = True
+        start = time.perf_counter()
+        try:
+            yield running
+            failed = False
+        finally:
+            done = StageFinished(
+                stage=stage,
+                target=target,
+                start_s=start - self._begin,
+                wall_s=time.perf_counter() - start,
+                peak_rss_bytes=running.peak_rss_bytes or own_peak_rss_bytes(),
+                size_bytes=running.size_bytes,
+                cached=running.cached,
+                failed=failed,
+            )
+            with self._lock:
+                self.finished.append(done)
+            self._tell(done)
+
+    def planned(self, totals: Mapping[Stage, int]) -> None:
+        """Say how often each stage will run."""
+        self._tell(Planned(totals=totals))
+
+    def found(self, finding: Finding) -> None:
+        """Pass a finding on."""
+        self._tell(Found(finding=finding))
+
+    def remark(self, message: str) -> None:
+        """Say something about the build itself, once."""
+        with self._lock:
+            if message in self.remarks:
+                return
+            self.remarks.append(message)
+        self._tell(Remark(message=message))
+
+    def _tell(self, event: Event) -> None:
+        if self.listener:
+            with self._lock:
+                self.listener(event)
+
+
+def own_peak_rss_bytes() -> int:
+    """The peak resident set of this process."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024  # macOS counts bytes, Linux KiB

@@ -1,0 +1,277 @@
+"""Watches what a user's code reads while it builds a model.
+
+    with watching(exclude=...) as watch:
+        spec = load("model.py")
+        ...
+    dependencies = watch.dependencies()      # None where they cannot be trusted
+
+Python tells of every file it opens (an audit hook). Modules come from `sys.modules`, since a cached `.pyc` is
+read in place of the source. Libraries that open weights without Python are wrapped (`natives`) or seen in
+what the kernel says is mapped. Variables and folder listings count only where the user's own code asked,
+not the libraries below it. Torch-free.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import cache, wraps
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final
+
+from aotpipe.build import native_reads
+from aotpipe.build.dependencies import Dependencies, folder_digest, stamps, variable_digest
+
+_OWN: Final = str(Path(__file__).resolve().parents[1]) + os.sep
+_LIBRARY_KEYS: Final = ("stdlib", "platstdlib", "purelib", "platlib")
+# What the interpreter and the C library read on their own account.
+_SYSTEM: Final = (
+    "/proc/",
+    "/sys/",
+    "/dev/",
+    "/run/",
+    "/etc/",
+    "/lib/",
+    "/lib64/",
+    "/usr/lib/",
+    "/usr/share/",
+)
+_CODE: Final = (".py", ".pyc", ".pyi", ".so", ".pyd", ".dylib", ".pth")
+_WRITES: Final = os.O_WRONLY | os.O_RDWR
+
+
+@dataclass(slots=True)
+class Watch:
+    """What was seen so far.
+
+    `sound` is False where the user's code ran before the watch began: what it read then is unknown.
+    """
+
+    exclude: tuple[str, ...]
+    sound: bool
+    since_ns: int = field(default_factory=time.time_ns)
+    read: set[str] = field(default_factory=set)
+    written: set[str] = field(default_factory=set)
+    folders: set[str] = field(default_factory=set)
+    variables: set[str] = field(default_factory=set)
+    mapped_before: frozenset[str] = field(default_factory=lambda: _mapped())
+
+    def dependencies(self, extra_packages: Iterable[str] = ()) -> Dependencies | None:
+        """What the model was made from; None where something escaped the watch or changed under it."""
+        if not self.sound:
+            return None
+        opened = self.read | (_mapped() - self.mapped_before)
+        files = {path for path in map(os.path.realpath, opened) if self._counts(path)}
+        files |= user_modules()
+        files -= {os.path.realpath(path) for path in self.written}
+        found = stamps({*files, *_package_records(extra_packages)}, since_ns=self.since_ns)
+        if found is None:
+            return None
+        return Dependencies(
+            files=found,
+            folders={path: folder_digest(path) for path in sorted(self.folders)},
+            variables={name: variable_digest(name) for name in sorted(self.variables)},
+        )
+
+    def _counts(self, path: str) -> bool:
+        if path.startswith((*_SYSTEM, *self.exclude, _OWN)) or not Path(path).is_file():
+            return False
+        if "/__pycache__/" in path:
+            return False  # its source is among the modules
+        # A package's own code and metadata are covered by its record.
+        return not (_is_library(path) and (path.endswith(_CODE) or ".dist-info/" in path or ".so." in path))
+
+
+@contextmanager
+def watching(*, exclude: Iterable[Path] = ()) -> Iterator[Watch]:
+    """Watch this process for as long as the body runs.
+
+    Args:
+        exclude: Folders that aotpipe itself writes and reads.
+    """
+    global _active
+    _install()
+    roots = tuple(os.path.realpath(path) + os.sep for path in exclude)
+    # Of two builds in one process at once, nobody can say which of them reads a file.
+    busy = _active is not None
+    watch = Watch(exclude=roots, sound=not busy and not user_modules(ignore_main=True))
+    if busy:
+        yield watch
+        return
+    with _watched_variables():
+        _active = watch
+        try:
+            yield watch
+        finally:
+            _active = None
+
+
+def user_modules(*, ignore_main: bool = False) -> set[str]:
+    """The files of imported modules that are neither Python's, nor installed, nor aotpipe's."""
+    found = set()
+    folders: dict[str, str] = {}
+    for name, module in list(sys.modules.items()):
+        path = getattr(module, "__file__", None)
+        if not isinstance(path, str) or (ignore_main and name in {"__main__", "__mp_main__"}):
+            continue
+        real = _resolved(path, folders)
+        if not real.startswith((_OWN, *_SYSTEM)) and not _is_library(real) and Path(real).is_file():
+            found.add(real)
+    return found
+
+
+def _resolved(path: str, folders: dict[str, str]) -> str:
+    """As os.path.realpath, which walks up from each of thousands of files; `folders` remembers."""
+    folder, name = os.path.split(path)
+    if folder not in folders:
+        folders[folder] = os.path.realpath(folder)
+    resolved = os.path.join(folders[folder], name)  # noqa: PTH118  # pathlib takes as long as what this saves
+    return os.path.realpath(resolved) if os.path.islink(resolved) else resolved  # noqa: PTH114
+
+
+_active: Watch | None = None
+_inside = threading.local()
+
+
+def ignore_this_thread() -> None:
+    """What this thread opens from now on is not the user's."""
+    _inside.busy = True
+
+
+@cache
+def _install() -> None:
+    """Add the audit hook, once per process: Python has no way to remove one."""
+    # Loaded now, so that no user's module can take its function before it is wrapped.
+    import safetensors  # noqa: F401
+
+    native_reads.wrap_loaded(_note_native)
+    sys.addaudithook(_audit)
+
+
+def _audit(event: str, args: tuple[Any, ...]) -> None:
+    watch = _active
+    if watch is None or event not in {"open", "os.listdir", "os.scandir"} or getattr(_inside, "busy", False):
+        return
+    _inside.busy = True  # what this function itself opens is not the user's
+    try:
+        native_reads.wrap_loaded(_note_native)
+        _note(watch, event, args)
+    finally:
+        _inside.busy = False
+
+
+def _note_native(path: object) -> None:
+    if _active is not None:
+        _note(_active, "open", (path, None, os.O_RDONLY))
+
+
+def _note(watch: Watch, event: str, args: tuple[Any, ...]) -> None:
+    path = args[0] if args else None
+    if path is None:
+        path = "."
+    if isinstance(path, bytes):
+        path = os.fsdecode(path)
+    if not isinstance(path, (str, os.PathLike)):
+        return  # a file descriptor, which came from an earlier open
+    absolute = os.path.abspath(path)  # noqa: PTH100  # a pathlib call here would raise audit events itself
+    if event != "open":
+        if _asked_by_user():
+            watch.folders.add(absolute)
+    elif isinstance(args[2], int) and args[2] & _WRITES:
+        watch.written.add(absolute)
+    elif not (absolute.endswith(_CODE) and absolute.startswith(_library_roots())):
+        # An import of transformers opens thousands of modules, which the packages' records cover.
+        watch.read.add(absolute)
+
+
+@contextmanager
+def _watched_variables() -> Iterator[None]:
+    """Note the names of environment variables that the user's code reads."""
+    kind = type(os.environ)
+    original: Callable[[Any, str], str] = kind.__getitem__
+
+    @wraps(original)
+    def getitem(environ: Any, name: str) -> str:
+        if _active is not None and _asked_by_user():
+            _active.variables.add(str(name))
+        return original(environ, name)
+
+    kind.__getitem__ = getitem  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        kind.__getitem__ = original  # type: ignore[method-assign]
+
+
+def _asked_by_user() -> bool:
+    """Whether the nearest caller outside of Python's library and of this file is the user's code."""
+    frame = sys._getframe(1)  # noqa: SLF001  # the only way to a caller's file without building a traceback
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if name.startswith("<frozen importlib"):
+            return False
+        if name != __file__ and not name.startswith("<") and not _is_standard(name):
+            return not _is_library(name) and not name.startswith(_OWN)
+        if frame.f_back is None:
+            return False
+        frame = frame.f_back
+    return False
+
+
+@cache
+def _library_roots() -> tuple[str, ...]:
+    roots = {sysconfig.get_path(key) for key in _LIBRARY_KEYS}
+    roots |= {path for path in sys.path if path.endswith(("site-packages", "dist-packages"))}
+    return tuple({spelling + os.sep for path in roots for spelling in (path, os.path.realpath(path))})
+
+
+@cache
+def _is_library(path: str) -> bool:
+    return path.startswith(_library_roots())
+
+
+@cache
+def _is_standard(path: str) -> bool:
+    return (
+        _is_library(path)
+        and "site-packages" not in path
+        and "dist-packages" not in path
+        and path.startswith(tuple(sysconfig.get_path(key) for key in ("stdlib", "platstdlib")))
+    )
+
+
+def _mapped() -> frozenset[str]:
+    """The regular files mapped into this process, where the kernel shows them."""
+    with suppress(OSError):
+        lines = Path("/proc/self/maps").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+        paths = {line.split(maxsplit=5)[5] for line in lines if line.count("/") and len(line.split()) > 5}
+        return frozenset(path for path in paths if path.startswith("/"))
+    return frozenset()
+
+
+def _package_records(extra: Iterable[str]) -> set[str]:
+    """The record of each installed package that was imported: it changes with the package."""
+    owners = metadata.packages_distributions()
+    tops = {name.partition(".")[0] for name in list(sys.modules)}
+    names = {owner for top in tops for owner in owners.get(top, ())} | set(extra)
+    found = set()
+    for name in names:
+        with suppress(metadata.PackageNotFoundError):
+            found |= _record_of(metadata.distribution(name))
+    return found
+
+
+def _record_of(distribution: metadata.Distribution) -> set[str]:
+    for name in ("RECORD", "METADATA", "PKG-INFO"):
+        # Private, but the only way to the folder of a distribution's metadata.
+        folder = getattr(distribution, "_path", None)
+        if folder is not None and (Path(folder) / name).is_file():
+            return {os.path.realpath(Path(folder) / name)}
+    return set()

@@ -1,0 +1,1 @@
+"""Alias analysis of a trace: which tensors share memory in eager, and which names must see a write."""

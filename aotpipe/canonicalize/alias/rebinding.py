@@ -1,0 +1,222 @@
+"""Keeps the names of one tensor alike where a graph has made a copy of it.
+
+After a branch or a loop a variable holds a tensor of the graph's own, where eager may have given it another
+name of a tensor from before (`identities`); what a traced index gives is a copy, where eager gives a view:
+`note(pair)` remembers the two. As long as nobody writes to either in place nobody can tell. A write to one of
+them is repeated on the others, if somebody still holds those. Where that takes more than is followed, the
+write asks for it and is refused; where it cannot be, it is refused for good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from aotpipe.canonicalize.alias import referrers, tensor_storage
+from aotpipe.canonicalize.alias.tensor_storage import Identity, storage_of
+from aotpipe.canonicalize.trace.refusals import refusal
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A copy and what eager would have made it a view of.
+
+    Attributes:
+        copy, original: The two.
+        to_copy, to_original: Repeat a write on the other one; None where that cannot be.
+    """
+
+    copy: torch.Tensor
+    original: torch.Tensor
+    to_copy: Callable[[], object] | None = None
+    to_original: Callable[[], object] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Other:
+    """Another name.
+
+    Attributes:
+        tensor: One of its memory.
+        repeat: What repeats a write on it, if anything does.
+        is_unfollowed: Whether something would if names were followed exactly.
+    """
+
+    tensor: torch.Tensor
+    repeat: Callable[[], object] | None
+    is_unfollowed: bool = False
+
+
+_pairs: list[Pair] = []
+# How many of them are of what is around the branch or the loop that is traced.
+_outside = 0
+_repeating = False
+
+
+@contextmanager
+def followed(*, exactly: bool) -> Iterator[None]:
+    """Know the names of a trace; `exactly`: also those that only a run knows."""
+    with tensor_storage.kept(followed=exactly):
+        try:
+            yield
+        finally:
+            _pairs.clear()
+
+
+@contextmanager
+def inner() -> Iterator[None]:
+    """Trace a branch or a loop, and forget what is noted inside."""
+    global _outside
+    before, _outside = _outside, len(_pairs)
+    with tensor_storage.scope():
+        try:
+            yield
+        finally:
+            del _pairs[_outside:]
+            _outside = before
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """Inside, a write to a tensor is one to all of its names already."""
+    global _repeating
+    before, _repeating = _repeating, True
+    try:
+        yield
+    finally:
+        _repeating = before
+
+
+def note(pair: Pair) -> None:
+    """Remember a copy."""
+    _pairs.append(pair)
+
+
+def identity(tensor: torch.Tensor) -> Identity | None:
+    """What is known of a tensor's memory; what this region notes of copies makes it a part of theirs."""
+    found = tensor_storage.of(tensor)
+    if found is None or len(_pairs) == _outside:
+        return found
+    numbers: set[int] = set()
+    owner = tensor_storage.owner_of(tensor)
+    seen, left = {owner}, [owner]
+    while left:
+        for _, other in _paired(left.pop(), _pairs[_outside:]):
+            storage = tensor_storage.owner_of(other)
+            if storage not in seen and (theirs := tensor_storage.of(other)) is not None:
+                seen.add(storage)
+                left.append(storage)
+                numbers |= theirs.numbers
+    numbers -= found.numbers
+    return replace(found, numbers=found.numbers | numbers, partial=found.partial | numbers)
+
+
+def refuse_lost(tensor: torch.Tensor) -> None:
+    """Refuse to write in place what another name would lose.
+
+    Raises:
+        ExportFailed: Another name would.
+    """
+    if _repeating:
+        return
+    lost = [other for other in _reached(tensor) if other.repeat is None]
+    if lost:
+        if all(other.is_unfollowed for other in lost):
+            tensor_storage.want()
+        raise refusal(
+            "a tensor is written in place that may have a second name, by a branch or a loop on a tensor",
+            "assign a new value (`y = y + 1` for `y += 1`), or clone it before",
+        )
+
+
+def repeat(tensor: torch.Tensor) -> None:
+    """After a write to a tensor, repeat it on its other names."""
+    if not _repeating:
+        with told():
+            for other in list(_reached(tensor)):
+                if other.repeat is not None:
+                    other.repeat()
+
+
+def _reached(tensor: torch.Tensor) -> Iterator[_Other]:
+    """The other names of a tensor that matter, each after that by which a write reaches it."""
+    done, left = {tensor_storage.owner_of(tensor)}, [tensor]
+    held: set[int] | None = None
+    while left:
+        for other in _others(left.pop(0)):
+            owner = tensor_storage.owner_of(other.tensor)
+            if owner in done:
+                continue
+            held = referrers.storages() if held is None else held
+            if _matters(other.tensor, done, held):
+                yield other
+                done.add(owner)
+                left.append(other.tensor)
+
+
+def _matters(tensor: torch.Tensor, done: set[int], held: set[int]) -> bool:
+    """Whether somebody holds a tensor of this memory, or another name of it."""
+    seen, left = {*done, tensor_storage.owner_of(tensor)}, [tensor]
+    while left:
+        each = left.pop()
+        if storage_of(each) in held:
+            return True
+        for other in _others(each):
+            owner = tensor_storage.owner_of(other.tensor)
+            if owner not in seen:
+                seen.add(owner)
+                left.append(other.tensor)
+    return False
+
+
+def _others(tensor: torch.Tensor) -> Iterator[_Other]:
+    """The other names of a tensor: those in the same memory, and copies of views."""
+    own = tensor_storage.of(tensor)
+    if own is None:
+        return
+    for other in tensor_storage.others(own):
+        yield _named_too(own, other)
+    for pair, paired in _paired(tensor_storage.owner_of(tensor), _pairs):
+        yield _Other(paired, pair.to_original if paired is pair.original else pair.to_copy)
+
+
+def _named_too(own: Identity, other: Identity) -> _Other:
+    """What repeats a write to one tensor on another one that may be in the same memory."""
+    if own.numbers & other.numbers & (own.partial | other.partial) or own.tensor.shape != other.tensor.shape:
+        return _Other(other.tensor, None)
+    if isinstance(own.known, int) and isinstance(other.known, int):
+        return _Other(other.tensor, lambda: other.tensor.copy_(own.tensor))
+    if own.known is None or other.known is None:
+        return _Other(other.tensor, None, is_unfollowed=True)
+
+    def repeat() -> None:
+        are_one: Any = own.known == other.known
+        other.tensor.copy_(torch.where(are_one, own.tensor, other.tensor))
+
+    return _Other(other.tensor, repeat)
+
+
+def _paired(owner: int, pairs: Iterable[Pair]) -> list[tuple[Pair, torch.Tensor]]:
+    """The pairs that have one of this memory, each with the other one of the two."""
+    found = []
+    for pair in pairs:
+        if tensor_storage.owner_of(pair.copy) == owner:
+            found.append((pair, pair.original))
+        elif tensor_storage.owner_of(pair.original) == owner:
+            found.append((pair, pair.copy))
+    return found
+
+
+def written(func: Any, args: Any, kwargs: Any) -> torch.Tensor | None:
+    """The tensor that a call of a torch function writes in place, told by its name."""
+    name = getattr(func, "__name__", "")
+    in_place = name == "__setitem__" or (
+        name.startswith("__i") and name not in {"__invert__", "__int__", "__index__"}
+    )
+    in_place = in_place or (name.endswith("_") and not name.endswith("__")) or bool(kwargs.get("inplace"))
+    target = kwargs.get("out") if not in_place else next(iter(args), kwargs.get("input"))
+    return target if isinstance(target, torch.Tensor) else None

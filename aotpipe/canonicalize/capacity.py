@@ -1,0 +1,50 @@
+"""A size that is fixed although a call alone knows what it has to hold: of a buffer, of an expert.
+
+`capacity(needed, max=64)` is 64 in eager PyTorch and in every program: one program of fixed sizes does for
+all calls, where a size that depends on data or on the batch would be another one in each. What is needed must
+fit: eager raises ValueError where it does not, a program fails an assert. Importing this imports no torch.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+__all__ = ["capacity"]
+
+
+def capacity(needed: Any, *, max: int) -> int:  # noqa: A002  # as Dim's
+    """The bound, if what is needed fits.
+
+    Args:
+        needed: A number of Python's, a size, or a tensor of one element.
+        max: The bound, which is the result.
+
+    Raises:
+        ValueError: More is needed, in eager PyTorch.
+    """
+    said = f"more than the capacity of {max} is needed"
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(needed, (torch.Tensor, torch.SymInt, torch.SymFloat)):
+        _require(torch, needed <= max, said)
+    elif not needed <= max:
+        raise ValueError(f"{said}: {needed}")
+    return max
+
+
+def _require(torch: Any, fits: Any, said: str) -> None:
+    """Let eager raise, and a graph assert."""
+    if "aotpipe.canonicalize.trace.staging" in sys.modules:
+        from aotpipe.canonicalize.trace import runtime_asserts, staging
+        from aotpipe.canonicalize.trace.torch_functions import predicate
+
+        if staging.is_staged(fits):
+            runtime_asserts.claim(predicate(fits), f"ValueError: {said}")
+            return
+    if isinstance(fits, torch.Tensor) and torch.compiler.is_exporting():
+        torch._assert_async(fits, said)  # noqa: SLF001  # what torch.export keeps
+    elif isinstance(fits, torch.Tensor):
+        if not bool(fits):
+            raise ValueError(said)
+    else:
+        torch._check(fits, lambda: said)  # noqa: SLF001  # what users write

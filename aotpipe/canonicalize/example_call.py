@@ -1,0 +1,112 @@
+"""One eager call on the example inputs: what the model returns, with nothing left behind.
+
+The model's buffers, its modules' attributes and the random generators are as before, the inputs are copies.
+Raises `SpecInvalid` with the user's line when the model raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+import torch
+from torch import nn
+
+from aotpipe.canonicalize.eager_hops import uncompiled
+from aotpipe.canonicalize.inputs import pytrees
+from aotpipe.errors import SpecInvalid
+from aotpipe.model import object_graph, source
+
+_LARGE_BYTES: Final = 2**20
+
+
+def call(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], entry: str) -> Any:
+    """Call the module on copies of its example inputs.
+
+    Raises:
+        SpecInvalid: The model raised.
+    """
+    result, _ = observed(module, args, kwargs, entry)
+    return result
+
+
+def observed(
+    module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], entry: str
+) -> tuple[Any, list[object_graph.Root]]:
+    """As `call`; gives also the names under which the model then held something else.
+
+    Raises:
+        SpecInvalid: The model raised.
+    """
+    with unchanged(module) as watch:
+        try:
+            result = again(module, args, kwargs)
+        except Exception as error:
+            raise SpecInvalid(
+                f"{entry} raised {type(error).__name__} on its example inputs",
+                reason=str(error),
+                hint="call the model in plain PyTorch with these inputs until it works",
+                where=source.from_exception(error),
+            ) from error
+        return result, watch.unregistered()
+
+
+def again(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Call the module on copies of inputs, and leave in it what the call leaves."""
+    copied_args, copied_kwargs = pytrees.clone_tensors((args, dict(kwargs)))
+    with torch.random.fork_rng(devices=[]), torch.no_grad(), uncompiled():
+        return module(*copied_args, **copied_kwargs)
+
+
+@contextmanager
+def unchanged(module: nn.Module, *, traced: bool = False) -> Iterator[object_graph.Watch]:
+    """Put back what a call changes in the model: tensors in place, attributes, lists, dicts and objects.
+
+    Where it is `traced` by torch.export, which puts tensors of its own in the place of weights, these are not
+    copied.
+    """
+    watch = object_graph.Watch(module)
+    registered = () if traced else (*module.parameters(), *module.buffers())
+    tensors = [*registered, *watch.tensors()]
+    before = {id(tensor): (tensor, snapshot(tensor)) for tensor in tensors}
+    try:
+        yield watch
+    finally:
+        watch.restore()
+        with torch.no_grad():
+            for tensor, copied in before.values():
+                # A weight that was not written may lie in memory that is not to be written.
+                if tensor.shape == copied.shape and not _is_same(tensor, copied):
+                    tensor.copy_(copied)
+
+
+def snapshot(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor's value now; that of a large weight takes memory only once one of the two is written.
+
+    Private: torch has no other way to copy on write, and copies of all weights are most of a build's memory.
+    """
+    detached = tensor.detach()
+    is_plain = type(detached) is torch.Tensor and detached.layout is torch.strided
+    if isinstance(tensor, nn.Parameter) and is_plain and tensor.nbytes >= _LARGE_BYTES:
+        # Memory that is not torch's own (a mapped file, an array of numpy) cannot be shared so.
+        with suppress(RuntimeError):
+            return torch._lazy_clone(detached)  # noqa: SLF001
+    return detached.clone()
+
+
+def _is_same(tensor: torch.Tensor, copied: torch.Tensor) -> bool:
+    """Whether a tensor has the value of its snapshot."""
+    # Neither was written where both are views of one memory still; to look at them would take it apart.
+    return (_is_shared(tensor) and _place(tensor) == _place(copied)) or torch.equal(tensor, copied)
+
+
+def _is_shared(tensor: torch.Tensor) -> bool:
+    shared: bool = torch._C._is_cow_tensor(tensor)  # type: ignore[attr-defined]  # noqa: SLF001
+    return shared
+
+
+def _place(tensor: torch.Tensor) -> tuple[object, ...]:
+    # data_ptr() is taken for a write.
+    address = torch._C._data_address(tensor)  # type: ignore[attr-defined]  # noqa: SLF001
+    return address, tensor.storage_offset(), tensor.stride()

@@ -1,0 +1,336 @@
+"""The model as a module of one flat dict: every input is always there, optional ones with a flag.
+
+`Adapter(structure)` calls the model with what a flat dict stands for, and gives its results as a flat dict.
+Run on tensors, it leaves out what a flag says is not there, as eager's caller would. Traced, a part that
+may be missing is a value with a flag (`python.values.Maybe`), so that the model's own `is None` and `in`
+decide in the graph; or, `apart()`, the graph calls the whole model once for each combination of flags,
+whatever it does with them.
+
+Raises `SpecInvalid` where results of the combinations do not fit together.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any, Final
+
+import torch
+from torch import nn
+
+from aotpipe.canonicalize.inputs import pytree_names, pytrees
+from aotpipe.canonicalize.inputs.structure import MISSING, Call, Group, Node, Part, Structure, number_tensor
+from aotpipe.canonicalize.operators import optional_arguments
+from aotpipe.canonicalize.operators.partial_dict import Partial
+from aotpipe.canonicalize.trace import dry_run, host_scalars, regions, runtime_asserts, staging
+from aotpipe.canonicalize.trace.abstract_values import UNDEFINED, Variables
+from aotpipe.canonicalize.trace.optional_values import Maybe
+from aotpipe.canonicalize.trace.refusals import refusal
+from aotpipe.core.signature import Presence
+from aotpipe.errors import SpecInvalid
+from aotpipe.model import source
+
+Inputs = Mapping[str, torch.Tensor]
+MOST_APART: Final = 3
+"""The most flags for which the whole model is put into the graph once for each combination."""
+
+_apart = False
+
+
+@contextmanager
+def apart() -> Iterator[None]:
+    """Trace the whole model once for each combination of flags."""
+    global _apart
+    before, _apart = _apart, True
+    try:
+        yield
+    finally:
+        _apart = before
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """The leaves of all results: names, and the flags of those that are not always there."""
+
+    names: tuple[str, ...]
+    flags: Mapping[str, Presence]
+
+    @property
+    def all_names(self) -> tuple[str, ...]:
+        """The names of the leaves, then of the flags."""
+        return (*self.names, *(part.flag for part in self.flags.values()))
+
+    @classmethod
+    def of(cls, results: Sequence[Any]) -> Outputs:
+        """What several results have together."""
+        found = [dict(_leaves(result)) for result in results]
+        labels = tuple(dict.fromkeys(name for each in found for name in each))
+        lacking = [
+            name
+            for name in labels
+            if any(each.get(name) is None for each in found)
+            and any(each.get(name) is not None for each in found)
+        ]
+        flags = pytree_names.unique([*labels, *(f"{name}.present" for name in lacking)])[len(labels) :]
+        return cls(
+            labels,
+            {
+                name: Presence(
+                    name, flag, (name,), "missing" if any(name not in each for each in found) else "none"
+                )
+                for name, flag in zip(lacking, flags, strict=True)
+            },
+        )
+
+
+class Adapter:
+    """Calls a model in one form.
+
+    Attributes:
+        structure: Of its calls.
+        example: Args and kwargs of the first example, as the model takes them.
+        outputs: Of its results; None until they are known, and results are then as the model gives them.
+    """
+
+    def __init__(self, structure: Structure, example: Call = ((), {})) -> None:
+        self.structure = structure
+        self.example = example
+        self.outputs: Outputs | None = None
+
+    def forward(self) -> Callable[[dict[str, torch.Tensor]], Any]:
+        """A function of the flat dict, behind which the model's own method is found."""
+
+        def forward(inputs: dict[str, torch.Tensor]) -> Any:
+            with self._attributes(inputs):
+                return self._called(inputs)
+
+        parameter = inspect.Parameter("inputs", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        forward.__signature__ = inspect.Signature([parameter])  # type: ignore[attr-defined]
+        forward.__wrapped__ = self.structure.call  # type: ignore[attr-defined]
+        forward.__name__ = getattr(self.structure.call, "__name__", "forward")
+        return forward
+
+    def functions(self) -> list[FunctionType]:
+        """What decides on what is there: the model's method, and the methods of classes of its arguments."""
+        method = inspect.unwrap(getattr(self.structure.call, "__func__", self.structure.call))
+        found: list[Any] = [method]
+        for kind in dict.fromkeys(_kinds(self.structure.root)):
+            own = [each for base in kind.__mro__ for each in vars(base).values()]
+            found += [getattr(each, "fget", None) or each for each in own]
+        return [
+            each
+            for each in found
+            if isinstance(each, FunctionType) and source.is_model_code(each.__code__.co_filename)
+        ]
+
+    def called(self, inputs: Inputs) -> Call:
+        """The args and kwargs that the model is called with for inputs of the one form."""
+        return self.structure.arguments(
+            inputs,
+            number=lambda tensor: tensor.item(),
+            part=lambda part, built: built() if bool(inputs[part.flag]) else part.absent,
+            mapping=lambda kind, items: kind(items),
+        )
+
+    def packed(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+        """The inputs of the one form for args and kwargs of the model.
+
+        What is optional is zeros where they lack it, anything else the example's.
+        """
+        leaves = pytree_names.input_leaves(self.structure.call, args, kwargs)
+        given = {".".join(path): leaf for path, leaf in leaves if leaf is not None}
+        optional = {name for part in self.structure.presences() for name in part.members}
+        inputs: dict[str, torch.Tensor] = {}
+        for name, example in self.structure.example().items():
+            value = given.get(name, torch.zeros_like(example) if name in optional else example)
+            inputs[name] = number_tensor(value) if isinstance(value, bool | int | float) else value
+        for attribute in self.structure.attributes:
+            inputs[attribute.name] = number_tensor(attribute.value)
+        for part in self.structure.presences():
+            inputs[part.flag] = torch.tensor(any(name in given for name in part.members))
+        return inputs
+
+    def presences(self) -> tuple[Presence, ...]:
+        """What the model does not always give."""
+        return tuple(self.outputs.flags.values()) if self.outputs else ()
+
+    def changed(self, constants: Mapping[str, object]) -> Call:
+        """The example's args and kwargs, with other values of what is fixed."""
+        return self.structure.arguments(
+            self.structure.example(),
+            number=_number,
+            part=lambda _, built: built(),
+            mapping=_mapping,
+            constants=constants,
+        )
+
+    def _called(self, inputs: Inputs) -> Any:
+        parts = self.structure.parts
+        if not any(map(staging.is_staged, inputs.values())):
+            there = {part.flag: bool(inputs[part.flag]) for part in parts}
+            return self._real(self._result(inputs, there))
+        if _apart and parts:
+            return self._staged(self._by_flags(inputs))
+        return self._staged(dict(_leaves(self._result(inputs, None))))
+
+    def _result(self, inputs: Inputs, there: Mapping[str, bool] | None) -> Any:
+        """What the model gives; of parts whose flag is not in `there`, the graph decides."""
+
+        def part(node: Part, built: Callable[[], Any]) -> Any:
+            if there is None:
+                return _maybe(node, inputs[node.flag], built())
+            return built() if there[node.flag] else node.absent
+
+        args, kwargs = self.structure.arguments(inputs, number=_number, part=part, mapping=_mapping)
+        return self.structure.call(*args, **kwargs)
+
+    def _by_flags(self, inputs: Inputs) -> dict[str, Any]:
+        """The leaves of the results, of the model called once for each combination of flags."""
+        assert self.outputs is not None
+        labels = self.outputs.names
+        chosen: list[tuple[Any, ...]] = [tuple(UNDEFINED for _ in labels)]
+        variables = Variables(
+            lambda: chosen[0], lambda found: chosen.__setitem__(0, found), labels, lambda: ()
+        )
+
+        def decide(there: dict[str, bool], rest: Sequence[Part]) -> None:
+            if not rest:
+                found = dict(_leaves(self._result(inputs, there)))
+                chosen[0] = tuple(found.get(name) for name in labels)
+                return
+            first, *others = rest
+            if first.flag in there:
+                decide(there, others)
+                return
+            gone = dict.fromkeys((first.flag, *inner[first.flag]), False)
+            regions.branch(
+                inputs[first.flag].clone(),
+                lambda: decide({**there, first.flag: True}, others),
+                lambda: decide({**there, **gone}, others),
+                variables,
+            )
+
+        flags = {part.flag for part in self.structure.parts}
+        inner = {each.flag: flags.intersection(each.members) for each in self.structure.presences()}
+        decide({}, self.structure.parts)
+        return dict(zip(labels, chosen[0], strict=True))
+
+    def _real(self, result: Any) -> Any:
+        """A result as a flat dict; what is not there is None."""
+        if self.outputs is None:
+            return result
+        found = dict(_leaves(result))
+        flags = {
+            part.flag: torch.tensor(found.get(name) is not None) for name, part in self.outputs.flags.items()
+        }
+        return {**{name: found.get(name) for name in self.outputs.names}, **flags}
+
+    def _staged(self, found: Mapping[str, Any]) -> dict[str, Any]:
+        """The leaves of a traced result as a flat dict."""
+        assert self.outputs is not None
+        given: dict[str, Any] = {}
+        flags: dict[str, Any] = {}
+        if set(found) != set(self.outputs.names):
+            raise refusal(
+                "which results there are depends on what a call has, and so does their structure",
+                "return the same keys in every call, with None for what is not there",
+            )
+        for name in self.outputs.names:
+            value, part = found[name], self.outputs.flags.get(name)
+            present: Any = value is not None
+            if isinstance(value, Maybe):
+                value, present = value.held, value.present.clone()
+                if part is None:
+                    runtime_asserts.claim(present, f"the output {name!r} is None")
+            if value is None and part is not None:
+                raise refusal(f"the output {name!r} is None in every call that is traced", "return a tensor")
+            given[name] = (
+                value.clone() if isinstance(value, torch.Tensor) and isinstance(found[name], Maybe) else value
+            )
+            if part is not None:
+                flags[part.flag] = (
+                    present if isinstance(present, torch.Tensor) else torch.full((), bool(present))
+                )
+        return {**given, **flags}
+
+    @contextmanager
+    def _attributes(self, inputs: Inputs) -> Iterator[None]:
+        """Let the model hold the numbers of a call."""
+        attributes = self.structure.attributes
+        before = [vars(each.owner)[each.key] for each in attributes]
+        for each in attributes:
+            vars(each.owner)[each.key] = _number(inputs[each.name])
+        try:
+            yield
+        finally:
+            for each, value in zip(attributes, before, strict=True):
+                vars(each.owner)[each.key] = value
+
+
+def _number(tensor: torch.Tensor) -> Any:
+    return host_scalars.item(tensor) if staging.is_staged(tensor) else tensor.item()
+
+
+def _maybe(node: Part, flag: torch.Tensor, held: Any) -> Any:
+    if node.absent is not None and node.absent is not MISSING:
+        present = Maybe(flag, held)
+        return optional_arguments.either(present, lambda: held, lambda: node.absent)
+    maybe = Maybe(flag, held, is_key=node.absent is MISSING)
+
+    def claim(truth: torch.Tensor, said: str) -> bool:
+        # An op of the region that claims it, which sees by its ops what it takes from outside.
+        said = said.replace("a value", repr(node.name))
+        return runtime_asserts.claim(truth.clone(), said) and not dry_run.is_silent()
+
+    maybe.claim = claim
+    return maybe
+
+
+def _mapping(kind: type, items: dict[Any, Any]) -> Any:
+    unsure = {key for key, item in items.items() if isinstance(item, Maybe) and item.is_key}
+    return Partial(items, unsure) if unsure else kind(items)
+
+
+def _leaves(result: Any) -> Iterator[tuple[str, Any]]:
+    """The leaves of a result by name; of a structure that may be None, each leaf may be."""
+    found: list[tuple[pytrees.Path, Any]] = []
+    for path, leaf in pytrees.leaves(result):
+        if isinstance(leaf, Partial):
+            raise refusal("a result holds keys that may be missing", "return each by its name")
+        if isinstance(leaf, Maybe) and not isinstance(leaf.held, torch.Tensor):
+            inner = pytrees.leaves(leaf.held)
+            found += [((*path, *below), Maybe(leaf.present, each)) for below, each in inner]
+        else:
+            found.append((path, leaf))
+    labels = pytree_names.unique(pytree_names.output_name(path) for path, _ in found)
+    yield from zip(labels, (leaf for _, leaf in found), strict=True)
+
+
+def _kinds(node: Node) -> Iterator[type]:
+    """The classes of the containers in a structure."""
+    match node:
+        case Part(child=child):
+            yield from _kinds(child)
+        case Group(children=children, kind=kind):
+            if kind.__module__ != "builtins":
+                yield kind
+            for each in children:
+                yield from _kinds(each)
+
+
+def require_unhooked(model: nn.Module) -> None:
+    """Hooks of the model itself take its arguments as the model does.
+
+    Raises:
+        SpecInvalid: It has some.
+    """
+    hooks = (vars(model)["_forward_pre_hooks"], vars(model)["_forward_hooks"])
+    if any(hooks):
+        raise SpecInvalid(
+            f"{type(model).__name__} has forward hooks, which would see its inputs in one form for all calls",
+            hint="hook a submodule, or leave out `optional`, `tensorize` and further examples",
+            where=source.of_definition(type(model)),
+        )

@@ -1,0 +1,300 @@
+"""Nested inputs and outputs: their leaves with names, and the classes that torch does not know yet.
+
+`leaves(tree)` gives every leaf with its path, in torch's own flattening order; `register(tree)` teaches torch
+each class in a tree that holds tensors: dataclasses, dict and list subclasses, and objects whose attributes
+hold tensors (transformers' caches are such). A class that somebody registered before is left as it is. What
+is no tensor in such an object travels beside the tensors, unchanged.
+
+torch's own flattening is `torch.utils._pytree`: private by name, and the only one torch.export uses.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from torch.fx import _pytree as fx_pytree
+from torch.utils import _pytree as pytree
+
+from aotpipe.errors import SpecInvalid
+from aotpipe.model import source
+
+Path = tuple["Key", ...]
+PLAIN: Final = (bool, int, float, str, type(None))
+"""What torch.export takes as a constant beside tensors."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One step of a leaf's path; `named` tells a dict key or field from an index."""
+
+    text: str
+    named: bool
+
+
+def leaves(tree: Any) -> list[tuple[Path, Any]]:
+    """Every leaf with its path, in the order of torch's flattening; None is a leaf, as it is there."""
+    children = _children(tree)
+    if children is None:
+        return [((), tree)]
+    return [((key, *path), leaf) for key, child in children for path, leaf in leaves(child)]
+
+
+def _children(node: Any) -> list[tuple[Key, Any]] | None:
+    """The node's children with their keys; None for a leaf."""
+    definition = pytree.SUPPORTED_NODES.get(pytree._get_node_type(node))  # noqa: SLF001 exact type or namedtuple
+    if definition is None:
+        return None
+    if definition.flatten_with_keys_fn is None:
+        children, _ = definition.flatten_fn(node)
+        return [(Key(str(index), named=False), child) for index, child in enumerate(children)]
+    keyed, _ = definition.flatten_with_keys_fn(node)
+    return [(_key(entry), child) for entry, child in keyed]
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What is right inside of a container: the children by their keys, and how to make it of others."""
+
+    keys: tuple[Any, ...]
+    children: tuple[Any, ...]
+    make: Callable[[Sequence[Any]], Any]
+
+
+def parts(node: Any) -> Parts | None:
+    """The parts of a container, None being one as any other; None for a leaf.
+
+    torch's own registration of a dataclass leaves out the fields that are None.
+    """
+    definition = pytree.SUPPORTED_NODES.get(pytree._get_node_type(node))  # noqa: SLF001 as above
+    if dataclasses.is_dataclass(node) and all(field.init for field in dataclasses.fields(node)):
+        fields = tuple(field.name for field in dataclasses.fields(node))
+        cls: Any = type(node)
+        return Parts(
+            fields,
+            tuple(getattr(node, name) for name in fields),
+            lambda values: cls(**dict(zip(fields, values, strict=True))),
+        )
+    if definition is not None and definition.flatten_fn is not _flatten:
+        children, context = definition.flatten_fn(node)
+        named = _children(node) or []
+        return Parts(
+            tuple(key.text for key, _ in named),
+            tuple(children),
+            lambda values: definition.unflatten_fn(list(values), context),
+        )
+    if definition is None and not _holds_tensor(node):
+        return None
+    if isinstance(node, torch.Tensor):
+        return None
+    held = _parts(node)
+    rest = _Rest(type(node), tuple(held), {})
+    return Parts(tuple(held), tuple(held.values()), lambda values: _unflatten(values, rest))
+
+
+def _key(entry: Any) -> Key:
+    match entry:
+        case pytree.MappingKey(key=key):
+            return Key(str(key), named=True)
+        case pytree.GetAttrKey(name=name):
+            return Key(str(name), named=True)
+        case pytree.SequenceKey(idx=index):
+            return Key(str(index), named=False)
+        case _:
+            return Key(str(entry), named=True)
+
+
+def dotted(path: Iterable[Key]) -> str:
+    """A path as a name: `batch.mask`."""
+    return ".".join(key.text for key in path)
+
+
+def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
+    """The same tree with every leaf replaced; containers are new objects."""
+    return pytree.tree_map(function, tree)
+
+
+def clone_tensors(tree: Any) -> Any:
+    """The same tree over its own copies of the tensors, so that a call can mutate them."""
+    return map_leaves(lambda leaf: leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf, tree)
+
+
+def map_children_first(function: Callable[[Any], Any], tree: Any) -> Any:
+    """Map leaves as torch.export's dynamic_shapes wants it: a registered class becomes a list of children."""
+
+    def walk(node: Any) -> Any:
+        definition = pytree.SUPPORTED_NODES.get(pytree._get_node_type(node))  # noqa: SLF001 as above
+        if definition is None:
+            return function(node)
+        children, _ = definition.flatten_fn(node)
+        return pytree.tree_map(walk, children, is_leaf=is_leaf)
+
+    def is_leaf(node: Any) -> bool:
+        return pytree._get_node_type(node) not in pytree.BUILTIN_TYPES  # noqa: SLF001 as above
+
+    return pytree.tree_map(walk, tree, is_leaf=is_leaf)
+
+
+def register(tree: Any, *, _above: tuple[int, ...] = ()) -> None:
+    """Teach torch every class in a tree that holds tensors and that it does not know.
+
+    Raises:
+        SpecInvalid: An object that holds itself.
+    """
+    if id(tree) in _above:
+        raise SpecInvalid(
+            f"a {type(tree).__name__} among the inputs or outputs holds itself",
+            hint="pass its tensors instead",
+            where=source.of_definition(type(tree)),
+        )
+    if isinstance(tree, (torch.Tensor, torch.nn.Module, type, *PLAIN)):
+        return
+    above = (*_above, id(tree))
+    children = _children(tree)
+    parts = [child for _, child in children] if children is not None else list(_parts(tree).values())
+    if children is None and not _holds_tensor(tree):
+        return
+    for part in parts:
+        register(part, _above=above)
+    if children is None:
+        _register_class(tree)
+
+
+def _register_class(example: Any) -> None:
+    """Register the example's class; its parts are registered already."""
+    cls = type(example)
+    if dataclasses.is_dataclass(cls) and _is_plain_dataclass(cls, example):
+        torch.export.register_dataclass(cls, serialized_type_name=_type_name(cls))
+        return
+    pytree.register_pytree_node(
+        cls,
+        _flatten,
+        _unflatten,
+        serialized_type_name=_type_name(cls),
+        flatten_with_keys_fn=_flatten_with_keys,
+    )
+    # ExportedProgram.module() flattens its inputs through fx's own table.
+    fx_pytree.register_pytree_flatten_spec(cls, lambda node, _: _flatten(node)[0])
+
+
+def _type_name(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def _is_plain_dataclass(cls: Any, example: Any) -> bool:
+    """Whether torch's own registration fits: all fields by the constructor, all leaves fit for export."""
+    fields = dataclasses.fields(cls)
+    values = [getattr(example, field.name) for field in fields]
+    return all(field.init for field in fields) and all(
+        isinstance(leaf, (torch.Tensor, *PLAIN)) for value in values for _, leaf in leaves(value)
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Rest:
+    """What remains of an object without its tensors; equal when the structure is."""
+
+    cls: type
+    keys: tuple[Any, ...]
+    others: Mapping[Any, Any]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Rest) and (self.cls, self.keys) == (other.cls, other.keys)
+
+    def __hash__(self) -> int:
+        return hash((self.cls, self.keys))
+
+    def __repr__(self) -> str:
+        return f"{self.cls.__name__}({', '.join(map(str, self.keys))})"
+
+
+def _parts(node: Any) -> dict[Any, Any]:
+    """An object's items, elements or attributes."""
+    if isinstance(node, dict):
+        return dict(node)
+    if isinstance(node, list):
+        return dict(enumerate(node))
+    slots = [
+        name
+        for cls in type(node).__mro__
+        for name in _slot_names(cls)
+        if name != "__dict__" and hasattr(node, name)
+    ]
+    return {**{name: getattr(node, name) for name in slots}, **getattr(node, "__dict__", {})}
+
+
+@functools.cache
+def _slot_names(cls: type) -> tuple[str, ...]:
+    slots: str | Iterable[str] = cls.__dict__.get("__slots__", ())
+    names = (slots,) if isinstance(slots, str) else tuple(slots)
+    return tuple(f"_{cls.__name__.lstrip('_')}{n}" if n.startswith("__") else n for n in names)
+
+
+def _holds_tensor(node: Any, above: tuple[int, ...] = ()) -> bool:
+    if isinstance(node, torch.Tensor):
+        return True
+    if isinstance(node, (torch.nn.Module, type, *PLAIN)) or id(node) in above:
+        return False
+    children = _children(node)
+    parts = [child for _, child in children] if children is not None else _parts(node).values()
+    return any(_holds_tensor(part, (*above, id(node))) for part in parts)
+
+
+def _flatten(node: Any) -> tuple[list[Any], _Rest]:
+    parts = _parts(node)
+    keys = tuple(key for key, part in parts.items() if _holds_tensor(part))
+    others = {key: part for key, part in parts.items() if key not in keys}
+    return [parts[key] for key in keys], _Rest(type(node), keys, others)
+
+
+def _flatten_with_keys(node: Any) -> tuple[list[tuple[Any, Any]], _Rest]:
+    children, rest = _flatten(node)
+    make: Any = pytree.GetAttrKey
+    if isinstance(node, dict):
+        make = pytree.MappingKey
+    elif isinstance(node, list):
+        make = pytree.SequenceKey
+    return [(make(key), child) for key, child in zip(rest.keys, children, strict=True)], rest
+
+
+def _unflatten(children: Iterable[Any], rest: _Rest) -> Any:
+    parts = {**rest.others, **dict(zip(rest.keys, children, strict=True))}
+    node: Any = rest.cls.__new__(rest.cls)  # type: ignore[call-overload]
+    if isinstance(node, dict):
+        node.update(parts)
+    elif isinstance(node, list):
+        node.extend(parts[index] for index in range(len(parts)))
+    else:
+        for key, part in parts.items():
+            # A frozen dataclass refuses setattr.
+            object.__setattr__(node, key, part)
+    return node
+
+
+def unsupported(tree: Any) -> Sequence[tuple[Path, Any]]:
+    """The leaves that torch.export takes neither as tensor nor as constant."""
+    return [
+        (path, leaf)
+        for path, leaf in leaves(tree)
+        if not isinstance(leaf, (torch.Tensor, torch.nn.Module, torch.ScriptObject, *PLAIN))
+    ]
+
+
+def check_outputs(result: Any, call: Callable[..., Any]) -> None:
+    """Refuse results that no program gives.
+
+    Raises:
+        SpecInvalid: Names the first one.
+    """
+    foreign = unsupported(result)
+    if foreign:
+        path, leaf = foreign[0]
+        raise SpecInvalid(
+            f"the output {dotted(path) or 'of the model'} is a {type(leaf).__name__}",
+            hint="return tensors, numbers, and dicts, tuples or dataclasses of them",
+            where=source.of_definition(call),
+        )

@@ -1,0 +1,1 @@
+"""What rewritten Python calls: Python's own meaning on plain values, ops of the graph on traced ones."""

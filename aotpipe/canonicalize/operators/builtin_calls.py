@@ -1,0 +1,394 @@
+"""Python's own functions on traced values: `int`, `min`, `any`, `math.sqrt`, `isinstance`...
+
+`of(function)` gives what is called in the place of a function while a graph is traced: it does the same on
+plain values.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import math
+import operator
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import torch
+from torch.utils import _pytree as pytree
+
+from aotpipe.canonicalize.operators import dynamic_list, dynamic_list_methods, dynamic_range, unbacked_rows
+from aotpipe.canonicalize.operators.partial_dict import Partial
+from aotpipe.canonicalize.rewrite import comprehensions
+from aotpipe.canonicalize.trace import host_scalars, refusals, regions, runtime_asserts
+from aotpipe.canonicalize.trace.abstract_values import Variables
+from aotpipe.canonicalize.trace.optional_values import Maybe, presence
+from aotpipe.canonicalize.trace.refusals import text
+from aotpipe.canonicalize.trace.torch_functions import as_tensor, is_traced, predicate
+
+Function = Callable[..., Any]
+
+
+def of(function: Any) -> Function | None:
+    """What stands for a function while a graph is traced, if it takes traced values otherwise."""
+    if isinstance(function, functools.partial):
+        # torch.export puts its own forms of `min` and `max` into builtins.
+        function = function.keywords.get("real_callable", function)
+    found = _TABLE.get(id(function))
+    return (
+        found[1]
+        if found is not None
+        else dynamic_list_methods.method(function) or comprehensions.method(function)
+    )
+
+
+def _on_traced(function: Function, staged: Function) -> Function:
+    """A function that is `staged` where an argument is traced."""
+
+    @functools.wraps(staged)
+    def either(*args: Any, **kwargs: Any) -> Any:
+        if any(map(is_traced, args)) or any(map(is_traced, kwargs.values())):
+            return staged(*args, **kwargs)
+        return function(*args, **kwargs)
+
+    return either
+
+
+# Numbers.
+
+
+def _number(value: Any) -> torch.Tensor:
+    return host_scalars.item(as_tensor(value))
+
+
+def int_(value: Any) -> Any:
+    """`int(value)`."""
+    if isinstance(value, torch.SymInt):
+        return value
+    number = _number(value)
+    return host_scalars.as_number(number.to(torch.int64, copy=True))
+
+
+def int_of(value: Any = 0, *args: Any, **kwargs: Any) -> Any:
+    """`int(value)`; of a number that sizes give, one that follows them: Python's own would be a constant."""
+    if isinstance(value, torch.SymInt):
+        return value
+    if isinstance(value, torch.SymFloat) and not is_traced(value):
+        return torch.sym_int(value)  # type: ignore[no-untyped-call]
+    return int_(value) if is_traced(value) else int(value, *args, **kwargs)
+
+
+def float_(value: Any) -> Any:
+    """`float(value)`."""
+    number = _number(value)
+    if number.dtype.is_floating_point:
+        return number
+    return host_scalars.as_number(number.to(torch.get_default_dtype(), copy=True))
+
+
+def bool_(value: Any) -> Any:
+    """`bool(value)`."""
+    return host_scalars.as_number(predicate(value).clone())
+
+
+def round_(value: Any, ndigits: int | None = None) -> Any:
+    """`round(value)`, half to even."""
+    if ndigits is None:
+        rounded = value.round() if value.dtype.is_floating_point else value
+        return int_(rounded) if host_scalars.is_number(value) else rounded
+    return torch.round(value, decimals=ndigits) if value.dtype.is_floating_point else value
+
+
+def min_(*values: Any, **kwargs: Any) -> Any:
+    """`min`: the first of the smallest."""
+    found = _extreme(builtins.min, operator.lt, values, kwargs)
+    tops = [top for value in values if (top := host_scalars.top(value)) is not None]
+    if tops and isinstance(found, torch.Tensor) and not found.dim():
+        host_scalars.note_top(found, min(tops))
+    return found
+
+
+def max_(*values: Any, **kwargs: Any) -> Any:
+    """`max`: the first of the largest."""
+    return _extreme(builtins.max, operator.gt, values, kwargs)
+
+
+def _extreme(function: Function, is_better: Function, values: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(values) == 1 and dynamic_list.is_growing(values[0]) and not kwargs:
+        return dynamic_list_methods.extreme(values[0], largest=function is builtins.max)
+    items = list(values[0]) if len(values) == 1 and not isinstance(values[0], torch.Tensor) else list(values)
+    if len(values) == 1 and isinstance(values[0], torch.Tensor):
+        items = list(values[0].unbind(0))
+    key = kwargs.get("key")
+    if not items or kwargs.keys() - {"key"}:
+        return function(items, **kwargs)
+    keyed = [(item if key is None else key(item), item) for item in items]
+    if not any(is_traced(by) for by, _ in keyed):
+        return function(keyed, key=operator.itemgetter(0))[1]
+
+    def better(best: tuple[Any, Any], other: tuple[Any, Any]) -> tuple[Any, Any]:
+        test = is_better(other[0], best[0])
+        return _either(test, other[0], best[0]), _either(test, other[1], best[1])
+
+    return functools.reduce(better, keyed)[1]
+
+
+def _either(test: Any, then: Any, other: Any) -> Any:
+    if not is_traced(test):
+        return then if test else other
+    found = torch.where(predicate(test), _operand(then), _operand(other))
+    both = (then, other)
+    return host_scalars.as_number(found) if host_scalars.are_numbers(map(_operand, both)) else found
+
+
+def _operand(value: Any) -> Any:
+    return as_tensor(value) if is_traced(value) else value
+
+
+def sum_(values: Iterable[Any], start: Any = 0) -> Any:
+    """`sum`."""
+    return (
+        dynamic_list_methods.total(values, start) if dynamic_list.is_growing(values) else sum(values, start)
+    )
+
+
+def any_(values: Iterable[Any]) -> Any:
+    """`any`; every value is computed from the first traced one on."""
+    return _folded(values, decides=True, join=torch.logical_or)
+
+
+def all_(values: Iterable[Any]) -> Any:
+    """`all`; every value is computed from the first traced one on."""
+    return _folded(values, decides=False, join=torch.logical_and)
+
+
+def _folded(values: Iterable[Any], *, decides: bool, join: Function) -> Any:
+    if dynamic_list.is_growing(values):
+        return dynamic_list_methods.folded(values, decides=decides)
+    found: Any = not decides
+    for value in values:
+        if is_traced(value):
+            truth = predicate(value)
+            found = join(found, truth) if is_traced(found) else truth
+        elif bool(value) is decides:
+            return decides
+    return found
+
+
+def abs_(value: Any) -> Any:
+    """`abs(value)`."""
+    return as_tensor(value).abs()
+
+
+def divmod_(left: Any, right: Any) -> tuple[Any, Any]:
+    """`divmod(left, right)`."""
+    return left // right, left % right
+
+
+def pow_(base: Any, exponent: Any) -> Any:
+    """`pow(base, exponent)`."""
+    return base**exponent
+
+
+def isinstance_(value: Any, kinds: Any) -> Any:
+    """`isinstance`, of a number by what it stands for, of a value that may be None by its flag."""
+    if isinstance(value, Maybe):
+        wanted = isinstance_(value.held, kinds)
+        if value.is_there or wanted is isinstance(None, kinds):
+            return wanted
+        return presence(value, wanted=bool(wanted))
+    if host_scalars.is_number(value):
+        kind = bool if value.dtype == torch.bool else float if value.dtype.is_floating_point else int
+        return isinstance(kind(1), kinds)
+    return isinstance(value, kinds)
+
+
+def str_(*_: Any) -> str:
+    """`str(value)`: a text cannot follow a traced value."""
+    return text()
+
+
+def dict_(*args: Any, **kwargs: Any) -> dict[Any, Any]:
+    """`dict(value)`; of one whose keys may be missing one of the same kind."""
+    if not args or not isinstance(args[0], Partial):
+        return dict(*args, **kwargs)
+    copied = args[0].copy()
+    copied.update(kwargs)
+    return copied
+
+
+def len_(value: Any) -> Any:
+    """`len(value)`; of a tensor its size, which may be traced."""
+    if dynamic_list.is_growing(value):
+        return dynamic_list_methods.length(value)
+    if isinstance(value, unbacked_rows.Rows):
+        return value.count
+    return value.shape[0] if isinstance(value, torch.Tensor) and value.dim() else len(value)
+
+
+# Of math.
+
+
+def _of_math(function: Callable[[torch.Tensor], torch.Tensor]) -> Function:
+    def staged(value: Any) -> Any:
+        return function(float_(value))
+
+    return staged
+
+
+def _to_int(function: Callable[[torch.Tensor], torch.Tensor]) -> Function:
+    def staged(value: Any) -> Any:
+        number = _number(value)
+        return int_(function(number) if number.dtype.is_floating_point else number)
+
+    return staged
+
+
+def log(value: Any, base: Any = None) -> Any:
+    """`math.log`."""
+    found = torch.log(float_(value))
+    if base is None:
+        return found
+    return found / (math.log(base) if not is_traced(base) else torch.log(float_(base)))
+
+
+def _of_two(function: Function) -> Function:
+    def staged(left: Any, right: Any) -> Any:
+        made = [float_(each) if is_traced(each) else torch.tensor(float(each)) for each in (left, right)]
+        return host_scalars.as_number(function(*made))
+
+    return staged
+
+
+def isclose(a: Any, b: Any, *, rel_tol: float = 1e-09, abs_tol: float = 0.0) -> Any:
+    """`math.isclose`."""
+    bound = max_(rel_tol * max_(abs(a), abs(b)), abs_tol)
+    return abs(a - b) <= bound
+
+
+# Of torch.
+
+
+def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
+    """`torch.tensor` of numbers that may be traced."""
+    del requires_grad  # a program has no gradients
+    if not isinstance(data, list | tuple):
+        found = as_tensor(data)
+        wanted = found.dtype if dtype is None else dtype
+        return found.to(device=device, dtype=wanted, copy=True)
+    rows = [tensor(each) if _has_traced(each) else torch.tensor(each) for each in data]
+    wanted = dtype or functools.reduce(host_scalars.promoted, (row.dtype for row in rows))
+    return torch.stack([row.to(device=device, dtype=wanted) for row in rows])
+
+
+def _tensor_or(function: Function) -> Function:
+    def either(data: Any, *args: Any, **kwargs: Any) -> Any:
+        if (
+            args
+            or not _has_traced(data)
+            or (isinstance(data, torch.Tensor) and not host_scalars.is_number(data))
+        ):
+            return function(data, *args, **kwargs)
+        return tensor(data, **kwargs)
+
+    return either
+
+
+def _has_traced(data: Any) -> bool:
+    return any(map(is_traced, pytree.tree_leaves(data)))
+
+
+def while_loop(
+    cond_fn: Function, body_fn: Function, carried_inputs: Iterable[Any], *more: Any, **options: Any
+) -> Any:
+    """`torch.while_loop`; what is carried may change its form in the first trip, as variables may."""
+    del more, options  # of torch's own making
+    held = [tuple(carried_inputs)]
+
+    def take(carried: Iterable[Any]) -> None:
+        held[0] = tuple(carried)
+
+    regions.loop(
+        lambda: cond_fn(*held[0]),
+        lambda: take(body_fn(*held[0])),
+        Variables(lambda: (held[0],), lambda values: take(values[0]), ("what is carried",), tuple),
+    )
+    return held[0]
+
+
+def check(cond: Any, message: Any = None) -> None:
+    """`torch._check`."""
+    with refusals.message():
+        said = str(message()) if callable(message) else "torch._check failed"
+    runtime_asserts.claim(predicate(cond), said)
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    """A hint to torch about a symbol, which a number is not."""
+
+
+_MATH: Final[dict[Function, Function]] = {
+    **{
+        getattr(math, name): _of_math(getattr(torch, name))
+        for name in (
+            "sqrt exp expm1 log1p log2 log10 sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf "
+            "erfc lgamma exp2"
+        ).split()
+        if hasattr(math, name)
+    },
+    **{getattr(math, name): _to_int(getattr(torch, name)) for name in ("floor", "ceil", "trunc")},
+    math.fabs: _of_math(torch.abs),
+    math.degrees: _of_math(torch.rad2deg),
+    math.radians: _of_math(torch.deg2rad),
+    math.isnan: _of_math(torch.isnan),
+    math.isinf: _of_math(torch.isinf),
+    math.isfinite: _of_math(torch.isfinite),
+    math.log: log,
+    math.pow: _of_two(torch.pow),
+    math.atan2: _of_two(torch.atan2),
+    math.hypot: _of_two(torch.hypot),
+    math.copysign: _of_two(torch.copysign),
+    math.fmod: _of_two(torch.fmod),
+    math.isclose: isclose,
+}
+_ON_TRACED: Final[dict[Any, Function]] = {
+    float: float_,
+    bool: bool_,
+    abs: abs_,
+    round: round_,
+    divmod: divmod_,
+    pow: pow_,
+    str: str_,
+    repr: str_,
+    format: str_,
+    range: lambda *bounds: dynamic_range.TensorRange.of(bounds),
+    torch._check: check,  # noqa: SLF001  # what users write
+    torch._check_value: check,  # noqa: SLF001
+    torch._check_index: check,  # noqa: SLF001
+    torch._check_is_size: _nothing,  # noqa: SLF001
+    operator.truth: bool_,
+    operator.index: int_,
+    **_MATH,
+}
+# By identity, since a class may compare as it likes; with the function, to keep it alive.
+_IN_ANY_CASE: Final[dict[Any, Function]] = {
+    int: int_of,
+    min: min_,
+    max: max_,
+    any: any_,
+    all: all_,
+    isinstance: isinstance_,
+    dict: dict_,
+    len: len_,
+    list: comprehensions.listed,
+    enumerate: unbacked_rows.enumerated,
+    zip: unbacked_rows.zipped,
+    reversed: unbacked_rows.turned,
+    sum: sum_,
+    torch.tensor: _tensor_or(torch.tensor),
+    torch.as_tensor: _tensor_or(torch.as_tensor),
+    torch.while_loop: while_loop,
+}
+_TABLE: Final[dict[int, tuple[Any, Function]]] = {
+    **{id(key): (key, _on_traced(key, staged)) for key, staged in _ON_TRACED.items()},
+    **{id(key): (key, staged) for key, staged in _IN_ANY_CASE.items()},
+}

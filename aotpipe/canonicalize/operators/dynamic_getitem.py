@@ -1,0 +1,88 @@
+"""What is in a list, a tuple, a dict or a ModuleList at a place that only a run knows.
+
+Tensors and numbers of one form are stacked, and the place is taken out. Of modules and functions comes one
+that calls the right one, by branches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from aotpipe.canonicalize.alias import rebinding
+from aotpipe.canonicalize.operators import dynamic_list
+from aotpipe.canonicalize.trace import decisions, host_scalars, runtime_asserts, torch_functions
+from aotpipe.canonicalize.trace.abstract_values import Unlike
+from aotpipe.canonicalize.trace.refusals import refusal
+
+_HINT = "give its elements one form, stack them, and index the tensor"
+
+
+def is_indexed(value: Any) -> bool:
+    """Whether a value is one whose elements may be chosen so."""
+    return type(value) in (list, tuple, dict, torch.nn.ModuleList) and len(value) > 0
+
+
+def get(value: Any, index: Any) -> Any:
+    """`value[index]`, `index` a traced number."""
+    number = host_scalars.item(torch_functions.as_tensor(index))
+    if number.dtype.is_floating_point and not isinstance(value, dict):
+        raise TypeError(f"{type(value).__name__} indices must be integers or slices")
+    decisions.expression("index")
+    if isinstance(value, dict):
+        items, place = list(value.values()), _of_key(list(value), number)
+    else:
+        items, number = list(value), number.to(torch.int64)
+        place = torch.where(number < 0, number + len(items), number)
+        inside = (place >= 0).logical_and(place < len(items))
+        runtime_asserts.claim(inside, "IndexError: list index out of range")
+        place = place.clamp(0, len(items) - 1)
+    if all(callable(each) and not isinstance(each, torch.Tensor) for each in items):
+        return lambda *args, **kwargs: _called(items, place, args, kwargs)
+    return _element(items, place)
+
+
+def _of_key(keys: Sequence[Any], number: torch.Tensor) -> torch.Tensor:
+    if not all(isinstance(key, int) for key in keys):
+        raise refusal("a dict whose keys are no numbers is asked for one that a tensor decides", _HINT)
+    found = torch.tensor(keys) == number
+    runtime_asserts.claim(found.any(), "KeyError")
+    return found.to(torch.int64).argmax()
+
+
+def _element(items: Sequence[Any], place: torch.Tensor) -> Any:
+    try:
+        form = dynamic_list.form_of([list(items), [*items, items[0]]], len(items) + 1)
+    except Unlike as error:
+        raise refusal(f"a list is indexed by what a tensor decides, and {error}", _HINT) from None
+    if form is None or form.fitted is None:
+        raise refusal("a list is indexed by what a tensor decides, and its elements are no tensors", _HINT)
+    (found,) = form.fitted(list(items))
+    held = [leaf for leaf in pytree.tree_leaves(list(items)) if isinstance(leaf, torch.Tensor)]
+
+    def taken(buffer: torch.Tensor) -> torch.Tensor:
+        element = buffer.index_select(0, place.reshape(1)).squeeze(0)
+        # In eager it is one of them.
+        for each in held:
+            rebinding.note(rebinding.Pair(element, each))
+        return element
+
+    return found.element(taken)
+
+
+def _called(items: Sequence[Callable[..., Any]], place: torch.Tensor, args: Any, kwargs: Any) -> Any:
+    from aotpipe.canonicalize.operators import logic, operators  # which call this
+
+    def pick(low: int, high: int) -> Any:
+        if high - low == 1:
+            return operators.call(items[low], *args, **kwargs)
+        middle = (low + high) // 2
+        return logic.choose(place < middle, lambda: pick(low, middle), lambda: pick(middle, high))
+
+    return pick(0, len(items))
+
+
+__all__ = ["get", "is_indexed"]

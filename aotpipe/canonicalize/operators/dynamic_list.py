@@ -1,0 +1,289 @@
+"""Lists whose length is known to a run of the graph only.
+
+Where a branch or a loop on a tensor appends to a list, a graph holds it as buffers with room for as many
+elements as there may be, and a count. The user's list then holds one `Growing` in the place of these
+elements; what eager appends afterwards stands behind it until the next branch or trip ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Any, Final
+
+import torch
+from torch.utils import _pytree as pytree
+
+from aotpipe.canonicalize.trace import abstract_values, host_scalars
+from aotpipe.canonicalize.trace.abstract_values import Form, Leaf, Unlike, is_leaf
+from aotpipe.canonicalize.trace.refusals import refusal
+
+# torch gives it no types.
+sym_max: Final[Callable[[Any, Any], Any]] = torch.sym_max
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a growing list holds.
+
+    Attributes:
+        room: How many elements it may have: an int or a SymInt.
+        spec: An element's structure.
+        leaves: Of an element: a `Leaf` where the graph computes it, else its value.
+    """
+
+    room: Any
+    spec: pytree.TreeSpec
+    leaves: tuple[object, ...]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Kind) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(str(self.room))
+
+    @property
+    def _key(self) -> tuple[object, ...]:
+        return (str(self.room), self.spec, tuple(map(_key, self.leaves)))
+
+    @property
+    def computed(self) -> list[Leaf]:
+        """The leaves that the graph computes."""
+        return [leaf for leaf in self.leaves if isinstance(leaf, Leaf)]
+
+
+def _key(leaf: object) -> object:
+    return (leaf.dtype, tuple(map(str, leaf.shape)), leaf.number) if isinstance(leaf, Leaf) else leaf
+
+
+class Growing:
+    """The elements of a list, as buffers with room and a count.
+
+    Attributes:
+        kind: Of the elements.
+        buffers: For each computed leaf, its values along the first dim; zeros behind the last.
+        count: How many elements there are, a traced number.
+    """
+
+    def __init__(self, kind: Kind, buffers: Sequence[torch.Tensor], count: torch.Tensor) -> None:
+        self.kind = kind
+        self.buffers = tuple(buffers)
+        self.count = count
+        global _made
+        _made = True
+
+    def element(self, pick: Any) -> Any:
+        """An element, where `pick` takes it out of a buffer."""
+        found = iter(self.buffers)
+        made = [
+            _as_leaf(leaf, pick(next(found))) if isinstance(leaf, Leaf) else leaf for leaf in self.kind.leaves
+        ]
+        return pytree.tree_unflatten(made, self.kind.spec)
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return called(func, args, kwargs or {})
+
+    def _refuse(self, *_: object, **__: object) -> Any:
+        raise refusal(
+            "a list whose length a tensor decides is used in a way that no graph can",
+            "stack it, index it, loop over it with `for`, or ask for its length",
+        )
+
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __bool__ = __iter__ = __call__ = _refuse
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _refuse
+    __matmul__ = __rmatmul__ = __neg__ = __getitem__ = __len__ = __int__ = __float__ = __index__ = _refuse
+    __hash__ = object.__hash__
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self._refuse()
+
+
+def _as_leaf(leaf: Leaf, tensor: torch.Tensor) -> torch.Tensor:
+    return host_scalars.as_number(tensor.clone()) if leaf.number else tensor
+
+
+def _flatten(value: Growing) -> tuple[list[Any], Kind]:
+    return [*value.buffers, value.count], value.kind
+
+
+def _unflatten(children: Any, kind: Kind) -> Growing:
+    *buffers, count = children
+    return Growing(kind, buffers, count)
+
+
+pytree.register_pytree_node(Growing, _flatten, _unflatten, serialized_type_name="aotpipe.Growing")
+
+
+_made = False
+
+
+def are_there() -> bool:
+    """Whether any was made yet."""
+    return _made
+
+
+def is_growing(value: object) -> bool:
+    """Whether a value is a list whose length is known to a run only."""
+    return type(value) is list and any(type(each) is Growing for each in value)
+
+
+def called(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """A torch function of such a list."""
+    from aotpipe.canonicalize.operators import dynamic_list_methods  # it needs the mode that calls this
+
+    return dynamic_list_methods.called(func, args, kwargs)
+
+
+def is_filled(items: Sequence[Any]) -> torch.Tensor:
+    """Whether such a list has an element, as a traced bool."""
+    if any(type(each) is not Growing for each in items):
+        return torch.full((), True)
+    flags = [each.count > 0 for each in items]
+    return flags[0] if len(flags) == 1 else torch.stack(flags).any()
+
+
+def slots(items: Sequence[Any]) -> Any:
+    """How many elements a list may have: an int or a SymInt."""
+    return sum(each.kind.room if type(each) is Growing else 1 for each in items)
+
+
+def most(numbers: Iterable[Any]) -> Any:
+    """The largest of ints and SymInts."""
+    return reduce(sym_max, numbers)
+
+
+def form_of(paths: Sequence[object], room: Any) -> Form | None:
+    """The form of a list that has other lengths on other paths; None for any other variable.
+
+    Args:
+        paths: The variable's values.
+        room: How many elements it may have; None for the most that it has on a path.
+
+    Raises:
+        Unlike: Its elements have no common form.
+    """
+    known: list[list[Any]] = [each for each in paths if type(each) is list]
+    if not known or len(known) < sum(not isinstance(each, abstract_values.Undefined) for each in paths):
+        return None
+    if len({len(each) for each in known}) == 1 and not any(map(is_growing, known)):
+        return None
+    if room is None:
+        room = most(map(slots, known))
+    kind = _kind([segment for each in known for segment in each], room)
+    count = Leaf(torch.int64, (), torch.device("cpu"), number=True)
+    leaves = (*(replace(leaf, shape=(room, *leaf.shape), number=False) for leaf in kind.computed), count)
+    spec = pytree.tree_structure([Growing(kind, [0] * len(kind.computed), 0)])  # type: ignore[list-item, arg-type]
+    return Form(spec, leaves, fitted=lambda items: [fitted(items, kind)])
+
+
+def _kind(segments: Sequence[Any], room: Any) -> Kind:
+    rows = [
+        (each.kind.spec, each.kind.leaves)
+        if type(each) is Growing
+        else tuple(reversed(pytree.tree_flatten(each, is_leaf)))
+        for each in segments
+    ]
+    spec = rows[0][0]
+    if any(other != spec for other, _ in rows[1:]):
+        raise Unlike("holds elements of different structures")
+    columns = zip(*(leaves for _, leaves in rows), strict=True)
+    return Kind(room, spec, tuple(map(_column, columns)))
+
+
+def _column(leaves: Sequence[Any]) -> object:
+    held = [leaf for leaf in leaves if isinstance(leaf, Leaf)]
+    plain = [leaf for leaf in leaves if not isinstance(leaf, Leaf)]
+    if plain:
+        try:
+            found = abstract_values.met(plain)
+        except Unlike as error:
+            raise Unlike(f"holds an element that {error}") from None
+        if isinstance(found, Leaf) and found.cut is not None:
+            raise Unlike("holds tensors of different shapes")
+        if not isinstance(found, Leaf):
+            if held or any(leaf is not found and leaf != found for leaf in plain):
+                raise Unlike("holds elements of different kinds")
+            return found
+        held.append(found)
+    first = held[0]
+    for other in held[1:]:
+        if tuple(map(str, other.shape)) != tuple(map(str, first.shape)):
+            raise Unlike("holds tensors of different shapes")
+        if other.optional or first.optional:
+            raise Unlike("holds None and tensors")
+        dtype = host_scalars.promoted(first.dtype, other.dtype)
+        first = replace(first, dtype=dtype, number=first.number and other.number, filled=False)
+    return first
+
+
+def fitted(items: Sequence[Any], kind: Kind) -> Growing:
+    """The elements of a list as one `Growing` of a kind that has room for them."""
+    room = kind.room
+    split = next((at for at, each in enumerate(items) if type(each) is Growing), len(items))
+    count: Any = split
+    start = [pytree.tree_leaves(each, is_leaf) for each in items[:split]]
+    at = [index for index, leaf in enumerate(kind.leaves) if isinstance(leaf, Leaf)]
+    buffers = [
+        _filled(leaf, [_tensor(leaf, row[index]) for row in start], room)
+        for index, leaf in zip(at, kind.computed, strict=True)
+    ]
+    places = torch.arange(room)
+    for each in items[split:]:
+        if type(each) is not Growing:
+            row = pytree.tree_leaves(each, is_leaf)
+            new = [_tensor(leaf, row[index]) for index, leaf in zip(at, kind.computed, strict=True)]
+            buffers = [
+                torch.where(_beside(places == count, buffer), value, buffer)
+                for buffer, value in zip(buffers, new, strict=True)
+            ]
+            count = count + 1
+        elif isinstance(count, int) and count == 0:
+            buffers = [
+                _grown(given.to(buffer.dtype), room, each.kind.room)
+                for buffer, given in zip(buffers, each.buffers, strict=True)
+            ]
+            count = each.count
+        else:
+            buffers = [
+                _joined(buffer, given.to(buffer.dtype), places - count, each.kind.room)
+                for buffer, given in zip(buffers, each.buffers, strict=True)
+            ]
+            count = count + each.count
+    if isinstance(count, int):
+        count = host_scalars.as_number(torch.full((), count, dtype=torch.int64))
+    return Growing(kind, buffers, count)
+
+
+def _tensor(leaf: Leaf, value: object) -> torch.Tensor:
+    (tensor,) = leaf.of(value)
+    return tensor
+
+
+def _filled(leaf: Leaf, rows: Sequence[torch.Tensor], room: Any) -> torch.Tensor:
+    if not rows:
+        return torch.zeros((room, *leaf.shape), dtype=leaf.dtype, device=leaf.device)
+    return _grown(torch.stack(list(rows)), room, len(rows))
+
+
+def _grown(buffer: torch.Tensor, room: Any, held: Any) -> torch.Tensor:
+    if str(room) == str(held):
+        return buffer
+    if isinstance(room, int) and isinstance(held, int) and room < held:
+        # A branch in the last trip that there can be has room for one more.
+        return buffer[:room]
+    rest = torch.zeros((room - held, *buffer.shape[1:]), dtype=buffer.dtype, device=buffer.device)
+    return torch.cat([buffer, rest])
+
+
+def _joined(buffer: torch.Tensor, given: torch.Tensor, places: torch.Tensor, room: Any) -> torch.Tensor:
+    """The buffer with what is given behind its elements; `places` counts from there."""
+    moved = given.index_select(0, places.clamp(0, room - 1))
+    return torch.where(_beside((places >= 0) & (places < room), buffer), moved, buffer)
+
+
+def _beside(flags: torch.Tensor, buffer: torch.Tensor) -> torch.Tensor:
+    return flags.reshape(-1, *[1] * (buffer.dim() - 1))

@@ -1,0 +1,256 @@
+"""What Python and torch do with a list whose length is known to a run of the graph only.
+
+`opened(items)` stands for such a list where it is indexed; any other value stands for itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+import torch
+
+from aotpipe.canonicalize.alias import rebinding
+from aotpipe.canonicalize.operators import dynamic_getitem
+from aotpipe.canonicalize.operators.dynamic_list import Growing, form_of, is_growing, slots
+from aotpipe.canonicalize.trace import host_scalars, runtime_asserts, torch_functions
+from aotpipe.canonicalize.trace.refusals import refusal
+
+
+def whole(items: list[Any]) -> Growing:
+    """All elements of a growing list as one."""
+    if len(items) == 1:
+        (only,) = items
+        assert isinstance(only, Growing)
+        return only
+    form = form_of([items], slots(items))
+    assert form is not None
+    assert form.fitted is not None
+    (found,) = form.fitted(items)
+    assert isinstance(found, Growing)
+    return found
+
+
+def length(items: Sequence[Any]) -> Any:
+    """`len(items)`, a traced number."""
+    total: Any = 0
+    for each in items:
+        total = total + (each.count if type(each) is Growing else 1)
+    return total
+
+
+def opened(value: Any) -> Any:
+    """A value, as what an index is applied to."""
+    return _Opened(value) if is_growing(value) or dynamic_getitem.is_indexed(value) else value
+
+
+class _Opened:
+    def __init__(self, items: list[Any]) -> None:
+        self._items = items
+
+    def __getitem__(self, index: Any) -> Any:
+        if is_growing(self._items):
+            return get(self._items, index)
+        if not torch_functions.is_traced(index) or (isinstance(self._items, dict) and _is_key(index)):
+            return self._items[index]
+        return dynamic_getitem.get(self._items, index)
+
+
+def _is_key(index: Any) -> bool:
+    """Whether a traced value is a tensor, which is a key as the object that it is, and no number."""
+    return isinstance(index, torch.Tensor) and not host_scalars.is_number(index)
+
+
+def get(items: list[Any], index: Any) -> Any:
+    """`items[index]`."""
+    if isinstance(index, slice):
+        raise refusal(
+            "a list whose length a tensor decides is sliced", "stack it, and slice the tensor of its elements"
+        )
+    if isinstance(index, int):
+        # At the ends there may be elements that are known as they are.
+        near = items if index >= 0 else items[::-1]
+        at = index if index >= 0 else -index - 1
+        if at < len(near) and not is_growing(near[: at + 1]):
+            return near[at]
+    found = whole(items)
+    place = _place(found, index)
+    runtime_asserts.claim(
+        (place >= 0).logical_and(place < found.count), "IndexError: list index out of range"
+    )
+    return _at(found, place)
+
+
+def _place(found: Growing, index: Any) -> Any:
+    if isinstance(index, int):
+        if index < 0:
+            return found.count + index
+        return host_scalars.as_number(torch.full((), index, dtype=torch.int64))
+    number = host_scalars.item(index) if isinstance(index, torch.Tensor) else index
+    return torch.where(number < 0, number + found.count, number)
+
+
+def _at(found: Growing, place: Any) -> Any:
+    inside = place.clamp(0, found.kind.room - 1).reshape(1)
+
+    def taken(buffer: torch.Tensor) -> torch.Tensor:
+        element = buffer.index_select(0, inside).squeeze(0)
+        rebinding.note(rebinding.Pair(element, buffer))
+        return element
+
+    return found.element(taken)
+
+
+def item(found: Growing, number: Any) -> Any:
+    """The element of a number that is known to be in range."""
+    place = number if isinstance(number, torch.Tensor) else torch.full((), number, dtype=torch.int64)
+    return _at(found, place)
+
+
+def popped(items: list[Any], index: Any = -1) -> Any:
+    """`items.pop(index)`."""
+    if isinstance(items[-1], Growing) and index == -1:
+        last = items[-1]
+        value = get([last], -1)
+        items[-1] = Growing(last.kind, last.buffers, last.count - 1)
+        return value
+    if index == -1 or (isinstance(index, int) and index >= 0 and not is_growing(items[: index + 1])):
+        return items.pop(index)
+    raise refusal(
+        "a list whose length a tensor decides loses an element that is not its last", "pop the last"
+    )
+
+
+def total(items: Iterable[Any], start: Any = 0) -> Any:
+    """`sum(items, start)`."""
+    for each in items:
+        if type(each) is not Growing:
+            start = start + each
+            continue
+        flags = torch.arange(each.kind.room) < each.count
+
+        def summed(buffer: torch.Tensor, flags: torch.Tensor = flags) -> torch.Tensor:
+            wide = flags.reshape(-1, *[1] * (buffer.dim() - 1))
+            return torch.where(wide, buffer, torch.zeros((), dtype=buffer.dtype)).sum(0).to(buffer.dtype)
+
+        start = start + each.element(summed)
+    return start
+
+
+def folded(items: Iterable[Any], *, decides: bool) -> torch.Tensor:
+    """`any(items)` where a true element decides, else `all(items)`."""
+    found = whole(list(items))
+    if not found.kind.spec.is_leaf() or len(found.buffers) != 1 or found.buffers[0].dim() != 1:
+        raise refusal(
+            "`any` or `all` of a list that grows, of more than numbers", "compare its elements first"
+        )
+    there = torch.arange(found.kind.room) < found.count
+    truths = found.buffers[0] != 0
+    if decides:
+        return torch.logical_and(there, truths).any()
+    return torch.logical_or(there.logical_not(), truths).all()
+
+
+def extreme(items: Iterable[Any], *, largest: bool) -> torch.Tensor:
+    """`max(items)` where the `largest` is asked for, else `min(items)`."""
+    found = whole(list(items))
+    if not found.kind.spec.is_leaf() or len(found.buffers) != 1 or found.buffers[0].dim() != 1:
+        raise refusal(
+            "`min` or `max` of a list that grows, of more than numbers", "compare its elements first"
+        )
+    runtime_asserts.claim(found.count > 0, "ValueError: arg is an empty sequence")
+    (buffer,) = found.buffers
+    # Python's takes another element where it compares as better, which one that is not a number never does;
+    # nor does any compare as better than that.
+    there = (torch.arange(found.kind.room) < found.count).logical_and(buffer == buffer)
+    worst: float = -math.inf if largest else math.inf
+    if buffer.dtype == torch.bool:
+        worst = not largest
+    elif not buffer.dtype.is_floating_point:
+        worst = torch.iinfo(buffer.dtype).min if largest else torch.iinfo(buffer.dtype).max
+    among = torch.where(there, buffer, torch.full((), worst, dtype=buffer.dtype))
+    best = among.amax(0) if largest else among.amin(0)
+    first = buffer[0]
+    element: torch.Tensor = found.element(lambda _: torch.where(first == first, best, first))
+    return element
+
+
+def method(function: Any) -> Callable[..., Any] | None:
+    """What stands for a method of a growing list, where Python's own would take its parts for elements."""
+    items: Any = getattr(function, "__self__", None)
+    name = getattr(function, "__name__", "")
+    if not is_growing(items) or name not in _METHODS:
+        return None
+    if name == "pop":
+        return lambda *args: popped(items, *args)
+    if name == "copy":
+        return lambda: list(items)
+
+    def refuse(*_: object, **__: object) -> Any:
+        raise refusal(f"`{name}` of a list whose length a tensor decides", "stack it, and work on the tensor")
+
+    return refuse
+
+
+_METHODS: Final = frozenset({"pop", "reverse", "sort", "remove", "index", "count", "copy"})
+
+
+# Of torch.
+
+
+def called(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """A torch function of a list that grows."""
+    function = _FUNCTIONS.get(func)
+    items = args[0] if args else kwargs.pop("tensors", None)
+    if function is None or not isinstance(items, list | tuple):
+        raise refusal(
+            f"`{getattr(func, '__name__', func)}` is called with a list whose length a tensor decides",
+            "stack the list first",
+        )
+    return function(list(items), *args[1:], **kwargs)
+
+
+def _rows(items: list[Any]) -> torch.Tensor:
+    found = whole(items)
+    if len(found.buffers) != 1 or not found.kind.spec.is_leaf():
+        raise refusal("a list of several tensors per element is stacked", "append each to a list of its own")
+    runtime_asserts.claim(found.count > 0, "RuntimeError: expected a non-empty list of Tensors")
+    # What is made of them is written in place by itself.
+    rows: torch.Tensor = found.buffers[0][: found.count].clone()
+    return rows
+
+
+def stack(items: list[Any], dim: int = 0) -> torch.Tensor:
+    """`torch.stack`."""
+    return _rows(items).movedim(0, dim)
+
+
+def cat(items: list[Any], dim: int = 0, *, axis: int | None = None) -> torch.Tensor:
+    """`torch.cat`."""
+    rows = _rows(items)
+    dim = dim if axis is None else axis
+    dim = dim + rows.dim() - 1 if dim < 0 else dim
+    return rows.movedim(0, dim).flatten(dim, dim + 1)
+
+
+def vstack(items: list[Any]) -> torch.Tensor:
+    """`torch.vstack`."""
+    rows = _rows(items)
+    return rows if rows.dim() <= 2 else rows.flatten(0, 1)
+
+
+def hstack(items: list[Any]) -> torch.Tensor:
+    """`torch.hstack`."""
+    rank = _rows(items).dim() - 1
+    return stack(items) if not rank else cat(items, 0 if rank == 1 else 1)
+
+
+_FUNCTIONS: Final[dict[Any, Callable[..., Any]]] = {
+    torch.stack: stack,
+    torch.cat: cat,
+    torch.concat: cat,
+    torch.concatenate: cat,
+    torch.vstack: vstack,
+    torch.hstack: hstack,
+}

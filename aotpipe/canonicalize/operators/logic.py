@@ -1,0 +1,198 @@
+"""`and`, `or`, `not`, comparisons, `is`, `in` and conditional expressions, of plain and of traced values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any, TypeVar
+
+import torch
+
+from aotpipe.canonicalize.operators import builtin_calls, dynamic_range, partial_dict
+from aotpipe.canonicalize.trace import decisions, dry_run, optional_values, regions, torch_functions
+from aotpipe.canonicalize.trace.abstract_values import UNDEFINED, Unlike, Variables, meet
+from aotpipe.canonicalize.trace.optional_values import Maybe
+from aotpipe.canonicalize.trace.refusals import refusal
+from aotpipe.canonicalize.trace.staging import is_on, is_staged
+from aotpipe.canonicalize.trace.torch_functions import predicate
+
+T = TypeVar("T")
+
+
+def _conjunction(left: Any, right: Any, *, truth: bool = False) -> Any:
+    """`left and right`, both computed; or its `truth`."""
+    if truth or (_is_truth(left) and _is_truth(right)):
+        return predicate(left).logical_and(_truth(right))
+    return _selected(left, right, left)
+
+
+def _disjunction(left: Any, right: Any, *, truth: bool = False) -> Any:
+    """`left or right`, both computed; or its `truth`."""
+    if truth or (_is_truth(left) and _is_truth(right)):
+        return predicate(left).logical_or(_truth(right))
+    return _selected(left, left, right)
+
+
+def _is_truth(value: Any) -> bool:
+    if isinstance(value, torch.Tensor):
+        return value.dtype == torch.bool and not value.dim()
+    return isinstance(value, bool | torch.SymBool)
+
+
+def _truth(value: Any) -> torch.Tensor:
+    return (
+        predicate(value)
+        if torch_functions.is_traced(value)
+        else torch.full((), bool(value), dtype=torch.bool)
+    )
+
+
+def _selected(test: Any, then: Any, other: Any) -> Any:
+    try:
+        form = meet([then, other])
+    except Unlike as error:
+        raise refusal(f"the value of `and` or `or` {error}", "compare the values with zero first") from None
+    chosen = iter(
+        torch.where(predicate(test), a, b)
+        for a, b in zip(form.tensors(then), form.tensors(other), strict=True)
+    )
+    return form.value(lambda: next(chosen))
+
+
+def and_(*operands: Callable[[], Any], truth: bool = False) -> Any:
+    """`a and b and ...`, each computed only where it is reached; `truth`: it is asked for nothing else."""
+    value = operands[0]()
+    with ExitStack() as reached:
+        for operand in operands[1:]:
+            if is_staged(value):
+                decisions.expression("logic")
+                if dry_run.demands_sizes(operand):
+                    value = _where_reached(value, operand, truth=truth, holds=True)
+                    continue
+                reached.enter_context(optional_values.there(value, holds=True))
+                right = operand()
+                value = optional_values.imply(_conjunction(value, right, truth=truth), value, right)
+            elif not value:
+                return value
+            else:
+                value = operand()
+    return value
+
+
+def _where_reached(value: Any, operand: Callable[[], Any], *, truth: bool, holds: bool) -> Any:
+    """`value and operand()` where it `holds`, else `value or operand()`, with the operand in a branch."""
+
+    def plain() -> Any:
+        return _truth(value) if truth else value
+
+    def reached() -> Any:
+        return _truth(operand()) if truth else operand()
+
+    return choose(value, reached, plain) if holds else choose(value, plain, reached)
+
+
+def or_(*operands: Callable[[], Any], truth: bool = False) -> Any:
+    """`a or b or ...`, as `and_`."""
+    value = operands[0]()
+    with ExitStack() as reached:
+        for operand in operands[1:]:
+            if is_staged(value):
+                decisions.expression("logic")
+                if dry_run.demands_sizes(operand):
+                    value = _where_reached(value, operand, truth=truth, holds=False)
+                    continue
+                reached.enter_context(optional_values.there(value, holds=False))
+                right = operand()
+                value = optional_values.imply(
+                    _disjunction(value, right, truth=truth), value, right, all_of=False
+                )
+            elif value:
+                return value
+            else:
+                value = operand()
+    return value
+
+
+def not_(value: Any) -> Any:
+    """`not value`."""
+    if not is_staged(value):
+        return not value
+    decisions.expression("logic")
+    return optional_values.imply(predicate(value).logical_not(), value, negated=True)
+
+
+def compare(first: Callable[[], Any], *rest: Callable[..., Any]) -> Any:
+    """`a < b < c`: by turns the test of two values and the next value."""
+    left = first()
+    result: Any = True
+    for test, following in zip(rest[::2], rest[1::2], strict=True):
+        right = following()
+        found = test(left, right)
+        if is_staged(result):
+            decisions.expression("logic")
+            result = _conjunction(result, found)
+        else:
+            result = found
+            if not is_staged(found) and not found:
+                return found
+        left = right
+    return result
+
+
+def choose(test: object, then: Callable[[], T], other: Callable[[], T]) -> T:
+    """`then() if test else other()`."""
+    if not is_staged(test):
+        return then() if test else other()
+    decisions.expression("choice")
+    chosen: list[Any] = [UNDEFINED]
+
+    def take(value: Any) -> None:
+        chosen[0] = value
+
+    variables = Variables(lambda: tuple(chosen), lambda values: take(values[0]), ("the expression",), tuple)
+    regions.branch(test, lambda: take(then()), lambda: take(other()), variables)
+    value: T = chosen[0]
+    return value
+
+
+def is_(left: Any, right: Any) -> Any:
+    """`left is right`; whether a value is None may be traced."""
+    maybe = _against_none(left, right)
+    return (
+        left is right
+        if maybe is None
+        else not maybe.is_there and optional_values.presence(maybe, wanted=False)
+    )
+
+
+def is_not(left: Any, right: Any) -> Any:
+    """`left is not right`."""
+    maybe = _against_none(left, right)
+    return (
+        left is not right if maybe is None else maybe.is_there or optional_values.presence(maybe, wanted=True)
+    )
+
+
+def _against_none(left: Any, right: Any) -> Maybe | None:
+    for value, other in ((left, right), (right, left)):
+        if isinstance(value, Maybe) and other is None:
+            return value
+    return None
+
+
+def in_(item: Any, items: Any) -> Any:
+    """`item in items`."""
+    if isinstance(items, partial_dict.Partial | partial_dict.Keys) and not is_staged(item):
+        return (items.of if isinstance(items, partial_dict.Keys) else items).has(item)
+    if isinstance(items, dict):
+        items = items.keys() if is_staged(item) else items
+    if not is_on() or isinstance(items, torch.Tensor | str | dynamic_range.TensorRange):
+        return item in items
+    if is_staged(item) or (isinstance(items, list | tuple) and any(map(is_staged, items))):
+        return builtin_calls.any_(item is each or item == each for each in items)
+    return item in items
+
+
+def not_in(item: Any, items: Any) -> Any:
+    """`item not in items`."""
+    return not_(in_(item, items))

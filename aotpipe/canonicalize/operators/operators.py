@@ -1,0 +1,321 @@
+"""What rewritten code calls: on Python values Python's own meaning, on traced tensors one op of a graph.
+
+While no graph is traced (`staging`) every operator is Python's own.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import operator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from types import FunctionType, GeneratorType, MethodType
+from typing import Any, Final, TypeVar
+
+import torch
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode  # ends a trace
+
+from aotpipe.canonicalize.alias import tensor_storage
+from aotpipe.canonicalize.operators import (
+    builtin_calls,
+    dynamic_list_methods,
+    dynamic_range,
+    optional_arguments,
+    partial_dict,
+    unbacked_rows,
+)
+from aotpipe.canonicalize.operators.generators import Generated, Undecided, listed
+from aotpipe.canonicalize.rewrite import comprehensions
+from aotpipe.canonicalize.trace import (
+    decisions,
+    effects,
+    host_scalars,
+    optional_values,
+    refusals,
+    regions,
+    return_values,
+    runtime_asserts,
+    torch_functions,
+)
+from aotpipe.canonicalize.trace.abstract_values import UNDEFINED, Undefined, Variables
+from aotpipe.canonicalize.trace.optional_values import Maybe
+from aotpipe.canonicalize.trace.refusals import refusal
+from aotpipe.canonicalize.trace.staging import is_on, is_staged
+from aotpipe.errors import AotpipeError
+
+T = TypeVar("T")
+Values = tuple[Any, ...]
+Get = Callable[[], Values]
+Set = Callable[[Values], None]
+
+Watched = Callable[[], Sequence[tuple[str, object]]]
+
+# The most trips with a jump out of them that are written out.
+_WRITTEN_OUT: Final = 1
+# The most trips over items without a length that are written out after such a jump.
+_MOST_UNENDED: Final = 1000
+
+
+def held(read: Callable[[], T]) -> T | Undefined:
+    """A variable's value, or a mark where it has none yet."""
+    try:
+        return read()
+    except (NameError, AttributeError):
+        return UNDEFINED
+
+
+def if_(
+    test: object,
+    then: Callable[[], None],
+    other: Callable[[], None],
+    get: Get,
+    set_: Set,
+    names: Sequence[str],
+    watched: Watched,
+    dead: Sequence[int] = (),
+) -> None:
+    """`if test: then() else: other()`."""
+    if is_staged(test):
+        regions.branch(test, then, other, Variables(get, set_, names, watched, dead))
+    elif test:
+        then()
+    else:
+        other()
+
+
+def while_(
+    test: Callable[[], object],
+    body: Callable[[], None],
+    get: Get,
+    set_: Set,
+    names: Sequence[str],
+    watched: Watched,
+    dead: Sequence[int] = (),
+) -> None:
+    """`while test(): body()`; trips whose test is a Python value are written out."""
+    while True:
+        going = test()
+        if is_staged(going):
+            regions.loop(test, body, Variables(get, set_, names, watched, dead))
+            return
+        if not going:
+            return
+        body()
+
+
+def for_(
+    items: Iterable[Any],
+    body: Callable[[Any], None],
+    stopped: Callable[[], object],
+    get: Get,
+    set_: Set,
+    names: Sequence[str],
+    watched: Watched,
+    dead: Sequence[int] = (),
+) -> None:
+    """`for item in items: body(item)`, until `stopped`; trips over Python's items are written out."""
+    variables = Variables(get, set_, names, watched, dead)
+    if isinstance(items, partial_dict.Partial | partial_dict.Keys):
+        len(items)  # refuses keys that may be missing
+    if isinstance(items, dynamic_range.TensorRange):
+        dynamic_range.counted(items, body, stopped, variables)
+        return
+    if is_on() and (found := unbacked_rows.of(items)) is not None:
+        found.each(body, stopped, variables)
+        return
+    if isinstance(items, Generated):
+
+        def take(item: Any) -> Any:
+            body(item)
+            return stopped()
+
+        items.each(take)
+        return
+    stop: Any = False
+    for number, item in enumerate(items):
+        if is_staged(stop) and isinstance(items, range) and len(items) - number > _WRITTEN_OUT:
+            rest = dynamic_range.TensorRange(item, items.stop, items.step)
+            # A trip may need its number in Python, which shows in any error; then the trips are written out,
+            # and what is wrong with them by themselves is raised again.
+            try:
+                dynamic_range.counted(rest, body, stopped, variables)
+            except Exception:
+                if tensor_storage.are_wanted():
+                    raise
+            else:
+                return
+        if is_staged(stop) and isinstance(items, GeneratorType):
+            raise Undecided(items)
+        if is_staged(stop) and number > _MOST_UNENDED and not hasattr(items, "__len__"):
+            raise refusal(
+                "a loop over items that do not end is left where a tensor says so", "loop over `range(N)`"
+            )
+        if is_staged(stop):
+            regions.branch(stop, _nothing, functools.partial(body, item), variables)
+        else:
+            body(item)
+        stop = stopped()
+        if not is_staged(stop) and stop:
+            return
+
+
+def _nothing() -> None:
+    pass
+
+
+def generated(
+    plain: Callable[[], Iterator[Any]], staged: Callable[[Callable[[Any], Any]], Any]
+) -> Iterator[Any]:
+    """What a call of a function that yields gives."""
+    return Generated(staged) if is_on() else plain()
+
+
+def returned(value: T) -> T:
+    """What a function returns."""
+    return return_values.checked(value) if is_on() else value
+
+
+def items(value: Any) -> Any:
+    """What a comprehension goes through."""
+    found = listed(value)
+    if is_on() and unbacked_rows.of(found) is not None:
+        raise refusal(
+            "a comprehension goes through a list whose length a tensor decides",
+            "stack it, and compute with the tensor",
+        )
+    return found
+
+
+def comprehended(value: Any, plain: Callable[[Any], Any], apart: Callable[[Any], Any], tested: bool) -> Any:
+    """`[element for item in value if test]`, where it is `tested`."""
+    found = listed(value)
+    return comprehensions.of(found, plain, apart, tested=tested) if is_on() else plain(found)
+
+
+def generated_of(value: Any, plain: Callable[[Any], Any], apart: Callable[[Any], Any], tested: bool) -> Any:
+    """The same in parentheses: an element is computed when it is asked for, unless the list grows."""
+    found = listed(value)
+    grows = is_on() and unbacked_rows.of(found) is not None
+    return comprehensions.of(found, plain, apart, tested=tested) if grows else plain(found)
+
+
+def indexed(value: Any) -> Any:
+    """What stands before an index."""
+    return dynamic_list_methods.opened(value) if is_on() else value
+
+
+# `a:b` of an index.
+slice = builtins.slice  # noqa: A001
+
+
+def call(function: Any, *args: Any, **kwargs: Any) -> Any:
+    """`function(*args, **kwargs)`."""
+    if not is_on():
+        return function(*args, **kwargs)
+    if any(isinstance(each, Generated) for each in args) and not isinstance(function, _OF_PYTHON):
+        args = tuple(map(listed, args))
+    if (staged := builtin_calls.of(function)) is not None:
+        if any(map(torch_functions.is_traced, args)):
+            decisions.expression("call")
+        return staged(*args, **kwargs)
+    return (
+        optional_arguments.call(function, args, kwargs)
+        if optional_values.may_lack()
+        else function(*args, **kwargs)
+    )
+
+
+def keywords(kwargs: dict[str, Any]) -> dict[str, Any]:
+    """`**kwargs` at the beginning of a function."""
+    return partial_dict.of_keywords(kwargs) if is_on() else kwargs
+
+
+# What may loop over a generator with `for`.
+_OF_PYTHON: Final = (FunctionType, MethodType)
+
+
+def shown(value: Any) -> Any:
+    """A value in an f-string."""
+    return refusals.text() if is_staged(value) else value
+
+
+def said(talk: Callable[[], object]) -> None:
+    """`print` and logging, which no graph does."""
+    if not is_on():
+        talk()
+    else:
+        refusals.note("note", "talk-left-out", "what is printed or logged is no part of the program")
+
+
+def raised(make: Callable[[], Any]) -> Any:
+    """What `raise` raises."""
+    return runtime_asserts.raised(make) if is_on() else make()
+
+
+# What ends a trace, or a run of a part of it.
+STOPS: Final = (AotpipeError, effects.Changed, return_values.Unwritten, GuardOnDataDependentSymNode)
+
+
+def caught(kinds: Callable[[], Any]) -> AbstractContextManager[None]:
+    """Around the body of a `try` that has handlers."""
+    return runtime_asserts.catching(kinds) if is_on() else nullcontext()
+
+
+def require(test: object, text: str, message: Callable[[], object] | None = None) -> None:
+    """`assert test, message()`; `text` is the test's own."""
+    if is_staged(test):
+        decisions.expression("assert")
+        with refusals.message():
+            said = text if message is None else str(message())
+        runtime_asserts.require(test, AssertionError(said), holds=True)
+    elif not test:
+        raise raised(lambda: AssertionError(*(() if message is None else (message(),))))
+
+
+def augmented(name: str, left: Any, right: Any) -> Any:
+    """`left += right` and its kin: the value that is assigned."""
+    if is_on() and (host_scalars.is_number(left) or isinstance(left, Maybe)):
+        return _PLAIN[name](left, right)
+    return _IN_PLACE[name](left, right)
+
+
+def augment_item(name: str, container: Any, index: Any, right: Any) -> None:
+    """`container[index] += right` and its kin."""
+    left = container[index]
+    is_copy = is_staged(index) or (
+        isinstance(container, torch.Tensor) and isinstance(index, tuple) and any(map(is_staged, index))
+    )
+    container[index] = _PLAIN[name](left, right) if is_on() and is_copy else augmented(name, left, right)
+
+
+_IN_PLACE: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    "Add": operator.iadd,
+    "Sub": operator.isub,
+    "Mult": operator.imul,
+    "MatMult": operator.imatmul,
+    "Div": operator.itruediv,
+    "FloorDiv": operator.ifloordiv,
+    "Mod": operator.imod,
+    "Pow": operator.ipow,
+    "LShift": operator.ilshift,
+    "RShift": operator.irshift,
+    "BitOr": operator.ior,
+    "BitXor": operator.ixor,
+    "BitAnd": operator.iand,
+}
+_PLAIN: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    "Add": operator.add,
+    "Sub": operator.sub,
+    "Mult": operator.mul,
+    "MatMult": operator.matmul,
+    "Div": operator.truediv,
+    "FloorDiv": operator.floordiv,
+    "Mod": operator.mod,
+    "Pow": operator.pow,
+    "LShift": operator.lshift,
+    "RShift": operator.rshift,
+    "BitOr": operator.or_,
+    "BitXor": operator.xor,
+    "BitAnd": operator.and_,
+}

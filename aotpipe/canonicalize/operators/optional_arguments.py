@@ -1,0 +1,138 @@
+"""Calls whose arguments may be None: what is called decides on that, or the call itself is put into a branch.
+
+A function of the model that is called with such an argument is rewritten at once, so that its `is None` is
+part of the graph. Of any other function it is tried whether it takes None: if it does, the graph calls it
+both ways; if not, eager would raise, and so does the program.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator
+from types import FunctionType, MethodType
+from typing import Any, Final
+
+import torch
+
+from aotpipe.canonicalize.operators.partial_dict import Partial
+from aotpipe.canonicalize.trace import dry_run, optional_values, regions
+from aotpipe.canonicalize.trace.abstract_values import UNDEFINED, Variables
+from aotpipe.canonicalize.trace.optional_values import Maybe
+from aotpipe.model import source
+
+_DEPTH: Final = 3
+
+
+def either(maybe: Maybe, then: Callable[[], Any], other: Callable[[], Any]) -> Any:
+    """`then()` where a value is there, else `other()`."""
+    if maybe.is_there:
+        return then()
+    chosen: list[Any] = [UNDEFINED]
+
+    def take(value: Any) -> None:
+        chosen[0] = value
+
+    variables = Variables(lambda: tuple(chosen), lambda found: take(found[0]), ("the result",), tuple)
+    flag = optional_values.presence(maybe, wanted=True)
+    regions.branch(flag, lambda: take(then()), lambda: take(other()), variables)
+    return chosen[0]
+
+
+def call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call of the model's code; what it calls is rewritten if it is to decide on what may be None."""
+    args = tuple(_known(each) for each in args)
+    kwargs = {key: _known(each) for key, each in kwargs.items()}
+    if isinstance(function, type):
+        if any(map(_may_lack, (*args, *kwargs.values()))):
+            _rewritten(vars(function).get("__init__"))
+        return function(*args, **kwargs)
+    target = _function_of(function)
+    if target is None or not any(
+        map(_may_lack, (*args, *kwargs.values(), getattr(function, "__self__", None)))
+    ):
+        return function(*args, **kwargs)
+    if _rewritten(target):
+        return function(*args, **kwargs)
+    return called(function, args, kwargs)
+
+
+def called(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call of a function that cannot be rewritten, with arguments that may be None."""
+    maybe = next((each for each in (*args, *kwargs.values()) if isinstance(each, Maybe)), None)
+    if maybe is None:
+        return function(*args, **kwargs)
+
+    def with_(value: Any) -> Any:
+        return called(
+            function,
+            tuple(value if each is maybe else each for each in args),
+            {key: value if each is maybe else each for key, each in kwargs.items()},
+        )
+
+    if maybe.is_there:
+        return with_(maybe.held)
+    if not _takes_none(function, args, kwargs, maybe):
+        maybe.demand(f"TypeError: {getattr(function, '__name__', 'a function')} takes no None")
+        return with_(maybe.held)
+    return either(maybe, lambda: with_(maybe.held), lambda: with_(None))
+
+
+def _takes_none(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], maybe: Maybe
+) -> bool:
+    def tried(value: Any) -> Any:
+        if value is maybe:
+            return None
+        return value.held if isinstance(value, Maybe) else value
+
+    try:
+        with dry_run.silent():
+            function(*map(tried, args), **{key: tried(value) for key, value in kwargs.items()})
+    except Exception:  # noqa: BLE001  # a function says in its own way that it takes no None
+        return False
+    return True
+
+
+def _known(value: Any) -> Any:
+    return value.held if isinstance(value, Maybe) and value.is_there else value
+
+
+def _may_lack(value: Any, depth: int = _DEPTH) -> bool:
+    """Whether a value, or something in it, may be None or missing."""
+    if isinstance(value, Maybe | Partial):
+        return True
+    if not depth or isinstance(value, torch.Tensor | torch.nn.Module | type):
+        return False
+    return any(_may_lack(each, depth - 1) for each in _inside(value))
+
+
+def _inside(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict):
+        yield from dict.values(value)
+    elif isinstance(value, list | tuple):
+        yield from value
+    elif dataclasses.is_dataclass(value):
+        yield from (getattr(value, each.name, None) for each in dataclasses.fields(value))
+    elif source.is_model_code(getattr(type(value), "__module__", "") or "") or hasattr(value, "__dict__"):
+        yield from vars(value).values() if hasattr(value, "__dict__") else ()
+
+
+def _function_of(callee: Any) -> FunctionType | None:
+    """The function in Python that a call runs."""
+    if isinstance(callee, functools.partial):
+        return _function_of(callee.func)
+    if isinstance(callee, torch.nn.Module):
+        callee = callee.forward
+    if isinstance(callee, MethodType):
+        callee = callee.__func__
+    if isinstance(callee, FunctionType):
+        return callee
+    own = [vars(kind).get("__call__") for kind in type(callee).__mro__]
+    return next((each for each in own if isinstance(each, FunctionType)), None)
+
+
+def _rewritten(function: Any) -> bool:
+    from aotpipe.canonicalize.rewrite import functions  # which knows the operators, and those this module
+
+    return isinstance(function, FunctionType) and functions.rewrite_now(function)

@@ -1,0 +1,219 @@
+"""Rewrites expressions: `and`, `or`, `not`, comparisons, conditional expressions, calls, texts, `super()`."""
+
+from __future__ import annotations
+
+import ast
+import copy
+from typing import Any, Final
+
+from aotpipe.canonicalize.rewrite.ast_builders import (
+    HELPER,
+    OPAQUE,
+    Own,
+    binds,
+    calling,
+    dotted,
+    later,
+    operator,
+    own,
+    parameters,
+)
+
+# What Python itself compares; each has an operator here, as no class can say what it means.
+_IDENTITY: Final = {ast.Is: "is_", ast.IsNot: "is_not", ast.In: "in_", ast.NotIn: "not_in"}
+
+
+class Super(Own):
+    """Gives `super()` its arguments, which it would look for in the function that it is moved to."""
+
+    def __init__(self, function: ast.FunctionDef) -> None:
+        names = [*function.args.posonlyargs, *function.args.args]
+        self._function = function
+        self._first = names[0].arg if names else None
+
+    def rewrite(self) -> None:
+        """Change the function's body."""
+        self._function.body = [self.visit(node) for node in self._function.body]
+
+    def visit_Call(self, node: ast.Call) -> ast.Call:
+        self.generic_visit(node)
+        bare = isinstance(node.func, ast.Name) and node.func.id == "super" and not node.args
+        if bare and self._first is not None:
+            node.args = [ast.Name("__class__", ast.Load()), ast.Name(self._first, ast.Load())]
+        return node
+
+
+# What looks at the function that it stands in.
+_LOOKING: Final = frozenset({"super", *OPAQUE})
+
+
+def _is_own(body: ast.expr) -> bool:
+    """Whether an expression means something else in a function inside of its own."""
+    return any(
+        isinstance(node, ast.Await | ast.Yield | ast.YieldFrom)
+        or (isinstance(node, ast.Call) and dotted(node.func) in _LOOKING)
+        for node in own([body])
+    )
+
+
+class _Expressions(Own):
+    """Expressions outside of nested functions; what is made stands where the old one stood."""
+
+    def visit(self, node: ast.AST) -> Any:
+        made = super().visit(node)
+        if made is not node and isinstance(made, ast.expr) and hasattr(node, "lineno"):
+            ast.copy_location(made, node)
+        return made
+
+    def visit_Lambda(self, node: ast.Lambda) -> ast.Lambda:  # type: ignore[override]  # Own's leaves all scopes
+        self.generic_visit(node.args)
+        if not _is_own(node.body):
+            node.body = self.visit(node.body)
+        return node
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
+        truth = [ast.keyword("truth", ast.Constant(True))] if getattr(node, "is_test", False) else []
+        for value in node.values if truth else ():
+            _mark(value)
+        self.generic_visit(node)
+        if binds(node):
+            return node
+        name = "and_" if isinstance(node.op, ast.And) else "or_"
+        return ast.Call(operator(name), [*map(later, node.values)], truth)
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
+        if isinstance(node.op, ast.Not):
+            _mark(node.operand)
+        self.generic_visit(node)
+        return calling("not_", node.operand) if isinstance(node.op, ast.Not) else node
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
+        _mark(node.test)
+        self.generic_visit(node)
+        if binds(node):
+            return node
+        return calling("choose", node.test, later(node.body), later(node.orelse))
+
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        self.generic_visit(node)
+        if len(node.ops) == 1:
+            name = _IDENTITY.get(type(node.ops[0]))
+            return node if name is None else calling(name, node.left, node.comparators[0])
+        if binds(node):
+            return node
+        # Each value is computed once, and only where it is reached.
+        parts: list[ast.expr] = [later(node.left)]
+        for op, right in zip(node.ops, node.comparators, strict=True):
+            left, other = ast.Name("a", ast.Load()), ast.Name("b", ast.Load())
+            name = _IDENTITY.get(type(op))
+            test = ast.Compare(left, [op], [other]) if name is None else calling(name, left, other)
+            parts += [ast.Lambda(parameters("a", "b"), test), later(right)]
+        return calling("compare", *parts)
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        self.generic_visit(node)
+        # Python's own functions take no traced tensor, and the model's own may have to be rewritten.
+        if dotted(node.func) == "super":
+            return node
+        return ast.copy_location(ast.Call(operator("call"), [node.func, *node.args], node.keywords), node)
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        self.generic_visit(node)
+        if isinstance(node.ctx, ast.Load):
+            node.value = calling("indexed", node.value)
+        return node
+
+    def visit_comprehension(self, node: ast.comprehension) -> ast.comprehension:
+        self.generic_visit(node)
+        if not node.is_async and not binds(node.iter):
+            node.iter = calling("items", node.iter)
+        return node
+
+    def visit_ListComp(self, node: ast.ListComp) -> ast.expr:
+        self.generic_visit(node)
+        return _comprehended(node, "comprehended")
+
+    def visit_GeneratorExp(self, node: ast.GeneratorExp) -> ast.expr:
+        self.generic_visit(node)
+        return _comprehended(node, "generated_of")
+
+    def visit_FormattedValue(self, node: ast.FormattedValue) -> ast.expr:
+        self.generic_visit(node)
+        node.value = calling("shown", node.value)
+        return node
+
+
+_ITEMS: Final = f"{HELPER}_items"
+
+
+def _comprehended(node: ast.ListComp | ast.GeneratorExp, name: str) -> ast.expr:
+    """A comprehension as a call that takes what it goes through, itself, and its elements one by one."""
+    first = node.generators[0]
+    inside = [node.elt, *first.ifs]
+    if len(node.generators) > 1 or first.is_async or binds(node) or any(map(_is_own, inside)):
+        return node
+    (items,) = first.iter.args if isinstance(first.iter, ast.Call) else (first.iter,)
+    first.iter = ast.Name(_ITEMS, ast.Load())
+    tests = copy.deepcopy(first.ifs)
+    truth = [ast.keyword("truth", ast.Constant(True))]
+    wanted = ast.Call(operator("and_"), [*map(later, tests)], truth) if tests else ast.Constant(True)
+    pair = ast.Tuple([later(wanted), later(copy.deepcopy(node.elt))], ast.Load())
+    each = ast.comprehension(copy.deepcopy(first.target), ast.Name(_ITEMS, ast.Load()), [], 0)
+    return calling(
+        name,
+        items,
+        ast.Lambda(parameters(_ITEMS), node),
+        ast.Lambda(parameters(_ITEMS), ast.ListComp(pair, [each])),
+        ast.Constant(bool(tests)),
+    )
+
+
+def _mark(node: ast.expr) -> None:
+    """Say of an expression that only its truth is asked for."""
+    if isinstance(node, ast.BoolOp):
+        node.is_test = True  # type: ignore[attr-defined]
+
+
+def test(node: ast.expr) -> ast.expr:
+    """An expression that is as true, and may be staged."""
+    _mark(node)
+    return expression(node)
+
+
+def expression(node: ast.expr) -> ast.expr:
+    """An expression that does the same, and may be staged."""
+    found: ast.expr = _Expressions().visit(node)
+    return found
+
+
+def index(node: ast.expr) -> ast.expr:
+    """An index as an expression of its own: `a:b` is a slice."""
+    if isinstance(node, ast.Slice):
+        ends: list[ast.expr] = [each or ast.Constant(None) for each in (node.lower, node.upper, node.step)]
+        return ast.Call(operator("slice"), ends, [])
+    if isinstance(node, ast.Tuple):
+        node.elts = [index(each) for each in node.elts]
+    return node
+
+
+def catching(node: ast.Try) -> None:
+    """Say in the body of a `try` what its handlers are for; what stops the trace is for none of them."""
+    kinds: list[ast.expr] = []
+    for handler in node.handlers:
+        kind = copy.deepcopy(handler.type) or ast.Name("BaseException", ast.Load())
+        kinds += [ast.Starred(kind, ast.Load())] if isinstance(kind, ast.Tuple) else [kind]
+    around = ast.withitem(calling("caught", later(ast.Tuple(kinds, ast.Load()))))
+    node.body = [ast.With([around], node.body)]
+    node.handlers.insert(0, ast.ExceptHandler(operator("STOPS"), None, [ast.Raise()]))
+
+
+_LOUD: Final = frozenset({"debug", "info", "warning", "warn", "error", "exception", "critical", "log"})
+
+
+def is_talk(node: ast.expr) -> bool:
+    """Whether an expression prints, or logs: what is said to people, whose value nobody takes."""
+    if not isinstance(node, ast.Call) or binds(node):
+        return False
+    name = dotted(node.func) or ""
+    first, _, last = name.rpartition(".")
+    return name == "print" or (last in _LOUD and ("log" in first.lower() or first == "warnings"))

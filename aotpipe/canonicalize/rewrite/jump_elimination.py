@@ -1,0 +1,227 @@
+"""Turns jumps into flags and nested branches: `return`, `break` and `continue`.
+
+Statements that a jump would skip stand under its flag instead. Where a `finally` jumps itself, which drops
+the exception that it ran for, everything stays as it is.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+
+from aotpipe.canonicalize.rewrite.ast_builders import (
+    DONE,
+    GUARDS,
+    LOOPS,
+    RESULT,
+    SCOPES,
+    assign,
+    contains,
+    negated,
+    own,
+    statements,
+)
+
+Block = list[ast.stmt]
+
+
+class Returns:
+    """Gives a function one return, at its end, where it returns from inside of other statements."""
+
+    def __init__(self) -> None:
+        self._flags = 0
+
+    def lower(self, body: Block) -> Block:
+        """The body of a function with one return."""
+        inner = [node for node in body if not isinstance(node, ast.Return)]
+        if not contains(inner, ast.Return) or _returns_at_last(body):
+            return body
+        lowered = self._paths(self._without_loops(body))
+        return [*lowered, ast.Return(ast.Name(RESULT, ast.Load()))]
+
+    def _without_loops(self, body: Block) -> Block:
+        """A return inside a loop becomes a flag and a break."""
+        out: Block = []
+        for node in body:
+            if isinstance(node, LOOPS) and contains([*node.body, *node.orelse], ast.Return):
+                out += self._loop(node)
+                continue
+            if isinstance(node, (ast.If, *GUARDS, *LOOPS)):
+                _each_block(node, self._without_loops)
+            out.append(node)
+        return out
+
+    def _loop(self, node: ast.While | ast.For) -> Block:
+        flag = self._flag()
+        node.body = self._flagged(self._without_loops(node.body), flag)
+        orelse = self._without_loops(node.orelse)
+        node.orelse = []
+        begun = [assign(flag, ast.Constant(False)), node]
+        result = ast.Return(ast.Name(RESULT, ast.Load()))
+        if _is_endless(node) and not breaks(node.body, but=flag):
+            return [*begun, result]
+        if orelse and breaks(node.body, but=flag):
+            # An `else` of a loop that also breaks by itself.
+            broken = self._flag()
+            node.body = _marked(node.body, broken, but=flag)
+            begun.insert(0, assign(broken, ast.Constant(False)))
+            orelse = [ast.If(negated(broken), orelse, [])]
+        return [*begun, ast.If(ast.Name(flag, ast.Load()), [result], orelse)]
+
+    def _flag(self) -> str:
+        self._flags += 1
+        return f"{DONE}_{self._flags}"
+
+    def _flagged(self, body: Block, flag: str) -> Block:
+        out: Block = []
+        for node in body:
+            if isinstance(node, ast.Return):
+                value = node.value or ast.Constant(None)
+                mark = ast.Break()
+                mark.flag = flag  # type: ignore[attr-defined]
+                out += [
+                    ast.copy_location(assign(RESULT, value), node),
+                    assign(flag, ast.Constant(True)),
+                    mark,
+                ]
+                return out
+            if isinstance(node, (ast.If, *GUARDS)):
+                _each_block(node, lambda inner: self._flagged(inner, flag))
+            out.append(node)
+        return out
+
+    def _paths(self, body: Block, flag: str = "") -> Block:
+        """Every path ends by assigning the result; with a flag, those that return, which also set it."""
+        for index, node in enumerate(body):
+            if isinstance(node, ast.Return):
+                assigned = ast.copy_location(assign(RESULT, node.value or ast.Constant(None)), node)
+                marked = [assign(flag, ast.Constant(True))] if flag else []
+                return [*body[:index], assigned, *marked]
+            if not contains(statements(node), ast.Return) or isinstance(node, SCOPES):
+                continue
+            before, rest = body[:index], body[index + 1 :]
+            if isinstance(node, ast.If) and (_ends(node.body) or _ends(node.orelse)):
+                (node.orelse if _ends(node.body) else node.body).extend(rest)
+                node.body, node.orelse = self._paths(node.body, flag), self._paths(node.orelse, flag)
+                return [*before, node]
+            # It may go on to the rest, which is written once.
+            inner = flag
+            if not inner:
+                inner = self._flag()
+                before.append(assign(inner, ast.Constant(False)))
+            self._within(node, inner)
+            after = self._paths(rest, flag)
+            return [*before, node, *([ast.If(negated(inner), after, [])] if after else [])]
+        return body if flag else [*body, assign(RESULT, ast.Constant(None))]
+
+    def _within(self, node: ast.stmt, flag: str) -> None:
+        skipped: Block = []
+        if isinstance(node, ast.Try | ast.TryStar) and contains(node.body, ast.Return):
+            # A return skips what is done where nothing was raised.
+            skipped, node.orelse = node.orelse, []
+        _each_block(node, lambda block: self._paths(block, flag) if block else block)
+        if skipped and isinstance(node, ast.Try | ast.TryStar):
+            node.orelse = [ast.If(negated(flag), self._paths(skipped, flag), [])]
+
+
+def _returns_at_last(body: Block) -> bool:
+    return any(
+        isinstance(node, ast.Try | ast.TryStar) and contains(node.finalbody, ast.Return) for node in own(body)
+    )
+
+
+def _each_block(node: ast.stmt, change: Callable[[Block], Block]) -> None:
+    """Change a statement's blocks, but for a `finally`."""
+    for holder in (node, *getattr(node, "handlers", []), *getattr(node, "cases", [])):
+        for field in ("body", "orelse"):
+            if isinstance(getattr(holder, field, None), list):
+                setattr(holder, field, change(getattr(holder, field)))
+
+
+def _ends(body: Sequence[ast.stmt]) -> bool:
+    """Whether nothing after these statements is reached."""
+    return any(
+        isinstance(node, ast.Return | ast.Raise)
+        or (isinstance(node, ast.If) and _ends(node.body) and _ends(node.orelse))
+        for node in body
+    )
+
+
+def _is_endless(loop: ast.While | ast.For) -> bool:
+    return isinstance(loop, ast.While) and isinstance(loop.test, ast.Constant) and bool(loop.test.value)
+
+
+def breaks(body: Sequence[ast.stmt], but: str = "") -> bool:
+    """Whether a loop's body breaks it, other than for a flag."""
+    return any(isinstance(node, ast.Break) and getattr(node, "flag", None) != but for node in _jumps_of(body))
+
+
+def _marked(body: Block, flag: str, but: str) -> Block:
+    """Set a flag where a loop's body breaks it, other than for another flag."""
+    out: Block = []
+    for node in body:
+        if isinstance(node, ast.Break) and getattr(node, "flag", None) != but:
+            out.append(assign(flag, ast.Constant(True)))
+        elif isinstance(node, LOOPS):
+            node.orelse = _marked(node.orelse, flag, but)
+        elif isinstance(node, (ast.If, *GUARDS)):
+            _each_block(node, lambda inner: _marked(inner, flag, but))
+        out.append(node)
+    return out
+
+
+def jumps(body: Sequence[ast.stmt], *kinds: type[ast.stmt]) -> bool:
+    """Whether statements jump out of the loop that they stand in."""
+    wanted = kinds or (ast.Break, ast.Continue)
+    return any(isinstance(node, wanted) for node in _jumps_of(body))
+
+
+def _jumps_of(body: Sequence[ast.stmt]) -> Block:
+    """The breaks and continues of the loop that these statements stand in."""
+    found: Block = []
+    for node in body:
+        if isinstance(node, ast.Break | ast.Continue):
+            found.append(node)
+        elif not isinstance(node, SCOPES):
+            found += _jumps_of(node.orelse if isinstance(node, LOOPS) else statements(node))
+    return found
+
+
+def jumps_at_last(body: Sequence[ast.stmt]) -> bool:
+    """Whether a `finally` among statements jumps out of the loop that they stand in."""
+    return any(
+        isinstance(node, ast.Try | ast.TryStar) and bool(_jumps_of(node.finalbody)) for node in own(body)
+    )
+
+
+def guarded(body: Block, kind: type[ast.stmt], flag: str) -> Block:
+    """Set a flag in the place of a jump, and skip under it what the jump would.
+
+    A branch that skips says as `goes_on` which statement may have jumped, and which is its own last one.
+    """
+    out: Block = []
+    for index, node in enumerate(body):
+        if isinstance(node, kind):
+            return [*out, ast.copy_location(assign(flag, ast.Constant(True)), node)]
+        if not jumps([node], kind):
+            out.append(node)
+            continue
+        if isinstance(node, LOOPS):
+            node.orelse = guarded(node.orelse, kind, flag)
+        elif isinstance(node, (ast.If, *GUARDS)):
+            _guard(node, kind, flag)
+        out.append(node)
+        rest = guarded(body[index + 1 :], kind, flag)
+        if not rest:
+            return out
+        guard = ast.If(negated(flag), rest, [])
+        guard.goes_on = (node, body[-1])  # type: ignore[attr-defined]
+        return [*out, guard]
+    return out
+
+
+def _guard(node: ast.stmt, kind: type[ast.stmt], flag: str) -> None:
+    skipped = isinstance(node, ast.Try | ast.TryStar) and bool(node.orelse) and jumps(node.body, kind)
+    _each_block(node, lambda block: guarded(block, kind, flag))
+    if skipped and isinstance(node, ast.Try | ast.TryStar):
+        node.orelse = [ast.If(negated(flag), node.orelse, [])]

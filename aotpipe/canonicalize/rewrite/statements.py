@@ -1,0 +1,393 @@
+"""Rewrites a function's control flow into calls that may be staged; run on plain values, it does the same.
+
+    if test: A          def then(): nonlocal y; A
+    else: B             def other(): nonlocal y; B
+                        ops.if_(test, then, other, get, set, ("y",))
+
+The bodies are functions of the same variables (`nonlocal`), so that on a Python value an operator just calls
+one. `get` and `set` read and write the variables that a body assigns, for an operator that has to run both.
+`return`, `break` and `continue` become flags and nested branches first. `OPERATORS` is the name that
+stands for the operators in the rewritten tree.
+
+A function that yields becomes one that calls (`generators`). One that awaits, or looks at its own variables
+by `locals()` and its kin, is left as it is.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Callable, Container, Sequence
+
+from aotpipe.canonicalize.operators import generators
+from aotpipe.canonicalize.rewrite.ast_builders import (
+    GIVEN,
+    HELPER,
+    LASTING,
+    OPAQUE,
+    OWN,
+    SKIP,
+    Own,
+    assign,
+    binds,
+    blocks,
+    calling,
+    contains,
+    dotted,
+    later,
+    located,
+    negated,
+    own,
+    parameters,
+)
+from aotpipe.canonicalize.rewrite.expressions import Super, catching, expression, index, is_talk, test
+from aotpipe.canonicalize.rewrite.jump_elimination import Returns, guarded, jumps, jumps_at_last
+from aotpipe.canonicalize.rewrite.liveness import Liveness
+from aotpipe.canonicalize.rewrite.match_statements import Matches
+from aotpipe.canonicalize.rewrite.named_expressions import Walrus, assigns
+from aotpipe.canonicalize.rewrite.scopes import Assigned, assigned, mentions, reference, starts
+
+
+def rewrite(function: ast.FunctionDef) -> ast.FunctionDef | None:
+    """The rewritten function, with the lines of the old one; None where it cannot be rewritten."""
+    if _is_opaque(function):
+        return None
+    Super(function).rewrite()
+    if generators.is_generator(function):
+        function.decorator_list = []
+        found = generators.split(function, rewrite)
+        return None if found is None else located(found)
+    declarations = _Declarations(function)
+    function.body = [declarations.visit(node) for node in function.body]
+    Matches().rewrite(function)
+    walruses = Walrus()
+    function.body = walruses.lower(function.body)
+    function.body = Returns().lower(function.body)
+    writer = _Writer(function, declarations, walruses)
+    function.body = writer.block(function.body)
+    first: list[ast.stmt] = [*declarations.made]
+    if bound := sorted(writer.variables - declarations.outer):
+        # A `nonlocal` needs a binding in the enclosing function; this one is never run.
+        unbound: list[ast.stmt] = [assign(name, ast.Constant(None)) for name in bound]
+        first.append(ast.If(ast.Constant(False), unbound, []))
+    if (keywords := function.args.kwarg) is not None:
+        first.append(assign(keywords.arg, calling("keywords", ast.Name(keywords.arg, ast.Load()))))
+    at = 1 if ast.get_docstring(function, clean=False) is not None else 0
+    function.body[at:at] = first
+    function.decorator_list = []
+    return located(function)
+
+
+def _is_opaque(function: ast.FunctionDef) -> bool:
+    for node in own(function.body):
+        if isinstance(node, ast.Await | ast.AsyncFor | ast.AsyncWith):
+            return True
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in OPAQUE:
+            return True
+    return False
+
+
+class _Declarations(Own):
+    """Takes `global`, `nonlocal` and the types of variables out of a function.
+
+    Attributes:
+        made: The declarations, for the function's beginning.
+        globals: The names that are declared global.
+        outer: All declared names.
+    """
+
+    def __init__(self, function: ast.FunctionDef) -> None:
+        declared = [node for node in own(function.body) if isinstance(node, ast.Global | ast.Nonlocal)]
+        self.globals = {name for node in declared if isinstance(node, ast.Global) for name in node.names}
+        self.outer = {name for node in declared for name in node.names}
+        kinds: tuple[tuple[type[ast.Global | ast.Nonlocal], set[str]], ...] = (
+            (ast.Global, self.globals),
+            (ast.Nonlocal, self.outer - self.globals),
+        )
+        self.made = [kind(sorted(names)) for kind, names in kinds if names]
+
+    def visit_Global(self, node: ast.Global | ast.Nonlocal) -> ast.stmt:
+        return ast.copy_location(ast.Pass(), node)
+
+    visit_Nonlocal = visit_Global  # noqa: N815
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.stmt:
+        # Of a variable that a body sets, Python takes no type; it computes none inside of a function.
+        if node.value is not None:
+            return ast.copy_location(ast.Assign([node.target], node.value), node)
+        # Without a value it makes the name a variable of the function all the same.
+        unbound = [assign(node.target.id, ast.Constant(None))] if isinstance(node.target, ast.Name) else []
+        return ast.copy_location(ast.If(ast.Constant(False), [*unbound, ast.Pass()], []), node)
+
+
+class _Writer:
+    """Rewrites the statements of one function.
+
+    Attributes:
+        variables: The names that bodies assign.
+    """
+
+    def __init__(self, function: ast.FunctionDef, declarations: _Declarations, walruses: Walrus) -> None:
+        self._walruses = walruses
+        self._globals = declarations.globals
+        self._outer = declarations.outer
+        self.variables: set[str] = set()
+        self._count = 0
+        self._mentions = mentions([function])
+        self._liveness = Liveness(function)
+        scopes = [node for node in ast.walk(function) if isinstance(node, LASTING) and node is not function]
+        self._captured = set(mentions([child for node in scopes for child in ast.iter_child_nodes(node)]))
+        # What a function inside of this one sets is set wherever it is called.
+        set_inside = {
+            name
+            for scope in scopes
+            for node in ast.walk(scope)
+            if isinstance(node, ast.Nonlocal)
+            for name in node.names
+        }
+        known = {*assigned(function.body).names, *mentions([function.args]), *self._outer}
+        self._set_inside = sorted(set_inside & known)
+
+    def block(self, body: list[ast.stmt]) -> list[ast.stmt]:
+        return [written for node in body for written in self._statement(node)]
+
+    def _statement(self, node: ast.stmt) -> list[ast.stmt]:
+        if isinstance(node, ast.If):
+            return self._if(node)
+        if isinstance(node, ast.While):
+            return self._while(node)
+        if isinstance(node, ast.For):
+            return self._for(node)
+        if isinstance(node, ast.FunctionDef):
+            return [self._nested(node)]
+        if isinstance(node, ast.Assert) and __debug__:
+            text = ast.Constant(ast.unparse(node.test))
+            if node.msg is not None and binds(node.msg):
+                node.test = test(node.test)
+                return [node]
+            message = [] if node.msg is None else [later(expression(node.msg))]
+            made = ast.Expr(calling("require", test(node.test), text, *message))
+            return [ast.copy_location(made, node)]
+        if isinstance(node, ast.AugAssign):
+            return [self._augmented(node)]
+        if isinstance(node, ast.Raise) and node.exc is not None and not binds(node.exc):
+            node.exc = calling("raised", later(expression(node.exc)))
+            return [node]
+        if isinstance(node, ast.Expr) and is_talk(node.value):
+            return [ast.copy_location(ast.Expr(calling("said", later(expression(node.value)))), node)]
+        if isinstance(node, ast.ClassDef | ast.AsyncFunctionDef):
+            return [node]
+        # The expressions first: what is made of the blocks has none of the user's own left.
+        inner = {id(statement) for block in blocks(node) for statement in block}
+        _each_expression(node, inner)
+        if isinstance(node, ast.Return) and not isinstance(node.value, ast.Constant | None):
+            node.value = calling("returned", node.value)
+        for field in ("body", "orelse", "finalbody"):
+            if getattr(node, field, None):
+                setattr(node, field, self.block(getattr(node, field)))
+        if isinstance(node, ast.Try) and node.handlers:
+            catching(node)
+        for handler in [*getattr(node, "handlers", []), *getattr(node, "cases", [])]:
+            handler.body = self.block(handler.body)
+        return [node]
+
+    @staticmethod
+    def _augmented(node: ast.AugAssign) -> ast.stmt:
+        """`x += y` by an operator: a number that became a tensor must not be written in place."""
+        name, value = ast.Constant(type(node.op).__name__), expression(node.value)
+        target = node.target
+        if isinstance(target, ast.Subscript):
+            at = expression(index(target.slice))
+            call = calling("augment_item", name, expression(target.value), at, value)
+            return ast.copy_location(ast.Expr(call), node)
+        if dotted(target) is None:
+            node.value = value
+            return node  # what it is an attribute of would be computed twice
+        read = copy.deepcopy(target)
+        read.ctx = ast.Load()
+        return ast.copy_location(ast.Assign([target], calling("augmented", name, read, value)), node)
+
+    def _nested(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        decorators = node.decorator_list
+        written = rewrite(node)
+        node.decorator_list = decorators
+        return written or node
+
+    def _if(self, node: ast.If) -> list[ast.stmt]:
+        if self._is_left(node):
+            node.test = test(node.test)
+            node.body, node.orelse = self.block(node.body), self.block(node.orelse)
+            return [node]
+        names = self._region(node.body, node.orelse)
+        return self._emit(
+            node,
+            names,
+            {"then": self.block(node.body), "other": self.block(node.orelse)},
+            lambda made: calling("if_", test(node.test), made["then"], made["other"]),
+        )
+
+    def _while(self, node: ast.While) -> list[ast.stmt]:
+        if self._is_left(node, loop=True):
+            node.test = test(node.test)
+            node.body, node.orelse = self.block(node.body), self.block(node.orelse)
+            return [node]
+        before, after, stop = self._without_jumps(node)
+        if assigns(node.test):
+            before += self._lowered_test(node, stop)
+        names = self._region(node.body, outside=[ast.Expr(node.test)])
+        going = node.test if stop is None else ast.BoolOp(ast.And(), [negated(stop), node.test])
+        asked: list[ast.stmt] = [ast.Return(test(going))]
+        written = self._emit(
+            node,
+            names,
+            {"test": asked, "body": self.block(node.body)},
+            lambda made: calling("while_", made["test"], made["body"]),
+        )
+        return [*self.block(before), *written, *self.block(after)]
+
+    def _lowered_test(self, node: ast.While, stop: str | None) -> list[ast.stmt]:
+        """Let the end of a trip compute the next test, which assigns; what computes the first one."""
+        before, again, tested = self._walruses.loop(node.test)
+        if stop is not None:
+            again = [ast.If(negated(stop), again, [])]
+        node.body, node.test = [*node.body, *again], tested
+        self._mentions.update(mentions([*before, *again, tested]))
+        return [ast.copy_location(each, node) for each in before]
+
+    def _for(self, node: ast.For) -> list[ast.stmt]:
+        if self._is_left(node, loop=True):
+            node.body, node.orelse = self.block(node.body), self.block(node.orelse)
+            node.iter = expression(node.iter)
+            return [node]
+        before, after, stop = self._without_jumps(node)
+        self._count += 1
+        item = f"{HELPER}_item_{self._count}"
+        take = ast.Assign(targets=[node.target], value=ast.Name(item, ast.Load()))
+        names = self._region([take, *node.body])
+        stopped = later(ast.Constant(False) if stop is None else ast.Name(stop, ast.Load()))
+        written = self._emit(
+            node,
+            names,
+            {"body": [take, *self.block(node.body)]},
+            lambda made: calling("for_", expression(node.iter), made["body"], stopped),
+            parameters={"body": item},
+        )
+        return [*before, *written, *self.block(after)]
+
+    def _is_left(self, node: ast.If | ast.While | ast.For, *, loop: bool = False) -> bool:
+        """Whether a statement stays Python's own: jumps that were not lowered would lose their target."""
+        inside = [*node.body] if loop else [*node.body, *node.orelse]
+        if contains([*node.body, *node.orelse], ast.Return, ast.Delete, ast.Import, ast.ImportFrom):
+            return True
+        return jumps_at_last(inside) if loop else jumps(inside)
+
+    def _without_jumps(self, node: ast.While | ast.For) -> tuple[list[ast.stmt], list[ast.stmt], str | None]:
+        """Turn a loop's breaks and continues into flags; what goes before it, after it, and the stop flag."""
+        before: list[ast.stmt] = []
+        stop: str | None = None
+        self._count += 1
+        if jumps(node.body, ast.Continue):
+            skip = f"{SKIP}_{self._count}"
+            node.body = [assign(skip, ast.Constant(False)), *guarded(node.body, ast.Continue, skip)]
+        if jumps(node.body, ast.Break):
+            stop = f"__aotpipe_stop_{self._count}"
+            before = [assign(stop, ast.Constant(False))]
+            node.body = guarded(node.body, ast.Break, stop)
+        after = node.orelse
+        node.orelse = []
+        if after and stop is not None:
+            after = [ast.If(negated(stop), after, [])]
+        return before, after, stop
+
+    def _region(self, *bodies: list[ast.stmt], outside: Sequence[ast.stmt] = ()) -> Assigned:
+        """What a statement's bodies, and what is computed outside of them, assign that is read elsewhere."""
+        everything = [node for body in (outside, *bodies) for node in body]
+        found = assigned([*everything, *(ast.Name(name, ast.Store()) for name in self._set_inside)])
+        mentioned = [mentions(body) for body in bodies]
+
+        def is_inside(name: str) -> bool:
+            if name.startswith(SKIP):
+                # A loop's own one, which every trip begins with; not that of a loop around it.
+                begun = [
+                    node for node in bodies[0][:2] if isinstance(node, ast.Assign) and mentions([node])[name]
+                ]
+                return any(isinstance(node.value, ast.Constant) and not node.value.value for node in begun)
+            within = sum(each[name] for each in mentioned) == self._mentions[name]
+            return (
+                within
+                and name not in self._captured
+                and name not in self._outer
+                and all(
+                    starts(body, name) for body, each in zip(bodies, mentioned, strict=True) if each[name]
+                )
+            )
+
+        return found.without({name for name in found.names if is_inside(name)})
+
+    def _emit(
+        self,
+        node: ast.stmt,
+        names: Assigned,
+        bodies: dict[str, list[ast.stmt]],
+        call: Callable[[dict[str, ast.expr]], ast.Call],
+        parameters: dict[str, str] | None = None,
+    ) -> list[ast.stmt]:
+        """The functions of a statement, and the call that takes them."""
+        self._count += 1
+        self.variables |= set(names.names)
+        made: dict[str, str] = {role: f"{HELPER}_{role}_{self._count}" for role in (*bodies, "get", "set")}
+        out: list[ast.stmt] = []
+        for role, body in bodies.items():
+            name = (parameters or {}).get(role)
+            out.append(self._function(made[role], name, names.names, body))
+        read: list[ast.expr] = [calling("held", later(reference(each, ast.Load()))) for each in names.all]
+        out.append(self._function(made["get"], None, (), [ast.Return(ast.Tuple(read, ast.Load()))]))
+        write: list[ast.stmt] = [ast.Pass()]
+        if names.all:
+            targets = ast.Tuple([reference(each, ast.Store()) for each in names.all], ast.Store())
+            write = [ast.Assign([targets], ast.Name(GIVEN, ast.Load()))]
+        out.append(self._function(made["set"], GIVEN, names.names, write))
+        loaded: dict[str, ast.expr] = {role: ast.Name(name, ast.Load()) for role, name in made.items()}
+        called = call(loaded)
+        labels = ast.Tuple([ast.Constant(name) for name in names.all], ast.Load())
+        touched = [path for path in names.touched if path not in names.all]
+        watched: list[ast.expr] = [
+            ast.Tuple([ast.Constant(each), calling("held", later(reference(each, ast.Load())))], ast.Load())
+            for each in touched
+        ]
+        dead: ast.expr = ast.Tuple([ast.Constant(place) for place in self._dead(node, names)], ast.Load())
+        called.args += [loaded["get"], loaded["set"], labels, later(ast.Tuple(watched, ast.Load())), dead]
+        return [ast.copy_location(each, node) for each in (*out, ast.Expr(called))]
+
+    def _dead(self, node: ast.stmt, names: Assigned) -> list[int]:
+        """The places of the variables that nothing reads after a statement, nor in its next trip."""
+        live = self._liveness.after(node)
+        if live is None:
+            return []
+        kept = {*live, *self._captured, *self._outer, *self._set_inside}
+        return [at for at, name in enumerate(names.names) if name not in kept and not name.startswith(OWN)]
+
+    def _function(
+        self, name: str, parameter: str | None, names: Sequence[str], body: list[ast.stmt]
+    ) -> ast.FunctionDef:
+        declared: list[ast.stmt] = []
+        if shared := [each for each in names if each in self._globals]:
+            declared.append(ast.Global(shared))
+        if local := [each for each in names if each not in self._globals]:
+            declared.append(ast.Nonlocal(local))
+        return ast.FunctionDef(
+            name, parameters(*([parameter] if parameter else [])), [*declared, *(body or [ast.Pass()])], []
+        )
+
+
+def _each_expression(node: ast.AST, statements: Container[int]) -> None:
+    """Rewrite the expressions of a statement itself, and not those of the statements inside of it."""
+    for field, value in ast.iter_fields(node):
+        if isinstance(value, ast.expr):
+            setattr(node, field, expression(value))
+        elif isinstance(value, list):
+            for place, each in enumerate(value):
+                if isinstance(each, ast.expr):
+                    value[place] = expression(each)
+                elif isinstance(each, ast.AST) and id(each) not in statements:
+                    _each_expression(each, statements)

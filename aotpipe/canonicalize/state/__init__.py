@@ -1,0 +1,1 @@
+"""State that a model keeps in Python between calls: finds it, and lifts it into buffers."""

@@ -1,0 +1,216 @@
+"""Finds out what a model keeps between its calls, or says at its line why no program can.
+
+`find(model, entries, changed)` gives the `State` of a model and what a user should know of it. `Untouched`
+sees to it that nothing outside of the model changes. Both raise `ExportFailed`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree  # torch.export's own flattening; see pytrees
+
+from aotpipe.canonicalize import example_call
+from aotpipe.canonicalize.inputs import pytrees
+from aotpipe.canonicalize.state import free_variables, mutation_line
+from aotpipe.canonicalize.state.layouts import look_at
+from aotpipe.canonicalize.state.slots import State, StateRefused, observe
+from aotpipe.core.stages import CanonicalEntry, Finding
+from aotpipe.errors import ExportFailed
+from aotpipe.model import object_graph, source
+
+_CALLS = 3
+_SEED = 0
+
+
+def find(
+    model: nn.Module,
+    entries: Sequence[CanonicalEntry],
+    changed: Sequence[object_graph.Root],
+    refusals: list[ExportFailed] | None = None,
+) -> tuple[State | None, list[Finding]]:
+    """The state of a model of which one call of an entry point was seen to change something.
+
+    Args:
+        model: The model.
+        entries: Its entry points.
+        changed: Where a call was seen to change something.
+        refusals: Takes what would be raised; what is refused is then left out of the state.
+
+    Raises:
+        ExportFailed: What it keeps takes another form after every call, and matters.
+    """
+    findings: list[Finding] = []
+    ignored: list[object_graph.Root] = []
+    # A method as a module of its own shares the model's __dict__, but what runs is the model's.
+    owners = {id(vars(part)): part for part in model.modules()}
+    changed = [replace(root, owner=owners.get(id(vars(root.owner)), root.owner)) for root in changed]
+    calls = [_call_of(entry) for entry in entries]
+    while True:
+        roots = [root for root in changed if all(root.identity != each.identity for each in ignored)]
+        if not roots:
+            return (State((), ((),), ignored=tuple(ignored)) if ignored else None), findings
+        try:
+            found = observe(model, calls, roots, ignored)
+        except StateRefused as error:
+            ignored.append(error.root)
+            if all(_is_without_effect(entry) for entry in entries):
+                findings.append(_left_out(error, entries))
+            elif refusals is None:
+                raise refused(error, entries) from error
+            else:
+                refusals.append(refused(error, entries))
+            continue
+        return found, findings
+
+
+def refused(error: StateRefused, entries: Sequence[CanonicalEntry]) -> ExportFailed:
+    """The error for a user, with the line that changes what is kept."""
+    return ExportFailed(
+        f"`{error.name}` {error.reason}",
+        reason="what a model keeps between its calls needs one form",
+        hint=error.hint,
+        where=_line_of(error.root, entries),
+    )
+
+
+def _call_of(entry: CanonicalEntry) -> Any:
+    return partial(example_call.again, entry.module, entry.entry.args, entry.entry.kwargs)
+
+
+def _line_of(root: object_graph.Root, entries: Sequence[CanonicalEntry]) -> Any:
+    for entry in entries:
+        with example_call.unchanged(entry.module):
+            found = mutation_line.changing(_call_of(entry), partial(look_at, root))
+        if found is not None:
+            return found
+    return None
+
+
+def _left_out(error: StateRefused, entries: Sequence[CanonicalEntry]) -> Finding:
+    return Finding(
+        severity="warning",
+        code="state-left-out",
+        message=f"`{error.name}` {error.reason}; it is not kept, since the results were the same without it",
+        hint="do not collect it in the model, or return it",
+        where=_line_of(error.root, entries),
+    )
+
+
+def _is_without_effect(entry: CanonicalEntry) -> bool:
+    """Whether calls before a call changed nothing of its result, on inputs that differ."""
+    generator = torch.Generator().manual_seed(_SEED)
+
+    def varied(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor) or not leaf.is_floating_point():
+            return leaf
+        return leaf * (0.5 + torch.rand(leaf.shape, generator=generator).to(leaf))
+
+    given = (entry.entry.args, dict(entry.entry.kwargs))
+    inputs = [pytrees.map_leaves(varied, given) for _ in range(_CALLS)]
+    results = []
+    for history in (inputs, inputs[-1:]):
+        with example_call.unchanged(entry.module):
+            results.append([example_call.again(entry.module, *each) for each in history][-1])
+    return is_same(*results)
+
+
+def is_same(left: Any, right: Any) -> bool:
+    """Whether two results are equal to the last bit."""
+    ours, theirs = (pytree.tree_leaves(each) for each in (left, right))
+    return len(ours) == len(theirs) and all(map(_is_equal, ours, theirs))
+
+
+def _is_equal(one: Any, other: Any) -> bool:
+    if not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor):
+        return object_graph.is_same(one, other)
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    return bool(((one == other) | ((one != one) & (other != other))).all())  # NaN
+
+
+_told: list[ExportFailed] | None = None
+
+
+@contextmanager
+def telling(refusals: list[ExportFailed]) -> Iterator[None]:
+    """Let `check_traced` add to a list what it refuses, in place of raising it."""
+    global _told
+    before, _told = _told, refusals
+    try:
+        yield
+    finally:
+        _told = before
+
+
+class Untouched:
+    """What a model's code can reach outside of it, as it is before the model is called."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._outside = free_variables.Outside(model)
+
+    def refusals(self, entry: CanonicalEntry) -> list[ExportFailed]:
+        """An error for each place that a call changes every time, or with which its result changes.
+
+        What is computed once and then the same is left as the first call made it.
+        """
+        if not self._outside.changed():
+            return []
+        call = _call_of(entry)
+        before = [free_variables.token(place) for place in self._outside.changed()]
+        with example_call.unchanged(entry.module):
+            second = call()
+        with example_call.unchanged(entry.module):
+            third = call()
+        moving = [
+            place
+            for place, old in zip(self._outside.changed(), before, strict=False)
+            if free_variables.token(place) != old
+        ]
+        places = moving or self._outside.changed()
+        self._outside.restore()
+        with example_call.unchanged(entry.module):
+            first = call()
+        if not moving and is_same(first, second) and is_same(second, third):
+            return []
+        self._outside.restore()
+        return [self.refusal(entry, place) for place in places]
+
+    def check_traced(self, entry: CanonicalEntry) -> None:
+        """Refuse what a trace, which takes every path, changed; what it added to tables is taken out again.
+
+        Raises:
+            ExportFailed: Names it, and its line where a call on the example changes it too.
+        """
+        places = self._outside.changed(but_added=True)
+        self._outside.restore()
+        for place in places:
+            error = self.refusal(entry, place)
+            if error.message in entry.refused:
+                continue
+            if _told is None:
+                raise error
+            _told.append(error)
+
+    def refusal(self, entry: CanonicalEntry, place: free_variables.Place) -> ExportFailed:
+        """The error for a place that a call changes."""
+        with example_call.unchanged(entry.module):
+            where = mutation_line.changing(_call_of(entry), partial(free_variables.token, place))
+        self._outside.restore()
+        return ExportFailed(
+            f"{entry.name} changes {place.name}",
+            reason="a program has nothing outside of the model to change",
+            hint="keep it in an attribute of the module: that becomes state of the program",
+            where=where or source.of_definition(entry.module.forward),
+        )
+
+
+def with_state(entries: Sequence[CanonicalEntry], state: State | None) -> list[CanonicalEntry]:
+    """The entries over one state."""
+    return [replace(entry, state=state) for entry in entries]

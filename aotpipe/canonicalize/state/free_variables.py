@@ -1,0 +1,240 @@
+"""What the code of a model reaches outside of its modules: globals, class attributes, closures' variables.
+
+A program has no such thing to change. `Outside(module)` remembers what the model's functions can reach at one
+moment; `changed()` names what is another since, `restore()` puts it back.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import operator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType
+from typing import Any, Final
+
+import torch
+from torch import nn
+
+from aotpipe.model import object_graph, source
+
+_MOST_FUNCTIONS: Final = 4000
+_MOST_ITEMS: Final = 4096
+_DEPTH: Final = 4
+_MISSING: Final = object()
+_UNCHANGING: Final = (ModuleType, FunctionType, MethodType, type, nn.Module, property)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A name outside of the modules.
+
+    Attributes:
+        name: As a reader of the code knows it: `the global COUNT`.
+        read, write: Its value.
+    """
+
+    name: str
+    read: Callable[[], Any]
+    write: Callable[[Any], None]
+
+
+class Outside:
+    """The values of all places at one moment."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._places = list(_places(module))
+        self._before = [place.read() for place in self._places]
+        self._inner: list[tuple[Place, Any, Any]] = []
+        self._writes: list[tuple[Place, torch.Tensor, int]] = []
+        seen: set[int] = set()
+        for place, value in zip(self._places, self._before, strict=True):
+            self._walk(place, value, seen, _DEPTH)
+
+    def _walk(self, place: Place, value: Any, seen: set[int], depth: int) -> None:
+        if isinstance(value, torch.Tensor):
+            self._writes.append((place, value, object_graph.writes(value)))
+        elif (
+            depth
+            and id(value) not in seen
+            and (object_graph.is_container(value) or object_graph.is_object(value))
+        ):
+            seen.add(id(value))
+            items = object_graph.contents(value)
+            self._inner.append((place, value, items))
+            if len(items) <= _MOST_ITEMS:
+                for _, item in object_graph.items_of(value):
+                    self._walk(place, item, seen, depth - 1)
+
+    def changed(self, *, but_added: bool = False) -> list[Place]:
+        """The places whose value is another than before, `but_added` those of a table that has more in it."""
+        found = {
+            place.name: place
+            for place, before in zip(self._places, self._before, strict=True)
+            if not object_graph.is_same(place.read(), before)
+        }
+        found |= {
+            place.name: place
+            for place, value, items in self._inner
+            if not object_graph.holds_same(
+                _among(value, items) if but_added else object_graph.contents(value), items
+            )
+        }
+        found |= {
+            place.name: place for place, value, count in self._writes if object_graph.writes(value) != count
+        }
+        return list(found.values())
+
+    def restore(self) -> None:
+        """Put names and containers back; what was written into tensors stays."""
+        for place, before in zip(self._places, self._before, strict=True):
+            if not object_graph.is_same(place.read(), before):
+                place.write(before)
+        for _, value, items in self._inner:
+            if not object_graph.holds_same(object_graph.contents(value), items):
+                object_graph.refill(value, items)
+
+
+def _among(value: Any, items: Any) -> Any:
+    """What a container holds of what it held before."""
+    if isinstance(value, set):
+        return value & items
+    if isinstance(value, dict):
+        return {key: item for key, item in value.items() if key in items}
+    return object_graph.contents(value)
+
+
+def token(place: Place) -> object:
+    """Equal for equal values of a place."""
+    return _frozen(place.read(), _DEPTH)
+
+
+def _frozen(value: Any, depth: int) -> object:
+    if isinstance(value, torch.Tensor):
+        return id(value), object_graph.writes(value)
+    if depth and (object_graph.is_container(value) or object_graph.is_object(value)):
+        if isinstance(value, set):
+            return frozenset(value)
+        return tuple((name, _frozen(item, depth - 1)) for name, item in object_graph.items_of(value))
+    return value if isinstance(value, (bool, int, float, complex, str)) else id(value)
+
+
+def _places(module: nn.Module) -> Iterator[Place]:
+    """Every place that the functions of a model can reach."""
+    seen: set[object] = set()
+    parts = list(object_graph.modules_of(module).values())
+    for function in _functions(parts):
+        for name in _names(function.__code__):
+            key = (id(function.__globals__), name)
+            if name in function.__globals__ and key not in seen:
+                seen.add(key)
+                if not isinstance(function.__globals__[name], _UNCHANGING):
+                    yield _item(f"the global `{name}`", function.__globals__, name)
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            if id(cell) not in seen and not isinstance(_held_by(cell), _UNCHANGING):
+                seen.add(id(cell))
+                yield _cell(f"the variable `{name}` of an outer function", cell)
+        for name in list(vars(function)):
+            if name != "__wrapped__":
+                yield _item(f"`{function.__qualname__}.{name}`", vars(function), name)
+    for cls in _classes(parts):
+        for name, value in vars(cls).items():
+            plain = not isinstance(value, (*_UNCHANGING, staticmethod, classmethod))
+            if (
+                plain
+                and not (name.startswith("__") and name.endswith("__"))
+                and not inspect.isdatadescriptor(value)
+            ):
+                yield _attribute(cls, name)
+
+
+def _item(shown: str, namespace: dict[str, Any], name: str) -> Place:
+    return Place(shown, lambda: namespace.get(name, _MISSING), lambda value: namespace.update({name: value}))
+
+
+def _cell(shown: str, cell: CellType) -> Place:
+    def write(value: Any) -> None:
+        cell.cell_contents = value
+
+    return Place(shown, lambda: _held_by(cell), write)
+
+
+def _attribute(cls: type, name: str) -> Place:
+    return Place(
+        f"the class attribute `{cls.__name__}.{name}`",
+        lambda: vars(cls).get(name, _MISSING),
+        lambda value: setattr(cls, name, value),
+    )
+
+
+def _held_by(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return _MISSING
+
+
+def _classes(parts: Iterable[nn.Module]) -> dict[type, None]:
+    """The classes of a model's modules, written outside of torch."""
+    return {
+        cls: None
+        for kind in dict.fromkeys(map(type, parts))
+        for cls in kind.__mro__
+        if not _is_librarys(cls.__module__)
+    }
+
+
+def _is_librarys(name: str | None) -> bool:
+    return name is None or name.partition(".")[0] in ("torch", "builtins", "typing", "abc", "aotpipe")
+
+
+def _functions(parts: Sequence[nn.Module]) -> Iterator[FunctionType]:
+    """The functions of a model's classes, and all that they reach by name."""
+    todo: list[Any] = []
+    for cls in _classes(parts):
+        todo += [value for name, value in vars(cls).items() if name != "__init__"]
+    for part in parts:
+        todo += [value for value in vars(part).values() if callable(value)]
+        todo.append(type(part).__dict__.get("forward"))
+    seen: set[int] = set()
+    while todo and len(seen) < _MOST_FUNCTIONS:
+        function = _plain(todo.pop())
+        if function is None or id(function) in seen:
+            continue
+        seen.add(id(function))
+        known = source.is_model_code(function.__code__.co_filename)
+        if known:
+            yield function
+            todo += [function.__globals__.get(name) for name in _names(function.__code__)]
+        todo += [_held_by(cell) for cell in function.__closure__ or ()]
+        todo.append(getattr(function, "__wrapped__", None))
+
+
+def _plain(value: Any) -> FunctionType | None:
+    """The function behind a method, a property, a partial."""
+    kind: Any = type(value)
+    if kind is not FunctionType:
+        behind = _behind(kind)
+        value = behind(value) if behind else None
+    return value if isinstance(value, FunctionType) else None
+
+
+# Of all that a model reaches by name, nearly everything is of a few types that hold no function.
+@functools.lru_cache(maxsize=1024)
+def _behind(kind: type) -> Callable[[Any], Any] | None:
+    """Gets what a value of a type calls."""
+    if issubclass(kind, (staticmethod, classmethod, MethodType)):
+        return operator.attrgetter("__func__")
+    if issubclass(kind, property):
+        return operator.attrgetter("fget")
+    if issubclass(kind, (functools.partial, functools.partialmethod)):
+        return operator.attrgetter("func")
+    return None
+
+
+@functools.lru_cache(maxsize=8192)
+def _names(code: CodeType) -> frozenset[str]:
+    """The names that a function and those inside of it look up."""
+    inner = (constant for constant in code.co_consts if isinstance(constant, CodeType))
+    return frozenset(code.co_names).union(*map(_names, inner))

@@ -1,0 +1,393 @@
+"""A model for torch.export that takes what it keeps in Python from buffers, and hands it on to them.
+
+`Carrier(module, state)` has a `module` with the parameters of the model and one buffer for each slot of its
+state. A call of that fills the model with what the buffers hold, calls it, and writes to the buffers what is
+left; in the phases of a state it is called in a branch for each. The model itself is as before afterwards.
+
+Raises `Unforeseen`, with the state to try next, when a call leaves what the state does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import torch
+from torch import nn
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, OutputKind
+from torch.nn.modules.module import _global_buffer_registration_hooks as _buffer_hooks
+from torch.utils import _pytree as pytree
+
+from aotpipe.canonicalize import modules
+from aotpipe.canonicalize.inputs.pytree_names import unique
+from aotpipe.canonicalize.operators import dynamic_list
+from aotpipe.canonicalize.state import attribute_reads
+from aotpipe.canonicalize.state.layouts import (
+    ABSENT,
+    KINDS,
+    NUMBERS,
+    Fixed,
+    Kept,
+    Node,
+    Path,
+    Picture,
+    Seen,
+    SeenTree,
+    Slot,
+    Tree,
+    build,
+    dtype_of,
+    initial,
+    look_at,
+    slots_of,
+)
+from aotpipe.canonicalize.state.slots import MOST_PHASES, State, StateRefused
+from aotpipe.canonicalize.trace import host_scalars, regions
+from aotpipe.canonicalize.trace.abstract_values import Variables
+from aotpipe.model import object_graph
+
+_STORE: Final = "aotpipe_state"
+_PHASE: Final = "phase"
+_SYMBOLS: Final = (torch.SymBool, torch.SymInt, torch.SymFloat)
+
+
+class Unforeseen(Exception):
+    """A call left something that the state does not know; `state` knows it."""
+
+    def __init__(self, state: State) -> None:
+        super().__init__("a call left something new")
+        self.state = state
+
+
+@contextmanager
+def noticing(module: nn.Module, state: State | None) -> Iterator[None]:
+    """Notice what a call that is traced leaves in a model, before torch puts it back.
+
+    Raises:
+        Unforeseen: The model keeps what no state is known of.
+    """
+    known = State((), ((),)) if state is None else state
+    watches: list[object_graph.Watch] = []
+    late: list[object_graph.Root] = []
+
+    def before(*_: object) -> None:
+        # torch has put its own tensors in the place of the model's by now.
+        watches[:] = [object_graph.Watch(module)]
+        seen.begin()
+
+    def after(*_: object) -> None:
+        late[:] = [root for root in watches[0].unregistered() if not known.knows(root)]
+        late.extend(root for root in known.unread if seen.has(root))
+        if late:
+            watches[0].restore()
+            raise Unforeseen(_with_roots(known, late))
+
+    with attribute_reads.followed(known.unread) as seen:
+        hooks = module.register_forward_pre_hook(before), module.register_forward_hook(after)
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+
+class Carrier:
+    """A model and its state.
+
+    Attributes:
+        module: What torch.export is to take.
+        slots: By name, those of all phases.
+    """
+
+    def __init__(self, module: nn.Module, state: State) -> None:
+        self._module = module
+        self._state = state
+        self._phases = state.phases()
+        self.slots = {slot.name: slot for phase in self._phases for node in phase for slot in slots_of(node)}
+        self._registered = {
+            root.path: root
+            for root, node in zip(state.roots, self._phases[0], strict=True)
+            if root.is_buffer and isinstance(node, Slot)
+        }
+        first = {
+            slot.name: tensor
+            for picture, node in zip(state.first, self._phases[0], strict=True)
+            for slot, tensor in initial(picture, node)
+        }
+        self._store = nn.Module()
+        self._keys = {}
+        for index, (name, slot) in enumerate(self.slots.items()):
+            if name not in self._registered:
+                self._keys[name] = f"slot_{index}"
+                zeros = torch.zeros(slot.shape, dtype=slot.dtype, device=slot.device)
+                shared = state.buffers.setdefault(slot, first.get(name, zeros))
+                self._store.register_buffer(f"slot_{index}", shared)
+        if len(self._phases) > 1:
+            self._store.register_buffer(_PHASE, state.buffers.setdefault(_PHASE, torch.tensor(0)))
+        self.module = modules.beside(module, self._call, {_STORE: self._store})
+
+    def name_state(self, program: ExportedProgram) -> None:
+        """Give the buffers of a program the names of what they stand for."""
+        own = unique([*self._keys, _PHASE])
+        prefix = f"{_STORE}."
+        names = dict(zip([prefix + key for key in [*self._keys.values(), _PHASE]], own, strict=True))
+        taken = {str(spec.target) for spec in program.graph_signature.input_specs if spec.target}
+        names = {old: new for old, new in names.items() if _is_free(new, {*taken, *names.values()} - {new})}
+        for spec in program.graph_signature.input_specs:
+            if spec.kind is InputKind.BUFFER and spec.target in names:
+                spec.target = names[spec.target]
+        for out in program.graph_signature.output_specs:
+            if out.kind is OutputKind.BUFFER_MUTATION and out.target in names:
+                out.target = names[out.target]
+        for table in (program.state_dict, program.constants):
+            for old in [key for key in table if key in names]:
+                table[names[old]] = table.pop(old)
+
+    def _call(self, *args: Any, **kwargs: Any) -> Any:
+        given = {name: self._store.get_buffer(key) for name, key in self._keys.items()}
+        given |= {name: root.held[root.key] for name, root in self._registered.items()}
+        result, after, phase = self._from(0, given, args, kwargs)
+        # All are read before any is written: one may be handed on as another.
+        fresh = [after[name].clone() for name in given if after[name] is not given[name]]
+        for name in given:
+            if after[name] is not given[name]:
+                given[name].copy_(fresh.pop(0))
+        if len(self._phases) > 1:
+            after_it = (
+                phase if isinstance(phase, torch.Tensor) else torch.scalar_tensor(phase, dtype=torch.int64)
+            )
+            self._store.get_buffer(_PHASE).copy_(after_it)
+        return result
+
+    def _from(
+        self, phase: int, given: Mapping[str, torch.Tensor], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[Any, dict[str, torch.Tensor], Any]:
+        """The call in a phase or any later one, as the buffers tell."""
+        if phase == len(self._phases) - 1:
+            return self._run(phase, given, args, kwargs)
+        found: list[Any] = [None, None, None]
+
+        def keep(values: tuple[Any, ...]) -> None:
+            found[:] = values
+
+        variables = Variables(
+            lambda: tuple(found),
+            keep,
+            ("__aotpipe_result", "what is kept", "the phase"),
+            tuple,
+        )
+        now = self._store.get_buffer(_PHASE)
+        regions.branch(
+            now == phase,
+            lambda: keep(self._run(phase, given, args, kwargs)),
+            lambda: keep(self._from(phase + 1, given, args, kwargs)),
+            variables,
+        )
+        return found[0], found[1], found[2]
+
+    def _run(
+        self, phase: int, given: Mapping[str, torch.Tensor], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[Any, dict[str, torch.Tensor], int]:
+        """The call in one phase: what it returns, what the slots are afterwards, and the phase after it."""
+        state = self._state
+        watch = object_graph.Watch(self._module)
+        hooks = dict(_buffer_hooks)
+        try:
+            # A tensor of several names is one object under all of them.
+            taken: dict[str, torch.Tensor] = {}
+            for root, node in zip(state.roots, self._phases[phase], strict=True):
+                _put(root, build(node, lambda slot: _taken(slot, given, taken)))
+            # torch.export would take an assigned buffer for written; it is, below.
+            _buffer_hooks.clear()
+            with attribute_reads.followed(state.unread) as seen:
+                result = self._module(*args, **kwargs)
+            pictures = tuple(map(_left_at, state.roots))
+            late = [root for root in state.unread if seen.has(root)]
+            late += [root for root in watch.changed() if not state.knows(root)]
+        finally:
+            _buffer_hooks.update(hooks)
+            watch.restore()
+        if late:
+            raise Unforeseen(_with_roots(state, late))
+        for number, form in enumerate(self._phases):
+            values: dict[str, torch.Tensor] = {}
+            if all(_fits(node, picture, values) for node, picture in zip(form, pictures, strict=True)):
+                return result, {**given, **values}, number
+        raise Unforeseen(_grown(state, self._phases, pictures))
+
+
+def _is_free(name: str, others: set[str]) -> bool:
+    """Whether no other name is the same, or a part of the path of this one."""
+    return all(
+        name != other and not name.startswith(f"{other}.") and not other.startswith(f"{name}.")
+        for other in others
+    )
+
+
+def _left_at(root: object_graph.Root) -> Picture:
+    """What a call left under a name.
+
+    Raises:
+        StateRefused: A list whose length a tensor decides.
+    """
+    left = pytree.tree_leaves(root.held.get(root.key), lambda each: type(each) is dynamic_list.Growing)
+    if any(type(each) is dynamic_list.Growing for each in left):
+        raise StateRefused(
+            root,
+            (root.path,),
+            "is a list whose length a tensor decides",
+            f"keep a buffer and a count; or assign a new list in each call (`self.{root.path} = []`), if no "
+            "call needs that of the one before",
+        )
+    return look_at(root)
+
+
+def _put(root: object_graph.Root, value: Any) -> None:
+    if value is ABSENT:
+        root.held.pop(root.key, None)
+    else:
+        root.held[root.key] = value
+
+
+def _taken(slot: Slot, given: Mapping[str, torch.Tensor], taken: dict[str, torch.Tensor]) -> torch.Tensor:
+    """What a slot holds, for the model to do with as it likes."""
+    if slot.name not in taken:
+        value = given[slot.name].clone()
+        taken[slot.name] = host_scalars.as_number(value) if slot.number else value
+    return taken[slot.name]
+
+
+def _fits(node: Node, picture: Picture, values: dict[str, torch.Tensor]) -> bool:
+    """Whether what is left is of a form; adds the values of its slots."""
+    if isinstance(node, Tree):
+        return (
+            isinstance(picture, SeenTree)
+            and type(picture.live) is node.kind
+            and picture.keys == node.keys
+            and all(
+                _fits(child, inner, values)
+                for child, inner in zip(node.children, picture.children, strict=True)
+            )
+        )
+    if isinstance(picture, SeenTree):
+        return False
+    value = picture.value
+    if isinstance(node, Fixed):
+        return object_graph.is_same(node.value, value)
+    if node.number:
+        if not _is_number(value) or _number_dtype(value, node.dtype) != node.dtype:
+            return False
+        values[node.name] = _as_tensor(value, node.dtype)
+        return True
+    if not isinstance(value, torch.Tensor) or host_scalars.is_number(value):
+        return False
+    if value.dtype != node.dtype or not is_of_shape(value, node.shape):
+        return False
+    return values.setdefault(node.name, value) is value
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (*NUMBERS, *_SYMBOLS)) or host_scalars.is_number(value)
+
+
+def _number_dtype(value: Any, *others: torch.dtype) -> torch.dtype:
+    """The dtype of a slot that holds a number, and all that it holds besides."""
+    own = value.dtype if isinstance(value, torch.Tensor) else dtype_of(value)
+    if own.is_floating_point:
+        own = torch.float64
+    return max((own, *others), key=KINDS.index)
+
+
+def _as_tensor(value: Any, dtype: torch.dtype) -> torch.Tensor:
+    if isinstance(value, torch.Tensor):
+        return value.to(dtype)
+    return torch.scalar_tensor(value, dtype=dtype)
+
+
+def is_of_shape(value: torch.Tensor, shape: Sequence[int]) -> bool:
+    """Whether a tensor has a shape for certain, whatever the sizes of the inputs."""
+    return len(value.shape) == len(shape) and all(
+        type(size) is int and size == wanted for size, wanted in zip(value.shape, shape, strict=True)
+    )
+
+
+def _with_roots(state: State, late: Sequence[object_graph.Root]) -> State:
+    """The state with names that turned out to matter, which hold now what they hold before a call."""
+    for root in late:
+        state = state.with_new_root(root)
+    return state
+
+
+def _grown(state: State, phases: Sequence[tuple[Node, ...]], pictures: Sequence[Picture]) -> State:
+    """The state with what a call left: as slots where the form is a known one, else as a new phase."""
+    paths = [(root.path,) for root in state.roots]
+    found = []
+    for form in phases:
+        leaves: dict[Path, Seen] = {}
+        whole = [_compare(*each, leaves) for each in zip(form, pictures, paths, strict=True)]
+        if all(whole):
+            found.append(leaves)
+    if found:
+        return state.with_leaves(min(found, key=len))
+    kept = tuple(_kept(*each) for each in zip(pictures, paths, state.roots, strict=True))
+    grown = state.with_pictures(kept)
+    if len(grown.phases()) > MOST_PHASES:
+        raise grown.unsettled()
+    return grown
+
+
+def _compare(node: Node, picture: Picture, path: Path, leaves: dict[Path, Seen]) -> bool:
+    """Whether a form differs in leaves only that may become slots; adds these."""
+    if isinstance(node, Tree):
+        return (
+            isinstance(picture, SeenTree)
+            and type(picture.live) is node.kind
+            and picture.keys == node.keys
+            and all(
+                _compare(child, inner, (*path, str(key)), leaves)
+                for key, child, inner in zip(node.keys, node.children, picture.children, strict=False)
+            )
+        )
+    if isinstance(picture, SeenTree):
+        return False
+    if _fits(node, picture, {}):
+        return True
+    value = picture.value
+    if isinstance(node, Fixed):
+        old = node.value
+        fits = (isinstance(old, NUMBERS) and _is_number(value)) or (
+            isinstance(old, torch.Tensor)
+            and isinstance(value, torch.Tensor)
+            and old.dtype == value.dtype
+            and is_of_shape(value, old.shape)
+        )
+    else:
+        fits = node.number and _is_number(value)
+    if fits:
+        kind = _number_dtype(value) if _is_number(value) else None
+        leaves[path] = Seen(Kept(kind, (), torch.device("cpu"), number=True) if kind else None)
+    return fits
+
+
+def _kept(picture: Picture, path: Path, root: object_graph.Root) -> Picture:
+    """A picture without the values of a trace."""
+    if isinstance(picture, SeenTree):
+        inner = zip(picture.keys, picture.children, strict=False)
+        children = tuple(_kept(child, (*path, str(key)), root) for key, child in inner)
+        return SeenTree(picture.live, picture.keys, children)
+    value = picture.value
+    if isinstance(value, _SYMBOLS) or host_scalars.is_number(value):
+        return Seen(Kept(_number_dtype(value), (), torch.device("cpu"), number=True))
+    if not isinstance(value, torch.Tensor) or type(value) in (torch.Tensor, nn.Parameter):
+        return picture
+    shape = tuple(value.shape)
+    if not is_of_shape(value, [size if type(size) is int else -1 for size in shape]):
+        raise StateRefused(
+            root,
+            path,
+            f"has the shape ({', '.join(map(str, shape))}), which varies from call to call",
+            "keep a buffer of the largest size, or give that Dim one size",
+        )
+    return Seen(Kept(value.dtype, shape, value.device, number=False))

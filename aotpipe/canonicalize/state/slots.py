@@ -1,0 +1,328 @@
+"""The state that a model keeps in Python between calls: numbers and tensors in attributes, lists, objects.
+
+`observe(module, calls, changed)` runs a model some times and gives a `State`. It has phases: the forms that
+what is kept takes, such as `cache` None in the first call and a tensor later. In a phase every value is
+either fixed or a slot, a tensor of one dtype and shape that calls hand on:
+
+    a tensor that is assigned or written        a slot
+    a number that changes in every call         a slot, an int64, a float64 or a bool of no dimensions
+    a value that changes in the first calls     fixed, another in each phase
+    None, a string, a dtype, a length, keys     fixed
+
+Raises `StateRefused` where the form never settles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Final
+
+import torch
+
+from aotpipe.canonicalize import example_call
+from aotpipe.canonicalize.state import attribute_reads
+from aotpipe.canonicalize.state.layouts import (
+    KINDS,
+    NUMBERS,
+    Fixed,
+    Kept,
+    Node,
+    Path,
+    Picture,
+    Seen,
+    SeenTree,
+    Slot,
+    Tree,
+    dtype_of,
+    leaves_of,
+    look_at,
+    shown,
+)
+from aotpipe.model import object_graph
+from aotpipe.model.object_graph import Root
+
+MOST_PHASES: Final = 8
+_CALLS: Final = 3
+
+
+class StateRefused(Exception):
+    """What a model keeps cannot be state of a program.
+
+    Attributes:
+        root: Where it is kept.
+        name: The whole path, as a user writes it.
+        reason, hint: Why, and one thing to do.
+    """
+
+    def __init__(self, root: Root, path: Path, reason: str, hint: str) -> None:
+        super().__init__(f"`{shown(path)}` {reason}")
+        self.root = root
+        self.name = shown(path)
+        self.reason = reason
+        self.hint = hint
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a model keeps in Python, and the forms that it takes.
+
+    Attributes:
+        roots: The names under which something changes.
+        pictures: What they hold before the first call, and after each call that was looked at.
+        varying: The paths of the leaves that are slots.
+        kinds: Dtypes that a number is seen to need besides those in the pictures.
+        unread: The names that are always written before they are read: nothing is kept of them.
+        ignored: Names that change and have no effect on the results.
+        buffers: The tensors of the slots, which all entry points of a model share.
+    """
+
+    roots: tuple[Root, ...]
+    pictures: tuple[tuple[Picture, ...], ...]
+    varying: frozenset[Path] = frozenset()
+    kinds: frozenset[tuple[Path, torch.dtype]] = frozenset()
+    unread: tuple[Root, ...] = ()
+    ignored: tuple[Root, ...] = ()
+    buffers: dict[object, torch.Tensor] = field(default_factory=dict, compare=False)
+
+    @property
+    def first(self) -> tuple[Picture, ...]:
+        """What is held before the first call."""
+        return self.pictures[0]
+
+    def knows(self, root: Root) -> bool:
+        """Whether a name is among those that change."""
+        return any(root.identity == each.identity for each in (*self.roots, *self.unread, *self.ignored))
+
+    def with_root(self, root: Root, before: Picture) -> State:
+        """The same with one more name, which was the same in all calls that were looked at."""
+        return replace(
+            self,
+            roots=(*self.roots, root),
+            pictures=tuple((*pictures, before) for pictures in self.pictures),
+            unread=tuple(each for each in self.unread if each.identity != root.identity),
+        )
+
+    def with_new_root(self, root: Root) -> State:
+        """The same with one more name, which holds now what it holds before a call."""
+        return self.with_root(root, look_at(root))
+
+    def with_leaves(self, leaves: Mapping[Path, Seen]) -> State:
+        """The same with more slots, which are to hold what was seen."""
+        kinds = {(path, seen.value.dtype) for path, seen in leaves.items() if isinstance(seen.value, Kept)}
+        return replace(self, varying=self.varying | leaves.keys(), kinds=self.kinds | kinds)
+
+    def with_pictures(self, pictures: tuple[Picture, ...]) -> State:
+        """The same after a call that left something else."""
+        late = {
+            path
+            for root, picture in zip(self.roots, pictures, strict=True)
+            for path, leaf in leaves_of(picture, (root.path,))
+            if isinstance(leaf.value, Kept)
+        }
+        return replace(self, pictures=(*self.pictures, pictures), varying=self.varying | late)
+
+    def phases(self) -> list[tuple[Node, ...]]:
+        """The forms in the order in which they were met; the last one met again is left out."""
+        dtypes = self._number_dtypes()
+        found: list[tuple[Node, ...]] = []
+        for pictures in self.pictures:
+            form = self._forms(pictures, dtypes)
+            if form not in found:
+                found.append(form)
+        return _named_apart(found)
+
+    def is_settled(self, last: int = 1) -> bool:
+        """Whether the last calls left forms that were there before."""
+        dtypes = self._number_dtypes()
+        forms = [self._forms(pictures, dtypes) for pictures in self.pictures]
+        return all(form in forms[:-last] for form in forms[-last:])
+
+    def unsettled(self) -> StateRefused:
+        """Says what takes another form after every call."""
+        dtypes = self._number_dtypes()
+        forms = [self._forms(pictures, dtypes) for pictures in self.pictures]
+        at = next(at for at, (old, new) in enumerate(zip(forms[-1], forms[-2], strict=True)) if old != new)
+        # The first call may leave another kind of thing than those after it.
+        seen = [form[at] for form in forms[1:]]
+        old, new = next((old, new) for old, new in pairwise(seen) if old != new)
+        return _difference(self.roots[at], (self.roots[at].path,), old, new)
+
+    def _forms(self, pictures: tuple[Picture, ...], dtypes: Mapping[Path, torch.dtype]) -> tuple[Node, ...]:
+        return tuple(
+            self._form(picture, (root.path,), dtypes)
+            for root, picture in zip(self.roots, pictures, strict=True)
+        )
+
+    def _form(self, picture: Picture, path: Path, dtypes: Mapping[Path, torch.dtype]) -> Node:
+        if isinstance(picture, SeenTree):
+            children = zip(picture.keys, picture.children, strict=False)
+            inner = tuple(self._form(child, (*path, str(key)), dtypes) for key, child in children)
+            return Tree(type(picture.live), picture.keys, inner, picture.live)
+        value = picture.value
+        if path not in self.varying or not isinstance(value, (torch.Tensor, Kept, *NUMBERS)):
+            return Fixed(value)
+        if isinstance(value, torch.Tensor) or (isinstance(value, Kept) and not value.number):
+            name = shown(self._names().get(path, path))
+            return Slot(name, value.dtype, tuple(value.shape), value.device, number=False)
+        return Slot(shown(path), dtypes[path], (), torch.device("cpu"), number=True)
+
+    def _names(self) -> dict[Path, Path]:
+        """The first name of each tensor that has always had several."""
+        tensors: dict[Path, list[int]] = {}
+        for pictures in self.pictures:
+            for root, picture in zip(self.roots, pictures, strict=True):
+                for path, leaf in leaves_of(picture, (root.path,)):
+                    if isinstance(leaf.value, torch.Tensor):
+                        tensors.setdefault(path, []).append(id(leaf.value))
+        first: dict[tuple[int, ...], Path] = {}
+        return {path: first.setdefault(tuple(found), path) for path, found in tensors.items()}
+
+    def _number_dtypes(self) -> dict[Path, torch.dtype]:
+        """The dtype that holds all numbers of a path."""
+        found: dict[Path, torch.dtype] = {}
+
+        def add(path: Path, dtype: torch.dtype) -> None:
+            found[path] = max(found.get(path, torch.bool), dtype, key=KINDS.index)
+
+        for path, dtype in self.kinds:
+            add(path, dtype)
+        for pictures in self.pictures:
+            for root, picture in zip(self.roots, pictures, strict=True):
+                for path, leaf in leaves_of(picture, (root.path,)):
+                    if isinstance(leaf.value, NUMBERS):
+                        add(path, dtype_of(leaf.value))
+                    elif isinstance(leaf.value, Kept) and leaf.value.number:
+                        add(path, leaf.value.dtype)
+        return found
+
+
+def _difference(root: Root, path: Path, old: Node, new: Node) -> StateRefused:
+    """Says where two forms differ."""
+    if isinstance(old, Tree) and isinstance(new, Tree) and old.kind is new.kind:
+        if len(old.children) != len(new.children):
+            what = f"grows in every call: it holds {len(old.children)} values, then {len(new.children)}"
+            return StateRefused(
+                root, path, what, f"give `{shown(path)}` a length: a deque(maxlen=N), filled at first"
+            )
+        for key, one, other in zip(old.keys, old.children, new.children, strict=True):
+            if one != other:
+                return _difference(root, (*path, str(key)), one, other)
+    if isinstance(old, Slot) and isinstance(new, Slot) and old.shape != new.shape:
+        what = f"grows in every call: its shape is {old.shape}, then {new.shape}"
+        hint = (
+            f"keep a buffer of the largest size and a count of what is in it, and write "
+            f"`{shown(path)}[:, n] = new`"
+        )
+        return StateRefused(root, path, what, hint)
+    what = f"is another {_kind(new)} after every call, which no program can keep"
+    return StateRefused(root, path, what, "keep a tensor or a number, or take it out of the model")
+
+
+def _kind(node: Node) -> str:
+    if isinstance(node, Tree):
+        return node.kind.__name__
+    return type(node.value).__name__ if isinstance(node, Fixed) else "tensor"
+
+
+def _named_apart(phases: list[tuple[Node, ...]]) -> list[tuple[Node, ...]]:
+    """Slots of one path that differ in dtype or shape get names of their own."""
+    taken: dict[str, Slot] = {}
+
+    def named(node: Node) -> Node:
+        if isinstance(node, Tree):
+            return replace(node, children=tuple(map(named, node.children)))
+        if isinstance(node, Fixed):
+            return node
+        name, count = node.name, 0
+        while taken.setdefault(name, replace(node, name=name)) != replace(node, name=name):
+            count += 1
+            name = f"{node.name}.{count}"
+        return taken[name]
+
+    return [tuple(map(named, phase)) for phase in phases]
+
+
+def observe(
+    module: torch.nn.Module,
+    calls: Sequence[Callable[[], object]],
+    changed: Iterable[Root],
+    ignored: Sequence[Root] = (),
+) -> State:
+    """Call a model until the form of what it keeps settles.
+
+    Args:
+        module: The model; it is left as it was.
+        calls: Each calls an entry point on its example inputs.
+        changed: The names under which one call was seen to change something.
+        ignored: The names under which changes do not matter.
+
+    Raises:
+        StateRefused: The form is another after every call.
+    """
+    roots = {root.identity: root for root in changed}
+    idle_always = {root.identity for root in ignored}
+    unread: dict[tuple[int, str], Root] = {}
+    while True:
+        kept = [root for key, root in roots.items() if key not in unread]
+        with example_call.unchanged(module), attribute_reads.followed(roots.values()) as seen:
+            watch = object_graph.Watch(module)
+            found, problem = _called(tuple(kept), calls, seen.begin)
+            new = [root for root in watch.changed() if root.identity not in roots.keys() | idle_always]
+        idle = {root.identity: root for root in kept if not seen.has(root)}
+        if new or idle:
+            roots |= {root.identity: root for root in new}
+            unread |= idle
+        elif problem is not None:
+            raise problem
+        else:
+            return replace(found, unread=tuple(unread.values()), ignored=tuple(ignored))
+
+
+def _called(
+    roots: tuple[Root, ...], calls: Sequence[Callable[[], object]], begin: Callable[[], None]
+) -> tuple[State, StateRefused | None]:
+    pictures = [tuple(map(look_at, roots))]
+    state = State(roots, tuple(pictures))
+    for count in range(1, MOST_PHASES + 2):
+        for call in calls:
+            begin()
+            call()
+            pictures.append(tuple(map(look_at, roots)))
+        varying = frozenset(_varying(roots, pictures, len(calls)))
+        _refuse_registered(roots, pictures[0], varying)
+        state = State(roots, tuple(pictures), varying)
+        if count >= _CALLS and state.is_settled(len(calls)):
+            return state, None
+    return state, state.unsettled()
+
+
+def _refuse_registered(roots: Sequence[Root], first: tuple[Picture, ...], varying: Collection[Path]) -> None:
+    """Refuse a second name of a registered tensor: torch.export exchanges that under its own name only."""
+    registered = {id(tensor) for root in roots for tensor in object_graph.registered(root.owner)}
+    for root, picture in zip(roots, first, strict=True):
+        for path, leaf in leaves_of(picture, (root.path,)):
+            if not root.is_buffer and path in varying and id(leaf.value) in registered:
+                raise StateRefused(
+                    root,
+                    path,
+                    "is a second name of a parameter or a buffer, under which calls write to it",
+                    "write to it under its own name",
+                )
+
+
+def _varying(roots: Sequence[Root], pictures: Sequence[tuple[Picture, ...]], last: int) -> Iterator[Path]:
+    """The leaves that are slots: tensors that change or come late, numbers that still change at the end."""
+    for at, root in enumerate(roots):
+        seen = [dict(leaves_of(each[at], (root.path,))) for each in pictures]
+        for path in dict.fromkeys(path for each in seen for path in each):
+            values = [each.get(path) for each in seen]
+            tensors = [value for value in values if value and isinstance(value.value, torch.Tensor)]
+            if tensors and any(value != tensors[0] for value in values):
+                yield path
+            late = [value.value for value in values[-1 - last :] if value]
+            if all(isinstance(value, NUMBERS) for value in late) and any(
+                not object_graph.is_same(value, late[0]) for value in late
+            ):
+                yield path

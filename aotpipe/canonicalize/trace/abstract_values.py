@@ -1,0 +1,386 @@
+"""What a variable holds, as the leaves that a graph can compute and the structure around them.
+
+`meet(values)` finds for the values that a variable has on several paths one structure whose leaves are
+tensors where the paths differ: numbers become 0-d tensors, which promote as Python numbers do, dtypes are
+promoted, and a variable without a value takes zeros, which nothing reads that eager would run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Any, Final, NoReturn
+
+import torch
+from torch.utils import _pytree as pytree
+
+from aotpipe.canonicalize.trace import host_scalars
+from aotpipe.canonicalize.trace.optional_values import Maybe
+
+Number = bool | int | float | complex
+
+
+class Undefined:
+    """A variable that has no value yet; using it raises what Python would."""
+
+    __slots__ = ()
+
+    def _raise(self, *_: object, **__: object) -> NoReturn:
+        raise UnboundLocalError("a variable has no value on the path that was taken")
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _raise
+    __lt__ = __le__ = __gt__ = __ge__ = __bool__ = __len__ = __iter__ = __getitem__ = __call__ = _raise
+    __float__ = __int__ = __index__ = __neg__ = __matmul__ = __rmatmul__ = __setitem__ = _raise
+
+
+UNDEFINED: Final = Undefined()
+
+
+class Unlike(Exception):
+    """The values of a variable have no common form; the message completes "NAME ..."."""
+
+    hint = "give it one form on every path"
+
+
+class OtherSize(Unlike):
+    """They are tensors of which one dim has other sizes."""
+
+    hint = (
+        "in a loop, append the parts to a list and `torch.cat` it afterwards; elsewhere, pad to the "
+        "largest size and keep a mask"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Variables:
+    """The variables that a region assigns.
+
+    Attributes:
+        get, set: Read and write them all.
+        names: Of each.
+        watched: Gives the names and values of what else the region may change in place.
+        dead: The places of those that nothing reads afterwards, nor the next trip of a loop.
+    """
+
+    get: Callable[[], tuple[Any, ...]]
+    set: Callable[[tuple[Any, ...]], None]
+    names: Sequence[str]
+    watched: Callable[[], Sequence[tuple[str, object]]]
+    dead: Collection[int] = ()
+
+    def live(self) -> tuple[Any, ...]:
+        """Read those that something reads; the others have no value."""
+        return tuple(UNDEFINED if at in self.dead else value for at, value in enumerate(self.get()))
+
+
+def settled(values: Any) -> Any:
+    """Values with what is known to be there in place of what may be None."""
+    return pytree.tree_map(
+        lambda leaf: settled(leaf.held) if isinstance(leaf, Maybe) and leaf.is_there else leaf,
+        values,
+        is_leaf=is_leaf,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A tensor of a graph in place of a leaf: its dtype, and the shape that a number takes.
+
+    `number` is a tensor that stands for a Python number: it is never written in place. `optional` has a flag
+    before it, that tells whether it is there or None. `filled` is a tensor with dims that is a number on some
+    path, and filled with it there. `promoted` is of another dtype on some path. `cut` is a dim of which only
+    a run knows the size: the shape has the most there, and the size goes with the tensor.
+    """
+
+    dtype: torch.dtype
+    shape: tuple[int | torch.SymInt, ...]
+    device: torch.device
+    number: bool
+    optional: bool = False
+    filled: bool = False
+    promoted: bool = False
+    cut: int | None = None
+
+    def of(self, value: object) -> list[torch.Tensor]:
+        """A leaf's value as that tensor, after its flag and before its size if it has these."""
+        if not self.optional:
+            return self._sized(value)
+        if isinstance(value, Maybe):
+            return [value.present, *self._sized(value.held)]
+        present = not isinstance(value, Undefined) and value is not None
+        flag = torch.full((), present, dtype=torch.bool, device=self.device)
+        return [flag, *self._sized(value if present else UNDEFINED)]
+
+    def taken(self, next_tensor: Callable[[], torch.Tensor]) -> Any:
+        """The leaf's value, from the tensors that `of` gave."""
+        flag = next_tensor() if self.optional else None
+        tensor = host_scalars.as_number(next_tensor()) if self.number else next_tensor()
+        if self.cut is not None:
+            size = host_scalars.plain(host_scalars.as_number(next_tensor()))
+            for holds in (size >= 0, size <= self.shape[self.cut]):
+                torch._check(holds)  # type: ignore[no-untyped-call]  # noqa: SLF001  # torch wants to be told
+            tensor = tensor.narrow(self.cut, 0, size)
+        return tensor if flag is None else Maybe(flag, tensor)
+
+    def stand_ins(self) -> list[torch.Tensor]:
+        """Tensors of the kinds that `of` gives."""
+        flag = [torch.empty((), dtype=torch.bool, device=self.device)] if self.optional else []
+        size = [] if self.cut is None else [torch.empty((), dtype=torch.int64)]
+        return [*flag, torch.empty(self.shape, dtype=self.dtype, device=self.device), *size]
+
+    def _sized(self, value: object) -> list[torch.Tensor]:
+        if self.cut is None:
+            return [self._tensor(value)]
+        if not isinstance(value, torch.Tensor) or value.dim() != len(self.shape):
+            room: Any = self.shape[self.cut]
+            return [self._tensor(value), torch.full((), room, dtype=torch.int64)]
+        size: Any = value.shape[self.cut]
+        behind = [0, 0] * (value.dim() - 1 - self.cut)
+        cast = value if value.dtype == self.dtype else value.to(self.dtype)
+        padded = torch.constant_pad_nd(cast, [*behind, 0, self.shape[self.cut] - size])
+        return [padded, torch.full((), size, dtype=torch.int64)]
+
+    def _tensor(self, value: object) -> torch.Tensor:
+        if isinstance(value, torch.Tensor):
+            cast = value if value.dtype == self.dtype else value.to(self.dtype)
+            return cast if cast.dim() == len(self.shape) else cast.expand(self.shape)
+        if isinstance(value, Undefined):
+            return torch.zeros(self.shape, dtype=self.dtype, device=self.device)
+        number: Any = value
+        full: torch.Tensor = torch.full(self.shape, number, dtype=self.dtype, device=self.device)
+        return full
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A variable's structure; its leaves are a `Leaf` where a graph computes them, else their value.
+
+    `optional`: the whole may be None, and is a `Maybe` of that structure. `fitted` brings a value into that
+    structure, where it may have another one.
+    """
+
+    spec: pytree.TreeSpec
+    leaves: tuple[object, ...]
+    optional: bool = False
+    fitted: Callable[[Any], Any] | None = None
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether no leaf is computed by the graph."""
+        return not self.optional and not any(isinstance(leaf, Leaf) for leaf in self.leaves)
+
+    def tensors(self, value: object) -> list[torch.Tensor]:
+        """The graph's part of a value of this form."""
+        flag: list[torch.Tensor] = []
+        if self.optional:
+            if isinstance(value, Maybe):
+                flag = [value.present]
+                value = value.held
+            else:
+                flag = [torch.full((), value is not None, dtype=torch.bool)]
+                value = UNDEFINED if value is None else value
+        return [*flag, *(tensor for leaf, each in self.parts(value) for tensor in leaf.of(each))]
+
+    def parts(self, value: object) -> list[tuple[Leaf, object]]:
+        """The leaves that the graph computes, each with its part of a value of this form."""
+        if isinstance(value, Undefined):
+            given = [UNDEFINED] * len(self.leaves)
+        else:
+            given = pytree.tree_leaves(self.fitted(value) if self.fitted else value, is_leaf)
+        return [(leaf, each) for leaf, each in zip(self.leaves, given, strict=True) if isinstance(leaf, Leaf)]
+
+    def value(self, next_tensor: Callable[[], torch.Tensor]) -> Any:
+        """The value with the graph's part taken from tensors, in turn."""
+        flag = next_tensor() if self.optional else None
+        made = [leaf.taken(next_tensor) if isinstance(leaf, Leaf) else leaf for leaf in self.leaves]
+        whole = UNDEFINED if self.leaves == (UNDEFINED,) else pytree.tree_unflatten(made, self.spec)
+        return whole if flag is None else Maybe(flag, whole)
+
+    def stand_ins(self) -> list[torch.Tensor]:
+        """Tensors of the kinds that `tensors` gives."""
+        flag = [torch.empty((), dtype=torch.bool)] if self.optional else []
+        leaves = [leaf for leaf in self.leaves if isinstance(leaf, Leaf)]
+        return [*flag, *(tensor for leaf in leaves for tensor in leaf.stand_ins())]
+
+
+def is_leaf(value: object) -> bool:
+    """What is no structure: torch takes None for an empty one."""
+    return value is None or isinstance(value, Maybe)
+
+
+def meet(values: Sequence[object]) -> Form:
+    """The form that all of a variable's values fit.
+
+    Raises:
+        Unlike: There is none.
+    """
+    known = [value for value in values if not isinstance(value, Undefined)]
+    if not known:
+        return Form(pytree.tree_structure(0), (UNDEFINED,))
+    missing = len(known) < len(values)
+    there = [_held(value) if _is_whole(value) else value for value in known if value is not None]
+    if len(there) < len(known) or any(map(_is_whole, known)):
+        flat = [pytree.tree_flatten(value, is_leaf) for value in there]
+        if there and not flat[0][1].is_leaf() and all(other == flat[0][1] for _, other in flat[1:]):
+            columns = zip(*(leaves for leaves, _ in flat), strict=True)
+            return Form(
+                flat[0][1], tuple(_meet(each, missing=True, computed=True) for each in columns), optional=True
+            )
+    flat = [pytree.tree_flatten(value, is_leaf) for value in known]
+    spec = flat[0][1]
+    if any(other != spec for _, other in flat[1:]):
+        raise Unlike(f"is {_kind(known[0])} on one path and {_kind(known[-1])} on another")
+    columns = zip(*(leaves for leaves, _ in flat), strict=True)
+    return Form(spec, tuple(_meet(column, missing=missing) for column in columns))
+
+
+def _held(value: Any) -> Any:
+    return value.held if isinstance(value, Maybe) else value
+
+
+def _is_whole(value: object) -> bool:
+    """Whether a value is a structure that may be None, as a whole."""
+    return isinstance(value, Maybe) and not isinstance(value.held, torch.Tensor)
+
+
+def met(leaves: Sequence[Any]) -> object:
+    """The leaf that all of these fit: a `Leaf`, even for equal numbers, or a value that is no graph's.
+
+    Raises:
+        Unlike: There is none.
+    """
+    return _meet(leaves, missing=True, computed=True)
+
+
+def _meet(leaves: Sequence[Any], *, missing: bool, computed: bool = False) -> object:
+    first = leaves[0]
+    there = [_held(leaf) for leaf in leaves if leaf is not None]
+    if there and (len(there) < len(leaves) or any(isinstance(leaf, Maybe) for leaf in leaves)):
+        found = _meet(there, missing=True, computed=True) if all(map(_is_of_a_graph, there)) else None
+        if not isinstance(found, Leaf):
+            other = next(leaf for leaf in leaves if leaf is not None)
+            raise Unlike(f"is None on one path and {_kind(other)} on another")
+        return replace(found, optional=True)
+    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    if computed and all(map(_is_of_a_graph, leaves)):
+        pass  # a constant too, where a flag goes with it
+    elif not tensors and all(_is_same(leaf, first) for leaf in leaves[1:]):
+        return first
+    if all(leaf is first for leaf in leaves[1:]) and not missing:
+        return first
+    for leaf in leaves:
+        if not _is_of_a_graph(leaf):
+            other = next(each for each in leaves if not _is_same(each, leaf))
+            raise Unlike(f"is {_kind(leaf)} on one path and {_kind(other)} on another")
+    # What has one element and no dims fills the place of one that has some.
+    tensors = [leaf for leaf in tensors if leaf.dim()] or tensors
+    shapes = {tuple(map(str, tensor.shape)) for tensor in tensors}
+    shape = tuple(tensors[0].shape) if tensors else ()
+    cut = None
+    if len(shapes) > 1:
+        cut = _other_dim(shapes)
+        room = _room([tensor.shape[cut] for tensor in tensors]) if cut is not None else None
+        if cut is None or room is None:
+            kind = Unlike if cut is None else OtherSize
+            raise kind(f"has the shapes {_listed(shapes)} on different paths")
+        shape = (*shape[:cut], room, *shape[cut + 1 :])
+    device = tensors[0].device if tensors else torch.device("cpu")
+    typed = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and not host_scalars.is_number(leaf)]
+    dtype = reduce(_promoted, (tensor.dtype for tensor in typed or tensors)) if tensors else torch.bool
+    for leaf in leaves:
+        # A number takes the tensors' dtype where that can hold its kind.
+        if not isinstance(leaf, torch.Tensor) and host_scalars.rank(_dtype(leaf)) > (
+            host_scalars.rank(dtype) if tensors else -1
+        ):
+            dtype = _promoted(dtype, _dtype(leaf))
+    return Leaf(
+        dtype,
+        shape,
+        device,
+        number=host_scalars.are_numbers(leaves),
+        filled=0 < len(tensors) < len(leaves) and tensors[0].dim() > 0,
+        promoted=any(tensor.dtype != dtype for tensor in typed) if typed else _has_ranks(leaves),
+        cut=cut,
+    )
+
+
+def _other_dim(shapes: Collection[tuple[str, ...]]) -> int | None:
+    """The only dim in which shapes differ."""
+    if len(set(map(len, shapes))) > 1:
+        return None
+    found = [at for at, sizes in enumerate(zip(*shapes, strict=True)) if len(set(sizes)) > 1]
+    return found[0] if len(found) == 1 else None
+
+
+def _room(sizes: Sequence[Any]) -> int | None:
+    """The most that sizes may be."""
+    known = [most for size in sizes if (most := host_scalars.most(size)) is not None]
+    return max(known) if len(known) == len(sizes) else None
+
+
+def _listed(shapes: Collection[tuple[str, ...]]) -> str:
+    return " and ".join(f"({', '.join(shape)})" for shape in sorted(shapes))
+
+
+def _has_ranks(numbered: Sequence[Any]) -> bool:
+    """Whether numbers are of several kinds, other than the 0 that a sum begins with."""
+    begun = (leaf for leaf in numbered if isinstance(leaf, torch.Tensor) or type(leaf) is not int or leaf)
+    return len({host_scalars.rank(_dtype(leaf)) for leaf in begun}) > 1
+
+
+def _promoted(left: torch.dtype, right: torch.dtype) -> torch.dtype:
+    try:
+        return host_scalars.promoted(left, right)
+    except KeyError:
+        raise Unlike(f"is {left} on one path and {right} on another") from None
+
+
+def _is_of_a_graph(value: object) -> bool:
+    return isinstance(
+        value, torch.Tensor | bool | int | float | complex | torch.SymInt | torch.SymFloat | torch.SymBool
+    )
+
+
+def _plain(number: Any) -> Number:
+    if isinstance(number, torch.SymInt):
+        return 1
+    if isinstance(number, torch.SymFloat):
+        return 1.0
+    return True if isinstance(number, torch.SymBool) else number
+
+
+def _dtype(value: Any) -> torch.dtype:
+    if isinstance(value, torch.Tensor):
+        return value.dtype
+    value = _plain(value)
+    if isinstance(value, bool):
+        return torch.bool
+    if isinstance(value, int):
+        return torch.int64
+    return torch.get_default_dtype() if isinstance(value, float) else torch.complex64
+
+
+def _is_same(left: object, right: object) -> bool:
+    if left is right:
+        return True
+    if isinstance(left, torch.Tensor) or isinstance(right, torch.Tensor) or type(left) is not type(right):
+        return False
+    if isinstance(left, torch.SymInt | torch.SymFloat | torch.SymBool):
+        return str(left) == str(right)
+    try:
+        return bool(left == right)
+    except Exception:  # noqa: BLE001 a class may refuse to be compared
+        return False
+
+
+def _kind(value: object) -> str:
+    if value is None:
+        return "None"
+    if isinstance(value, torch.Tensor):
+        return "a tensor"
+    if isinstance(value, list | tuple):
+        return f"a {type(value).__name__} of {len(value)}"
+    if isinstance(value, str | int | float | bool):
+        return repr(value)
+    return f"a {type(value).__name__}"

@@ -1,0 +1,164 @@
+"""Values of tensors that are the same in every call: made of Python's numbers, and computed of such.
+
+`torch.arange(2, x.dim()).tolist()` and `torch.linspace(0, 1, 5)[1] > 0` are known while a model is traced,
+though torch.export takes them for data. `note` follows small tensors from torch's factories through pure
+functions; `value_of` gives what such a tensor holds, else None. A tensor that any other function is given, or
+that was written since, is not known any more: nor is another view of its memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from torch._C import DisableTorchFunction  # to compute with what no trace made
+from torch._subclasses.fake_tensor import FakeTensor  # what torch.export calls the model with
+from torch.utils import _pytree as pytree
+from torch.utils._mode_utils import no_dispatch  # likewise
+
+from aotpipe.canonicalize.alias.tensor_storage import storage_of
+
+_MOST_ELEMENTS: Final = 1024
+
+_FACTORIES: Final = frozenset(
+    {
+        torch.arange,
+        torch.eye,
+        torch.full,
+        torch.linspace,
+        torch.logspace,
+        torch.ones,
+        torch.scalar_tensor,
+        torch.tensor,
+        torch.zeros,
+    }
+)
+# By name, as a function of torch's, a method and an operator are different objects.
+_PURE: Final = frozenset(
+    "abs add all amax amin any argmax argmin argsort bool cat ceil chunk clamp clone concat contiguous"
+    " cos count_nonzero cumprod cumsum detach diff div double eq exp expand flatten flip float floor"
+    " floor_divide ge gt int isclose isfinite isnan le log logical_and logical_not logical_or long lt"
+    " max maximum mean min minimum mul narrow ne neg outer permute pow prod reciprocal remainder repeat"
+    " reshape roll round rsqrt select sigmoid sign sin sort split sqrt square squeeze stack std sub"
+    " subtract sum t tanh to transpose tril triu trunc type type_as unbind unique unsqueeze var view"
+    " where"
+    " __abs__ __add__ __and__ __eq__ __floordiv__ __ge__ __getitem__ __gt__ __invert__ __iter__ __le__"
+    " __lt__ __mod__ __mul__ __ne__ __neg__ __or__ __pow__ __radd__ __rdiv__ __rfloordiv__ __rmod__"
+    " __rmul__ __rpow__ __rsub__ __rtruediv__ __sub__ __truediv__ __xor__".split()
+)
+# What tells something of a tensor, and gives none.
+_TELLING: Final = frozenset(
+    "dim size numel stride element_size is_floating_point is_complex is_contiguous nelement ndimension"
+    " __len__ item tolist __bool__ __int__ __float__ __index__ __hash__ __format__ __repr__".split()
+)
+_GETTERS: Final = frozenset(
+    getattr(torch.Tensor, name).__get__
+    for name in "shape dtype device ndim is_cuda layout requires_grad itemsize nbytes".split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    tensor: torch.Tensor
+    value: torch.Tensor
+    version: int
+    storage: int
+
+
+_known: dict[int, _Known] = {}
+
+
+@contextmanager
+def followed() -> Iterator[None]:
+    """Forget all of them afterwards."""
+    try:
+        yield
+    finally:
+        _known.clear()
+
+
+def value_of(tensor: torch.Tensor) -> torch.Tensor | None:
+    """What a traced tensor holds in every call; None where that is not known."""
+    found = _known.get(id(tensor))
+    if found is None:
+        return None
+    if _version(tensor) != found.version:
+        _forget(found.storage)
+        return None
+    return found.value
+
+
+def stands_for(operand: torch.Tensor, tensor: torch.Tensor) -> None:
+    """Say that an operand of a region holds what a tensor from outside does."""
+    value = value_of(tensor)
+    if value is not None:
+        _take(operand, value)
+
+
+def note(func: Callable[..., Any], result: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Follow a call of a torch function that was traced."""
+    if func in _FACTORIES:
+        if all(isinstance(leaf, _PLAIN) for leaf in pytree.tree_leaves((args, kwargs))):
+            _computed(func, result, args, kwargs)
+        return
+    if not _known:
+        return
+    taken = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+    values = {id(leaf): value for leaf in taken if (value := value_of(leaf)) is not None}
+    if not values:
+        return
+    name = getattr(func, "__name__", "")
+    if name in _TELLING or func in _GETTERS:
+        return
+    if name not in _PURE or "out" in kwargs:
+        for leaf in taken:
+            _forget(storage_of(leaf))
+        return
+    if all(id(leaf) in values for leaf in taken):
+        args, kwargs = pytree.tree_map_only(torch.Tensor, lambda leaf: values[id(leaf)], (args, kwargs))
+        if all(
+            isinstance(leaf, (*_PLAIN, torch.Tensor, slice)) for leaf in pytree.tree_leaves((args, kwargs))
+        ):
+            _computed(func, result, args, kwargs)
+
+
+_PLAIN: Final = (bool, int, float, str, torch.dtype, torch.device, torch.layout, type(None), type(...))
+
+
+def _computed(func: Callable[..., Any], result: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Compute a call in earnest, and keep what each tensor of its traced result holds."""
+    leaves = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+    if not all(map(_is_small, leaves)):
+        return
+    with DisableTorchFunction(), no_dispatch(), torch.no_grad():
+        values = [
+            leaf for leaf in pytree.tree_leaves(func(*args, **kwargs)) if isinstance(leaf, torch.Tensor)
+        ]
+    for leaf, value in zip(leaves, values, strict=True):
+        if leaf.shape == value.shape and leaf.dtype == value.dtype:
+            _take(leaf, value)
+
+
+def _is_small(tensor: torch.Tensor) -> bool:
+    sizes: Iterable[Any] = tensor.shape
+    if not isinstance(tensor, FakeTensor) or not all(type(size) is int for size in sizes):
+        return False
+    # A tensor of inference mode does not count how often it was written.
+    return not tensor.is_inference() and tensor.device.type == "cpu" and tensor.numel() <= _MOST_ELEMENTS
+
+
+def _take(tensor: torch.Tensor, value: torch.Tensor) -> None:
+    _known[id(tensor)] = _Known(tensor, value, _version(tensor), storage_of(tensor))
+
+
+def _forget(storage: int) -> None:
+    for key in [key for key, each in _known.items() if each.storage == storage]:
+        del _known[key]
+
+
+def _version(tensor: torch.Tensor) -> int:
+    with DisableTorchFunction():
+        return tensor._version  # noqa: SLF001  # it has no public name

@@ -1,0 +1,116 @@
+"""Keeps note of what a trace decided about Python's statements and expressions, for those who ask.
+
+Inside `recorded()` every branch, loop, logical operator, call and index that became part of the graph is
+noted with its place in the user's file. Outside of it nothing is kept.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import CodeType, FrameType
+from typing import Any, Literal
+
+from aotpipe.model import source
+
+Kind = Literal["branch", "loop", "raises", "choice", "logic", "call", "index", "item", "answer", "assert"]
+Span = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Decision:
+    """One statement or expression that became part of a graph.
+
+    Attributes:
+        kind: What became of it.
+        path, line: Where it stands; for a statement its first line.
+        span: Of an expression: first and last line, first and last column, as Python counts them.
+        names: The variables that a branch or a loop assigns.
+        forms: Of each, what it is afterwards (`values.Form`).
+        before: What each held before.
+        after: What each held after each path.
+        taken: What else its bodies read, by name.
+        wanted: Of a branch that raises: the truth of the test with which it goes on.
+    """
+
+    kind: Kind
+    path: str
+    line: int
+    span: Span | None = None
+    names: tuple[str, ...] = ()
+    forms: tuple[Any, ...] = ()
+    before: tuple[Any, ...] = ()
+    after: tuple[tuple[Any, ...], ...] = ()
+    taken: Mapping[str, Any] = field(default_factory=dict)
+    wanted: bool = False
+
+
+_notes: list[Decision] | None = None
+
+
+@contextmanager
+def recorded() -> Iterator[list[Decision]]:
+    """Keep what is decided while the body runs."""
+    global _notes
+    before, _notes = _notes, []
+    try:
+        yield _notes
+    finally:
+        _notes = before
+
+
+def statement(kind: Kind, bodies: Sequence[Callable[..., Any]], **details: Any) -> None:
+    """Note what became of a statement, by the functions that its bodies are."""
+    if _notes is None:
+        return
+    codes = [
+        (code, cells) for body in bodies if (found := _code(body)) is not None for code, cells in [found]
+    ]
+    if not codes:
+        return
+    taken = {name: value for _, cells in codes for name, value in cells.items()}
+    code = codes[0][0]
+    _notes.append(
+        Decision(kind=kind, path=code.co_filename, line=code.co_firstlineno, taken=taken, **details)
+    )
+
+
+def expression(kind: Kind) -> None:
+    """Note what became of the expression that the user's code is computing."""
+    if _notes is None:
+        return
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # the code that calls
+    while frame is not None and not source.is_model_code(frame.f_code.co_filename):
+        frame = frame.f_back
+    if frame is None:
+        return
+    line, end_line, column, end_column = _positions(frame.f_code)[frame.f_lasti // 2]
+    if line is None or end_line is None or column is None or end_column is None:
+        return
+    span = (line, end_line, column, end_column)
+    _notes.append(Decision(kind=kind, path=frame.f_code.co_filename, line=line, span=span))
+
+
+@functools.lru_cache(maxsize=256)
+def _positions(code: CodeType) -> tuple[tuple[int | None, int | None, int | None, int | None], ...]:
+    return tuple(code.co_positions())
+
+
+def _code(body: Any) -> tuple[CodeType, dict[str, Any]] | None:
+    """The user's code behind a body, and what it reads from around it."""
+    while isinstance(body, functools.partial):
+        body = body.func
+    body = getattr(body, "__wrapped__", body)
+    code = getattr(body, "__code__", None)
+    if code is None or not source.is_model_code(code.co_filename):
+        return None
+    cells: dict[str, Any] = {}
+    for name, cell in zip(code.co_freevars, body.__closure__ or (), strict=True):
+        try:
+            cells[name] = cell.cell_contents
+        except ValueError:  # it has no value yet
+            continue
+    return code, cells

@@ -1,0 +1,352 @@
+"""Runs Python code that is put into the graph: once to see what it touches, and once with operands in place.
+
+`seen_of` runs it with nothing put into the graph, and tells which tensors it takes from outside and writes.
+`replaced` gives ops other tensors in the place of those, inside of torch's own control-flow ops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch._guards import detect_fake_mode  # the mode that torch.export traces under; no public way to it
+from torch._ops import HigherOrderOperator
+from torch.fx.experimental.proxy_tensor import (
+    disable_proxy_modes_tracing,  # to run and record nothing
+    get_proxy_mode,  # what is recorded into
+)
+from torch.nn.modules.module import _global_buffer_registration_hooks as _buffer_hooks
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from aotpipe.canonicalize.alias import container_mutation, rebinding, tensor_storage
+from aotpipe.canonicalize.alias.tensor_storage import Identity
+from aotpipe.canonicalize.trace import constants, effects, host_scalars, region_sites, torch_functions
+from aotpipe.canonicalize.trace.abstract_values import Variables, is_leaf, settled
+from aotpipe.canonicalize.trace.optional_values import Maybe
+from aotpipe.canonicalize.trace.refusals import refusal
+from aotpipe.canonicalize.trace.region_asserts import are_there, as_size, collected
+from aotpipe.errors import AotpipeError
+
+Values = tuple[Any, ...]
+
+
+@dataclass(slots=True)
+class Seen:
+    """What a region does.
+
+    Attributes:
+        after: Its variables afterwards.
+        outer, written: The tensors from outside, and which of them it writes.
+        claims: What it asserts, in a branch.
+        identities: What is known of the memory of its variables' tensors afterwards, by tensor.
+        writes_own: Whether it writes in place what it carries.
+        limits: What its test says of integers.
+        demands: What it demands of sizes from outside, as torch's conditions.
+        sizes: Torch's symbols from outside that it computes with, each as a SymInt.
+    """
+
+    after: Values = ()
+    outer: list[torch.Tensor] = field(default_factory=list)
+    written: list[torch.Tensor] = field(default_factory=list)
+    claims: list[str] = field(default_factory=list)
+    identities: dict[int, Identity | None] = field(default_factory=dict)
+    writes_own: bool = False
+    limits: tuple[host_scalars.Limit, ...] = ()
+    demands: list[Any] = field(default_factory=list)
+    sizes: list[torch.SymInt] = field(default_factory=list)
+
+    def identity_of(self, tensor: torch.Tensor) -> Identity | None:
+        """What is known of the memory of one of its variables' tensors."""
+        return self.identities.get(id(tensor))
+
+
+def seen_of(
+    body: Callable[[], None],
+    variables: Variables,
+    start: Values,
+    test: Callable[[], object] | None = None,
+    own: Sequence[torch.Tensor] = (),
+) -> Seen:
+    """Run a region with nothing put into the graph; tensors of its `own` are not from outside."""
+    seen = Seen()
+    # What stands for what a loop carries may be a part of its own tensors, with a size that is its own too.
+    stored = {tensor_storage.storage_of(tensor) for tensor in own}
+    own = [*own, *(each for each in _tensors_in(start) if tensor_storage.storage_of(each) in stored)]
+    mine = {symbol for tensor in own for symbol in _symbols_in(tensor)}
+    with silent(), _noted(_Watch(seen, own, mine)) as watch, rebinding.inner():
+        if test is not None:
+            seen.limits = host_scalars.limits(tested(test, variables, start))
+        with collected() as demands:
+            seen.after = ran(body, variables, start)
+        seen.demands = [each for each in demands if not each.free_symbols & mine]
+        seen.identities = {id(tensor): rebinding.identity(tensor) for tensor in _tensors_in(seen.after)}
+    # What it leaves in a variable comes from outside too, though no op has read it: from outside of every
+    # region around it that did not make it. So does what tells its memory.
+    known = (each.known for each in seen.identities.values() if each is not None)
+    left = (tensor for tensor in known if isinstance(tensor, torch.Tensor))
+    for tensor in (*_tensors_in((start, seen.after)), *left):
+        for each in (*_watches, watch):
+            each.take(_stood_for(tensor))
+    return seen
+
+
+def demands_sizes(compute: Callable[[], object]) -> bool:
+    """Whether a computation fails for some sizes that depend on data."""
+    if not are_there():
+        return False
+    with silent(), collected() as found:
+        try:
+            compute()
+        except Exception as error:
+            if isinstance(error, AotpipeError):
+                raise
+            return True
+    return bool(found)
+
+
+def _symbols_in(tensor: torch.Tensor) -> Iterator[Any]:
+    sizes: Iterable[Any] = tensor.shape
+    for size in sizes:
+        if isinstance(size, torch.SymInt):
+            yield from size.node.expr.free_symbols
+
+
+def _tensors_in(values: Any) -> Iterator[torch.Tensor]:
+    for leaf in pytree.tree_leaves(values, is_leaf):
+        if isinstance(leaf, Maybe):
+            yield leaf.present
+            yield from _tensors_in(leaf.held)
+        elif isinstance(leaf, torch.Tensor):
+            yield leaf
+
+
+@contextmanager
+def _noted(watch: _Watch) -> Iterator[_Watch]:
+    _watches.append(watch)
+    try:
+        with watch:
+            yield watch
+    finally:
+        _watches.pop()
+
+
+_watches: list[_Watch] = []
+
+
+@region_sites.border
+def ran(body: Callable[[], None], variables: Variables, start: Values) -> Values:
+    """The variables after a region that starts from these; they are as before afterwards."""
+    before = variables.get()
+    held = [*zip(variables.names, start, strict=True), *variables.watched()]
+    with effects.unchanged(held), _unhooked(), host_scalars.apart():
+        variables.set(start)
+        try:
+            with container_mutation.checked():
+                body()
+            values = variables.live()
+            # Copies of lists and dicts: what is changed in place is taken back.
+            after = tuple(map(settled, values))
+            container_mutation.copied(values, after)
+            return after
+        finally:
+            variables.set(before)
+
+
+@contextmanager
+def _unhooked() -> Iterator[None]:
+    """Let a module's buffer be assigned without telling torch.export: what comes of a region counts."""
+    hooks = dict(_buffer_hooks)
+    _buffer_hooks.clear()
+    try:
+        yield
+    finally:
+        _buffer_hooks.update(hooks)
+
+
+def tested(test: Callable[[], object], variables: Variables, start: Values) -> torch.Tensor:
+    """What a loop's test gives for these variables, as one bool."""
+    found: list[Any] = []
+    ran(lambda: found.append(test()), variables, start)
+    if torch_functions.is_traced(found[0]):
+        return torch_functions.predicate(found[0])
+    return torch.full((), bool(found[0]), dtype=torch.bool)
+
+
+class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes the tensors that ops take from outside, and which of those they write."""
+
+    supports_higher_order_operators = True  # a recurrent layer is a `scan`
+
+    def __init__(self, seen: Seen, own: Sequence[torch.Tensor], mine: Collection[Any]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._seen = seen
+        self._made = {id(tensor): tensor for tensor in own}
+        self._own = {tensor_storage.storage_of(tensor) for tensor in own}
+        self._taken: dict[int, torch.Tensor] = {}
+        mode = detect_fake_mode()
+        self._symbols = set(mode.shape_env.var_to_range if mode and mode.shape_env else ()).difference(mine)
+
+    def take(self, tensor: torch.Tensor) -> None:
+        """Note a tensor, if it is from outside."""
+        if id(tensor) not in self._made and id(tensor) not in self._taken:
+            self._taken[id(tensor)] = tensor
+            self._seen.outer.append(tensor)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        for leaf in pytree.tree_leaves((args, kwargs)):
+            if isinstance(leaf, torch.Tensor):
+                self.take(leaf)
+            elif isinstance(leaf, torch.SymInt | torch.SymFloat | torch.SymBool):
+                self._compute(leaf)
+        for tensor in _targets(func, args, kwargs):
+            rebinding.refuse_lost(tensor)
+            self._write(tensor)
+        result = func(*args, **kwargs)
+        for leaf in pytree.tree_leaves(result):
+            if isinstance(leaf, torch.Tensor) and id(leaf) not in self._taken:
+                self._made[id(leaf)] = leaf
+        return result
+
+    def _compute(self, number: torch.SymInt | torch.SymFloat | torch.SymBool) -> None:
+        """Note the symbols of a number that were there before."""
+        env = number.node.shape_env
+        for symbol in sorted(number.node.expr.free_symbols & self._symbols, key=str):
+            self._symbols.remove(symbol)
+            self._seen.sizes.append(as_size(env, symbol))
+
+    def _write(self, tensor: torch.Tensor) -> None:
+        storage = tensor_storage.storage_of(tensor)
+        self._seen.writes_own |= storage in self._own
+        sharing = [each for each in self._seen.outer if tensor_storage.storage_of(each) == storage]
+        if not sharing:
+            return
+        if len(sharing) > 1:
+            raise refusal(
+                "a tensor from outside, of which there is a view too, is written in place in a branch or a "
+                "loop on a tensor",
+                "write to a clone of it, and assign the clone",
+            )
+        # A view of it that was made inside will be one of its copy.
+        if all(each is not sharing[0] for each in self._seen.written):
+            self._seen.written.append(sharing[0])
+
+
+def _targets(func: Any, args: Sequence[Any], kwargs: Any) -> Iterator[torch.Tensor]:
+    """The tensors that an op writes, by its schema."""
+    if isinstance(func, HigherOrderOperator):
+        return
+    for position, argument in enumerate(func._schema.arguments):  # noqa: SLF001  # no public way to it
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            value = args[position] if position < len(args) else kwargs.get(argument.name)
+            yield from (leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor))
+
+
+class _Replace(torch_functions.Traced):
+    """Gives ops other tensors in the place of some."""
+
+    def __init__(self, others: dict[int, torch.Tensor]) -> None:
+        super().__init__()
+        self.others = others
+
+    def _called(self, func: Any, args: Any, kwargs: Any) -> Any:
+        originals: dict[int, torch.Tensor] = {}
+
+        def replaced(tensor: torch.Tensor) -> torch.Tensor:
+            other = self.others.get(id(tensor), tensor)
+            originals[id(other)] = tensor
+            return other
+
+        args, kwargs = pytree.tree_map_only(torch.Tensor, replaced, (args, kwargs))
+        result = super()._called(func, args, kwargs)
+        # What gives its own argument, as `+=` does, gives the one that the variable held: a region that finds
+        # another tensor there takes it for a new one, unlike the run that saw what the region touches.
+        return originals.get(id(result), result)
+
+
+@contextmanager
+def replaced(
+    outer: Sequence[torch.Tensor], operands: Sequence[torch.Tensor], written: Sequence[torch.Tensor]
+) -> Iterator[Callable[[torch.Tensor], torch.Tensor]]:
+    """Inside, ops take operands for the tensors from outside; gives the tensor that stands for one."""
+    others = {id(tensor): operand for tensor, operand in zip(outer, operands, strict=True)}
+    for tensor in written:
+        others[id(tensor)] = others[id(tensor)].clone()
+    for tensor in outer:
+        if host_scalars.is_number(tensor):
+            host_scalars.as_number(others[id(tensor)])
+    # torch switches the replacements of an outer region off inside of an op, and their originals are what
+    # the user's variables still hold.
+    for replacement in _replacements:
+        for original, stood in replacement.others.items():
+            if id(stood) in others:
+                others[original] = others[id(stood)]
+    with _Replace(others) as replace, rebinding.inner():
+        for tensor in outer:
+            tensor_storage.stands_for(others[id(tensor)], tensor)
+            if all(tensor is not each for each in written):
+                constants.stands_for(others[id(tensor)], tensor)
+        _replacements.append(replace)
+        try:
+            yield lambda tensor: others.get(id(tensor), tensor)
+        finally:
+            _replacements.pop()
+
+
+_replacements: list[_Replace] = []
+
+
+def _stood_for(tensor: torch.Tensor) -> torch.Tensor:
+    """What ops take for a tensor that a variable holds: it must not be an operand beside that."""
+    return _replacements[-1].others.get(id(tensor), tensor) if _replacements else tensor
+
+
+def sizes_of(seen: Iterable[Seen], operands: Iterable[torch.Tensor]) -> list[torch.SymInt]:
+    """The symbols that regions compute with, but for sizes of their operands: they are operands too."""
+    mode = get_proxy_mode()
+    # What `.item()` gave in a run that put nothing into the graph is asked for anew inside.
+    traced = mode.tracer.sympy_expr_tracker if mode else {}
+    shapes: Iterable[Any] = (size for each in operands for size in each.shape)
+    known = {size.node.expr for size in shapes if isinstance(size, torch.SymInt)}
+    sizes = {size.node.expr: size for each in seen for size in each.sizes}
+    return [size for symbol, size in sizes.items() if symbol not in known and symbol in traced]
+
+
+def apart(tensors: Iterable[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    """Tensors that share no memory with the operands or each other, in the same layout on every path."""
+    return tuple(tensor.clone(memory_format=torch.contiguous_format) for tensor in tensors)
+
+
+def depth() -> int:
+    """How many branches and loops are run, one inside of the other."""
+    return len(_watches) + len(_replacements)
+
+
+_silences = 0
+
+
+def is_silent() -> bool:
+    """Whether ops are put into no graph now."""
+    return _silences > 0
+
+
+@contextmanager
+def silent() -> Iterator[None]:
+    """Run ops without putting them into the graph."""
+    global _silences
+    mode = detect_fake_mode()
+    env = mode.shape_env if mode else None
+    asked = host_scalars.asked()
+    _silences += 1
+    try:
+        with disable_proxy_modes_tracing(), env.ignore_fresh_unbacked_symbols() if env else nullcontext():
+            yield
+    finally:
+        _silences -= 1
+        if mode and host_scalars.asked() != asked:
+            # A tensor remembers its symbol, which belongs to no op of the graph.
+            mode.epoch += 1

@@ -1,0 +1,398 @@
+"""Tensors that stand for Python numbers: what `.item()` gives while a graph is traced.
+
+Such a number has no dimensions. It promotes as a Python number does, is never written in place, and where
+torch wants a plain int (a size, a slice's end) it becomes one of torch's symbols.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import reduce
+from itertools import product
+from types import MethodDescriptorType, MethodWrapperType, WrapperDescriptorType
+from typing import Any, Final
+
+import torch
+from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+from torch.utils import _pytree as pytree
+from torch.utils._sympy.value_ranges import bound_sympy  # the bounds of what is computed of sizes
+
+from aotpipe.canonicalize.operators import hashing
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """`number < value`, or `number > value` where it is a `floor`."""
+
+    number: torch.Tensor
+    value: int
+    floor: bool
+
+
+# By identity; kept alive, so that no other tensor takes it.
+_numbers: dict[int, torch.Tensor] = {}
+# How a number was computed of others: so that torch knows sizes to differ by one, say.
+_origins: dict[int, tuple[Callable[..., Any], tuple[Any, ...]]] = {}
+# What an integer is apart from another one, with the versions of both: `i + 3` is 3 from `i`.
+_offsets: dict[int, tuple[torch.Tensor, int, torch.Tensor, int, int]] = {}
+# The number that a tensor's `.item()` gave, with the version of the tensor's contents.
+_items: dict[int, tuple[torch.Tensor, int, torch.Tensor]] = {}
+# What a flag says of integers, if it is set.
+_limits: dict[int, tuple[torch.Tensor, tuple[Limit, ...]]] = {}
+# The highest value that an integer may have, with the version of the tensor's contents.
+_tops: dict[int, tuple[torch.Tensor, int, int]] = {}
+_asked = 0
+
+_METHODS: Final = (MethodDescriptorType, WrapperDescriptorType, MethodWrapperType)
+# What takes numbers as tensors of no dimensions; any other function takes them as Python's.
+_POINTWISE: Final = frozenset(
+    "less less_equal greater greater_equal not_equal equal logical_not bitwise_not neg negative abs absolute "
+    "sign round floor ceil trunc sqrt rsqrt exp exp2 expm1 log log1p log2 log10 sin cos tan asin acos atan "
+    "sinh cosh tanh asinh acosh atanh sigmoid relu erf square reciprocal isnan isinf isfinite stack cat "
+    "masked_fill fill_ copy_ lerp addcmul addcdiv max min __get__ __set__ __getitem__ __setitem__ "
+    "_assert_async index_put index_put_ index_select gather scatter full_like clone reshape".split()
+)
+_ARITHMETIC: Final = frozenset(
+    "add sub subtract mul multiply div divide true_divide floor_divide remainder fmod pow rsub eq ne lt le "
+    "gt ge where clamp clamp_min clamp_max clip minimum maximum fmin fmax truediv floordiv mod radd rmul "
+    "rtruediv rdiv rfloordiv rmod rpow and or xor rand ror rxor bitwise_and bitwise_or bitwise_xor "
+    "logical_and logical_or logical_xor hypot atan2".split()
+)
+_RELATED: Final[Mapping[str, Callable[..., Any]]] = {
+    "add": operator.add,
+    "radd": lambda a, b: b + a,
+    "sub": operator.sub,
+    "rsub": lambda a, b: b - a,
+    "mul": operator.mul,
+    "rmul": lambda a, b: b * a,
+    "floordiv": operator.floordiv,
+    "floor_divide": operator.floordiv,
+    "neg": operator.neg,
+    "mod": operator.mod,
+    "remainder": operator.mod,
+}
+
+
+def is_number(value: object) -> bool:
+    """Whether a tensor stands for a Python number."""
+    return id(value) in _numbers
+
+
+def as_number(tensor: torch.Tensor) -> torch.Tensor:
+    """Take a tensor for a Python number from now on; it must have no other name."""
+    _numbers[id(tensor)] = tensor
+    return tensor
+
+
+def item(tensor: torch.Tensor) -> torch.Tensor:
+    """The number in a tensor of one element: an int64, a bool or a float of the default type.
+
+    Raises:
+        RuntimeError: It has another number of elements, as torch says it.
+    """
+    if is_number(tensor):
+        return tensor
+    known = _items.get(id(tensor))
+    if known is not None and known[1] == tensor._version:  # noqa: SLF001  # the only mark of a write
+        return known[2]
+    if tensor.numel() != 1:
+        raise RuntimeError(f"a Tensor with {tensor.numel()} elements cannot be converted to Scalar")
+    wanted = tensor.dtype
+    if wanted.is_floating_point:
+        wanted = torch.get_default_dtype() if wanted != torch.float64 else wanted
+    elif wanted != torch.bool and not wanted.is_complex:
+        wanted = torch.int64
+    found = as_number(tensor.reshape(()).to(wanted, copy=True))
+    if (highest := top(tensor)) is not None:
+        note_top(found, highest)
+    _items[id(tensor)] = (tensor, tensor._version, found)  # noqa: SLF001
+    return found
+
+
+def asked() -> int:
+    """How often a number became a symbol until now."""
+    return _asked
+
+
+def plain(number: torch.Tensor) -> Any:
+    """A number as torch's symbol, for where only a Python number does."""
+    global _asked
+    _asked += 1
+    if (origin := _origins.get(id(number))) is not None:
+        function, parts = origin
+        return function(*(plain(part) if is_number(part) else part for part in parts))
+    with torch._C.DisableTorchFunction():  # noqa: SLF001  # `item` itself, not what stands for it
+        return torch.Tensor.item(number)
+
+
+def note(func: Callable[..., Any], result: object, given: tuple[Any, Mapping[str, Any]]) -> None:
+    """What is computed of numbers alone is a number."""
+    if not isinstance(result, torch.Tensor) or result.dim():
+        return
+    _note_offset(func, result, given[0])
+    _note_limit(func, result, given[0])
+    if not _numbers:
+        return
+    tensors = [value for value in pytree.tree_leaves(given) if isinstance(value, torch.Tensor)]
+    if not tensors or not all(map(is_number, tensors)):
+        return
+    as_number(result)
+    args, kwargs = given
+    name = _base_name(func)
+    whole = all(
+        isinstance(part, int) or (is_number(part) and part.dtype == torch.int64)
+        for part in args
+        if not isinstance(part, bool)
+    )
+    if name in _RELATED and not kwargs and whole and not result.dtype.is_floating_point:
+        _origins[id(result)] = (_RELATED[name], tuple(args))
+
+
+def _note_offset(func: Callable[..., Any], result: torch.Tensor, args: Sequence[Any]) -> None:
+    name = _base_name(func)
+    if name not in ("add", "radd", "sub") or len(args) != 2 or result.dtype.is_floating_point:
+        return
+    left, right = args if name != "radd" else (args[1], args[0])
+    if name != "sub" and isinstance(left, int):
+        left, right = right, left
+    if isinstance(left, torch.Tensor) and isinstance(right, int) and not isinstance(right, bool):
+        offset = -right if name == "sub" else right
+        _offsets[id(result)] = (result, result._version, left, left._version, offset)  # noqa: SLF001
+
+
+def _note_limit(func: Callable[..., Any], result: torch.Tensor, args: Sequence[Any]) -> None:
+    name = _base_name(func)
+    if len(args) != 2 or result.dtype != torch.bool:  # of operands
+        return
+    left, right = args
+    if name in _COMPARED and isinstance(left, torch.Tensor) and isinstance(right, int):
+        if not left.dim() and not left.dtype.is_floating_point:
+            shift, floor = _COMPARED[name]
+            _limits[id(result)] = (result, (Limit(left, right + shift, floor),))
+    elif name in ("logical_and", "and", "bitwise_and"):
+        found = (*limits(left), *limits(right))
+        if found:
+            _limits[id(result)] = (result, found)
+
+
+_COMPARED: Final = {
+    **dict.fromkeys(("lt", "less"), (0, False)),
+    **dict.fromkeys(("le", "less_equal"), (1, False)),
+    **dict.fromkeys(("gt", "greater"), (0, True)),
+    **dict.fromkeys(("ge", "greater_equal"), (-1, True)),
+}
+"""What is added to the number for a strict comparison, and whether it is a floor."""
+
+
+def note_top(integer: torch.Tensor, top: int) -> None:
+    """Take an integer to be at most so large."""
+    _tops[id(integer)] = (integer, integer._version, top)  # noqa: SLF001  # the only mark of a write
+
+
+def top(integer: object) -> int | None:
+    """The highest value that an integer may have, where that is known."""
+    if not isinstance(integer, torch.Tensor):
+        return integer if isinstance(integer, int) else None
+    base, off = from_base(integer)
+    tops = [
+        known[2] + shift
+        for tensor, shift in ((integer, 0), (base, off))
+        if (known := _tops.get(id(tensor))) is not None and known[1] == tensor._version  # noqa: SLF001
+    ]
+    return min(tops, default=None)
+
+
+def most(size: Any) -> int | None:
+    """The largest value that a size may have, an int or one of torch's symbols, where that is known."""
+    if isinstance(size, int):
+        return size
+    if not isinstance(size, torch.SymInt) or not free_unbacked_symbols(size):
+        return None
+    # torch has no public way to ask for it.
+    upper = bound_sympy(size.node.expr, size.node.shape_env.var_to_range).upper
+    return int(upper) if upper.is_integer and upper < _UNBOUNDED else None
+
+
+# From here on torch takes a bound of a size for none.
+_UNBOUNDED: Final = 2**31 - 1
+
+
+def limits(flag: object) -> tuple[Limit, ...]:
+    """What holds of integers wherever a flag is set."""
+    known = _limits.get(id(flag))
+    return known[1] if known is not None else ()
+
+
+def distance(start: Any, stop: Any) -> int | None:
+    """How much a traced integer is above another one, where that is known."""
+    if not isinstance(start, torch.Tensor) or not isinstance(stop, torch.Tensor):
+        return None
+    (base, low), (other, high) = from_base(start), from_base(stop)
+    return high - low if base is other else None
+
+
+def from_base(tensor: torch.Tensor) -> tuple[torch.Tensor, int]:
+    """The integer that one was computed from by adding numbers of Python's, and their sum."""
+    total = 0
+    while (known := _offsets.get(id(tensor))) is not None:
+        _, version, base, base_version, offset = known
+        if tensor._version != version or base._version != base_version:  # noqa: SLF001
+            break
+        tensor, total = base, total + offset
+    return tensor, total
+
+
+@contextmanager
+def apart() -> Iterator[None]:
+    """Inside, `.item()` is asked anew: what was computed outside of a part of the graph stays there."""
+    before = dict(_items)
+    _items.clear()
+    try:
+        yield
+    finally:
+        _items.clear()
+        _items.update(before)
+
+
+def prepared(
+    func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a torch function, with numbers in the form that it takes."""
+    given = (tuple(args), dict(kwargs))
+    if not _numbers:
+        return given
+    leaves = pytree.tree_leaves(given)
+    if not any(map(is_number, leaves)):
+        return given
+    name = _base_name(func)
+    if name not in _ARITHMETIC:
+        # Of its own methods a number is the tensor that it is; an op of torch's takes what it is given.
+        own = 1 if type(func) in _METHODS else 0
+        if name in _POINTWISE or isinstance(func, OpOverload | OpOverloadPacket | HigherOrderOperator):
+            return given
+        rest: tuple[tuple[Any, ...], dict[str, Any]] = pytree.tree_map_only(
+            torch.Tensor,
+            lambda value: plain(value) if is_number(value) else value,
+            (given[0][own:], given[1]),
+        )
+        return (*given[0][:own], *rest[0]), rest[1]
+    among = given[0][1:] if name == "where" else given[0]
+    others = [each for each in among if isinstance(each, torch.Tensor) and not is_number(each)]
+    if others:
+        dtype = reduce(promoted, (each.dtype for each in others))
+        cast = tuple(each.to(_beside(dtype, each.dtype)) if is_number(each) else each for each in among)
+    elif name == "where":
+        return given
+    else:
+        cast = _among_numbers(name, among)
+    return (*given[0][: len(given[0]) - len(cast)], *cast), given[1]
+
+
+_DIVISIONS: Final = frozenset("div divide true_divide truediv rtruediv rdiv".split())
+
+
+def _among_numbers(name: str, operands: Sequence[Any]) -> tuple[Any, ...]:
+    """Numbers that are computed with among themselves: whole ones are float64 where Python makes floats."""
+    if any(is_number(each) and rank(each.dtype) > 1 for each in operands):
+        return tuple(operands)
+    if name in _DIVISIONS or any(isinstance(each, float) for each in operands):
+        wanted = torch.float64
+    elif name in _SUMS:
+        wanted = torch.int64
+    else:
+        return tuple(operands)
+    return tuple(as_number(each.to(wanted)) if is_number(each) else each for each in operands)
+
+
+# In Python, True + True is 2.
+_SUMS: Final = frozenset("add radd sub subtract rsub mul multiply rmul".split())
+
+
+def _beside(dtype: torch.dtype, own: torch.dtype) -> torch.dtype:
+    """The type that a Python number of the type `own` takes beside tensors of another."""
+    if rank(own) <= rank(dtype):
+        return dtype
+    if own.is_complex:
+        return torch.complex64 if torch.get_default_dtype() == torch.float32 else torch.complex128
+    return torch.get_default_dtype() if own.is_floating_point else own
+
+
+_WRITING: Final = frozenset("add_ sub_ mul_ div_ floor_divide_ remainder_ pow_".split())
+_WRITING_BITS: Final = frozenset("__iand__ __ior__ __ixor__ __ilshift__ __irshift__".split())
+
+
+def unwritten(func: Callable[..., Any], args: Sequence[Any]) -> Callable[..., Any]:
+    """For a function that would write into a number (`n += 1`), the one that gives a new number."""
+    name = getattr(func, "__name__", "")
+    if not args or not is_number(args[0]) or name not in _WRITING | _WRITING_BITS:
+        return func
+    found: Callable[..., Any] = getattr(
+        torch.Tensor, name[:-1] if name in _WRITING else name.replace("__i", "__", 1)
+    )
+    return found
+
+
+def _base_name(func: Callable[..., Any]) -> str:
+    name: str = getattr(func, "__name__", "")
+    if name in ("__get__", "__set__", "__getitem__", "__setitem__"):
+        return name
+    return name.strip("_") if name.startswith("__") else name
+
+
+@contextmanager
+def followed() -> Iterator[None]:
+    """Forget all numbers afterwards; inside, none is a key."""
+    try:
+        with hashing.refused(is_number):
+            yield
+    finally:
+        for table in (_numbers, _origins, _items, _offsets, _limits, _tops):
+            table.clear()
+
+
+def rank(dtype: torch.dtype) -> int:
+    """A dtype's kind: bool, integer, float, complex."""
+    if dtype.is_complex:
+        return 3
+    return 2 if dtype.is_floating_point else int(dtype != torch.bool)
+
+
+# Computed once: while torch.export traces, a call of torch.promote_types would become a part of the graph.
+_PROMOTED: Final = {
+    (left, right): torch.promote_types(left, right)
+    for left, right in product(
+        [
+            torch.bool,
+            torch.uint8,
+            torch.int8,
+            torch.int16,
+            torch.int32,
+            torch.int64,
+            torch.float16,
+            torch.bfloat16,
+            torch.float32,
+            torch.float64,
+            torch.complex64,
+            torch.complex128,
+        ],
+        repeat=2,
+    )
+}
+
+
+def promoted(left: torch.dtype, right: torch.dtype) -> torch.dtype:
+    """The common type of two.
+
+    Raises:
+        KeyError: They have none.
+    """
+    return left if left == right else _PROMOTED[left, right]
+
+
+def are_numbers(values: Iterable[object]) -> bool:
+    """Whether every tensor among these stands for a number."""
+    return all(not isinstance(value, torch.Tensor) or is_number(value) for value in values)

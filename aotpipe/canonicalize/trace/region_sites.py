@@ -1,0 +1,95 @@
+"""Where in a trace a branch or a loop stands, and what was found there when it was run before.
+
+A loop runs its body until its variables settle, and each region is run once more when it is put into the
+graph. Settled anew in every run, one inside of d loops would be run r**d times. A `Place` is a statement as
+one run of what is around it comes to it: by which calls, and the how many-th time. It keeps what was found
+there, and the next run begins with that. A loop around it only widens what it starts from, so that what it
+needed the last time it needs again.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from types import CodeType, FrameType
+from typing import Any, TypeVar
+
+from aotpipe.canonicalize.trace.effects import Mark
+
+F = TypeVar("F", bound=Callable[..., Any])
+_Key = tuple[tuple[tuple[CodeType, int], ...], int]
+
+
+class Place:
+    """What is known of one region.
+
+    Attributes:
+        changed: The containers that it changes, in the order in which that was found.
+        settled: What its variables settled to, if it is a loop.
+    """
+
+    def __init__(self) -> None:
+        self.changed: list[tuple[Mark, ...]] = []
+        self.settled: Any = None
+        self._inner: dict[Hashable, dict[_Key, Place]] = {}
+
+    def inner(self, path: Hashable) -> dict[_Key, Place]:
+        """The places inside of it, on one of its paths."""
+        return self._inner.setdefault(path, {})
+
+
+class _Run:
+    """One run of what is around a region."""
+
+    def __init__(self, places: dict[_Key, Place]) -> None:
+        self.places = places
+        self.counts: Counter[tuple[tuple[CodeType, int], ...]] = Counter()
+
+
+_runs: list[_Run] = []
+_borders: set[CodeType] = set()
+
+
+def border(function: F) -> F:
+    """A function whose callers are no part of a place: it runs the region that the place is in."""
+    _borders.add(function.__code__)
+    return function
+
+
+@contextmanager
+def followed() -> Iterator[None]:
+    """Know the places of a trace."""
+    global _runs
+    before, _runs = _runs, [_Run({})]
+    try:
+        yield
+    finally:
+        _runs = before
+
+
+@contextmanager
+def inside(place: Place, path: Hashable = None) -> Iterator[None]:
+    """Run a region, or one path of it."""
+    _runs.append(_Run(place.inner(path)))
+    try:
+        yield
+    finally:
+        _runs.pop()
+
+
+def here() -> Place:
+    """The place of what calls; a new one where none are followed."""
+    if not _runs:
+        return Place()
+    run = _runs[-1]
+    steps = tuple(_steps(sys._getframe(1)))  # noqa: SLF001  # the only way to who called
+    run.counts[steps] += 1
+    return run.places.setdefault((steps, run.counts[steps]), Place())
+
+
+def _steps(frame: FrameType | None) -> Iterator[tuple[CodeType, int]]:
+    while frame is not None and frame.f_code not in _borders:
+        yield frame.f_code, frame.f_lasti
+        frame = frame.f_back

@@ -1,0 +1,316 @@
+"""Puts branches and loops on traced tensors into the graph that torch.export traces.
+
+A region is Python code that assigns variables. It is run twice (`running`): once to see what it touches, with
+nothing put into the graph, and once inside torch's own control-flow op, with the tensors that it took from
+outside replaced by the op's operands. The ops themselves do not look into closures.
+
+A tensor from outside that a region writes in place is copied inside, and the copy is written back after it.
+A list, a dict or an object that a region changes is one more variable. A path that raises becomes an assert.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+import torch
+from torch._higher_order_ops.while_loop import while_loop_op  # the public one starts a compiler
+
+from aotpipe.canonicalize.alias import container_mutation, rebinding, region_results
+from aotpipe.canonicalize.trace import (
+    decisions,
+    dry_run,
+    effects,
+    fixpoint,
+    region_sites,
+    return_values,
+    runtime_asserts,
+    size_asserts,
+    torch_functions,
+)
+from aotpipe.canonicalize.trace.abstract_values import Form, Variables
+from aotpipe.canonicalize.trace.optional_values import there
+from aotpipe.canonicalize.trace.refusals import refusal
+from aotpipe.canonicalize.trace.region_asserts import collected
+
+_cond: Final[Any] = torch.ops.higher_order.cond
+_while_loop: Final[Any] = while_loop_op
+Values = tuple[Any, ...]
+
+
+# Branches.
+
+
+def branch(test: Any, then: Callable[[], None], other: Callable[[], None], variables: Variables) -> None:
+    """`if test: then() else: other()` as one op; sets the variables to what comes of it."""
+    _settle_containers(
+        variables, lambda each: each.get(), lambda found, place: _branch(test, then, other, found, place)
+    )
+
+
+def _branch(
+    test: Any,
+    then: Callable[[], None],
+    other: Callable[[], None],
+    variables: Variables,
+    place: region_sites.Place,
+) -> None:
+    start = variables.get()
+    border = region_results.Border()
+    seen: list[dry_run.Seen] = []
+    for body, rest, wanted in ((then, other, False), (other, then, True)):
+        try:
+            path = region_sites.inside(place, not wanted)
+            with path, runtime_asserts.collected() as claims, there(test, holds=not wanted):
+                seen.append(dry_run.seen_of(body, variables, start))
+            seen[-1].claims += [said for _, said in claims]
+        except Exception as error:
+            if not runtime_asserts.is_raised(error):
+                raise
+            decisions.statement("raises", (then, other), wanted=wanted)
+            # What goes on is the other path, or what is around this branch raises too.
+            runtime_asserts.require(test, error, holds=wanted)
+            rest()
+            return
+    forms = fixpoint.forms_of(variables.names, [each.after for each in seen])
+    names = region_results.joined(*(border.names(forms, each.after, each.identity_of) for each in seen))
+    decisions.statement(
+        "branch",
+        (then, other),
+        names=tuple(variables.names),
+        forms=tuple(forms),
+        before=start,
+        after=tuple(each.after for each in seen),
+    )
+    written = _union(each.written for each in seen)
+    outer = _union(each.outer for each in seen)
+    chosen = torch_functions.predicate(test)
+    for each, holds in zip(seen, (True, False), strict=True):
+        size_asserts.claim(each.demands, chosen, holds=holds)
+    claimed = [said for each in seen for said in each.claims]
+    paths = [each.after for each in seen]
+    if all(form.is_constant for form in forms) and not written and not claimed:
+        _set(variables, fixpoint.values_of(forms, iter(())), paths)
+        return
+
+    def traced(path: int, body: Callable[[], None]) -> Callable[..., tuple[torch.Tensor, ...]]:
+        def run(*operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            replaced = dry_run.replaced(outer, operands[: len(outer)], written)
+            inner = region_sites.inside(place, path == 0)
+            with inner, replaced as now, runtime_asserts.collected() as claims, there(test, holds=path == 0):
+                with collected():
+                    after = dry_run.ran(body, variables, start)
+                results = fixpoint.tensors_of(forms, variables.names, after)
+                results += border.known(forms, after, names, rebinding.identity)
+                held = runtime_asserts.settled(claims, len(seen[path].claims))
+                # What only the other path claims holds on this one.
+                other = [torch.full((), True) for _ in seen[1 - path].claims]
+                truths = [*held, *other] if path == 0 else [*other, *held]
+                return dry_run.apart([*results, *(now(tensor) for tensor in written), *truths])
+
+        return run
+
+    if dry_run.is_silent():
+        results = [*fixpoint.stand_ins(forms, names, written), *(torch.full((), True) for _ in claimed)]
+    else:
+        operands = (*outer, *dry_run.sizes_of(seen, outer))
+        # torch runs the paths, and then the graphs of them.
+        with collected():
+            results = list(_cond(chosen, traced(0, then), traced(1, other), operands))
+    for truth, said in zip(results[len(results) - len(claimed) :], claimed, strict=True):
+        runtime_asserts.claim(truth, said)
+    results = results[: len(results) - len(claimed)]
+    _leave(border, forms, names, written, results, variables, paths)
+
+
+# Loops.
+
+
+def loop(
+    test: Callable[[], object],
+    body: Callable[[], None],
+    variables: Variables,
+    *,
+    most: Any = None,
+) -> None:
+    """`while test(): body()` as one op; sets the variables to what comes of it.
+
+    Args:
+        test: A function of the variables.
+        body: One that assigns them.
+        variables: What they read and assign.
+        most: How many trips there are at most, where that is known.
+    """
+    _settle_containers(variables, Variables.live, lambda found, place: _loop(test, body, found, most, place))
+
+
+def _loop(
+    test: Callable[[], object],
+    body: Callable[[], None],
+    variables: Variables,
+    most: Any,
+    place: region_sites.Place,
+) -> None:
+    start = variables.live()
+    border = region_results.Border()
+    try:
+        found = fixpoint.settle(test, body, variables, start, most=most, border=border, place=place)
+    except Exception as error:
+        if not runtime_asserts.is_raised(error):
+            raise
+        # Each trip raises: there is none.
+        runtime_asserts.require(test(), error, holds=False)
+        return
+    forms, names, seen = found.forms, found.names, found.seen
+    decisions.statement(
+        "loop",
+        (body, test),
+        names=tuple(variables.names),
+        forms=tuple(forms),
+        before=start,
+        after=(seen.after,),
+    )
+    if seen.demands:
+        size_asserts.claim(seen.demands, dry_run.tested(test, variables, start), holds=True)
+    written = seen.written
+    carried = [tensor for form, value in zip(forms, start, strict=True) for tensor in form.tensors(value)]
+    carried += border.known(forms, start, names, rebinding.identity)
+    state = [*carried, *written]
+    outer = [tensor for tensor in seen.outer if all(tensor is not each for each in written)]
+
+    def inside(operands: Sequence[torch.Tensor]) -> tuple[Values, list[torch.Tensor], Any]:
+        """The variables, what tells their memory, and the replacement of tensors from outside."""
+        # A body may not write what it is given.
+        given = [each.clone() for each in operands] if seen.writes_own else operands
+        values, known = fixpoint.carried(forms, given[: len(carried)])
+        kept = operands[len(carried) : len(state)]
+        beside = operands[len(state) : len(state) + len(outer)]
+        return values, known, dry_run.replaced([*written, *outer], [*kept, *beside], written)
+
+    def going(*operands: torch.Tensor) -> torch.Tensor:
+        with collected():
+            values, known, replaced = inside(operands)
+            with replaced, runtime_asserts.in_place(), region_sites.inside(place):
+                border.register(forms, values, names, known)
+                return dry_run.apart([dry_run.tested(test, variables, values)])[0]
+
+    def trip(*operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        with collected():
+            values, known, replaced = inside(operands)
+            with replaced as now, runtime_asserts.in_place(), region_sites.inside(place):
+                border.register(forms, values, names, known)
+                after = dry_run.ran(body, variables, values)
+                results = fixpoint.tensors_of(forms, variables.names, after)
+                results += border.known(forms, after, names, rebinding.identity)
+                return dry_run.apart([*results, *(now(tensor) for tensor in written)])
+
+    if dry_run.is_silent():
+        results = fixpoint.stand_ins(forms, names, written)
+    else:
+        beside = (*outer, *dry_run.sizes_of([seen], [*state, *outer]))
+        with collected():
+            results = list(_while_loop(going, trip, dry_run.apart(state), beside))
+    _leave(border, forms, names, written, results, variables, [start, seen.after])
+
+
+# What regions change in place.
+
+
+def _settle_containers(
+    variables: Variables,
+    start: Callable[[Variables], Values],
+    put: Callable[[Variables, region_sites.Place], None],
+) -> None:
+    """Put a region into the graph; what it is found to change in place is one more variable of it.
+
+    Args:
+        variables: Those that it assigns.
+        start: Gives what it starts from.
+        put: Puts it into the graph.
+
+    Raises:
+        ExportFailed: What it changes can be no variable.
+    """
+    place = region_sites.here()
+    for at, marks in enumerate(place.changed):
+        values = zip(variables.names, start(variables), strict=True)
+        changed = effects.again([*values, *variables.watched()], marks)
+        if changed is None:
+            del place.changed[at:]
+            break
+        variables = _with_containers(variables, changed)
+    for _ in range(fixpoint.MOST_ROUNDS):
+        try:
+            put(variables, place)
+        except effects.Changed as changed:
+            variables = _with_containers(variables, changed)
+            place.changed.append(changed.marks)
+        else:
+            return
+    raise refusal(
+        f"a branch or a loop on a tensor changes too many things: {', '.join(variables.names)}",
+        "assign new values in place of changing objects",
+    )
+
+
+def _with_containers(variables: Variables, changed: effects.Changed) -> Variables:
+    """The variables, and what the containers that a region changes hold."""
+    containers = [each for _, each in changed.containers]
+    if any(isinstance(each, set) for each in containers) or effects.lost(containers):
+        raise refusal(
+            f"a branch or a loop on a tensor changes {changed} in place",
+            "assign a new value, or keep tensors in buffers of the module",
+        )
+    split = len(variables.names)
+
+    def get() -> Values:
+        return (*variables.get(), *(effects.contents(each, changed.known) for each in containers))
+
+    def set_(values: Values) -> None:
+        variables.set(values[:split])
+        for container, value in zip(containers, values[split:], strict=True):
+            return_values.check_placed(container, value)
+            effects.fill(container, value)
+
+    names = (*variables.names, *(name for name, _ in changed.containers))
+    return Variables(get, set_, names, variables.watched, variables.dead)
+
+
+def _leave(
+    border: region_results.Border,
+    forms: Sequence[Form],
+    names: Sequence[region_results.Names],
+    written: Sequence[torch.Tensor],
+    results: Sequence[torch.Tensor],
+    variables: Variables,
+    paths: Sequence[Values],
+) -> None:
+    """Set the variables to a region's results, and write back what it wrote."""
+    split = len(results) - len(written)
+    with rebinding.told():
+        for tensor, result in zip(written, results[split:], strict=True):
+            tensor.copy_(result)
+    values, known = fixpoint.carried(forms, results[:split])
+    _set(variables, values, paths)
+    border.register(forms, values, names, known)
+
+
+def _set(variables: Variables, values: Values, paths: Sequence[Values]) -> None:
+    """Set the variables after a region; one that is the same object on all paths stays that."""
+    columns = zip(
+        values, zip(*(map(container_mutation.original, path) for path in paths), strict=True), strict=True
+    )
+    kept = tuple(
+        first if type(first) is type(value) and all(other is first for other in rest) else value
+        for value, (first, *rest) in columns
+    )
+    variables.set(kept)
+    container_mutation.note(variables.names, paths, kept)
+
+
+def _union(lists: Iterable[list[torch.Tensor]]) -> list[torch.Tensor]:
+    found = {id(tensor): tensor for tensors in lists for tensor in tensors}
+    return list(found.values())
+
+
+__all__ = ["branch", "loop"]

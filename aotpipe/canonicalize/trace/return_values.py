@@ -1,0 +1,112 @@
+"""What a rewritten function gives to code that is not rewritten.
+
+A value that may be None, and a list that grows, are known to rewritten code only: `x is None` and `len(x)` of
+Python's own would say something else, without a word. The code that gets one has to be rewritten too.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import CodeType, FrameType, ModuleType
+from typing import Any, Final
+
+import torch
+from torch.utils import _pytree as pytree
+
+from aotpipe.canonicalize.alias.referrers import CALL
+from aotpipe.canonicalize.operators import dynamic_list
+from aotpipe.canonicalize.rewrite.ast_builders import OWN
+from aotpipe.canonicalize.trace import optional_values
+from aotpipe.canonicalize.trace.abstract_values import is_leaf
+from aotpipe.canonicalize.trace.optional_values import Maybe
+from aotpipe.canonicalize.trace.refusals import refusal
+from aotpipe.errors import ExportFailed
+from aotpipe.model import source
+
+_PACKAGE: Final = str(Path(__file__).resolve().parents[2])
+_DEPTH: Final = 3
+_MOST: Final = 10_000
+
+
+class Unwritten(Exception):
+    """A function has to be rewritten for what it gets from another one.
+
+    Attributes:
+        code: Of the function.
+        refused: What to say where it cannot be.
+    """
+
+    def __init__(self, code: CodeType, refused: ExportFailed) -> None:
+        self.code = code
+        self.refused = refused
+        super().__init__(str(refused))
+
+
+def checked(value: Any) -> Any:
+    """A value that rewritten code returns, called from `operators`.
+
+    Raises:
+        Unwritten: It goes to code that is not rewritten and would take it for something else.
+    """
+    if (optional_values.may_lack() or dynamic_list.are_there()) and _is_known_here_only(value):
+        # The caller's frame is behind those of the operator and of the function that returns.
+        for frame in _unwritten(sys._getframe(3), around=False):  # noqa: SLF001  # the only way to who called
+            raise _refused(frame)
+    return value
+
+
+def check_placed(container: object, value: Any) -> None:
+    """Check what rewritten code puts into a container.
+
+    Raises:
+        Unwritten: The container belongs to code that is not rewritten.
+    """
+    if _is_known_here_only(value):
+        for frame in _unwritten(sys._getframe(1), around=True):  # noqa: SLF001
+            if any(_reaches(each, container, _DEPTH) for each in frame.f_locals.values()):
+                raise _refused(frame)
+
+
+def _refused(frame: FrameType) -> Unwritten:
+    refused = refusal(
+        "code that cannot be rewritten gets what may be None, or a list that grows",
+        "return a tensor on every path, and whether it counts beside it",
+    )
+    return Unwritten(frame.f_code, refused)
+
+
+def _is_known_here_only(value: Any) -> bool:
+    leaves = pytree.tree_leaves(value, lambda each: is_leaf(each) or type(each) is dynamic_list.Growing)
+    return any(isinstance(leaf, Maybe) or type(leaf) is dynamic_list.Growing for leaf in leaves)
+
+
+def _unwritten(frame: FrameType | None, *, around: bool) -> Iterator[FrameType]:
+    """The frame of a model's code that is not rewritten, from one on: the nearest, or all `around`."""
+    while frame is not None and frame.f_code.co_qualname != CALL:
+        code = frame.f_code
+        is_own = code.co_filename.startswith(_PACKAGE)
+        is_model = not is_own and source.is_model_code(code.co_filename)
+        if is_model and OWN not in code.co_qualname and not any(map(_is_operators, code.co_consts)):
+            yield frame
+        if not around and (is_own or is_model):
+            return
+        frame = frame.f_back
+
+
+def _is_operators(constant: object) -> bool:
+    return isinstance(constant, ModuleType) and constant.__name__ == f"{__package__}.operators"
+
+
+def _reaches(value: object, container: object, depth: int) -> bool:
+    if value is container:
+        return True
+    if not depth or isinstance(value, torch.Tensor | type | ModuleType):
+        return False
+    if isinstance(value, list | tuple):
+        return len(value) < _MOST and any(_reaches(each, container, depth - 1) for each in value)
+    inner = value if isinstance(value, dict) else getattr(value, "__dict__", None)
+    if not isinstance(inner, dict) or len(inner) >= _MOST:
+        return False
+    return inner is container or any(_reaches(each, container, depth - 1) for each in dict.values(inner))

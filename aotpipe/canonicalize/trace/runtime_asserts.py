@@ -1,0 +1,115 @@
+"""Where a graph would have to raise: an assert of the program says what eager raises.
+
+`raised(error)` marks the exceptions of the user's own `raise`; `require` puts an assert into the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from aotpipe.canonicalize.trace import torch_functions
+from aotpipe.canonicalize.trace.refusals import message, refusal
+
+# Kept alive, so that no other exception takes the identity of one.
+_raised: dict[int, object] = {}
+# What the bodies of `try` that run now have handlers for.
+_caught: list[Callable[[], Any]] = []
+_collected: list[list[tuple[torch.Tensor, str]] | None] = []
+
+
+@contextmanager
+def followed() -> Iterator[None]:
+    """Forget what was raised, afterwards."""
+    try:
+        yield
+    finally:
+        _raised.clear()
+
+
+def raised(make: Callable[[], Any]) -> Any:
+    """The exception that `make` gives, as one of the user's own; its text may be made of traced tensors."""
+    with message():
+        error = make()
+        if isinstance(error, type) and issubclass(error, BaseException):
+            error = error()
+    _raised[id(error)] = error
+    return error
+
+
+def is_raised(error: BaseException) -> bool:
+    """Whether the user's own `raise` raised this."""
+    return id(error) in _raised
+
+
+@contextmanager
+def catching(kinds: Callable[[], Any]) -> Iterator[None]:
+    """Run the body of a `try` that has handlers for these exceptions; `kinds` gives a tuple."""
+    _caught.append(kinds)
+    try:
+        yield
+    finally:
+        _caught.pop()
+
+
+def require(test: Any, error: BaseException, *, holds: bool) -> None:
+    """Assert that a test that decides between going on and raising `error` has a certain truth.
+
+    Raises:
+        ExportFailed: Eager would go on in a handler.
+    """
+    if any(isinstance(error, kinds()) for kinds in _caught):
+        raise refusal(
+            f"{type(error).__name__} is raised where a tensor decides, and caught",
+            "decide with `if` and `else` in place of `try` and `except`",
+        )
+    truth = torch_functions.predicate(test)
+    claim(truth if holds else truth.logical_not(), f"{type(error).__name__}: {error}".rstrip(": "))
+
+
+def claim(truth: torch.Tensor, said: str) -> bool:
+    """Put an assert into the graph; whether it holds for all that comes after it."""
+    if _collected and (claims := _collected[-1]) is not None:
+        claims.append((truth, said))
+    else:
+        torch._assert_async(truth, said)  # noqa: SLF001  # what torch.export keeps
+    return not _collected
+
+
+def settled(claims: list[tuple[torch.Tensor, str]], wanted: int) -> list[torch.Tensor]:
+    """The truths of as many claims as the run that saw a path has found.
+
+    What that run asked of a number that it had asked for before, this one may ask inside: then it makes other
+    claims.
+    """
+    truths = [truth for truth, _ in claims]
+    if wanted and len(truths) > wanted:
+        truths = [*truths[: wanted - 1], torch.stack(truths[wanted - 1 :]).all()]
+    if not wanted:
+        for truth, said in claims:
+            torch._assert_async(truth, said)  # noqa: SLF001  # what torch.export keeps
+    return [*truths[:wanted], *(torch.full((), True) for _ in range(wanted - len(truths)))]
+
+
+@contextmanager
+def collected() -> Iterator[list[tuple[torch.Tensor, str]]]:
+    """Inside, claims are collected: torch drops a branch that gives no result, with its asserts."""
+    claims: list[tuple[torch.Tensor, str]] = []
+    _collected.append(claims)
+    try:
+        yield claims
+    finally:
+        _collected.pop()
+
+
+@contextmanager
+def in_place() -> Iterator[None]:
+    """Inside, claims are asserts of the graph that is traced."""
+    _collected.append(None)
+    try:
+        yield
+    finally:
+        _collected.pop()

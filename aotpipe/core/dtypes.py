@@ -1,0 +1,43 @@
+"""Dtype names of a signature <-> numpy dtypes.
+
+Torch-free. numpy lacks bfloat16 and the float8 types; ml_dtypes gives them. `name_of(numpy_dtype(name)) ==
+name` for every name in `signature.DTYPES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from aotpipe.core.signature import DTYPES
+
+Array = NDArray[Any]
+
+_ML_DTYPES: Final[Mapping[str, type]] = {
+    "bfloat16": ml_dtypes.bfloat16,
+    "float8_e4m3fn": ml_dtypes.float8_e4m3fn,
+    "float8_e5m2": ml_dtypes.float8_e5m2,
+}
+_BY_NAME: Final[Mapping[str, np.dtype[Any]]] = {
+    name: np.dtype(_ML_DTYPES.get(name, name)) for name in sorted(DTYPES)
+}
+_NAMES: Final[Mapping[np.dtype[Any], str]] = {dtype: name for name, dtype in _BY_NAME.items()}
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """The numpy dtype of a name in `signature.DTYPES`; raises KeyError for another."""
+    return _BY_NAME[name]
+
+
+def name_of(dtype: np.dtype[Any]) -> str | None:
+    """The signature's name of a numpy dtype in native byte order, None where it has none."""
+    return _NAMES.get(dtype)
+
+
+def raw_bytes(array: Array) -> NDArray[np.uint8]:
+    """A contiguous array's bytes as a flat view, without a copy."""
+    return array.reshape(-1).view(np.uint8)

@@ -1,0 +1,305 @@
+"""The types that pass between stages: each says what has been done to a model.
+
+    Spec -> Canonical -> Exported -> Legal -> Lowered -> Compiled -> Validated -> Bundle
+
+All are frozen. A stage is a function from one to the next. `Spec` lives in `spec.py`, `Bundle` in
+`bundle/`; the rest is here. This module imports torch only for type checking, so that a host without it
+can read the types that reach it (`Compiled`, `Validated`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from aotpipe.core.dims import Auto, Dim
+from aotpipe.core.estimate import Estimate
+from aotpipe.core.partition import Partition
+from aotpipe.core.schedule import Schedule
+from aotpipe.core.signature import Signature
+from aotpipe.core.targets import Target
+from aotpipe.errors import Buffer, SourceLine
+
+if TYPE_CHECKING:
+    import torch
+    from torch.export import ExportedProgram
+
+    from aotpipe.canonicalize.inputs.flat_module import Adapter
+    from aotpipe.canonicalize.state.slots import State
+    from aotpipe.model.spec import EntryPoint, Spec
+
+Dialect = Literal["torch", "stablehlo"]
+Severity = Literal["note", "warning"]
+Status = Literal["executed", "compiled", "failed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """Something a user should know that does not stop the build.
+
+    `code` is a stable kebab-case word such as `unused-input`; `entry_point` is empty when it concerns all.
+    """
+
+    severity: Severity
+    code: str
+    message: str
+    hint: str = ""
+    where: SourceLine | None = None
+    entry_point: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CanonicalEntry:
+    """One callable of the model whose inputs and outputs have names.
+
+    Attributes:
+        name: The entry point's name (`forward` when the model has just one).
+        entry: As the spec gave it, with example inputs.
+        input_names: One name per flattened leaf of `(args, kwargs)`, in pytree order, constants included.
+        constants: Leaves that are no tensors: name -> value, fixed at export.
+        output_names: One name per flattened leaf of the result, in pytree order.
+        dims: What was asked to vary: input name -> axis -> Dim or AUTO (a number's only axis is 0).
+        adapter: What makes one form of all calls, where calls may lack something or a number varies: `entry`,
+            `module` and the names are then of that form.
+        state: What the model keeps in Python between calls, where it does.
+        refused: What was refused of it already, where all refusals are asked for.
+    """
+
+    name: str
+    entry: EntryPoint
+    module: torch.nn.Module
+    input_names: tuple[str, ...]
+    constants: Mapping[str, object]
+    output_names: tuple[str, ...]
+    dims: Mapping[str, Mapping[int, Dim | Auto]] = field(default_factory=dict)
+    adapter: Adapter | None = None
+    state: State | None = None
+    refused: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Canonical:
+    """A model that torch.export can take: in eval mode, inputs and outputs named."""
+
+    spec: Spec
+    model: torch.nn.Module
+    entries: tuple[CanonicalEntry, ...]
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportedEntry:
+    """One entry point as torch.export gave it, with its signature."""
+
+    name: str
+    program: ExportedProgram
+    signature: Signature
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """torch.export's programs, one per entry point, over one set of weights and one state."""
+
+    canonical: Canonical
+    entries: tuple[ExportedEntry, ...]
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LegalEntry:
+    """A pure function over a small closed set of ops.
+
+    `graph` has flat placeholders in the order `weights`, then `signature.state`, then the tensor inputs
+    of `signature.inputs`; it returns a flat tuple: the tensor outputs of `signature.outputs`, then the
+    next value of each state, then, where `asserts` is not empty, one 0-d bool per assert. No op of it,
+    nor of a subgraph of it, mutates or aliases its operands. Every node holds its fake value in
+    `meta["val"]` and, where torch recorded one, the user's lines in `meta["stack_trace"]`. Every output
+    is a tensor: numbers have become 0-d tensors.
+
+    Attributes:
+        weights: The weight's key in `Legal.weights` for each leading placeholder.
+        range_constraints: From the ExportedProgram: symbol -> range.
+        asserts: A message per assert output (`torch._check`, `assert`, unproven index bounds).
+    """
+
+    name: str
+    graph: torch.fx.GraphModule
+    weights: tuple[str, ...]
+    signature: Signature
+    range_constraints: Mapping[object, object] = field(default_factory=dict)
+    asserts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Legal:
+    """All entry points legalized for one dialect, with the weights and initial state they share.
+
+    `weights` and `initial_state` hold contiguous CPU tensors by key; two names of one storage (tied weights)
+    share one key.
+    """
+
+    name: str
+    dialect: Dialect
+    entries: tuple[LegalEntry, ...]
+    weights: Mapping[str, torch.Tensor]
+    initial_state: Mapping[str, torch.Tensor]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lowered:
+    """A compiler's input: for IREE an MLIR module (text), one function per entry point.
+
+    Weights stay outside: the module names them by their key in scope `model`. For XLA it is a container of
+    StableHLO modules, whose first arguments they are.
+
+    Attributes:
+        largest: By program, its largest tensors, where sizes are known. No part of the digest, and neither
+            is the next: a program is the same where a line has moved.
+        remarks: By device, what its compiler does at great cost.
+    """
+
+    dialect: Dialect
+    module: bytes
+    entry_points: tuple[str, ...]
+    digest: str
+    largest: Mapping[str, tuple[Buffer, ...]] = field(default_factory=dict)
+    remarks: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileStats:
+    """What a compile cost: seconds of wall time and the peak resident set of the compiler, in bytes."""
+
+    wall_s: float
+    peak_rss_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compiled:
+    """A program for one target.
+
+    Attributes:
+        payload: The program's bytes (a vmfb, an XLA executable).
+        flags: Every compiler flag, in order.
+        toolchain: Package -> exact version of all that took part.
+        host_features: CPU features a host must have; empty for portable programs.
+        digest: Of everything that can change the payload.
+        notes: What a user should know of the compile, such as that the fast flags crashed the compiler.
+        estimates: What each program that the payload holds will cost, where the compiler says it.
+        dialect: What it was compiled from.
+        partition: How it is spread over several devices; None for one.
+        beside: The other targets that the payload holds a program for.
+        schedule: What it does on the device, where the compiler says it.
+    """
+
+    target: Target
+    payload: bytes
+    flags: tuple[str, ...]
+    toolchain: Mapping[str, str]
+    host_features: tuple[str, ...]
+    digest: str
+    stats: CompileStats
+    notes: tuple[str, ...] = ()
+    estimates: tuple[Estimate, ...] = ()
+    dialect: Dialect = "torch"
+    partition: Partition | None = None
+    beside: tuple[Target, ...] = ()
+    schedule: Schedule | None = None
+
+    @property
+    def file(self) -> str:
+        """Where it lies below the programs' folder: one file of a name that all of its targets give."""
+        return f"{'+'.join(map(str, sorted((self.target, *self.beside))))}/{self.target.file_name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParityCase:
+    """The comparison of one output of one call.
+
+    `error` is the largest of |program - f64| / (atol + rtol * |f64|)'s numerator in plain units; `ratio` is
+    the largest share of the allowed error that any element used (above 1 fails). `note` says what a reader
+    should know of a comparison that passed.
+    """
+
+    entry_point: str
+    case: str
+    output: str
+    max_abs_error: float
+    eager_abs_error: float
+    ratio: float
+    worst_index: tuple[int, ...]
+    got: float
+    want: float
+    message: str = ""
+    note: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Whether every element is within its tolerance and shape, dtype and special values agree."""
+        return not self.message and self.ratio <= 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parity:
+    """All comparisons of one program, and the law that judged them."""
+
+    cases: tuple[ParityCase, ...]
+    calls: int
+    rule: str
+
+    @property
+    def passed(self) -> bool:
+        """Whether every case passed."""
+        return all(case.passed for case in self.cases)
+
+    @property
+    def worst(self) -> ParityCase | None:
+        """The case that used the largest share of its tolerance; failures come first."""
+        return max(self.cases, key=lambda case: (not case.passed, case.ratio), default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latency:
+    """Interleaved timings of a program beside eager on the same inputs and threads, in microseconds."""
+
+    entry_point: str
+    samples: int
+    threads: int
+    median_us: float
+    p90_us: float
+    eager_median_us: float
+    eager_p90_us: float
+
+    @property
+    def ratio(self) -> float:
+        """Program over eager, by medians: below 1 the program is faster."""
+        return self.median_us / self.eager_median_us
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Validated:
+    """A compiled program and what was seen when it ran; `reason` says why it did not.
+
+    Attributes:
+        variants: Of the same target's programs for CPUs that have more, which were executed too; the first is
+            the one that this host takes.
+    """
+
+    compiled: Compiled
+    status: Status
+    reason: str = ""
+    parity: Parity | None = None
+    latency: tuple[Latency, ...] = ()
+    notes: tuple[str, ...] = ()
+    variants: tuple[Validated, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """A target that gave no valid program: the stage and the reason, and the worst parity case if it ran."""
+
+    target: Target
+    stage: str
+    reason: str
+    parity: Parity | None = None

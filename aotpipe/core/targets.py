@@ -1,0 +1,138 @@
+"""Target strings `BACKEND-DEVICE[-ARCH]` and what each stands for; `targets.toml` holds the table.
+
+Torch-free, compiler-free. `Target.parse(str(target)) == target`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any, Final, Literal, get_args
+
+from aotpipe.errors import UnknownTarget
+
+Backend = Literal["iree", "xla"]
+
+DEFAULT: Final = ("iree-cpu-host",)
+"""What is built for where no target is named."""
+
+SHORTHANDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "cpu": ("iree-cpu-host",),
+    "tpu": ("xla-tpu-*",),
+    "all": ("*",),
+}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Target:
+    """One program's destination; `str` gives the target string."""
+
+    backend: Backend
+    device: str
+    arch: str = ""
+
+    def __str__(self) -> str:
+        return "-".join(part for part in (self.backend, self.device, self.arch) if part)
+
+    @classmethod
+    def parse(cls, text: str) -> Target:
+        """Read a target string.
+
+        Raises:
+            UnknownTarget: Not in the table; the nearest known name is the hint.
+        """
+        if text not in table():
+            raise UnknownTarget(f"no target is called {text!r}", hint=_nearest(text))
+        backend, device, *arch = text.split("-")
+        assert backend in get_args(Backend), backend
+        return cls(backend, device, "-".join(arch))  # type: ignore[arg-type]
+
+    @property
+    def row(self) -> TargetRow:
+        """What the table says of it."""
+        return table()[str(self)]
+
+    @property
+    def variants(self) -> tuple[Target, ...]:
+        """The targets whose programs its bundles hold besides, for CPUs that have more; the best first."""
+        return tuple(map(Target.parse, self.row.variants))
+
+    @property
+    def file_name(self) -> str:
+        """The name of its program's file."""
+        return "program.vmfb" if self.backend == "iree" else "program.xla"
+
+    @property
+    def is_host(self) -> bool:
+        """Whether its programs fit CPUs like this one only."""
+        return self.arch == "host"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetRow:
+    """A target's row.
+
+    Attributes:
+        summary: A line for people.
+        driver: The runtime's.
+        flags: The compiler's, in order.
+        features: What a CPU must have, by LLVM's names.
+        arch: The machine's, where the target's last part is not its name.
+        variants: Target strings of the same programs for CPUs that have more, the best first.
+    """
+
+    summary: str
+    driver: str
+    flags: tuple[str, ...]
+    features: tuple[str, ...] = ()
+    arch: str = ""
+    variants: tuple[str, ...] = ()
+
+
+@cache
+def table() -> Mapping[str, TargetRow]:
+    """The whole table, by target string, in the order of the file."""
+    text = resources.files("aotpipe.core").joinpath("targets.toml").read_text(encoding="utf-8")
+    rows: dict[str, dict[str, Any]] = tomllib.loads(text)
+    return {
+        name: TargetRow(
+            summary=row["summary"],
+            driver=row["driver"],
+            flags=tuple(row["flags"]),
+            features=tuple(row.get("features", ())),
+            arch=row.get("arch", ""),
+            variants=tuple(row.get("variants", ())),
+        )
+        for name, row in rows.items()
+    }
+
+
+def expand(names: Iterable[str]) -> tuple[Target, ...]:
+    """Turn target strings, shorthands (`cpu`, `all`) and globs (`iree-*`) into targets, each once, in order.
+
+    Raises:
+        UnknownTarget: A name that matches nothing.
+    """
+    found: dict[Target, None] = {}
+    for name in names:
+        for pattern in SHORTHANDS.get(name, (name,)):
+            if not any(char in pattern for char in "*?["):
+                found[Target.parse(pattern)] = None
+                continue
+            matches = fnmatch.filter(table(), pattern)
+            if not matches:
+                raise UnknownTarget(f"no target matches {name!r}", hint=_nearest(name))
+            found.update((Target.parse(match), None) for match in matches)
+    return tuple(found)
+
+
+def _nearest(text: str) -> str:
+    known = [*table(), *SHORTHANDS]
+    close = difflib.get_close_matches(text, known, n=1, cutoff=0.4)
+    nearest = f"did you mean {close[0]}? " if close else ""
+    return f"{nearest}`aotpipe targets` lists them: {', '.join(known)}"

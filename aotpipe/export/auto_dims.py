@@ -1,0 +1,191 @@
+"""Sizes under AUTO: which of them vary, and within which range the program holds.
+
+torch.export drops an AUTO size that must be a constant without a word, and leaves conditions such as
+`s % 16 == 0` for the caller to check. Here every AUTO size ends as one of: a size of a plain range, a
+multiple `16*x_0`, or a constant, which a finding names with the user's line.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import sympy
+import torch
+from torch.utils._sympy import (
+    functions as fn,
+)  # the classes of torch's symbolic sizes; there is no public name
+
+from aotpipe.core.dims import Auto, Dim
+from aotpipe.core.stages import CanonicalEntry, Finding
+from aotpipe.export import diagnosis, resized_examples, symbols
+from aotpipe.export.placeholders import input_values
+from aotpipe.export.strategies import Traced
+
+_PROBED: Final = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """What became of the AUTO sizes.
+
+    Attributes:
+        dims: What varies, or shall vary when it is exported again.
+        again: Whether the program varies more than `dims` do, because a condition is no range.
+        ranges: Input name and axis -> range of an AUTO size that varies.
+        findings: Which sizes are constants or multiples, and why.
+    """
+
+    dims: dict[str, dict[int, Dim | Auto]]
+    again: bool
+    ranges: Mapping[tuple[str, int], tuple[int, int | None]]
+    findings: tuple[Finding, ...]
+
+
+def without_auto(dims: Mapping[str, Mapping[int, Dim | Auto]]) -> dict[str, dict[int, Dim | Auto]]:
+    """The named Dims alone."""
+    return {name: {axis: d for axis, d in axes.items() if isinstance(d, Dim)} for name, axes in dims.items()}
+
+
+def settle(entry: CanonicalEntry, traced: Traced) -> Settled:
+    """Read what became of each AUTO size in an exported program."""
+    kept = {name: dict(axes) for name, axes in entry.dims.items()}
+    ranges: dict[tuple[str, int], tuple[int, int | None]] = {}
+    findings: list[Finding] = []
+    multiples: dict[sympy.Symbol, Dim | None] = {}
+    again = False
+    guards = _guards(traced)
+    for name, axis, auto, size in _auto_sizes(entry, traced):
+        expr = size.node.expr if isinstance(size, torch.SymInt) else sympy.Integer(size)
+        if not expr.free_symbols:
+            del kept[name][axis]
+            findings.append(_static(entry, name, axis, int(expr), traced))
+            continue
+        if not isinstance(expr, sympy.Symbol):
+            continue
+        found = _range_of(expr, auto, traced, [guard for guard in guards if expr in guard.free_symbols])
+        if found.factor == 1:
+            ranges[name, axis] = (found.low, found.high)
+            continue
+        again = True
+        multiple = multiples.setdefault(expr, _multiple(found, f"{name}_{axis}", entry))
+        if multiple is not None:
+            kept[name][axis] = multiple
+        else:
+            del kept[name][axis]
+        findings.append(_conditional(entry, name, axis, multiple, expr, guards, traced))
+    return Settled(dims=kept, again=again, ranges=ranges, findings=tuple(findings))
+
+
+def _auto_sizes(entry: CanonicalEntry, traced: Traced) -> Iterator[tuple[str, int, Auto, int | torch.SymInt]]:
+    for name, value in input_values(entry, traced.program).items():
+        for axis, dim in entry.dims.get(name, {}).items():
+            if isinstance(dim, Auto):
+                yield name, axis, dim, value.shape[axis] if isinstance(value, torch.Tensor) else value
+
+
+def _guards(traced: Traced) -> list[Any]:
+    """The program's conditions on sizes, as sympy booleans over its symbols."""
+    for node in traced.program.graph.nodes:
+        mode = getattr(node.meta.get("val"), "fake_mode", None)
+        if mode is not None and mode.shape_env is not None:
+            env = mode.shape_env
+            return [env.simplify(guard.expr) for guard in env.guards]
+    return []
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """The multiples of `factor` from `low` to `high`; factor 0 where the conditions are no such thing."""
+
+    low: int
+    high: int | None
+    factor: int
+
+
+def _range_of(symbol: sympy.Symbol, auto: Auto, traced: Traced, guards: list[Any]) -> _Range:
+    """Where all conditions on a symbol hold."""
+    low, high = symbols.bounds(traced.program.range_constraints[symbol])
+    low = max(low, 1 if auto.min is None else auto.min)
+    if auto.max is not None:
+        high = auto.max if high is None else min(high, auto.max)
+    if any(guard.free_symbols != {symbol} for guard in guards):
+        return _Range(low, high, 0)
+    top = low + _PROBED if high is None else min(high, low + _PROBED)
+    probed = range(low, top + 1)
+    holding = [
+        v for v in probed if all(guard.xreplace({symbol: sympy.Integer(v)}) is sympy.true for guard in guards)
+    ]
+    if not holding:
+        return _Range(low, high, 0)
+    if holding == list(probed[probed.index(holding[0]) :]):
+        return _Range(holding[0], high, 1)
+    factor = _factor(symbol, guards)
+    expected = [v for v in probed if v % factor == 0 and v >= holding[0]]
+    return _Range(holding[0], high, factor if factor > 1 and holding == expected else 0)
+
+
+def _factor(symbol: sympy.Symbol, guards: list[Any]) -> int:
+    """The k where the conditions say that `symbol` is a multiple of k; 1 where they say something else."""
+    factor = 1
+    for guard in guards:
+        for mod in guard.atoms(fn.Mod, fn.PythonMod, sympy.Mod):
+            term, modulus = mod.args
+            coefficient = term.coeff(symbol)
+            if modulus.is_Integer and coefficient.is_Integer and term == coefficient * symbol:
+                factor = math.lcm(factor, int(modulus) // math.gcd(int(coefficient), int(modulus)))
+    return factor
+
+
+def _multiple(found: _Range, name: str, entry: CanonicalEntry) -> Dim | None:
+    """A Dim of the multiples in a range; None where they are less than two."""
+    if not found.factor:
+        return None
+    low, high = -(-found.low // found.factor), None if found.high is None else found.high // found.factor
+    if high is not None and high <= low:
+        return None
+    return found.factor * Dim(symbols.identifier(name, resized_examples.roots(entry)), low, high)
+
+
+def _static(entry: CanonicalEntry, name: str, axis: int, size: int, traced: Traced) -> Finding:
+    place = f"{name}.shape[{axis}]"
+    symbol = next((s for src, s in traced.log.symbols.items() if diagnosis.readable(src) == place), None)
+    guard = traced.log.about(symbol) if symbol else None
+    why = "the model needs that size" if guard else "torch.export fixes a size of 0 or 1"
+    return Finding(
+        severity="warning",
+        code="auto-dim-static",
+        message=f"{place} is fixed at {size}: {why}",
+        hint="leave its AUTO out, or change the line that needs the size",
+        where=guard[1] if guard else None,
+        entry_point=entry.name,
+    )
+
+
+def _conditional(
+    entry: CanonicalEntry,
+    name: str,
+    axis: int,
+    multiple: Dim | None,
+    symbol: sympy.Symbol,
+    guards: list[Any],
+    traced: Traced,
+) -> Finding:
+    place = f"{name}.shape[{axis}]"
+    conditions = [guard for guard in guards if symbol in guard.free_symbols]
+    where = next((line for text, line in traced.log.guards if line and str(symbol) in text), None)
+    if multiple is not None:
+        message = f"{place} varies in multiples of {multiple.scale}, as the model needs"
+    else:
+        needs = ", ".join(str(guard).replace(str(symbol), place) for guard in conditions)
+        message = f"{place} is fixed at the example's size: the model needs {needs}"
+    return Finding(
+        severity="note" if multiple is not None else "warning",
+        code="auto-dim-multiple" if multiple is not None else "auto-dim-static",
+        message=message,
+        hint="name the sizes with Dims to say more",
+        where=where,
+        entry_point=entry.name,
+    )

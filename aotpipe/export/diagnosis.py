@@ -1,0 +1,247 @@
+"""From what torch.export raises to one error with the user's line, the essential sentence and a fix.
+
+Gives an `ExportFailed`, or a `StaticDim` where a size that was asked to vary became a constant.
+"""
+
+from __future__ import annotations
+
+import linecache
+import re
+from collections.abc import Iterable, Iterator
+from traceback import walk_tb
+from types import CodeType
+from typing import Final
+
+import torch
+from torch._subclasses.fake_tensor import DataDependentOutputException  # of `torch.equal` and its like
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+from aotpipe.canonicalize.trace import refusals
+from aotpipe.canonicalize.trace.return_values import Unwritten
+from aotpipe.errors import ExportFailed, SourceLine, StaticDim
+from aotpipe.export import traced_strings
+from aotpipe.export.guards import GuardLog
+from aotpipe.model import source
+
+_SOURCE: Final = re.compile(
+    r"L\['(?P<name>\w+)'\](?P<path>(?:\[[^\]]*\]|\.\w+(?!\())*)\.size\(\)\[(?P<axis>\d+)\]"
+)
+_STATIC: Final = re.compile(
+    r"(?:You marked|marked) (?P<dim>.+?) as dynamic but.* constant \((?P<value>\d+)\)"
+)
+_FIX: Final = re.compile(r"^  (\w+ = .+)$", re.MULTILINE)
+_CHECK: Final = re.compile(r"^\s*\d+\. (torch\._check\(.+\))$", re.MULTILINE)
+_TRACED_NUMBER: Final = re.compile(r"\bSym(Int|Float|Bool)\b|Tensor\.__format__")
+_NUMBER: Final = re.compile(r"z?u?f?[a-z]\d+")
+# What C says of a tensor without values, and what to do about it.
+_COMPILED: Final = {
+    ".numpy() is not supported for tensor subclasses": (
+        "use torch's function of that name, or let that call run in Python: aotpipe.eager_island"
+    ),
+    "Cannot access data pointer of Tensor": (
+        "register the compiled function as an op (torch.library.custom_op), "
+        "or let that call run in Python: aotpipe.eager_island"
+    ),
+}
+_ADVICE: Final = re.compile(r"\n+The error above occurred when calling torch\.export.*", re.DOTALL)
+
+
+def is_about_sizes(error: BaseException) -> bool:
+    """Whether torch.export refused because of the Dims, not because of the model."""
+    return "Constraints violated" in str(error) or "Specializations unexpectedly" in str(error)
+
+
+def may_strict_mode_help(error: BaseException) -> bool:
+    """Whether strict mode may take, and take rightly, what plain tracing refused so."""
+    # Dynamo makes a text of a symbol's name without asking the symbol, in any format.
+    return not (is_about_sizes(error) or isinstance(error, traced_strings.MadeText) or _wants_number(error))
+
+
+_DATA_DEPENDENT: Final = (GuardOnDataDependentSymNode, DataDependentOutputException)
+
+
+def is_data_dependent(error: BaseException) -> bool:
+    """Whether torch.export refused because Python decides on a tensor's value, or computes with it."""
+    if isinstance(error, _DATA_DEPENDENT) or "data-dependent" in str(error).lower():
+        return True
+    return _wants_number(error)
+
+
+def _wants_number(error: BaseException) -> bool:
+    """Whether it is what Python's own functions and formats say of a number that they cannot take."""
+    return isinstance(error, TypeError) and _TRACED_NUMBER.search(str(error)) is not None
+
+
+def is_about_control_flow(error: BaseException) -> bool:
+    """Whether torch.export refused because an op of control flow is not given what it takes."""
+    return "carried_inputs" in str(error) and "metadata" in str(error)
+
+
+def explain(error: Exception, log: GuardLog, entry: str) -> ExportFailed:
+    """Say why torch.export refused an entry point.
+
+    Args:
+        error: What it raised.
+        log: What it had assumed until then.
+        entry: The entry point's name.
+    """
+    if isinstance(error, Unwritten):
+        error = error.refused
+    if isinstance(error, ExportFailed):
+        where = error.where or source.from_exception(error)
+        return type(error)(error.message, reason=error.reason, hint=error.hint, where=where)
+    text = _ADVICE.sub("", str(error)).strip()
+    if is_about_sizes(error):
+        return _sizes(text, log, entry)
+    if isinstance(error, _DATA_DEPENDENT) or "data-dependent expression" in text:
+        return _data_dependent(error, text, entry)
+    where = source.from_exception(error) or source.from_stack_trace(text)
+    if isinstance(error, traced_strings.MadeText):
+        return ExportFailed(refusals.TEXT, hint=refusals.TEXT_HINT, where=where)
+    if isinstance(error, RecursionError):
+        return ExportFailed(
+            f"a function of {entry} calls itself without end",
+            reason="where a tensor decides how often, only a run knows when to stop",
+            hint="write it as a loop: `while` on the tensor, with what the calls pass on in variables",
+            where=source.of_recursion(error),
+        )
+    sentence = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
+    for said, remedy in _COMPILED.items():
+        if said in text:
+            return ExportFailed(
+                f"{entry} gives a tensor to code that torch.export does not see",
+                reason=sentence,
+                hint=remedy,
+                where=where,
+            )
+    lines = list(_raised_by_the_model(error))
+    if lines:
+        return ExportFailed(
+            f"{entry} raised {type(error).__name__} while torch.export traced it",
+            reason="\n".join([sentence, *lines]),
+            hint="on its examples it does not: see what these lines are given or ask for in a trace",
+            where=where,
+        )
+    hint = (
+        _first(re.findall(r"Hint: (.+)", text))
+        or "run torch.export.draft_export on the model for a whole list"
+    )
+    return ExportFailed(
+        f"torch.export refused {entry}: {type(error).__name__}", reason=sentence, hint=hint, where=where
+    )
+
+
+def _raised_by_the_model(error: Exception) -> Iterator[str]:
+    """The model's own lines, innermost first, where the error is one of its own code."""
+    frames = [(frame.f_code, line) for frame, line in walk_tb(error.__traceback__)]
+    if not frames or not _is_models(frames[-1][0]):
+        return
+    own = [(code, line) for code, line in reversed(frames) if _is_models(code)]
+    for number, (code, line) in enumerate(own):
+        how = "called from" if number else "raised at"
+        yield f"{how} {source.shown(code.co_filename)}:{line} in {code.co_name}"
+
+
+def _is_models(code: CodeType) -> bool:
+    return source.is_model_code(code.co_filename) and not source.is_own(code.co_filename)
+
+
+def with_rewritten(first: ExportFailed, rewritten: ExportFailed) -> ExportFailed:
+    """The error of plain tracing, with what the rewritten form was refused for."""
+    said = rewritten.reason.splitlines() or [rewritten.message]
+    place = f" at {rewritten.where}" if rewritten.where else ""
+    return type(first)(
+        first.message,
+        reason=f"{first.reason}\nas part of the graph it is refused{place}: {said[0]}",
+        hint=first.hint,
+        where=first.where,
+    )
+
+
+def _first(found: Iterable[str]) -> str:
+    return next(iter(found), "")
+
+
+def readable(text: str) -> str:
+    """Names of sizes as a user writes them: `L['x'].size()[0]` is `x.shape[0]`."""
+    return _SOURCE.sub(lambda m: f"{m['name']}{m['path']}.shape[{m['axis']}]", text)
+
+
+def _sizes(text: str, log: GuardLog, entry: str) -> ExportFailed:
+    lines = [readable(line.strip(" -")) for line in text.splitlines() if line.startswith("  - ")]
+    fixes = [f"{fix.replace('Dim(', 'aotpipe.Dim(')}" for fix in _FIX.findall(text)]
+    static = [match for match in map(_STATIC.search, lines) if match]
+    where = _size_line(text, log)
+    if static:
+        became = {m["dim"]: m["value"] for m in static}
+        names = ", ".join(f"{dim} = {value}" for dim, value in became.items())
+        return StaticDim(
+            f"the model works for one size only in {entry}: {names}",
+            reason="\n".join(
+                f"{dim} was asked to vary, but became the constant {value}" for dim, value in became.items()
+            ),
+            hint="leave that Dim out, or change the line that needs the size",
+            where=where,
+        )
+    if any(re.search(r"!= [01]\.?$", line) for line in lines):
+        fixes = fixes or ["give the Dim min=2, and the sizes below it an entry point of their own"]
+    return ExportFailed(
+        f"the Dims of {entry} allow sizes that the model does not take",
+        reason="\n".join(lines) or text.splitlines()[0],
+        hint="; ".join(fixes),
+        where=where,
+    )
+
+
+def _size_line(text: str, log: GuardLog) -> SourceLine | None:
+    """The model's line of the first assumption about a size that the message names."""
+    for name, symbol in log.symbols.items():
+        guard = log.about(symbol)
+        if name in text and guard and guard[1]:
+            return guard[1]
+    return next((line for _, line in log.guards if line), None)
+
+
+def _data_dependent(error: Exception, text: str, entry: str) -> ExportFailed:
+    expression = re.search(r"expression (.+?) \(unhinted", text)
+    where = source.from_exception(error) or source.from_stack_trace(text)
+    if hidden := _without_source(error):
+        return ExportFailed(
+            f"{entry} decides on a tensor's value in code whose source is not there",
+            reason=f"`{hidden.co_qualname}` of {hidden.co_filename} cannot be rewritten",
+            hint="put the code in a file",
+            where=where,
+        )
+    if expression and _NUMBER.fullmatch(expression[1]):
+        return ExportFailed(
+            f"{entry} needs a tensor's value as a number of Python's",
+            reason="compiled code, and Python's own lists, take no number that only a run knows",
+            hint="keep it a tensor: take torch's function of that name; torch.where or torch.cond to choose",
+            where=where,
+        )
+    checks = _CHECK.findall(text)
+    hint = "write it with torch.cond, torch.while_loop or torch.where"
+    if checks:
+        # torch names both: which of them the model means, nobody but its author knows.
+        hint = f"say before that line which holds: {', or '.join(checks)}"
+    if checks and "u" in checks[0]:
+        hint += ", with the number's own name in place of torch's"
+    return ExportFailed(
+        f"{entry} decides on a tensor's value in Python",
+        reason=f"torch.export cannot know {expression[1] if expression else 'it'} before the run",
+        hint=hint,
+        where=where,
+    )
+
+
+def _without_source(error: Exception) -> CodeType | None:
+    """The code behind the model's last line, where no file has it: of `exec`, or of a prompt."""
+    codes = [frame.f_code for frame, _ in walk_tb(error.__traceback__)]
+    outside = [code for code in codes if not code.co_filename.startswith("<frozen")]
+    last = [code for code in outside if _is_models(code) or not linecache.getlines(code.co_filename)][-1:]
+    return next((code for code in last if not linecache.getlines(code.co_filename)), None)
+
+
+def is_torch_error(error: BaseException) -> bool:
+    """Whether the error is one that an export may raise and another way of exporting may avoid."""
+    return isinstance(error, Exception) and not isinstance(error, (MemoryError, torch.OutOfMemoryError))

@@ -1,0 +1,401 @@
+"""torch.export in a principled order of ways, until one takes the model.
+
+1. Non-strict; where sizes vary, without torch's assumption that no size is 0 or 1
+   (`backed_size_oblivious`): the program then holds for these sizes too, or the model's branch on them is
+   seen.
+2. Where sizes vary, with that assumption. The program is accepted for a range that reaches below 2 only
+   after it ran at these sizes and gave eager's numbers.
+3. Strict, which reads the Python bytecode and takes some models that plain tracing does not.
+4. Where the model decides on a tensor in Python: with that control flow as ops of the graph
+   (`aotpipe.canonicalize.rewrite`); where calls differ in what they have, in this way from the start
+   (`aotpipe.export.optional_inputs`).
+
+A model that keeps state in Python is exported in this last way only, with that state in buffers
+(`aotpipe.canonicalize.state.lift`).
+
+Each way is tried with sizes inside the Dims' ranges, then with the example's own. Gives a `Traced`; raises
+the first way's error when none works.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import CodeType, FunctionType
+from typing import Any, Final
+
+import torch
+from torch.export import ExportedProgram
+from torch.fx.experimental import _config as symbolic_config  # no public switch for backed_size_oblivious
+
+from aotpipe.canonicalize import example_call, recurrent_layers
+from aotpipe.canonicalize.alias import tensor_storage
+from aotpipe.canonicalize.inputs import pytree_names, pytrees
+from aotpipe.canonicalize.rewrite import functions
+from aotpipe.canonicalize.state import discovery, lift
+from aotpipe.canonicalize.state.slots import State, StateRefused
+from aotpipe.canonicalize.trace import staging
+from aotpipe.canonicalize.trace.return_values import Unwritten
+from aotpipe.core.dims import Auto, Dim
+from aotpipe.core.stages import CanonicalEntry, Finding
+from aotpipe.errors import ExportFailed
+from aotpipe.export import (
+    detach,
+    diagnosis,
+    optional_inputs,
+    resized_examples,
+    small_sizes,
+    swallowed_exceptions,
+    trace_overhead,
+    traced_strings,
+)
+from aotpipe.export.guards import GuardLog, listening
+from aotpipe.export.quiet import quiet
+from aotpipe.model import source
+
+_MOST_STATES: Final = 24
+
+
+# Each costs a trace: a model that decides in more functions is refused in sensible time.
+_MOST_REWRITTEN: Final = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traced:
+    """A program of torch.export's, the assumptions it was made under, and what to tell the user."""
+
+    program: ExportedProgram
+    log: GuardLog
+    findings: tuple[Finding, ...]
+    state: State | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """A way of calling torch.export.
+
+    Attributes:
+        strict: Whether the bytecode is read.
+        all_sizes: Whether sizes of 0 and 1 are treated as any other.
+        unsure: Whether the program may be wrong at these sizes.
+        changed: Values of Dims other than the example's.
+    """
+
+    strict: bool = False
+    all_sizes: bool = False
+    unsure: bool = False
+    changed: Mapping[str, int]
+
+
+def trace(entry: CanonicalEntry) -> Traced:
+    """Export one entry point, with `entry.dims` varying.
+
+    Raises:
+        ExportFailed: torch.export refused it in every way.
+        StaticDim: It refused because a Dim is a constant.
+    """
+    untouched = discovery.Untouched(entry.module)
+    traced = _traced(entry)
+    untouched.check_traced(entry)
+    return traced
+
+
+def _traced(entry: CanonicalEntry) -> Traced:
+    if entry.state is not None and entry.state.roots:
+        return _stateful(entry, entry.state)
+    try:
+        if entry.adapter is not None:
+            # What it decides on is traced from the start: without our operators it would decide for good.
+            return _staged(entry, *resized_examples.inside(entry), None)
+        return _stateless(entry)
+    except lift.Unforeseen as late:
+        return _stateful(entry, late.state)
+
+
+def _stateless(entry: CanonicalEntry) -> Traced:
+    changed, at_bound = resized_examples.inside(entry)
+    first: ExportFailed | None = None
+    rounding = False
+    for way in _ways(dynamic=any(entry.dims.values()), changed=changed):
+        if way.strict and first and first.__cause__ and not diagnosis.may_strict_mode_help(first.__cause__):
+            break
+        with listening() as log:
+            try:
+                program = _export(entry, way)
+            except lift.Unforeseen:
+                raise
+            except Exception as error:  # noqa: BLE001 torch.export raises what the model raises
+                failure = diagnosis.explain(error, log, entry.name)
+                failure.__cause__ = error
+                first = first or failure
+                rounding |= bool(log.rounding)
+                continue
+        if way.unsure and not small_sizes.agree(entry, program):
+            continue
+        findings = list(at_bound if way.changed else ())
+        if way.unsure and small_sizes.reached(entry):
+            findings.append(_compared_finding(entry, first))
+        if way.strict:
+            findings.append(_strict_finding(entry, first))
+        return Traced(program=program, log=log, findings=tuple(findings))
+    assert first is not None
+    cause = first.__cause__
+    if cause is not None and (
+        diagnosis.is_data_dependent(cause)
+        or diagnosis.is_about_control_flow(cause)
+        # `int(n * 1.5)` is a constant of Python's, and a size that follows `n` in rewritten code.
+        or (rounding and diagnosis.is_about_sizes(cause))
+    ):
+        return _staged(entry, changed, at_bound, first)
+    raise first
+
+
+def _stateful(entry: CanonicalEntry, state: State) -> Traced:
+    """Export with what the model keeps in Python in buffers.
+
+    What the state has to hold is known one after another, as calls are traced that leave something new.
+    """
+    changed, at_bound = resized_examples.inside(entry)
+    for _ in range(_MOST_STATES):
+        carrier = lift.Carrier(entry.module, state)
+        try:
+            traced = _staged(entry, changed, at_bound, None, carrier.module)
+        except lift.Unforeseen as late:
+            state = late.state
+            continue
+        except StateRefused as error:
+            raise discovery.refused(error, [entry]) from error
+        carrier.name_state(traced.program)
+        return replace(traced, state=state)
+    raise AssertionError("a state that grows without end is refused")
+
+
+def staged(entry: CanonicalEntry) -> Traced:
+    """Export with control flow as ops of the graph, whether torch.export takes the model otherwise or not.
+
+    Raises:
+        ExportFailed: It has no such form.
+    """
+    return _staged(entry, *resized_examples.inside(entry), None)
+
+
+def _staged(
+    entry: CanonicalEntry,
+    changed: Mapping[str, int],
+    at_bound: Sequence[Finding],
+    first: ExportFailed | None,
+    module: torch.nn.Module | None = None,
+) -> Traced:
+    """Export with Python's control flow on tensors as ops of the graph."""
+    if entry.adapter is None:
+        return _rewritten(entry, changed, at_bound, first, module, {})
+    return optional_inputs.traced(
+        entry,
+        lambda codes: _rewritten(entry, changed, at_bound, None, module, codes),
+    )
+
+
+def _rewritten(
+    entry: CanonicalEntry,
+    changed: Mapping[str, int],
+    at_bound: Sequence[Finding],
+    first: ExportFailed | None,
+    module: torch.nn.Module | None,
+    codes: dict[FunctionType, CodeType],
+) -> Traced:
+    """Export with functions rewritten: those given, and those that decide on a tensor.
+
+    Which those are is known one after another, as torch.export comes to them.
+    """
+    way = Way(unsure=any(entry.dims.values()), changed=changed)
+    exactly = False
+
+    def attempt(way: Way) -> _Tried:
+        nonlocal exactly
+        tried = _tried(entry, way, codes, module, exactly=exactly)
+        if not exactly and isinstance(tried[0], Exception) and tensor_storage.are_wanted():
+            # A write in place may reach names that only a run knows, which costs to follow.
+            exactly = True
+            tried = _tried(entry, way, codes, module, exactly=True)
+        return tried
+
+    found, log, notes = attempt(way)
+    while not isinstance(found, ExportedProgram):
+        if isinstance(found, lift.Unforeseen | StateRefused):
+            raise found
+        # Whatever a function raises that is not rewritten yet: it may come of a traced value.
+        new = _deciding(found, log, codes) if len(codes) < _MOST_REWRITTEN else {}
+        if not new and diagnosis.is_about_sizes(found) and not way.all_sizes:
+            # What is computed of a size may be 0 or 1 where that is not.
+            way = replace(way, all_sizes=True)
+            found, log, notes = attempt(way)
+            continue
+        told = isinstance(found, ExportFailed | Unwritten | RecursionError) or diagnosis.is_data_dependent(
+            found
+        )
+        if not new and (first is None or told):
+            raise diagnosis.explain(found, log, entry.name) from found
+        if not new and first is not None:
+            refused = diagnosis.with_rewritten(first, diagnosis.explain(found, log, entry.name))
+            refused.__context__ = found
+            raise refused from first.__cause__
+        codes |= new
+        found, log, notes = attempt(way)
+    program = found
+    if way.unsure and not small_sizes.agree(entry, program):
+        if way.all_sizes:
+            raise (first or _small_sizes(entry)) from (first.__cause__ if first else None)
+        found, log, notes = attempt(replace(way, all_sizes=True))
+        if not isinstance(found, ExportedProgram) or not small_sizes.agree(entry, found):
+            raise (first or _small_sizes(entry)) from (first.__cause__ if first else None)
+        program = found
+    findings = [*(at_bound if changed else ()), *(_rewritten_finding(entry, function) for function in codes)]
+    findings += [replace(note, entry_point=entry.name) for note in notes]
+    return Traced(program=program, log=log, findings=tuple(findings))
+
+
+def _small_sizes(entry: CanonicalEntry) -> ExportFailed:
+    return ExportFailed(
+        f"{entry.name} computes something else where a Dim is 0 or 1",
+        hint="give that Dim min=2, and the sizes below it an entry point of their own",
+    )
+
+
+_Tried = tuple[ExportedProgram | Exception, GuardLog, tuple[Finding, ...]]
+
+
+def _tried(
+    entry: CanonicalEntry,
+    way: Way,
+    codes: dict[FunctionType, CodeType],
+    module: torch.nn.Module | None,
+    *,
+    exactly: bool,
+) -> _Tried:
+    ranges = entry.entry.value_ranges
+    tops = {
+        place: math.floor(ranges[name][1])
+        for place, name in enumerate(entry.input_names)
+        if name in ranges and math.isfinite(ranges[name][1])
+    }
+    tracing = staging.staging(entry.module, kept=module is not None, exactly=exactly, tops=tops)
+    with functions.swapped(codes), tracing as notes, listening() as log, trace_overhead.traced():
+        try:
+            return _export(entry, way, module), log, tuple(notes)
+        except Exception as error:  # noqa: BLE001 torch.export raises what the model raises
+            return error, log, ()
+
+
+def _deciding(
+    error: Exception, log: GuardLog, known: Container[FunctionType]
+) -> dict[FunctionType, CodeType]:
+    """The functions that an error came from, or that round a size, with their rewritten code."""
+    to_blame = functions.deciding(error)
+    if diagnosis.is_about_sizes(error):
+        to_blame += [function for codes in log.rounding for function in functions.running(codes)]
+    found = {function: functions.rewritten(function) for function in to_blame if function not in known}
+    return {function: code for function, code in found.items() if code is not None}
+
+
+def _rewritten_finding(entry: CanonicalEntry, function: FunctionType) -> Finding:
+    return Finding(
+        severity="note",
+        code="control-flow-in-graph",
+        message=f"{function.__qualname__} decides on tensors: its branches and loops are part of the graph",
+        where=source.of_definition(function),
+        entry_point=entry.name,
+    )
+
+
+def _ways(*, dynamic: bool, changed: Mapping[str, int]) -> Iterator[Way]:
+    sizes = (changed, {}) if changed else ({},)
+    if dynamic:
+        yield from (Way(all_sizes=True, changed=values) for values in sizes)
+    yield from (Way(unsure=dynamic, changed=values) for values in sizes)
+    yield from (Way(strict=True, unsure=dynamic, changed=values) for values in sizes)
+
+
+def _compared_finding(entry: CanonicalEntry, first: ExportFailed | None) -> Finding:
+    return Finding(
+        severity="note",
+        code="small-sizes-compared",
+        message="torch.export assumed that no size is 0 or 1; there the program was compared with the model",
+        where=first.where if first else None,
+        entry_point=entry.name,
+    )
+
+
+def _strict_finding(entry: CanonicalEntry, first: ExportFailed | None) -> Finding:
+    return Finding(
+        severity="note",
+        code="strict-export",
+        message=f"exported in strict mode; plain tracing refused: {first.reason if first else ''}".rstrip(
+            ": "
+        ),
+        where=first.where if first else None,
+        entry_point=entry.name,
+    )
+
+
+def _export(entry: CanonicalEntry, way: Way, module: torch.nn.Module | None = None) -> ExportedProgram:
+    """Export a model, or in its place a module that takes its state from buffers.
+
+    Raises:
+        Unforeseen: The model keeps in Python what no state is known of.
+    """
+    args, kwargs = resized_examples.resized(entry, way.changed)
+    # A tensor passed twice would be one input; a call may pass two.
+    args, kwargs = pytrees.clone_tensors((args, kwargs))
+    shapes = torch_shapes(entry, args, kwargs)
+    sizes = symbolic_config.patch(backed_size_oblivious=way.all_sizes)  # type: ignore[attr-defined]
+    unchanged = example_call.unchanged(entry.module, traced=True)
+    with (
+        unchanged,
+        torch.no_grad(),
+        sizes,
+        recurrent_layers.scanned(),
+        traced_strings.refused(),
+        detach.traced(),
+        quiet(),
+    ):
+        if module is not None or way.strict:
+            module = module or entry.module
+            with swallowed_exceptions.raised():
+                return torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=way.strict)
+        with swallowed_exceptions.raised(), lift.noticing(entry.module, entry.state):
+            return torch.export.export(entry.module, args, kwargs, dynamic_shapes=shapes)
+
+
+def torch_shapes(
+    entry: CanonicalEntry, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """The Dims in torch's form: nested as the method's parameters are; None where nothing varies."""
+    if not any(entry.dims.values()):
+        return None
+    made: dict[str, torch.export.Dim] = {}
+    leaf_names = iter(entry.input_names)
+
+    def form(leaf: Any) -> Any:
+        wanted = entry.dims.get(next(leaf_names), {})
+        if isinstance(leaf, torch.Tensor):
+            return {axis: _torch_dim(dim, made) for axis, dim in wanted.items()} or None
+        return _torch_hint(wanted[0]) if wanted else None
+
+    positional = [pytrees.map_children_first(form, value) for value in args]
+    keywords = {key: pytrees.map_children_first(form, value) for key, value in kwargs.items()}
+    return dict(pytree_names.signature_of(entry.module.forward).bind(*positional, **keywords).arguments)
+
+
+def _torch_dim(dim: Dim | Auto, made: dict[str, torch.export.Dim]) -> Any:
+    if isinstance(dim, Auto):
+        return torch.export.Dim.AUTO(min=dim.min, max=dim.max)
+    root: Any = made.setdefault(dim.name, torch.export.Dim(dim.name, min=dim.min, max=dim.max))
+    scaled = root * dim.scale if dim.scale > 1 else root
+    return scaled + dim.offset if dim.offset else scaled
+
+
+def _torch_hint(dim: Dim | Auto) -> Any:
+    """A number's Dim: torch.export takes hints only."""
+    kind = torch.export.Dim.AUTO if isinstance(dim, Auto) else torch.export.Dim.DYNAMIC
+    return kind(min=dim.min, max=dim.max)

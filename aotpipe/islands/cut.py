@@ -1,0 +1,314 @@
+"""Cuts a legal program at its islands: the parts between them become entry points of their own.
+
+`cut(legal)` gives a `Cut`: a Legal whose entries are the segments, and a Chain for each entry point that says
+in which order they and the islands run. An island is a marked function, or an op without a lowering. State
+is a value of the chain, and no segment has any.
+
+Raises:
+    UnsupportedOps: An island lies within a branch or a loop of the graph, or gives what cannot pass between.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import torch
+from torch import fx
+
+from aotpipe.core.signature import DTYPES
+from aotpipe.core.stages import Legal, LegalEntry
+from aotpipe.errors import UnsupportedOps
+from aotpipe.islands import marking
+from aotpipe.islands.sizes import Names
+from aotpipe.islands.tracing import OP
+from aotpipe.passes import hops, scalars
+from aotpipe.passes.emit import Emitter
+from aotpipe.passes.extract import extract, is_number, needs
+from aotpipe.passes.source_lines import nearest_line
+from aotpipe.runtime.islands.chain import Chain, Island, Parts, Segment, Step
+from aotpipe.runtime.islands.templates import Kind, Template, pack
+
+Refusal = Callable[[fx.Node], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A model in parts, and the Legal that holds its segments."""
+
+    legal: Legal
+    parts: Parts
+
+
+def cut(legal: Legal, refusal: Refusal) -> Cut:
+    """Cut every entry point.
+
+    Args:
+        legal: A legal program, in which ops without a lowering may be left.
+        refusal: Why an op has no lowering; empty where it has one.
+    """
+    cutters = {entry.name: _Cutter(entry, refusal) for entry in legal.entries}
+    segments = [segment for cutter in cutters.values() for segment in cutter.segments]
+    if not segments:
+        raise UnsupportedOps(
+            f"{legal.name} is nothing but islands, and nothing is left for a program",
+            hint="call it as it is",
+        )
+    used = dict.fromkeys(key for segment in segments for key in segment.weights)
+    weights = {key: legal.weights[key] for key in used}
+    return Cut(
+        legal=replace(legal, entries=tuple(segments), weights=weights, initial_state={}),
+        parts=Parts(
+            signatures={segment.name: segment.signature for segment in segments},
+            asserts={segment.name: segment.asserts for segment in segments},
+            chains={name: cutter.chain for name, cutter in cutters.items()},
+        ),
+    )
+
+
+@dataclass(slots=True)
+class _Part:
+    """A segment under way: its nodes, and what it needs from outside in the order of first use."""
+
+    nodes: list[fx.Node] = field(default_factory=list)
+    needs: dict[fx.Node, None] = field(default_factory=dict)
+
+
+class _Cutter:
+    """Cuts one entry point."""
+
+    def __init__(self, entry: LegalEntry, refusal: Refusal) -> None:
+        self._entry = entry
+        self._refusal = refusal
+        self._graph = entry.graph.graph
+        self._names = Names(entry)
+        self.segments: list[LegalEntry] = []
+        self._require_top_level()
+        placeholders = hops.placeholders(entry.graph)
+        count, states = len(entry.weights), len(entry.signature.state)
+        self._weights = dict(zip(placeholders[:count], entry.weights, strict=True))
+        self._states = placeholders[count : count + states]
+        self._inputs = placeholders[count + states :]
+        self._islands = {node: self._island(node) for node in list(self._graph.nodes) if self._reason(node)}
+        self._part_of: dict[fx.Node, int] = {}
+        self._parts = self._divide()
+        self.chain = self._chain()
+
+    # Which nodes are islands.
+
+    def _reason(self, node: fx.Node) -> str:
+        if node.op != "call_function":
+            return ""
+        if node.target is OP:
+            return marking.SITES[str(node.args[1])].mark.reason
+        return self._refusal(node)
+
+    def _require_top_level(self) -> None:
+        for module in hops.walk(self._entry.graph):
+            for node in module.graph.nodes if module is not self._entry.graph else ():
+                if reason := self._reason(node):
+                    raise UnsupportedOps(
+                        f"{_name(node)} is called within a branch or a loop, where no program can be cut",
+                        reason=reason,
+                        hint="call it before or after, on both paths, and choose by torch.where",
+                        where=nearest_line(node),
+                    )
+
+    def _island(self, node: fx.Node) -> tuple[Island, tuple[fx.Node, ...]]:
+        """The island of a node, and the nodes that it takes."""
+        if node.target is OP:
+            site = marking.SITES[str(node.args[1])]
+            mark = site.mark
+            _require_plain(site.objects, mark.name, node)
+            assert site.result is not None
+            taken: Sequence[Any] = node.args[0]  # type: ignore[assignment]  # as the op's schema has it
+            made = replace(
+                _ISLAND, name=mark.name, arrays=mark.arrays, arguments=site.arguments, result=site.result
+            )
+        else:
+            packed = pack([list(node.args), dict(node.kwargs)], _kind)
+            _require_plain(packed.objects, str(node.target), node)
+            emit = Emitter(self._entry.graph, node)
+            taken = [
+                leaf if kind == "tensor" else scalars.as_tensor(emit, leaf)
+                for leaf, kind in zip(packed.leaves, packed.kinds, strict=True)
+            ]
+            made = replace(
+                _ISLAND, name=str(node.target), kind="op", arguments=packed.template, result=_result(node)
+            )
+        made = replace(
+            made,
+            where=nearest_line(node),
+            reason=self._reason(node),
+            inputs=tuple(self._value(each) for each in taken),
+            outputs=tuple(self._names.spec(name, value) for name, value in _given(node)),
+        )
+        self._require_dtypes(made, node)
+        return made, tuple(taken)
+
+    def _require_dtypes(self, island: Island, node: fx.Node) -> None:
+        away = next((spec for spec in island.outputs if spec.dtype not in DTYPES), None)
+        if away is not None:
+            raise UnsupportedOps(
+                f"{island.name} gives {away.dtype}, which no target has",
+                hint="cast it within the island",
+                where=nearest_line(node),
+            )
+
+    def _value(self, node: fx.Node) -> str:
+        """The name of a node's value in the chain."""
+        if (
+            node.target is operator.getitem
+            and isinstance(node.args[0], fx.Node)
+            and self._reason(node.args[0])
+        ):
+            return f"{node.args[0].name}.{node.args[1]}"
+        return node.name
+
+    # What lies between.
+
+    def _divide(self) -> list[_Part]:
+        """Give each node that computes to the part between the islands before and after it."""
+        parts = [_Part()]
+        for node in self._graph.nodes:
+            if node in self._islands:
+                parts.append(_Part())
+            elif node.op == "call_function" and not self._is_given(node) and not is_number(node):
+                # A part of a result stays beside the whole: no value of a chain is a tuple.
+                whole = node.args[0] if node.target is operator.getitem else node
+                place = self._part_of.get(whole, len(parts) - 1)
+                self._part_of[node] = place
+                parts[place].nodes.append(node)
+        for part in parts:
+            part.needs = dict.fromkeys(needs(part.nodes))
+        return parts
+
+    def _is_given(self, node: fx.Node) -> bool:
+        """Whether a node is a part of what an island gives."""
+        return node.target is operator.getitem and node.args[0] in self._islands
+
+    # The chain.
+
+    def _chain(self) -> Chain:
+        results: Any = self._entry.graph.graph.output_node().args[0]
+        assert isinstance(results, tuple)
+        signature = self._entry.signature
+        outputs, states = len(signature.tensor_outputs), len(signature.state)
+        checks = results[outputs + states :]
+        wanted = self._wanted(results)
+        steps: list[Step] = []
+        calls = iter(island for island, _ in self._islands.values())
+        for place, part in enumerate(self._parts):
+            if place:
+                steps.append(next(calls))
+            asserts = {
+                node: message
+                for node, message in zip(checks, self._entry.asserts, strict=True)
+                if self._part_of.get(node) == place
+            }
+            given = [node for node in part.nodes if node in wanted]
+            if given or asserts:
+                steps.append(self._segment(part, given, asserts))
+        if len(self._entry.asserts) != sum(len(segment.asserts) for segment in self.segments):
+            raise UnsupportedOps(f"an assert of {self._entry.name} is on what an island gives")
+        return Chain(
+            steps=tuple(steps),
+            inputs={
+                spec.name: node.name for spec, node in zip(signature.tensor_inputs, self._inputs, strict=True)
+            },
+            outputs={
+                spec.name: self._value(node)
+                for spec, node in zip(signature.tensor_outputs, results[:outputs], strict=True)
+            },
+            state={
+                spec.name: (node.name, self._value(after))
+                for spec, node, after in zip(
+                    signature.state, self._states, results[outputs : outputs + states], strict=True
+                )
+            },
+        )
+
+    def _wanted(self, results: Sequence[Any]) -> set[fx.Node]:
+        """The nodes whose values leave their part."""
+        found = set(results[: len(results) - len(self._entry.asserts)])
+        for part in self._parts:
+            found |= part.needs.keys()
+        for _, taken in self._islands.values():
+            found |= set(taken)
+        return found
+
+    def _segment(self, part: _Part, given: Sequence[fx.Node], asserts: Mapping[fx.Node, str]) -> Segment:
+        name = f"{self._entry.name}_{len(self.segments)}"
+        weights = {node: self._weights[node] for node in part.needs if node in self._weights}
+        taken = [node for node in part.needs if node not in self._weights]
+        module = extract(self._entry.graph, [*weights, *taken], [*given, *asserts], part.nodes)
+        inputs = [self._names.spec(self._value(node), node.meta["val"]) for node in taken]
+        outputs = [self._names.spec(self._value(node), node.meta["val"]) for node in given]
+        self.segments.append(
+            LegalEntry(
+                name=name,
+                graph=module,
+                weights=tuple(weights.values()),
+                signature=self._names.signature(inputs, outputs),
+                range_constraints=self._entry.range_constraints,
+                asserts=tuple(asserts.values()),
+            )
+        )
+        return Segment(
+            entry_point=name,
+            inputs=tuple(spec.name for spec in inputs),
+            outputs=tuple(spec.name for spec in outputs),
+        )
+
+
+_ISLAND: Final = Island(
+    name="",
+    kind="function",
+    where=None,
+    reason="",
+    arrays="torch",
+    arguments={},
+    result={},
+    inputs=(),
+    outputs=(),
+)
+
+
+def _name(node: fx.Node) -> str:
+    return marking.SITES[str(node.args[1])].mark.name if node.target is OP else str(node.target)
+
+
+def _kind(leaf: Any) -> Kind | None:
+    if not isinstance(leaf, fx.Node):
+        return None
+    value = leaf.meta["val"]
+    if isinstance(value, torch.Tensor):
+        return "tensor"
+    return "float" if isinstance(value, torch.SymFloat) else "int"
+
+
+def _result(node: fx.Node) -> Template:
+    """How the results of an op become the values of its node."""
+    value = node.meta["val"]
+    if isinstance(value, torch.Tensor):
+        return {"tensor": 0}
+    return {type(value).__name__: [{"tensor": index} for index in range(len(value))]}
+
+
+def _given(node: fx.Node) -> list[tuple[str, torch.Tensor]]:
+    """The values of an island's node, by name."""
+    value = node.meta["val"]
+    if isinstance(value, torch.Tensor):
+        return [(node.name, value)]
+    return [(f"{node.name}.{index}", each) for index, each in enumerate(value)]
+
+
+def _require_plain(objects: Sequence[Any], name: str, node: fx.Node) -> None:
+    if objects:
+        raise UnsupportedOps(
+            f"{name} takes a {type(objects[0]).__name__}, which is neither a tensor nor a plain value",
+            hint="mark a function that takes tensors, numbers and texts",
+            where=nearest_line(node),
+        )

@@ -1,0 +1,218 @@
+"""The user's own lines: found in tracebacks, in graph nodes and behind classes; and their syntax.
+
+Takes exceptions, `stack_trace` texts, objects and codes; gives a `SourceLine`, syntax or None, never raises.
+A user's file is one that is neither Python's nor an installed package's nor aotpipe's. Torch-free.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import linecache
+import re
+import sysconfig
+from functools import cache, lru_cache
+from pathlib import Path
+from traceback import walk_stack, walk_tb
+from types import CodeType, TracebackType
+
+from aotpipe.errors import SourceLine
+
+FILE_MODULE = "aotpipe_model_"
+"""Begins the name of the module that a user's file becomes when it is given by its path."""
+
+_FRAME = re.compile(r'File "(?P<path>[^"]+)", line (?P<line>\d+)')
+_PACKAGE = str(Path(__file__).resolve().parents[1])
+# What the code of a model calls while it is traced or watched.
+_CALLED = tuple(
+    str(Path(_PACKAGE) / part)
+    for part in (
+        *(f"canonicalize/{room}/" for room in ("alias", "operators", "rewrite", "trace")),
+        "canonicalize/capacity.py",
+        "tools/check/",
+    )
+)
+
+
+@cache
+def _library_folders() -> tuple[str, ...]:
+    paths = sysconfig.get_paths()
+    return tuple({paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")})
+
+
+def is_user_file(path: str) -> bool:
+    """Whether a file is the user's own: not Python's, not an installed package's, not aotpipe's."""
+    if path.startswith("<") or "site-packages" in path or "dist-packages" in path:
+        return False
+    return not path.startswith((_PACKAGE, *_library_folders()))
+
+
+def is_own(path: str) -> bool:
+    """Whether a file is aotpipe's."""
+    return path.startswith(_PACKAGE)
+
+
+def _is_border(path: str) -> bool:
+    """Whether what lies outside of a frame called aotpipe: rewritten code of a model calls back into it."""
+    return path.startswith(_PACKAGE) and not path.startswith(_CALLED)
+
+
+def is_model_code(path: str) -> bool:
+    """Whether a file may hold a model: the user's own, or a package such as transformers, but not torch.
+
+    Torch's distributions are Python over torch as any package's: they decide on the values they are given.
+    """
+    tools = ("/torch/", "/torch_mlir/", "/iree/", "/sympy/")
+    installed = re.split(r"(?:site|dist)-packages", path)
+    if is_user_file(path) or (len(installed) > 1 and installed[-1].startswith("/torch/distributions/")):
+        return True
+    return len(installed) > 1 and not installed[-1].startswith(tools)
+
+
+def shown(path: str) -> str:
+    """A path as people read it: relative to the working folder when it lies below it."""
+    try:
+        return str(Path(path).resolve().relative_to(Path.cwd()))
+    except (ValueError, OSError):
+        return path
+
+
+def _innermost(frames: list[tuple[str, int]]) -> SourceLine | None:
+    """The innermost user frame, else the innermost frame of an installed model."""
+    for accept in (is_user_file, is_model_code):
+        for path, line in reversed(frames):
+            if accept(path):
+                return SourceLine(shown(path), line)
+    return None
+
+
+def _frames(traceback: TracebackType | None) -> list[tuple[str, int]]:
+    """The frames inside aotpipe's innermost one: what lies outside called us and is not to blame."""
+    frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(traceback)]
+    # A model may call back into aotpipe, which refuses what it is given.
+    while frames and frames[-1][0].startswith(_PACKAGE):
+        frames.pop()
+    ours = [index for index, (path, _) in enumerate(frames) if _is_border(path)]
+    return frames[ours[-1] + 1 :] if ours else frames
+
+
+def from_exception(error: BaseException) -> SourceLine | None:
+    """The user's line that raised, looked for in the exception and in those that caused it."""
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        if isinstance(current, SyntaxError) and current.filename and is_user_file(current.filename):
+            return SourceLine(shown(current.filename), current.lineno or 1)
+        found = _innermost(_frames(current.__traceback__))
+        if found:
+            return found
+        current = current.__cause__ or current.__context__
+    return None
+
+
+def of_recursion(error: RecursionError) -> SourceLine | None:
+    """The user's line of the call that most calls wait on: where the stack ended is a matter of its start."""
+    waiting: dict[tuple[str, int], int] = {}
+    called: set[str] = set()
+    for each in (error, error.__cause__, error.__context__):
+        for frame, line in walk_tb(each.__traceback__ if each else None):
+            path = frame.f_code.co_filename
+            if is_user_file(path):
+                waiting[path, line] = waiting.get((path, line), 0) + 1
+                called.add(frame.f_code.co_name)
+    calls = re.compile(rf"\b({'|'.join(map(re.escape, called))})\(")
+    places = [place for place in waiting if calls.search(linecache.getline(*place))]
+    if not places:
+        return from_exception(error)
+    path, line = max(places, key=waiting.__getitem__)
+    return SourceLine(shown(path), line)
+
+
+def from_stack_trace(text: str | None) -> SourceLine | None:
+    """The user's line in a `stack_trace` as torch records it: the innermost of the user's frames."""
+    return _innermost([(m["path"], int(m["line"])) for m in _FRAME.finditer(text or "")])
+
+
+def of_definition(thing: object) -> SourceLine | None:
+    """Where a user's class or function is defined; None for those of installed packages."""
+    target = thing if inspect.isroutine(thing) or inspect.isclass(thing) else type(thing)
+    try:
+        target = inspect.unwrap(target) if inspect.isroutine(target) else target
+        path = inspect.getsourcefile(target)
+        # To find a class, inspect parses its whole file: only the user's is worth that.
+        if path is None or not is_user_file(path):
+            return None
+        _, line = inspect.getsourcelines(target)
+    except (OSError, TypeError, ValueError):
+        return None
+    return SourceLine(shown(path), max(line, 1))
+
+
+def of_caller() -> SourceLine | None:
+    """The model's line that is being run now, seen from aotpipe code that torch calls back."""
+    frames = [(frame.f_code.co_filename, line) for frame, line in walk_stack(inspect.currentframe())][::-1]
+    while frames and (frames[-1][0].startswith(_PACKAGE) or "/logging/" in frames[-1][0]):
+        frames.pop()
+    # A model may call back into aotpipe, which refuses what it is given.
+    while frames and frames[-1][0].startswith(_PACKAGE):
+        frames.pop()
+    ours = [index for index, (path, _) in enumerate(frames) if _is_border(path)]
+    return _innermost(frames[ours[-1] + 1 :] if ours else frames)
+
+
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+
+
+def syntax(path: str) -> ast.Module | None:
+    """A file's syntax, shared by all who ask: copy what you change. None where there is none of Python's."""
+    parsed = _parsed(_text(path))
+    return parsed[0] if parsed else None
+
+
+def syntax_of(code: CodeType) -> Definition | None:
+    """The syntax that a code was compiled from, shared by all who ask; None where there is no source."""
+    parsed = _parsed(_text(code.co_filename))
+    if parsed is None:
+        return None
+    if code.co_name == "<lambda>":
+        return _lambda(parsed[0], code)
+    return parsed[1].get((code.co_name, code.co_firstlineno))
+
+
+def _text(path: str) -> str:
+    linecache.checkcache(path)
+    return "".join(linecache.getlines(path))
+
+
+# A file that holds many functions of a model is asked for each of them.
+@lru_cache(maxsize=64)
+def _parsed(text: str) -> tuple[ast.Module, dict[tuple[str, int], Definition]] | None:
+    """A file's syntax, and its functions by name and first line, a decorator's where there is one."""
+    try:
+        tree = ast.parse(text) if text else None
+    except (SyntaxError, ValueError):
+        tree = None
+    if tree is None:
+        return None
+    named: dict[tuple[str, int], Definition] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
+            named.setdefault((node.name, first), node)
+    return tree, named
+
+
+def _lambda(tree: ast.Module, code: CodeType) -> ast.Lambda | None:
+    """The lambda that a code was compiled from, of all on its line: the least that holds its positions."""
+    starts = [(line, column) for line, _, column, _ in code.co_positions() if line and column]
+    ends = [(line, column) for _, line, _, column in code.co_positions() if line and column]
+    around = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Lambda)
+        and (node.lineno, node.col_offset) <= min(starts, default=(0, 0))
+        and max(ends, default=(0, 0)) <= (node.end_lineno or 0, node.end_col_offset or 0)
+    ]
+    # `ast.walk` comes to inner nodes later.
+    return around[-1] if around else None

@@ -1,0 +1,113 @@
+"""Lets control-flow bodies take and return tensors of their own.
+
+torch refuses to functionalize a body that takes two views of one tensor, or that returns its input, a view
+of it, or one tensor twice. `separate(program)` gives a program with clones in these places, or the program
+itself where there are none; the program given is left as it was.
+"""
+
+from __future__ import annotations
+
+import copy
+import operator
+from collections.abc import Iterator
+from typing import Final
+
+import torch
+from torch.export import ExportedProgram
+from torch.fx import GraphModule, Node
+
+from aotpipe.passes import hops, ops
+from aotpipe.passes.emit import Emitter
+
+_CLONE: Final = torch.ops.aten.clone.default
+
+
+def separate(program: ExportedProgram) -> ExportedProgram:
+    """Give the same program with clones where a body's results, or what it takes, share memory."""
+    graphs = list(hops.walk(program.graph_module))
+    if not any(True for body in graphs[1:] for _ in shared_results(body)) and not any(
+        True for graph in graphs for call in hops.calls(graph) for _ in _shared_operands(call)
+    ):
+        return program
+    module = copy.deepcopy(program.graph_module)
+    for graph in hops.walk(module):
+        for call in hops.calls(graph):
+            _clone_operands(call)
+    for body in _bodies(module):
+        clone_shared(body)
+    return hops.with_graph(program, module)
+
+
+def _bodies(module: GraphModule) -> list[GraphModule]:
+    return list(hops.walk(module))[1:]
+
+
+def _shared_operands(call: hops.Call) -> Iterator[tuple[int, int]]:
+    """The places, by list and position, of operands that share memory with one before them."""
+    owners: set[Node] = set()
+    for position in call.layout.operands:
+        for index, value in enumerate(call.operands(position)):
+            if isinstance(value, Node) and isinstance(value.meta.get("val"), torch.Tensor):
+                memory = owner(value)
+                if memory in owners:
+                    yield position, index
+                owners.add(memory)
+
+
+def _clone_operands(call: hops.Call) -> None:
+    emit = Emitter(call.owner, call.node)
+    for position, index in list(_shared_operands(call)):
+        operands = call.operands(position)
+        operands[index] = emit(_CLONE, operands[index])
+        call.set_operands(position, operands)
+
+
+def shared_results(body: GraphModule) -> Iterator[int]:
+    """The positions of results that share memory with an input or with a result before them."""
+    owners: set[Node] = set()
+    for index, value in enumerate(hops.output_values(body)):
+        if isinstance(value, Node) and isinstance(value.meta.get("val"), torch.Tensor):
+            memory = owner(value)
+            if memory.op in ("placeholder", "get_attr") or memory in owners:
+                yield index
+            owners.add(memory)
+
+
+def clone_shared(body: GraphModule) -> None:
+    """Clone the results that share memory."""
+    values = hops.output_values(body)
+    emit = Emitter(body, body.graph.output_node())
+    for index in list(shared_results(body)):
+        values[index] = emit(_CLONE, values[index])
+    hops.set_output_values(body, values)
+    body.recompile()
+
+
+def owner(node: Node) -> Node:
+    """The node whose memory a node's value may lie in."""
+    while (schema := ops.schema(node)) is not None or node.target is operator.getitem:
+        if schema is None:
+            # Of several views (`chunk`, `unbind`) they all are of what is cut up; of several results none is.
+            several = node.args[0]
+            made = ops.schema(several) if isinstance(several, Node) else None
+            if made is None or all(each.alias_info is None for each in made.returns):
+                return node
+            assert isinstance(several, Node)
+            node, schema = several, made
+        viewed = [
+            used
+            for argument, used in zip(schema.arguments, node.args, strict=False)
+            if argument.alias_info is not None and isinstance(used, Node)
+        ]
+        if not viewed and schema.name in _MAY_ALIAS:
+            viewed = node.all_input_nodes[:1]
+        if not viewed:
+            break
+        node = viewed[0]
+    return node
+
+
+# These give their operand back as it is where there is nothing to do, which their schemas do not say.
+_MAY_ALIAS: Final = frozenset(
+    f"aten::{name}" for name in "reshape contiguous to type_as flatten expand_as view_as dropout".split()
+)

@@ -1,0 +1,247 @@
+"""Computes complex intermediate values by their real and imaginary parts.
+
+Compilers take a complex type at a program's borders and in sums and products, and fail on it elsewhere
+(padding, reductions, views that change the layout). `split(program)` leaves complex values where they enter,
+where they are results, and in ops that `_RULES` lacks; everything between is written with two real values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import torch
+from torch.export import ExportedProgram
+from torch.fx import GraphModule, Node
+
+from aotpipe.passes import hops
+from aotpipe.passes.emit import Emitter
+
+_ATEN: Final = torch.ops.aten
+
+
+class Parts(NamedTuple):
+    """A value's parts: nodes or numbers. The imaginary part of a real value is None."""
+
+    real: Any
+    imag: Any
+
+
+Rule = Callable[["_Split", Node], Parts | None]
+
+
+def split(program: ExportedProgram) -> ExportedProgram:
+    """Give the same program with pairs in place of complex values; its graph is changed."""
+    found = [body for body in hops.walk(program.graph_module) if any(map(_is_complex, body.graph.nodes))]
+    for body in found:
+        _Split(body).run()
+    return hops.with_graph(program, program.graph_module) if found else program
+
+
+def _is_complex(value: object) -> bool:
+    if isinstance(value, Node):
+        tensor = value.meta.get("val")
+        return isinstance(tensor, torch.Tensor) and tensor.dtype == torch.complex64
+    return isinstance(value, complex)
+
+
+class _Split:
+    """The parts of the values of one graph."""
+
+    def __init__(self, module: GraphModule) -> None:
+        self.module = module
+        self.parts: dict[Node, Parts] = {}
+        self.emit: Emitter
+
+    def run(self) -> None:
+        for node in list(self.module.graph.nodes):
+            if node.op != "call_function":
+                continue
+            self.emit = Emitter(self.module, node)
+            if _is_complex(node):
+                found = _RULES[node.target](self, node) if node.target in _RULES else None
+                if found is not None:
+                    self.parts[node] = found
+            elif node.target in _READS:
+                _READS[node.target](self, node)
+        for node, parts in reversed(self.parts.items()):
+            self._join(node, parts)
+        self.module.graph.lint()
+        self.module.recompile()
+
+    def replace(self, node: Node, new: Node) -> None:
+        """Another node for all users of one."""
+        node.replace_all_uses_with(new, propagate_meta=False)
+        self.module.graph.erase_node(node)
+
+    def _join(self, node: Node, parts: Parts) -> None:
+        """A complex value for those users that need one."""
+        if not node.users:
+            self.module.graph.erase_node(node)
+        elif node.target is not _ATEN.complex.default:
+            self.replace(node, Emitter(self.module, node)(_ATEN.complex.default, parts.real, parts.imag))
+
+    def of(self, value: Any) -> Parts:
+        """The parts of an operand."""
+        if isinstance(value, complex):
+            return Parts(value.real, value.imag)
+        if not _is_complex(value):
+            return Parts(value, None)
+        if value not in self.parts:
+            pair = self.emit(_ATEN.view_as_real.default, value)
+            rank = value.meta["val"].dim()
+            real, imag = (self.emit(_ATEN.select.int, pair, rank, part) for part in (0, 1))
+            return Parts(real, imag)
+        return self.parts[value]
+
+    def both(self, value: Any) -> tuple[Any, Any]:
+        """The parts of an operand, the imaginary one as a tensor of zeros where there is none."""
+        real, imag = self.of(value)
+        return real, self.emit(_ATEN.full_like.default, real, 0.0) if imag is None else imag
+
+
+def _each(split_: _Split, node: Node) -> Parts:
+    """An op that takes the elements of its first operand elsewhere, or adds them up."""
+    real, imag = split_.both(node.args[0])
+    return Parts(*(split_.emit(node.target, part, *node.args[1:], **node.kwargs) for part in (real, imag)))
+
+
+def _joined(split_: _Split, node: Node) -> Parts:
+    pairs = [split_.both(value) for value in _sequence(node.args[0])]
+    return Parts(*(split_.emit(node.target, list(some), *node.args[1:]) for some in zip(*pairs, strict=True)))
+
+
+def _sequence(value: Any) -> Sequence[Any]:
+    return list(value)
+
+
+def _chosen(split_: _Split, node: Node) -> Parts:
+    one, two = split_.both(node.args[1]), split_.both(node.args[2])
+    return Parts(*(split_.emit(node.target, node.args[0], *some) for some in zip(one, two, strict=True)))
+
+
+def _combined(split_: _Split, node: Node) -> Parts | None:
+    """A sum or a difference."""
+    if node.kwargs:
+        return None
+    (one, one_i), (two, two_i) = map(split_.of, node.args)
+    real = split_.emit(node.target, one, two)
+    if one_i is None:
+        zero = split_.emit(_ATEN.full_like.default, one, 0.0) if isinstance(one, Node) else 0.0
+        one_i = zero
+    imag = split_.emit(node.target, one_i, 0.0 if two_i is None else two_i)
+    return _alike(split_, Parts(real, imag))
+
+
+def _alike(split_: _Split, parts: Parts) -> Parts:
+    """Of one shape: a part that saw fewer operands may be smaller."""
+    shape = parts.real.meta["val"].shape
+    if parts.imag.meta["val"].shape == shape:
+        return parts
+    zero = split_.emit(_ATEN.full_like.default, parts.real, 0.0)
+    return Parts(parts.real, split_.emit(_ATEN.add.Tensor, zero, parts.imag))
+
+
+def _product(split_: _Split, node: Node) -> Parts:
+    left, right = (split_.of(value) for value in node.args[:2])
+    emit, target = split_.emit, node.target
+    # A number is no tensor: the op's first operand is one.
+    if not isinstance(left.real, Node):
+        left, right = right, left
+    if left.imag is None:
+        return Parts(emit(target, left.real, right.real), emit(target, left.real, right.imag))
+    if right.imag is None:
+        return Parts(emit(target, left.real, right.real), emit(target, left.imag, right.real))
+    cross = emit(target, left.imag, right.imag), emit(target, left.imag, right.real)
+    real = emit(_ATEN.sub.Tensor, emit(target, left.real, right.real), cross[0])
+    return Parts(real, emit(_ATEN.add.Tensor, emit(target, left.real, right.imag), cross[1]))
+
+
+def _quotient(split_: _Split, node: Node) -> Parts | None:
+    (real, imag), (one, two) = split_.of(node.args[0]), split_.of(node.args[1])
+    emit = split_.emit
+    if two is None:
+        return Parts(emit(node.target, real, one), emit(node.target, imag, one))
+    if imag is None or not isinstance(one, Node):
+        return None
+    multiply, add, subtract = _ATEN.mul.Tensor, _ATEN.add.Tensor, _ATEN.sub.Tensor
+    size = emit(add, emit(multiply, one, one), emit(multiply, two, two))
+    over = (
+        emit(add, emit(multiply, real, one), emit(multiply, imag, two)),
+        emit(subtract, emit(multiply, imag, one), emit(multiply, real, two)),
+    )
+    return Parts(*(emit(_ATEN.div.Tensor, part, size) for part in over))
+
+
+def _filled(split_: _Split, node: Node) -> Parts:
+    value = complex(node.args[1])  # type: ignore[arg-type]
+    options = {**node.kwargs, "dtype": torch.float32}
+    return Parts(
+        *(split_.emit(node.target, node.args[0], part, **options) for part in (value.real, value.imag))
+    )
+
+
+def _negated(split_: _Split, node: Node) -> Parts:
+    return Parts(*(split_.emit(_ATEN.neg.default, part) for part in split_.both(node.args[0])))
+
+
+def _given(_: _Split, node: Node) -> Parts | None:
+    real, imag = node.args
+    shapes = [part.meta["val"].shape for part in (real, imag) if isinstance(part, Node)]
+    return Parts(real, imag) if shapes[0] == shapes[1] else None
+
+
+def _read_pair(split_: _Split, node: Node) -> None:
+    """`view_as_real` of a value in parts; the selections of one part read it directly."""
+    value = node.args[0]
+    assert isinstance(value, Node)
+    if value not in split_.parts:
+        return
+    parts = split_.parts[value]
+    rank = value.meta["val"].dim()
+    for user in list(node.users):
+        if user.target is _ATEN.select.int and user.args[1] in (rank, -1):
+            split_.replace(user, parts.imag if user.args[2] else parts.real)
+    if node.users:
+        stacked = [split_.emit(_ATEN.unsqueeze.default, part, rank) for part in parts]
+        split_.replace(node, split_.emit(_ATEN.cat.default, stacked, rank))
+    else:
+        split_.module.graph.erase_node(node)
+
+
+_STRUCTURE: Final = (
+    _ATEN.view.default,
+    _ATEN.permute.default,
+    _ATEN.expand.default,
+    _ATEN.slice.Tensor,
+    _ATEN.select.int,
+    _ATEN.unsqueeze.default,
+    _ATEN.squeeze.dim,
+    _ATEN.squeeze.dims,
+    _ATEN.clone.default,
+    _ATEN.alias.default,
+    _ATEN.flip.default,
+    _ATEN.index.Tensor,
+    _ATEN.index_select.default,
+    _ATEN.gather.default,
+    _ATEN.repeat.default,
+    _ATEN.unfold.default,
+    _ATEN.diagonal.default,
+    _ATEN.sum.dim_IntList,
+    _ATEN.cumsum.default,
+)
+_RULES: Final[Mapping[Any, Rule]] = {
+    **dict.fromkeys(_STRUCTURE, _each),
+    _ATEN.complex.default: _given,
+    _ATEN.full.default: _filled,
+    _ATEN.cat.default: _joined,
+    _ATEN.where.self: _chosen,
+    _ATEN.add.Tensor: _combined,
+    _ATEN.sub.Tensor: _combined,
+    _ATEN.mul.Tensor: _product,
+    _ATEN.mm.default: _product,
+    _ATEN.bmm.default: _product,
+    _ATEN.div.Tensor: _quotient,
+    _ATEN.neg.default: _negated,
+}
+_READS: Final[Mapping[Any, Callable[[_Split, Node], None]]] = {_ATEN.view_as_real.default: _read_pair}

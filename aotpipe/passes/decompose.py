@@ -1,0 +1,116 @@
+"""Decomposes an exported program into a dialect's ops, and tells which ops are left that it lacks.
+
+`decompose(entry, dialect)` gives a functional ExportedProgram; the entry's own is left as it was.
+`check_supported(entries)` raises `UnsupportedOps` that names every op at once.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from torch.export import ExportedProgram
+
+# torch.export itself has no option for it.
+from torch.export._remove_effect_tokens_pass import _remove_effect_tokens
+from torch.export.graph_signature import InputKind
+
+# Nobody calls the graphs that tracing makes on the way: the Python of each would be made six times.
+from torch.fx._lazy_graph_module import _use_lazy_graph_module
+
+from aotpipe.canonicalize.trace import region_asserts
+from aotpipe.core.stages import Dialect, ExportedEntry, LegalEntry
+from aotpipe.errors import AotpipeError, UnsupportedOp, UnsupportedOps
+from aotpipe.model import source
+from aotpipe.passes import (
+    alias_copies,
+    boolean_masks,
+    complex_parts,
+    decompositions,
+    lift_constants,
+    repeated_calls,
+    split_reductions,
+    unbacked_splits,
+    view_strides,
+    wrapper_ops,
+    zero_elements,
+)
+from aotpipe.passes.decompositions.entries import either
+
+
+def decompose(entry: ExportedEntry, dialect: Dialect) -> ExportedProgram:
+    """Give an entry point's program over the dialect's ops, without writes to operands.
+
+    Raises:
+        UnsupportedOps: torch itself cannot decompose the program.
+    """
+    table: dict[Any, Callable[..., Any]] = dict(decompositions.table(dialect))
+    table |= {op: either(first, table.get(op)) for op, first in boolean_masks.table().items()}
+    try:
+        with warnings.catch_warnings(), region_asserts.kept_apart(), _use_lazy_graph_module(should_use=True):
+            # torch's tracing warns of its own deprecated calls.
+            warnings.simplefilter("ignore")
+            program = lift_constants.lift(alias_copies.separate(wrapper_ops.inline(entry.program)))
+            decomposed: ExportedProgram
+            try:
+                decomposed = _decomposed(program, table)
+            except ValueError:
+                # A view that the strides of a decomposition do not allow, if the second trial succeeds.
+                decomposed = view_strides.relax(program).run_decompositions(table)
+            decomposed = _without_tokens(decomposed)
+            return zero_elements.fill(
+                split_reductions.split(unbacked_splits.write_out(complex_parts.split(decomposed)))
+            )
+    except AotpipeError:
+        raise
+    except Exception as error:
+        raise UnsupportedOps(
+            f"torch cannot decompose {entry.name}",
+            reason=f"{type(error).__name__}: {str(error).strip().splitlines()[0]}" if str(error) else "",
+            where=source.from_exception(error),
+        ) from error
+
+
+def _decomposed(program: ExportedProgram, table: dict[Any, Callable[..., Any]]) -> ExportedProgram:
+    found: ExportedProgram | None = None
+    # What is refused may be a call that is not met at all: torch says whether it is.
+    with suppress(Exception):
+        found = repeated_calls.decompose(program, table)
+    return program.run_decompositions(table) if found is None else found
+
+
+def _without_tokens(program: ExportedProgram) -> ExportedProgram:
+    """Call ops that have an effect as any other: torch orders them by tokens, which are no tensors."""
+    if not any(spec.kind is InputKind.TOKEN for spec in program.graph_signature.input_specs):
+        return program
+    ordered: ExportedProgram = _remove_effect_tokens(program)
+    return ordered
+
+
+def check_supported(entries: Sequence[LegalEntry], dialect: Dialect = "torch") -> None:
+    """Refuse what the dialect has no lowering for.
+
+    Raises:
+        UnsupportedOps: With each op's name, how often it is met, and the user's first line with it.
+    """
+    left = [found for entry in entries for found in decompositions.unsupported(entry.graph, dialect)]
+    if not left:
+        return
+    names = sorted({found.op for found in left})
+    total = sum(found.count for found in left)
+    raise UnsupportedOps(
+        f"{len(names)} {'op has' if len(names) == 1 else 'ops have'} no lowering ({total} in all): "
+        + ", ".join(names),
+        reason="\n".join(map(_row, left)),
+        hint="write the named lines with other ops, or let them run in Python: --allow-islands",
+        where=next((found.where for found in left if found.where), None),
+        ops=[UnsupportedOp(found.op, found.reason, found.count, found.where) for found in left],
+    )
+
+
+def _row(found: decompositions.Unsupported) -> str:
+    calls = f"{found.count} {'call' if found.count == 1 else 'calls'}"
+    place = f", first at {found.where}" if found.where else ""
+    return f"{found.op}: {found.reason}; {calls}{place}"

@@ -1,0 +1,88 @@
+"""Copies of views, and tensors whose strides or number of rows are asked for: by the ops that do the same."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from aotpipe.passes.decompositions.entries import Table, iota, static
+
+aten = torch.ops.aten
+
+
+def permute_copy(tensor: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
+    return tensor.permute(list(dims)).clone()
+
+
+def view_copy(tensor: torch.Tensor, size: Sequence[int]) -> torch.Tensor:
+    return tensor.reshape(list(size)).clone()
+
+
+def unbind_copy(tensor: torch.Tensor, dim: int = 0) -> list[torch.Tensor]:
+    return [part.clone() for part in tensor.unbind(dim)]
+
+
+def as_strided(
+    tensor: torch.Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+) -> Any:
+    here = storage_offset is None or storage_offset == tensor.storage_offset()
+    if (
+        not tensor.dim()
+        and here
+        and all(one == 1 or not step for one, step in zip(size, stride, strict=True))
+    ):
+        return tensor.expand(list(size)).clone()
+    # The compiler dies on a read of one element that has no dim.
+    return NotImplemented if size else torch.as_strided(tensor, [1], [1], storage_offset).reshape(())
+
+
+def as_strided_copy(
+    tensor: torch.Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+) -> torch.Tensor:
+    return torch.as_strided(tensor, list(size), list(stride), storage_offset).clone()
+
+
+def empty_strided(size: Sequence[int], stride: Sequence[int], **options: Any) -> torch.Tensor:
+    """Strides mean nothing in a graph of values."""
+    return torch.empty(list(size), **options)
+
+
+def new_empty_strided(
+    tensor: torch.Tensor, size: Sequence[int], stride: Sequence[int], **options: Any
+) -> torch.Tensor:
+    return tensor.new_empty(list(size), **{key: value for key, value in options.items() if value is not None})
+
+
+def nonzero_static(tensor: torch.Tensor, *, size: int, fill_value: int = -1) -> Any:
+    """The positions of the first `size` true elements, one row each."""
+    if not all(map(static, tensor.shape)):
+        return NotImplemented
+    if not tensor.dim() or not size or not tensor.numel():
+        return torch.full((size, tensor.dim()), fill_value, dtype=torch.int64, device=tensor.device)
+    mask = tensor.reshape(-1) != 0
+    rank = mask.to(torch.int64).cumsum(0) - 1
+    # What is false, or beyond the last row, goes to a row that is dropped.
+    place = torch.where(mask & (rank < size), rank, size)
+    none = torch.full((size + 1,), -1, dtype=torch.int64, device=tensor.device)
+    found = none.scatter(0, place, iota(tensor.numel(), tensor))[:size]
+    steps = [math.prod(tensor.shape[axis + 1 :]) for axis in range(tensor.dim())]
+    rows = [
+        torch.div(found, step, rounding_mode="trunc") % extent
+        for step, extent in zip(steps, tensor.shape, strict=True)
+    ]
+    return torch.where(found.unsqueeze(-1) < 0, fill_value, torch.stack(rows, -1))
+
+
+DECOMPOSITIONS: Table = {
+    aten.permute_copy.default: permute_copy,
+    aten.view_copy.default: view_copy,
+    aten.unbind_copy.int: unbind_copy,
+    aten.as_strided.default: as_strided,
+    aten.as_strided_copy.default: as_strided_copy,
+    aten.empty_strided.default: empty_strided,
+    aten.new_empty_strided.default: new_empty_strided,
+    aten.nonzero_static.default: nonzero_static,
+}

@@ -1,0 +1,274 @@
+"""From a decomposed ExportedProgram to a pure function: weights, state and inputs in, outputs and state out.
+
+`Tensors` names every tensor of the model once over all entry points: two parameters of one storage share the
+name that was met first. `flatten(entry, program, tensors, state)` gives a `LegalEntry` without asserts whose
+graph has flat placeholders (weights, state, inputs) and returns a flat tuple (outputs, `mutated.<input>` for
+inputs that the model writes to, next states). Numbers that go in or out have become 0-d tensors. A state that
+the entry point reads and does not write is returned as it came.
+
+The program's graph is taken over: it must not be used again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, OutputKind
+from torch.fx import GraphModule, Node
+from torch.fx._lazy_graph_module import _LazyGraphModule
+
+from aotpipe.core.signature import Constant, TensorSpec
+from aotpipe.core.stages import ExportedEntry, LegalEntry
+from aotpipe.errors import LowerFailed
+from aotpipe.passes import hops, scalars
+from aotpipe.passes.emit import Emitter
+
+_ATEN: Final = torch.ops.aten
+_HELD: Final = frozenset({InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR})
+_WRITTEN: Final = frozenset({OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION})
+FOLDED_ELEMENTS: Final = 64
+"""A constant of at most so many equal elements is written as `full`, where a compiler can fold it."""
+
+
+@dataclass(slots=True)
+class Tensors:
+    """The tensors that the entry points hold, each under one name.
+
+    Attributes:
+        by_name: Contiguous CPU tensors, detached, by name.
+    """
+
+    by_name: dict[str, torch.Tensor] = field(default_factory=dict)
+    _names: dict[tuple[object, ...], str] = field(default_factory=dict)
+    # Keeps the storages alive, so that an address is never that of another tensor.
+    _alive: list[torch.Tensor] = field(default_factory=list)
+
+    def name(self, fqn: str, tensor: torch.Tensor, entry_point: str) -> str:
+        """The name of a tensor, new or known.
+
+        Args:
+            fqn: The name it is known by where it is met.
+            tensor: The tensor itself.
+            entry_point: Tells apart constants that torch numbered alike in two entry points.
+        """
+        identity = _identity(tensor)
+        if identity not in self._names:
+            name = fqn if fqn not in self.by_name else f"{entry_point}.{fqn}"
+            self._alive.append(tensor)
+            self._names[identity] = name
+            self.by_name[name] = tensor.detach().cpu().contiguous()
+        return self._names[identity]
+
+
+def _identity(tensor: torch.Tensor) -> tuple[object, ...]:
+    place = tensor.untyped_storage().data_ptr() or id(tensor)
+    return (place, tensor.storage_offset(), tensor.dtype, tuple(tensor.shape), tensor.stride())
+
+
+def written_state(program: ExportedProgram, tensors: Tensors, entry_point: str) -> list[str]:
+    """The names of the tensors that a decomposed program writes to, in the order of its signature."""
+    written = {str(spec.target) for spec in program.graph_signature.output_specs if spec.kind in _WRITTEN}
+    return [
+        tensors.name(target, tensor, entry_point)
+        for target, tensor in _held_tensors(program)
+        if target in written
+    ]
+
+
+def _held_tensors(program: ExportedProgram) -> Iterator[tuple[str, torch.Tensor]]:
+    for spec in program.graph_signature.input_specs:
+        if spec.kind in _HELD:
+            yield str(spec.target), _held_tensor(program, str(spec.target))
+
+
+def _held_tensor(program: ExportedProgram, target: str) -> torch.Tensor:
+    held = program.state_dict.get(target)
+    found = program.constants[target] if held is None else held
+    assert isinstance(found, torch.Tensor), target
+    return found
+
+
+def flatten(
+    entry: ExportedEntry,
+    program: ExportedProgram,
+    input_names: Sequence[str],
+    tensors: Tensors,
+    state: Collection[str],
+) -> LegalEntry:
+    """Give the entry point as a pure function.
+
+    Args:
+        entry: The entry point as exported.
+        program: Its program, decomposed.
+        input_names: The name of each leaf of the call, in its order.
+        tensors: Names and values of what the entry points hold; grows.
+        state: The names that any entry point writes to.
+
+    Raises:
+        LowerFailed: The program takes or gives something that has no tensor form.
+    """
+    module = program.graph_module
+    inputs = _Inputs(entry, program, input_names, tensors, state)
+    outputs = _Outputs(entry, program, inputs)
+    module.graph.output_node().args = ((*outputs.results, *outputs.mutated, *outputs.next_states),)
+    _order(module, [*inputs.weights, *inputs.states, *inputs.users])
+    module.graph.lint()
+    return LegalEntry(
+        name=entry.name,
+        # The passes that follow each leave the graph's Python to be made again: once, if it is called.
+        graph=_LazyGraphModule(module, module.graph),
+        weights=tuple(inputs.weights.values()),
+        signature=replace(
+            entry.signature,
+            outputs=(*outputs.specs, *outputs.mutated_specs),
+            state=tuple(_state_spec(name, tensors.by_name[name]) for name in inputs.states.values()),
+        ),
+        range_constraints=dict(program.range_constraints),
+    )
+
+
+class _Inputs:
+    """The placeholders by what they hold.
+
+    Attributes:
+        weights, states: Placeholder -> name of the tensor, each tensor once.
+        users: Placeholder -> its spec.
+    """
+
+    def __init__(
+        self,
+        entry: ExportedEntry,
+        program: ExportedProgram,
+        input_names: Sequence[str],
+        tensors: Tensors,
+        state: Collection[str],
+    ) -> None:
+        self.weights: dict[Node, str] = {}
+        self.states: dict[Node, str] = {}
+        self.users: dict[Node, TensorSpec] = {}
+        self._by_target: dict[str, Node] = {}
+        self._by_node_name: dict[str, Node] = {}
+        self._by_name: dict[str, Node] = {}
+        self._module = program.graph_module
+        specs = program.graph_signature.input_specs
+        leaves = {leaf.name: leaf for leaf in entry.signature.inputs}
+        names = iter(input_names)
+        foldable: dict[str, torch.Tensor] = {}
+        for node, spec in zip(hops.placeholders(self._module), specs, strict=True):
+            if spec.kind in _HELD:
+                target = str(spec.target)
+                tensor = _held_tensor(program, target)
+                name = tensors.name(target, tensor, entry.name)
+                self._unite(node, target, name)
+                if spec.kind is InputKind.CONSTANT_TENSOR and _is_uniform(tensor):
+                    foldable[name] = tensor
+            elif spec.kind is InputKind.USER_INPUT:
+                self._take(node, leaves[next(names)], entry)
+            else:
+                raise LowerFailed(f"{entry.name} takes a {spec.kind.name.lower()}, which is no tensor")
+        for name, node in self._by_name.items():
+            self._hold(node, name, state, foldable.get(name))
+
+    def holding(self, target: str) -> Node:
+        """The placeholder of a held tensor, by FQN."""
+        return self._by_target[target]
+
+    def taking(self, name: str) -> Node:
+        """The placeholder of an input, by its name in the graph."""
+        return self._by_node_name[name]
+
+    def _unite(self, node: Node, target: str, name: str) -> None:
+        """Let one placeholder serve all names of a tensor."""
+        first = self._by_name.setdefault(name, node)
+        self._by_target[target] = first
+        if first is not node:
+            node.replace_all_uses_with(first)
+            self._module.graph.erase_node(node)
+
+    def _hold(self, node: Node, name: str, state: Collection[str], folds: torch.Tensor | None) -> None:
+        if name in state:
+            self.states[node] = name
+        elif not node.users:
+            self._module.graph.erase_node(node)
+        elif folds is not None:
+            _write_out(self._module, node, folds)
+        else:
+            self.weights[node] = name
+
+    def _take(self, node: Node, leaf: TensorSpec | Constant, entry: ExportedEntry) -> None:
+        self._by_node_name[node.name] = node
+        if isinstance(leaf, Constant):
+            if node.users:
+                raise LowerFailed(f"{entry.name} reads its fixed input {leaf.name}")
+            self._module.graph.erase_node(node)
+            return
+        if not isinstance(node.meta["val"], torch.Tensor):
+            scalars.open_input(self._module, node)
+        self.users[node] = leaf
+
+
+class _Outputs:
+    """The values that the graph returns: results, then mutated inputs; and the next state of each state."""
+
+    def __init__(self, entry: ExportedEntry, program: ExportedProgram, inputs: _Inputs) -> None:
+        self.results: list[Node] = []
+        self.specs: list[TensorSpec | Constant] = []
+        self.mutated: list[Node] = []
+        self.mutated_specs: list[TensorSpec] = []
+        self._module = program.graph_module
+        self._emit = Emitter(self._module, self._module.graph.output_node())
+        written: dict[Node, Node] = {}
+        leaves = iter(entry.signature.outputs)
+        values = hops.output_values(self._module)
+        for value, spec in zip(values, program.graph_signature.output_specs, strict=True):
+            if spec.kind in _WRITTEN:
+                written[inputs.holding(str(spec.target))] = value
+            elif spec.kind is OutputKind.USER_INPUT_MUTATION:
+                leaf = inputs.users[inputs.taking(str(spec.target))]
+                self.mutated.append(value)
+                self.mutated_specs.append(replace(leaf, name=f"mutated.{leaf.name}", value_range=None))
+            elif spec.kind is OutputKind.USER_OUTPUT:
+                self._give(value, next(leaves), entry)
+            else:
+                raise LowerFailed(f"{entry.name} gives a {spec.kind.name.lower()}, which is no tensor")
+        self.next_states = [written.get(node, node) for node in inputs.states]
+
+    def _give(self, value: Any, leaf: TensorSpec | Constant, entry: ExportedEntry) -> None:
+        self.specs.append(leaf)
+        if isinstance(leaf, Constant):
+            if isinstance(value, Node):
+                raise LowerFailed(f"{entry.name} computes its fixed output {leaf.name}")
+            return
+        if not isinstance(scalars.value_of(value), torch.Tensor):
+            value = scalars.as_tensor(self._emit, value, getattr(torch, leaf.dtype))
+        self.results.append(value)
+
+
+def _state_spec(name: str, tensor: torch.Tensor) -> TensorSpec:
+    return TensorSpec(name, str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape))
+
+
+def _is_uniform(tensor: torch.Tensor) -> bool:
+    return 0 < tensor.numel() <= FOLDED_ELEMENTS and bool((tensor == tensor.flatten()[0]).all())
+
+
+def _write_out(module: GraphModule, node: Node, tensor: torch.Tensor) -> None:
+    """Replace a constant's placeholder by `full`."""
+    first = next(other for other in module.graph.nodes if other.op != "placeholder")
+    emit = Emitter(module, first)
+    full = emit(_ATEN.full.default, list(tensor.shape), tensor.flatten()[0].item(), dtype=tensor.dtype)
+    node.replace_all_uses_with(full)
+    module.graph.erase_node(node)
+
+
+def _order(module: GraphModule, placeholders: Sequence[Node]) -> None:
+    first = next(iter(module.graph.nodes))
+    for node in placeholders:
+        if node is first:
+            first = first.next
+        else:
+            first.prepend(node)

@@ -1,0 +1,292 @@
+"""Keeps every index of a program within its table.
+
+Compiled code has no bounds checks: an index out of range reads foreign memory. `guard(entry, tensors, ...)`
+looks at every op that takes positions from data (`embedding`, `index`, `gather`, `scatter`, ...), in
+the top graph and in bodies of control flow:
+
+- An integer input that is an index as it comes gets the table's range as its value range, so that the call
+  is refused at the edge; a range that was declared stays.
+- An index that `ranges` proves to be in range stays as it is.
+- Any other is clamped into the table and asserted: the assert becomes eager's IndexError, the clamp keeps the
+  read inside until it is looked at.
+- Where eager counts negative indices from the end, and one may be negative, the graph does so itself.
+
+Gives the changed entry and the `Ranges` that it used; asserts are left in the graph for `asserts`.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import torch
+from torch.fx import GraphModule, Node
+
+from aotpipe.core.signature import TensorSpec
+from aotpipe.core.stages import LegalEntry
+from aotpipe.passes import hops, ops, scalars
+from aotpipe.passes.emit import Emitter
+from aotpipe.passes.ranges import Ranges
+from aotpipe.passes.ranges.call import as_bound
+from aotpipe.passes.scalars import value_of
+
+_ATEN: Final = torch.ops.aten
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """One index of an op.
+
+    Attributes:
+        position: Of the index among the op's arguments; `part` of it where that is a list.
+        dim: Of the table that it counts along; None counts through the flat table.
+        wraps: Whether eager counts negative indices from the end.
+        trusted: Whether torch made the op of indices that it keeps in range itself.
+    """
+
+    table: Node
+    position: int
+    part: int | None = None
+    dim: int | None
+    wraps: bool = False
+    trusted: bool = False
+
+    def index(self, node: Node) -> Any:
+        """The index, as the op has it."""
+        argument = node.args[self.position]
+        return argument if self.part is None else argument[self.part]  # type: ignore[index]
+
+    def set_index(self, node: Node, index: Node) -> None:
+        """Give the op another index."""
+        argument: Any = index
+        if self.part is not None:
+            parts = list(node.args[self.position])  # type: ignore[arg-type]
+            parts[self.part] = index
+            argument = parts
+        node.update_arg(self.position, argument)
+
+    @property
+    def size(self) -> Any:
+        """How many positions there are: an int or a SymInt."""
+        value = self.table.meta["val"]
+        if self.dim is None:
+            return value.numel()
+        return value.shape[self.dim] if value.dim() else 1
+
+
+def _along_dim(node: Node) -> Iterator[Access]:
+    table, dim = node.args[:2]
+    assert isinstance(table, Node)
+    assert isinstance(dim, int)
+    yield Access(table=table, position=2, dim=dim)
+
+
+def _in_rows(node: Node) -> Iterator[Access]:
+    table = node.args[0]
+    assert isinstance(table, Node)
+    yield Access(table=table, position=1, dim=0)
+
+
+def _in_flat(node: Node) -> Iterator[Access]:
+    table = node.args[0]
+    assert isinstance(table, Node)
+    yield Access(table=table, position=1, dim=None, wraps=True)
+
+
+def _per_dim(*, trusted: bool) -> Callable[[Node], Iterator[Access]]:
+    def accesses(node: Node) -> Iterator[Access]:
+        table, indices = node.args[:2]
+        assert isinstance(table, Node)
+        assert isinstance(indices, list | tuple)
+        for dim, index in enumerate(indices):
+            if isinstance(index, Node):
+                yield Access(table=table, position=1, part=dim, dim=dim, wraps=True, trusted=trusted)
+
+    return accesses
+
+
+GUARDED: Final[Mapping[Any, Callable[[Node], Iterator[Access]]]] = {
+    _ATEN.embedding.default: _in_rows,
+    _ATEN.take.default: _in_flat,
+    **dict.fromkeys(
+        [
+            _ATEN.gather.default,
+            _ATEN.index_select.default,
+            _ATEN.index_add.default,
+            _ATEN.index_copy.default,
+            _ATEN.index_fill.int_Scalar,
+            _ATEN.index_fill.int_Tensor,
+            _ATEN.index_reduce.default,
+            _ATEN.scatter.src,
+            _ATEN.scatter.value,
+            _ATEN.scatter.reduce,
+            _ATEN.scatter.value_reduce,
+            _ATEN.scatter_add.default,
+            _ATEN.scatter_reduce.two,
+        ],
+        _along_dim,
+    ),
+    _ATEN.index.Tensor: _per_dim(trusted=False),
+    _ATEN.index_put.default: _per_dim(trusted=False),
+    ops.UNSAFE_INDEX: _per_dim(trusted=True),
+    ops.UNSAFE_INDEX_PUT: _per_dim(trusted=True),
+}
+"""Every op that may be left after decomposition and that takes positions from a tensor."""
+
+
+def _accesses(node: Node) -> list[Access]:
+    found = GUARDED.get(node.target)
+    return list(found(node)) if found else []
+
+
+def guard(
+    entry: LegalEntry, tensors: Mapping[str, torch.Tensor], declared: Collection[str] = ()
+) -> tuple[LegalEntry, Ranges]:
+    """Keep every index of an entry within its table.
+
+    Args:
+        entry: Flat, in control-flow normal form; its graph is changed in place.
+        tensors: The weights by name.
+        declared: The inputs whose value range the user gave.
+    """
+    for module in hops.walk(entry.graph):
+        _select_by_tensor(module)
+    entry = _with_inferred_ranges(entry, declared)
+    ranges = Ranges(entry, tensors)
+    for module in hops.walk(entry.graph):
+        _guard_graph(module, ranges)
+    return entry, ranges
+
+
+def _select_by_tensor(module: GraphModule) -> None:
+    """Write a `select` at a position that depends on data as an `index`, which has a tensor to guard."""
+    for node in module.graph.find_nodes(op="call_function", target=_ATEN.select.int):
+        source, dim, index = node.args
+        if not isinstance(index, Node):
+            continue
+        emit = Emitter(module, node)
+        row = emit(_ATEN.full.default, [1], index, dtype=torch.int64)
+        # A position counts from the end where it is negative, as in `index`, not in `index_select`.
+        indices = [*[None] * (dim % source.meta["val"].dim()), row]
+        picked = emit(_ATEN.index.Tensor, source, indices)
+        node.replace_all_uses_with(emit(_ATEN.squeeze.dim, picked, dim))
+        module.graph.erase_node(node)
+
+
+# Inputs.
+
+_HANDS_ON_ALL: Final = frozenset(
+    [
+        _ATEN.alias.default,
+        _ATEN.clone.default,
+        _ATEN.expand.default,
+        _ATEN.permute.default,
+        _ATEN.reshape.default,
+        _ATEN.squeeze.default,
+        _ATEN.squeeze.dim,
+        _ATEN.squeeze.dims,
+        _ATEN.unsqueeze.default,
+        _ATEN.view.default,
+        ops.CAST,
+    ]
+)
+_INDEX_DTYPES: Final = (torch.int32, torch.int64)
+
+
+def _with_inferred_ranges(entry: LegalEntry, declared: Collection[str]) -> LegalEntry:
+    """Give integer inputs that are indices as they come the range of their table."""
+    first = len(entry.weights) + len(entry.signature.state)
+    nodes = hops.placeholders(entry.graph)[first:]
+    specs = dict(zip(nodes, entry.signature.tensor_inputs, strict=True))
+    found: dict[str, TensorSpec] = {}
+    for node in entry.graph.graph.nodes:
+        for access in _accesses(node):
+            size, source = access.size, _origin(access.index(node))
+            if access.trusted or source not in specs or not isinstance(size, int) or size == 0:
+                continue
+            spec = found.get(specs[source].name, specs[source])
+            if spec.name not in declared:
+                found[spec.name] = _narrowed(spec, -size if access.wraps else 0, size - 1)
+    inputs = tuple(found.get(leaf.name, leaf) for leaf in entry.signature.inputs)
+    return replace(entry, signature=replace(entry.signature, inputs=inputs))
+
+
+def _origin(node: Any) -> Any:
+    """The node that an index has all its values from."""
+    while isinstance(node, Node) and node.target in _HANDS_ON_ALL:
+        source = node.args[0]
+        if not isinstance(source, Node) or value_of(source).dtype not in _INDEX_DTYPES:
+            break
+        node = source
+    return node
+
+
+def _narrowed(spec: TensorSpec, low: int, high: int) -> TensorSpec:
+    if spec.value_range is not None:
+        low, high = max(low, int(spec.value_range[0])), min(high, int(spec.value_range[1]))
+    return replace(spec, value_range=(low, high))
+
+
+# Guards.
+
+
+def _guard_graph(module: GraphModule, ranges: Ranges) -> None:
+    done: dict[tuple[Node, object, bool, bool], Node] = {}
+    for node in list(module.graph.nodes):
+        for access in _accesses(node):
+            index, size = access.index(node), as_bound(access.size)
+            interval, space = ranges.of(index), ranges.space
+            if space.within(interval, 0, size - 1):
+                continue
+            key = (index, size, access.wraps, access.trusted)
+            if key not in done:
+                emit = Emitter(module, node)
+                in_range = access.wraps and space.within(interval, -size, size - 1)
+                done[key] = _from_start(emit, index, access) if in_range else _within(emit, index, access)
+            access.set_index(node, done[key])
+    module.graph.lint()
+    module.recompile()
+
+
+def _from_start(emit: Emitter, index: Node, access: Access) -> Node:
+    """The index with negative positions counted from the end; compilers do that for some ops only."""
+    shifted = emit(_ATEN.add.Tensor, index, _size(emit, access))
+    return emit(_ATEN.where.self, emit(_ATEN.lt.Scalar, index, 0), shifted, index)
+
+
+def _within(emit: Emitter, index: Node, access: Access) -> Node:
+    """The index, asserted and clamped."""
+    size = _size(emit, access)
+    last = size - 1 if isinstance(size, int) else emit(operator.sub, size, 1)
+    if not access.trusted:
+        lowest = _negative(emit, size) if access.wraps else 0
+        _assert(emit, index, lowest, last, access.size)
+    if access.wraps:
+        index = _from_start(emit, index, access)
+    dtype = value_of(index).dtype
+    lower, upper = (emit(_ATEN.full.default, [], end, dtype=dtype) for end in (0, last))
+    return emit(_ATEN.minimum.default, emit(_ATEN.maximum.default, index, lower), upper)
+
+
+def _size(emit: Emitter, access: Access) -> Any:
+    if isinstance(access.size, int):
+        return access.size
+    if access.dim is None:
+        return emit(_ATEN.sym_numel.default, access.table)
+    return emit(_ATEN.sym_size.int, access.table, access.dim)
+
+
+def _negative(emit: Emitter, size: Any) -> Any:
+    return -size if isinstance(size, int) else emit(operator.mul, size, -1)
+
+
+def _assert(emit: Emitter, index: Node, low: Any, high: Any, size: Any) -> None:
+    above = emit(_ATEN.ge.Scalar, index, low)
+    below = emit(_ATEN.le.Scalar, index, high)
+    inside = emit(_ATEN.logical_and.default, above, below)
+    name = ops.schema(emit.before).name.rpartition("::")[2]
+    extent = f"of size {size}" if isinstance(size, int) else "whose size varies"
+    message = f"index out of range: {name} in a dimension {extent}"
+    emit(ops.ASSERT_TENSOR, scalars.all_true(emit, inside), message)

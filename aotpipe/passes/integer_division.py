@@ -1,0 +1,115 @@
+"""Whole-number divisions that the compiler computes wrong.
+
+It folds quotients and remainders of constants as those of unsigned numbers or of C, and divides int64 by a
+number through floats, which lose the bits beyond 2**53. `mend(entry, ranges)` writes the constant where a
+result is known, and a division by truncation, which is exact, where the dividend may be large. It comes after
+the ranges are known: those of what it writes are harder to tell.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+from torch.fx import GraphModule, Node
+
+from aotpipe.core.stages import LegalEntry
+from aotpipe.passes import hops
+from aotpipe.passes.emit import Emitter
+from aotpipe.passes.ranges import Ranges
+from aotpipe.passes.ranges.intervals import Interval
+from aotpipe.passes.scalars import value_of
+
+_ATEN: Final = torch.ops.aten
+_ROUNDED: Final = _ATEN.div.Tensor_mode
+_DIVISIONS: Final = (_ROUNDED, _ATEN.remainder.Scalar, _ATEN.remainder.Tensor)
+_EXACT: Final = 2**53
+"""The first whole number whose successor is no float64."""
+
+
+def mend(entry: LegalEntry, ranges: Ranges) -> None:
+    """Replace such divisions in an entry's graph and in the bodies of its control flow."""
+    for module in hops.walk(entry.graph):
+        found = [node for node in module.graph.nodes if node.target in _DIVISIONS and _is_whole(node)]
+        for node in found:
+            _mend(module, node, ranges)
+        if found:
+            module.recompile()
+
+
+def _is_whole(node: Node) -> bool:
+    value = value_of(node)
+    return not value.is_floating_point() and not value.is_complex()
+
+
+def _mend(module: GraphModule, node: Node, ranges: Ranges) -> None:
+    known = _known(node, ranges)
+    emit = Emitter(module, node)
+    new: Node | None = None
+    if known is not None:
+        new = _constant(emit, node, known)
+    elif _is_floor_by_number(node) and not _is_small(ranges, node.args[0]):
+        new = _floor(emit, *node.args[:2])
+    if new is None:
+        return
+    node.replace_all_uses_with(new, propagate_meta=False)
+    module.graph.erase_node(node)
+
+
+def _known(node: Node, ranges: Ranges) -> int | None:
+    """The result, where dividend and divisor are known to be one number each."""
+    (left, highest), (right, widest) = (_ends(ranges.of(operand)) for operand in node.args[:2])
+    if left is None or right is None or left != highest or right != widest or not right:
+        return None
+    if node.target is not _ROUNDED:
+        return left % right
+    down = left // right
+    return down + int(node.kwargs["rounding_mode"] == "trunc" and down < 0 and down * right != left)
+
+
+def _ends(interval: Interval) -> tuple[int | None, int | None]:
+    low, high = (int(end) if isinstance(end, int) else None for end in (interval.low, interval.high))
+    return low, high
+
+
+def _constant(emit: Emitter, node: Node, value: int) -> Node | None:
+    result = value_of(node)
+    if all(isinstance(size, int) for size in result.shape):
+        return emit(_ATEN.full.default, list(result.shape), value, dtype=result.dtype)
+    # Sizes that vary come with an operand of that shape.
+    shapes = {str(value_of(operand).shape): operand for operand in node.args[:2] if _is_tensor(operand)}
+    like = shapes.get(str(result.shape))
+    return None if like is None else emit(_ATEN.full_like.default, like, value, dtype=result.dtype)
+
+
+def _is_floor_by_number(node: Node) -> bool:
+    mode = node.kwargs.get("rounding_mode")
+    by_number = node.target is _ROUNDED and not _is_tensor(node.args[1])
+    return by_number and mode == "floor" and value_of(node).dtype is torch.int64
+
+
+def _is_tensor(operand: Any) -> bool:
+    return isinstance(value_of(operand), torch.Tensor)
+
+
+def _is_small(ranges: Ranges, dividend: Any) -> bool:
+    low, high = ranges.of(dividend).low, ranges.of(dividend).high
+    return (
+        low is not None
+        and high is not None
+        and ranges.space.le(-_EXACT, low)
+        and ranges.space.le(high, _EXACT)
+    )
+
+
+def _floor(emit: Emitter, left: Any, right: Any) -> Node:
+    """The truncated quotient, less one where the rest has the other sign than the divisor."""
+    divisor = emit(_ATEN.full.default, [], right, dtype=torch.int64)
+    whole = emit(_ROUNDED, left, divisor, rounding_mode="trunc")
+    rest = emit(_ATEN.sub.Tensor, left, emit(_ATEN.mul.Tensor, whole, divisor))
+    zero = emit(_ATEN.full.default, [], 0, dtype=torch.int64)
+    negative = emit(_ATEN.lt.Tensor, divisor, zero)
+    differs = emit(_ATEN.ne.Tensor, emit(_ATEN.lt.Tensor, rest, zero), negative)
+    inexact = emit(_ATEN.logical_and.default, emit(_ATEN.ne.Tensor, rest, zero), differs)
+    less = emit(_ATEN.sub.Tensor, whole, emit(_ATEN.full.default, [], 1, dtype=torch.int64))
+    return emit(_ATEN.where.self, inexact, less, whole)

@@ -1,0 +1,275 @@
+"""Writes a precision policy into exported programs, before they are decomposed.
+
+`lower(exported, policy)` gives programs in which products are computed in the lower dtype and islands in
+float32 (`core.precision`), bodies of control flow too; what they take and give is as before. Parameters
+that products alone read are stored in the lower dtype, once for all entry points. The exported programs are
+left as they were.
+
+Raises `SpecInvalid` where what is to be kept in float32 is no op.
+"""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import operator
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
+from torch.fx import GraphModule, Node
+
+from aotpipe.core.precision import ISLANDS, PRODUCTS, Precision
+from aotpipe.core.stages import Exported
+from aotpipe.errors import SpecInvalid
+from aotpipe.passes import hops, wrapper_ops
+from aotpipe.passes.autocast import Cast, Casting, is_mutable, name_of
+from aotpipe.passes.emit import Emitter
+
+_ATEN = torch.ops.aten
+_CAST = _ATEN._to_copy.default  # noqa: SLF001  # the name that torch gives it
+
+
+def lower(exported: Exported, policy: Precision) -> Exported:
+    """The same programs under a policy.
+
+    Raises:
+        SpecInvalid: An op that is to be kept is none.
+    """
+    _require_ops(policy)
+    casting = Casting(policy)
+    programs = [wrapper_ops.inline(entry.program) for entry in exported.entries]
+    stored = _stored(programs, casting)
+    lowered = [_lowered(program, casting, stored) for program in programs]
+    entries = tuple(
+        replace(entry, program=program) for entry, program in zip(exported.entries, lowered, strict=True)
+    )
+    return replace(exported, entries=entries)
+
+
+def _require_ops(policy: Precision) -> None:
+    unknown = policy.unknown(lambda name: hasattr(_ATEN, name))
+    if unknown:
+        groups = [*ISLANDS, *PRODUCTS]
+        near = difflib.get_close_matches(unknown[0], groups, n=1) or groups
+        raise SpecInvalid(
+            f"no op is called {unknown[0]!r}, and no group of ops",
+            hint=f"name an op of torch.ops.aten such as gelu, or a group: {', '.join(near)}",
+        )
+
+
+def _stored(programs: list[ExportedProgram], casting: Casting) -> dict[int, torch.Tensor]:
+    """By storage, the parameters that products alone read, in the lower dtype."""
+    found: dict[int, torch.Tensor] = {}
+    kept: set[int] = set()
+    for program in programs:
+        for node, name in _parameters(program):
+            tensor = program.state_dict[name]
+            place = _storage(tensor)
+            if tensor.dtype is torch.float32 and _only_products(program.graph_module, node, casting):
+                found[place] = tensor
+            else:
+                kept.add(place)
+    return {
+        place: torch.nn.Parameter(tensor.detach().to(casting.lower), requires_grad=False)
+        for place, tensor in found.items()
+        if place not in kept
+    }
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr() or id(tensor)
+
+
+def _parameters(program: ExportedProgram) -> Iterator[tuple[Node, str]]:
+    nodes = hops.placeholders(program.graph_module)
+    for node, spec in zip(nodes, program.graph_signature.input_specs, strict=True):
+        if spec.kind is InputKind.PARAMETER:
+            yield node, str(spec.target)
+
+
+def _only_products(module: GraphModule, node: Node, casting: Casting) -> bool:
+    """Whether a value, and every view of it, is an operand of products and nothing else, in regions too."""
+    calls = {call.node: call for call in hops.calls(module)}
+    for user in node.users:
+        if user in calls:
+            bodies = _read_as(calls[user], node)
+            if not bodies or not all(_only_products(body, place, casting) for body, place in bodies):
+                return False
+        elif not isinstance(user.target, OpOverload):
+            return False
+        elif user.target.is_view:
+            if not _only_products(module, user, casting):
+                return False
+        elif casting.policy.kind(name_of(user.target)) != "product":
+            return False
+    return True
+
+
+def _read_as(call: hops.Call, operand: Node) -> list[tuple[GraphModule, Node]]:
+    """The placeholders of a region's bodies that a read-only operand is; none where it is carried too."""
+    extra = call.operands(call.layout.extra)
+    carried = [each for position in call.layout.operands[:-1] for each in call.operands(position)]
+    if operand in carried:
+        return []
+    return [
+        (body, place)
+        for body in call.subgraphs
+        for place, each in zip(reversed(hops.placeholders(body)), reversed(extra), strict=False)
+        if each is operand
+    ]
+
+
+def _lowered(program: ExportedProgram, casting: Casting, stored: dict[int, torch.Tensor]) -> ExportedProgram:
+    module = copy.deepcopy(program.graph_module)
+    state = dict(program.state_dict)
+    names = {node.name: name for node, name in _parameters(program)}
+    for node in hops.placeholders(module):
+        found = node.name in names and stored.get(_storage(state[names[node.name]]))
+        if found is not None and found is not False:
+            state[names[node.name]] = found
+            _retype(node, casting.lower)
+    _Graph(module, casting).rewrite()
+    return hops.with_graph(program, module, state_dict=state)
+
+
+def _retype(place: Node, dtype: torch.dtype) -> None:
+    """Let a placeholder be of another dtype."""
+    value = place.meta["val"]
+    with value.fake_mode:
+        place.meta["val"] = value.to(dtype)
+    # torch's own summary of the value, which an importer may read in its place.
+    place.meta.pop("tensor_meta", None)
+
+
+class _Graph:
+    """One graph, under a policy."""
+
+    def __init__(self, module: GraphModule, casting: Casting) -> None:
+        self._module, self._casting = module, casting
+        # Of ops with several results, how each of these is rounded.
+        self._rounding: dict[Node, Cast] = {}
+        self._calls = {call.node: call for call in hops.calls(module)}
+
+    def rewrite(self) -> None:
+        wanted = [_dtype(value) for value in hops.output_values(self._module)]
+        for node in list(self._module.graph.nodes):
+            if node.op != "call_function":
+                continue
+            if node in self._calls:
+                self._enter(node)
+            elif node.target is operator.getitem:
+                self._take(node)
+            elif isinstance(node.target, OpOverload):
+                self._compute(node)
+        output = self._module.graph.output_node()
+        emit = Emitter(self._module, output)
+        values = [
+            emit(_CAST, value, dtype=dtype) if dtype is not None and _dtype(value) is not dtype else value
+            for value, dtype in zip(hops.output_values(self._module), wanted, strict=True)
+        ]
+        hops.set_output_values(self._module, values)
+        self._module.graph.lint()
+        self._module.recompile()
+
+    def _enter(self, node: Node) -> None:
+        """A region carries float32, and reads stored weights as they are; its bodies cast for themselves."""
+        call = self._calls[node]
+        weights = [
+            each
+            for each in call.operands(call.layout.extra)
+            if isinstance(each, Node) and each.op == "placeholder" and _dtype(each) is self._casting.lower
+        ]
+        self._cast_operands(node, self._casting.up, spared=weights)
+        extra = call.operands(call.layout.extra)
+        for body in call.subgraphs:
+            for place, operand in zip(reversed(hops.placeholders(body)), reversed(extra), strict=False):
+                if operand in weights:
+                    _retype(place, self._casting.lower)
+            _Graph(body, self._casting).rewrite()
+
+    def _take(self, node: Node) -> None:
+        source, index = node.args
+        if isinstance(source, Node) and isinstance(source.meta.get("val"), (tuple, list)):
+            node.meta["val"] = source.meta["val"][index]
+            if source in self._rounding:
+                self._cast_results(node, self._rounding[source])
+
+    def _compute(self, node: Node) -> None:
+        if node.target is _ATEN._assert_tensor_metadata.default:  # noqa: SLF001  # torch gives it this name
+            # It tells of the dtype that there was.
+            self._module.graph.erase_node(node)
+            return
+        dtypes = [dtype for used in node.all_input_nodes if (dtype := _dtype(used)) is not None]
+        if self._casting.lower not in dtypes and (
+            torch.float32 not in dtypes or self._casting.policy.kind(name_of(node.target)) != "product"
+        ):
+            return
+        if not _gives_float32(node):
+            # An integer or a flag is decided by the very numbers.
+            self._cast_operands(node, self._casting.up)
+            return
+        for before, after in self._casting.trials(
+            name_of(node.target), dtypes, mutable=is_mutable(node.target)
+        ):
+            value = self._tried(node, before)
+            if value is not None:
+                self._cast_operands(node, before)
+                node.meta["val"] = value
+                if not any(isinstance(arg, torch.dtype) for arg in (*node.args, *node.kwargs.values())):
+                    self._rounding[node] = after
+                    self._cast_results(node, after)
+                return
+        self._cast_operands(node, self._casting.up)
+
+    def _tried(self, node: Node, cast: Cast) -> Any:
+        """What torch gives for an op on cast operands; None where it refuses them."""
+        emit = Emitter(self._module, node)
+        try:
+            return emit.evaluate(node, lambda value: _fake_cast(value, cast))
+        except (RuntimeError, NotImplementedError, ValueError, TypeError):
+            return None
+
+    def _cast_operands(self, node: Node, cast: Cast, spared: Collection[Node] = ()) -> None:
+        emit = Emitter(self._module, node)
+
+        def one(used: Node) -> Node:
+            dtype = _dtype(used)
+            if dtype is None or cast(dtype) is dtype or used in spared:
+                return used
+            return emit(_CAST, used, dtype=cast(dtype))
+
+        done: dict[Node, Node] = {}
+        change: Callable[[Node], Node] = lambda used: done.setdefault(used, one(used))  # noqa: E731
+        node.args = torch.fx.map_arg(node.args, change)
+        node.kwargs = torch.fx.map_arg(node.kwargs, change)
+
+    def _cast_results(self, node: Node, cast: Cast) -> None:
+        dtype = _dtype(node)
+        if dtype is None or cast(dtype) is dtype:
+            return
+        users = list(node.users)
+        rounded = Emitter(self._module, node.next, cause=node)(_CAST, node, dtype=cast(dtype))
+        for user in users:
+            user.replace_input_with(node, rounded)
+
+
+def _dtype(value: Any) -> torch.dtype | None:
+    found = value.meta.get("val") if isinstance(value, Node) else None
+    return found.dtype if isinstance(found, torch.Tensor) else None
+
+
+def _gives_float32(node: Node) -> bool:
+    value = node.meta.get("val")
+    leaves = value if isinstance(value, (tuple, list)) else [value]
+    return any(isinstance(leaf, torch.Tensor) and leaf.dtype is torch.float32 for leaf in leaves)
+
+
+def _fake_cast(value: Any, cast: Cast) -> Any:
+    if not isinstance(value, torch.Tensor) or cast(value.dtype) is value.dtype:
+        return value
+    return value.to(cast(value.dtype))

@@ -1,0 +1,117 @@
+"""What the truth of a condition says of the numbers that it compares.
+
+`of_condition(condition, truth, sides)` gives an interval per node: from `lt(i, n)` being true follows that
+`i` is at most `n - 1`. `sides(node)` gives what is known of a comparison's sides; comparisons of floats say
+nothing where they are false, as NaN makes them so.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from typing import Any, Final
+
+import torch
+from torch.fx import Node
+
+from aotpipe.passes import ops
+from aotpipe.passes.ranges.call import Of, holds_floats
+from aotpipe.passes.ranges.intervals import Bound, Interval, Space
+from aotpipe.passes.ranges.logic import OPPOSITE
+from aotpipe.passes.scalars import value_of
+
+_WHOLE: Final = frozenset({"floor", "ceil", "trunc", "round"})
+_AND: Final = frozenset({"logical_and", "bitwise_and"})
+_OR: Final = frozenset({"logical_or", "bitwise_or"})
+_NOT: Final = frozenset({"logical_not", "bitwise_not"})
+_SAME: Final = frozenset({"view", "clone", "_local_scalar_dense"})
+_NAMES: Final[Mapping[Any, str]] = {
+    **{getattr(operator, name): name for name in OPPOSITE},
+    operator.and_: "logical_and",
+    operator.or_: "logical_or",
+    operator.not_: "logical_not",
+    torch.sym_not: "logical_not",
+}
+Facts = dict[Node, Interval]
+
+
+def name_of(node: Node) -> str:
+    """The ATen name of a node's op, also for Python's operators over numbers; empty for another."""
+    schema = ops.schema(node)
+    return schema.name.rpartition("::")[2] if schema is not None else _NAMES.get(node.target, "")
+
+
+def of_condition(condition: Any, truth: bool, sides: Of, space: Space) -> Facts:
+    """What follows from a condition being true, or false."""
+    if not isinstance(condition, Node):
+        return {}
+    name = name_of(condition)
+    if name in OPPOSITE:
+        return _of_comparison(condition, name if truth else OPPOSITE[name], truth, sides)
+    if name in _NOT:
+        return of_condition(condition.args[0], not truth, sides, space)
+    if name in _SAME:
+        return of_condition(condition.args[0], truth, sides, space)
+    if name in (_AND if truth else _OR):
+        left, right = (of_condition(side, truth, sides, space) for side in condition.args)
+        return {
+            node: space.intersection(left[node], right[node]) if node in left and node in right else found
+            for node, found in {**left, **right}.items()
+        }
+    return {}
+
+
+def _of_comparison(condition: Node, name: str, truth: bool, sides: Of) -> Facts:
+    left, right = condition.args[:2]
+    floats = any(holds_floats(value_of(side)) for side in (left, right))
+    if floats and not truth:
+        return {}
+    facts: Facts = {}
+    for one, other, relation in ((left, right, name), (right, left, _MIRROR[name])):
+        if isinstance(one, Node):
+            bounds = sides(other)
+            # Of whole numbers `a < b` is `a <= b - 1`, also where they are kept as floats.
+            step = 1 if not floats or (is_whole(one) and is_whole(other)) else 0
+            found = _bounded(relation, bounds, step)
+            if not found.is_open:
+                facts[_named(one)] = found
+    return facts
+
+
+_MIRROR: Final[Mapping[str, str]] = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
+
+
+def _bounded(relation: str, other: Interval, step: int) -> Interval:
+    low: Bound | None = None
+    high: Bound | None = None
+    if relation in ("le", "eq", "lt"):
+        high = other.high if relation != "lt" or other.high is None else other.high - step
+    if relation in ("ge", "eq", "gt"):
+        low = other.low if relation != "gt" or other.low is None else other.low + step
+    return Interval(low, high)
+
+
+def _named(node: Node) -> Node:
+    """The node that a fact is about: `item()` of a tensor is the tensor."""
+    while name_of(node) == "_local_scalar_dense":
+        (source,) = node.args
+        assert isinstance(source, Node)
+        node = source
+    return node
+
+
+def is_whole(argument: Any) -> bool:
+    """Whether an argument holds whole numbers only, be they floats."""
+    if not isinstance(argument, Node):
+        return isinstance(argument, int) or (isinstance(argument, float) and argument.is_integer())
+    value = value_of(argument)
+    if not holds_floats(value):
+        return True
+    name = name_of(argument)
+    if name in _WHOLE:
+        return True
+    if name == "_to_copy":
+        return not holds_floats(value_of(argument.args[0]))
+    if name in ("add", "sub"):
+        return not argument.kwargs and all(map(is_whole, argument.args))
+    return name in ("view", "unsqueeze", "expand", "clone") and is_whole(argument.args[0])

@@ -1,0 +1,145 @@
+"""How each op carries intervals from its operands to its result.
+
+`interval(node, space, of)` gives the interval of a node's value from those of its arguments, which
+`of(argument)` gives. An op that the table lacks, and whatever may overflow, gives what the dtype says. A rule
+may be loose, never wrong: a value outside its interval would let a program read foreign memory.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Mapping
+from typing import Any, Final
+
+import torch
+from torch.fx import Node
+
+from aotpipe.passes import ops
+from aotpipe.passes.ranges import arithmetic, indices, logic
+from aotpipe.passes.ranges.call import Call, Of, Rule
+from aotpipe.passes.ranges.intervals import ANY, BIT, FALSE, Interval, Space, of_dtype
+
+
+def interval(node: Node, space: Space, of: Of) -> Interval:
+    """The interval of a node's value."""
+    call = Call(node, space, of)
+    rule = _rule(node)
+    found = rule(call) if rule else ANY
+    return _fitting(found, call.value.dtype, space) if isinstance(call.value, torch.Tensor) else found
+
+
+def _fitting(found: Interval, dtype: torch.dtype, space: Space) -> Interval:
+    """The interval if all of it fits the dtype, else what the dtype says."""
+    limits = of_dtype(dtype)
+    if limits.is_open:
+        return ANY if dtype.is_complex else found
+    numbers = space.numeric(found)
+    if numbers.low is None or numbers.high is None:
+        return limits
+    assert limits.low is not None
+    assert limits.high is not None
+    return found if limits.low <= numbers.low and numbers.high <= limits.high else limits
+
+
+def _rule(node: Node) -> Rule | None:
+    schema = ops.schema(node)
+    if schema is None:
+        return _OPERATORS.get(node.target)
+    return RULES.get(schema.name.rpartition("::")[2])
+
+
+def _over_numbers(rule: Rule) -> Rule:
+    """A rule over ATen's argument names for an operator over numbers."""
+
+    def over_numbers(call: Call) -> Interval:
+        call.arguments = dict(zip(("self", "other"), call.node.args, strict=False))
+        return rule(call)
+
+    return over_numbers
+
+
+def _each(names: str, rule: Rule) -> dict[str, Rule]:
+    return dict.fromkeys(names.split(), rule)
+
+
+RULES: Final[Mapping[str, Rule]] = {
+    # elements of the first operand
+    **_each(
+        "view _unsafe_view reshape expand permute transpose t squeeze unsqueeze flatten movedim",
+        indices.same,
+    ),
+    **_each("clone alias detach contiguous lift_fresh_copy flip roll repeat diagonal unfold", indices.same),
+    **_each("index_select gather index _unsafe_index embedding take amax amin", indices.same),
+    **_each("expand_copy view_copy _local_scalar_dense", indices.same),
+    "select": indices.selected,
+    "slice": indices.sliced,
+    "_to_copy": arithmetic.cast,
+    "copy": indices.argument("src"),
+    # elements of several operands
+    "where": indices.union_of("self", "other"),
+    **_each("masked_fill constant_pad_nd", indices.union_of("self", "value")),
+    **_each("slice_scatter select_scatter", indices.union_of("self", "src")),
+    "scatter": indices.scattered,
+    "index_put": indices.put,
+    **_each("cat stack", indices.joined),
+    **_each("tril triu", lambda call: call.space.union(FALSE, indices.same(call))),
+    # constants
+    **_each("full full_like new_full", indices.argument("fill_value")),
+    "scalar_tensor": indices.argument("s"),
+    **_each("zeros zeros_like new_zeros", indices.constant(0)),
+    **_each("ones ones_like new_ones", indices.constant(1)),
+    # arithmetic
+    "add": arithmetic.plus,
+    "sub": arithmetic.minus,
+    "rsub": arithmetic.minus_reversed,
+    "mul": arithmetic.times,
+    "neg": arithmetic.negated,
+    "abs": arithmetic.absolute,
+    "div": arithmetic.quotient(),
+    "floor_divide": arithmetic.quotient("floor"),
+    "remainder": arithmetic.remainder,
+    "fmod": arithmetic.remainder_of_dividend,
+    **_each("clamp clamp_min clamp_max", arithmetic.clamped),
+    "maximum": arithmetic.larger,
+    "minimum": arithmetic.smaller,
+    "floor": arithmetic.whole(math.floor),
+    "ceil": arithmetic.whole(math.ceil),
+    "trunc": arithmetic.whole(math.trunc),
+    "sum": indices.total,
+    "cumsum": indices.running_total,
+    # truth
+    **{name: logic.compared(name) for name in logic.ORDER},
+    **_each("bitwise_and logical_and", logic.both),
+    **_each("bitwise_or logical_or", logic.either),
+    **_each("bitwise_not logical_not", logic.negation),
+    "all": logic.all_of,
+    "any": lambda _: BIT,
+    # positions
+    "arange": indices.arange,
+    "iota": indices.iota,
+    **_each("argmax argmin argsort", indices.position),
+    "nonzero": indices.nonzero,
+    "searchsorted": indices.place_in("sorted_sequence"),
+    "bucketize": indices.place_in("boundaries"),
+    **_each("sym_size sym_numel", indices.size),
+    "sym_storage_offset": lambda _: Interval(0),
+}
+"""By the op's name without its overload."""
+
+_OPERATORS: Final[Mapping[Any, Rule]] = {
+    operator.getitem: indices.taken,
+    operator.add: _over_numbers(arithmetic.plus),
+    operator.sub: _over_numbers(arithmetic.minus),
+    operator.mul: _over_numbers(arithmetic.times),
+    operator.floordiv: _over_numbers(arithmetic.quotient("floor")),
+    operator.mod: _over_numbers(arithmetic.remainder),
+    operator.neg: arithmetic.negated,
+    **{getattr(operator, name): logic.compared(name) for name in logic.ORDER},
+    operator.and_: logic.both,
+    operator.or_: logic.either,
+    operator.not_: logic.negation,
+    torch.sym_not: logic.negation,
+    torch.sym_max: arithmetic.larger,
+    torch.sym_min: arithmetic.smaller,
+}

@@ -1,0 +1,177 @@
+"""Python numbers at a graph's edges become 0-d tensors.
+
+`as_tensor(emit, value)` writes a SymInt, SymFloat, SymBool or number as a 0-d tensor (int64, float64, bool).
+Comparisons are written over tensors too, because a compiler can hold a size but no symbolic bool.
+`lower(module)` does so with the numbers that a compiler cannot hold: symbolic bools, and integers of floats.
+`open_input(module, placeholder)` turns a number that is passed in into a tensor that the graph reads.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Mapping
+from typing import Any, Final
+
+import torch
+from torch.fx import GraphModule, Node
+
+from aotpipe.passes import ops
+from aotpipe.passes.emit import Emitter, fake_mode
+
+_ATEN: Final = torch.ops.aten
+_COMPARISONS: Final[Mapping[Any, Any]] = {
+    operator.lt: _ATEN.lt.Tensor,
+    operator.le: _ATEN.le.Tensor,
+    operator.gt: _ATEN.gt.Tensor,
+    operator.ge: _ATEN.ge.Tensor,
+    operator.eq: _ATEN.eq.Tensor,
+    operator.ne: _ATEN.ne.Tensor,
+}
+_CONNECTIVES: Final[Mapping[Any, Any]] = {
+    operator.and_: _ATEN.logical_and.default,
+    operator.or_: _ATEN.logical_or.default,
+    torch.sym_not: _ATEN.logical_not.default,
+    operator.not_: _ATEN.logical_not.default,
+}
+
+_ARITHMETIC: Final[Mapping[Any, Any]] = {
+    operator.add: _ATEN.add.Tensor,
+    operator.sub: _ATEN.sub.Tensor,
+    operator.mul: _ATEN.mul.Tensor,
+    operator.truediv: _ATEN.div.Tensor,
+    operator.neg: _ATEN.neg.default,
+}
+_EXTREMES: Final[Mapping[Any, Any]] = {
+    torch.sym_min: _ATEN.minimum.default,
+    torch.sym_max: _ATEN.maximum.default,
+}
+# From a float to an integer.
+_ROUNDED: Final[Mapping[Any, Any]] = {
+    math.trunc: _ATEN.trunc.default,
+    math.floor: _ATEN.floor.default,
+    math.ceil: _ATEN.ceil.default,
+    round: _ATEN.round.default,
+    torch.sym_int: _ATEN.trunc.default,
+}
+
+
+def dtype_of(value: object) -> torch.dtype:
+    """The dtype of a number's tensor, as `torch.tensor` on a double-precision default would choose it."""
+    if isinstance(value, bool | torch.SymBool):
+        return torch.bool
+    return torch.int64 if isinstance(value, int | torch.SymInt) else torch.float64
+
+
+def value_of(argument: Any) -> Any:
+    """The fake value of a node's argument: a node's `meta["val"]`, any other as it is."""
+    return argument.meta["val"] if isinstance(argument, Node) else argument
+
+
+def as_tensor(emit: Emitter, value: Any, dtype: torch.dtype | None = None) -> Node:
+    """Write a number, or a node that gives one, as a 0-d tensor.
+
+    Args:
+        emit: Where to write.
+        value: A Python number, or a node whose value is a number, SymInt, SymFloat or SymBool.
+        dtype: Of the tensor; `dtype_of(value)` when None.
+    """
+    wanted = dtype or dtype_of(value_of(value))
+    if isinstance(value, Node):
+        if value.target is ops.ITEM:
+            return _read(emit, value.args[0], wanted)
+        if value.target in _COMPARISONS:
+            left, right = (as_tensor(emit, side, _common(value)) for side in value.args)
+            return emit(_COMPARISONS[value.target], left, right)
+        if value.target in _CONNECTIVES:
+            return emit(_CONNECTIVES[value.target], *(as_tensor(emit, side) for side in value.args))
+        if value.target in _ARITHMETIC and wanted is torch.float64:
+            sides = (as_tensor(emit, side, torch.float64) for side in value.args)
+            return emit(_ARITHMETIC[value.target], *sides)
+        if value.target in _EXTREMES:
+            sides = (as_tensor(emit, side, wanted) for side in value.args)
+            return emit(_EXTREMES[value.target], *sides)
+        if value.target is torch.sym_ite:
+            test, then, other = value.args
+            chosen = (as_tensor(emit, side, wanted) for side in (then, other))
+            return emit(_ATEN.where.self, as_tensor(emit, test), *chosen)
+        if value.target is torch.sym_float:
+            return as_tensor(emit, value.args[0], torch.float64)
+        if value.target in _ROUNDED and dtype_of(value_of(value.args[0])) is torch.float64:
+            rounded = emit(_ROUNDED[value.target], as_tensor(emit, value.args[0], torch.float64))
+            return emit(ops.CAST, rounded, dtype=wanted)
+    return emit(_ATEN.full.default, [], value, dtype=wanted)
+
+
+def _common(comparison: Node) -> torch.dtype:
+    dtypes = {dtype_of(value_of(side)) for side in comparison.args}
+    return torch.float64 if torch.float64 in dtypes else torch.int64
+
+
+def _read(emit: Emitter, source: Any, dtype: torch.dtype) -> Node:
+    """The 0-d tensor behind an `item()`."""
+    assert isinstance(source, Node)
+    if value_of(source).dim():
+        source = emit(_ATEN.view.default, source, [])
+    return source if value_of(source).dtype is dtype else emit(ops.CAST, source, dtype=dtype)
+
+
+def all_true(emit: Emitter, flags: Node) -> Node:
+    """Write whether every element of a bool tensor is true, none included, as a 0-d bool."""
+    rank = value_of(flags).dim()
+    if not rank:
+        return flags
+    wrong = emit(ops.CAST, emit(_ATEN.logical_not.default, flags), dtype=torch.int64)
+    return emit(_ATEN.eq.Scalar, emit(_ATEN.sum.dim_IntList, wrong, list(range(rank))), 0)
+
+
+def lower(module: GraphModule) -> None:
+    """Write the numbers of a graph and its subgraphs that no compiler holds as tensors."""
+    for graph in (each for each in module.modules() if isinstance(each, GraphModule)):
+        for node in list(graph.graph.nodes):
+            if node.op != "call_function":
+                continue
+            emit = Emitter(graph, node, cause=node)
+            if node.target is torch.sym_sum:
+                parts = node.args[0] if isinstance(node.args[0], list | tuple) else node.args
+                node.replace_all_uses_with(functools.reduce(functools.partial(emit, operator.add), parts))
+            elif node.target in _FILLS and not _size(node) and _is_bool(node.args[-1]):
+                node.replace_all_uses_with(as_tensor(emit, node.args[-1], torch.bool))
+            elif (
+                node.target in _EXTREMES
+                or node.target is torch.sym_ite
+                or (node.target in _ROUNDED and dtype_of(value_of(node.args[0])) is torch.float64)
+            ):
+                item = emit(ops.ITEM, as_tensor(emit, node))
+                item.meta["val"] = node.meta["val"]
+                node.replace_all_uses_with(item)
+        graph.graph.eliminate_dead_code()
+        graph.recompile()
+
+
+_FILLS: Final = (_ATEN.full.default, _ATEN.scalar_tensor.default)
+
+
+def _size(fill: Node) -> Any:
+    return fill.args[0] if fill.target is _ATEN.full.default else []
+
+
+def _is_bool(value: Any) -> bool:
+    return isinstance(value_of(value), torch.SymBool)
+
+
+def open_input(module: GraphModule, placeholder: Node) -> None:
+    """Let a number's placeholder take a 0-d tensor instead, which the graph reads."""
+    number = placeholder.meta["val"]
+    with fake_mode(module):
+        placeholder.meta["val"] = torch.empty((), dtype=dtype_of(number))
+    if not placeholder.users:
+        return
+    users = list(placeholder.users)
+    following = next(node for node in module.graph.nodes if node.op not in ("placeholder", "get_attr"))
+    with module.graph.inserting_before(following):
+        item = module.graph.call_function(ops.ITEM, (placeholder,))
+    item.meta["val"] = number
+    for user in users:
+        user.replace_input_with(placeholder, item)

@@ -1,0 +1,105 @@
+"""Checks that an entry keeps what `stages.LegalEntry` promises.
+
+`verify(entry, weights, state)` raises `LowerFailed` with the first broken promise; it runs on every entry
+that the legalizer gives, since what comes after trusts these promises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import torch
+from torch.fx import GraphModule, Node
+
+from aotpipe.core.signature import TensorSpec
+from aotpipe.core.stages import LegalEntry
+from aotpipe.errors import LowerFailed
+from aotpipe.passes import control_flow, hops, ops
+from aotpipe.passes.source_lines import nearest_line
+
+
+def verify(entry: LegalEntry, weights: Mapping[str, torch.Tensor], state: Mapping[str, torch.Tensor]) -> None:
+    """Check an entry.
+
+    Raises:
+        LowerFailed: A promise is broken; that is a fault of aotpipe, not of the model.
+    """
+    for message, node in _broken(entry, weights, state):
+        raise LowerFailed(
+            f"the legal program of {entry.name} is not legal: {message}",
+            hint="please report it with the model: it is a fault of aotpipe",
+            where=nearest_line(node) if node is not None else None,
+        )
+
+
+def _broken(
+    entry: LegalEntry, weights: Mapping[str, torch.Tensor], state: Mapping[str, torch.Tensor]
+) -> Iterator[tuple[str, Node | None]]:
+    yield from _broken_inputs(entry, weights, state)
+    yield from _broken_outputs(entry)
+    for module in hops.walk(entry.graph):
+        yield from _broken_nodes(module)
+    for message in control_flow.agreement(entry.graph):
+        yield message, None
+
+
+def _broken_inputs(
+    entry: LegalEntry, weights: Mapping[str, torch.Tensor], state: Mapping[str, torch.Tensor]
+) -> Iterator[tuple[str, Node | None]]:
+    signature = entry.signature
+    nodes = hops.placeholders(entry.graph)
+    wanted = [_of_tensor(key, weights) for key in entry.weights]
+    wanted += [_of_tensor(spec.name, state) for spec in signature.state]
+    wanted += [_of_spec(spec) for spec in signature.tensor_inputs]
+    if len(nodes) != len(wanted):
+        yield f"{len(nodes)} placeholders for {len(wanted)} weights, states and inputs", None
+        return
+    for node, kind in zip(nodes, wanted, strict=True):
+        if _of_value(node.meta.get("val")) != kind:
+            yield f"{node.name} is {_of_value(node.meta.get('val'))}, not {kind}", node
+
+
+def _broken_outputs(entry: LegalEntry) -> Iterator[tuple[str, Node | None]]:
+    wanted = [_of_spec(spec) for spec in (*entry.signature.tensor_outputs, *entry.signature.state)]
+    wanted += ["bool of rank 0"] * len(entry.asserts)
+    returned = entry.graph.graph.output_node().args[0]
+    if not isinstance(returned, tuple):
+        yield f"it returns a {type(returned).__name__}, not a tuple", None
+        return
+    if len(returned) != len(wanted):
+        yield f"{len(returned)} results for {len(wanted)} outputs, states and asserts", None
+        return
+    for index, (value, kind) in enumerate(zip(returned, wanted, strict=True)):
+        if not isinstance(value, Node):
+            yield f"result {index} is the constant {value!r}", None
+        elif _of_value(value.meta.get("val")) != kind:
+            yield f"result {index} is {_of_value(value.meta.get('val'))}, not {kind}", value
+
+
+def _broken_nodes(module: GraphModule) -> Iterator[tuple[str, Node | None]]:
+    returned = {value for value in hops.output_values(module) if isinstance(value, Node)}
+    for node in module.graph.nodes:
+        if node.op not in ("placeholder", "get_attr", "call_function", "output"):
+            yield f"a node {node.op} {node.name}", node
+        if node.op in ("placeholder", "call_function") and "val" not in node.meta:
+            yield f"{node.name} has no fake value", node
+        schema = ops.schema(node)
+        if schema is not None:
+            if schema.is_mutable:
+                yield f"{node.target} writes to its operands", node
+            if not schema.returns and node not in returned:
+                yield f"{node.target} gives nothing", node
+
+
+def _of_spec(spec: TensorSpec) -> str:
+    return f"{spec.dtype} of rank {len(spec.dims)}"
+
+
+def _of_tensor(name: str, tensors: Mapping[str, torch.Tensor]) -> str:
+    return _of_value(tensors[name]) if name in tensors else f"the tensor {name}, which is missing"
+
+
+def _of_value(value: object) -> str:
+    if not isinstance(value, torch.Tensor):
+        return f"a {type(value).__name__}"
+    return f"{str(value.dtype).removeprefix('torch.')} of rank {value.dim()}"

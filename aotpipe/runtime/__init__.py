@@ -1,0 +1,4 @@
+"""Owns what a host needs that runs bundles: the bundle itself, runners, workers, input checks, the store.
+
+May import core and model.source; never torch, never a compiler.
+"""

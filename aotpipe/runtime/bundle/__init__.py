@@ -1,0 +1,29 @@
+"""Bundles: a model's programs, weights and recorded calls in one folder, checked byte by byte.
+
+`pack` writes one, `load` gives a runner, `selftest` runs the recorded calls, `verify` checks every file,
+`open_bundle` reads the manifest. A host that has only the runtime can do all of it: neither torch nor a
+compiler is imported.
+"""
+
+from __future__ import annotations
+
+from aotpipe.runtime.bundle.load import load
+from aotpipe.runtime.bundle.manifest import Manifest, Program
+from aotpipe.runtime.bundle.pack import Bundle, open_bundle, pack, require_replaceable
+from aotpipe.runtime.bundle.selftest import Answer, SelfTest, TargetResult, selftest
+from aotpipe.runtime.bundle.verify import verify
+
+__all__ = [
+    "Answer",
+    "Bundle",
+    "Manifest",
+    "Program",
+    "SelfTest",
+    "TargetResult",
+    "load",
+    "open_bundle",
+    "pack",
+    "require_replaceable",
+    "selftest",
+    "verify",
+]

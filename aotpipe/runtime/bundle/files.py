@@ -1,0 +1,114 @@
+"""Reads the files of a bundle that nobody vouches for.
+
+Only files that the manifest names are opened, only below the bundle's folder, and what is hashed is what is
+given back: a file that is changed meanwhile changes nothing.
+
+Raises `BundleNotFound`, `BundleCorrupt`, `UnsupportedSchema`. Torch-free.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aotpipe.core.dtypes import Array
+from aotpipe.errors import BundleCorrupt, BundleNotFound
+from aotpipe.runtime import tensor_file
+from aotpipe.runtime.bundle import manifest as manifests
+from aotpipe.runtime.bundle.manifest import Manifest
+
+
+def read_manifest(root: Path) -> Manifest:
+    """A bundle's manifest.
+
+    Raises:
+        BundleNotFound: There is no bundle.
+        UnsupportedSchema, BundleCorrupt: As `manifest.read`.
+    """
+    path = root / manifests.FILE_NAME
+    try:
+        data = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        what = "no such folder" if not root.is_dir() else f"it has no {manifests.FILE_NAME}"
+        raise BundleNotFound(
+            f"{root} is no bundle", reason=what, hint="pass the folder that `aotpipe build` wrote"
+        ) from error
+    except OSError as error:
+        raise BundleCorrupt(f"{path} cannot be read", reason=str(error)) from error
+    return manifests.read(data)
+
+
+def content(root: Path, manifest: Manifest, name: str) -> NDArray[np.uint8]:
+    """A file's bytes, the very ones that were packed.
+
+    Raises:
+        BundleCorrupt: It is missing or not the file that the manifest names.
+    """
+    want = manifest.files.get(name)
+    if want is None:
+        raise BundleCorrupt(f"the bundle has no {name}")
+    path = locate(root, name)
+    size_bytes = path.stat().st_size
+    if size_bytes != want.size_bytes:
+        raise BundleCorrupt(f"{name} has {size_bytes} bytes, not the {want.size_bytes} that were packed")
+    try:
+        data = tensor_file.read_bytes(path)
+    except OSError as error:
+        raise BundleCorrupt(f"{name} cannot be read", reason=str(error)) from error
+    if hashlib.sha256(data.data).hexdigest() != want.sha256:
+        raise BundleCorrupt(
+            f"{name} is not the file that was packed",
+            reason=f"its SHA-256 is not {want.sha256}",
+            hint="copy or build the bundle again",
+        )
+    return data
+
+
+def arrays(root: Path, manifest: Manifest, name: str, *, verify: bool) -> dict[str, Array]:
+    """The arrays of a safetensors file.
+
+    Args:
+        root: The bundle.
+        manifest: Its manifest.
+        name: The file.
+        verify: Whether the digest is checked and the file held in memory; else it is mapped and trusted.
+    """
+    try:
+        if verify:
+            return tensor_file.parse(content(root, manifest, name))
+        return tensor_file.read(locate(root, name))
+    except ValueError as error:
+        raise BundleCorrupt(f"{name} holds no arrays", reason=str(error)) from error
+
+
+def locate(root: Path, name: str) -> Path:
+    """A file's path.
+
+    Raises:
+        BundleCorrupt: It is missing, no regular file, or a link leads out of the bundle.
+    """
+    path = root / name
+    try:
+        real = path.resolve(strict=True)
+        mode = real.stat().st_mode
+    except (OSError, RuntimeError) as error:
+        raise BundleCorrupt(f"{name} is missing", hint="copy or build the bundle again") from error
+    if not real.is_relative_to(root.resolve()):
+        raise BundleCorrupt(f"{name} is a link out of the bundle", reason=f"it leads to {real}")
+    if not stat.S_ISREG(mode):
+        raise BundleCorrupt(f"{name} is no regular file")
+    return real
+
+
+def names(root: Path) -> Iterator[str]:
+    """Every file that lies below a folder, the manifest left out."""
+    for path in sorted(root.rglob("*")):
+        if path.is_symlink() or not path.is_dir():
+            name = path.relative_to(root).as_posix()
+            if name != manifests.FILE_NAME:
+                yield name

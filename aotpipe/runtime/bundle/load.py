@@ -1,0 +1,223 @@
+"""Loads a bundle's program. Neither torch nor a compiler is imported.
+
+Raises:
+    BundleNotFound, UnsupportedSchema, BundleCorrupt: The bundle cannot be read.
+    NoProgram: It has no program for that target.
+    IncompatibleHost: The program cannot run on this host, and what it lacks.
+    MissingWeight: A weight that the program needs is not there.
+    IslandNotFound: A Python function that a chain needs is not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any, Final
+
+from aotpipe.core.dtypes import Array
+from aotpipe.core.targets import Target
+from aotpipe.errors import IncompatibleHost, MissingWeight, NoProgram, UnknownTarget
+from aotpipe.runtime import loading, toolchain
+from aotpipe.runtime.bundle import files
+from aotpipe.runtime.bundle.manifest import STATE_PREFIX, WEIGHTS, Manifest, Program
+from aotpipe.runtime.islands.chain_runner import ChainRunner
+from aotpipe.runtime.islands.functions import functions
+from aotpipe.runtime.loading import Runner
+
+# Of the programs that can run here the one of the first of these is taken: those made for this very machine
+# are the fastest, bytecode is the slowest. A GPU's is taken where it is asked for, or nothing else can run.
+_PREFERENCE: Final = ("cpu-host", "cpu-x86_64_v4", "cpu-x86_64_v3", "cpu-x86_64_v2", "cpu", "vmvx")
+_COMPILER: Final = "iree-base-compiler"
+_RUNTIME: Final = "iree-base-runtime"
+
+
+def load(
+    path: str | PathLike[str],
+    target: str | Target | None = None,
+    *,
+    variants: bool = True,
+    verify: bool = True,
+    driver: str = "auto",
+    threads: int | None = None,
+    islands: Mapping[str, Callable[..., Any]] | None = None,
+) -> Runner:
+    """Load a program of a bundle.
+
+    Args:
+        path: The bundle's folder.
+        target: Which program; the best that this host can run where None.
+        variants: Whether a variant of it is taken that this CPU can run: the same program for CPUs that have
+            more than the target asks for.
+        verify: Whether what is loaded is checked against its digest, which holds the weights in memory of
+            this process. Where False they are mapped, shared between processes, and trusted.
+        driver: `local-sync` (in the calling thread), `local-task` (several threads), or `auto`.
+        threads: Of `local-task`; one per core where None.
+        islands: By name, the Python functions of a model with islands; by default they are imported.
+
+    Returns:
+        A runner with the bundle's initial state, a context manager.
+    """
+    root = Path(path)
+    manifest = files.read_manifest(root)
+    program = choose(manifest, target)
+    if variants:
+        program = fitting(program)
+    found = contents(root, manifest, program, verify=verify)
+    parts = manifest.parts
+    # Before the program is loaded: a host that lacks a function cannot use it.
+    found_functions = functions(parts.islands, islands) if parts else {}
+    chosen = Target.parse(program.target)
+    runner = loading.runtime(chosen.backend).load(
+        found.payload,
+        signatures=parts.signatures if parts else manifest.signatures,
+        weights=found.weights,
+        initial_state={} if parts else found.initial_state,
+        asserts=parts.asserts if parts else manifest.asserts,
+        driver=loading.driver(chosen) if driver == "auto" else driver,
+        threads=threads,
+    )
+    if parts is None:
+        return runner
+    return ChainRunner(
+        runner,
+        parts,
+        signatures=manifest.signatures,
+        initial_state=found.initial_state,
+        functions=found_functions,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What a program is loaded from."""
+
+    payload: bytes
+    weights: Mapping[str, Array]
+    initial_state: Mapping[str, Array]
+
+
+def contents(root: Path, manifest: Manifest, program: Program, *, verify: bool) -> Contents:
+    """Read a program, the weights and the initial state.
+
+    Raises:
+        BundleCorrupt: A file is missing or is not the one that was packed.
+        MissingWeight: The file of weights lacks one that the manifest names.
+    """
+    found = files.arrays(root, manifest, WEIGHTS, verify=verify)
+    weights = {name: array for name, array in found.items() if not name.startswith(STATE_PREFIX)}
+    _require_weights(manifest, weights)
+    payload = (
+        files.content(root, manifest, program.file).tobytes()
+        if verify
+        else files.locate(root, program.file).read_bytes()
+    )
+    state = {name.removeprefix(STATE_PREFIX): found[name] for name in found.keys() - weights.keys()}
+    return Contents(payload, weights, state)
+
+
+def choose(manifest: Manifest, target: str | Target | None = None) -> Program:
+    """The program that `load` takes.
+
+    Raises:
+        NoProgram: There is none for that target.
+        IncompatibleHost: It cannot run on this host.
+    """
+    programs = [program for program in manifest.programs if program.file]
+    if target is not None:
+        program = _named(manifest, programs, str(target))
+        if reason := unrunnable(program):
+            raise IncompatibleHost(
+                f"the program for {program.target} cannot run on this host",
+                reason=reason,
+                hint=_others(programs),
+            )
+        return program
+    if not programs:
+        raise NoProgram("the bundle has no program", reason=_listed(manifest))
+    reasons = {program.target: unrunnable(program) for program in programs}
+    able = [program for program in programs if not reasons[program.target]]
+    if not able:
+        raise IncompatibleHost(
+            "no program of the bundle can run on this host",
+            reason="\n".join(f"{name}: {reason}" for name, reason in reasons.items()),
+            hint="build it on this host, or for iree-vmvx, which runs on any",
+        )
+    return min(able, key=_rank)
+
+
+def fitting(program: Program) -> Program:
+    """The first of a program's variants that this host can run, or itself."""
+    return next((each for each in program.variants if not unrunnable(each)), program)
+
+
+def unrunnable(program: Program) -> str:
+    """Why a program cannot run on this host; empty where it can."""
+    try:
+        target = Target.parse(program.target)
+    except UnknownTarget:
+        return f"this aotpipe does not know the target {program.target}"
+    if reason := loading.unrunnable(target, program.host_features):
+        return reason
+    if target.backend == "xla":
+        return _other_version(program)
+    built, here = program.toolchain.get(_COMPILER, ""), toolchain.version_of(_RUNTIME)
+    if here is None:
+        return f"{_RUNTIME} is not installed"
+    # IREE keeps the format of its programs within a minor version, and promises no more.
+    if built and _minor(built) != _minor(here):
+        return f"it was compiled by {_COMPILER} {built}; this host has {_RUNTIME} {here}"
+    return ""
+
+
+def _other_version(program: Program) -> str:
+    """XLA promises nothing between versions: each package must be the very one."""
+    for package, built in program.toolchain.items():
+        here = toolchain.version_of(package)
+        if here != built:
+            return f"it was compiled by {package} {built}; this host has {here or 'none'}"
+    return ""
+
+
+def _named(manifest: Manifest, programs: Sequence[Program], target: str) -> Program:
+    variants = (variant for program in programs for variant in program.variants)
+    for program in (*programs, *variants):
+        if program.target == target:
+            return program
+    failed = next((each for each in manifest.programs if each.target == target), None)
+    raise NoProgram(
+        f"the bundle has no program for {target!r}",
+        reason=f"it failed in {failed.stage}: {failed.reason}" if failed else _listed(manifest),
+        hint=f"build it with `-t {target}`, or {_others(programs)}",
+    )
+
+
+def _others(programs: Sequence[Program]) -> str:
+    able = [program.target for program in programs if not unrunnable(program)]
+    return f"load one that runs here: {', '.join(able)}" if able else "build it for this host"
+
+
+def _listed(manifest: Manifest) -> str:
+    rows = [f"{each.target} ({each.status})" for each in manifest.programs]
+    return f"it has: {', '.join(rows) or 'none'}"
+
+
+def _rank(program: Program) -> int:
+    target = Target.parse(program.target)
+    names = (f"{target.device}-{target.arch}", target.device)
+    return next((place for place, name in enumerate(_PREFERENCE) if name in names), len(_PREFERENCE))
+
+
+def _minor(version: str) -> tuple[str, ...]:
+    return tuple(version.split(".")[:2])
+
+
+def _require_weights(manifest: Manifest, weights: dict[str, Array]) -> None:
+    missing = [name for name in manifest.weights if name not in weights]
+    if missing:
+        raise MissingWeight(
+            f"the weight {missing[0]!r} is not in {WEIGHTS}",
+            reason=f"{len(missing)} of {len(manifest.weights)} weights are missing",
+            hint="copy or build the bundle again",
+        )

@@ -1,0 +1,279 @@
+"""What a bundle's `manifest.json` says, as frozen values.
+
+    schema        1
+    name          of the model
+    entry_points  name -> signature, asserts
+    weights       names of the weights; `state/NAME` in the same file is an initial state
+    programs      target, status, reason, file, flags, toolchain, host features, parity, estimates
+    findings      what a user should know of the build
+    parts         of a model with islands of Python: signatures and asserts of the programs' segments, and the
+                  chain of steps of each entry point; absent otherwise
+    precision     what is computed in fewer bits; absent where nothing is
+    files         every other file of the bundle: SHA-256 and size
+    digest        SHA-256 of all the above
+
+`read(write(manifest)) == manifest`, and the bytes are the only ones for that value: sorted keys (entry points
+stand in the spec's order), no times, no paths. So a byte that differs anywhere is found.
+
+Raises `BundleCorrupt`, `UnsupportedSchema`. Torch-free.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+from aotpipe.core.estimate import Estimate
+from aotpipe.core.partition import Partition
+from aotpipe.core.precision import Precision
+from aotpipe.core.schedule import Schedule
+from aotpipe.core.signature import Signature
+from aotpipe.core.stages import Dialect, Finding, Status
+from aotpipe.errors import BundleCorrupt, UnsupportedSchema
+from aotpipe.runtime.islands.chain import Parts
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+SCHEMA: Final = 1
+FILE_NAME: Final = "manifest.json"
+WEIGHTS: Final = "weights.safetensors"
+GOLDENS: Final = "goldens.safetensors"
+STATE_PREFIX: Final = "state/"
+
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
+# What a file that is no manifest makes json, this module and pydantic raise.
+_MALFORMED: Final = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+# One or more plain names: nothing absolute, no `..`, no drive, no backslash, nothing hidden.
+_PATH: Final = re.compile(r"\w[\w.+-]*(/\w[\w.+-]*)*", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryPoint:
+    """One way to call the model; `asserts` has a message per assert result of its programs."""
+
+    signature: Signature
+    asserts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParitySummary:
+    """How a program compared with the reference; the last fields tell of the worst output.
+
+    Attributes:
+        calls: How many were compared.
+        rule: The law that judged them.
+        ratio: The largest share of the allowed error that an element used; 1 passes.
+    """
+
+    calls: int
+    rule: str
+    entry_point: str
+    case: str
+    output: str
+    ratio: float
+    max_abs_error: float
+    eager_abs_error: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """One target's program.
+
+    Attributes:
+        status: `executed` (it ran where it was built, at parity), `compiled` (it could not run there, and
+            `reason` says why) or `failed` (there is no file; `stage` and `reason` say why).
+        file: Its path in the bundle; empty where it failed.
+        flags: Every compiler flag, in order.
+        toolchain: Package -> exact version.
+        host_features: CPU features that a host must have.
+        digest: Of everything that could change the program.
+        estimates: What its parts will cost on a chip that was not there; absent where nothing says it.
+        dialect: What it was compiled from; None in bundles of releases that did not say so.
+        partition: How it is spread over several devices; absent for one.
+        schedule: What it does on the device; absent where the compiler does not say it.
+        variants: Programs for CPUs that have more than the target asks for, each taken where it can run, the
+            best first; absent where there is none. They have no variants of their own.
+    """
+
+    target: str
+    status: Status
+    reason: str = ""
+    stage: str = ""
+    file: str = ""
+    flags: tuple[str, ...] = ()
+    toolchain: Mapping[str, str] = field(default_factory=dict)
+    host_features: tuple[str, ...] = ()
+    digest: str = ""
+    notes: tuple[str, ...] = ()
+    parity: ParitySummary | None = None
+    estimates: tuple[Estimate, ...] = ()
+    dialect: Dialect | None = None
+    partition: Partition | None = None
+    schedule: Schedule | None = None
+    variants: tuple[Program, ...] = ()
+
+    @property
+    def all(self) -> tuple[Program, ...]:
+        """It and its variants."""
+        return (self, *self.variants)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class File:
+    """A file as it was packed."""
+
+    sha256: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """A bundle's manifest; see the module."""
+
+    name: str
+    entry_points: Mapping[str, EntryPoint]
+    weights: tuple[str, ...]
+    programs: tuple[Program, ...]
+    findings: tuple[Finding, ...]
+    files: Mapping[str, File]
+    parts: Parts | None = None
+    precision: Precision | None = None
+
+    @property
+    def signatures(self) -> dict[str, Signature]:
+        """By entry point."""
+        return {name: entry.signature for name, entry in self.entry_points.items()}
+
+    @property
+    def asserts(self) -> dict[str, tuple[str, ...]]:
+        """By entry point."""
+        return {name: entry.asserts for name, entry in self.entry_points.items()}
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the content, and so of every file of the bundle."""
+        return _digest(_to_json(self))
+
+
+def write(manifest: Manifest) -> bytes:
+    """The manifest's file."""
+    content = _to_json(manifest)
+    return _dump(dict(sorted({**content, "digest": _digest(content)}.items())))
+
+
+def read(data: bytes) -> Manifest:
+    """Read what `write` gave.
+
+    Raises:
+        UnsupportedSchema: It is of another schema.
+        BundleCorrupt: It is not the file that was written.
+    """
+    try:
+        content = json.loads(data)
+        schema = content["schema"]
+    except _MALFORMED as error:
+        raise BundleCorrupt(f"{FILE_NAME} is not a manifest", reason=str(error)) from error
+    if schema != SCHEMA:
+        raise UnsupportedSchema(
+            f"the bundle is of schema {schema!r}",
+            reason=f"this aotpipe reads schema {SCHEMA}",
+            hint="use the aotpipe that built it, or build it again",
+        )
+    try:
+        if not _is_as_written(content, data):
+            raise BundleCorrupt(
+                f"{FILE_NAME} was changed",
+                reason="its digest does not match",
+                hint="copy or build the bundle again",
+            )
+        return _from_json(content)
+    except _MALFORMED as error:
+        raise BundleCorrupt(f"{FILE_NAME} is not a manifest", reason=str(error)) from error
+
+
+def _is_as_written(content: Mapping[str, Any], data: bytes) -> bool:
+    rest = {key: value for key, value in content.items() if key != "digest"}
+    return _dump(content) == data and content.get("digest") == _digest(rest)
+
+
+def _from_json(content: dict[str, Any]) -> Manifest:
+    entries = {
+        name: {**entry, "signature": Signature.from_json(entry["signature"])}
+        for name, entry in content["entry_points"].items()
+    }
+    parts = Parts.from_json(content["parts"]) if "parts" in content else None
+    manifest = _adapter().validate_python({**content, "entry_points": entries, "parts": parts})
+    unsafe = [name for name in manifest.files if not _PATH.fullmatch(name) or name == FILE_NAME]
+    unsafe += [name for name, file in manifest.files.items() if not _DIGEST.fullmatch(file.sha256)]
+    named = [each.file for program in manifest.programs for each in program.all]
+    unsafe += [name for name in named if name and name not in manifest.files]
+    if unsafe:
+        raise ValueError(f"it names what is no file of a bundle: {unsafe[0]!r}")
+    return manifest
+
+
+@cache
+def _adapter() -> TypeAdapter[Manifest]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Manifest)
+
+
+def _to_json(manifest: Manifest) -> dict[str, Any]:
+    content: dict[str, Any] = _sorted({"schema": SCHEMA, **_plain(manifest)})
+    if manifest.parts is None:
+        del content["parts"]
+    # What older releases did not write is not written for their bundles, whose digest stays what it is.
+    if manifest.precision is None:
+        del content["precision"]
+    for program in content["programs"]:
+        for each in (program, *program["variants"]):
+            for name in ("estimates", "dialect", "partition", "schedule", "variants"):
+                if not each[name]:
+                    del each[name]
+    # Their order is the spec's: the last one is the one that runs most.
+    entries = content["entry_points"]
+    return {**content, "entry_points": {name: entries[name] for name in manifest.entry_points}}
+
+
+def _sorted(value: Any) -> Any:
+    match value:
+        case dict():
+            return {key: _sorted(value[key]) for key in sorted(value)}
+        case list():
+            return [_sorted(each) for each in value]
+        case _:
+            return value
+
+
+def _plain(value: Any) -> Any:
+    """A value of this module as JSON; floats that JSON lacks as their names, which pydantic reads back."""
+    match value:
+        case Signature() | Parts():
+            return value.to_json()
+        case Mapping():
+            return {key: _plain(each) for key, each in value.items()}
+        case tuple() | list():
+            return [_plain(each) for each in value]
+        case float() if not math.isfinite(value):
+            return str(value)
+        case _ if is_dataclass(value):
+            return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+        case _:
+            return value
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(_dump(content)).hexdigest()
+
+
+def _dump(content: Mapping[str, Any]) -> bytes:
+    text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
+    return (text + "\n").encode()

@@ -1,0 +1,251 @@
+"""Writes a bundle: a folder that is there whole or not at all.
+
+    manifest.json
+    weights.safetensors           weights and initial state, once for all programs
+    goldens.safetensors           recorded calls for `selftest`
+    programs/TARGET/program.vmfb  (or program.xla; of a fat program TARGET+TARGET)
+
+Equal contents give equal bytes, wherever they are built: no times, no paths. The folder is made beside its
+destination and takes its place in one step; a bundle that lay there is replaced in the same step.
+
+Raises `DiskFull`, `ReadOnly`, and `BundleError` where something else lies at the destination. Torch-free.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from os import PathLike, fspath
+from pathlib import Path
+
+from aotpipe.core.dtypes import Array
+from aotpipe.core.precision import Precision
+from aotpipe.core.signature import Signature
+from aotpipe.core.stages import Compiled, Failed, Finding, Parity, Validated
+from aotpipe.errors import BundleError, SourceLine
+from aotpipe.runtime import tensor_file
+from aotpipe.runtime.bundle import atomic_replace, files
+from aotpipe.runtime.bundle import manifest as manifests
+from aotpipe.runtime.bundle.manifest import (
+    GOLDENS,
+    STATE_PREFIX,
+    WEIGHTS,
+    EntryPoint,
+    File,
+    Manifest,
+    ParitySummary,
+    Program,
+)
+from aotpipe.runtime.goldens import Golden, dumps
+from aotpipe.runtime.islands.chain import Island, Parts, Step
+from aotpipe.runtime.store import typed_os_errors
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """A bundle on disk; `os.fspath` gives its folder."""
+
+    path: Path
+    manifest: Manifest
+
+    def __fspath__(self) -> str:
+        return fspath(self.path)
+
+
+def open_bundle(path: str | PathLike[str]) -> Bundle:
+    """The bundle in a folder, its manifest read and nothing else.
+
+    Raises:
+        BundleNotFound, UnsupportedSchema, BundleCorrupt: There is none, or it cannot be read.
+    """
+    return Bundle(Path(path), files.read_manifest(Path(path)))
+
+
+def pack(
+    out: str | PathLike[str],
+    *,
+    name: str,
+    signatures: Mapping[str, Signature],
+    asserts: Mapping[str, tuple[str, ...]],
+    weights: Mapping[str, Array],
+    initial_state: Mapping[str, Array],
+    programs: Sequence[Validated | Failed],
+    goldens: Sequence[Golden] = (),
+    findings: Sequence[Finding] = (),
+    written: tuple[Path, str] | None = None,
+    parts: Parts | None = None,
+    precision: Precision | None = None,
+) -> Bundle:
+    """Write a bundle.
+
+    Args:
+        out: Its folder; a bundle there is replaced.
+        name: Of the model.
+        signatures: By entry point.
+        asserts: By entry point: a message per assert result.
+        weights: By key.
+        initial_state: By name.
+        programs: One per target.
+        goldens: Recorded calls, in order.
+        findings: What a user should know of the build.
+        written: A file that `tensors.write` made of the weights and of each initial value under
+            `STATE_PREFIX`, and its SHA-256: it is taken, where else they would be written and hashed again.
+            It is not to be changed afterwards.
+        parts: Of a model with islands.
+        precision: What is computed in fewer bits.
+    """
+    destination = Path(out).absolute()
+    require_replaceable(destination)
+    stored = {**weights, **{STATE_PREFIX + key: array for key, array in initial_state.items()}}
+    assert len(stored) == len(weights) + len(initial_state), "a weight is named like a state"
+    with typed_os_errors("the bundle", destination.parent):
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_replace.folder(destination) as work:
+            packed = {
+                WEIGHTS: _weights(work, stored, written),
+                GOLDENS: _bytes(work, GOLDENS, dumps(goldens)),
+            }
+            records = []
+            for program in programs:
+                records.append(_record(program))
+                for each in (program, *program.variants) if isinstance(program, Validated) else ():
+                    file = _file(each.compiled)
+                    if file not in packed:
+                        packed[file] = _bytes(work, file, each.compiled.payload)
+            manifest = Manifest(
+                name=name,
+                entry_points={
+                    key: EntryPoint(signature=signature, asserts=asserts.get(key, ()))
+                    for key, signature in signatures.items()
+                },
+                weights=tuple(sorted(weights)),
+                programs=tuple(records),
+                findings=tuple(map(_without_folder, findings)),
+                files=packed,
+                parts=parts and _parts_without_folders(parts),
+                precision=precision,
+            )
+            _bytes(work, manifests.FILE_NAME, manifests.write(manifest))
+    return Bundle(destination, manifest)
+
+
+def require_replaceable(out: str | PathLike[str]) -> None:
+    """Find out before any work whether a bundle may be written to a folder.
+
+    Raises:
+        BundleError: Something lies there that is no bundle, or a bundle with files of somebody else's.
+    """
+    root = Path(out)
+    if not root.exists() or (root.is_dir() and not any(root.iterdir())):
+        return
+    try:
+        manifest = files.read_manifest(root)
+    except BundleError as error:
+        raise BundleError(
+            f"{root} is not empty and no bundle that this aotpipe can replace",
+            reason=error.message,
+            hint="name another folder, or remove it yourself",
+        ) from error
+    others = [name for name in files.names(root) if name not in manifest.files]
+    if others:
+        raise BundleError(
+            f"the bundle at {root} would be replaced, and {others[0]} in it is not part of it",
+            hint="move that file elsewhere, or name another folder",
+        )
+
+
+def _weights(work: Path, stored: Mapping[str, Array], written: tuple[Path, str] | None) -> File:
+    if written is None:
+        sha256 = tensor_file.write(stored, work / WEIGHTS)
+    else:
+        source, sha256 = written
+        _take(source, work / WEIGHTS)
+    return File(sha256=sha256, size_bytes=(work / WEIGHTS).stat().st_size)
+
+
+def _take(source: Path, destination: Path) -> None:
+    """The file under another name, or a copy where it has two already: a bundle's files are its own."""
+    if source.stat().st_nlink == 1:
+        with suppress(OSError):  # another file system, or one without such names
+            os.link(source, destination)
+            return
+    shutil.copyfile(source, destination)
+
+
+def _bytes(work: Path, name: str, content: bytes) -> File:
+    path = work / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return File(sha256=hashlib.sha256(content).hexdigest(), size_bytes=len(content))
+
+
+def _record(program: Validated | Failed) -> Program:
+    if isinstance(program, Failed):
+        return Program(
+            target=str(program.target),
+            status="failed",
+            stage=program.stage,
+            reason=program.reason,
+            parity=_summary(program.parity),
+        )
+    compiled = program.compiled
+    return Program(
+        target=str(compiled.target),
+        status=program.status,
+        reason=program.reason,
+        file=_file(compiled),
+        flags=compiled.flags,
+        toolchain=dict(compiled.toolchain),
+        host_features=compiled.host_features,
+        digest=compiled.digest,
+        notes=(*compiled.notes, *program.notes),
+        parity=_summary(program.parity),
+        estimates=compiled.estimates,
+        dialect=compiled.dialect,
+        partition=compiled.partition,
+        schedule=compiled.schedule,
+        variants=tuple(map(_record, program.variants)),
+    )
+
+
+def _file(compiled: Compiled) -> str:
+    return f"programs/{compiled.file}"
+
+
+def _summary(parity: Parity | None) -> ParitySummary | None:
+    if parity is None or parity.worst is None:
+        return None
+    worst = parity.worst
+    return ParitySummary(
+        calls=parity.calls,
+        rule=parity.rule,
+        entry_point=worst.entry_point,
+        case=worst.case,
+        output=worst.output,
+        ratio=float(worst.ratio),
+        max_abs_error=float(worst.max_abs_error),
+        eager_abs_error=float(worst.eager_abs_error),
+    )
+
+
+def _parts_without_folders(parts: Parts) -> Parts:
+    def bare(step: Step) -> Step:
+        return replace(step, where=_bare(step.where)) if isinstance(step, Island) else step
+
+    chains = {
+        name: replace(chain, steps=tuple(map(bare, chain.steps))) for name, chain in parts.chains.items()
+    }
+    return replace(parts, chains=chains)
+
+
+def _without_folder(finding: Finding) -> Finding:
+    return replace(finding, where=_bare(finding.where))
+
+
+def _bare(where: SourceLine | None) -> SourceLine | None:
+    """The same for any folder that a model is built in."""
+    return where and SourceLine(Path(where.path).name, where.line)

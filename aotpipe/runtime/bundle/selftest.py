@@ -1,0 +1,172 @@
+"""Runs a bundle's recorded calls on this host and judges the answers; needs no torch and no compiler.
+
+Programs run in a process of their own: one that dies on this host's CPU is a failed target here, not the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Literal
+
+from aotpipe.core.targets import Target
+from aotpipe.errors import AotpipeError, BundleCorrupt, BundleError, OutsideBuckets
+from aotpipe.runtime import goldens as goldens_file
+from aotpipe.runtime.bundle import files
+from aotpipe.runtime.bundle.load import choose, contents, unrunnable
+from aotpipe.runtime.bundle.manifest import GOLDENS, WEIGHTS, Manifest, Program
+from aotpipe.runtime.goldens import Golden, Measure
+from aotpipe.runtime.islands.chain_runner import ChainRunner
+from aotpipe.runtime.islands.functions import functions
+from aotpipe.runtime.worker import Worker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """One output of one recorded call, beside its reference."""
+
+    entry_point: str
+    case: str
+    output: str
+    measure: Measure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetResult:
+    """One target's program; `reason` says why it was skipped, or why its calls could not be judged."""
+
+    target: str
+    outcome: Literal["passed", "failed", "skipped"]
+    calls: int = 0
+    worst: Answer | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelfTest:
+    """What was seen, per target."""
+
+    name: str
+    targets: tuple[TargetResult, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether a program ran and none failed."""
+        outcomes = {result.outcome for result in self.targets}
+        return "passed" in outcomes and "failed" not in outcomes
+
+
+def selftest(path: str | PathLike[str], target: str | Target | None = None) -> SelfTest:
+    """Run the recorded calls.
+
+    Args:
+        path: The bundle's folder.
+        target: Which program, with its variants; every one that this host can run where None.
+
+    Raises:
+        BundleError: The bundle, or the program of the target, cannot be used on this host.
+    """
+    root = Path(path)
+    manifest = files.read_manifest(root)
+    calls = _goldens(root, manifest)
+    chosen = choose(manifest, target)
+    programs = manifest.programs if target is None else (chosen,)
+    # A variant may be another target's own program, too.
+    every = {each.target: each for program in programs for each in program.all}
+    return SelfTest(
+        name=manifest.name,
+        targets=tuple(_result(root, manifest, program, calls) for program in every.values()),
+    )
+
+
+def _goldens(root: Path, manifest: Manifest) -> tuple[Golden, ...]:
+    try:
+        return goldens_file.loads(files.content(root, manifest, GOLDENS).tobytes())
+    except ValueError as error:
+        raise BundleCorrupt(f"{GOLDENS} holds no recorded calls", reason=str(error)) from error
+
+
+def _result(root: Path, manifest: Manifest, program: Program, calls: Sequence[Golden]) -> TargetResult:
+    if reason := unrunnable(program) if program.file else program.reason:
+        return TargetResult(target=program.target, outcome="skipped", reason=reason)
+    try:
+        with Worker() as process:
+            worker = _loaded(process, root, manifest, program)
+            answers, compared = _judged(worker, calls)
+    except BundleError:
+        raise
+    except AotpipeError as error:
+        reason = "\n".join(filter(None, (error.message, error.reason)))
+        return TargetResult(target=program.target, outcome="failed", reason=reason)
+    worst = max(answers, key=_badness, default=None)
+    if not compared:
+        return TargetResult(
+            target=program.target, outcome="skipped", reason="no recorded call has sizes that a bucket takes"
+        )
+    passed = all(answer.measure.passed for answer in answers)
+    return TargetResult(
+        target=program.target, outcome="passed" if passed else "failed", calls=compared, worst=worst
+    )
+
+
+def _judged(worker: Worker | ChainRunner, calls: Sequence[Golden]) -> tuple[list[Answer], int]:
+    """The answers to the calls whose sizes a program was built for, and how many those are."""
+    answers: list[Answer] = []
+    compared, is_apart = 0, False
+    for golden in calls:
+        if is_apart and not golden.reset:
+            continue
+        try:
+            answers += _judge(worker, golden)
+        except OutsideBuckets:
+            # The program's state is not the reference's from here on.
+            is_apart = True
+            continue
+        compared, is_apart = compared + 1, False
+    return answers, compared
+
+
+def _loaded(process: Worker, root: Path, manifest: Manifest, program: Program) -> Worker | ChainRunner:
+    """What calls the program: the worker, or a chain whose segments it runs."""
+    found = contents(root, manifest, program, verify=True)
+    parts = manifest.parts
+    process.load(
+        Target.parse(program.target),
+        found.payload,
+        signatures=parts.signatures if parts else manifest.signatures,
+        weights=files.locate(root, WEIGHTS),
+        initial_state={} if parts else found.initial_state,
+        asserts=parts.asserts if parts else manifest.asserts,
+    )
+    if parts is None:
+        return process
+    return ChainRunner(
+        process,
+        parts,
+        signatures=manifest.signatures,
+        initial_state=found.initial_state,
+        functions=functions(parts.islands),
+    )
+
+
+def _judge(worker: Worker | ChainRunner, golden: Golden) -> list[Answer]:
+    if golden.reset:
+        worker.reset()
+    got = worker.infer(golden.inputs, entry_point=golden.entry_point)
+    return [
+        Answer(
+            entry_point=golden.entry_point,
+            case=golden.case,
+            output=name,
+            measure=goldens_file.compare(
+                got[name], want, *golden.allowed.get(name, (0.0, 0.0)), unsure=golden.unsure.get(name)
+            ),
+        )
+        for name, want in golden.outputs.items()
+    ]
+
+
+def _badness(answer: Answer) -> tuple[bool, float]:
+    return not answer.measure.passed, answer.measure.ratio

@@ -1,0 +1,256 @@
+"""Finds the size of each symbol of a signature from the shapes of a call, or says which dim is wrong.
+
+IREE computes on whatever sizes it is given, beyond the end of a buffer if need be, so that every size is
+checked here: ranks, fixed sizes, ranges of symbols, and dims that must agree. Where a dim is a symbol or an
+affine form of one (`2*d`, `d + 1`) the symbol is solved for; every other dim is evaluated and compared.
+
+Raises `InputShape`, which names the input, what it is and what it should be. Torch-free.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from aotpipe.core.signature import Dim, Symbol, TensorSpec, dim_symbols, evaluate_dim
+from aotpipe.errors import InputShape
+
+Shape = tuple[int, ...]
+
+# Shapes of earlier calls are remembered, so that a server's steady state is one lookup.
+_REMEMBERED: Final = 1024
+# Sizes that are tried for symbols that only stand in forms without an inverse, such as `d // 2`, `a + b`.
+_TRIES: Final = 20_000
+
+
+class Affine(NamedTuple):
+    """`scale * symbol + offset`, with a scale that is not 0."""
+
+    scale: int
+    symbol: str
+    offset: int
+
+
+class _Place(NamedTuple):
+    """Dim `axis` of an input."""
+
+    number: int
+    axis: int
+
+
+class Binder:
+    """Binds the symbols of one signature; may be used by several threads at once.
+
+    Args:
+        specs: The inputs, in the order in which `bind` gets their shapes.
+        symbols: The ranges. A symbol that has none is only held to at least 0.
+    """
+
+    def __init__(self, specs: Sequence[TensorSpec], symbols: Sequence[Symbol]) -> None:
+        self._specs = tuple(specs)
+        self._ranges = {symbol.name: symbol for symbol in symbols}
+        self._solved, self._searched = self._sources()
+        self._known: dict[tuple[Shape, ...], Mapping[str, int]] = {}
+
+    def bind(self, shapes: tuple[Shape, ...]) -> Mapping[str, int]:
+        """The size of each symbol that the inputs mention.
+
+        Raises:
+            InputShape: The shapes do not fit the signature.
+        """
+        sizes = self._known.get(shapes)
+        if sizes is None:
+            sizes = self._bind(shapes)
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            self._known[shapes] = sizes
+        return sizes
+
+    def _bind(self, shapes: tuple[Shape, ...]) -> Mapping[str, int]:
+        for index, (spec, shape) in enumerate(zip(self._specs, shapes, strict=True)):
+            if len(shape) != len(spec.dims):
+                raise self._error(index, shape, f"has {len(shape)} dims, wants {len(spec.dims)}")
+            for axis, (size, dim) in enumerate(zip(shape, spec.dims, strict=True)):
+                if isinstance(dim, int) and size != dim:
+                    raise self._error(index, shape, f"has size {size} in dim {axis}, wants {dim}")
+        sizes: dict[str, int] = {}
+        for symbol, (place, form) in self._solved.items():
+            sizes[symbol] = self._solve(place, form, shapes)
+        if self._searched:
+            sizes = self._search(shapes, sizes)
+        self._verify(shapes, sizes)
+        return sizes
+
+    def _sources(self) -> tuple[dict[str, tuple[_Place, Affine]], dict[str, _Place]]:
+        """Per symbol the dim to solve it from, plain symbols before derived ones; else a dim to name."""
+        solved: dict[str, tuple[_Place, Affine]] = {}
+        mentioned: dict[str, _Place] = {}
+        for index, spec in enumerate(self._specs):
+            for axis, dim in enumerate(spec.dims):
+                place = _Place(index, axis)
+                for name in sorted(dim_symbols(dim)):
+                    mentioned.setdefault(name, place)
+                form = affine(dim)
+                if form is None:
+                    continue
+                present = solved.get(form.symbol)
+                if present is None or _effort(form) < _effort(present[1]):
+                    solved[form.symbol] = (place, form)
+        return solved, {name: place for name, place in mentioned.items() if name not in solved}
+
+    def _solve(self, place: _Place, form: Affine, shapes: tuple[Shape, ...]) -> int:
+        index, axis = place
+        size = shapes[index][axis]
+        value, rest = divmod(size - form.offset, form.scale)
+        if rest:
+            dim = self._specs[index].dims[axis]
+            raise self._error(index, shapes[index], f"has size {size} in dim {axis}, wants {dim}")
+        low, high = self._range(form.symbol)
+        if value < low or (high is not None and value > high):
+            raise self._range_error(place, form, size, (low, high), shapes)
+        return value
+
+    def _search(self, shapes: tuple[Shape, ...], solved: Mapping[str, int]) -> dict[str, int]:
+        """The first sizes of the symbols without an inverse that all dims agree with."""
+        names = tuple(self._searched)
+        tries = 0
+
+        def extend(sizes: dict[str, int]) -> dict[str, int] | None:
+            nonlocal tries
+            if len(sizes) == len(solved) + len(names):
+                return sizes
+            name = names[len(sizes) - len(solved)]
+            low, high = self._range(name)
+            for value in itertools.count(low) if high is None else range(low, high + 1):
+                tries += 1
+                if tries > _TRIES:
+                    return None
+                tried = {**sizes, name: value}
+                if self._may_fit(shapes, tried, name) and (found := extend(tried)) is not None:
+                    return found
+            return None
+
+        found = extend(dict(solved))
+        if found is None:
+            number, axis = self._searched[names[0]]
+            want = f"{self._specs[number].dims[axis]} with " + ", ".join(
+                str(self._ranges.get(name, name)) for name in names
+            )
+            size = shapes[number][axis]
+            raise self._error(number, shapes[number], f"has size {size} in dim {axis}, wants {want}")
+        return found
+
+    def _may_fit(self, shapes: tuple[Shape, ...], sizes: Mapping[str, int], name: str) -> bool:
+        return all(
+            _value(dim, sizes) in (size, None)
+            for spec, shape in zip(self._specs, shapes, strict=True)
+            for dim, size in zip(spec.dims, shape, strict=True)
+            if name in dim_symbols(dim)
+        )
+
+    def _range(self, name: str) -> tuple[int, int | None]:
+        symbol = self._ranges.get(name)
+        return (symbol.min, symbol.max) if symbol else (0, None)
+
+    def _verify(self, shapes: tuple[Shape, ...], sizes: Mapping[str, int]) -> None:
+        """Compare every dim with its value; the first that differs is the error."""
+        for index, (spec, shape) in enumerate(zip(self._specs, shapes, strict=True)):
+            for axis, (size, dim) in enumerate(zip(shape, spec.dims, strict=True)):
+                want = _value(dim, sizes)
+                if size == want:
+                    continue
+                bound = [
+                    f"`{name}` is {sizes[name]} by {self._origin(name)}" for name in sorted(dim_symbols(dim))
+                ]
+                raise self._error(
+                    index,
+                    shape,
+                    f"has size {size} in dim {axis}, wants {dim}" + ("" if want is None else f" = {want}"),
+                    *bound,
+                )
+
+    def _origin(self, name: str) -> str:
+        place = self._solved[name][0] if name in self._solved else self._searched[name]
+        return f"dim {place.axis} of {self._specs[place.number].name!r}"
+
+    def _range_error(
+        self,
+        place: _Place,
+        form: Affine,
+        size: int,
+        bounds: tuple[int, int | None],
+        shapes: tuple[Shape, ...],
+    ) -> InputShape:
+        index, axis = place
+        low, high = bounds
+        ends = [form.scale * end + form.offset for end in (low, high) if end is not None]
+        nearest = min(ends, key=lambda end: abs(end - size))
+        span = f"{form.symbol} in {low}..{'' if high is None else high}"
+        want = span if form.scale == 1 and not form.offset else f"{self._specs[index].dims[axis]} with {span}"
+        error = self._error(index, shapes[index], f"has size {size} in dim {axis}, wants {want}")
+        error.hint = f"the nearest size is {nearest}; build with a wider range to allow others"
+        return error
+
+    def _error(self, index: int, shape: Shape, what: str, *reasons: str) -> InputShape:
+        spec = self._specs[index]
+        dims = ", ".join(map(str, spec.dims))
+        got = f"got shape [{', '.join(map(str, shape))}], want [{dims}]"
+        return InputShape(f"input {spec.name!r} {what}", reason="\n".join([got, *reasons]))
+
+
+def affine(dim: Dim) -> Affine | None:
+    """A dim as `scale * symbol + offset`, None where it has no symbol, several, or is not affine."""
+    if isinstance(dim, int):
+        return None
+    terms = _linear(ast.parse(dim, mode="eval").body)
+    if terms is None:
+        return None
+    offset = terms.pop("", 0)
+    scaled = [(name, scale) for name, scale in terms.items() if scale]
+    return Affine(scaled[0][1], scaled[0][0], offset) if len(scaled) == 1 else None
+
+
+def _linear(node: ast.expr) -> dict[str, int] | None:
+    """Symbol -> factor, the constant term under the empty name; None where it is not linear."""
+    match node:
+        case ast.Constant(value=int(value)):
+            return {"": value}
+        case ast.Name(id=name):
+            return {name: 1}
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return _scaled(_linear(operand), -1)
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            return _sum(_linear(left), _linear(right))
+        case ast.BinOp(left=left, op=ast.Sub(), right=right):
+            return _sum(_linear(left), _scaled(_linear(right), -1))
+        case ast.BinOp(left=left, op=ast.Mult(), right=right):
+            first, second = _linear(left), _linear(right)
+            if first is not None and first.keys() == {""}:
+                return _scaled(second, first[""])
+            if second is not None and second.keys() == {""}:
+                return _scaled(first, second[""])
+    return None
+
+
+def _scaled(terms: dict[str, int] | None, factor: int) -> dict[str, int] | None:
+    return None if terms is None else {name: scale * factor for name, scale in terms.items()}
+
+
+def _sum(first: dict[str, int] | None, second: dict[str, int] | None) -> dict[str, int] | None:
+    if first is None or second is None:
+        return None
+    return {name: first.get(name, 0) + second.get(name, 0) for name in first.keys() | second.keys()}
+
+
+def _effort(form: Affine) -> tuple[int, int]:
+    return abs(form.scale), abs(form.offset)
+
+
+def _value(dim: Dim, sizes: Mapping[str, int]) -> int | None:
+    """A dim's size, None where a symbol is not bound yet or the expression has no value (`8 // 0`)."""
+    try:
+        return evaluate_dim(dim, sizes)
+    except (KeyError, ZeroDivisionError):
+        return None

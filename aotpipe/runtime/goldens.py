@@ -1,0 +1,260 @@
+"""Recorded calls with the answers a program must give, and the one comparison that judges an answer.
+
+Torch-free: the build uses it for parity, and `aotpipe selftest` on a host that has only the runtime. A file
+of goldens is one safetensors file whose metadata says which array is what; `read(path)` gives back what
+`write(goldens, path)` was given.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from aotpipe.core.dtypes import Array, numpy_dtype
+
+__all__ = ["Array", "Golden", "Measure", "compare", "dumps", "loads", "read", "write"]
+
+_METADATA: Final = "aotpipe.runtime.goldens"
+_SCHEMA: Final = 1
+# Dtypes that safetensors' numpy binding does not read back travel as bytes of the same shape.
+_AS_BYTES: Final = frozenset({"bfloat16", "float8_e4m3fn", "float8_e5m2", "complex64", "complex128"})
+# Elements that are widened to float64 at a time: outputs of 100 MB are compared in 100 MB more, not 1 GB.
+_CHUNK: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Golden:
+    """One call of a sequence and what it must answer.
+
+    Attributes:
+        entry_point: Which function is called.
+        case: Names the inputs, such as `seed 0` or `batch=64`; calls of one sequence share it up to the `/`.
+        reset: Whether the state is the initial one before this call; otherwise it continues the call before.
+        inputs: Input name -> array.
+        outputs: Output name -> the reference, in the program's dtype.
+        allowed: Output name -> (atol, rtol): an element may be off by `atol + rtol * |reference|`.
+        unsure: Output name -> mask of the elements on which the reference itself cannot decide (an argmax of
+            a near-tie); they are not compared. Outputs without such elements are absent.
+        eager_error: Output name -> the largest error of eager in the model's own dtype against the reference.
+    """
+
+    entry_point: str
+    case: str
+    reset: bool
+    inputs: Mapping[str, Array]
+    outputs: Mapping[str, Array]
+    allowed: Mapping[str, tuple[float, float]]
+    unsure: Mapping[str, Array] = field(default_factory=dict)
+    eager_error: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measure:
+    """How far an answer is from its reference.
+
+    Attributes:
+        max_abs_error: The largest difference over the compared elements.
+        ratio: The largest share of its allowed error that an element used; above 1 fails.
+        worst_index, got, want: The element with that share.
+        message: Why the answer fails whatever the tolerance is (shape, dtype, NaN), else empty.
+    """
+
+    max_abs_error: float = 0.0
+    ratio: float = 0.0
+    worst_index: tuple[int, ...] = ()
+    got: float = 0.0
+    want: float = 0.0
+    message: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Whether the answer is good enough."""
+        return not self.message and self.ratio <= 1.0
+
+
+def compare(
+    got: Array, want: Array, atol: float = 0.0, rtol: float = 0.0, unsure: Array | None = None
+) -> Measure:
+    """Measure an answer against its reference.
+
+    Shape and dtype must be equal. NaN answers NaN, an infinity the same infinity. Integers and bools must be
+    equal whatever the tolerance; the parts of a complex number are compared on their own.
+
+    Args:
+        got: The answer.
+        want: The reference.
+        atol: Allowed absolute error.
+        rtol: Allowed error per unit of `|want|`.
+        unsure: Elements that are not compared.
+    """
+    if got.dtype != want.dtype:
+        return Measure(ratio=np.inf, message=f"dtype is {got.dtype}, not {want.dtype}")
+    if got.shape != want.shape:
+        # Where it is unsure how many elements there are (a threshold in `nonzero`), none can be compared.
+        if unsure is not None and unsure.all():
+            return Measure()
+        return Measure(ratio=np.inf, message=f"shape is {got.shape}, not {want.shape}")
+    parts = 2 if want.dtype.kind == "c" else 1
+    worst = _Worst()
+    mask = None if unsure is None else np.repeat(unsure.reshape(-1), parts)
+    exact = want.dtype.kind in "biu"
+    for start, left, right in _chunks(_real_parts(got), _real_parts(want)):
+        skip = None if mask is None else mask[start : start + left.size]
+        _measure_chunk(worst, start, left, right, (0.0, 0.0) if exact else (atol, rtol), skip)
+    index = tuple(int(i) for i in np.unravel_index(worst.at // parts, want.shape)) if want.size else ()
+    return Measure(
+        max_abs_error=worst.error,
+        ratio=worst.ratio,
+        worst_index=index,
+        got=worst.got,
+        want=worst.want,
+        message=_mismatch(worst, exact),
+    )
+
+
+@dataclass(slots=True)
+class _Worst:
+    error: float = 0.0
+    ratio: float = 0.0
+    at: int = 0
+    got: float = 0.0
+    want: float = 0.0
+
+
+def _real_parts(array: Array) -> Array:
+    flat = np.ascontiguousarray(array).reshape(-1)
+    return flat.view(flat.real.dtype) if flat.dtype.kind == "c" else flat
+
+
+def _chunks(got: Array, want: Array) -> Iterator[tuple[int, Array, Array]]:
+    for start in range(0, want.size, _CHUNK):
+        yield start, got[start : start + _CHUNK], want[start : start + _CHUNK]
+
+
+def _measure_chunk(
+    worst: _Worst, start: int, got: Array, want: Array, allowed: tuple[float, float], skip: Array | None
+) -> None:
+    """Update `worst` with a chunk of flat elements."""
+    # Unequal int64 may be equal as float64, so equality is decided before the widening.
+    same = (got == want) | ((got != got) & (want != want))
+    if skip is not None:
+        same |= skip
+    if same.all():
+        if start == 0 and want.size:
+            worst.got, worst.want = float(got[0]), float(want[0])
+        return
+    left, right = got.astype(np.float64), want.astype(np.float64)
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+        error = np.where(same, 0.0, np.abs(left - right))
+        error[~same & ~(np.isfinite(left) & np.isfinite(right))] = np.inf
+        bound = allowed[0] + allowed[1] * np.where(np.isfinite(right), np.abs(right), 0.0)
+        ratio = np.where(same, 0.0, error / bound)
+    # Equal as float64 although the integers differ: they are 1 or more apart.
+    ratio[~same & (error == 0.0)] = np.inf
+    worst.error = max(worst.error, float(error.max()))
+    at = int(ratio.argmax())
+    if ratio[at] > worst.ratio or start == 0:
+        worst.ratio, worst.at = float(ratio[at]), start + at
+        worst.got, worst.want = float(left[at]), float(right[at])
+
+
+def _mismatch(worst: _Worst, exact: bool) -> str:
+    if worst.ratio <= 1.0:
+        return ""
+    if exact:
+        return f"is {worst.got:.20g}, not {worst.want:.20g}"
+    if not np.isfinite(worst.got) or not np.isfinite(worst.want):
+        return f"is {worst.got}, where the reference is {worst.want}"
+    return ""
+
+
+def write(goldens: Sequence[Golden], path: Path) -> None:
+    """Write goldens to one safetensors file; equal goldens give equal bytes."""
+    path.write_bytes(dumps(goldens))
+
+
+def dumps(goldens: Sequence[Golden]) -> bytes:
+    """The bytes that `write` writes."""
+    from safetensors.numpy import save
+
+    arrays: dict[str, Array] = {}
+    calls = []
+    for number, golden in enumerate(goldens):
+        groups = {"inputs": golden.inputs, "outputs": golden.outputs, "unsure": golden.unsure}
+        for group, named in groups.items():
+            arrays.update({f"{number}.{group}.{name}": _encode(array) for name, array in named.items()})
+        calls.append(
+            {
+                "entry_point": golden.entry_point,
+                "case": golden.case,
+                "reset": golden.reset,
+                "allowed": {name: list(bounds) for name, bounds in golden.allowed.items()},
+                "eager_error": dict(golden.eager_error),
+                **{group: _described(named) for group, named in groups.items()},
+            }
+        )
+    header = json.dumps({"schema": _SCHEMA, "calls": calls}, sort_keys=True)
+    return bytes(save(arrays, metadata={_METADATA: header}))
+
+
+def read(path: Path) -> tuple[Golden, ...]:
+    """Read what `write` wrote.
+
+    Raises:
+        ValueError: The file is not one of goldens, or of another schema.
+        OSError: The file cannot be read.
+    """
+    return loads(path.read_bytes())
+
+
+def loads(data: bytes) -> tuple[Golden, ...]:
+    """Read what `dumps` gave; raises ValueError on anything else."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    try:
+        length = int.from_bytes(data[:8], "little")
+        header = json.loads(json.loads(data[8 : 8 + length])["__metadata__"][_METADATA])
+        arrays = load(data)
+        if header["schema"] != _SCHEMA:
+            raise ValueError(f"goldens of schema {header['schema']}; this aotpipe reads {_SCHEMA}")
+        return tuple(_golden(number, call, arrays) for number, call in enumerate(header["calls"]))
+    except (KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError, SafetensorError) as error:
+        raise ValueError(f"not a file of goldens: {error!r}") from error
+
+
+def _golden(number: int, call: Mapping[str, Any], arrays: Mapping[str, Array]) -> Golden:
+    def group(name: str) -> dict[str, Array]:
+        return {
+            key: _decode(arrays[f"{number}.{name}.{key}"], dtype, shape) for key, dtype, shape in call[name]
+        }
+
+    return Golden(
+        entry_point=call["entry_point"],
+        case=call["case"],
+        reset=call["reset"],
+        inputs=group("inputs"),
+        outputs=group("outputs"),
+        allowed={name: (bounds[0], bounds[1]) for name, bounds in call["allowed"].items()},
+        unsure=group("unsure"),
+        eager_error=call["eager_error"],
+    )
+
+
+def _described(named: Mapping[str, Array]) -> list[tuple[str, str, tuple[int, ...]]]:
+    return [(name, str(array.dtype), array.shape) for name, array in named.items()]
+
+
+def _encode(array: Array) -> Array:
+    flat = np.ascontiguousarray(array)
+    return flat.reshape(-1).view(np.uint8) if str(array.dtype) in _AS_BYTES else flat.reshape(array.shape)
+
+
+def _decode(array: Array, dtype: str, shape: Iterable[int]) -> Array:
+    typed: Array = array if array.dtype == numpy_dtype(dtype) else array.view(numpy_dtype(dtype))
+    return typed.reshape(tuple(shape))

@@ -1,0 +1,1 @@
+"""Runs IREE programs with the iree-base-runtime package alone."""

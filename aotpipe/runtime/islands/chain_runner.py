@@ -1,0 +1,273 @@
+"""Runs a chain: segments of a program and Python islands, one after another.
+
+`ChainRunner` is a `Runner` over another one (or a worker) that holds the segments. Inputs are checked before
+anything runs; what an island gives is checked against what it gave when the chain was built. State is kept
+here, and replaced once a whole call succeeded. torch is imported only for islands that take torch's tensors.
+
+Raises:
+    InputError: An input does not fit; nothing was run.
+    IslandFailed: An island raised, or gave something else than when the chain was built.
+    Whatever the runner of the segments raises.
+"""
+
+from __future__ import annotations
+
+import difflib
+import statistics
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Protocol, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from aotpipe.core.dtypes import Array, name_of
+from aotpipe.core.signature import Signature, TensorSpec, dim_symbols, evaluate_dim
+from aotpipe.errors import InputError, IslandFailed
+from aotpipe.model import source
+from aotpipe.runtime.input_checks import Checker
+from aotpipe.runtime.islands import templates
+from aotpipe.runtime.islands.chain import Chain, Island, Parts, Segment
+
+_DEFAULT: Final = "forward"
+_KEPT: Final = 1000
+
+
+class Segments(Protocol):
+    """What runs the segments."""
+
+    def infer(self, inputs: Mapping[str, Array], *, entry_point: str) -> dict[str, Array]:
+        """Call one."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTime:
+    """What one step took: `name` is the segment's or the island's, times are in microseconds."""
+
+    entry_point: str
+    name: str
+    is_island: bool
+    calls: int
+    median_us: float
+    total_us: float
+
+
+class ChainRunner:
+    """The entry points of a model in parts.
+
+    Args:
+        segments: Holds the programs' segments; closed with this runner where it can be.
+        parts: How they make up the entry points.
+        signatures: By entry point.
+        initial_state: By name.
+        functions: What each island runs, by its name.
+    """
+
+    def __init__(
+        self,
+        segments: Any,
+        parts: Parts,
+        *,
+        signatures: Mapping[str, Signature],
+        initial_state: Mapping[str, Array],
+        functions: Mapping[str, Callable[..., Any]],
+    ) -> None:
+        self.signatures = dict(signatures)
+        self.parts = parts
+        self._segments = segments
+        self._checkers = {name: Checker(signature) for name, signature in signatures.items()}
+        self._initial_state = dict(initial_state)
+        self._functions = functions
+        self._lock = threading.Lock()
+        self._state = dict(initial_state)
+        self._times: dict[tuple[str, int], list[float]] = {}
+
+    @property
+    def signature(self) -> Signature:
+        """Of the entry point that `infer` calls unless told otherwise."""
+        return self.signatures[self._name(None)]
+
+    def infer(self, inputs: Mapping[str, ArrayLike], *, entry_point: str | None = None) -> dict[str, Array]:
+        """Call an entry point; the outputs, by name, are the caller's own."""
+        name = self._name(entry_point)
+        chain, checker = self.parts.chains[name], self._checkers[name]
+        arrays, bound = checker.check(inputs)
+        leaves = checker.signature.tensor_inputs
+        with self._lock:
+            values = {chain.inputs[leaf.name]: array for leaf, array in zip(leaves, arrays, strict=True)}
+            values |= {before: self._state[state] for state, (before, _) in chain.state.items()}
+            self._run(name, chain, values, dict(bound))
+            outputs = {output: _own(values[value]) for output, value in chain.outputs.items()}
+            self._state |= {state: values[after] for state, (_, after) in chain.state.items()}
+        return outputs
+
+    def _run(self, name: str, chain: Chain, values: dict[str, Array], sizes: dict[str, int]) -> None:
+        for place, step in enumerate(chain.steps):
+            start = time.perf_counter()
+            taken = [values[each] for each in step.inputs]
+            if isinstance(step, Segment):
+                named = dict(zip(step.inputs, taken, strict=True))
+                values |= self._segments.infer(named, entry_point=step.entry_point)
+            else:
+                values |= _called(step, self._functions[step.name], taken, sizes)
+            kept = self._times.setdefault((name, place), [])
+            kept.append((time.perf_counter() - start) * 1e6)
+            del kept[:-_KEPT]
+
+    def times(self) -> tuple[StepTime, ...]:
+        """What each step took, over the last calls."""
+        found = []
+        for (name, place), samples in sorted(self._times.items()):
+            step = self.parts.chains[name].steps[place]
+            found.append(
+                StepTime(
+                    entry_point=name,
+                    name=step.entry_point if isinstance(step, Segment) else step.name,
+                    is_island=isinstance(step, Island),
+                    calls=len(samples),
+                    median_us=statistics.median(samples),
+                    total_us=sum(samples),
+                )
+            )
+        return tuple(found)
+
+    def forget_times(self) -> None:
+        """Begin to time anew."""
+        self._times.clear()
+
+    def time(
+        self, inputs: Mapping[str, Array], *, entry_point: str, samples: int, reset: bool = False
+    ) -> list[float]:
+        """Microseconds of each of some calls; `reset` goes before each, untimed."""
+        found = []
+        for _ in range(samples):
+            if reset:
+                self.reset()
+            start = time.perf_counter()
+            self.infer(inputs, entry_point=entry_point)
+            found.append((time.perf_counter() - start) * 1e6)
+        return found
+
+    def reset(self) -> None:
+        """Go back to the initial state."""
+        with self._lock:
+            self._state = dict(self._initial_state)
+
+    def close(self) -> None:
+        """Free the segments and the state."""
+        with self._lock:
+            self._state = {}
+            self._segments.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _name(self, name: str | None) -> str:
+        if name is None:
+            name = next(iter(self.signatures)) if len(self.signatures) == 1 else _DEFAULT
+        if name not in self.signatures:
+            close = difflib.get_close_matches(name, self.signatures, n=1)
+            raise InputError(
+                f"no entry point is called {name!r}",
+                reason=f"the entry points are: {', '.join(self.signatures)}",
+                hint=f"pass entry_point={(close or list(self.signatures))[0]!r}",
+            )
+        return name
+
+
+def _own(array: Array) -> Array:
+    """An array that nobody else has: a value may be an input or a state."""
+    return np.array(array, copy=True, order="C")
+
+
+def _called(
+    island: Island, function: Callable[..., Any], taken: Sequence[Array], sizes: dict[str, int]
+) -> dict[str, Array]:
+    """Call an island."""
+    kinds = templates.kinds(island.arguments)
+    leaves = [_argument(island, kinds.get(number), array) for number, array in enumerate(taken)]
+    args, kwargs = templates.unpack(island.arguments, leaves)
+    try:
+        result = function(*args, **kwargs)
+    except Exception as error:
+        raise IslandFailed(
+            f"{island.name} raised {type(error).__name__}",
+            reason=str(error).partition("\n")[0],
+            where=source.from_exception(error) or island.where,
+        ) from error
+    packed = templates.pack(_plain(result), _kind)
+    if packed.template != island.result:
+        raise IslandFailed(
+            f"{island.name} gave another structure than when the chain was built", where=island.where
+        )
+    arrays = [_array(leaf) for leaf in packed.leaves]
+    for spec, array in zip(island.outputs, arrays, strict=True):
+        _check(island, spec, array, sizes)
+    return {spec.name: array for spec, array in zip(island.outputs, arrays, strict=True)}
+
+
+def _argument(island: Island, kind: templates.Kind | None, array: Array) -> Any:
+    if kind in ("int", "float"):
+        return array.item()
+    # An island that writes must not change a value that others read.
+    own = _own(array)
+    if island.arrays == "numpy":
+        return own
+    from aotpipe.model.torch_arrays import from_numpy
+
+    return from_numpy(own)
+
+
+def _plain(result: Any) -> Any:
+    """A result whose numpy numbers are Python's, and whose torch results of several are tuples."""
+    if isinstance(result, np.generic):
+        return result.item()
+    if isinstance(result, tuple):
+        return tuple(map(_plain, result))
+    if type(result) is list:
+        return list(map(_plain, result))
+    return {key: _plain(each) for key, each in result.items()} if type(result) is dict else result
+
+
+def _kind(leaf: Any) -> templates.Kind | None:
+    if isinstance(leaf, np.ndarray) or hasattr(leaf, "detach"):
+        return "tensor"
+    if type(leaf) is int:
+        return "int"
+    return "float" if type(leaf) is float else None
+
+
+def _array(leaf: Any) -> Array:
+    if isinstance(leaf, np.ndarray):
+        return np.asarray(leaf, order="C")
+    if hasattr(leaf, "detach"):
+        from aotpipe.model.torch_arrays import view_numpy
+
+        return view_numpy(leaf)
+    return np.asarray(leaf, np.int64 if type(leaf) is int else np.float64)
+
+
+def _check(island: Island, spec: TensorSpec, array: Array, sizes: dict[str, int]) -> None:
+    """Check what an island gives; a size that no other value has is learned from it."""
+    fits = name_of(array.dtype) == spec.dtype and array.ndim == len(spec.dims)
+    for dim, size in zip(spec.dims, array.shape, strict=False):
+        if isinstance(dim, str) and dim not in sizes and dim_symbols(dim) == {dim}:
+            sizes[dim] = size
+        elif dim_symbols(dim) <= sizes.keys():
+            fits = fits and evaluate_dim(dim, sizes) == size
+    if not fits:
+        raise IslandFailed(
+            f"{island.name} gave {name_of(array.dtype) or array.dtype}{list(array.shape)}, not {spec}",
+            reason=f"with {', '.join(f'{name}={size}' for name, size in sizes.items())}" if sizes else "",
+            hint="the sizes of its result must go with those of its arguments as in the calls of the build",
+            where=island.where,
+        )

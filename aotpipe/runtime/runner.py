@@ -1,0 +1,208 @@
+"""What the runners of all backends share: entry points by name, a lock, a state that outlives calls, an end.
+
+`BaseRunner` checks inputs before anything runs and serializes the calls of one runner; how a program is
+called and where its state is are its backend's. Torch-free.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Generic, Self, TypeVar
+
+import numpy as np
+
+from aotpipe.core.dtypes import Array, numpy_dtype
+from aotpipe.core.signature import Signature
+from aotpipe.errors import AssertionViolated, BundleCorrupt, InputError, MissingWeight, ProgramCrashed
+from aotpipe.runtime.input_checks import Checker
+
+DEFAULT_ENTRY_POINT: Final = "forward"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry point, prepared for calls; results are its outputs, its next state and its asserts' flags."""
+
+    name: str
+    checker: Checker
+    state: tuple[str, ...]
+    outputs: tuple[tuple[str, np.dtype[Any]], ...]
+    asserts: tuple[str, ...]
+
+    def require(self, flags: Iterable[bool]) -> None:
+        """Check the asserts' flags.
+
+        Raises:
+            AssertionViolated: The first that is False.
+        """
+        for message, holds in zip(self.asserts, flags, strict=True):
+            if not holds:
+                raise AssertionViolated(
+                    message or "an assert of the model failed",
+                    reason=f"in {self.name!r}; the outputs are withheld and the state is unchanged",
+                )
+
+    def require_results(self, count: int, *, extra: int = 0) -> None:
+        """Check how many results a program gave.
+
+        Raises:
+            ProgramCrashed: They are not as many as the signature has, and `extra` ones.
+        """
+        wanted = len(self.outputs) + len(self.state) + len(self.asserts) + extra
+        if count != wanted:
+            raise ProgramCrashed(
+                f"the program gave {count} results in {self.name!r}, its signature has {wanted}"
+            )
+
+
+E = TypeVar("E", bound=Entry)
+
+
+class BaseRunner(ABC, Generic[E]):
+    """A loaded program with its own state.
+
+    Attributes:
+        signatures: By entry point.
+        device: What it runs on.
+    """
+
+    def __init__(self, *, entries: Mapping[str, E], initial_state: Mapping[str, Array], device: str) -> None:
+        self.signatures = {name: entry.checker.signature for name, entry in entries.items()}
+        self.device = device
+        self._entries = entries
+        self._initial_state = initial_state
+        self._lock = threading.Lock()
+        self._process = os.getpid()
+        self._is_open = True
+        self._state: dict[str, Any] = {}
+        self.reset()
+
+    @abstractmethod
+    def _call(self, entry: E, arrays: list[Array], sizes: Mapping[str, int]) -> dict[str, Array]:
+        """The outputs of one call; the state is replaced last, once nothing can fail."""
+
+    @abstractmethod
+    def _placed(self, name: str, array: Array) -> Any:
+        """A copy of an array where the program takes its state of a name."""
+
+    def _forget(self) -> None:
+        """Let go of what belongs to the state that ends, before another takes its memory."""
+        self._state = {}
+
+    @property
+    def signature(self) -> Signature:
+        """Of the entry point that `infer` calls unless told otherwise.
+
+        Raises:
+            InputError: There are several and none is called `forward`.
+        """
+        return self._entry(None).checker.signature
+
+    def infer(self, inputs: Mapping[str, Any], *, entry_point: str | None = None) -> dict[str, Array]:
+        """Call an entry point.
+
+        Args:
+            inputs: Every tensor input of its signature, by name, or a batch as the model takes it, that may
+                lack what is optional (`aotpipe.runtime.call_structure`).
+            entry_point: The only one, or `forward`, where None.
+
+        Returns:
+            Every tensor output of its signature, by name, but for those that are not there; the arrays are
+            the caller's own.
+        """
+        entry = self._entry(entry_point)
+        arrays, sizes = entry.checker.check(inputs)
+        with self._lock:
+            self._require_usable()
+            outputs = self._call(entry, arrays, sizes)
+        return entry.checker.unpacked(inputs, outputs)
+
+    def reset(self) -> None:
+        """Go back to the initial state."""
+        with self._lock:
+            self._require_usable()
+            self._forget()
+            self._state = {name: self._placed(name, array) for name, array in self._initial_state.items()}
+
+    def close(self) -> None:
+        """Free the program and its state; calls after it are refused."""
+        with self._lock:
+            self._is_open = False
+            self._forget()
+            self._entries = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _entry(self, name: str | None) -> E:
+        entries = self._entries
+        if name is None:
+            name = next(iter(entries)) if len(entries) == 1 else DEFAULT_ENTRY_POINT
+        entry = entries.get(name)
+        if entry is None:
+            self._require_usable()
+            close = difflib.get_close_matches(name, entries, n=1)
+            raise InputError(
+                f"no entry point is called {name!r}",
+                reason=f"the entry points are: {', '.join(entries)}",
+                hint=f"pass entry_point={(close or list(entries))[0]!r}",
+            )
+        return entry
+
+    def _require_usable(self) -> None:
+        if not self._is_open:
+            raise RuntimeError("this runner is closed")
+        if self._process != os.getpid():
+            # The threads of the device are not there in a forked child: a call would wait for ever.
+            raise ProgramCrashed(
+                "this runner was made before the process forked",
+                hint="load the program in the child, or start workers with the method `spawn`",
+            )
+
+
+def states_of(signature: Signature) -> tuple[str, ...]:
+    """The names of the states, in the order in which a program takes and gives them."""
+    return tuple(spec.name for spec in signature.state)
+
+
+def outputs_of(signature: Signature) -> tuple[tuple[str, np.dtype[Any]], ...]:
+    """The names of the outputs and their dtypes, in the order in which a program gives them."""
+    return tuple((spec.name, numpy_dtype(spec.dtype)) for spec in signature.tensor_outputs)
+
+
+def require_state(signatures: Mapping[str, Signature], initial_state: Mapping[str, Array]) -> None:
+    """Check that every state has its initial value.
+
+    Raises:
+        MissingWeight: One has none.
+        BundleCorrupt: One has another dtype or shape.
+    """
+    for entry, signature in signatures.items():
+        for spec in signature.state:
+            array = initial_state.get(spec.name)
+            if array is None:
+                raise MissingWeight(
+                    f"the initial value of the state {spec.name!r} is missing",
+                    reason=f"{entry!r} needs {spec}",
+                )
+            if array.dtype != numpy_dtype(spec.dtype) or array.shape != spec.dims:
+                raise BundleCorrupt(
+                    f"the initial value of the state {spec.name!r} is {array.dtype}{list(array.shape)}",
+                    reason=f"{entry!r} wants {spec}",
+                )
+
+
+def first_line(error: Exception) -> str:
+    """What a runtime says of a failure, in one line."""
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

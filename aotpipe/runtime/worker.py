@@ -1,0 +1,261 @@
+"""Runs a program in a process of its own, so that its crash is an error here and no more.
+
+A compiled program can read foreign memory, die by a signal or never return. `Worker` starts
+`python -m aotpipe.runtime.worker`, which imports neither torch nor a compiler, and talks to it over pipes;
+weights go by the path of a file that it maps. Every call has a time limit.
+
+Raises:
+    ProgramCrashed: The program died, hung or failed; the signal and the last lines it wrote are named.
+    AotpipeError: What the runtime in the worker raised, as the same class.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self, cast
+
+import numpy as np
+
+from aotpipe import errors
+from aotpipe.core.dtypes import Array
+from aotpipe.core.signature import Signature
+from aotpipe.core.targets import Backend, Target
+from aotpipe.errors import AotpipeError, ProgramCrashed
+from aotpipe.runtime import framing, process, tensor_file
+from aotpipe.runtime.loading import Runner, driver, runtime
+
+_CALL_TIMEOUT_S: Final = 300.0
+# Bytecode is interpreted: an image through ResNet-50 takes 100 s.
+_BYTECODE_TIMEOUT_S: Final = 3600.0
+_LOAD_TIMEOUT_S: Final = 120.0
+_TAIL_LINES: Final = 12
+
+
+class Worker:
+    """A process that holds one program; a context manager that ends it.
+
+    Args:
+        timeout_s: Seconds for each call; None for what is plenty for the program's target.
+        backend: What it will run programs of, to import while it waits for one.
+    """
+
+    def __init__(self, *, timeout_s: float | None = None, backend: Backend | None = None) -> None:
+        self._is_given = timeout_s is not None
+        self._timeout_s = _CALL_TIMEOUT_S if timeout_s is None else timeout_s
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  # it lives as long as the worker
+        self._process = subprocess.Popen(
+            # -P: a file of the user's folder must not stand in for a module that the worker imports.
+            [sys.executable, "-P", "-m", "aotpipe.runtime.worker", *filter(None, [backend])],
+            # What is compared must not depend on what a runtime pads inputs with.
+            env={**os.environ, "PYTHONPATH": _import_path(), "AOTPIPE_GARBAGE_PADDING": "1"},
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+            # Its own group: Ctrl-C reaches the build, and the build ends the worker.
+            process_group=0,
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._to = self._process.stdin.fileno()
+        self._from = self._process.stdout.fileno()
+
+    def load(
+        self,
+        target: Target,
+        payload: bytes,
+        *,
+        signatures: Mapping[str, Signature],
+        weights: Path,
+        initial_state: Mapping[str, Array],
+        asserts: Mapping[str, tuple[str, ...]],
+        driver: str = "auto",
+        threads: int | None = None,
+    ) -> None:
+        """Load a program as the runtime's `load` does; `weights` is a file of `runtime.tensor_file`."""
+        if not self._is_given:
+            self._timeout_s = _BYTECODE_TIMEOUT_S if target.device == "vmvx" else _CALL_TIMEOUT_S
+        self._ask(
+            {
+                "do": "load",
+                "target": str(target),
+                "signatures": {name: signature.to_json() for name, signature in signatures.items()},
+                "weights": str(weights.absolute()),
+                "asserts": dict(asserts),
+                "driver": driver,
+                "threads": threads,
+            },
+            {"payload": np.frombuffer(payload, np.uint8), **_prefixed("state", initial_state)},
+            timeout_s=max(_LOAD_TIMEOUT_S, self._timeout_s),
+        )
+
+    def infer(self, inputs: Mapping[str, Array], *, entry_point: str) -> dict[str, Array]:
+        """Call the program."""
+        return self._ask({"do": "infer", "entry_point": entry_point}, inputs)[1]
+
+    def reset(self) -> None:
+        """Bring the initial state back."""
+        self._ask({"do": "reset"})
+
+    def time(
+        self, inputs: Mapping[str, Array], *, entry_point: str, samples: int, reset: bool = False
+    ) -> list[float]:
+        """Microseconds of each of some calls, measured in the worker; `reset` goes before each, untimed."""
+        message = {"do": "time", "entry_point": entry_point, "samples": samples, "reset": reset}
+        answer, _ = self._ask(message, inputs, timeout_s=self._timeout_s * samples)
+        return [float(sample) for sample in answer["samples_us"]]
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process.poll() is None:
+            process.kill_group(self._process)
+        for pipe in (self._process.stdin, self._process.stdout, self._stderr):
+            if pipe is not None:
+                # Closing flushes; nobody reads a dead worker's input.
+                with suppress(BrokenPipeError):
+                    pipe.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _ask(
+        self,
+        message: Mapping[str, Any],
+        arrays: Mapping[str, Array] | None = None,
+        *,
+        timeout_s: float | None = None,
+    ) -> tuple[dict[str, Any], dict[str, Array]]:
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        doing = " ".join(str(message[key]) for key in ("do", "entry_point") if key in message)
+        try:
+            framing.send(self._to, message, arrays)
+            answer, results = framing.receive(self._from, deadline=time.monotonic() + limit_s)
+        except TimeoutError:
+            process.kill_group(self._process)
+            raise ProgramCrashed(
+                f"the program did not answer within {limit_s:g} s ({doing})", reason=self._last_words()
+            ) from None
+        except (EOFError, BrokenPipeError):
+            raise self._death(doing) from None
+        if error := answer.get("error"):
+            raise _rebuilt(error)
+        return answer, results
+
+    def _death(self, doing: str) -> ProgramCrashed:
+        code = self._process.wait()
+        how = f"died by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+        return ProgramCrashed(f"the program {how} ({doing})", reason=self._last_words())
+
+    def _last_words(self) -> str:
+        self._stderr.seek(0)
+        lines = self._stderr.read().decode(errors="replace").splitlines()
+        return "\n".join(lines[-_TAIL_LINES:])
+
+
+def _import_path() -> str:
+    """Where the worker finds this very aotpipe, installed or not."""
+    root = str(Path(errors.__file__).parent.parent)
+    return os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
+
+
+def _prefixed(prefix: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    return {f"{prefix}.{name}": array for name, array in arrays.items()}
+
+
+def _rebuilt(error: Mapping[str, str]) -> AotpipeError:
+    kind = getattr(errors, error["kind"], AotpipeError)
+    rebuilt: AotpipeError = kind(error["message"], reason=error["reason"], hint=error["hint"])
+    return rebuilt
+
+
+def main() -> None:
+    """Answer the messages on stdin until it ends."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with suppress(OSError):
+        # Where memory runs out, the kernel is to end this process and not the build.
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+    fd_in, fd_out = os.dup(0), os.dup(1)
+    # Whatever prints to stdout would break the framing.
+    os.dup2(2, 1)
+    for backend in sys.argv[1:]:
+        runtime(cast("Backend", backend))
+    runner: Runner | None = None
+    while True:
+        try:
+            message, arrays = framing.receive(fd_in)
+        except EOFError:
+            return
+        answer: dict[str, Any] = {}
+        results: dict[str, Array] = {}
+        try:
+            if message["do"] == "load":
+                runner = _load(message, arrays)
+            else:
+                assert runner is not None, "load comes first"
+                answer, results = _serve(runner, message, arrays)
+        except AotpipeError as error:
+            kind = type(error).__name__
+            answer = {
+                "error": {"kind": kind, "message": error.message, "reason": error.reason, "hint": error.hint}
+            }
+        framing.send(fd_out, answer, results)
+
+
+def _load(message: Mapping[str, Any], arrays: Mapping[str, Array]) -> Runner:
+    target = Target.parse(message["target"])
+    return runtime(target.backend).load(
+        arrays["payload"].tobytes(),
+        signatures={name: Signature.from_json(data) for name, data in message["signatures"].items()},
+        weights=tensor_file.read(Path(message["weights"])),
+        initial_state={
+            name.removeprefix("state."): array for name, array in arrays.items() if name.startswith("state.")
+        },
+        driver=driver(target) if message["driver"] == "auto" else message["driver"],
+        asserts={name: tuple(texts) for name, texts in message["asserts"].items()},
+        threads=message["threads"],
+    )
+
+
+def _serve(
+    runner: Runner, message: Mapping[str, Any], arrays: Mapping[str, Array]
+) -> tuple[dict[str, Any], dict[str, Array]]:
+    match message["do"]:
+        case "infer":
+            return {}, runner.infer(arrays, entry_point=message["entry_point"])
+        case "reset":
+            runner.reset()
+            return {}, {}
+        case "time":
+            return {"samples_us": _time(runner, message, arrays)}, {}
+        case unknown:
+            raise AssertionError(unknown)
+
+
+def _time(runner: Runner, message: Mapping[str, Any], arrays: Mapping[str, Array]) -> list[float]:
+    samples = []
+    for _ in range(message["samples"]):
+        if message["reset"]:
+            runner.reset()
+        start = time.perf_counter_ns()
+        runner.infer(arrays, entry_point=message["entry_point"])
+        samples.append((time.perf_counter_ns() - start) / 1000)
+    return samples
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Runs XLA programs with jaxlib alone."""

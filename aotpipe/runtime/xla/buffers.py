@@ -1,0 +1,138 @@
+"""Arrays on XLA's devices, by jaxlib alone: numpy arrays in, numpy arrays out. Torch-free."""
+# ruff: noqa: SLF001  # what jax itself uses of the bindings has no public names
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from aotpipe.core.dtypes import Array
+from aotpipe.runtime.xla import clients
+from aotpipe.runtime.xla.mesh import Layout
+
+
+@dataclass(frozen=True, slots=True)
+class _Type:
+    """What the bindings ask of an array's type."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    weak_type: bool = False
+
+
+class Placer:
+    """Puts arrays on one device; those that the device can read where they are stay there."""
+
+    def __init__(self, device: Any) -> None:
+        xla = clients.bindings()
+
+        base: Any = xla.SingleDeviceSharding
+
+        class OneDevice(base):
+            """What jax's own class adds to that of the bindings, as far as they use it."""
+
+            memory_kind = None
+
+            def _to_xla_hlo_sharding(self, _rank: int) -> Any:
+                return xla.HloSharding.replicate()
+
+        OneDevice._internal_device_list = xla.DeviceList((device,))
+        self._put = xla.batched_device_put
+        self._sharding = OneDevice(device)
+        self._devices = [device]
+        self._semantics = xla.HostBufferSemantics.ZERO_COPY
+
+    def __call__(self, array: Array) -> Any:
+        """A buffer of the array's values; the array must not change while the buffer lives."""
+        kind = _Type(array.shape, array.dtype)
+        return self._put(
+            kind, self._sharding, [array], self._devices, True, False, self._semantics, enable_x64=True
+        )
+
+
+def fetch(buffer: Any) -> Array:
+    """A copy of a buffer's values."""
+    array, _ = buffer._single_device_array_to_np_array_did_copy()
+    own: Array = np.array(array, copy=True, order="C")
+    return own
+
+
+def truth(buffer: Any) -> bool:
+    """The value of a bool."""
+    return bool(buffer._single_device_array_to_np_array_did_copy()[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A result in parts, one on each device."""
+
+    parts: Sequence[Any]
+    layout: Layout
+    shape: tuple[int, ...]
+
+
+class MeshPlacer:
+    """Puts arrays on the devices of a mesh, to each its part, and puts parts together again."""
+
+    def __init__(self, devices: Sequence[Any]) -> None:
+        xla = clients.bindings()
+        base: Any = xla.GSPMDSharding
+
+        class OnMesh(base):
+            """What jax's own class adds to that of the bindings, as far as they use it."""
+
+            memory_kind = None
+            annotation: Any
+
+            def _to_xla_hlo_sharding(self, _rank: int) -> Any:
+                return self.annotation
+
+        self._xla = xla
+        self._kind = OnMesh
+        self._devices = list(devices)
+        self._list = xla.DeviceList(tuple(devices))
+        self._shardings: dict[str, Any] = {}
+
+    def __call__(self, array: Array, layout: Layout) -> Any:
+        """A buffer on each device with its part of an array, which must not change while these live."""
+        devices = range(len(self._devices))
+        # All devices read one array where each has the whole of it.
+        parts = (
+            [array for _ in devices]
+            if layout.is_whole
+            else [np.ascontiguousarray(array[layout.part(device, array.shape)]) for device in devices]
+        )
+        return self._put(array.shape, array.dtype, layout, parts)
+
+    def again(self, result: Spread, layout: Layout) -> Any:
+        """A result as an argument of the next call, where the devices have it in the argument's layout."""
+        return self._put(result.shape, result.parts[0].dtype, layout, list(result.parts))
+
+    def _put(self, shape: tuple[int, ...], dtype: Any, layout: Layout, parts: list[Any]) -> Any:
+        sharding = self._shardings.get(layout.text)
+        if sharding is None:
+            annotation = self._xla.HloSharding.from_string(layout.text)
+            sharding = self._shardings[layout.text] = self._kind(self._list, annotation)
+            sharding.annotation = annotation
+        semantics = self._xla.HostBufferSemantics.ZERO_COPY
+        kind = _Type(shape, np.dtype(dtype))
+        return self._xla.batched_device_put(
+            kind, sharding, parts, self._devices, True, False, semantics, enable_x64=True
+        )
+
+
+def joined(result: Spread) -> Array:
+    """The whole array of a result's parts."""
+    first = fetch(result.parts[0])
+    if result.layout.is_whole:
+        return first
+    whole = np.empty(result.shape, first.dtype)
+    for device, buffer in enumerate(result.parts):
+        place = result.layout.part(device, result.shape)
+        room = whole[place]
+        # Of a dim that the devices do not share evenly the last part is filled up.
+        room[...] = fetch(buffer)[tuple(map(slice, room.shape))]
+    return whole

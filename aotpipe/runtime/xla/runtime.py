@@ -1,0 +1,399 @@
+"""Runs XLA programs: a `Runner` holds executables, the model's weights and its state on a device.
+
+Takes a program's bytes, the signature of each entry point, and weights and initial state as numpy arrays.
+Inputs are checked before anything runs; outputs are copies. State is passed after the weights and replaced
+by the trailing results once the call succeeded and its asserts held, so that a failed call changes nothing.
+A call of sizes that lie between those of programs is padded, and its outputs are cut to what they truly are.
+Calls of one runner are serialized by a lock. Needs jaxlib and nothing of jax or torch; nothing is traced or
+compiled.
+
+Raises:
+    InputError: An input does not fit, or no program was built for its sizes; nothing was run.
+    AssertionViolated: An assert of the model failed.
+    ProgramCrashed: The program reported a failure.
+    MissingWeight, BundleCorrupt, IncompatibleHost: The program cannot be loaded.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from aotpipe.core.dtypes import Array
+from aotpipe.core.signature import Signature, evaluate_dim
+from aotpipe.errors import (
+    BundleCorrupt,
+    IncompatibleHost,
+    MissingWeight,
+    OutsideBuckets,
+    ProgramCrashed,
+)
+from aotpipe.runtime import toolchain
+from aotpipe.runtime.input_checks import Checker
+from aotpipe.runtime.runner import BaseRunner, Entry, first_line, outputs_of, require_state, states_of
+from aotpipe.runtime.xla import buffers, clients, container
+from aotpipe.runtime.xla.buckets import takes
+from aotpipe.runtime.xla.mesh import Layout
+
+# Drivers of IREE that say how many threads run, which a caller may name for any program.
+_ONE_THREAD: Final = "local-sync"
+_DRIVERS: Final = ("auto", _ONE_THREAD, "local-task")
+GARBAGE: Final = "AOTPIPE_GARBAGE_PADDING"
+"""The variable that has the padding filled with what a program must keep away from its results."""
+_XLA_ERRORS: Final = (RuntimeError, ValueError, TypeError)
+
+Sizes = tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Spread:
+    """Where the parts of a program's arrays are on a mesh."""
+
+    arguments: tuple[Layout, ...]
+    results: tuple[tuple[Layout, tuple[int, ...]], ...]
+    """With the shape of each whole result."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Program:
+    """An entry point's executable for one choice of sizes, and the weights that it takes."""
+
+    executable: Any
+    weights: tuple[Any, ...]
+    sizes: Mapping[str, int]
+    padded: Mapping[str, int]
+    """The Dims that a call may have smaller, and the smallest size of each."""
+    cut: bool
+    """Whether outputs are larger than what counts of them, and their true dims follow the results."""
+    shapes: tuple[tuple[int, ...], ...]
+    """Of the inputs."""
+    spread: _Spread | None = None
+    """Where the parts of its arrays are, on several devices."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry(Entry):
+    """One entry point; its programs in the order in which they are tried."""
+
+    programs: Mapping[Sizes, _Program]
+
+
+class Runner(BaseRunner[_Entry]):
+    """A loaded program with its own state, on one device; made by `load`.
+
+    Attributes:
+        signatures: By entry point.
+        device: The platform it runs on.
+    """
+
+    def __init__(
+        self,
+        *,
+        entries: Mapping[str, _Entry],
+        put: Any,
+        initial_state: Mapping[str, Array],
+        device: str,
+    ) -> None:
+        self._put = put
+        super().__init__(entries=entries, initial_state=initial_state, device=device)
+
+    def _call(self, entry: _Entry, arrays: list[Array], sizes: Mapping[str, int]) -> dict[str, Array]:
+        program = _chosen(entry, sizes)
+        if program.padded:
+            arrays = [
+                *map(_grown, arrays, program.shapes),
+                np.array([sizes[name] for name in program.padded], np.int32),
+            ]
+        results = self._invoke(entry, program, arrays)
+        first = len(entry.outputs) + len(entry.state)
+        entry.require(self._truth(flag) for flag in results[first : first + len(entry.asserts)])
+        arrays = [self._fetch(buffer) for buffer in results[: len(entry.outputs)]]
+        if program.cut:
+            arrays = _cut(arrays, self._fetch(results[-1]))
+        outputs = {
+            name: _typed(name, array, dtype)
+            for (name, dtype), array in zip(entry.outputs, arrays, strict=True)
+        }
+        self._state.update(self._kept(entry, results[len(outputs) : first]))
+        return outputs
+
+    _fetch = staticmethod(buffers.fetch)
+    _truth = staticmethod(buffers.truth)
+
+    def _placed(self, name: str, array: Array) -> Any:  # noqa: ARG002  # one device has them all
+        return self._put(array)
+
+    def _given(self, program: _Program, arrays: Sequence[Array]) -> Iterable[Any]:  # noqa: ARG002
+        """Inputs where the program takes them."""
+        return map(self._put, arrays)
+
+    def _gave(self, program: _Program, results: Sequence[Sequence[Any]]) -> list[Any]:  # noqa: ARG002
+        """Results, of which each device gave its part."""
+        return [one for (one,) in results]
+
+    def _kept(self, entry: _Entry, results: Sequence[Any]) -> Iterable[tuple[str, Any]]:
+        """The next state as arguments, by name."""
+        return zip(entry.state, results, strict=True)
+
+    def _invoke(self, entry: _Entry, program: _Program, arrays: Sequence[Array]) -> list[Any]:
+        try:
+            arguments = [
+                *program.weights,
+                *(self._state[name] for name in entry.state),
+                *self._given(program, arrays),
+            ]
+            done = program.executable.execute_sharded(arguments)
+            results = self._gave(program, done.disassemble_into_single_device_arrays())
+        except _XLA_ERRORS as error:
+            raise ProgramCrashed(f"the program failed in {entry.name!r}", reason=first_line(error)) from error
+        entry.require_results(len(results), extra=program.cut)
+        return results
+
+
+class MeshRunner(Runner):
+    """The same on the devices of a mesh, each of which has its part of every array."""
+
+    def __init__(
+        self,
+        *,
+        entries: Mapping[str, _Entry],
+        put: buffers.MeshPlacer,
+        initial_state: Mapping[str, Array],
+        device: str,
+    ) -> None:
+        self._spread_put = put
+        self._layouts = dict(_state_layouts(entries))
+        super().__init__(entries=entries, put=put, initial_state=initial_state, device=device)
+
+    @staticmethod
+    def _fetch(buffer: Any) -> Array:
+        return buffers.joined(buffer)
+
+    @staticmethod
+    def _truth(buffer: Any) -> bool:
+        return buffers.truth(buffer.parts[0])
+
+    def _placed(self, name: str, array: Array) -> Any:
+        return self._spread_put(array, self._layouts[name])
+
+    def _given(self, program: _Program, arrays: Sequence[Array]) -> Iterable[Any]:
+        assert program.spread is not None
+        return map(self._spread_put, arrays, program.spread.arguments[-len(arrays) :] if arrays else ())
+
+    def _gave(self, program: _Program, results: Sequence[Sequence[Any]]) -> list[Any]:
+        assert program.spread is not None
+        known = zip(results, program.spread.results, strict=True)
+        return [buffers.Spread(parts, layout, shape) for parts, (layout, shape) in known]
+
+    def _kept(self, entry: _Entry, results: Sequence[Any]) -> Iterable[tuple[str, Any]]:
+        return [
+            (name, self._spread_put.again(result, self._layouts[name]))
+            for name, result in zip(entry.state, results, strict=True)
+        ]
+
+
+def load(
+    payload: bytes,
+    *,
+    signatures: Mapping[str, Signature],
+    weights: Mapping[str, Array],
+    initial_state: Mapping[str, Array],
+    driver: str = "auto",
+    asserts: Mapping[str, tuple[str, ...]] | None = None,  # noqa: ARG001  # what every runtime takes
+    threads: int | None = None,
+) -> Runner:
+    """Load a program.
+
+    Args:
+        payload: The program's bytes; whoever can change them can run code in this process.
+        signatures: By entry point.
+        weights: By key; contiguous, and not to be written while the runner lives.
+        initial_state: By name, for every state of the signatures.
+        driver: `auto`; `local-sync` means one thread.
+        asserts: The program knows its own.
+        threads: How many a program runs on; one per core where None.
+
+    Raises:
+        MissingWeight: The program or a signature needs an array that is not there.
+        BundleCorrupt: The bytes are no program, or not the one that the signatures describe.
+        IncompatibleHost: This host or this jaxlib cannot run it.
+    """
+    if driver not in _DRIVERS:
+        raise IncompatibleHost(
+            f"XLA has no driver {driver!r}", hint=f"the drivers of this runtime: {', '.join(_DRIVERS)}"
+        )
+    index, parts = container.read(payload)
+    _require_host(index)
+    count = int(index.get("devices", 1))
+    devices = clients.devices(str(index["platform"]), count, 1 if driver == _ONE_THREAD else threads)
+    require_state(signatures, initial_state)
+    put = buffers.Placer(devices[0]) if count == 1 else buffers.MeshPlacer(devices)
+    held: dict[str, Any] = {}
+    executables: dict[str, Any] = {}
+    for program in index["programs"]:
+        for number, key in enumerate(program["weights"]):
+            if key not in weights:
+                raise MissingWeight(f"the program needs the weight {key!r}, which is not there")
+            if key not in held:
+                array = np.asarray(weights[key], order="C")
+                layout = [Layout.from_json(program["spread"]["arguments"][number])] if count > 1 else []
+                held[key] = put(array, *layout)
+        name = program["executable"]
+        if name not in executables:
+            executables[name] = _deserialized(devices, parts[name])
+    entries = {
+        name: _entry_of(name, signature, index["programs"], executables, held)
+        for name, signature in signatures.items()
+    }
+    kind: Any = Runner if count == 1 else MeshRunner
+    runner: Runner = kind(
+        entries=entries,
+        put=put,
+        initial_state={name: np.array(array, copy=True, order="C") for name, array in initial_state.items()},
+        device=str(index["platform"]),
+    )
+    return runner
+
+
+def _require_host(index: Mapping[str, Any]) -> None:
+    """Refuse what this host cannot run, before any of it is loaded."""
+    for package, built in index["toolchain"].items():
+        here = toolchain.version_of(package)
+        if here != built:
+            raise IncompatibleHost(
+                f"the program was compiled by {package} {built}; this host has {here or 'none'}",
+                hint=f"pip install {package}=={built}",
+            )
+    if missing := toolchain.missing_features(index["host_features"]):
+        raise IncompatibleHost(
+            f"this CPU lacks {', '.join(missing)}",
+            hint="load another target of the bundle, or build for this host",
+        )
+
+
+def _deserialized(devices: Sequence[Any], executable: bytes) -> Any:
+    xla = clients.bindings()
+    options = clients.options([device.id for device in devices])
+    try:
+        return devices[0].client.deserialize_executable(executable, xla.DeviceList(tuple(devices)), options)
+    except _XLA_ERRORS as error:
+        raise BundleCorrupt(
+            "the bytes are no XLA executable of this host", reason=first_line(error)
+        ) from error
+
+
+def _entry_of(
+    name: str,
+    signature: Signature,
+    programs: Sequence[Mapping[str, Any]],
+    executables: Mapping[str, Any],
+    held: Mapping[str, Any],
+) -> _Entry:
+    own = [program for program in programs if program["entry_point"] == name]
+    if not own:
+        known = sorted({str(program["entry_point"]) for program in programs})
+        raise BundleCorrupt(f"the program has no entry point {name!r}", reason=f"it has: {', '.join(known)}")
+    # What is left out of a call has the smallest size that there is a program for.
+    smallest = {size: min(p["sizes"][size] for p in own) for size in own[0]["sizes"]}
+    return _Entry(
+        name=name,
+        checker=Checker(signature, smallest),
+        programs={
+            _key(program["sizes"]): _Program(
+                executables[program["executable"]],
+                tuple(held[key] for key in program["weights"]),
+                program["sizes"],
+                program["padded"],
+                # Older programs know no other reason.
+                bool(program.get("cut", program["padded"])),
+                tuple(
+                    tuple(evaluate_dim(dim, program["sizes"]) for dim in spec.dims)
+                    for spec in signature.tensor_inputs
+                ),
+                _spread_of(program),
+            )
+            # The smallest first: the first that takes a call is the one to take.
+            for program in sorted(own, key=lambda each: math.prod(each["sizes"].values()))
+        },
+        state=states_of(signature),
+        outputs=outputs_of(signature),
+        asserts=tuple(own[0]["asserts"]),
+    )
+
+
+def _spread_of(program: Mapping[str, Any]) -> _Spread | None:
+    """Where the parts of a program's arrays are; None on one device."""
+    if not program.get("results"):
+        return None
+    given = zip(program["results"], program["spread"]["results"], strict=True)
+    return _Spread(
+        tuple(map(Layout.from_json, program["spread"]["arguments"])),
+        tuple((Layout.from_json(layout), tuple(shape)) for layout, shape in given),
+    )
+
+
+def _state_layouts(entries: Mapping[str, _Entry]) -> Iterator[tuple[str, Layout]]:
+    for entry in entries.values():
+        for program in entry.programs.values():
+            assert program.spread is not None
+            first = len(program.weights)
+            yield from zip(entry.state, program.spread.arguments[first:], strict=False)
+
+
+def _key(sizes: Mapping[str, int]) -> Sizes:
+    return tuple(sorted(sizes.items()))
+
+
+def _chosen(entry: _Entry, sizes: Mapping[str, int]) -> _Program:
+    """The program for the sizes of a call."""
+    program = entry.programs.get(_key(sizes))
+    if program is not None:
+        return program
+    for program in entry.programs.values():
+        if program.padded and takes(program.sizes, program.padded, sizes):
+            return program
+    given = ", ".join(f"{name}={size}" for name, size in sorted(sizes.items()))
+    nearest = min(entry.programs, key=lambda key: sum(abs(size - sizes[name]) for name, size in key))
+    listed = [", ".join(f"{name}={size}" for name, size in key) for key in (nearest, *entry.programs)]
+    raise OutsideBuckets(
+        f"no program of {entry.name!r} was built for {given}",
+        reason=f"the buckets are: {'; '.join(listed[1:])}",
+        hint=f"the nearest is {listed[0]}",
+    )
+
+
+def _grown(array: Array, shape: tuple[int, ...]) -> Array:
+    """An input at the front of an array of the bucket's shape, with zeros behind it."""
+    if array.shape == shape:
+        return array
+    grown = np.full(shape, _garbage(array.dtype) if os.environ.get(GARBAGE) else 0, array.dtype)
+    grown[tuple(map(slice, array.shape))] = array
+    return grown
+
+
+def _garbage(dtype: np.dtype[Any]) -> Any:
+    """What must not matter: NaN, indices out of bounds, True."""
+    if dtype.kind in "iu":
+        return np.iinfo(dtype).max
+    return True if dtype.kind == "b" else np.nan
+
+
+def _cut(arrays: Sequence[Array], dims: Array) -> list[Array]:
+    """Outputs without what a bucket has more than the call; `dims` are those of all of them."""
+    found, place = [], 0
+    for array in arrays:
+        shape = tuple(dims[place : place + array.ndim].tolist())
+        place += array.ndim
+        found.append(array if array.shape == shape else array[tuple(map(slice, shape))].copy())
+    return found
+
+
+def _typed(name: str, array: Array, dtype: np.dtype[Any]) -> Array:
+    if array.dtype != dtype:
+        raise ProgramCrashed(f"the program gave {name!r} as {array.dtype}, its signature has {dtype}")
+    return array

@@ -1,0 +1,229 @@
+"""Runs a build's stages up to the compiler, and finds each line of Python that they refuse.
+
+`attempt(canonical, observed)` exports and legalizes as a build does. Where an export is refused, every line
+at which Python looks into a tensor is settled with eager's values (`replay`), then each is freed again, in
+the order of the run: the export that now fails is refused for that line alone. So every refusal is one that
+a stage of a build made, and all are found. Gives an `Attempted`; raises nothing that a model can cause.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from aotpipe.backends.iree.tuning import im2col
+from aotpipe.canonicalize.state import discovery
+from aotpipe.core.signature import Signature
+from aotpipe.core.stages import Canonical, CanonicalEntry, Exported, ExportedEntry, Finding
+from aotpipe.errors import AotpipeError, ExportFailed, LowerFailed, UnsupportedOps
+from aotpipe.export import diagnosis, export
+from aotpipe.export.guards import GuardLog
+from aotpipe.export.stack_traces import helpers_too
+from aotpipe.model import garbage_collector
+from aotpipe.passes import legalize
+from aotpipe.tools.check.data_dependence import Event
+from aotpipe.tools.check.eager_runs import Observed
+from aotpipe.tools.check.replay import settled
+from aotpipe.tools.check.rewrites import deciding
+from aotpipe.tools.check.unique_calls import once, without_left
+
+Line = tuple[str, int]
+_BUDGET_S: Final = 60.0
+
+
+@dataclass(slots=True)
+class Refusal:
+    """What a stage refused; `events` are those of the line that it was refused for, if it is one's fault."""
+
+    error: AotpipeError
+    entry_point: str = ""
+    events: list[Event] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Attempted:
+    """What came of the attempts.
+
+    Attributes:
+        refusals: In the order of the run.
+        entries: What was exported, as the model is or with settled lines.
+        findings: Of the exports.
+        signatures: Of what was exported; with the state, where it could be legalized.
+        settled: The lines that were settled to get there.
+        complete: Whether every stage was run to its end.
+    """
+
+    refusals: list[Refusal] = field(default_factory=list)
+    entries: list[ExportedEntry] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    signatures: dict[str, Signature] = field(default_factory=dict)
+    settled: set[Line] = field(default_factory=set)
+    complete: bool = True
+
+
+def attempt(canonical: Canonical, observed: Mapping[str, Observed]) -> Attempted:
+    """Run the stages up to the compiler on each entry point, past each refusal."""
+    found = Attempted()
+    passed: list[CanonicalEntry] = []
+    for entry in canonical.entries:
+        one = replace(canonical, entries=(entry,), findings=())
+        attempts = _Entry(one, entry.name, observed[entry.name], found)
+        exported = attempts.exported()
+        found.refusals += attempts.outside()
+        if exported is None:
+            found.complete = False
+            continue
+        passed.append(entry)
+        found.entries += exported.entries
+        found.findings += exported.findings
+    if passed:
+        kept = replace(canonical, entries=tuple(passed))
+        _legalize(Exported(canonical=kept, entries=tuple(found.entries), findings=()), found)
+    return found
+
+
+def is_taken(model: Canonical, observed: Observed, settled: Collection[Line]) -> bool:
+    """Whether the only entry point of a model is exported with these lines settled."""
+    [entry] = model.entries
+    return isinstance(_Entry(model, entry.name, observed, Attempted()).export(settled), Exported)
+
+
+def _legalize(exported: Exported, found: Attempted) -> None:
+    found.signatures = {entry.name: entry.signature for entry in exported.entries}
+    smaller = [once(entry) for entry in exported.entries]
+    # How convolutions are made fast is of no interest here.
+    with garbage_collector.paused(), im2col.left_out():
+        if any(smaller):
+            entries = tuple(small or each for small, each in zip(smaller, exported.entries, strict=True))
+            # What is refused is told of the whole program, with all of its lines.
+            with suppress(UnsupportedOps, LowerFailed):
+                legal = legalize(replace(exported, entries=entries))
+                found.signatures = {entry.name: without_left(entry.signature) for entry in legal.entries}
+                return
+        try:
+            legal = legalize(exported)
+        except (UnsupportedOps, LowerFailed) as error:
+            found.refusals.append(Refusal(error))
+        else:
+            found.signatures = {entry.name: entry.signature for entry in legal.entries}
+
+
+def _last(error: AotpipeError, entry_point: str) -> AotpipeError:
+    """What the last way of exporting was refused for, which says more than the first."""
+    staged = error.__context__
+    if not isinstance(staged, Exception) or staged is error.__cause__:
+        return error
+    said = diagnosis.explain(staged, GuardLog(), entry_point)
+    said.__cause__ = staged
+    return said
+
+
+def _end_of_body(events: Iterable[Event]) -> int:
+    """The last line of what the truth of these decides on; 0 where they decide nothing."""
+    found = [deciding(event.place) for event in events if event.kind == "truth"]
+    return max((getattr(each.node, "end_lineno", 0) for each in found if each is not None), default=0)
+
+
+class _Entry:
+    """The attempts at one entry point."""
+
+    def __init__(self, model: Canonical, name: str, observed: Observed, found: Attempted) -> None:
+        self._model = model
+        self._name = name
+        self._observed = observed
+        self._found = found
+        self._until = time.perf_counter() + _BUDGET_S
+        self._outside: list[ExportFailed] = []
+        self._known: dict[frozenset[Line], Exported | AotpipeError] = {}
+
+    def exported(self) -> Exported | None:
+        """The program, with what could not be in it settled; None where that does not help."""
+        first = self.export(())
+        if isinstance(first, Exported):
+            return first
+        lines = self._lines()
+        kept = set(lines)
+        best = self.export(kept) if lines else first
+        if not isinstance(best, Exported):
+            # What no tensor's value explains, or a tensor's that eager never looked into.
+            self._refuse(best, ())
+            self._refuse_beside(best, lines)
+            return None
+        freed = first
+        for line in lines:
+            if time.perf_counter() > self._until:
+                self._found.complete = False
+                break
+            got = self.export(kept - {line})
+            if isinstance(got, Exported):
+                kept.discard(line)
+                best = got
+            else:
+                freed = got
+                self._refuse(got, self._blamed(got, line, lines))
+        if not kept:
+            # Each is taken alone, and all are refused together.
+            self._refuse(freed, ())
+            return None
+        self._found.settled |= kept
+        return best
+
+    def _refuse_beside(self, best: AotpipeError, lines: Mapping[Line, list[Event]]) -> None:
+        """Find the lines that are refused before something that is refused in any case."""
+        for line in lines:
+            if time.perf_counter() > self._until:
+                break
+            got = self.export(set(lines) - {line})
+            if isinstance(got, AotpipeError) and (got.message, got.where) != (best.message, best.where):
+                self._refuse(got, self._blamed(got, line, lines))
+
+    def outside(self) -> list[Refusal]:
+        """What the traces changed outside of the model, each once."""
+        return [Refusal(error, self._name) for error in {str(each): each for each in self._outside}.values()]
+
+    def _blamed(self, error: AotpipeError, line: Line, lines: Mapping[Line, list[Event]]) -> list[Event]:
+        """The events of a line; of one in the body that it decides on, where that was refused."""
+        for other, events in lines.items():
+            inside = line[0] == other[0] and line[1] < other[1] <= _end_of_body(lines[line])
+            if inside and error.where == events[0].place.where and events[0].kind != "truth":
+                return events
+        return lines[line]
+
+    def _refuse(self, error: AotpipeError, events: Iterable[Event]) -> None:
+        self._found.refusals.append(Refusal(error, self._name, list(events)))
+
+    def _lines(self) -> dict[Line, list[Event]]:
+        """The lines at which Python looks into what varies, in the order of the run."""
+        found: dict[Line, list[Event]] = {}
+        for event in (*self._observed.first, *self._observed.events.values()):
+            if event.node.varies:
+                events = found.setdefault(event.line, [])
+                if all((event.place, event.kind) != (each.place, each.kind) for each in events):
+                    events.append(event)
+        return found
+
+    def export(self, lines: Collection[Line]) -> Exported | AotpipeError:
+        """Export with these lines settled; the same lines once."""
+        key = frozenset(lines)
+        if key not in self._known:
+            self._known[key] = self._exported(key)
+        return self._known[key]
+
+    def _exported(self, lines: Collection[Line]) -> Exported | AotpipeError:
+        recorded = {event.line for event in self._observed.first}
+        events = [
+            *self._observed.first,
+            *(event for event in self._observed.events.values() if event.line not in recorded),
+        ]
+        [entry] = self._model.entries
+        known = settled(entry, [event for event in events if event.line in lines])
+        try:
+            with discovery.telling(self._outside), garbage_collector.paused(), helpers_too():
+                return export(replace(self._model, entries=(known,)))
+        except AotpipeError as error:
+            return _last(error, self._name)
+        except Exception as error:  # noqa: BLE001  # what a settled model raises is the model's own
+            return ExportFailed(f"{self._name} raised {type(error).__name__}", reason=str(error))

@@ -1,0 +1,147 @@
+"""What a program fixes that eager would vary: numbers and keys of a call, chance, the clock, attributes.
+
+Each diagnostic is of something that was seen to happen: an effect of a run, an attribute that two calls in a
+row changed, an input whose change changed eager's answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from aotpipe.canonicalize import specialization
+from aotpipe.core.stages import CanonicalEntry
+from aotpipe.tools.check import source_ranges, static_writes
+from aotpipe.tools.check.codes import severity_of
+from aotpipe.tools.check.diagnostics import Diagnostic
+from aotpipe.tools.check.eager_runs import Observed
+from aotpipe.tools.check.side_effects import CONTAINERS, EffectKind
+from aotpipe.tools.check.source_ranges import Place
+
+_EFFECTS: Final[Mapping[EffectKind, tuple[str, str, str]]] = {
+    # kind: (code, what happens, what to do)
+    "talk": ("output-dropped", "`{}` talks while the model is traced, and not in the program", ""),
+    "file": (
+        "file-at-build",
+        "`{}` opens a file when the model is traced, and not in the program: what is read is fixed",
+        "read files where the model is made, and write them where it is called",
+    ),
+    "chance": (
+        "baked-random",
+        "`{}` draws when the model is traced; every call gets that number",
+        "pass the number as an input",
+    ),
+    "clock": (
+        "baked-time",
+        "`{}` reads the clock when the model is traced; every call gets that time",
+        "pass the time as an input",
+    ),
+    "environment": (
+        "baked-environment",
+        "`{}` reads the environment when the model is traced; what it gives is fixed",
+        "read it where the model is made",
+    ),
+}
+
+
+def effects(observed: Observed) -> Iterator[Diagnostic]:
+    """What the model's code does besides tensors."""
+    seen: set[tuple[str, Place]] = set()
+    for effect in observed.effects.values():
+        if effect.kind == "write":
+            continue
+        code, message, hint = _EFFECTS[effect.kind]
+        if (code, effect.place) in seen:
+            continue
+        seen.add((code, effect.place))
+        yield _diagnostic(code, message.format(effect.place.expression or effect.name), effect.place, hint)
+    for drawn in static_writes.numpy_draws(observed.reached):
+        if ("baked-random", drawn.place) not in seen:
+            seen.add(("baked-random", drawn.place))
+            message, hint = _EFFECTS["chance"][1:]
+            yield _diagnostic("baked-random", message.format(drawn.place.expression), drawn.place, hint)
+
+
+def attributes(observed: Observed, kept: Mapping[str, str]) -> Iterator[Diagnostic]:
+    """Attributes that calls change, with the lines that do: kept as state, or fixed.
+
+    Args:
+        observed: What two calls in a row showed.
+        kept: Attribute path -> the name of the state that holds it.
+    """
+    for path, values in observed.changed.items():
+        lines = _writing(path, observed)
+        shown = " -> ".join(
+            str(value) for value in values[:3] if isinstance(value, bool | int | float | str | None)
+        )
+        was = f" ({shown} in two calls)" if shown and len(shown) < 60 else ""
+        name = path if "." in path else f"self.{path}"
+        state = kept.get(path)
+        code = "state-becomes-buffer" if state else "baked-attribute"
+        message = (
+            f"`{name}` changes in each call{was}: it is kept as the state `{state}`"
+            if state
+            else f"`{name}` changes in each call{was}: the program keeps its first value"
+        )
+        hint = "" if state else _as_state(path, values)
+        for place in lines or (None,):
+            yield _diagnostic(code, message, place, hint)
+
+
+def _as_state(path: str, values: Sequence[object]) -> str:
+    """What to write so that a program keeps an attribute."""
+    if all(isinstance(each, bool | int | float) for each in values):
+        return f"make it a buffer: self.register_buffer({path.rpartition('.')[2]!r}, torch.tensor(...))"
+    return "a program keeps tensors and numbers: keep what answers depend on as such"
+
+
+def _writing(path: str, observed: Observed) -> list[Place]:
+    module, _, attribute = path.rpartition(".")
+    found: dict[Place, None] = {}
+    for effect in observed.effects.values():
+        owner = observed.owners.get(id(effect.owner))
+        if effect.kind == "write" and (
+            owner == path
+            or (effect.name == attribute and owner == module and not isinstance(effect.owner, CONTAINERS))
+        ):
+            found[effect.place] = None
+    if not found:
+        for written in static_writes.self_writes(observed.reached):
+            if written.name == attribute:
+                found[written.place] = None
+    return sorted(found, key=lambda place: (place.path, place.line))
+
+
+# What a call is given.
+
+
+def inputs(entry: CanonicalEntry) -> Iterator[Diagnostic]:
+    """Inputs that are no tensors, with what another value does to eager's answer."""
+    yield from map(partial(_of_fixed, entry), specialization.numbers(entry))
+
+
+def nones(entry: CanonicalEntry) -> Iterator[Diagnostic]:
+    """Optional inputs that the examples leave out and that the method asks about; keys that it looks for."""
+    yield from map(partial(_of_fixed, entry), specialization.asks(entry))
+
+
+def _of_fixed(entry: CanonicalEntry, found: specialization.Fixed) -> Diagnostic:
+    place, method = None, found.method
+    if method is not None and found.node is not None:
+        place = source_ranges.of_node(method.path, found.node, method.name)
+    elif method is not None:
+        place = source_ranges.of_line(method.path, method.definition.lineno, method.name)
+    return replace(_diagnostic(found.code, found.message, place, found.hint), entry_point=entry.name)
+
+
+def _diagnostic(code: str, message: str, place: Place | None, hint: str = "") -> Diagnostic:
+    return Diagnostic(
+        severity=severity_of(code),
+        code=code,
+        message=message,
+        hint=hint,
+        where=place.where if place else None,
+        place=place,
+    )

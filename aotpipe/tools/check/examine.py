@@ -1,0 +1,265 @@
+"""The course of a check: a Spec in, a `Checked` out.
+
+The model is built once. A refusal to make it ready (train mode, examples that it raises on) is an obstacle
+like any other; where the check can go on behind it, it does.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import redirect_stdout
+from dataclasses import replace
+from traceback import walk_tb
+from typing import Any
+
+from torch import nn
+
+from aotpipe.canonicalize import canonicalize
+from aotpipe.core.stages import Canonical, CanonicalEntry, Finding
+from aotpipe.errors import AotpipeError, ExportFailed, SourceLine, SpecInvalid, TrainMode
+from aotpipe.model import source
+from aotpipe.model.spec import Spec
+from aotpipe.tools.check import baked, rewrites, source_ranges
+from aotpipe.tools.check.agreement import disagreement, is_worth_it
+from aotpipe.tools.check.attempt import Attempted, attempt
+from aotpipe.tools.check.codes import severity_of
+from aotpipe.tools.check.diagnostics import SEVERITIES, Checked, Diagnostic, Step
+from aotpipe.tools.check.eager_runs import Observed, observe
+from aotpipe.tools.check.fixes import with_fix
+from aotpipe.tools.check.obstacles import obstacles, of_reason
+from aotpipe.tools.check.source_ranges import Place
+
+
+def examine(spec: Spec) -> Checked:
+    """Check a model.
+
+    Raises:
+        ModelError: It cannot be built, or the Spec contradicts itself.
+    """
+    build = _once(spec.build)
+    spec = replace(spec, build=build)
+    found: list[Diagnostic] = []
+    refusals: list[ExportFailed] = []
+    modes: list[tuple[nn.Module, bool]] = []
+    try:
+        try:
+            with redirect_stdout(io.StringIO()):
+                canonical = canonicalize(spec, refusals=refusals)
+        except TrainMode as error:
+            found.append(_train_mode(error))
+            modes = [(module, module.training) for module in build().modules()]
+            for module, _ in modes:
+                module.training = False
+            with redirect_stdout(io.StringIO()):
+                canonical = canonicalize(spec, refusals=refusals)
+        # stdout is the answer's; that the model prints is part of it.
+        with redirect_stdout(io.StringIO()):
+            found += map(_of_refusal, refusals)
+            return _examined(canonical, found)
+    except SpecInvalid as error:
+        if error.__cause__ is None:
+            raise
+        found.append(_raised(error, error.__cause__))
+        return Checked(name=spec.name, diagnostics=_sorted(found), complete=False)
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+def _once(build: Callable[[], Any]) -> Callable[[], Any]:
+    """A build function that builds at its first call only."""
+    made: list[Any] = []
+
+    def model() -> Any:
+        if not made:
+            made.append(build())
+        return made[0]
+
+    return model
+
+
+def _examined(canonical: Canonical, found: list[Diagnostic]) -> Checked:
+    observed = {entry.name: observe(entry) for entry in canonical.entries}
+    attempted = attempt(canonical, observed)
+    known = {(each.code, each.message) for each in found}
+    found += [e for e in obstacles(attempted.refusals, observed) if (e.code, e.message) not in known]
+    found = [with_fix(each, canonical, observed, attempted.settled) for each in found]
+    if not any(each.severity == "error" for each in found):
+        found += _disagreements(canonical, observed, attempted)
+    found += _surroundings(canonical, observed, attempted)
+    mentioned = {each.message.split("`")[1] for each in found if each.code == "baked-input"}
+    # What nothing reads in a model with settled lines, the model may well read.
+    untrue = {"unused-input", "integer-output"} if attempted.settled else set()
+    said = {str(each.where) for each in found if each.code == "output-dropped"}
+    for finding in (*canonical.findings, *attempted.findings):
+        # Which `_surroundings` tells with their places.
+        if finding.code.startswith("baked-"):
+            continue
+        if finding.code == "control-flow-in-graph" or finding.code in untrue:
+            continue
+        if finding.code == "talk-left-out" and str(finding.where) in said:
+            continue
+        if finding.code != "constant-input" or not any(f"'{name}'" in finding.message for name in mentioned):
+            found.append(_of_finding(finding, canonical))
+    if not attempted.complete:
+        found.append(_incomplete())
+    rewritten = [
+        rewrite
+        for entry in canonical.entries
+        for rewrite in rewrites.rewrites(
+            (e for e in observed[entry.name].events.values() if e.line not in attempted.settled),
+            [f for f in attempted.findings if f.entry_point == entry.name],
+            entry.name,
+            {each.place for each in observed[entry.name].raised},
+        )
+    ]
+    return Checked(
+        name=canonical.spec.name,
+        diagnostics=_sorted(found),
+        rewrites=tuple(rewritten),
+        signatures=attempted.signatures,
+        complete=attempted.complete,
+    )
+
+
+def _disagreements(
+    canonical: Canonical, observed: Mapping[str, Observed], attempted: Attempted
+) -> Iterator[Diagnostic]:
+    entries = {entry.name: entry for entry in canonical.entries}
+    for program in attempted.entries:
+        entry = entries[program.name]
+        if is_worth_it(entry, observed[entry.name]) and (found := disagreement(entry, program)):
+            yield found
+
+
+def _surroundings(
+    canonical: Canonical, observed: Mapping[str, Observed], attempted: Attempted
+) -> Iterator[Diagnostic]:
+    """What is fixed, dropped or kept; what several entry points share is said once."""
+    names = {name for entry in attempted.entries for name in entry.program.graph_signature.buffers}
+    said: set[tuple[str, str, Place | None]] = set()
+    for entry in canonical.entries:
+        seen = observed[entry.name]
+        kept = {path: state for path in seen.changed if (state := _state_of(path, names))}
+        for path in _without_effect(entry):
+            seen.changed.pop(path, None)
+        for each in (
+            *baked.effects(seen),
+            *baked.attributes(seen, kept),
+            *baked.inputs(entry),
+            *baked.nones(entry),
+        ):
+            if (key := (each.code, each.message, each.place)) not in said:
+                said.add(key)
+                yield each
+
+
+def _state_of(path: str, names: Iterable[str]) -> str:
+    """The state that holds an attribute: of its own name, or those below it where it holds several."""
+    found = [name for name in names if name == path or name.startswith(f"{path}.")]
+    return found[0] if len(found) == 1 else f"{path}.*" if found else ""
+
+
+def _without_effect(entry: CanonicalEntry) -> list[str]:
+    """Attributes that change and on which no result depends."""
+    state = entry.state
+    return [root.path for root in (*state.unread, *state.ignored)] if state is not None else []
+
+
+def _of_refusal(error: ExportFailed) -> Diagnostic:
+    """What the model changes outside of itself, or keeps in a form that no program has."""
+    code = of_reason(error) or "not-exported"
+    return Diagnostic(
+        severity=severity_of(code),
+        code=code,
+        message=error.message,
+        reason=error.reason,
+        hint=error.hint,
+        where=error.where,
+        place=_line(error.where),
+        seen=True,
+    )
+
+
+def _train_mode(error: TrainMode) -> Diagnostic:
+    return Diagnostic(
+        severity="error",
+        code="train-mode",
+        message=error.message,
+        reason=error.reason,
+        hint=error.hint,
+        where=error.where,
+        place=_line(error.where),
+        seen=True,
+    )
+
+
+def _raised(error: AotpipeError, cause: BaseException) -> Diagnostic:
+    """What the model raised on its own examples, with its own lines as the history."""
+    frames = [
+        (source_ranges.at(frame.f_code, tb_lasti) or source_ranges.of_line(frame.f_code.co_filename, line))
+        for (frame, line), tb_lasti in zip(walk_tb(cause.__traceback__), _instructions(cause), strict=True)
+        if source_ranges.is_model(frame)
+    ]
+    place = frames[-1] if frames else _line(error.where)
+    return Diagnostic(
+        severity="error",
+        code="model-raises",
+        message=error.message,
+        reason=error.reason,
+        hint=error.hint,
+        where=place.where if place else error.where,
+        place=place,
+        history=tuple(
+            Step(what=f"`{frame.expression}`", place=frame) for frame in frames[-2::-1] if frame.expression
+        ),
+        seen=True,
+    )
+
+
+def _instructions(cause: BaseException) -> Iterator[int]:
+    traceback = cause.__traceback__
+    while traceback is not None:
+        yield traceback.tb_lasti
+        traceback = traceback.tb_next
+
+
+def _of_finding(finding: Finding, canonical: Canonical) -> Diagnostic:
+    """A finding of a stage; what concerns a whole entry point is said at its method."""
+    of = next(
+        (entry for entry in canonical.entries if entry.name == finding.entry_point), canonical.entries[0]
+    )
+    where = finding.where or source.of_definition(of.module.forward)
+    return Diagnostic(
+        severity=finding.severity,
+        code=finding.code,
+        message=finding.message,
+        hint=finding.hint,
+        where=where,
+        place=_line(where),
+        entry_point=finding.entry_point,
+    )
+
+
+def _incomplete() -> Diagnostic:
+    return Diagnostic(
+        severity=severity_of("check-incomplete"),
+        code="check-incomplete",
+        message="not every stage could be run to its end: there may be more to find",
+        hint="check again when the obstacles that were found are gone",
+    )
+
+
+def _line(where: SourceLine | None) -> Place | None:
+    place = source_ranges.of_line(where.path, where.line) if where else None
+    return place if place is not None and place.text else None
+
+
+def _sorted(found: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
+    def key(each: Diagnostic) -> tuple[int, str, int, int]:
+        column = each.place.column if each.place else 0
+        where = each.where or SourceLine(source.shown("~"), 0)
+        return SEVERITIES.index(each.severity), where.path, where.line, column
+
+    return tuple(sorted(found, key=key))

@@ -1,0 +1,274 @@
+"""From what the stages refused to obstacles: a code, the exact expression, the reason, the value's history.
+
+Takes the refusals of `attempt` with the events of their lines; gives one `Diagnostic` for each.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from aotpipe.errors import AotpipeError, IslandsNotAllowed, SourceLine, StaticDim, UnsupportedOps
+from aotpipe.tools.check import source_ranges
+from aotpipe.tools.check.attempt import Refusal
+from aotpipe.tools.check.codes import severity_of
+from aotpipe.tools.check.data_dependence import Event, Kind
+from aotpipe.tools.check.diagnostics import Diagnostic
+from aotpipe.tools.check.eager_runs import Observed
+from aotpipe.tools.check.rewrites import deciding
+from aotpipe.tools.check.source_ranges import Place
+
+# What the rewriting refuses says itself which of these it is.
+_BY_MESSAGE: Final = (
+    (re.compile(r"a list grows in a loop|a list whose length a tensor decides"), "list-grows"),
+    (re.compile(r"(dict|set|deque|tuple) of \d+ on one path and a \1 of \d+"), "list-grows"),
+    (re.compile(r"changes .+ in place|changes too many things"), "python-object-changed"),
+    (re.compile(r"text is made of a value"), "text-from-tensor"),
+    (re.compile(r"is a key of a dict or in a set"), "number-from-tensor"),
+    (re.compile(r"changes its form in every trip"), "loop-changes-form"),
+    (re.compile(r"written in place|write in place|second name"), "written-in-place"),
+    (re.compile(r"on one path and|on different paths|where a tensor decides"), "paths-differ"),
+    (re.compile(r"allow sizes that the model does not take"), "sizes-refused"),
+)  # fmt: skip
+_BY_REASON: Final = {
+    "a program has nothing outside of the model to change": "global-changed",
+    "what a model keeps between its calls needs one form": "state-refused",
+}
+_BY_KIND: Final[Mapping[Kind, str]] = {
+    "truth": "branch-on-tensor",
+    "number": "number-from-tensor",
+    "size": "size-from-data",
+    "array": "tensor-to-numpy",
+    "text": "text-from-tensor",
+}
+_HINTS: Final[Mapping[str, str]] = {
+    "number-from-tensor": "keep it a 0-d tensor; for a size, pad to the largest and mask what lies beyond",
+    "size-from-data": "keep the size: mask with torch.where, or take the largest with topk of a fixed k",
+    "tensor-to-numpy": "use torch's function of that name, or let it run in Python: aotpipe.eager_island",
+    "text-from-tensor": "choose by the tensor itself: torch.where, an index, or torch.cond",
+    "raises-on-tensor": "write it as `assert`, which becomes an assert of the program",
+    "recursion-on-data": "write it as a loop over tensors of a fixed size, with a bound for its trips",
+    "list-grows": "loop over `range(N)` and `break`, so that the list has a bound",
+    "no-source": "put the code in a file",
+}
+_SAID: Final[Mapping[str, str]] = {
+    "branch-on-tensor": "Python decides on {}, a tensor's value",
+    "number-from-tensor": "{} takes a number out of a tensor",
+    "size-from-data": "the size of {} depends on data",
+    "tensor-to-numpy": "{} takes a tensor out of torch",
+    "text-from-tensor": "{} makes a text of a tensor's value",
+    "raises-on-tensor": "{} decides whether an exception is raised",
+    "recursion-on-data": "{} decides whether the function calls itself again",
+    "no-source": "Python decides on a tensor's value in code whose source is not there",
+}
+# Of these the stage's own message says more than the expression.
+_OWN_WORDS: Final = frozenset(
+    {"list-grows", "loop-changes-form", "paths-differ", "python-object-changed", "written-in-place"}
+)
+_COMPREHENSIONS: Final = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_ADVICE: Final = "run torch.export.draft_export"
+
+
+def obstacles(refusals: Sequence[Refusal], observed: Mapping[str, Observed]) -> Iterator[Diagnostic]:
+    """One diagnostic per refusal; where one line only led to another, that one alone."""
+    own = {_key(event.place.where) for refusal in refusals for event in refusal.events}
+    for refusal in refusals:
+        if isinstance(refusal.error, UnsupportedOps) and refusal.error.ops:
+            yield from _unsupported(refusal.error, observed)
+            continue
+        mine = {_key(event.place.where) for event in refusal.events}
+        if refusal.events and refusal.error.where and _key(refusal.error.where) in own - mine:
+            continue
+        yield _obstacle(refusal, observed.get(refusal.entry_point))
+
+
+def _key(where: SourceLine) -> str:
+    return str(where)
+
+
+def _unsupported(error: UnsupportedOps, observed: Mapping[str, Observed]) -> Iterator[Diagnostic]:
+    for op in error.ops:
+        # What computes with a symbol of torch's is a function of Python.
+        kind: Kind | None = "number" if op.name.startswith("<") else None
+        kind = "size" if "depends on data" in op.reason else kind
+        event = _taken_at(op.where, kind, observed) if kind else None
+        said = f"{op.name} has no lowering" if op.reason.startswith("has no") else f"{op.name} {op.reason}"
+        if event is not None:
+            yield _of_event(event, said)
+            continue
+        yield Diagnostic(
+            severity="error",
+            code="op-without-lowering",
+            message=said,
+            reason=f"met {op.count} times, first here" if op.count > 1 else "",
+            hint=error.hint,
+            where=op.where,
+            place=_line_of(op.where),
+            seen=True,
+        )
+
+
+def _taken_at(where: SourceLine | None, kind: Kind, observed: Mapping[str, Observed]) -> Event | None:
+    """What takes a value of a kind out of a tensor at a line."""
+    events = (event for each in observed.values() for event in each.events.values())
+    return next((e for e in events if e.kind == kind and e.node.varies and e.place.where == where), None)
+
+
+def _of_event(event: Event, reason: str) -> Diagnostic:
+    code = _BY_KIND[event.kind]
+    return Diagnostic(
+        severity=severity_of(code),
+        code=code,
+        message=_SAID[code].format(f"`{event.place.expression}`"),
+        reason=reason,
+        hint=_HINTS[code],
+        where=event.place.where,
+        place=event.place,
+        history=event.node.history(),
+        seen=True,
+    )
+
+
+def _obstacle(refusal: Refusal, observed: Observed | None) -> Diagnostic:
+    error, event = refusal.error, _main(refusal)
+    code = _code(refusal, observed)
+    place = event.place if event else _line_of(error.where)
+    where = place.where if place else error.where
+    hint = _HINTS.get(code, "") or (error.hint if _ADVICE not in error.hint else "")
+    return Diagnostic(
+        severity=severity_of(code),
+        code=code,
+        message=_message(code, refusal, event),
+        reason=_reason(code, refusal, event),
+        hint=hint,
+        where=where,
+        place=place,
+        history=event.node.history() if event else (),
+        seen=True,
+        entry_point=refusal.entry_point,
+    )
+
+
+def _main(refusal: Refusal) -> Event | None:
+    """The event that says most: what takes a value out of torch for good before what only decides."""
+    order: list[Kind] = ["array", "text", "number", "size", "truth"]
+    return min(refusal.events, key=lambda event: order.index(event.kind), default=None)
+
+
+def _code(refusal: Refusal, observed: Observed | None) -> str:
+    error, event = refusal.error, _main(refusal)
+    if isinstance(error, StaticDim):
+        return "static-dim"
+    if isinstance(error.__cause__, RecursionError) or "RecursionError" in error.message:
+        return "recursion-on-data"
+    if (stated := of_reason(error)) is not None:
+        return stated
+    for pattern, code in _BY_MESSAGE:
+        if pattern.search(error.message):
+            return code
+    if event is None:
+        return "not-exported"
+    if not event.place.text:
+        return "no-source"
+    if event.kind == "truth":
+        if _raised(event, observed) is not None and deciding(event.place) is not None:
+            return "raises-on-tensor"
+        if _is_recursive(event):
+            return "recursion-on-data"
+    return _BY_KIND[event.kind]
+
+
+def of_reason(error: AotpipeError) -> str | None:
+    """The code of a refusal that concerns what a model keeps, changes or calls, where the refusal tells."""
+    if isinstance(error, IslandsNotAllowed):
+        return "stays-python"
+    return next((code for reason, code in _BY_REASON.items() if error.reason == reason), None)
+
+
+def _raised(event: Event, observed: Observed | None) -> Exception | None:
+    """What the path raises that eager did not take."""
+    found = observed.raised if observed else []
+    return next((each.error for each in found if each.place == event.place), None)
+
+
+def _is_recursive(event: Event) -> bool:
+    """Whether the function that decides calls itself."""
+    found = deciding(event.place)
+    name = getattr(found.function, "name", None) if found and found.function else None
+    return name is not None and any(
+        isinstance(node, ast.Call)
+        and (
+            (isinstance(node.func, ast.Name) and node.func.id == name)
+            or (
+                isinstance(node.func, ast.Attribute)
+                and node.func.attr == name
+                and isinstance(node.func.value, ast.Name)
+                and node.func.value.id == "self"
+            )
+        )
+        for node in ast.walk(found.function)  # type: ignore[union-attr,arg-type]
+    )
+
+
+def _message(code: str, refusal: Refusal, event: Event | None) -> str:
+    error = refusal.error
+    if event is None or code in _OWN_WORDS:
+        return error.message
+    text = f"`{event.place.expression}`" if event.place.expression else "this"
+    return _SAID[code].format(text) if code in _SAID else error.message
+
+
+def _reason(code: str, refusal: Refusal, event: Event | None) -> str:
+    error = refusal.error
+    lines = [error.reason] if error.reason else []
+    if event is None:
+        return "\n".join(lines)
+    if error.where is not None and str(error.where) != str(event.place.where):
+        there = _line_of(error.where)
+        lines.insert(
+            0,
+            f"{error.where} needs it: {there.text.strip()}"
+            if there and there.text
+            else f"{error.where} needs it",
+        )
+    if code == "branch-on-tensor" and (why := _why_not_rewritten(event)):
+        lines = [why]
+    if code in _OWN_WORDS:
+        lines = [error.reason] if error.reason else []
+        found = deciding(event.place)
+        if found is not None and found.into:
+            lines.append(f"this {found.what} would become {found.into}")
+    return "\n".join(lines)
+
+
+def _why_not_rewritten(event: Event) -> str:
+    """What about a function keeps its control flow from being rewritten."""
+    found = deciding(event.place)
+    if found is None:
+        comprehended = any(isinstance(node, _COMPREHENSIONS) for node in source_ranges.around(event.place))
+        return (
+            "the test of a comprehension is left as it is"
+            if comprehended
+            else "the value is used where Python itself wants a bool"
+        )
+    function = found.function
+    if isinstance(function, ast.Lambda):
+        return "a lambda is left as it is"
+    if isinstance(function, ast.AsyncFunctionDef):
+        return "an async function is left as it is"
+    for node in source_ranges.own(function) if function else ():
+        if isinstance(node, ast.Yield | ast.YieldFrom):
+            return "a generator is left as it is"
+        match node:
+            case ast.Call(func=ast.Name(id="locals" | "vars" | "eval" | "exec" | "globals" as called)):
+                return f"a function that calls {called}() is left as it is"
+    return ""
+
+
+def _line_of(where: SourceLine | None) -> Place | None:
+    if where is None:
+        return None
+    place = source_ranges.of_line(where.path, where.line)
+    return place if place.text else None

@@ -1,0 +1,228 @@
+"""Runs calls through aotpipe's programs: one per entry point and target, or one per bucket for XLA.
+
+`run(canonical, exported, calls, targets)` compiles the model for each target and gives a `Way` each. A call
+that a program does not admit is refused with its reason, nothing else is compiled for it; all other answers
+are compared with eager's by the law of a build.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from aotpipe.build import front
+from aotpipe.build.cache import Cache
+from aotpipe.build.compile_stage import CompileSettings, compile_all
+from aotpipe.build.events import Recorder
+from aotpipe.build.lowering_plan import Form
+from aotpipe.build.unpacked import unpacked
+from aotpipe.core.dtypes import Array
+from aotpipe.core.signature import Signature
+from aotpipe.core.stages import Canonical, CanonicalEntry, Compiled, Exported, Legal
+from aotpipe.core.targets import Target
+from aotpipe.errors import AotpipeError, InputError, ParityError
+from aotpipe.model.torch_arrays import to_numpy
+from aotpipe.runtime.input_checks import Checker
+from aotpipe.runtime.xla import container
+from aotpipe.runtime.xla.buckets import Declared, takes
+from aotpipe.tools.recompiles.calls import Given, leaves
+from aotpipe.tools.recompiles.results import Refused, Way
+from aotpipe.validate import Loadable, validate
+from aotpipe.validate.inputs import Call
+
+_Sizes = tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Admitted:
+    """A call that the signature takes, and the size of each symbol in it."""
+
+    call: Call
+    sizes: _Sizes
+
+
+def run(
+    canonical: Canonical,
+    exported: Exported,
+    calls: Sequence[Given],
+    targets: Sequence[Target],
+    *,
+    recorder: Recorder,
+    cache: Cache,
+    buckets: Mapping[str, Declared] | None = None,
+) -> tuple[Way, ...]:
+    """Compile a model for each target and make the calls.
+
+    Raises:
+        AotpipeError: A stage refused the model before its targets came into it.
+    """
+    form = Form.of(targets, buckets)
+    legals = front.joined(front.legalize(exported, recorder, form.dialects))
+    lowered = front.lower(canonical, legals, recorder, form)
+    legal = next(iter(legals.values()))
+    signatures = {entry.name: entry.signature for entry in legal.entries}
+    admitted, refused = _admitted(canonical, signatures, calls)
+    reference = _reference(canonical, legal, [each.call for each in admitted.values()], recorder)
+    compiled = compile_all(lowered, targets, settings=CompileSettings(), cache=cache, recorder=recorder)
+    with unpacked(legal, signatures=signatures, weights_of=tuple(legals.values())) as loadable:
+        ways = []
+        for target, program in compiled.items():
+            if isinstance(program, AotpipeError):
+                ways.append(Way(name=str(target), so_far=(), error=program))
+                continue
+            so_far, outside = _used(len(calls), admitted, program)
+            unanswered = tuple(sorted((*refused, *outside), key=lambda each: each.call))
+            ways.append(_judged(program, loadable, reference, so_far, unanswered))
+    return tuple(ways)
+
+
+def _judged(
+    program: Compiled,
+    loadable: Loadable,
+    reference: Any,
+    so_far: tuple[int, ...],
+    refused: tuple[Refused, ...],
+) -> Way:
+    name = str(program.target)
+    notes = tuple(finding.message for finding in reference.findings) if reference else ()
+    if reference is None:
+        return Way(name=name, so_far=so_far, refused=refused)
+    try:
+        validated = validate(program, loadable, reference.goldens)
+    except ParityError as error:
+        return Way(name=name, so_far=so_far, refused=refused, notes=notes, error=error)
+    except AotpipeError as error:
+        return Way(name=name, so_far=(), refused=refused, notes=notes, error=error)
+    parity = validated.parity
+    if parity is None:
+        return Way(name=name, so_far=so_far, refused=refused, notes=(*notes, validated.reason))
+    return Way(
+        name=name,
+        so_far=so_far,
+        refused=refused,
+        compared=parity.calls,
+        ratio=parity.worst.ratio if parity.worst else 0.0,
+        notes=(*notes, *validated.notes),
+    )
+
+
+def _admitted(
+    canonical: Canonical, signatures: Mapping[str, Signature], calls: Sequence[Given]
+) -> tuple[dict[int, _Admitted], tuple[Refused, ...]]:
+    """The calls that a program takes, by number, and those that it refuses."""
+    entries = {entry.name: entry for entry in canonical.entries}
+    checkers = {name: Checker(signature) for name, signature in signatures.items()}
+    specs = {name: [leaf.name for leaf in each.tensor_inputs] for name, each in signatures.items()}
+    admitted: dict[int, _Admitted] = {}
+    refused = []
+    for number, call in enumerate(calls, 1):
+        try:
+            inputs = _inputs(entries[call.entry_point], call)
+            arrays, sizes = checkers[call.entry_point].check(inputs)
+        except InputError as error:
+            refused.append(Refused(call=number, reason=error.message))
+            continue
+        made = Call(
+            entry_point=call.entry_point,
+            case=f"call {number}",
+            # The worker goes back to the initial state before what begins a sequence.
+            reset=call.reset or not admitted,
+            # What a call lacks is there by now, at sizes that fit the rest.
+            inputs=dict(zip(specs[call.entry_point], arrays, strict=True)),
+        )
+        admitted[number] = _Admitted(made, tuple(sorted(sizes.items())))
+    return admitted, tuple(refused)
+
+
+def _inputs(entry: CanonicalEntry, call: Given) -> dict[str, Array]:
+    """The arrays of a call, by name.
+
+    Raises:
+        InputError: What was fixed when the model was exported is another value in this call.
+    """
+    arrays: dict[str, Array] = {}
+    given = leaves(entry, call)
+    for part in entry.adapter.structure.presences() if entry.adapter else ():
+        lacks = not given.get(part.flag, True)
+        given = {
+            name: leaf
+            for name, leaf in given.items()
+            if name != part.flag and not (lacks and name in part.members)
+        }
+    for name, leaf in given.items():
+        if isinstance(leaf, torch.Tensor) or (name in entry.dims and name not in entry.constants):
+            array = to_numpy(leaf)
+            assert array is not None
+            arrays[name] = array
+        elif name not in entry.constants:
+            raise InputError(f"no input is called {name!r}")
+        elif not _is_same(entry.constants[name], leaf):
+            raise InputError(
+                f"the input {name!r} is fixed at {entry.constants[name]!r}, and this call gives {leaf!r}"
+            )
+    for name, value in entry.constants.items():
+        if name in entry.input_names and name not in given and value is not None:
+            raise InputError(f"the input {name!r} is fixed at {value!r}, and this call leaves it out")
+    return arrays
+
+
+def _is_same(fixed: object, leaf: object) -> bool:
+    return type(fixed) is type(leaf) and bool(fixed == leaf)
+
+
+def _reference(canonical: Canonical, legal: Legal, calls: list[Call], recorder: Recorder) -> Any:
+    if not calls:
+        return None
+    with recorder.stage("reference"):
+        from aotpipe.validate.eager.eager import EagerFailed
+        from aotpipe.validate.reference import reference
+
+        try:
+            return reference(canonical, legal, calls=calls)
+        except EagerFailed:
+            return None  # eager refuses every call: there is nothing to compare
+
+
+def _used(
+    count: int, admitted: Mapping[int, _Admitted], program: Compiled
+) -> tuple[tuple[int, ...], list[Refused]]:
+    """How many programs were used up to each call, and the calls that a target has none for.
+
+    IREE has one program per entry point, XLA one per choice of sizes.
+    """
+    built = _buckets(program)
+    used: set[tuple[str, _Sizes]] = set()
+    counts, outside = [], []
+    for number in range(1, count + 1):
+        if number in admitted:
+            each = admitted[number]
+            own = () if built is None else _chosen(built, each)
+            if own is not None:
+                used.add((each.call.entry_point, own))
+            else:
+                sizes = ", ".join(f"{name}={size}" for name, size in each.sizes)
+                outside.append(Refused(call=number, reason=f"no program was built for {sizes}"))
+        counts.append(len(used))
+    return tuple(counts), outside
+
+
+def _chosen(built: Sequence[Mapping[str, Any]], admitted: _Admitted) -> _Sizes | None:
+    """The sizes of the program that a call runs in; None where there is none."""
+    for each in built:
+        if each["entry_point"] != admitted.call.entry_point:
+            continue
+        if takes(each["sizes"], each["padded"], dict(admitted.sizes)):
+            return tuple(sorted((name, int(size)) for name, size in each["sizes"].items()))
+    return None
+
+
+def _buckets(program: Compiled) -> list[Mapping[str, Any]] | None:
+    """What an XLA program was built for, the smallest first; None where sizes do not matter."""
+    if program.target.backend != "xla":
+        return None
+    index, _ = container.read(program.payload)
+    return sorted(index["programs"], key=lambda each: math.prod(each["sizes"].values()))

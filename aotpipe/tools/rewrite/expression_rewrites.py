@@ -1,0 +1,249 @@
+"""Rewrites expressions of the user's that a trace made part of the graph, at their places.
+
+    a and b, not a, a < b < c    ->  a & b, ~a, (a < b) & (b < c)
+    x if test else y             ->  torch.where(test, x, y), or torch.cond of both
+    x[i], x[:, i] = v            ->  x[i[None]].squeeze(0), x[:, i[None]] = v.unsqueeze(1)
+    n.item(), int(n), float(n)   ->  n, n.to(torch.int64), n.to(torch.float32); or as sizes: n.item()
+
+Raises `Unstaged` for what has no such form.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from aotpipe.canonicalize.trace.decisions import Decision, Span
+from aotpipe.tools.rewrite.expressions import call, method
+
+_SIMPLE: Final = (ast.Name, ast.Constant, ast.Attribute)
+# Of math: what torch has under the same name.
+_OF_MATH: Final = frozenset(
+    "sqrt exp log log2 log10 sin cos tan tanh floor ceil trunc atan2 pow hypot".split()
+)
+_ABSENT: Final = frozenset(
+    {"any", "all", "isinstance", "sum", "sorted", "len", "divmod", "tensor", "complex"}
+)
+
+
+class Unstaged(Exception):
+    """Something of a function has no form as an op of torch's; the message says what, and `line` where."""
+
+    def __init__(self, what: str, node: ast.AST | None = None) -> None:
+        super().__init__(what)
+        self.line = getattr(node, "lineno", None)
+
+
+class Phrases(ast.NodeTransformer):
+    """Rewrites the expressions of a function.
+
+    Args:
+        decisions: What the trace noted of it.
+        sizes: Whether numbers out of tensors are taken out of them, as sizes have to be.
+    """
+
+    def __init__(self, decisions: Sequence[Decision], *, sizes: bool) -> None:
+        self._at: dict[tuple[str, Span], Decision] = {
+            (each.kind, each.span): each for each in decisions if each.span is not None
+        }
+        self._sizes = sizes
+
+    def _is(self, kind: str, node: ast.expr) -> bool:
+        span = (node.lineno, node.end_lineno, node.col_offset, node.end_col_offset)
+        return (kind, span) in self._at
+
+    def _holds(self, node: ast.expr) -> bool:
+        """Whether a number out of a tensor is computed inside of an expression."""
+        inside = [each for each in ast.walk(node) if isinstance(each, ast.Call) and each is not node]
+        return any(self._is(kind, each) for kind in ("call", "item") for each in inside)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        node.body = [self.visit(each) for each in node.body]
+        return node
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
+        staged = self._is("logic", node)
+        self.generic_visit(node)
+        if not staged:
+            return node
+        op = ast.BitAnd() if isinstance(node.op, ast.And) else ast.BitOr()
+        made = node.values[0]
+        for value in node.values[1:]:
+            made = ast.BinOp(made, op, value)
+        return ast.copy_location(made, node)
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
+        staged = isinstance(node.op, ast.Not) and self._is("logic", node)
+        self.generic_visit(node)
+        return ast.copy_location(negated(node.operand), node) if staged else node
+
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        staged = self._is("logic", node)
+        self.generic_visit(node)
+        if not staged:
+            return node
+        terms = [node.left, *node.comparators]
+        if any(isinstance(each, ast.NamedExpr) for term in terms for each in ast.walk(term)):
+            raise Unstaged("a chained comparison sets a variable", node)
+        parts: list[ast.expr] = [
+            ast.Compare(left, [op], [right])
+            for left, op, right in zip(terms, node.ops, terms[1:], strict=False)
+        ]
+        made = parts[0]
+        for part in parts[1:]:
+            made = ast.BinOp(made, ast.BitAnd(), part)
+        return ast.copy_location(made, node)
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
+        staged = self._is("choice", node)
+        self.generic_visit(node)
+        if not staged:
+            return node
+        if any(isinstance(each, ast.Constant) and each.value is None for each in ast.walk(node.test)):
+            raise Unstaged("a value may be None, as a tensor decides", node)
+        if isinstance(node.body, _SIMPLE) and isinstance(node.orelse, _SIMPLE):
+            made: ast.expr = call("torch.where", node.test, node.body, node.orelse)
+        else:
+            empty = ast.arguments([], [], None, [], [], None, [])
+            branches = [ast.Lambda(empty, each) for each in (node.body, node.orelse)]
+            made = call("torch.cond", node.test, *branches)
+        return ast.copy_location(made, node)
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        is_call, is_item, is_answer = (self._is(kind, node) for kind in ("call", "item", "answer"))
+        # torch.export has its own of these two.
+        is_call |= ast.unparse(node.func) in ("min", "max") and self._holds(node)
+        self.generic_visit(node)
+        if is_item and isinstance(node.func, ast.Attribute) and not self._sizes:
+            return node.func.value
+        if is_answer and isinstance(node.func, ast.Attribute):
+            return ast.copy_location(_answer(node, node.func), node)
+        if not is_call or node.keywords:
+            return node
+        called = ast.unparse(node.func)
+        short = called.rpartition(".")[2]
+        if short in _ABSENT:
+            raise Unstaged(f"`{called}` is called with what a tensor decides", node)
+        if called in _NUMBERS and len(node.args) == 1:
+            made = _NUMBERS[called](node.args[0])
+            if self._sizes and called == "int":
+                made = method(made, "item")
+            return ast.copy_location(made, node)
+        if called in ("min", "max") and len(node.args) == 2:
+            return ast.copy_location(self._extreme(called, *node.args), node)
+        if called == f"math.{short}" and short in _OF_MATH:
+            return ast.copy_location(call(f"torch.{short}", *node.args), node)
+        return node
+
+    def _extreme(self, called: str, first: ast.expr, other: ast.expr) -> ast.expr:
+        if self._sizes:
+            return call(f"torch.sym_{called}", first, other)
+        if isinstance(first, ast.Constant):
+            first, other = other, first
+        return method(first, "clamp", **{called_end(called): other})
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        staged = self._is("index", node)
+        self.generic_visit(node)
+        if not staged or not isinstance(node.ctx, ast.Load):
+            return node
+        place = _tensor_place(node)
+        if place is None or self._sizes:
+            return node
+        made: ast.expr = ast.Subscript(node.value, _with_dims(node.slice), ast.Load())
+        return ast.copy_location(method(made, "squeeze", ast.Constant(place)), node)
+
+    def visit_Assign(self, node: ast.Assign) -> ast.stmt:
+        targets = [
+            each for each in node.targets if isinstance(each, ast.Subscript) and self._is("index", each)
+        ]
+        self.generic_visit(node)
+        if not targets or self._sizes:
+            return node
+        if len(node.targets) > 1:
+            raise Unstaged("several targets of one assignment, of which one has an index of a tensor", node)
+        place = _tensor_place(targets[0])
+        if place is None:
+            return node
+        targets[0].slice = _with_dims(targets[0].slice)
+        if place:
+            node.value = method(node.value, "unsqueeze", ast.Constant(place))
+        return node
+
+
+def _answer(node: ast.Call, called: ast.Attribute) -> ast.expr:
+    """A call of torch's that gives a bool of Python's (`torch.equal(x, y)`, `x.equal(y)`), as a tensor."""
+    is_method = ast.unparse(called.value) != "torch"
+    terms = [called.value, *node.args] if is_method else node.args
+    if called.attr == "is_nonzero":
+        return ast.Compare(terms[0], [ast.NotEq()], [ast.Constant(0)])
+    if called.attr == "equal" and len(terms) == 2:
+        return method(ast.Compare(terms[0], [ast.Eq()], [terms[1]]), "all")
+    close = ast.Attribute(ast.Name("torch", ast.Load()), "isclose", ast.Load())
+    return method(ast.Call(close, terms, node.keywords), "all")
+
+
+def called_end(called: str) -> str:
+    """The end of `clamp` that is the smaller, or the larger, of two."""
+    return "max" if called == "min" else "min"
+
+
+def negated(test: ast.expr) -> ast.expr:
+    """`~test`, of a comparison the opposite."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Invert):
+        return test.operand
+    return ast.UnaryOp(ast.Invert(), test)
+
+
+_NUMBERS: Final[Mapping[str, Callable[[ast.expr], ast.expr]]] = {
+    "int": lambda each: method(each, "to", ast.parse("torch.int64", mode="eval").body),
+    "float": lambda each: method(each, "to", ast.parse("torch.float32", mode="eval").body),
+    "bool": lambda each: each if _is_truth(each) else method(each, "bool"),
+    "round": lambda each: call("torch.round", each),
+    "abs": lambda each: method(each, "abs"),
+}
+
+
+def _is_truth(node: Any) -> bool:
+    """Whether an expression is a bool for certain."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return node.func.attr in ("any", "all", "bool", "isfinite")
+    return isinstance(node, ast.Compare)
+
+
+def _parts(index: ast.expr) -> list[ast.expr]:
+    return index.elts if isinstance(index, ast.Tuple) else [index]
+
+
+def _is_number(node: ast.expr) -> bool:
+    """Whether a part of an index is a number for all that can be seen, and no slice, None or list."""
+    return not isinstance(node, ast.Slice | ast.List | ast.Starred) and not (
+        isinstance(node, ast.Constant) and (node.value is None or node.value is ...)
+    )
+
+
+def _tensor_place(node: ast.Subscript) -> int | None:
+    """The dim that an index of tensors leaves where each got one; None where slices of tensors are all."""
+    parts = _parts(node.slice)
+    places = [at for at, part in enumerate(parts) if _is_number(part)]
+    if not places or any(isinstance(each, ast.Constant) and each.value is ... for each in parts):
+        return None
+    if places != list(range(places[0], places[-1] + 1)):
+        raise Unstaged("an index has tensors apart from each other", node)
+    return places[0]
+
+
+def _with_dims(index: ast.expr) -> ast.expr:
+    """`i[None]` for each `i` of an index."""
+
+    def with_dim(part: ast.expr) -> ast.expr:
+        if not _is_number(part):
+            return part
+        if isinstance(part, ast.Constant):
+            return ast.List([part], ast.Load())
+        return ast.Subscript(part, ast.Constant(None), ast.Load())
+
+    if isinstance(index, ast.Tuple):
+        return ast.Tuple([with_dim(each) for each in index.elts], ast.Load())
+    return with_dim(index)

@@ -1,0 +1,389 @@
+"""Rewrites a function of the user's: torch.cond and torch.while_loop for what the trace put into the graph.
+
+    if test: y = a(x)               def then(x, y):
+                                        y = a(x)
+                                        return y
+
+                             ->     def otherwise(x, y):
+                                        return y
+
+                                    y = torch.cond(test, then, otherwise, (x, y))
+
+`staged(function, decisions)` gives the new function. Statements that stay Python's are those of the user.
+Jumps become flags, as in the trace (`lowering`). Raises `Unstaged` for what has no such form.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+import torch
+
+from aotpipe.canonicalize.rewrite.ast_builders import assign
+from aotpipe.canonicalize.trace.abstract_values import Undefined
+from aotpipe.canonicalize.trace.decisions import Decision
+from aotpipe.tools.rewrite import jump_elimination, liveness
+from aotpipe.tools.rewrite.coercion import as_form, has_dims, is_one_tensor, zeros
+from aotpipe.tools.rewrite.expression_rewrites import Phrases, Unstaged, negated
+from aotpipe.tools.rewrite.expressions import call, method, name, tuple_of
+from aotpipe.tools.rewrite.range_loops import counter
+from aotpipe.tools.rewrite.statements import (
+    NUMBER,
+    either,
+    function,
+    is_handed_on,
+    is_nothing,
+    is_print,
+    item_written,
+    led,
+    numbers_in,
+    parameters,
+    raised_text,
+    raises,
+    renamed,
+    said,
+    shown,
+    simple,
+    text,
+    truth,
+)
+from aotpipe.tools.rewrite.trace_facts import Facts, part_names, parts_of, together
+
+Block = list[ast.stmt]
+
+
+def staged(
+    function: ast.FunctionDef,
+    decisions: Sequence[Decision],
+    *,
+    sizes: bool = False,
+    contiguous: bool = False,
+    attributes: Collection[str] = (),
+) -> ast.FunctionDef:
+    """A function with the control flow of a graph.
+
+    Args:
+        function: As the user wrote it; it is left as it is.
+        decisions: What the trace noted of its lines.
+        sizes: Whether numbers out of tensors serve as sizes.
+        contiguous: Whether loops are to start with contiguous tensors.
+        attributes: Those of `self` that are buffers, which a call may have given back: they are set anew.
+
+    Raises:
+        Unstaged: It has no such form.
+    """
+    made = copy.deepcopy(function)
+    Phrases(decisions, sizes=sizes).visit(made)
+    made = _Stager(made, decisions, contiguous=contiguous, attributes=attributes).rewritten()
+    return renamed(made)
+
+
+class _Stager:
+    def __init__(
+        self,
+        function: ast.FunctionDef,
+        decisions: Sequence[Decision],
+        *,
+        contiguous: bool,
+        attributes: Collection[str],
+    ) -> None:
+        self._function = function
+        self._contiguous = contiguous
+        self._attributes = attributes
+        self._all = decisions
+        self._decisions = [each for each in decisions if each.span is None]
+        self._count: dict[str, int] = {}
+        # What became part of the graph, by identity.
+        self._staged: set[int] = set()
+        # What a variable was last set to, where that is a number that stands in the code.
+        self._numbers: dict[str, object] = {}
+        self._known = set(parameters(function))
+        self._depth = 0
+
+    def rewritten(self) -> ast.FunctionDef:
+        jump_elimination.Lowering(self._decisions, self._staged).lower(self._function)
+        self._function.body = self._block(self._function.body)
+        return self._function
+
+    def _next(self, what: str) -> int:
+        self._count[what] = self._count.get(what, 0) + 1
+        return self._count[what]
+
+    def _called(self, what: str) -> str:
+        number = self._next(what)
+        return what if number == 1 else f"{what}_{number}"
+
+    # Statements.
+
+    def _block(self, body: Iterable[ast.stmt]) -> Block:
+        out: Block = []
+        for node in body:
+            if isinstance(node, ast.If) and id(node) in self._staged:
+                out += self._if(node)
+            elif isinstance(node, ast.While | ast.For) and id(node) in self._staged:
+                out += self._loop(node)
+            else:
+                out += self._plain(node)
+            self._note(node)
+        return out
+
+    def _plain(self, node: Any) -> Block:
+        if isinstance(node, ast.Assert) and self._is_claimed(node):
+            message = ast.Constant(text(node.msg) if node.msg is not None else ast.unparse(node.test))
+            return [said(node.test, message)]
+        if isinstance(node, ast.AugAssign) and self._is_buffer(node.target):
+            read = copy.deepcopy(node.target)
+            read.ctx = ast.Load()
+            node = ast.copy_location(ast.Assign([node.target], ast.BinOp(read, node.op, node.value)), node)
+        if self._depth:
+            if isinstance(node, ast.Expr) and is_print(node.value):
+                return []
+            if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+                value = ast.BinOp(name(node.target.id), node.op, node.value)
+                return [ast.copy_location(ast.Assign([node.target], value), node)]
+            for target in getattr(node, "targets", [getattr(node, "target", None)]):
+                if isinstance(target, ast.Attribute):
+                    raise Unstaged(f"`{ast.unparse(target)}` is set where a tensor decides", node)
+        if not isinstance(node, ast.FunctionDef | ast.ClassDef):
+            for field in ("body", "orelse", "finalbody"):
+                if getattr(node, field, None):
+                    setattr(node, field, self._block(getattr(node, field)))
+        return [node]
+
+    def _is_buffer(self, node: ast.expr) -> bool:
+        return isinstance(node, ast.Attribute) and node.attr in self._attributes
+
+    def _is_claimed(self, node: ast.Assert) -> bool:
+        line = node.lineno
+        return any(each.kind == "assert" and each.line == line for each in self._all)
+
+    def _note(self, node: ast.stmt) -> None:
+        """Remember which variables hold numbers."""
+        names = liveness.assigned([node])
+        self._known |= set(names)
+        for each in names:
+            self._numbers.pop(each, None)
+        if isinstance(node, ast.Assign) and len(node.targets) == 1:
+            self._numbers |= numbers_in(node.targets[0], node.value)
+
+    def _decision(self, node: ast.stmt, kinds: Sequence[str], names: Iterable[str]) -> Decision | None:
+        """What the trace noted last of a statement with such variables, at its line if it has one."""
+        wanted = set(names)
+        line = getattr(node, "lineno", None)
+        best: Decision | None = None
+        most = -len(self._decisions)
+        for each in self._decisions:
+            if each.kind in kinds and line in (None, each.line):
+                likeness = len(wanted.intersection(each.names)) - len(set(each.names) - wanted)
+                if likeness >= most or best is None:
+                    best, most = each, likeness
+        return best
+
+    # Branches.
+
+    def _if(self, node: ast.If) -> Block:
+        raising = self._decision(node, ("raises",), ())
+        if raising is not None and hasattr(node, "lineno") and (raises(node.body) or raises(node.orelse)):
+            return self._claim(node)
+        live: frozenset[str] = node.live  # type: ignore[attr-defined]  # set by liveness
+        written = liveness.assigned([*node.body, *node.orelse])
+        outs = [each for each in written if each in live]
+        decision = self._decision(node, ("branch",), outs)
+        facts = Facts(decision)
+        constants = [each for each in outs if facts.is_constant(each)]
+        outs = [each for each in outs if each not in constants]
+        test = truth(node.test)
+        after: Block = []
+        for each in constants:
+            if facts.value(each) is not None and not isinstance(facts.value(each), Undefined):
+                after.append(assign(each, facts.literal(each, node)))
+        if not outs:
+            return after
+        if (chosen := self._chosen(node, outs, test, facts)) is not None:
+            return led(node, [*chosen, *after])
+        known = [each for each in written if each in self._known]
+        numbers = [each for each in known if self._is_number(each, facts)]
+        read = liveness.needed(node.body, written) | liveness.needed(node.orelse, written)
+        passed = {each for each in outs if each not in liveness.assigned(node.body)}
+        passed |= {each for each in outs if each not in liveness.assigned(node.orelse)}
+        parameters = [each for each in known if each in read | passed and each not in numbers]
+        around = liveness.reads(ast.Module([*node.body, *node.orelse], []))
+        others = [
+            each
+            for each, value in facts.taken.items()
+            if isinstance(value, torch.Tensor)
+            and each in around
+            and each not in written
+            and each not in self._numbers
+        ]
+        apart = {each: facts.parts(each) for each in parameters}
+        operands = [*others, *(part for each in parameters for part in part_names(each, apart[each]))]
+        passing = [name(each) for each in others]
+        passing += [part for each in parameters for part in parts_of(name(each), apart[each])]
+        functions: list[ast.FunctionDef] = []
+        for path, (role, body) in enumerate((("then", node.body), ("otherwise", node.orelse))):
+            made = self._branch_body(body, numbers, parameters)
+            results = [self._result(each, facts, path, body, node) for each in outs]
+            made.append(ast.Return(results[0] if len(results) == 1 else tuple_of(results)))
+            read_here = liveness.needed(made, apart)
+            made = [*together({each: count for each, count in apart.items() if each in read_here}), *made]
+            functions.append(function(self._called(role), operands, made))
+        called = call("torch.cond", test, *(name(each.name) for each in functions), tuple_of(passing))
+        target: ast.expr = (
+            ast.Name(outs[0], ast.Store())
+            if len(outs) == 1
+            else ast.Tuple([ast.Name(each, ast.Store()) for each in outs], ast.Store())
+        )
+        return led(node, [*functions, ast.Assign([target], called), *after])
+
+    def _chosen(self, node: ast.If, outs: Sequence[str], test: ast.expr, facts: Facts) -> Block | None:
+        """A branch that only sets variables to others, or to numbers, by `torch.where` or a logical op."""
+        then, other = simple(node.body), simple(node.orelse)
+        if (
+            then is None
+            or other is None
+            or not isinstance(test, ast.Name | ast.Compare | ast.UnaryOp | ast.BinOp)
+        ):
+            return None
+        if any(each not in self._known and not (each in then and each in other) for each in outs):
+            return None
+        if any((form := facts.form(each)) is not None and not is_one_tensor(form) for each in outs):
+            return None
+        made: Block = []
+        if len(outs) > 1 and not isinstance(test, ast.Name):
+            made.append(assign(self._called("decided"), test))
+            test = name(made[0].targets[0].id)  # type: ignore[attr-defined]  # just made
+        for each in outs:
+            yes, no = then.get(each, name(each)), other.get(each, name(each))
+            made.append(assign(each, either(test, yes, no)))
+        return made
+
+    def _is_number(self, variable: str, facts: Facts) -> bool:
+        """Whether a variable is a number of Python's before a statement."""
+        if variable in self._numbers:
+            return True
+        return not self._depth and isinstance(facts.before.get(variable), NUMBER)
+
+    def _inside(self, body: Iterable[ast.stmt]) -> Block:
+        known, numbers = set(self._known), dict(self._numbers)
+        self._depth += 1
+        made = self._block(body)
+        self._depth -= 1
+        self._known, self._numbers = known, numbers
+        return made
+
+    def _branch_body(self, body: Block, numbers: Sequence[str], parameters: Sequence[str]) -> Block:
+        outer = dict(self._numbers)
+        self._numbers = {key: value for key, value in outer.items() if key not in parameters}
+        inside = self._inside(body)
+        self._numbers = outer
+        # A branch may not write what it is given, and has no number of the outer function under its own name.
+        copied = [each for each in item_written(body) if each in parameters]
+        first: Block = [assign(each, call(f"{each}.clone")) for each in copied]
+        rebound = set(liveness.assigned(inside)) & liveness.needed(inside, numbers)
+        if rebound:
+            raise Unstaged(f"`{min(rebound)}` is a number that a branch changes")
+        return [*first, *(each for each in inside if not is_nothing(each))]
+
+    def _result(self, variable: str, facts: Facts, path: int, body: Block, node: ast.stmt) -> ast.expr:
+        """What a branch gives for a variable, in the form that it has afterwards."""
+        form = facts.form(variable)
+        if variable not in liveness.assigned(body) and variable not in self._known:
+            if form is None:
+                raise Unstaged(f"`{shown(variable)}` has no value on one path", node)
+            return zeros(form, node)
+        # torch 2.13 exports a branch in a loop that gives what it was given to something else, silently.
+        if not facts.parts(variable) and is_handed_on(variable, body):
+            return call(f"{variable}.clone")
+        if form is None:
+            return name(variable)
+        made = as_form(name(variable), form, facts.after(variable, path), node)
+        if count := facts.parts(variable):
+            return tuple_of([method(each, "clone") for each in parts_of(made, count)])
+        return made
+
+    def _claim(self, node: ast.If) -> Block:
+        """`if test: raise` as an assert."""
+        body, rest = (node.body, node.orelse) if raises(node.body) else (node.orelse, node.body)
+        test = negated(node.test) if body is node.body else node.test
+        raised = next(each for each in body if isinstance(each, ast.Raise))
+        return led(node, [said(test, ast.Constant(raised_text(raised))), *self._block(rest)])
+
+    # Loops.
+
+    def _loop(self, node: Any) -> Block:
+        live: frozenset[str] = node.live
+        is_for = isinstance(node, ast.For)
+        written = liveness.assigned(node.body)
+        count = counter(node) if is_for else None
+        index, before, test = (count.index, count.before, count.test) if count else ("", [], node.test)
+        read = liveness.needed(node.body, written) | (liveness.reads(test) if not is_for else frozenset())
+        carried = [each for each in written if each in read | live | {node.stop}]
+        decision = self._decision(node, ("loop",), [*carried, "the index"])
+        facts = Facts(decision)
+        carried = [each for each in carried if not facts.is_constant(each)]
+        if node.stop is not None and node.stop in carried:
+            test = ast.BinOp(negated(name(node.stop)), ast.BitAnd(), test)
+        if is_for and node.target.id in live:
+            raise Unstaged(f"`{node.target.id}` is read after its loop", node)
+        apart = {each: facts.parts(each) for each in carried}
+        first = [part for each in carried for part in self._initial(each, facts, node)]
+        outer, known = dict(self._numbers), set(self._known)
+        self._numbers = {key: value for key, value in outer.items() if key not in carried}
+        self._known |= set(carried) | ({index} if index else set())
+        inside = self._inside(node.body)
+        self._numbers, self._known = outer, known
+        copied = [each for each in item_written(node.body) if each in carried]
+        body: Block = [assign(each, call(f"{each}.clone")) for each in copied]
+        if (
+            index
+            and index != node.target.id
+            and node.target.id in liveness.needed(node.body, [node.target.id])
+        ):
+            body.append(assign(node.target.id, name(index)))
+        body += [each for each in inside if not is_nothing(each)]
+        body = [*together(apart), *body]
+        results = [
+            part for each in carried for part in parts_of(self._next_value(each, facts, node), apart[each])
+        ]
+        names = [part for each in carried for part in part_names(each, apart[each])]
+        if count is not None:
+            names.insert(0, index)
+            results.insert(0, ast.BinOp(name(index), ast.Add(), ast.Constant(count.step)))
+            first.insert(0, call("torch.tensor", count.begin))
+        body.append(ast.Return(tuple_of(results)))
+        functions = [
+            function(self._called("going"), names, [ast.Return(truth(test))]),
+            function(self._called("trip"), names, body),
+        ]
+        called = call("torch.while_loop", *(name(each.name) for each in functions), tuple_of(first))
+        read_later = {part for each in carried if each in live for part in part_names(each, apart[each])}
+        kept = [each if each in read_later else "_" for each in names]
+        target = ast.Tuple([ast.Name(each, ast.Store()) for each in kept], ast.Store())
+        whole = together({each: parts for each, parts in apart.items() if each in live})
+        return led(node, [*before, *functions, ast.Assign([target], called), *whole])
+
+    def _initial(self, variable: str, facts: Facts, node: ast.stmt) -> list[ast.expr]:
+        """What a variable is before a loop, each part by itself."""
+        form = facts.form(variable)
+        parts = facts.parts(variable)
+        if variable not in self._known:
+            if form is None:
+                raise Unstaged(f"`{shown(variable)}` has no value before a loop", node)
+            return parts_of(zeros(form, node), parts)
+        if form is None:
+            return [name(variable)]
+        before = self._numbers.get(variable, facts.before.get(variable))
+        made = as_form(name(variable), form, before, node)
+        if self._contiguous and isinstance(made, ast.Name) and has_dims(form):
+            made = call(f"{variable}.contiguous")
+        return parts_of(made, parts)
+
+    def _next_value(self, variable: str, facts: Facts, node: ast.stmt) -> ast.expr:
+        form = facts.form(variable)
+        if form is None:
+            return name(variable)
+        return as_form(name(variable), form, facts.after(variable, 0), node)

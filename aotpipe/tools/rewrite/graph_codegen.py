@@ -1,0 +1,411 @@
+"""Writes a graph of torch.export's as statements of Python: branches and loops as local functions.
+
+`Writer(...).body(graph, given)` gives the statements of one function. What is computed in one line of the
+user's is put into one expression where nothing can come between, and is called what the user called it.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import torch
+from torch import nn
+from torch.fx import GraphModule, Node
+
+from aotpipe.tools.rewrite import lines, module_calls, no_ops, op_syntax
+from aotpipe.tools.rewrite.expressions import call, is_name, literal, name, of_tensor, tuple_of
+from aotpipe.tools.rewrite.mutations import is_own_copy
+from aotpipe.tools.rewrite.nodes import (
+    at,
+    index_op,
+    is_effect,
+    is_single,
+    only_user,
+    parts,
+    short,
+    times,
+    unused,
+)
+from aotpipe.tools.rewrite.torch_ops import ATEN, is_higher, name_of, name_of_higher
+
+_MOST_INLINED: Final = 4
+"""Ops that stand in one expression."""
+
+# What is short enough to stand in a `return`.
+_SHORT: Final = (ATEN.clone.default, ATEN.full.default, ATEN.scalar_tensor.default)
+# What written code itself mentions.
+_TAKEN: Final = frozenset(
+    "self torch F nn math operator Path getattr setattr super float complex ValueError _TENSORS".split()
+)
+Statements = list[ast.stmt]
+
+
+@dataclass(slots=True)
+class Writer:
+    """Writes the graphs of one entry point.
+
+    Attributes:
+        attribute: The expression of a parameter, a buffer or a constant by its path.
+        leaf_of: As `leaves.module_call` takes it.
+        names: Those that are taken in the function that is being written.
+        direct: Whether torch's ops of control flow are called themselves, with all that they take as
+            operands, in place of the functions around them.
+        count: How many branches and loops were written, for their names.
+        is_inner: Whether the graph that is being written is a branch's or a loop's.
+    """
+
+    attribute: Callable[[str], ast.expr]
+    leaf_of: Callable[[str], tuple[str, ast.expr, nn.Module] | None] = lambda _: None
+    names: set[str] = field(default_factory=lambda: set(_TAKEN))
+    direct: bool = False
+    count: int = 0
+    is_inner: bool = False
+
+    def body(self, graph: GraphModule, given: Sequence[ast.expr]) -> tuple[Statements, Any]:
+        """The statements that compute a graph's results, and the results with expressions for nodes."""
+        return _Function(self, graph, given).written()
+
+    def free(self, wanted: str) -> str:
+        """A variable's name that is not taken, and is from now on."""
+        base = "".join(c if c.isalnum() or c == "_" else "_" for c in wanted).strip("_") or "value"
+        if not is_name(base) or hasattr(builtins, base):
+            base = f"v{base}" if base[0].isdigit() else f"{base}_"
+        made, number = base, 1
+        while made in self.names or not is_name(made):
+            number += 1
+            made = f"{base}_{number}"
+        self.names.add(made)
+        return made
+
+
+class _Function:
+    """Writes one graph."""
+
+    def __init__(self, writer: Writer, graph: GraphModule, given: Sequence[ast.expr]) -> None:
+        self._writer = writer
+        self._graph = graph
+        self._given = iter(given)
+        self._env: dict[Node, ast.expr] = {}
+        self._made: Statements = []
+        self._nodes = [node for node in graph.graph.nodes if node.op != "placeholder"]
+        self._place = {node: index for index, node in enumerate(self._nodes)}
+        self._effects = [index for index, node in enumerate(self._nodes) if is_effect(node)]
+        self._line = lines.Lines(self._nodes)
+        self._dead = unused(self._nodes)
+        self._inlined = self._inlining()
+        self._held: dict[str, Node] = {}
+
+    def written(self) -> tuple[Statements, Any]:
+        for node in self._graph.graph.nodes:
+            if node.op == "placeholder":
+                self._env[node] = next(self._given)
+        result: Any = ()
+        for node in self._nodes:
+            if node.op == "output":
+                result = torch.fx.node.map_arg(node.args[0], self._made_of)
+            elif node in self._dead:
+                continue
+            elif node.op == "get_attr":
+                self._attribute(node)
+            elif node.op == "call_function":
+                self._call(node)
+            else:
+                raise TypeError(f"a graph of torch.export holds a {node.op}")
+        return self._made, result
+
+    def _made_of(self, node: Node) -> Any:
+        return _Made(self._env[node])
+
+    # Which nodes stand inside of another's expression.
+
+    def _inlining(self) -> set[Node]:
+        found: set[Node] = set()
+        depth: dict[Node, int] = {}
+        for node in self._nodes:
+            depth[node] = 1 + sum(depth.get(each, 0) for each in node.all_input_nodes if each in found)
+            if self._is_inlined(node) and depth[node] <= _MOST_INLINED:
+                found.add(node)
+        return found
+
+    def _is_inlined(self, node: Node) -> bool:
+        if node.op != "call_function" or is_effect(node) or parts(node) or no_ops.nothing(node) is not None:
+            return False
+        if is_higher(node.target):
+            return False
+        found = only_user(node)
+        if found is None:
+            return False
+        user, seen_as = found
+        if is_higher(user.target):
+            return False
+        if user.op == "output":
+            first = self._place[node]
+            return self._is_returned(node, seen_as, user) and not any(first < at for at in self._effects)
+        if times(user, seen_as) != 1 or not self._line.is_same(node, user):
+            return False
+        first, last = self._place[node], self._place[user]
+        return not any(first < index < last for index in self._effects)
+
+    def _is_returned(self, node: Node, seen_as: Node, output: Node) -> bool:
+        """Whether a result says as much in the `return` itself as it would by a name."""
+        if not self._writer.is_inner or times(output, seen_as) != 1:
+            return False
+        if node.target in _SHORT:
+            return True
+        results: Any = output.args[0]
+        is_alone = results is seen_as or len(results) == 1
+        return is_alone and self._line.target(node) is None
+
+    # Statements.
+
+    def _attribute(self, node: Node) -> None:
+        path = str(node.target)
+        found = at(self._graph, path)
+        if isinstance(found, GraphModule):
+            return
+        # A branch may hold a tensor of its own, which was made of numbers.
+        own = of_tensor(found) if self._writer.is_inner and isinstance(found, torch.Tensor) else None
+        self._env[node] = own or self._writer.attribute(path)
+
+    def _call(self, node: Node) -> None:
+        op = node.target
+        if is_higher(op):
+            self._keep(node, self._higher(node, op))
+            return
+        if name_of(op) in op_syntax.NOTHING or is_own_copy(node):
+            return
+        args, kwargs = self._arguments(node)
+        if same := no_ops.nothing(node):
+            self._env[node] = self._env[same]
+            return
+        made = index_op(node, args) or module_calls.module_call(op, args, self._writer.leaf_of)
+        made = made or op_syntax.spelled(op, args, kwargs)
+        if node in self._inlined:
+            self._env[node] = made
+        elif is_effect(node) and not node.users:
+            self._made.append(self._placed(ast.Expr(made), node))
+        else:
+            self._keep(node, made)
+
+    def _arguments(self, node: Node) -> tuple[list[ast.expr], dict[str, ast.expr]]:
+        kwargs = {} if no_ops.is_plain_copy(node) else node.kwargs
+        return (
+            [self._expression(each) for each in node.args],
+            {key: self._expression(value) for key, value in kwargs.items()},
+        )
+
+    def _expression(self, value: Any) -> ast.expr:
+        if isinstance(value, Node):
+            return self._env[value]
+        return literal(value, self._expression)
+
+    def _keep(self, node: Node, made: ast.expr) -> None:
+        """Give a result a name: one for each part where it has several."""
+        taken = parts(node)
+        if self._is_single(node):
+            called = self._name(taken[0][0])
+            for getter in taken[0]:
+                self._env[getter] = name(called)
+                self._dead.add(getter)
+            target: ast.expr = ast.Name(called, ast.Store())
+        elif taken:
+            count = 1 + max(taken)
+            known = node.meta.get("val")
+            if isinstance(known, tuple | list):
+                count = max(count, len(known))
+            targets: list[ast.expr] = []
+            for index in range(count):
+                getters = [each for each in taken.get(index, ()) if each.users]
+                if getters:
+                    called = self._name(getters[0])
+                    for getter in getters:
+                        self._env[getter] = name(called)
+                        self._dead.add(getter)
+                    targets.append(ast.Name(called, ast.Store()))
+                else:
+                    targets.append(ast.Name("_", ast.Store()))
+            target = ast.Tuple(targets, ast.Store())
+        else:
+            called = self._name(node)
+            self._env[node] = name(called)
+            target = ast.Name(called, ast.Store())
+        self._made.append(self._placed(ast.Assign([target], made), node))
+
+    def _name(self, node: Node) -> str:
+        """The user's own name for what a line computes at last, else the op's."""
+        wanted = self._line.target(node)
+        if wanted is None:
+            return self._writer.free(short(node))
+        holder = self._held.get(wanted)
+        if holder is not None and self._is_done(holder, node):
+            self._held[wanted] = node
+            return wanted
+        called = self._writer.free(wanted)
+        if called == wanted:
+            self._held[wanted] = node
+        return called
+
+    def _is_done(self, holder: Node, node: Node) -> bool:
+        """Whether nothing after a node reads what an earlier one computed."""
+        return all(
+            self._is_done(user, node)
+            if no_ops.nothing(user) is holder
+            else self._emitted(user) <= self._place[node]
+            for user in holder.users
+        )
+
+    def _emitted(self, node: Node) -> int:
+        while node in self._inlined and (found := only_user(node)) is not None:
+            node = found[0]
+        if node.op == "output":
+            return len(self._nodes)
+        return self._place[node]
+
+    def _placed(self, statement: ast.stmt, node: Node) -> ast.stmt:
+        statement.where = self._line.where(node)  # type: ignore[attr-defined]
+        return statement
+
+    # Branches and loops.
+
+    def _is_single(self, node: Node) -> bool:
+        return is_single(node) and not self._writer.direct
+
+    def _higher(self, node: Node, op: Any) -> ast.expr:
+        self._writer.count += 1
+        number = self._writer.count
+        arguments: tuple[Any, ...] = node.args
+        match name_of_higher(op):
+            case "cond" if self._writer.direct:
+                test, then, other, operands = arguments
+                given = self._named(operands)
+                bodies = [
+                    self._local(f"{role}_{number}", graph, given, node)
+                    for role, graph in (("then", then), ("otherwise", other))
+                ]
+                passed = tuple_of([made for made, _ in given])
+                return call("torch.ops.higher_order.cond", self._expression(test), *bodies, passed)
+            case "while_loop" if self._writer.direct:
+                test, body, carried, extra = arguments
+                given = self._named([*carried, *extra])
+                bodies = [
+                    self._local(f"{role}_{number}", graph, given, node)
+                    for role, graph in (("going", test), ("trip", body))
+                ]
+                values = [made for made, _ in given]
+                apart = tuple_of(values[: len(carried)]), tuple_of(values[len(carried) :])
+                return call("torch.ops.higher_order.while_loop", *bodies, *apart)
+            case "cond":
+                test, then, other, operands = arguments
+                given = self._operands(operands)
+                bodies = [
+                    self._local(f"{role}_{number}", graph, given, node, single=self._is_single(node))
+                    for role, graph in (("then", then), ("otherwise", other))
+                ]
+                taken = {called: made for made, called in given if called}
+                return call("torch.cond", self._expression(test), *bodies, tuple_of(list(taken.values())))
+            case "while_loop":
+                test, body, carried, extra = arguments
+                outer = [(self._expression(each), None) for each in extra]
+                given = self._carried(carried, {ast.unparse(each) for each, _ in outer})
+                bodies = [
+                    self._local(f"{role}_{number}", graph, [*given, *outer], node)
+                    for role, graph in (("going", test), ("trip", body))
+                ]
+                return call("torch.while_loop", *bodies, tuple_of([made for made, _ in given]))
+            case other:
+                args = [self._operand(each, f"{other}_{number}", node) for each in node.args]
+                kwargs = {
+                    key: self._operand(value, f"{other}_{number}_{key}", node)
+                    for key, value in node.kwargs.items()
+                }
+                return call(f"torch.ops.higher_order.{other}", *args, **kwargs)
+
+    def _named(self, values: Sequence[Any]) -> list[tuple[ast.expr, str | None]]:
+        """Operands, each as a parameter of its own."""
+        found: list[tuple[ast.expr, str | None]] = []
+        taken: set[str] = set()
+        for made in map(self._expression, values):
+            is_free = isinstance(made, ast.Name) and made.id not in taken
+            called = ast.unparse(made) if is_free else self._writer.free("part")
+            taken.add(called)
+            found.append((made, called))
+        return found
+
+    def _operands(self, values: Sequence[Any]) -> list[tuple[ast.expr, str | None]]:
+        """Tensors that a branch takes: variables as parameters of their own name, attributes as they are."""
+        found: list[tuple[ast.expr, str | None]] = []
+        for value in values:
+            made = self._expression(value)
+            found.append((made, made.id if isinstance(made, ast.Name) else None))
+        return found
+
+    def _carried(self, values: Sequence[Any], outer: set[str]) -> list[tuple[ast.expr, str | None]]:
+        """What a loop carries, as parameters: of a variable's name where a trip does not read that one."""
+        found: list[tuple[ast.expr, str | None]] = []
+        taken = set(outer)
+        for value in values:
+            made = self._expression(value)
+            wanted = made.id if isinstance(made, ast.Name) and made.id not in taken else None
+            called = wanted or self._writer.free("carried")
+            taken.add(called)
+            found.append((made, called))
+        return found
+
+    def _operand(self, value: Any, called: str, node: Node) -> ast.expr:
+        graph = (
+            at(self._graph, str(value.target)) if isinstance(value, Node) and value.op == "get_attr" else None
+        )
+        if isinstance(graph, GraphModule):
+            count = sum(each.op == "placeholder" for each in graph.graph.nodes)
+            given: list[tuple[ast.expr, str | None]] = []
+            for _ in range(count):
+                parameter = self._writer.free("part")
+                given.append((name(parameter), parameter))
+            return self._local(called, value, given, node)
+        return self._expression(value)
+
+    def _local(
+        self,
+        wanted: str,
+        graph: Any,
+        given: Sequence[tuple[ast.expr, str | None]],
+        node: Node,
+        *,
+        single: bool = False,
+    ) -> ast.expr:
+        """Write a graph as a function beside, and give its name; `single` takes its one result by itself."""
+        called = self._writer.free(wanted)
+        inner = at(self._graph, str(graph.target))
+        before, outer = set(self._writer.names), self._writer.is_inner
+        self._writer.is_inner = True
+        values = [name(parameter) if parameter else made for made, parameter in given]
+        body, result = self._writer.body(inner, values)
+        self._writer.names, self._writer.is_inner = before, outer
+        parameters = list(dict.fromkeys(parameter for _, parameter in given if parameter))
+        body.append(ast.Return(result_expression(result[0] if single else result)))
+        made = ast.FunctionDef(
+            called,
+            ast.arguments([], [ast.arg(each) for each in parameters], None, [], [], None, []),
+            body,
+            [],
+        )
+        self._made.append(self._placed(made, node))
+        return name(called)
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """An expression in the place of a node."""
+
+    expression: ast.expr
+
+
+def result_expression(result: Any) -> ast.expr:
+    """What a graph gives, with the expressions of its nodes."""
+    if isinstance(result, _Made):
+        return result.expression
+    return literal(result, result_expression)

@@ -1,0 +1,288 @@
+"""How a person writes an op: `a + b` for `aten.add.Tensor(a, b)`, `x.reshape(2, 3)`, `F.linear(x)`.
+
+`spelled(op, args, kwargs)` gives an expression whose call is that same op. Where torch has no name for it
+that a person would use, the op itself is called.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import torch
+
+from aotpipe.tools.rewrite.expressions import call, method, tuple_of
+from aotpipe.tools.rewrite.torch_ops import (
+    is_function_of_torch,
+    is_functional,
+    is_op,
+    name_of,
+    overload_of,
+    schema_of,
+    short_of,
+)
+
+Args = Sequence[ast.expr]
+Kwargs = Mapping[str, ast.expr]
+
+_BINARY: Final[Mapping[str, type[ast.operator]]] = {
+    "add": ast.Add, "sub": ast.Sub, "mul": ast.Mult, "div": ast.Div, "floor_divide": ast.FloorDiv,
+    "floordiv": ast.FloorDiv, "truediv": ast.Div, "remainder": ast.Mod, "mod": ast.Mod, "pow": ast.Pow,
+    "matmul": ast.MatMult, "__and__": ast.BitAnd, "__or__": ast.BitOr, "__xor__": ast.BitXor,
+    "bitwise_and": ast.BitAnd, "bitwise_or": ast.BitOr, "bitwise_xor": ast.BitXor,
+    "and_": ast.BitAnd, "or_": ast.BitOr,
+    "__lshift__": ast.LShift, "__rshift__": ast.RShift, "lshift": ast.LShift, "rshift": ast.RShift,
+}  # fmt: skip
+_COMPARE: Final[Mapping[str, type[ast.cmpop]]] = {
+    "lt": ast.Lt, "le": ast.LtE, "gt": ast.Gt, "ge": ast.GtE, "eq": ast.Eq, "ne": ast.NotEq,
+}  # fmt: skip
+_UNARY: Final[Mapping[str, type[ast.unaryop]]] = {
+    "neg": ast.USub, "bitwise_not": ast.Invert, "invert": ast.Invert
+}  # fmt: skip
+# Overloads of the operators above whose arguments are the operands and nothing else.
+_PLAIN: Final = frozenset({"Tensor", "Scalar", "default", "Tensor_Scalar", "Tensor_Tensor"})
+# What a call says that would be so anyway.
+_USUAL: Final[Mapping[str, frozenset[str]]] = {
+    "pin_memory": frozenset({"False", "None"}),
+    "layout": frozenset({"torch.strided", "None"}),
+    "device": frozenset({"torch.device('cpu')", "None"}),
+}
+_SYMBOLS: Final[Mapping[Any, str]] = {
+    torch.sym_max: "torch.sym_max",
+    torch.sym_min: "torch.sym_min",
+    torch.sym_not: "torch.sym_not",
+    torch.sym_ite: "torch.sym_ite",
+    torch.sym_float: "torch.sym_float",
+    torch.sym_int: "torch.sym_int",
+    torch.sym_sum: "torch.sym_sum",
+}
+
+
+def spelled(op: Any, args: Args, kwargs: Kwargs) -> ast.expr:
+    """The expression that calls an op.
+
+    Args:
+        op: An overload of an op, or a function of Python over symbols.
+        args: Its positional arguments.
+        kwargs: The others; those that say what would be so anyway are left out.
+    """
+    if not is_op(op):
+        return _of_python(op, args, kwargs)
+    kwargs = {key: value for key, value in kwargs.items() if ast.unparse(value) not in _USUAL.get(key, ())}
+    owner = op.namespace
+    short = short_of(op)
+    if owner == "aten":
+        made = _infix(short, overload_of(op), args, kwargs)
+        if made is None and short in _FORMS:
+            made = _FORMS[short](args, kwargs)
+        if made is None:
+            made = _named(op, short, args, kwargs)
+        if made is not None:
+            return made
+    return call(f"torch.ops.{owner}.{short}.{overload_of(op)}", *args, **kwargs)
+
+
+def _of_python(op: Any, args: Args, kwargs: Kwargs) -> ast.expr:
+    if op in _SYMBOLS:
+        return call(_SYMBOLS[op], *args, **kwargs)
+    if op is operator.getitem:
+        return ast.Subscript(args[0], args[1], ast.Load())
+    module, text = getattr(op, "__module__", ""), getattr(op, "__name__", "")
+    made = _infix(text, "default", args, kwargs) if module == "_operator" else None
+    if made is not None:
+        return made
+    if module == "math":
+        return call(f"math.{text}", *args, **kwargs)
+    if module == "_operator":
+        return call(f"operator.{text}", *args, **kwargs)
+    if getattr(torch, text, None) is op:
+        return call(f"torch.{text}", *args, **kwargs)
+    return call(f"{module}.{op.__qualname__}", *args, **kwargs)
+
+
+def _infix(short: str, overload: str, args: Args, kwargs: Kwargs) -> ast.expr | None:
+    if overload not in _PLAIN or kwargs:
+        return None
+    if len(args) == 2 and short in _BINARY:
+        return ast.BinOp(args[0], _BINARY[short](), args[1])
+    if len(args) == 2 and short in _COMPARE:
+        return ast.Compare(args[0], [_COMPARE[short]()], [args[1]])
+    if len(args) == 1 and short in _UNARY:
+        return ast.UnaryOp(_UNARY[short](), args[0])
+    return None
+
+
+def _named(op: Any, short: str, args: Args, kwargs: Kwargs) -> ast.expr | None:
+    """A method of a tensor, a function of torch or one of torch.nn.functional; None where it has no name."""
+    schema = schema_of(op)
+    first = schema.arguments[0] if schema.arguments else None
+    if short.startswith("_") and not short.startswith("_assert"):
+        return None
+    is_method = first is not None and first.name == "self" and str(first.type) == "Tensor"
+    if is_method and args and short in _METHODS and hasattr(torch.Tensor, short):
+        return method(args[0], short, *_spread(args[1:], short), **kwargs)
+    if is_function_of_torch(short):
+        return call(f"torch.{short}", *args, **kwargs)
+    if is_functional(short):
+        return call(f"F.{short}", *args, **kwargs)
+    if is_method and args and hasattr(torch.Tensor, short):
+        return method(args[0], short, *args[1:], **kwargs)
+    return None
+
+
+# What people write as a method.
+_METHODS: Final = frozenset(
+    """
+    abs all amax amin any argmax argmin argsort bool chunk clamp clone contiguous cos cumsum detach
+    exp expand expand_as flatten flip gather item log log_softmax masked_fill max mean min narrow
+    norm permute prod repeat reshape round rsqrt scatter select sigmoid sin softmax sort split
+    split_with_sizes sqrt squeeze std sum tanh topk transpose type_as unbind unfold unsqueeze var
+    view add_ sub_ mul_ div_ copy_ fill_ zero_ clamp_ index_put_ masked_fill_ scatter_ index_add_
+    index_copy_ t float
+    """.split()
+)
+_SPREAD: Final = frozenset({"reshape", "view", "expand", "permute", "repeat"})
+
+
+def _spread(args: Args, short: str) -> list[ast.expr]:
+    """`reshape(2, 3)` for `reshape([2, 3])`."""
+    if short in _SPREAD and len(args) == 1 and isinstance(args[0], ast.List) and args[0].elts:
+        return args[0].elts
+    return list(args)
+
+
+# Ops with a form of their own.
+
+
+def _index(args: Args, kwargs: Kwargs) -> ast.expr | None:
+    tensor, indices = args[0], args[1]
+    if kwargs or not isinstance(indices, ast.List):
+        return None
+    parts = [
+        _all() if isinstance(each, ast.Constant) and each.value is None else each for each in indices.elts
+    ]
+    return ast.Subscript(tensor, parts[0] if len(parts) == 1 else tuple_of(parts), ast.Load())
+
+
+def _all() -> ast.expr:
+    return ast.Slice(None, None, None)
+
+
+def _dim(node: ast.expr) -> int | None:
+    """A dimension that is a number from 0 up."""
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, int) else None
+
+
+def _select(args: Args, kwargs: Kwargs) -> ast.expr | None:
+    dim = _dim(args[1])
+    if kwargs or dim is None or dim > 3:
+        return None
+    parts = [*(_all() for _ in range(dim)), args[2]]
+    return ast.Subscript(args[0], parts[0] if len(parts) == 1 else tuple_of(parts), ast.Load())
+
+
+_ENDLESS: Final = 2**63 - 1
+
+
+def _slice(args: Args, kwargs: Kwargs) -> ast.expr | None:
+    missing: list[ast.expr] = [ast.Constant(None) for _ in range(5 - len(args))]
+    tensor, at, start, stop, step = [*args, *missing]
+    dim = 0 if isinstance(at, ast.Constant) and at.value is None else _dim(at)
+    if kwargs or dim is None or dim > 3:
+        return None
+    given = ast.Slice(
+        None if _is_constant(start, None, 0) else start,
+        None if _is_constant(stop, None, _ENDLESS) else stop,
+        None if _is_constant(step, None, 1) else step,
+    )
+    parts = [*(_all() for _ in range(dim)), given]
+    return ast.Subscript(tensor, parts[0] if len(parts) == 1 else tuple_of(parts), ast.Load())
+
+
+def _is_constant(node: ast.expr, *values: Any) -> bool:
+    return isinstance(node, ast.Constant) and any(node.value is v or node.value == v for v in values)
+
+
+def _size(args: Args, kwargs: Kwargs) -> ast.expr | None:
+    if kwargs or len(args) != 2:
+        return None
+    return ast.Subscript(ast.Attribute(args[0], "shape", ast.Load()), args[1], ast.Load())
+
+
+def _to(args: Args, kwargs: Kwargs) -> ast.expr | None:
+    # `to(dtype, non_blocking, copy)`: what a graph says is mostly what holds anyway.
+    rest = list(args[1:])
+    while rest and _is_constant(rest[-1], False, None):
+        rest.pop()
+    return method(args[0], "to", *rest, **kwargs)
+
+
+def _pow(args: Args, kwargs: Kwargs) -> ast.expr | None:
+    return None if kwargs else ast.BinOp(args[0], ast.Pow(), args[1])
+
+
+def _clone(args: Args, kwargs: Kwargs) -> ast.expr | None:
+    return method(args[0], "clone", **kwargs)
+
+
+def _put(args: Args, kwargs: Kwargs) -> ast.expr | None:
+    """`index_put_` takes no None of Python's."""
+    indices = args[1]
+    if isinstance(indices, ast.List) and any(isinstance(each, ast.Constant) for each in indices.elts):
+        return call("torch.ops.aten.index_put_.default", *args, **kwargs)
+    return None
+
+
+def _assert_scalar(args: Args, kwargs: Kwargs) -> ast.expr | None:
+    return None if kwargs else call("torch._check", args[0])
+
+
+def _lift(args: Args, kwargs: Kwargs) -> ast.expr | None:
+    return None if kwargs else method(args[0], "clone")
+
+
+def _where(args: Args, kwargs: Kwargs) -> ast.expr | None:
+    return call("torch.where", *args, **kwargs)
+
+
+def _filled(args: Args, kwargs: Kwargs) -> ast.expr | None:
+    """`torch.full((2, 3), 0)`: a shape is a tuple."""
+    shape = args[0]
+    if not isinstance(shape, ast.List):
+        return None
+    return call("torch.full", tuple_of(shape.elts), *args[1:], **kwargs)
+
+
+def _concatenated(args: Args, kwargs: Kwargs) -> ast.expr | None:
+    return call("torch.cat", *args, **kwargs)
+
+
+_FORMS: Final[Mapping[str, Callable[[Args, Kwargs], ast.expr | None]]] = {
+    "index": _index,
+    "select": _select,
+    "slice": _slice,
+    "sym_size": _size,
+    "to": _to,
+    "pow": _pow,
+    "clone": _clone,
+    "_assert_scalar": _assert_scalar,
+    "lift_fresh_copy": _lift,
+    "where": _where,
+    "full": _filled,
+    "cat": _concatenated,
+    "index_put_": _put,
+}
+
+NOTHING: Final = frozenset({"aten::_assert_tensor_metadata", "aten::sym_constrain_range"})
+"""Ops that say what torch finds by itself when it traces the written code again."""
+
+
+def is_effect(op: Any) -> bool:
+    """Whether a call of an op is there for more than its result: it writes, asserts or draws."""
+    if not is_op(op):
+        return False
+    name = name_of(op)
+    drawn = torch.Tag.nondeterministic_seeded in op.tags
+    return bool(schema_of(op).is_mutable) or drawn or "_assert" in name or "sym_constrain" in name

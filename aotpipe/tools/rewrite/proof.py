@@ -1,0 +1,300 @@
+"""Proves written code: the same calls of the original and of it, one after another, must answer alike.
+
+The calls are those that a program is judged on (`validate.inputs`: every size's ends, values that look like
+the example's, sequences of calls of a model with state, with a reset between), and then others that are drawn
+until each branch was taken both ways and each loop made no trip, one and many, or nothing more is found. The
+written code must also be taken by a plain `torch.export.export`, and that program must answer alike too.
+
+Raises:
+    RewriteFailed: The first call that differs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import nn
+
+from aotpipe.canonicalize import modules
+from aotpipe.canonicalize.inputs import pytrees
+from aotpipe.core.signature import Signature, TensorSpec
+from aotpipe.core.stages import CanonicalEntry, Exported, ExportedEntry
+from aotpipe.errors import RewriteFailed
+from aotpipe.export import resized_examples
+from aotpipe.export.quiet import quiet
+from aotpipe.export.strategies import torch_shapes
+from aotpipe.runtime.goldens import Array, compare
+from aotpipe.tools.rewrite.branch_inputs import variants
+from aotpipe.tools.rewrite.coverage import Coverage, limited, watching
+from aotpipe.tools.rewrite.from_graph import unlifted
+from aotpipe.tools.rewrite.mutations import writes
+from aotpipe.validate import reference
+from aotpipe.validate.eager.eager import MUTATED, Eager, EagerFailed
+from aotpipe.validate.inputs import Call, plan
+
+# The same kernels run: another answer is not a matter of rounding, but for numbers of Python in float32.
+_RELATIVE: Final = 1e-3
+_ABSOLUTE: Final = 1e-4
+_BUDGET_S: Final = 60.0
+_LATER: Final = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """What was compared.
+
+    Attributes:
+        calls: How many calls answered alike.
+        refused: How many both refused.
+        sequences: How many times the state was reset.
+        max_abs_error: The largest difference of any number.
+        coverage: For each branch and loop of the written code, how it went.
+        varies: Whether plain torch.export takes it with its Dims; else with the example's sizes only.
+    """
+
+    calls: int
+    refused: int
+    sequences: int
+    max_abs_error: float
+    coverage: tuple[Coverage, ...]
+    varies: bool = True
+
+    def to_json(self) -> dict[str, Any]:
+        """What `--json` prints."""
+        return {
+            "calls": self.calls,
+            "refused": self.refused,
+            "sequences": self.sequences,
+            "max_abs_error": self.max_abs_error,
+            "exported_with_dims": self.varies,
+            "coverage": [each.to_json() for each in self.coverage],
+        }
+
+
+def prove(
+    exported: Exported, model: nn.Module, methods: Mapping[str, str], path: str, *, resets: bool
+) -> Proof:
+    """Compare a written module with the original.
+
+    Args:
+        exported: The original and its signatures.
+        model: The written module, with the original's weights.
+        methods: Its method for each entry point.
+        path: The file of its code.
+        resets: Whether it has a `reset`.
+
+    Raises:
+        RewriteFailed: An answer differs, or torch.export refuses the written module.
+    """
+    signatures = {entry.name: _with_state(exported, entry) for entry in exported.entries}
+    entries = exported.canonical.entries
+    mine = [replace(entry, module=modules.entry_module(model, methods[entry.name])) for entry in entries]
+    found = [_exported(entry) for entry in mine]
+    programs = [replace(entry, module=module) for entry, (module, _) in zip(mine, found, strict=True)]
+    varies = all(each for _, each in found)
+    calls = _planned(exported, signatures)
+    judge = _Judge(exported, signatures)
+    with watching(path) as watch:
+        judge.compare(Eager(mine, **_options(signatures)), calls, "the written module")
+        judge.more(lambda: Eager(mine, **_options(signatures)), watch.is_covered)
+    with limited():
+        who = "the program that torch.export makes of it"
+        judge.again(Eager(programs, **_options(signatures)), who, varies=varies)
+    if resets:
+        _check_reset(model, signatures)
+    return Proof(
+        calls=judge.agreed,
+        refused=judge.refused,
+        sequences=sum(call.reset for call in calls),
+        max_abs_error=judge.max_abs_error,
+        coverage=watch.coverage(),
+        varies=varies,
+    )
+
+
+def _with_state(exported: Exported, entry: ExportedEntry) -> Signature:
+    """The signature with what a call changes: buffers, and the inputs that it writes."""
+    found = writes(unlifted(entry.program))
+    held = {**entry.program.state_dict, **entry.program.constants}
+    names = next(each.input_names for each in exported.canonical.entries if each.name == entry.name)
+    inputs = {leaf.name: leaf for leaf in entry.signature.tensor_inputs}
+    mutated = [replace(inputs[names[index]], name=f"{MUTATED}{names[index]}") for index in found.inputs]
+    state = [
+        TensorSpec(
+            name=path, dtype=str(held[path].dtype).removeprefix("torch."), dims=tuple(held[path].shape)
+        )
+        for path in found.buffers
+    ]
+    return replace(entry.signature, state=tuple(state), outputs=(*entry.signature.outputs, *mutated))
+
+
+def _check_reset(model: nn.Module, signatures: Mapping[str, Signature]) -> None:
+    """Change the state, and see that `reset` puts it back."""
+    names = {leaf.name for signature in signatures.values() for leaf in signature.state}
+    state = {name: buffer for name, buffer in model.named_buffers() if name in names}
+    before = {name: buffer.clone() for name, buffer in state.items()}
+    with torch.no_grad():
+        for buffer in state.values():
+            buffer.copy_(torch.ones_like(buffer) if not bool(buffer.any()) else torch.zeros_like(buffer))
+        model.reset()  # type: ignore[operator]  # a written module with state has it
+    for name, buffer in state.items():
+        if not torch.equal(buffer, before[name]):
+            raise RewriteFailed(f"reset of the rewritten model leaves {name!r} other than it was")
+
+
+def _options(signatures: Mapping[str, Signature]) -> Any:
+    return {"mutated": reference.eager_options(signatures)["mutated"]}
+
+
+def _planned(exported: Exported, signatures: Mapping[str, Signature]) -> tuple[Call, ...]:
+    given = {entry.name: reference.example_inputs(entry) for entry in exported.canonical.entries}
+    return plan(signatures, given, seed=exported.canonical.spec.seed).calls
+
+
+class _Judge:
+    """Compares runners with the original, which answers each call once.
+
+    Attributes:
+        agreed, refused: How many calls.
+        max_abs_error: Over all of them.
+    """
+
+    def __init__(self, exported: Exported, signatures: Mapping[str, Signature]) -> None:
+        self._canonical = exported.canonical
+        self._signatures = signatures
+        self._kept: list[tuple[Call, Mapping[str, Array] | None]] = []
+        self.agreed = 0
+        self.refused = 0
+        self.max_abs_error = 0.0
+
+    def compare(self, runner: Eager, calls: Sequence[Call], who: str) -> None:
+        """Make the same calls of the original and of a runner."""
+        original = self._original()
+        refused = False
+        for call in calls:
+            if call.reset:
+                original.reset()
+                runner.reset()
+            elif refused:
+                continue  # what a refused call leaves in the original is its own affair
+            answer = _answer(original, call)
+            refused = answer is None
+            self._compare(runner, call, answer, who)
+
+    def more(self, make: Callable[[], Eager], is_covered: Callable[[], bool]) -> None:
+        """Draw further calls until all is covered, each from the initial state."""
+        start = time.monotonic()
+        for entry in self._canonical.entries:
+            example = reference.example_inputs(entry)
+            for case, inputs in variants(self._signatures[entry.name], example, self._canonical.spec.seed):
+                if is_covered() or time.monotonic() - start > _BUDGET_S:
+                    return
+                first = Call(entry_point=entry.name, case=case, reset=True, inputs=inputs)
+                # What a model keeps shows in the calls after the first.
+                later = _LATER if any(each.state for each in self._signatures.values()) else 0
+                again = [replace(first, case=f"{case}/{n + 1}", reset=False) for n in range(later)]
+                self.compare(make(), [first, *again], "the written module")
+
+    def again(self, runner: Eager, who: str, *, varies: bool) -> None:
+        """Make all calls so far of another runner; of sizes other than the example's, if it takes them."""
+        kept, self._kept = self._kept, []
+        for call, answer in kept:
+            if not varies and not self._is_of_examples_sizes(call):
+                continue
+            if call.reset:
+                runner.reset()
+            self._compare(runner, call, answer, who)
+
+    def _is_of_examples_sizes(self, call: Call) -> bool:
+        entry = next(each for each in self._canonical.entries if each.name == call.entry_point)
+        example = reference.example_inputs(entry)
+        return all(array.shape == example[name].shape for name, array in call.inputs.items())
+
+    def _original(self) -> Eager:
+        return Eager(
+            self._canonical.entries,
+            **reference.eager_options(self._signatures),
+        )
+
+    def _compare(self, runner: Eager, call: Call, want: Mapping[str, Array] | None, who: str) -> None:
+        self._kept.append((call, want))
+        try:
+            got = runner.infer(call.inputs, entry_point=call.entry_point)
+        except EagerFailed as error:
+            if want is None:
+                self.refused += 1
+                return
+            raise _failed(call, f"{who} raises {error}") from error
+        if want is None:
+            return  # eager refuses it: there is nothing to compare with
+        if got.keys() != want.keys():
+            raise _failed(call, f"{who} gives {', '.join(got)}; the original gives {', '.join(want)}")
+        for name, mine in want.items():
+            measure = compare(got[name], mine, *_allowed(mine))
+            self.max_abs_error = max(self.max_abs_error, measure.max_abs_error)
+            if not measure.passed:
+                raise _failed(call, f"{name!r} of {who} {measure.message or _shown(measure)}")
+        self.agreed += 1
+
+
+def _answer(runner: Eager, call: Call) -> Mapping[str, Array] | None:
+    try:
+        return runner.infer(call.inputs, entry_point=call.entry_point)
+    except EagerFailed:
+        return None
+
+
+def _allowed(want: Array) -> tuple[float, float]:
+    if want.dtype.kind not in "fc" or not want.size:
+        return _ABSOLUTE, _RELATIVE
+    finite = np.abs(want[np.isfinite(want)])
+    # Sums of large numbers cancel: what is near zero is off by as much as they are.
+    return max(_ABSOLUTE, 1e-5 * float(finite.max(initial=0.0))), _RELATIVE
+
+
+def _shown(measure: Any) -> str:
+    return f"is {measure.got:.7g} at {measure.worst_index}, not {measure.want:.7g}"
+
+
+def _failed(call: Call, what: str) -> RewriteFailed:
+    return RewriteFailed(
+        f"the rewritten model differs in the call {call.case!r} of {call.entry_point}",
+        reason=what,
+        hint="this is a fault of aotpipe's: please report it with the model",
+    )
+
+
+def _exported(entry: CanonicalEntry) -> tuple[nn.Module, bool]:
+    """What plain torch.export makes of a written entry point, and whether its Dims vary in it.
+
+    torch.export may fix a size for good, as 0 and 1 are special. Where it does not let the Dims vary, it
+    is asked to take the example's sizes.
+    """
+    changed, _ = resized_examples.inside(entry)
+    args, kwargs = pytrees.clone_tensors(resized_examples.resized(entry, changed))
+    shapes = torch_shapes(entry, args, kwargs)
+    wanted = [(args, kwargs, shapes)]
+    if shapes is not None:
+        args, kwargs = pytrees.clone_tensors((entry.entry.args, dict(entry.entry.kwargs)))
+        wanted.append((args, kwargs, None))
+    first: Exception | None = None
+    for args, kwargs, shapes in wanted:
+        with torch.no_grad(), quiet():
+            try:
+                program = torch.export.export(entry.module, args, kwargs, dynamic_shapes=shapes)
+            except Exception as error:  # noqa: BLE001  # torch.export raises what the module raises
+                first = first or error
+                continue
+        return program.module(check_guards=False), first is None
+    assert first is not None
+    lines = str(first).strip().splitlines()
+    raise RewriteFailed(
+        f"torch.export refuses the rewritten {entry.name}",
+        reason=f"{type(first).__name__}: {lines[0] if lines else ''}",
+        hint="this is a fault of aotpipe's: please report it with the model",
+    ) from first

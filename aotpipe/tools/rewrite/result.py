@@ -1,0 +1,102 @@
+"""What `aotpipe canonicalize` gives: the code, where it comes from, and what was proved."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from aotpipe.core.stages import Finding
+from aotpipe.model import source
+from aotpipe.runtime.store import typed_os_errors
+
+if TYPE_CHECKING:
+    import torch
+
+    from aotpipe.tools.rewrite.proof import Proof
+
+Way = Literal["source", "graph"]
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """A model's code, proved to answer as the model does.
+
+    Attributes:
+        name: Of the model.
+        text: The code: a Python module that needs torch only.
+        class_name: The class in it.
+        methods: The method of each entry point.
+        way: Whether it was made from the model's own source, or printed from its graph.
+        reason: Why it was printed from the graph.
+        state: The buffers that calls change; `reset()` makes them what they were.
+        original: The file that holds the model's class, where it is the user's own.
+        proof: What was compared.
+        findings: Of the export.
+        file_name: What it is to be saved as.
+        tensors: What goes into a file beside it.
+    """
+
+    name: str
+    text: str
+    class_name: str
+    methods: Mapping[str, str]
+    way: Way
+    reason: str
+    state: tuple[str, ...]
+    original: str | None
+    proof: Proof
+    findings: tuple[Finding, ...]
+    file_name: str
+    tensors: Mapping[str, torch.Tensor] = field(default_factory=dict)
+
+    def diff(self) -> str:
+        """A unified diff from the file of the model's class to this code; all new where there is none."""
+        before = ""
+        shown = "/dev/null"
+        if self.original is not None:
+            with typed_os_errors("the model's source", Path(self.original)):
+                before = Path(self.original).read_text(encoding="utf-8")
+            shown = source.shown(self.original)
+        lines = difflib.unified_diff(
+            before.splitlines(keepends=True), self.text.splitlines(keepends=True), shown, self.file_name
+        )
+        return "".join(
+            line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines
+        )
+
+    def save(self, path: Path) -> None:
+        """Write the code, and its file of tensors where it has one, as a whole or not at all.
+
+        Raises:
+            StoreError: They cannot be written.
+        """
+        with typed_os_errors("the written model", path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if self.tensors:
+                import torch
+
+                beside = path.with_name(f"{Path(self.file_name).stem}.pt")
+                torch.save(dict(self.tensors), beside)
+            unfinished = path.with_name(f".{path.name}.new")
+            unfinished.write_text(self.text, encoding="utf-8")
+            unfinished.replace(path)
+
+    def to_json(self) -> dict[str, Any]:
+        """What `--json` prints."""
+        return {
+            "schema": SCHEMA,
+            "name": self.name,
+            "class": self.class_name,
+            "methods": dict(self.methods),
+            "way": self.way,
+            "reason": self.reason,
+            "state": list(self.state),
+            "original": None if self.original is None else source.shown(self.original),
+            "proof": self.proof.to_json(),
+            "code": self.text,
+            "diff": self.diff(),
+        }

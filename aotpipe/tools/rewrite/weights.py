@@ -1,0 +1,196 @@
+"""Writes what a model holds: `__init__` with its parameters, buffers and modules, and `reset` for its state.
+
+The names are the model's own, so that `load_state_dict(model.state_dict())` fits. A leaf that is one of
+torch's own modules is made by its own constructor; any other holds its parameters.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import torch
+from torch import nn
+
+from aotpipe.tools.rewrite.expressions import attribute, call, is_name, literal, method, name, of_tensor
+
+Statements = list[ast.stmt]
+_LISTS: Final = (nn.ModuleList, nn.Sequential)
+
+
+class Holding:
+    """What a written module holds.
+
+    Args:
+        model: The original.
+        state: The buffers that calls change, which the original may not have, and what they hold at first.
+        constants: Other tensors of the graphs that are no parameter or buffer of the original.
+
+    Attributes:
+        stored: The tensors that are too large to be written; they go into a file beside the code.
+    """
+
+    def __init__(
+        self, model: nn.Module, state: Mapping[str, torch.Tensor], constants: Mapping[str, torch.Tensor]
+    ) -> None:
+        self._model = model
+        self._state = state
+        self._tensors: dict[str, torch.Tensor] = {**dict(model.named_parameters(remove_duplicate=False))}
+        self._tensors |= dict(model.named_buffers(remove_duplicate=False))
+        others = {
+            path: tensor for path, tensor in {**state, **constants}.items() if path not in self._tensors
+        }
+        self._extra = others
+        self.stored: dict[str, torch.Tensor] = {}
+        children: dict[str, set[str]] = {}
+        modules: set[str] = set()
+        for path in [*self._tensors, *others]:
+            owner, _, last = path.rpartition(".")
+            children.setdefault(owner, set()).add(f"{last} itself")
+            while owner:
+                modules.add(owner)
+                owner, _, last = owner.rpartition(".")
+                children.setdefault(owner, set()).add(last)
+        self._modules = sorted(modules, key=_in_order)
+        found = {path: self._constructor(path) for path in self._modules}
+        self._made = {path: made for path, made in found.items() if made is not None}
+        # A module whose children are numbered from 0 up is a list.
+        self._lists = {
+            owner
+            for owner, names in children.items()
+            if owner and names == {str(n) for n in range(len(names))}
+        }
+        self._leaves = dict(self._parameters_of_leaves())
+
+    def attribute(self, path: str) -> ast.expr:
+        """The expression of a parameter or a buffer."""
+        return attribute(path, self._lists.__contains__)
+
+    def leaf_of(self, text: str) -> tuple[str, ast.expr, nn.Module] | None:
+        """For a parameter's expression as text: its name in one of torch's own modules, and that module."""
+        return self._leaves.get(text)
+
+    def _parameters_of_leaves(self) -> Iterator[tuple[str, tuple[str, ast.expr, nn.Module]]]:
+        for path in self._tensors:
+            owner, _, last = path.rpartition(".")
+            if owner in self._made:
+                made = self.attribute(owner)
+                yield ast.unparse(self.attribute(path)), (last, made, self._model.get_submodule(owner))
+
+    # Statements.
+
+    def init(self) -> Statements:
+        """The body of `__init__`."""
+        made: Statements = [ast.Expr(method(call("super"), "__init__"))]
+        seen: dict[int, str] = {}
+        whole: set[str] = set()
+        persistent = set(self._model.state_dict(keep_vars=True))
+        for path in self._modules:
+            if any(path.startswith(f"{each}.") for each in whole):
+                continue
+            if path in self._made:
+                whole.add(path)
+                made.append(self._set(path, self._made[path]))
+            else:
+                kind = "nn.ModuleList" if path in self._lists else "nn.Module"
+                made.append(self._set(path, call(kind)))
+        for path, tensor in self._tensors.items():
+            first = seen.setdefault(id(tensor), path)
+            if (
+                any(path.startswith(f"{each}.") for each in whole)
+                and first == path
+                and path not in self._state
+            ):
+                continue
+            if first != path:
+                made.append(self._set(path, self.attribute(first)))
+            elif isinstance(tensor, nn.Parameter):
+                made.append(self._set(path, _parameter(tensor)))
+            elif not any(path.startswith(f"{each}.") for each in whole):
+                start = self._state.get(path, tensor)
+                made.append(self._buffer(path, start, persistent=path in persistent))
+        for path, tensor in self._extra.items():
+            made.append(self._buffer(path, tensor, persistent=False))
+        return made
+
+    def reset(self) -> Statements:
+        """The body of `reset`: what calls change holds again what it held at first."""
+        return [
+            ast.Expr(method(self.attribute(path), "copy_", self._value(path, tensor)))
+            for path, tensor in self._state.items()
+        ]
+
+    def _set(self, path: str, value: ast.expr) -> ast.stmt:
+        owner, _, last = path.rpartition(".")
+        if owner in self._lists:
+            return ast.Expr(method(self.attribute(owner), "append", value))
+        if is_name(last):
+            target = ast.Attribute(self.attribute(owner), last, ast.Store())
+            return ast.Assign([target], value)
+        return ast.Expr(call("setattr", self.attribute(owner), ast.Constant(last), value))
+
+    def _buffer(self, path: str, tensor: torch.Tensor, *, persistent: bool) -> ast.stmt:
+        owner, _, last = path.rpartition(".")
+        more = {} if persistent else {"persistent": ast.Constant(False)}
+        value = self._value(path, tensor)
+        return ast.Expr(method(self.attribute(owner), "register_buffer", ast.Constant(last), value, **more))
+
+    def _value(self, path: str, tensor: torch.Tensor) -> ast.expr:
+        found = of_tensor(tensor)
+        if found is not None:
+            return found
+        self.stored[path] = tensor.detach().cpu().clone().contiguous()
+        return method(ast.Subscript(name("_TENSORS"), ast.Constant(path), ast.Load()), "clone")
+
+    def _constructor(self, path: str) -> ast.expr | None:
+        """How torch's own module at a path is made; None where its text does not say it."""
+        try:
+            module = self._model.get_submodule(path)
+        except AttributeError:
+            return None
+        kind = type(module)
+        if getattr(nn, kind.__name__, None) is not kind or isinstance(module, _LISTS):
+            return None
+        if next(module.children(), None) is not None:
+            return None
+        text = f"nn.{module!r}"
+        try:
+            # The text is torch's own, of a class of torch's own.
+            again: Any = eval(text, {"nn": nn, "torch": torch})  # noqa: S307
+            tree = ast.parse(text, mode="eval").body
+        except (SyntaxError, TypeError, NameError, ValueError):
+            return None
+        same = type(again) is kind and repr(again) == repr(module) and _is_alike(again, module)
+        own = self._state.keys() & {f"{path}.{key}" for key, _ in module.named_buffers()}
+        return tree if same and not own else None
+
+
+def _is_alike(made: nn.Module, module: nn.Module) -> bool:
+    """Whether two modules hold tensors of the same names, shapes and dtypes, and all buffers are loaded."""
+    named: list[tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]] = [
+        ({**dict(made.named_parameters())}, {**dict(module.named_parameters())}),
+        (dict(made.named_buffers()), dict(module.named_buffers())),
+    ]
+    for mine, other in named:
+        if mine.keys() != other.keys():
+            return False
+        if any(mine[k].shape != other[k].shape or mine[k].dtype != other[k].dtype for k in mine):
+            return False
+    kept = made.state_dict().keys() == module.state_dict().keys()
+    return kept and all(key in made.state_dict() for key in named[1][0])
+
+
+def _parameter(tensor: nn.Parameter) -> ast.expr:
+    empty = call("torch.empty", literal(tuple(tensor.shape)), **_dtype(tensor))
+    more = {} if tensor.requires_grad else {"requires_grad": ast.Constant(False)}
+    return call("nn.Parameter", empty, **more)
+
+
+def _dtype(tensor: torch.Tensor) -> dict[str, ast.expr]:
+    return {} if tensor.dtype == torch.float32 else {"dtype": literal(tensor.dtype)}
+
+
+def _in_order(path: str) -> list[tuple[bool, int, str]]:
+    """Numbers as numbers: `layers.10` comes after `layers.9`, since a list is filled in order."""
+    return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in path.split(".")]

@@ -1,0 +1,1 @@
+"""Runs PyTorch itself as the reference: as it is, in float64, and under a precision policy."""

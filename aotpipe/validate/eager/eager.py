@@ -1,0 +1,210 @@
+"""The reference: PyTorch itself, run on named numpy arrays.
+
+`Eager(entries)` runs the entry points of a `Canonical` as the user wrote them, in the model's own dtypes or
+in float64 (`precision="float64"`): parameters, buffers, inputs and every dtype that the code itself asks for
+are widened, so that a cast to float32 inside the model does not make the reference less exact. Each runner
+has contents of its own for the model's buffers and attributes, which the model holds during a call only, so
+that the user's are never changed; `reset` makes buffers, Python counters and caches initial again.
+
+Raises:
+    EagerFailed: The model itself raised on these inputs; nothing else can be said about them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, Final, Literal
+
+import torch
+from torch.utils import _pytree as pytree
+
+from aotpipe.canonicalize.eager_hops import uncompiled
+from aotpipe.core.precision import Precision as Policy
+from aotpipe.core.stages import CanonicalEntry
+from aotpipe.model.torch_arrays import from_numpy, to_numpy
+from aotpipe.passes.autocast import lower_dtype
+from aotpipe.runtime.goldens import Array
+from aotpipe.validate.eager.float64 import Widen, widened
+from aotpipe.validate.eager.reduced_precision import Narrow
+from aotpipe.validate.eager.swap import Contents
+
+Precision = Literal["model", "float64"]
+
+MUTATED = "mutated."
+"""Prefix of the output that holds an input's value after the call."""
+
+NOISE_ULPS: Final = 16.0
+"""How far `noise` moves a number, in units in its last place: some times the error of a program's sums."""
+_NOISE_PERIOD: Final = 2**15
+
+
+class EagerFailed(Exception):
+    """The model raised on an input; its own exception is the cause."""
+
+
+class Eager:
+    """The entry points of one model, with their state; calls are deterministic.
+
+    Args:
+        entries: They share weights and state as their modules do.
+        precision: `model` runs in the model's own dtypes.
+        mutated: Entry point -> the inputs whose value after the call is an output too.
+        written: The names of the state; those that are parameters are copied before they are written.
+        frugal: With float64: widen a parameter wherever it is used, and hold no wide copy of all. It takes
+            time for each use, and code that compares the dtypes of a parameter and an input sees two.
+        noise: A seed: perturb every parameter and every fractional input by up to 16 units in the last
+            place. What flips under it is not decided by the model's numbers.
+        policy: Compute in fewer bits, in precision `model`; noise is then one unit of these.
+    """
+
+    def __init__(
+        self,
+        entries: Sequence[CanonicalEntry],
+        *,
+        precision: Precision = "model",
+        mutated: Mapping[str, Sequence[str]] | None = None,
+        written: Collection[str] = (),
+        frugal: bool = False,
+        noise: int | None = None,
+        policy: Policy | None = None,
+    ) -> None:
+        self._entries = {entry.name: entry for entry in entries}
+        self._is_wide = precision == "float64"
+        self._mutated = mutated or {}
+        self._noise = noise
+        self._policy = policy
+        self._lower = None if policy is None else lower_dtype(policy)
+        self._contents = Contents(
+            [entry.module for entry in entries],
+            parameters=self._parameter_change(),
+            # What is written must be wide before it is.
+            only_written=frugal,
+            others=self._widened,
+            written=[
+                parameter
+                for entry in entries
+                for name, parameter in entry.module.named_parameters(remove_duplicate=False)
+                if name in written
+            ],
+        )
+
+    def reset(self) -> None:
+        """Back to the initial state."""
+        self._contents.reset()
+
+    def infer(self, inputs: Mapping[str, Array], *, entry_point: str | None = None) -> dict[str, Array]:
+        """Call an entry point.
+
+        Args:
+            inputs: Input name -> array in the signature's dtype; absent ones take the example's value.
+            entry_point: Which; the only one where None.
+
+        Returns:
+            Output name -> array; numbers as 0-d arrays, leaves that are neither are absent.
+        """
+        name = next(iter(self._entries)) if entry_point is None else entry_point
+        call = self.prepare(inputs, entry_point=name)
+        with self.ready():
+            result, leaves = call()
+            # Read while the contents are in: an output may be a view of a buffer.
+            named = dict(zip(self._entries[name].output_names, pytree.tree_leaves(result), strict=True))
+            for mutated in self._mutated.get(name, ()):
+                named[MUTATED + mutated] = leaves[mutated]
+            return {key: array for key, leaf in named.items() if (array := to_numpy(leaf)) is not None}
+
+    def prepare(self, inputs: Mapping[str, Array], *, entry_point: str) -> _Call:
+        """A call with its arguments made, to be timed: calling it runs the module and nothing else."""
+        entry = self._entries[entry_point]
+        example, spec = pytree.tree_flatten((entry.entry.args, dict(entry.entry.kwargs)))
+        leaves = {
+            name: self._to_torch(inputs[name]) if name in inputs else _own(leaf)
+            for name, leaf in zip(entry.input_names, example, strict=True)
+        }
+        args, kwargs = pytree.tree_unflatten(list(leaves.values()), spec)
+        return _Call(entry.module, args, kwargs, leaves)
+
+    @contextmanager
+    def ready(self) -> Iterator[None]:
+        """The mode in which a prepared call is to be run; the model holds this runner's contents in it."""
+        mode: AbstractContextManager[object] = nullcontext()
+        if self._is_wide:
+            mode = Widen()
+        elif self._policy is not None:
+            mode = Narrow(self._policy)
+        with torch.no_grad(), self._contents, uncompiled(), mode:
+            yield
+
+    def _to_torch(self, array: Array) -> torch.Tensor:
+        tensor = self._widened(from_numpy(array))
+        if self._noise is not None and tensor.is_floating_point():
+            generator = torch.Generator().manual_seed(self._noise)
+            tensor = _noisy(tensor, generator, self._lower, spare_whole=True)
+        return tensor
+
+    def _widened(self, tensor: torch.Tensor) -> torch.Tensor:
+        return widened(tensor) if self._is_wide else tensor
+
+    def _parameter_change(self) -> Callable[[torch.Tensor], torch.Tensor] | None:
+        if self._noise is not None:
+            generator = torch.Generator().manual_seed(self._noise)
+            return lambda tensor: _noisy(self._widened(tensor), generator, self._lower, spare_whole=False)
+        return widened if self._is_wide else None
+
+
+class _Call:
+    """One call, ready to run."""
+
+    __slots__ = ("_args", "_kwargs", "_leaves", "_module")
+
+    def __init__(
+        self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: dict[str, Any]
+    ) -> None:
+        self._module = module
+        self._args = args
+        self._kwargs = kwargs
+        self._leaves = leaves
+
+    def __call__(self) -> tuple[Any, dict[str, Any]]:
+        """The result, and the input leaves as the call left them."""
+        try:
+            return self._module(*self._args, **self._kwargs), self._leaves
+        # The user's code may raise anything on an input that it does not take.
+        except Exception as error:
+            raise EagerFailed(f"{type(error).__name__}: {error}") from error
+
+
+def _own(leaf: object) -> object:
+    # A model that changes its input in place must not change the example.
+    return leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf
+
+
+def _noisy(
+    tensor: torch.Tensor,
+    generator: torch.Generator,
+    lower: torch.dtype | None = None,
+    *,
+    spare_whole: bool,
+) -> torch.Tensor:
+    """Each element times `1 + 16 eps u`, u uniform in [-1, 1] and repeated after `_NOISE_PERIOD` elements.
+
+    Float32 that is computed in a lower dtype moves by one unit of that.
+
+    Whole numbers may be spared: they are flags and counts, exact in any program.
+    """
+    if not tensor.is_floating_point() or tensor.dtype.itemsize == 1 or not tensor.numel():
+        return tensor  # a float8 has no place for it
+    work = torch.float64 if tensor.dtype == torch.float64 else torch.float32
+    size = NOISE_ULPS * torch.finfo(tensor.dtype).eps
+    if lower is not None and tensor.dtype is torch.float32:
+        size = torch.finfo(lower).eps
+    # A model's weights are large and there are several noises: drawing numbers takes longer than multiplying.
+    period = min(tensor.numel(), _NOISE_PERIOD)
+    factor = torch.rand(period, generator=generator, dtype=work).mul_(2 * size).add_(1 - size)
+    flat = tensor.to(work).reshape(-1)
+    moved = torch.empty_like(flat)
+    whole = flat.numel() - flat.numel() % period
+    torch.mul(flat[:whole].view(-1, period), factor, out=moved[:whole].view(-1, period))
+    torch.mul(flat[whole:], factor[: flat.numel() - whole], out=moved[whole:])
+    moved = moved.to(tensor.dtype).view(tensor.shape)
+    return torch.where(tensor == tensor.round(), tensor, moved) if spare_whole else moved

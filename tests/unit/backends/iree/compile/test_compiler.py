@@ -1,0 +1,128 @@
+"""The compile stage: bytes, errors with the user's line, limits, retreats."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from aotpipe.backends.iree.compile import compiler
+from aotpipe.core.schedule import Schedule
+from aotpipe.core.targets import Target
+from tests.unit.runtime.iree.samples import HOST, RELU, RELU_TEXT, lowered
+
+
+@pytest.mark.parametrize("target", ["iree-cpu-host", "iree-cpu-x86_64", "iree-vmvx"])
+def test_a_program_says_how_it_was_made(target: str) -> None:
+    compiled = compiler.compile(RELU, Target.parse(target))
+    assert compiled.payload
+    assert set(Target.parse(target).row.flags) <= set(compiled.flags)
+    assert compiled.toolchain["iree-base-compiler"].startswith("3.13")
+    assert bool(compiled.host_features) == (target == "iree-cpu-host")
+    assert compiled.notes == ()
+    assert compiled.stats.wall_s > 0
+    assert compiled.schedule == Schedule(
+        dispatches=1, kernels=1, copies=0, fills=0, waits=0, allocated_bytes=24
+    )
+    assert compiled.stats.peak_rss_bytes > 20 << 20
+    assert compiled.digest == compiler.digest(RELU, Target.parse(target))
+
+
+_ELSEWHERE = [
+    "iree-cpu-x86_64_v2",
+    "iree-cpu-x86_64_v4",
+    "iree-cuda-sm_86",
+    "iree-cuda-sm_89",
+    "iree-rocm-gfx90a",
+    "iree-rocm-gfx1100",
+]
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "iree-cpu-x86_64_v3",
+        "iree-cpu-aarch64",
+        "iree-cpu-riscv64",
+        "iree-cuda-sm_80",
+        "iree-cuda-sm_90",
+        "iree-rocm-gfx942",
+        "iree-vulkan",
+        "iree-metal",
+        *(pytest.param(each, marks=pytest.mark.slow) for each in _ELSEWHERE),
+    ],
+)
+def test_a_program_for_another_machine(target: str) -> None:
+    compiled = compiler.compile(RELU, Target.parse(target))
+    assert compiled.notes == ()
+    assert compiled.host_features == Target.parse(target).row.features
+
+
+_WIDENED_SUM = """\
+func.func @forward(%a: tensor<480xi32>) -> tensor<i64> {
+  %zero = arith.constant 0 : i64
+  %limit = arith.constant 479 : i64
+  %empty = tensor.empty() : tensor<i64>
+  %init = linalg.fill ins(%zero : i64) outs(%empty : tensor<i64>) -> tensor<i64>
+  %sum = linalg.reduce ins(%a : tensor<480xi32>) outs(%init : tensor<i64>) dimensions = [0]
+    (%x: i32, %y: i64) {
+      %wide = arith.extsi %x : i32 to i64
+      %fits = arith.cmpi sle, %wide, %limit : i64
+      %one = arith.extui %fits : i1 to i64
+      %next = arith.addi %one, %y : i64
+      linalg.yield %next : i64
+    }
+  return %sum : tensor<i64>
+}
+"""
+
+
+def test_cuda_counts_integers_that_become_wider() -> None:
+    compiled = compiler.compile(
+        lowered(_WIDENED_SUM), Target.parse("iree-cuda-sm_80"), extra_flags=("--iree-input-type=none",)
+    )
+    assert "without reductions over distributed vectors" in compiled.notes[0]
+
+
+def test_ptx_is_for_the_architecture_that_the_target_names() -> None:
+    for arch in (b"sm_80", b"sm_90"):
+        compiled = compiler.compile(RELU, Target.parse(f"iree-cuda-{arch.decode()}"))
+        assert b".target " + arch in compiled.payload
+
+
+def test_bytes_do_not_depend_on_the_process_the_folder_or_the_users_paths(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = (
+        "import sys; from pathlib import Path; from aotpipe.backends.iree import compiler; "
+        "from aotpipe.core.stages import Lowered; from aotpipe.core.targets import Target; "
+        "text = Path(sys.argv[1]).read_bytes(); "
+        "lowered = Lowered(dialect='torch', module=text, entry_points=('forward',), digest='0' * 64); "
+        "Path(sys.argv[2]).write_bytes(compiler.compile(lowered, Target.parse('iree-cpu-host')).payload)"
+    )
+    programs = []
+    for folder in ("one", "two/deeper"):
+        place = tmp_path / folder
+        place.mkdir(parents=True)
+        (place / "in.mlir").write_text(RELU_TEXT.format(path=place / "model.py"))
+        monkeypatch.setenv("TMPDIR", str(place))
+        command = [sys.executable, "-c", code, "in.mlir", "out.vmfb"]
+        subprocess.run(command, cwd=place, check=True)
+        programs.append((place / "out.vmfb").read_bytes())
+    assert programs[0] == programs[1]
+    assert str(tmp_path).encode() not in programs[0]
+    assert b"model.py" not in programs[0]
+
+
+def test_the_digest_covers_target_flags_and_module_and_no_path() -> None:
+    base = compiler.digest(RELU, HOST)
+    assert base == compiler.digest(lowered(RELU_TEXT.format(path="/elsewhere/model.py")), HOST)
+    others = {
+        compiler.digest(RELU, Target.parse("iree-vmvx")),
+        compiler.digest(RELU, HOST, ("--iree-opt-level=O3",)),
+        compiler.digest(replace(RELU, digest="1" * 64), HOST),
+    }
+    assert len(others | {base}) == 4

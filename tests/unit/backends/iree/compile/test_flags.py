@@ -1,0 +1,116 @@
+"""Which flags a module gets."""
+
+from __future__ import annotations
+
+import pytest
+
+from aotpipe.backends.iree.compile import flags
+from aotpipe.core.targets import Target
+
+HOST = Target.parse("iree-cpu-host")
+_DEMOTE = "--iree-input-demote-f64-to-f32=false"
+_TILING = "--iree-global-opt-data-tiling"
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        (b"%0 : !torch.vtensor<[2,3],f64>", True),
+        (b"tensor<2xf64>", True),
+        (b"tensor<2xcomplex<f64>>", True),
+        (b"!torch.vtensor<[2],complex<f64>>", True),
+        (b"torch.constant.float 1.0 : !torch.vtensor<[2,3],f32>", False),
+        (b"!torch.vtensor<[64],f32> @buf64", False),
+    ],
+)
+def test_float64_is_kept_only_where_it_is(text: bytes, wanted: bool) -> None:
+    assert (_DEMOTE in flags.choose(text, "torch", HOST)) == wanted
+
+
+@pytest.mark.parametrize("op", ["conv2d", "convolution", "conv_transpose1d", "conv3d"])
+def test_convolutions_have_their_channels_last_on_cpus(op: str) -> None:
+    text = b"torch.aten." + op.encode()
+    metal = Target.parse("iree-metal")
+    for target in map(Target.parse, ("iree-cpu-host", "iree-cpu-x86_64", "iree-cpu-aarch64")):
+        assert flags.CHANNELS_LAST in flags.choose(text, "torch", target)
+        assert flags.PREPROCESS in flags.choose(b"torch.aten.linear", "torch", target)
+    for other in ("iree-metal", "iree-vmvx", "iree-cuda-sm_80"):
+        assert flags.PREPROCESS in flags.choose(text, "torch", Target.parse(other))
+    assert flags.PREPROCESS in flags.choose(text, "torch", HOST, beside=(metal,))
+
+
+def test_one_pipeline_of_passes_is_asked_for() -> None:
+    for text in (b"", b"torch.aten.conv2d"):
+        fast = flags.choose(text, "torch", HOST)
+        for chosen in (fast, *(retreat(fast) for retreat in flags.RETREATS)):
+            assert sum("pass-pipeline" in flag for flag in chosen) == 1
+            assert not any("pass-pipeline" in flag for flag in flags.located(chosen))
+
+
+def test_a_generic_cpu_is_never_data_tiled() -> None:
+    assert _TILING in flags.choose(b"", "torch", HOST)
+    assert _TILING not in flags.choose(b"", "torch", Target.parse("iree-cpu-x86_64"))
+
+
+def test_the_users_flags_come_last() -> None:
+    assert flags.choose(b"", "torch", HOST, ("--iree-opt-level=O3",))[-1] == "--iree-opt-level=O3"
+
+
+def test_each_retreat_is_more_cautious_than_the_one_before() -> None:
+    fast = flags.choose(b"torch.aten.conv2d", "torch", HOST)
+    one, two, three, four = [retreat(fast) for retreat in flags.RETREATS if not retreat.after]
+    assert flags.CHANNELS_LAST not in one
+    assert _TILING in one
+    assert _TILING not in two
+    assert "--iree-dispatch-creation-data-tiling" in two
+    assert not any("data-tiling" in flag for flag in three)
+    assert "--iree-opt-level=O0" in four
+
+
+def test_a_target_without_data_tiling_does_not_retreat_to_it() -> None:
+    fast = flags.choose(b"", "torch", Target.parse("iree-cpu-x86_64"))
+    assert not any("data-tiling" in flag for retreat in flags.RETREATS for flag in retreat(fast))
+
+
+def test_a_users_flag_survives_the_retreats() -> None:
+    fast = flags.choose(b"", "torch", HOST, ("--iree-opt-level=O3",))
+    assert all("--iree-opt-level=O3" in retreat(fast) for retreat in flags.RETREATS)
+
+
+@pytest.mark.parametrize(("branches", "wanted"), [(0, False), (1, False), (2, True)])
+def test_programs_of_several_branches_bind_their_buffers_directly(branches: int, wanted: bool) -> None:
+    found = flags.choose(b"scf.if " * branches, "torch", HOST)
+    assert ("--iree-hal-indirect-command-buffers=false" in found) is wanted
+
+
+_INSIDE = b"  func.func @forward(%0: tensor<2xf32>) {\n    %1 = arith.extf %0 : tensor<2xf64>\n"
+
+
+@pytest.mark.parametrize(
+    ("target", "text", "kept"),
+    [
+        ("iree-metal", _INSIDE, False),
+        ("iree-metal", b"func.func public @forward(%0: tensor<2xf64>) {", True),
+        ("iree-vulkan", _INSIDE, True),
+        ("iree-metal", b"tensor<2xf32>", None),
+    ],
+)
+def test_float64_inside_of_a_model_is_narrowed_where_a_device_has_none(
+    target: str, text: bytes, kept: bool | None
+) -> None:
+    chosen = Target.parse(target)
+    assert (_DEMOTE in flags.choose(text, "torch", chosen)) is bool(kept)
+    assert bool(flags.remarks(text, [chosen])) is (kept is False)
+
+
+def test_a_fat_program_gets_what_one_of_its_devices_needs_and_all_can() -> None:
+    metal, sm80 = Target.parse("iree-metal"), Target.parse("iree-cuda-sm_80")
+    found = flags.choose(_INSIDE + b"torch.aten.conv2d", "torch", HOST, ("--mine",), beside=(metal, sm80))
+    assert "--iree-llvmcpu-stack-allocation-limit=262144" in found
+    assert found[-1] == "--mine"
+    # Metal has no float64; the compiler tiles matmuls for one device only.
+    assert not {_DEMOTE, flags.CHANNELS_LAST, _TILING} & set(found)
+    assert _DEMOTE in flags.choose(_INSIDE, "torch", HOST, beside=(sm80,))
+    narrowed, joint = flags.remarks(_INSIDE, [HOST, metal])
+    assert "metal has none" in narrowed
+    assert joint == "one program for iree-cpu-host, iree-metal"

@@ -1,0 +1,34 @@
+"""Complex numbers over their parts: equal to eager."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.programs.through import check
+from tests.unit.backends.iree.decompositions.agree import check_op
+
+
+@pytest.mark.parametrize(
+    "op", ["conj", "conj_physical", "view_as_real", "abs", "angle", "neg", "exp", "real", "imag", "sgn"]
+)
+def test_equal_to_eager(op: str) -> None:
+    check_op(op, "complex64")
+
+
+@pytest.mark.parametrize("op", ["polar", "view_as_complex", "cfloat", "complex", "angle"])
+def test_from_reals(op: str) -> None:
+    check_op(op, "float32")
+
+
+class Turn(torch.nn.Module):
+    """A rotary embedding as a product of complex numbers."""
+
+    def forward(self, x: torch.Tensor, angles: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        pairs = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2))
+        turned = pairs * torch.polar(torch.ones_like(angles), angles)
+        return torch.view_as_real(turned).flatten(-2), turned.abs(), turned.conj().imag, turned.angle()
+
+
+def test_program() -> None:
+    check(Turn(), (torch.randn(2, 6, 8), torch.randn(6, 4)))

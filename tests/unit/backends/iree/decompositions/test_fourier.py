@@ -1,0 +1,55 @@
+"""Fourier transforms as products of matrices: close to torch's own for every kind of size."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from aotpipe.backends.iree.decompositions import fourier
+from tests.programs.through import check
+from tests.unit.backends.iree.decompositions.agree import check_op
+
+SIZES = [1, 2, 3, 8, 31, 64, 67, 96, 400, 512, 1009, 1024]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_close_to_torch(size: int) -> None:
+    torch.manual_seed(size)
+    real, both = torch.randn(2, size), torch.randn(2, size, dtype=torch.complex64)
+    close = {"rtol": 1e-4, "atol": 1e-4 * size**0.5}
+    torch.testing.assert_close(fourier.c2c(both, [1], 0, True), torch.fft.fft(both), **close)
+    torch.testing.assert_close(fourier.c2c(both, [1], 2, False), torch.fft.ifft(both), **close)
+    torch.testing.assert_close(fourier.r2c(real, [1], 0, True), torch.fft.rfft(real), **close)
+    half = torch.fft.rfft(real)
+    torch.testing.assert_close(fourier.c2r(half, [1], 2, size), torch.fft.irfft(half, size), **close)
+
+
+def test_leaves_large_primes_and_double_precision() -> None:
+    assert fourier.c2c(torch.zeros(5003, dtype=torch.complex64), [0], 0, True) is NotImplemented
+    assert fourier.r2c(torch.zeros(8, dtype=torch.float64), [0], 0, True) is NotImplemented
+
+
+@pytest.mark.parametrize(
+    "op", ["fft_fft", "fft_ifft2", "fft_rfftn", "fft_irfft", "fft_irfftn", "fft_hfft", "fft_ihfft", "stft"]
+)
+def test_equal_to_eager(op: str) -> None:
+    check_op(op, "complex64" if op in {"fft_ifft2", "fft_irfft", "fft_irfftn", "fft_hfft"} else "float32")
+
+
+class Mixing(torch.nn.Module):
+    """Tokens mixed by the real part of a transform, and a spectrogram."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("window", torch.hann_window(16))
+
+    def forward(self, x: torch.Tensor, sound: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        mixed = torch.fft.fftn(torch.fft.fftn(x, dim=-1), dim=-2).real
+        spectrum = torch.stft(sound, 16, 4, window=self.window, return_complex=True)
+        back = torch.fft.irfft(torch.fft.rfft(sound) * 2)
+        return mixed, spectrum.abs(), torch.view_as_real(spectrum), back
+
+
+def test_program() -> None:
+    torch.manual_seed(0)
+    check(Mixing(), (torch.randn(2, 12, 96), torch.randn(2, 64)))

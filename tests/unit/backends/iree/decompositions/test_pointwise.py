@@ -1,0 +1,115 @@
+"""Elementwise arithmetic: eager's answers also for NaN, infinities, zeros and large integers."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from tests.programs.through import check
+from tests.unit.backends.iree.decompositions.agree import check_op
+
+INTEGER = (
+    "div_floor_rounding div_trunc_rounding fmod remainder gcd lcm pow clamp sgn float_power floor_divide"
+)
+FLOAT = f"{INTEGER} maximum minimum fmax fmin hypot copysign signbit isfinite nextafter heaviside".replace(
+    "gcd lcm", ""
+)
+SPECIAL = torch.tensor(
+    [math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.0, -7.3, 1e10, 3e38]
+)
+
+
+@pytest.mark.parametrize("op", INTEGER.split())
+def test_integers_equal_eager(op: str) -> None:
+    # A common divisor is found in 64 steps.
+    check_op(op, "int64", count=1 if op in {"gcd", "lcm"} else 4)
+
+
+@pytest.mark.parametrize("op", FLOAT.split())
+def test_floats_equal_eager(op: str) -> None:
+    check_op(op, "float32")
+
+
+@pytest.mark.parametrize("op", ["remainder", "div_floor_rounding"])
+def test_bytes_equal_eager(op: str) -> None:
+    check_op(op, "uint8")
+
+
+class Pairs(torch.nn.Module):
+    def forward(self, left: torch.Tensor, right: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {
+            "maximum": torch.maximum(left, right),
+            "minimum": torch.minimum(left, right),
+            "clamp": left.clamp(-1.5, 2.5),
+            "floor": left // right,
+            "fmod": torch.fmod(left, right),
+            "remainder": left % right,
+            "pow": left**right,
+            "base": 2.0**right,
+            "hypot": torch.hypot(left, right),
+            "copysign": torch.copysign(left, right),
+            "isfinite": torch.isfinite(left),
+            "nextafter": torch.nextafter(left, right),
+        }
+
+
+def test_program_on_special_values() -> None:
+    left, right = torch.meshgrid(SPECIAL, SPECIAL, indexing="ij")
+    check(Pairs(), (left.contiguous(), right.contiguous()))
+
+
+class Integers(torch.nn.Module):
+    def forward(self, left: torch.Tensor, right: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {
+            "floor": torch.div(left, right, rounding_mode="floor"),
+            "trunc": torch.div(left, right, rounding_mode="trunc"),
+            "fmod": torch.fmod(left, right),
+            "neg": -left,
+            "square": left**2,
+            "power": left ** right.abs().clamp(max=70),
+            "gcd": torch.gcd(left, right),
+        }
+
+
+def test_program_on_large_integers() -> None:
+    values = torch.tensor([1, -1, 2, -3, 7, 10, 2**31, -(2**31), 2**53 + 1, 2**62, -(2**62) - 1])
+    left, right = torch.meshgrid(values, values, indexing="ij")
+    check(Integers(), (left.contiguous(), right.contiguous()))
+
+
+class Constants(torch.nn.Module):
+    """The compiler folds comparisons and remainders of constants wrong."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        two, three = torch.full((3,), 2.0), torch.full((3,), -3)
+        return x + (two < 0), x + (two >= 1), x + (three < 0.5), x + two % -2.5, x + (-two) % 3
+
+
+def test_program_with_constants() -> None:
+    check(Constants(), (torch.zeros(3),))
+
+
+class Mixed(torch.nn.Module):
+    """Dtypes and ranks that meet: each of these did not compile, or gave other numbers."""
+
+    def forward(
+        self, x: torch.Tensor, row: torch.Tensor, whole: torch.Tensor, byte: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        return (
+            torch.fmax(x, row),
+            torch.fmin(whole, row),
+            torch.fmin(byte, byte[0]),
+            torch.nn.functional.hardtanh(whole, -1.0, 1.0),
+            torch.isfinite(whole),
+            torch.atan2(whole, whole[:, :1]),
+            byte * 3,
+            byte.to(torch.uint8) * 3,
+        )
+
+
+def test_program_of_mixed_kinds() -> None:
+    whole = torch.tensor([[0, 5, -7], [-3, 0, 2]])
+    x = torch.tensor([[1.0, math.nan, -2.0], [math.nan, 0.0, 4.0]])
+    check(Mixed(), (x, torch.tensor([0.5, math.nan, 3.0]), whole, whole.to(torch.int8)))

@@ -1,0 +1,35 @@
+"""Reductions as the compiler takes it: equal to eager on torch's own samples."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.backends.iree.decompositions.agree import check_op
+
+
+@pytest.mark.parametrize("dtype", ["float32"])
+@pytest.mark.parametrize(
+    "op",
+    [
+        "sum",
+        "mean",
+        "amax",
+        "amin",
+        "max_reduction_with_dim",
+        "min_reduction_no_dim",
+        "argmax",
+        "argmin",
+        "aminmax",
+        "any",
+        "all",
+        "prod",
+        "var",
+        "std",
+        "var_mean",
+        "softmax",
+        "log_softmax",
+        "logsumexp",
+    ],
+)
+def test_equal_to_eager(op: str, dtype: str) -> None:
+    check_op(op, dtype)

@@ -1,0 +1,158 @@
+"""Programs of many targets, each run on its own: failures stand alone, results are kept."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aotpipe.backends.iree.compile import compiler
+from aotpipe.build import matrix
+from aotpipe.build.cache import Cache
+from aotpipe.build.compile_stage import CompileSettings, Compiling
+from aotpipe.build.events import Recorder
+from aotpipe.build.source import Ready
+from aotpipe.core.stages import Compiled, Validated
+from aotpipe.core.targets import Target, expand
+from aotpipe.errors import CompileFailed, ParityError
+from aotpipe.runtime.store import digest
+from aotpipe.runtime.worker import Worker
+from tests.unit.build import samples
+from tests.unit.build.report.samples import REPORT
+from tests.unit.build.samples import Compiler
+
+TARGETS = expand(["iree-cpu-host", "iree-cpu-x86_64", "iree-vmvx"])
+HOST, PORTABLE, BYTECODE = TARGETS
+
+
+@pytest.fixture
+def recorder() -> Recorder:
+    return Recorder()
+
+
+@pytest.fixture
+def cache(recorder: Recorder) -> Cache:
+    return Cache.open(recorder)
+
+
+@pytest.fixture
+def ready(tmp_path: Path) -> Ready:
+    return Ready(prepared=samples.prepared(tmp_path), key=None, canonical=lambda: pytest.fail("model made"))
+
+
+def run(ready: Ready, cache: Cache, recorder: Recorder) -> dict[Target, matrix.Result]:
+    return run_for(TARGETS, ready, cache, recorder)
+
+
+def run_for(
+    targets: Sequence[Target], ready: Ready, cache: Cache, recorder: Recorder
+) -> dict[Target, matrix.Result]:
+    with Compiling(targets, settings=CompileSettings(), cache=cache, recorder=recorder) as compiling:
+        compiling.start(ready.prepared.lowered)
+        return matrix.run(ready, compiling, latency=False, cache=cache, recorder=recorder)
+
+
+def test_programs_that_passed_are_not_run_again(ready: Ready, cache: Cache, recorder: Recorder, monkeypatch):
+    Compiler(monkeypatch)
+    judged: list[str] = []
+
+    def judge(program: Compiled, *_: object, **__: object) -> Validated:
+        judged.append(str(program.target))
+        if program.target == BYTECODE:
+            raise ParityError("differs", parity=REPORT.targets[2].parity)
+        row = REPORT.targets[0]
+        return Validated(
+            compiled=program, status="executed", parity=row.parity, latency=row.latency, notes=("so",)
+        )
+
+    monkeypatch.setattr(matrix, "validate", judge)
+    first = run(ready, cache, recorder)
+    second = run(ready, cache, recorder)
+    assert judged == [*map(str, TARGETS), str(BYTECODE)]
+    assert first[HOST] == second[HOST]
+    assert isinstance(second[BYTECODE], ParityError)
+
+
+def test_a_worker_is_started_while_the_compilers_run(
+    ready: Ready, cache: Cache, recorder: Recorder, monkeypatch
+):
+    """The first program that runs takes it; none is started where nothing is waited for, and none is left."""
+    started: list[Worker] = []
+    taken: list[Worker | None] = []
+    going = threading.Event()
+
+    def start(**options: Any) -> Worker:
+        started.append(Worker(**options))
+        going.set()
+        return started[-1]
+
+    real = Compiler(monkeypatch)
+
+    def compile_slowly(*given: Any, **settings: Any) -> Compiled:
+        assert going.wait(60)
+        return real.compile(*given, **settings)
+
+    monkeypatch.setattr(compiler, "compile", compile_slowly)
+    monkeypatch.setattr(matrix, "Worker", start)
+
+    def judge(program: Compiled, *_: object, worker: Worker | None = None, **__: object) -> Validated:
+        taken.append(worker)
+        return Validated(compiled=program, status="executed", parity=REPORT.targets[0].parity)
+
+    monkeypatch.setattr(matrix, "validate", judge)
+    run(ready, cache, recorder)
+    assert taken == [*started, None, None]
+    assert [worker._process.poll() is not None for worker in started] == [True]
+    run(ready, cache, recorder)
+    assert len(started) == 1
+
+
+@pytest.mark.parametrize("mended", [True, False])
+def test_wrong_numbers_are_compiled_again_with_care(
+    mended: bool, ready: Ready, cache: Cache, recorder: Recorder, monkeypatch
+):
+    stand_in = Compiler(monkeypatch)
+    lowered = replace(ready.prepared.lowered["iree"], module=b"torch.aten.convolution")
+    ready = replace(ready, prepared=replace(ready.prepared, lowered={"iree": lowered}))
+    retreats = compiler.suspects(lowered, HOST)
+    assert [retreat.name for retreat in retreats] == ["with channels first", "without data tiling"]
+    judged: list[object] = []
+
+    def judge(program: Compiled, *_: object, **__: object) -> Validated:
+        judged.append(stand_in.settings["retreat"])
+        if len(judged) < 3 or not mended:
+            raise ParityError("differs", parity=REPORT.targets[2].parity)
+        return Validated(compiled=program, status="executed", parity=REPORT.targets[0].parity)
+
+    monkeypatch.setattr(matrix, "validate", judge)
+    (result,) = run_for([HOST], ready, cache, recorder).values()
+    assert judged == [None, *retreats]
+    if mended:
+        assert result.notes == ("compiled without data tiling: with the faster flags differs",)
+    else:
+        assert isinstance(result, ParityError)
+
+
+def test_what_failed_to_compile_is_not_run(ready: Ready, cache: Cache, recorder: Recorder, monkeypatch):
+    Compiler(monkeypatch).failing = set(TARGETS)
+    monkeypatch.setattr(matrix, "validate", lambda *_, **__: pytest.fail("run"))
+    assert all(isinstance(result, CompileFailed) for result in run(ready, cache, recorder).values())
+
+
+@pytest.mark.parametrize("row", REPORT.targets[:2], ids=["executed", "compiled"])
+def test_validations_survive_the_store(cache: Cache, row):
+    program = samples.compiled()
+    seen = Validated(
+        compiled=program,
+        status=row.status,
+        reason=row.reason,
+        parity=row.parity,
+        latency=row.latency,
+        notes=("n",),
+    )
+    cache.put("validated", digest(1), lambda: matrix.write_validated(seen))
+    assert cache.load("validated", digest(1), lambda entry: matrix.read_validated(entry, program)) == seen

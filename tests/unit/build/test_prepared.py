@@ -1,0 +1,91 @@
+"""A prepared model survives the store; its weights are one file for everybody."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from aotpipe.build.prepared import Prepared, digest_of, files, read, write_weights
+from aotpipe.errors import DiskFull
+from aotpipe.runtime import tensor_file
+from aotpipe.runtime.goldens import dumps
+from aotpipe.runtime.store import Store, digest, file_digest
+from tests.unit.build.samples import LOWERED, prepared
+from tests.unit.runtime.islands.test_chain import PARTS
+
+KEY = digest("a")
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Prepared:
+    (tmp_path / "first").mkdir()
+    return prepared(tmp_path / "first")
+
+
+def test_it_survives_the_store(made: Prepared, tmp_path: Path):
+    store = Store(tmp_path / "cache")
+    store.put("prepared", KEY, files(made))
+    entry = store.get("prepared", KEY)
+    assert entry is not None
+    back = read(entry, tmp_path)
+    plain = {"weights": Path(), "goldens": (), "initial_state": {}}
+    assert replace(back, **plain) == replace(made, **plain)
+    assert dumps(back.goldens) == dumps(made.goldens)
+    assert back.initial_state["count"] == 3
+    found = tensor_file.read(back.weights)
+    assert sorted(found) == ["b", "state/count", "w"]
+    np.testing.assert_array_equal(found["w"], tensor_file.read(made.weights)["w"])
+    assert file_digest(back.weights) == made.weights_sha256
+
+
+def test_parts_survive_the_store(made: Prepared, tmp_path: Path):
+    store = Store(tmp_path / "cache")
+    store.put("prepared", KEY, files(replace(made, parts=PARTS)))
+    entry = store.get("prepared", KEY)
+    assert entry is not None
+    assert read(entry, tmp_path).parts == PARTS
+
+
+def test_what_was_read_outlives_the_entry(made: Prepared, tmp_path: Path):
+    store = Store(tmp_path / "cache")
+    store.put("prepared", KEY, files(made))
+    entry = store.get("prepared", KEY)
+    assert entry is not None
+    back = read(entry, tmp_path)
+    assert back.weights.samefile(made.weights)  # linked, not copied
+    store.clear()
+    made.weights.unlink()
+    assert sorted(tensor_file.read(back.weights)) == ["b", "state/count", "w"]
+
+
+def test_weights_are_copied_where_files_cannot_be_linked(made: Prepared, tmp_path: Path, monkeypatch):
+    def link(source: Path, destination: Path) -> None:
+        raise OSError(18, "Invalid cross-device link")
+
+    monkeypatch.setattr("os.link", link)
+    store = Store(tmp_path / "cache")
+    store.put("prepared", KEY, files(made))
+    entry = store.get("prepared", KEY)
+    assert entry is not None
+    assert not read(entry, tmp_path).weights.samefile(made.weights)
+
+
+def test_the_digest_covers_model_module_and_goldens():
+    lowered = {"iree": LOWERED}
+    base = digest_of(["m"], lowered, b"g")
+    assert base != digest_of(["n"], lowered, b"g")
+    assert base != digest_of(["m"], {"iree": replace(LOWERED, digest="9" * 64)}, b"g")
+    assert base != digest_of(["m"], lowered, b"h")
+
+
+def test_no_room_for_the_weights_is_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def full(*_: object) -> str:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(tensor_file, "write", full)
+    with pytest.raises(DiskFull) as caught:
+        write_weights({}, {}, tmp_path)
+    assert "TMPDIR" in caught.value.hint

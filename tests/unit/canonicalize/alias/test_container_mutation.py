@@ -1,0 +1,86 @@
+"""Lists and dicts that a branch or a loop gives, where eager has them under two names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from aotpipe.errors import ExportFailed
+from tests.unit.canonicalize.trace.agree import check
+
+CASES = tuple((torch.tensor(each),) for each in ([1.0, 2.0, 3.0], [-1.0, -2.0, -3.0], [0.1, -0.2, 0.05]))
+
+
+def chosen(x):
+    table = {"a": x}
+    kept = table
+    if x.sum() > 0:
+        table = {"a": table["a"] + 1}
+    table["a"] = table["a"] * 2
+    return table["a"], kept["a"]
+
+
+def chosen_later(x):
+    table = {"a": x}
+    kept = table
+    while table["a"].sum() > 1:
+        table = {"a": table["a"] - 1}
+    if x[0] > 0:
+        table["a"] = table["a"] * 2
+    return table["a"], kept["a"]
+
+
+def made_twice(x):
+    if x.sum() > 0:
+        items = both = [x]
+    else:
+        items, both = [x], [x]
+    items.append(x)
+    return len(both), items[0]
+
+
+@pytest.mark.parametrize("model", [chosen, chosen_later, made_twice], ids=lambda model: model.__name__)
+def test_a_change_under_a_second_name_is_refused(model):
+    with pytest.raises(ExportFailed, match="whether another variable is the same one") as caught:
+        check(model, CASES[0])
+    assert caught.value.where is not None
+    assert Path(caught.value.where.path).name == Path(__file__).name
+
+
+def only_one(x):
+    """Nothing else has the list that is changed, or nobody changes the one that has two names."""
+    items = [x, x + 1]
+    kept = items
+    if x.sum() > 0:
+        items.append(x * 2)
+        items = items[1:]
+    else:
+        items[0] = x * 5
+    best, other = {"v": x}, None
+    for i in range(3):
+        other = {"v": x * i}
+        if other["v"].sum() > best["v"].sum():
+            best = other
+    table = {"a": x}
+    if x[0] > 0:
+        table = {"a": x + 1}
+    table["a"] = table["a"] * 2
+    return items[0], items[1], kept[0], len(kept), kept[-1], best["v"], table["a"]
+
+
+def same_on_both_paths(x):
+    items = [x]
+    kept = items
+    if x.sum() > 0:
+        x, items = x + 1, kept
+    else:
+        items = kept
+    items.append(x)
+    return len(kept), kept[-1]
+
+
+@pytest.mark.parametrize("model", [only_one, same_on_both_paths], ids=lambda model: model.__name__)
+def test_one_name_is_enough(model):
+    check(model, *CASES)

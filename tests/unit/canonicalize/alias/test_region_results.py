@@ -1,0 +1,72 @@
+"""Which memory the results of a region would be in: of one from around it, or of one that was made inside."""
+
+from __future__ import annotations
+
+import torch
+
+from aotpipe.canonicalize.alias import region_results, tensor_storage
+from aotpipe.canonicalize.trace.abstract_values import meet
+
+
+def test_results_in_one_memory_and_in_one_from_outside():
+    with tensor_storage.kept(followed=True):
+        outside = torch.zeros(3)
+        around = tensor_storage.of(outside)
+        border = region_results.Border()
+        new, other, third = torch.ones(3), torch.ones(3), torch.ones(3)
+        tensor_storage.made([new, other, third], ())
+        paths = ((outside, new, new, 1.0), (other, other, outside, third))
+        forms = [meet(values) for values in zip(*paths, strict=True)]
+        assert around is not None
+        found = [border.names(forms, path, tensor_storage.of) for path in paths]
+        numbers = [[each.numbers for each in path] for path in found]
+        second = numbers[0][1]
+        assert numbers[0][:3] == [around.numbers, second, second]
+        assert numbers[1][0] == numbers[1][1]
+        names = region_results.joined(*found)
+        assert region_results.counted(forms, names) == [0, 1, 2]
+        known = [border.known(forms, path, names, tensor_storage.of) for path in paths]
+        assert int(known[0][0]) == next(iter(around.numbers))
+        assert int(known[0][1]) == int(known[0][2])
+        assert int(known[1][0]) == int(known[1][1])
+
+
+def numbered(value: torch.Tensor) -> int:
+    found = tensor_storage.of(value)
+    assert found is not None
+    (only,) = found.numbers
+    return only
+
+
+def test_what_every_trip_is_given_anew_is_the_results_own():
+    with tensor_storage.kept(followed=False):
+        outside, border = torch.zeros(3), region_results.Border()
+        kept = numbered(outside)
+        before = tensor_storage.last_given()
+        anew = numbered(torch.ones(3))
+        names = [
+            region_results.Names(frozenset({kept, anew})),
+            region_results.Names(frozenset({anew}), frozenset({anew})),
+        ]
+        settled = border.settled(names, before)
+        (second,) = settled[1].numbers
+        assert settled == [
+            region_results.Names(frozenset({kept, second - 1})),
+            region_results.Names(frozenset({second}), frozenset({second})),
+        ]
+        assert border.settled(names, tensor_storage.last_given()) == names
+
+
+def test_another_run_begins_with_the_names_of_the_last():
+    with tensor_storage.kept(followed=False):
+        around, first, second = torch.zeros(3), torch.ones(3), torch.ones(3)
+        tensor_storage.made([first, second], (around,))
+        border, other = region_results.Border(), region_results.Border()
+        start, later = ([region_results.Names(frozenset({numbered(each)}))] for each in (first, second))
+        own = border.settled([region_results.Names(frozenset({-99}))], -1)[0]
+        before = tensor_storage.last_given()
+        anew = region_results.Names(frozenset({numbered(torch.ones(3))}))
+        names = [start[0] | own | anew | region_results.Names(frozenset({numbered(around)}))]
+        found = other.recalled(border.noted(names, start, before), later)
+        theirs = other.settled([region_results.Names(frozenset({-99}))], -1)[0]
+        assert found == [later[0] | theirs | region_results.Names(frozenset({numbered(around)}))]

@@ -1,0 +1,103 @@
+"""Python's functions on values that a graph computes, against eager."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from aotpipe.errors import ExportFailed
+from tests.unit.canonicalize.trace.agree import check
+
+VECTORS = tuple(
+    (torch.tensor(v),) for v in ([0.5, -1.0, 2.0], [0.25, 0.5, 0.0], [3.0, 1.0, 0.25], [-2.0, -0.5, 0.1])
+)
+
+
+def of_math(x):
+    s = x.sum().item()
+    if s > 1:
+        return x * math.sqrt(s) + math.floor(s) + math.log(s, 3)
+    return x * math.exp(s) + math.ceil(s) + math.pow(2.0, s) + math.hypot(s, 1)
+
+
+def smallest_and_largest(x):
+    n = min(int(x.sum()), 3)
+    m = max([x[0].item(), x[1].item(), 0.5])
+    i = 0
+    while i < n:
+        x = x * 1.5
+        i += 1
+    return x + m, n
+
+
+def rounded(x):
+    s = x.sum().item()
+    if s > 0:
+        return x + round(s) + round(s, 1) + abs(s) + int(s)
+    return x - abs(s) - int(s) + divmod(int(s), 3)[1]
+
+
+def some_and_all(x):
+    if any(v > 1 for v in x):
+        return x + 1
+    if all(v > 0 for v in (x[0], x[1])):
+        return x + 2
+    return x
+
+
+def kinds(x):
+    n = x.sum().item()
+    if n > 0 and isinstance(n, float):
+        return x * n
+    return x
+
+
+def a_tensor_of_numbers(x):
+    n = int(x.sum())
+    y = torch.tensor([n, 1.5, n + 1])
+    return x + y if n > 0 else x - torch.tensor(n)
+
+
+def members(x):
+    n = int(x.sum())
+    if n in (1, 2, 3):
+        return x + 1
+    return x * 2 if n not in [0, -1] else x
+
+
+def checked(x):
+    n = int(x.sum())
+    torch._check(n > -100, lambda: f"n is {n}")
+    return x + 1 if n > 1 else x
+
+
+@pytest.mark.parametrize(
+    "model",
+    [of_math, smallest_and_largest, rounded, some_and_all, kinds, a_tensor_of_numbers, members, checked],
+    ids=lambda model: model.__name__,
+)
+def test_functions_of_traced_values(model: Any):
+    check(model, *VECTORS)
+
+
+def a_key(x):
+    table = {"1": 1.0, "2": 2.0}
+    n = int(x.sum())
+    return x * table[f"{n}"] if n in (1, 2) else x
+
+
+def a_tuple_of_a_range(x):
+    return x + len(tuple(range(int(x.sum()))))
+
+
+@pytest.mark.parametrize(
+    ("model", "said"), [(a_key, "a text is made of a value"), (a_tuple_of_a_range, "a range whose length")]
+)
+def test_what_no_graph_can_hold(model: Any, said: str):
+    with pytest.raises(ExportFailed, match=said) as caught:
+        check(model, *VECTORS)
+    assert caught.value.where is not None
+    assert caught.value.where.path.endswith("test_calls.py")

@@ -1,0 +1,120 @@
+"""The buffers of lists that grow, by themselves."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.utils import _pytree as pytree
+
+from aotpipe.canonicalize.operators import dynamic_list
+from aotpipe.canonicalize.operators.dynamic_list import Growing, Kind
+from aotpipe.canonicalize.trace import host_scalars
+from aotpipe.canonicalize.trace.abstract_values import Unlike
+from aotpipe.errors import ExportFailed
+from tests.unit.canonicalize.trace.agree import check
+
+
+def rows(*starts: float) -> list[torch.Tensor]:
+    return [torch.tensor([start, start + 0.5]) for start in starts]
+
+
+def made(items: list[object], room: int) -> Growing:
+    form = dynamic_list.form_of([items, [*items, items[0]]], room)
+    assert form is not None
+    assert form.fitted is not None
+    (found,) = form.fitted(items)
+    return found
+
+
+def held(found: Growing) -> list[list[float]]:
+    return found.buffers[0][: int(found.count)].tolist()
+
+
+def test_elements_are_filled_in_from_the_front() -> None:
+    with host_scalars.followed():
+        found = made(rows(1, 2), room=4)
+        assert held(found) == [[1, 1.5], [2, 2.5]]
+        assert found.buffers[0].shape == (4, 2)
+
+
+def test_what_is_appended_comes_behind_the_last() -> None:
+    with host_scalars.followed():
+        first = made(rows(1, 2), room=4)
+        assert held(made([first, *rows(7)], room=4)) == [[1, 1.5], [2, 2.5], [7, 7.5]]
+        assert held(made([*rows(9), first, *rows(7)], room=8)) == [[9, 9.5], [1, 1.5], [2, 2.5], [7, 7.5]]
+        assert held(made([first, first], room=8)) == [[1, 1.5], [2, 2.5], [1, 1.5], [2, 2.5]]
+
+
+def test_room_for_one_more_than_there_can_be_is_taken_back() -> None:
+    with host_scalars.followed():
+        assert held(made([made(rows(1, 2), room=5)], room=4)) == [[1, 1.5], [2, 2.5]]
+
+
+def appended_in_a_branch_of_a_loop(x, going):
+    seen = []
+    i = 0
+    while (going == 1) and i < 4:
+        i += 1
+        if x.sum() > 3:
+            x = x * 0.5
+            seen.append(x)
+            if x.max() < 1:
+                break
+        x = x + 1
+    return x, len(seen), sum(seen, x)
+
+
+def test_a_list_that_grows_in_a_branch_of_a_loop() -> None:
+    vectors = ([1.0, 2.0], [-1.0, -2.0], [5.0, 9.0], [40.0, 9.0])
+    check(
+        appended_in_a_branch_of_a_loop, *((torch.tensor(v), torch.tensor(k)) for v in vectors for k in (1, 0))
+    )
+
+
+def test_an_element_of_several_leaves_has_a_buffer_each() -> None:
+    with host_scalars.followed():
+        found = made([(torch.ones(2), 3, "kept"), (torch.zeros(2), 4, "kept")], room=2)
+        assert [each.shape for each in found.buffers] == [(2, 2), (2,)]
+        tensor, number, text = found.element(lambda buffer: buffer[1])
+        assert (tensor.tolist(), int(number), text) == ([0, 0], 4, "kept")
+        assert host_scalars.is_number(number)
+
+
+def test_dtypes_are_promoted() -> None:
+    with host_scalars.followed():
+        assert made([torch.tensor(1), torch.tensor(0.5)], room=2).buffers[0].dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("items", "said"),
+    [
+        ([torch.ones(2), torch.ones(3)], "shapes"),
+        ([torch.ones(2), (torch.ones(2), 1)], "different structures"),
+        (["a", "b"], "an element that is 'a' on one path and 'b' on another"),
+    ],
+)
+def test_elements_that_differ_have_no_form(items: list[object], said: str) -> None:
+    with pytest.raises(Unlike, match=said):
+        dynamic_list.form_of([items, items[:1]], None)
+
+
+def test_lists_of_one_length_keep_their_form() -> None:
+    assert dynamic_list.form_of([rows(1, 2), rows(3, 4)], None) is None
+    assert dynamic_list.form_of([rows(1), torch.ones(2)], None) is None
+
+
+def test_kinds_are_equal_by_what_they_hold() -> None:
+    with host_scalars.followed():
+        one, other = made(rows(1), room=4), made(rows(2), room=4)
+        assert one.kind == other.kind
+        assert pytree.tree_structure([one]) == pytree.tree_structure([other])
+        assert one.kind != made(rows(1), room=5).kind
+        assert isinstance(one.kind, Kind)
+
+
+def test_it_is_no_element() -> None:
+    with host_scalars.followed():
+        found = made(rows(1), room=2)
+        for use in (lambda: found + 1, lambda: list(found), lambda: found == 1, lambda: torch.exp(found)):
+            with pytest.raises(ExportFailed):
+                use()

@@ -1,0 +1,69 @@
+"""A dict whose keys may be missing, outside of any graph: its flags are plain tensors here."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from aotpipe.canonicalize.operators.partial_dict import Partial, of_keywords
+from aotpipe.canonicalize.trace.optional_values import Maybe, there
+from aotpipe.errors import ExportFailed
+
+FLAG = torch.tensor(True)
+X = torch.ones(2)
+
+
+def partial() -> tuple[Partial, Maybe]:
+    maybe = Maybe(FLAG, X, is_key=True)
+    return Partial({"x": 1, "m": maybe}, {"m"}), maybe
+
+
+def test_in_gives_a_flag_under_which_the_key_is_there():
+    batch, maybe = partial()
+    assert batch.has("x") is True
+    assert batch.has("y") is False
+    flag = batch.has("m")
+    assert isinstance(flag, torch.Tensor)
+    with pytest.raises(RuntimeError, match="data-dependent"):
+        assert "m" in batch.keys()  # noqa: SIM118
+    with there(flag, holds=True):
+        assert "m" in batch
+        assert batch.get("m") is X
+    assert batch.get("m") is maybe
+
+
+def test_reading_a_key_asserts_that_it_is_there():
+    batch, maybe = partial()
+    said: list[str] = []
+    maybe.claim = lambda _, text: bool(said.append(text))
+    assert batch["m"] is X
+    assert said == ["KeyError: 'm'"]
+
+
+def test_going_over_all_keys_is_refused():
+    batch, _ = partial()
+    for over in (batch.items, batch.values, batch.__len__, lambda: len(batch.keys())):
+        with pytest.raises(ExportFailed, match="which keys there are"):
+            over()
+    batch["m"] = 2
+    assert dict(batch.items()) == {"x": 1, "m": 2}
+
+
+def test_copies_and_what_is_put_in_and_taken_out():
+    batch, maybe = partial()
+    copied = batch.copy()
+    assert copied.unsure == {"m"}
+    assert copied.pop("m", None) is maybe
+    assert "m" not in copied
+    assert copied.setdefault("z", 3) == 3
+    batch.refill({"m": maybe})
+    assert batch.get("m") is maybe
+    assert "x" not in batch
+
+
+def test_keywords_of_which_some_may_be_missing():
+    maybe = Maybe(FLAG, X, is_key=True)
+    found = of_keywords({"a": 1, "m": maybe})
+    assert isinstance(found, Partial)
+    assert found.unsure == {"m"}
+    assert type(of_keywords({"a": 1, "m": Maybe(FLAG, X)})) is dict

@@ -1,0 +1,138 @@
+"""What is read after a branch or a loop; and that only this needs one form on every path."""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+from typing import Any
+
+import pytest
+import torch
+
+from aotpipe.canonicalize.rewrite.jump_elimination import guarded
+from aotpipe.canonicalize.rewrite.liveness import Liveness
+from tests.unit.canonicalize.trace.agree import check
+
+# The first branch or loop of each, and what of a, b, c is read after it.
+CASES = {
+    "nothing": ("if a: b = 1\nreturn a", "a"),
+    "what is returned": ("if a: b = 1\nreturn b", "b"),
+    "what is set before it is read": ("if a: b = 1\nb = 2\nreturn b", ""),
+    "what only one path sets": ("if a: b = 1\nif c: b = 2\nreturn b", "bc"),
+    "what both paths set": ("if a: b = 1\nif c: b = 2\nelse: b = 3\nreturn b", "c"),
+    "what is added to": ("if a: b = 1\nb += 1\nreturn 0", "b"),
+    "an element that is set": ("if a: b = 1\nb[0] = 1\nreturn 0", "b"),
+    "an attribute that is set": ("if a: b = 1\nb.x = 1\nreturn 0", "b"),
+    "what a function inside reads": ("if a: b = 1\nreturn lambda: b", "b"),
+    "a walrus need not be reached": ("if a: b = 1\na and (b := 1)\nreturn b", "ab"),
+    "what a loop's next trip reads": ("while a:\n    b = c\n    c = 1", "ac"),
+    "what a loop's trip sets first": ("while a:\n    b = a\n    a = b", "a"),
+    "what is read after a loop": ("for a in c: b = a\nreturn b", "b"),
+    "a loop's item": ("for a in c: b = a\nreturn 0", ""),
+    "a loop's item, read after it": ("for a in c: b = a\nreturn a", "a"),
+    "what is read at a break's target": ("if a: b = 1\nreturn 0", ""),
+    "what is read in a loop's else": ("for a in c: b = a\nelse: return b\nreturn 0", "b"),
+    "what a handler reads": ("try:\n    if a: b = 1\n    b = c\nexcept E: return b", "abcE"),
+    "what is read after a with": ("with c:\n    if a: b = 1\n    b = 2\nreturn b", "b"),
+    "what a finally reads": ("try:\n    if a: b = 1\n    return 0\nfinally: print(b)", "ab"),
+    "what is deleted": ("if a: b = 1\ndel b", "b"),
+}
+
+
+@pytest.mark.parametrize(("body", "wanted"), CASES.values(), ids=list(CASES))
+def test_what_is_read_afterwards(body: str, wanted: str):
+    function = ast.parse("def f(a, b, c):\n" + textwrap.indent(body, "    ")).body[0]
+    assert isinstance(function, ast.FunctionDef)
+    first = next(node for node in ast.walk(function) if isinstance(node, ast.If | ast.While | ast.For))
+    assert set(Liveness(function).after(first) or ()) - {"print", "E"} == set(wanted) - {"E"}
+
+
+def test_a_branch_that_jumps_goes_on_at_the_jumps_target():
+    text = "def f(a, b):\n    for c in a:\n        if c: b = 1; break\n        b = 2\n    return b"
+    function: Any = ast.parse(text).body[0]
+    assert "b" in (Liveness(function).after(function.body[0].body[0]) or ())
+
+
+def test_a_branch_that_skips_under_a_flag_goes_on_at_the_jumps_target_too():
+    text = """
+        def f(a, b, c):
+            while a:
+                a = a - 1
+                if b: break
+                c = b
+                b = c
+            return a
+    """
+    function: Any = ast.parse(textwrap.dedent(text)).body[0]
+    liveness = Liveness(function)
+    guard = guarded(function.body[0].body, ast.Break, "flag")[-1]
+    assert isinstance(guard, ast.If)
+    assert liveness.after(guard) == {"a", "b"}
+
+
+def test_of_what_was_made_since_nothing_is_known():
+    function: Any = ast.parse("def f(a): return a").body[0]
+    assert Liveness(function).after(ast.If(ast.Constant(1), [], [])) is None
+
+
+UP, DOWN = torch.full((2, 3), 0.5), torch.full((2, 3), -0.5)
+
+
+def test_what_nothing_reads_may_differ_between_the_paths():
+    def scaled(x: torch.Tensor) -> torch.Tensor:
+        part = x
+        if x.sum() > 0:
+            part = torch.cat([x, x], 0)
+            part = part * part
+            y = part.sum()
+        else:
+            part = "none"
+            y = x.sum()
+        return y * 2
+
+    check(scaled, (UP,), (DOWN,))
+
+
+def test_what_each_trip_sets_first_is_not_carried():
+    def grown(x: torch.Tensor) -> torch.Tensor:
+        part = None
+        while x.sum() < 9:
+            part = torch.cat([x, x, x], 1)
+            if part.max() > 1:
+                part = part[:1]
+                x = x + part.mean()
+            x = x + 1
+        part = x * 2
+        return x + part
+
+    check(grown, (UP,), (DOWN,), (UP * 9,))
+
+
+def test_what_follows_a_break_may_change_its_shape():
+    def stepping(x: torch.Tensor) -> torch.Tensor:
+        rows = x
+        y = x.sum()
+        while y < 20:
+            y = y + 1
+            if y > 15:
+                break
+            rows = y.expand(4)
+            y = y + rows.sum() * 0.1
+        return y
+
+    check(stepping, (UP,), (DOWN,), (UP * 9,))
+
+
+def test_what_a_later_trip_reads_is_carried():
+    def running(x: torch.Tensor) -> torch.Tensor:
+        last = x * 0
+        for _ in range(5):
+            y = x + last
+            last = y * 0.5
+            if y.sum() > 4:
+                x = y
+                break
+            x = x + 1
+        return x
+
+    check(running, (UP,), (DOWN,), (UP * 9,))

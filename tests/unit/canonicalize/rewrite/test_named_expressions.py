@@ -1,0 +1,106 @@
+"""`(name := value)` where an operator computes it at times only, and in the test of a loop."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+import torch
+
+from aotpipe.canonicalize.rewrite import functions
+from aotpipe.canonicalize.rewrite.named_expressions import Walrus, assigns
+from tests.unit.canonicalize.trace.agree import check
+
+CASES = tuple(
+    (torch.tensor(each),)
+    for each in ([1.0, 2.0, 3.0], [-1.0, -2.0, -3.0], [0.1, -0.2, 0.05], [0.0, 0.0, 0.0], [5.0, -4.0, 0.5])
+)
+
+
+def halved(x):
+    n = 0
+    while (norm := x.norm()) > 1:
+        x = x / 2 * norm / (norm + 0.1)
+        n += 1
+    return x, norm, n
+
+
+def guarded(x):
+    n, most = 0, -1
+    while n < 5 and (norm := x.norm()) > 1 and (most := norm * 2) < 7:
+        x = x / 2 * norm / (norm + 0.1)
+        n += 1
+        if n == 2:
+            continue
+        if norm < 1.5:
+            break
+    else:
+        most = most + 100
+    return x, norm, n, most
+
+
+def chosen(x):
+    most = -1
+    y = x if (s := x.sum()) > 0 and (most := x.max()) > 2 else x * s
+    z = s if (k := x[0]) > 0 or (k := x[1]) > 0 else k
+    return y, s, most, z, k
+
+
+def chained(x):
+    if 0 < (s := x.sum()) < 5 and not (large := x.max() > 2):
+        return s, large
+    elif (s2 := x[0] * 2) > 1:  # noqa: RET505  # as people write it
+        return s2, x[1] > 0
+    return s + s2, x[0] > 0
+
+
+def asserted(x):
+    assert (most := x.abs().max()) < 4 or (most := most * 2) > 20  # noqa: RUF018
+    return x * most
+
+
+@pytest.mark.parametrize(
+    "model", [halved, guarded, chosen, chained, asserted], ids=lambda model: model.__name__
+)
+def test_it_is_part_of_the_graph(model):
+    check(model, *CASES)
+
+
+def in_order(items, log):
+    """Each value is computed once, in order, and only where it is reached."""
+
+    def said(value):
+        log.append(value)
+        return value
+
+    more = iter(items)
+    got = []
+    while (item := next(more, None)) is not None and (left := said(item)) != 3:
+        got.append(left)
+        if left == 2:
+            continue
+    a = said(1) + (b := said(2)) if (c := said(0)) or (d := said(5)) else 0
+    e = (c := c + 1) < said(2) < (f := said(c + 2)) < (g := said(1)) < said(9)
+    k = [said(a), *[(h := said(b)) and (h := said(h + 1))], h]
+    return got, item, left, a, b, c, d, e, f, g, h, k, [q for v in got if (q := v * 2)]
+
+
+def test_on_plain_values_it_is_what_it_was():
+    code = functions.rewritten(in_order)
+    assert code is not None
+    for items in ([1, 2, 3, 4], [1, 2], [3]):
+        logs: list[list[int]] = [[], []]
+        wanted = in_order(items, logs[0])
+        with functions.swapped({in_order: code}):
+            assert in_order(items, logs[1]) == wanted
+        assert logs[0] == logs[1]
+
+
+def test_what_is_always_computed_is_left():
+    body = ast.parse("y = f((n := 2), [m for v in w if (m := v)])").body
+    assert Walrus().lower(body) == body
+
+
+def test_a_walrus_of_a_comprehension_is_no_own_one():
+    assert not assigns(ast.parse("any((q := v) > 1 for v in x)", mode="eval").body)
+    assert assigns(ast.parse("a and (b := c)", mode="eval").body)

@@ -1,0 +1,71 @@
+"""Reads before writes are told apart from reads after them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from aotpipe.canonicalize.state import attribute_reads
+from aotpipe.model.object_graph import Root
+
+
+class Model(nn.Module):
+    default = 3
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = 1
+
+
+def root(model: nn.Module, key: str) -> Root:
+    return Root(key, model, vars(model), key)
+
+
+def test_the_order_of_accesses_tells() -> None:
+    model = Model()
+    a, b = root(model, "a"), root(model, "b")
+    with attribute_reads.followed([a, b]) as seen:
+        assert isinstance(model, Model)
+        assert type(model).__name__ == "Model"
+        model.a += 1
+        model.b = torch.ones(1)
+        assert model.b.sum() == 1
+    assert (seen.has(a), seen.has(b)) == (True, False)
+    assert type(model) is Model
+    assert (model.a, "b" in vars(model)) == (2, True)
+
+
+def test_each_call_begins_anew() -> None:
+    model = Model()
+    b = root(model, "b")
+    with attribute_reads.followed([b]) as seen:
+        model.b = 1
+        seen.begin()
+        assert model.b == 1
+    assert seen.has(b)
+
+
+def test_a_write_in_a_branch_that_is_traced_does_not_count() -> None:
+    model = Model()
+    a = root(model, "a")
+    with attribute_reads.followed([a]) as seen:
+        with TorchFunctionMode():
+            model.a = 2
+        assert model.a == 2
+    assert seen.has(a)
+
+
+def test_names_that_are_not_there_raise_as_before() -> None:
+    model: Any = Model()
+    with attribute_reads.followed([root(model, "b"), root(model, "default")]):
+        assert not hasattr(model, "b")
+        with pytest.raises(AttributeError):
+            del model.b
+        assert model.default == 3
+        model.b = 1
+        del model.b
+        assert not hasattr(model, "b")

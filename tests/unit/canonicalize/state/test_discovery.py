@@ -1,0 +1,180 @@
+"""What is kept, what is left out, and what is refused at its line."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from aotpipe.canonicalize import canonicalize
+from aotpipe.errors import ExportFailed
+from aotpipe.export import export
+from aotpipe.model import spec
+
+X = torch.tensor([1.0, 2.0])
+CALLS = 0
+TABLE: dict[int, torch.Tensor] = {}
+
+
+def canonical(model: Any) -> Any:
+    return canonicalize(spec.as_spec(model.eval() if isinstance(model, nn.Module) else model, args=(X,)))
+
+
+def _line_of(thing: Any, mark: str) -> int:
+    lines, start = inspect.getsourcelines(thing)
+    return start + next(index for index, line in enumerate(lines) if mark in line)
+
+
+class Stateless(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+
+class Logging(nn.Module):
+    """A list that grows and that nothing depends on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.log: list[torch.Tensor] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.log.append(x)  # here
+        return x * 2
+
+
+class Growing(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.keys: torch.Tensor | None = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.keys = x if self.keys is None else torch.cat([self.keys, x])  # here
+        return self.keys.mean()
+
+
+class Global(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        global CALLS
+        CALLS += 1  # here
+        return x * CALLS
+
+
+class Memo(nn.Module):
+    """A table outside of the model that the first call fills."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        size = x.shape[0]
+        if size not in TABLE:
+            TABLE[size] = torch.arange(size)
+        return x + TABLE[size]
+
+
+class Once(nn.Module):
+    """A class attribute that only the first call changes, and that changes the result."""
+
+    seen = False
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if Once.seen:
+            return x + 1
+        Once.seen = True  # here
+        return x
+
+
+def test_a_model_that_keeps_nothing_has_no_state() -> None:
+    assert canonical(Stateless()).entries[0].state is None
+
+
+def test_what_nothing_depends_on_is_left_out_with_its_line() -> None:
+    found = canonical(Logging())
+    [finding] = [finding for finding in found.findings if finding.code == "state-left-out"]
+    assert finding.severity == "warning"
+    assert finding.where.line == _line_of(Logging, "# here")
+    assert not found.entries[0].state.roots
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (Growing, r"`keys` grows in every call: its shape is \(2,\), then \(4,\)"),
+        (Global, "forward changes the global `CALLS`"),
+        (Once, r"forward changes the class attribute `Once.seen`"),
+    ],
+)
+def test_what_no_program_can_keep_is_refused_at_its_line(model: Any, message: str) -> None:
+    with pytest.raises(ExportFailed, match=message) as caught:
+        canonical(model())
+    assert caught.value.where is not None
+    assert caught.value.where.line == _line_of(model, "# here")
+    assert caught.value.hint
+    assert (CALLS, Once.seen) == (0, False)
+
+
+def test_a_variable_of_an_outer_function_is_refused_at_its_line() -> None:
+    n = 0
+
+    def model(x: torch.Tensor) -> torch.Tensor:
+        nonlocal n
+        n += 1  # here
+        return x * n
+
+    with pytest.raises(ExportFailed, match="forward changes the variable `n` of an outer function") as caught:
+        canonical(model)
+    assert caught.value.where is not None
+    assert caught.value.where.line == _line_of(model, "# here")
+    assert n == 0
+
+
+def test_a_table_that_the_first_call_fills_is_let_be() -> None:
+    assert canonical(Memo()).entries[0].state is None
+    TABLE.clear()
+
+
+LARGE = 0
+
+
+def test_what_only_a_branch_changes_outside_is_refused() -> None:
+    class Branching(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            global LARGE
+            if x.sum() > 100:
+                LARGE += 1
+            return x * 2
+
+    found = canonical(Branching())
+    with pytest.raises(ExportFailed, match="forward changes the global `LARGE`") as caught:
+        export(found)
+    assert caught.value.where is not None
+    assert LARGE == 0
+
+
+def test_what_a_trace_adds_to_a_table_is_taken_out_again() -> None:
+    found = canonical(Memo())
+    TABLE.clear()
+    export(found)
+    assert TABLE == {}
+
+
+class Counting(nn.Module):
+    """Counts in a method that is not forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def decode(self, x: torch.Tensor) -> torch.Tensor:
+        self.count += 1
+        return x * self.count
+
+
+def test_what_another_method_than_forward_counts_is_kept():
+    model = Counting().eval()
+    found = canonicalize(spec.as_spec(model.decode, args=(X,)))
+    state = found.entries[0].state
+    assert state is not None
+    assert [root.path for root in state.roots] == ["count"]
+    program = export(found).entries[0].program.module()
+    assert [program(X)[0].item() for _ in range(3)] == [1.0, 2.0, 3.0]

@@ -1,0 +1,214 @@
+"""A module that takes the model's state from buffers: its exported program, called again and again."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from aotpipe.canonicalize import canonicalize
+from aotpipe.canonicalize.state import lift
+from aotpipe.canonicalize.state.slots import State
+from aotpipe.errors import ExportFailed
+from aotpipe.export import export
+from aotpipe.model import spec
+
+X = torch.tensor([1.0, -2.0])
+
+
+class Counter(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+        self.weight = nn.Parameter(torch.ones(2))
+        self.inner = nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return self.inner(x) * self.weight * self.calls
+
+
+class Hooked(Counter):
+    """A hook that counts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_forward_hook(lambda module, args, result: module.count(result))
+
+    def count(self, result: torch.Tensor) -> torch.Tensor:
+        self.calls += 10
+        return result + self.calls
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.calls
+
+
+class Late(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(2))
+        self.cache: torch.Tensor | None = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.mean = self.mean * 0.5 + x
+        self.cache = x if self.cache is None else self.cache + self.mean
+        return self.cache * 1
+
+
+def programs(model: nn.Module, **options: Any) -> Any:
+    exported = export(canonicalize(spec.as_spec(model.eval(), args=(X,), **options)))
+    return exported.entries[0].program
+
+
+def written(program: Any) -> set[str]:
+    """The buffers that a program writes to."""
+    names = {spec.arg.name: str(spec.target) for spec in program.graph_signature.input_specs}
+    copies = program.graph.find_nodes(op="call_function", target=torch.ops.aten.copy_.default)
+    return {names[node.args[0].name] for node in copies}
+
+
+def _is_alike(program: Any, model: nn.Module, calls: int = 5) -> None:
+    # The program holds the model's own buffers.
+    run, model = program.module(), copy.deepcopy(model)
+    with torch.no_grad():
+        for number in range(calls):
+            x = X * (number + 1)
+            torch.testing.assert_close(run(x), model(x))
+
+
+@pytest.mark.parametrize("kind", [Counter, Hooked, Late])
+def test_calls_of_the_program_are_calls_of_the_model(kind: Any) -> None:
+    model = kind()
+    program = programs(model)
+    assert getattr(model, "calls", 0) == 0
+    _is_alike(program, model)
+
+
+def test_state_and_weights_have_the_models_own_names() -> None:
+    program = programs(Counter())
+    assert {str(spec.target) for spec in program.graph_signature.input_specs if spec.target} == {
+        "calls",
+        "weight",
+        "inner.weight",
+        "inner.bias",
+    }
+    assert written(program) == {"calls"}
+    assert program.state_dict["calls"].dtype == torch.int64
+
+
+def test_a_registered_buffer_stays_what_it_is_beside_a_phase() -> None:
+    program = programs(Late())
+    assert written(program) == {"mean", "cache", "phase"}
+
+
+def test_what_a_trace_alone_finds_is_asked_for() -> None:
+    class Branching(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.large = 0
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if x.max() > 1.5:
+                self.large += 1
+            return x * self.large
+
+    canonical = canonicalize(spec.as_spec(Branching().eval(), args=(X,)))
+    assert canonical.entries[0].state is None
+    program = export(canonical).entries[0].program
+    assert written(program) == {"large"}
+
+
+class Sometimes(nn.Module):
+    """The example assigns the attribute before it is read, other inputs do not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mean = torch.ones(2)
+
+    def _rising(self, x: torch.Tensor) -> Iterator[torch.Tensor]:
+        for number in range(2):
+            if x.sum() > number:
+                self.mean = x * 2
+            yield x + self.mean
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.max() > 3:
+            self.mean = -x
+        total = self.mean * 1
+        for each in self._rising(x):
+            if each.sum() > 4:
+                break
+            total = total + each
+        return total
+
+
+@pytest.mark.parametrize("first", [4.0, 1.0, -1.0])
+def test_what_only_a_branch_assigns_is_kept(first: float) -> None:
+    model = Sometimes().eval()
+    canonical = canonicalize(spec.as_spec(model, args=(torch.tensor([first, 0.5]),)))
+    run = export(canonical).entries[0].program.module()
+    with torch.no_grad():
+        for value in (-1.0, 4.0, -1.0, 1.0, -2.0, 0.5):
+            x = torch.tensor([value, 0.5])
+            torch.testing.assert_close(run(x), model(x))
+
+
+def test_state_of_a_size_that_varies_is_refused() -> None:
+    class Last(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.last: torch.Tensor | None = None
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            before = x if self.last is None else self.last
+            self.last = x
+            return x.sum() + before.sum()
+
+    from aotpipe import Dim
+
+    with pytest.raises(ExportFailed, match=r"`last` has the shape .*which varies") as caught:
+        programs(Last(), dynamic_shapes={"x": {0: Dim("n", min=2, max=8)}})
+    assert caught.value.where is not None
+
+
+def test_a_model_that_keeps_nothing_is_traced_as_it_is() -> None:
+    model = nn.Linear(2, 2).eval()
+    with lift.noticing(model, None):
+        model(X)
+    assert not model._forward_hooks
+    assert not model._forward_pre_hooks
+
+
+def test_something_new_is_noticed_and_put_back() -> None:
+    model = Counter()
+    with pytest.raises(lift.Unforeseen) as caught, lift.noticing(model, None):
+        model(X)
+    assert [root.path for root in caught.value.state.roots] == ["calls"]
+    assert model.calls == 0
+    with lift.noticing(model, State((), ((),), ignored=caught.value.state.roots)):
+        model(X)
+
+
+class Listed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[torch.Tensor] = []
+
+    def forward(self, x: torch.Tensor) -> Any:
+        self.seen.clear()
+        while x.sum() < 1 and len(self.seen) < 4:
+            x = x + 1
+            self.seen.append(x.sum())
+        return x, len(self.seen)
+
+
+def test_a_list_whose_length_a_tensor_decides_is_refused_at_its_line() -> None:
+    with pytest.raises(ExportFailed, match="is a list whose length a tensor decides") as caught:
+        programs(Listed())
+    assert caught.value.where is not None
+    assert caught.value.hint is not None
+    assert "self.seen = []" in caught.value.hint

@@ -1,0 +1,141 @@
+"""The trial call leaves nothing behind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch._higher_order_ops.scan import scan
+
+from aotpipe.canonicalize import example_call
+from aotpipe.errors import SpecInvalid
+
+COUNT = 2**18
+"""Floats of a weight that is copied when it is written."""
+
+
+class Stateful(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(()))
+        self.register_buffer("replaced", torch.zeros(2))
+        self.plain = torch.zeros(2)
+        self.calls = 0
+        self.history: list[Any] = []
+        self.table: dict[str, Any] = {}
+        self.inner = nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.count += 1
+        self.replaced = self.replaced + 1
+        self.plain += 1
+        self.calls += 1
+        self.history.append(x)
+        self.table["x"] = x
+        self.inner.seen = x
+        self.late = x
+        x += torch.rand(2)
+        return self.inner(x)
+
+
+def test_state_inputs_and_random_numbers_are_as_before() -> None:
+    model, x = Stateful(), torch.ones(2)
+    before = torch.random.get_rng_state()
+    replaced = model.replaced
+    result = example_call.call(model, (x,), {}, "forward")
+    assert result.shape == (2,)
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert torch.equal(x, torch.ones(2))
+    assert model.replaced is replaced
+    assert (model.count, model.calls, model.history, model.table) == (0, 0, [], {})
+    assert not model.plain.any()
+    assert not hasattr(model, "late")
+    assert not hasattr(model.inner, "seen")
+
+
+def test_weights_are_copied_only_where_the_model_writes_them() -> None:
+    class Writing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.read, self.written, self.by_numpy = (nn.Parameter(torch.ones(COUNT)) for _ in range(3))
+            self.mapped = nn.Parameter(torch.from_numpy(np.ones(COUNT, np.float32)))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.written.mul_(2)
+            self.by_numpy.detach().numpy()[0] = 7
+            self.mapped.add_(1)
+            return x + self.read
+
+    model = Writing()
+    with example_call.unchanged(model):
+        with torch.no_grad():
+            model(torch.ones(COUNT))
+        assert torch._C._is_cow_tensor(model.read)
+        assert not torch._C._is_cow_tensor(model.written)
+    assert all(torch.equal(each, torch.ones(COUNT)) for each in model.parameters())
+
+
+def test_weights_that_changed_places_are_put_back() -> None:
+    class Swapping(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two = nn.Parameter(torch.ones(COUNT)), nn.Parameter(torch.zeros(COUNT))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.one.data, self.two.data = self.two.data, self.one.data
+            return x * self.one + self.two
+
+    model = Swapping()
+    example_call.call(model, (torch.ones(COUNT),), {}, "forward")
+    assert model.one.all()
+    assert not model.two.any()
+
+
+def test_a_model_that_raises_is_left_as_it_was_and_its_line_is_shown() -> None:
+    class Broken(Stateful):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            super().forward(x)
+            return x @ torch.ones(5, 5)
+
+    model = Broken()
+    with pytest.raises(SpecInvalid, match="raised RuntimeError on its example inputs") as caught:
+        example_call.call(model, (torch.ones(2),), {}, "Broken.forward")
+    assert caught.value.where is not None
+    assert caught.value.where.path.endswith("test_trial.py")
+    assert model.calls == 0
+
+
+@pytest.mark.parametrize("write", ["in place", "through data"])
+def test_a_parameter_that_the_model_writes_is_as_before(write: str) -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(3))
+            self.float8 = nn.Parameter(torch.ones(3).to(torch.float8_e4m3fn), requires_grad=False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with torch.no_grad():
+                (self.weight if write == "in place" else self.weight.data).add_(1)
+            return x * self.weight
+
+    model = Model()
+    assert example_call.call(model, (torch.ones(3),), {}, "forward").tolist() == [2, 2, 2]
+    assert model.weight.tolist() == [1, 1, 1]
+
+
+def test_a_weight_that_cannot_be_written_is_left_alone() -> None:
+    with torch.inference_mode():
+        model = nn.Linear(2, 2)
+    assert example_call.call(model, (torch.ones(2),), {}, "forward").shape == (2,)
+
+
+def test_a_scan_of_several_results_runs() -> None:
+    class Scanned(nn.Module):
+        def forward(self, x: torch.Tensor) -> object:
+            return scan(lambda c, r: (c + r, (c * 2, r.sum())), x[0], x)
+
+    carry, (doubled, _) = example_call.call(Scanned(), (torch.ones(3, 2),), {}, "forward")
+    assert (carry.tolist(), doubled.shape) == ([4, 4], (3, 2))

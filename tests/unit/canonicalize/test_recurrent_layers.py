@@ -1,0 +1,190 @@
+"""Recurrent layers are one loop over time: equal to eager in all their forms, for any batch and time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from aotpipe import Dim
+from aotpipe.canonicalize import recurrent_layers
+from aotpipe.errors import ExportFailed, TrainMode
+from tests.programs.through import check, legal
+
+ATEN = torch.ops.aten
+OPS = {
+    "LSTM": ATEN.lstm.input,
+    "GRU": ATEN.gru.input,
+    "tanh": ATEN.rnn_tanh.input,
+    "relu": ATEN.rnn_relu.input,
+}
+FORMS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "no bias": {"bias": False},
+    "two layers": {"num_layers": 2},
+    "both directions": {"bidirectional": True},
+    "batch first": {"batch_first": True},
+    "all": {"num_layers": 3, "bidirectional": True, "batch_first": True, "bias": False},
+}
+DYNAMIC = {"x": {0: Dim("batch", min=1, max=8), 1: Dim("time", min=1, max=40)}}
+
+
+def layer(kind: str, size: int = 6, **form: Any) -> nn.RNNBase:
+    torch.manual_seed(0)
+    if kind in ("LSTM", "GRU"):
+        return getattr(nn, kind)(size, 8, **form).eval()
+    return nn.RNN(size, 8, nonlinearity=kind, **form).eval()
+
+
+def states(module: nn.RNNBase, batch: int) -> Any:
+    count = module.num_layers * (2 if module.bidirectional else 1)
+    hidden = torch.randn(count, batch, module.proj_size or module.hidden_size)
+    return [hidden, torch.randn(count, batch, module.hidden_size)] if module.mode == "LSTM" else hidden
+
+
+class Net(nn.Module):
+    def __init__(self, inner: nn.RNNBase) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: torch.Tensor, state: Any = None) -> Any:
+        return self.inner(x, state)
+
+
+@pytest.mark.parametrize("time", [1, 5, 23])
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS.keys())
+@pytest.mark.parametrize("kind", OPS)
+def test_a_kernel_gives_what_the_op_gives(kind: str, form: dict[str, Any], time: int) -> None:
+    module = layer(kind, **form)
+    x = torch.randn(3, time, 6) if module.batch_first else torch.randn(time, 3, 6)
+    _compare(kind, module, x)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("bidirectional", [True, False])
+def test_a_projection(bias: bool, bidirectional: bool) -> None:
+    module = layer("LSTM", proj_size=3, num_layers=2, bias=bias, bidirectional=bidirectional)
+    _compare("LSTM", module, torch.randn(4, 2, 6))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("kind", OPS)
+def test_another_dtype(kind: str, dtype: torch.dtype) -> None:
+    _compare(kind, layer(kind).to(dtype), torch.randn(5, 2, 6, dtype=dtype))
+
+
+def _compare(kind: str, module: nn.RNNBase, x: torch.Tensor) -> None:
+    state = states(module, x.shape[0 if module.batch_first else 1])
+    state = torch.utils._pytree.tree_map(lambda leaf: leaf.to(x.dtype), state)
+    with torch.no_grad():
+        call = (x, state, module._flat_weights, module.bias, module.num_layers, 0.5, False)
+        call = (*call, module.bidirectional, module.batch_first)
+        wanted, given = OPS[kind](*call), recurrent_layers.KERNELS[OPS[kind]](*call)
+    for one, other in zip(given, wanted, strict=True):
+        assert (one.shape, one.stride(), one.dtype) == (other.shape, other.stride(), other.dtype)
+        tolerance = 2e-2 if x.dtype is torch.bfloat16 else 1e-5
+        torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
+
+
+def targets(graph: torch.fx.GraphModule) -> list[str]:
+    return [str(node.target) for node in graph.graph.nodes if node.op == "call_function"]
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "tanh"])
+def test_a_long_sequence_makes_no_longer_program(kind: str) -> None:
+    module = layer(kind, num_layers=2, bidirectional=True, batch_first=True)
+    graph = legal(Net(module), (torch.randn(2, 500, 6),)).entries[0].graph
+    assert targets(graph).count("scan") == 4
+    assert len(graph.graph.nodes) < 150
+
+
+@pytest.mark.parametrize(("time", "steps"), [(1, 0), (7, 0), (11, 8), (23, 8), (40, 10), (500, 10)])
+def test_a_trip_takes_several_steps(time: int, steps: int) -> None:
+    graph = legal(Net(layer("LSTM")), (torch.randn(time, 2, 6),)).entries[0].graph
+    loops = [node for node in graph.graph.nodes if str(node.target) == "scan"]
+    assert len(loops) == bool(steps)
+    for loop in loops:
+        body = graph.get_submodule(str(loop.args[0].target))
+        assert sum("addmm" in name or ".mm" in name for name in targets(body)) == steps
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_a_program_of_a_fixed_length(kind: str) -> None:
+    module = layer(kind, num_layers=2, bidirectional=True, batch_first=True)
+    check(Net(module), (torch.randn(2, 23, 6),))
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "relu"])
+def test_a_program_for_any_batch_and_time(kind: str) -> None:
+    module = layer(kind, num_layers=2, bidirectional=True, batch_first=True)
+    calls = [(torch.randn(batch, time, 6),) for batch, time in ((3, 5), (1, 1), (8, 40), (2, 1), (1, 7))]
+    check(Net(module), *calls, dynamic_shapes=DYNAMIC)
+
+
+def test_a_program_that_is_given_the_state() -> None:
+    module = layer("LSTM", proj_size=3)
+    calls = [(torch.randn(time, 2, 6), tuple(states(module, 2))) for time in (4, 9)]
+    shapes = {"x": {0: Dim("time", min=1, max=16)}}
+    check(Net(module), *calls, dynamic_shapes=shapes)
+
+
+def test_an_unbatched_sequence() -> None:
+    check(Net(layer("GRU", bidirectional=True)), (torch.randn(5, 6),), (torch.randn(5, 6),))
+
+
+def test_a_layer_in_a_branch() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            # torch refuses the layer's own module in a branch.
+            self.weights = nn.ParameterList(layer("GRU").parameters())
+
+        def run(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.gru(x, x.new_zeros(1, 2, 8), [*self.weights], True, 1, 0.0, False, False, False)[0]
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.cond(x.sum() > 0, self.run, lambda x: self.run(-x) * 2, (x,))
+
+    check(Model(), (torch.ones(4, 2, 6),), (-torch.ones(4, 2, 6),))
+
+
+def test_dropout_between_layers_is_refused_in_train_mode() -> None:
+    from aotpipe import canonicalize
+    from aotpipe.model import spec
+
+    module = Net(layer("LSTM", num_layers=2, dropout=0.5).train())
+    with pytest.raises(TrainMode):
+        canonicalize(spec.as_spec(module, args=(torch.randn(2, 2, 6),)))
+
+
+def test_torchs_own_kernels_are_back_afterwards() -> None:
+    before = [dict(op.py_kernels) for op in recurrent_layers.KERNELS]
+
+    def fail() -> None:
+        with recurrent_layers.scanned():
+            assert [dict(op.py_kernels) for op in recurrent_layers.KERNELS] != before
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert [dict(op.py_kernels) for op in recurrent_layers.KERNELS] == before
+
+
+@pytest.mark.parametrize("lengths", [[5, 3], torch.tensor([5, 3])], ids=["static", "data"])
+def test_a_packed_sequence_is_refused_with_its_line(lengths: Any) -> None:
+    class Packed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = layer("LSTM")
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            packed = nn.utils.rnn.pack_padded_sequence(x, lengths)
+            return nn.utils.rnn.pad_packed_sequence(self.inner(packed)[0])[0]
+
+    with pytest.raises(ExportFailed, match="packed sequence") as caught:
+        legal(Packed(), (torch.randn(5, 2, 6),))
+    assert caught.value.where is not None
+    assert caught.value.where.path.endswith("test_recurrent.py")
+    assert "padded" in caught.value.hint

@@ -1,0 +1,98 @@
+"""The form that a variable's values on several paths have in common."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aotpipe.canonicalize.trace.abstract_values import UNDEFINED, Leaf, Unlike, meet
+
+FLOAT, INT = torch.zeros(2), torch.zeros(2, dtype=torch.int32)
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype", "shape"),
+    [
+        ((FLOAT, FLOAT + 1), torch.float32, (2,)),
+        ((FLOAT, INT), torch.float32, (2,)),
+        ((1, 2), torch.int64, ()),
+        ((1, 2.5), torch.float32, ()),
+        ((True, 2), torch.int64, ()),
+        ((True, False), torch.bool, ()),
+        ((INT.sum(), 3), torch.int64, ()),
+        ((torch.tensor(1, dtype=torch.int8), 3), torch.int8, ()),
+        ((torch.tensor(1, dtype=torch.int8), 3.5), torch.float32, ()),
+        ((torch.tensor(1.0, dtype=torch.float64), 3), torch.float64, ()),
+        ((UNDEFINED, FLOAT), torch.float32, (2,)),
+    ],
+)
+def test_tensors_in_place_of_what_differs(
+    values: tuple[Any, ...], dtype: torch.dtype, shape: tuple[int, ...]
+):
+    [leaf] = meet(values).leaves
+    assert isinstance(leaf, Leaf)
+    assert (leaf.dtype, leaf.shape) == (dtype, shape)
+    for value in values:
+        (made,) = leaf.of(value)
+        assert (made.dtype, made.shape) == (dtype, shape)
+        if not isinstance(value, type(UNDEFINED)):
+            torch.testing.assert_close(made, torch.as_tensor(value), check_dtype=False)
+
+
+@pytest.mark.parametrize("value", [1, "text", None, (1, "a"), {"a": None}, FLOAT, [FLOAT, 2]])
+def test_what_is_the_same_stays(value: Any):
+    form = meet([value, value])
+    assert not [leaf for leaf in form.leaves if isinstance(leaf, Leaf)]
+    assert form.value(iter(()).__next__) == value if not isinstance(value, torch.Tensor) else True
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ((None, "a"), "is None on one path and 'a' on another"),
+        (("a", "b"), "is 'a' on one path and 'b' on another"),
+        (([FLOAT], [FLOAT, FLOAT]), "is a list of 1 on one path and a list of 2 on another"),
+        ((FLOAT, torch.zeros(3, 1)), r"has the shapes \(2\) and \(3, 1\) on different paths"),
+    ],
+)
+def test_what_has_no_common_form(values: tuple[Any, ...], said: str):
+    with pytest.raises(Unlike, match=said):
+        meet(values)
+
+
+def test_one_size_that_differs_has_room_for_the_largest():
+    short, long = torch.ones(2, 3), torch.full((4, 3), 2.0)
+    form = meet((short, long))
+    ((leaf, _),) = form.parts(short)
+    assert (leaf.shape, leaf.cut) == ((4, 3), 0)
+    for value in (short, long):
+        assert torch.equal(form.value(iter(form.tensors(value)).__next__), value)
+    with pytest.raises(Unlike, match="has the shapes"):
+        meet((torch.zeros(2, 3), torch.zeros(3, 2)))
+
+
+NUMBERS = st.booleans() | st.integers(-1000, 1000) | st.floats(-1000, 1000, width=32)
+
+
+@given(NUMBERS, NUMBERS, st.sampled_from([torch.float32, torch.int32, torch.float64]))
+def test_a_number_that_became_a_tensor_promotes_as_the_number(left: Any, right: Any, dtype: torch.dtype):
+    form = meet([left, right])
+    x = torch.ones(3, dtype=dtype)
+    for value in (left, right):
+        tensors = iter(form.tensors(value))
+        now = form.value(tensors.__next__)
+        want, got = x * left + x * right, x * now
+        if type(left) is type(right):
+            assert got.dtype == (x * value).dtype
+        assert torch.promote_types(got.dtype, want.dtype) == want.dtype
+
+
+def test_a_variable_without_a_value_cannot_be_used():
+    with pytest.raises(UnboundLocalError):
+        UNDEFINED + 1
+    with pytest.raises(UnboundLocalError):
+        bool(UNDEFINED)

@@ -1,0 +1,141 @@
+"""What is the same in every call is known while a model is traced, until it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from aotpipe.canonicalize import canonicalize
+from aotpipe.export import export
+from aotpipe.model.spec import as_spec
+from tests.unit.canonicalize.trace.agree import check
+
+CASES = tuple((torch.tensor(v),) for v in ([1.0, 2.0, 3.0], [-9.0, 2.0, 1.0], [0.0, 0.0, 0.0]))
+
+
+def dims_of_a_range(x):
+    return x.sum(dim=torch.arange(x.dim()).tolist()) if x.sum() > 0 else x.sum() * 2
+
+
+def steps_of_a_grid(x):
+    grid = torch.linspace(0, 1, 4)
+    if grid[1] < grid[0]:
+        raise ValueError("the grid falls")
+    for i in range(len(grid) - 1):
+        if grid[i + 1] - grid[i] > 0.2:
+            x = x + (grid[i + 1] - grid[i]) * x
+    return x * 2 if x.sum() > 0 else x
+
+
+def items_of_ranges(x):
+    total = 0
+    for i in torch.arange(1, 4):
+        if i % 2 == 1:
+            total += int(i)
+    if x.sum() > 0:
+        total += 1
+    return x * total
+
+
+def items_of_a_mask(x):
+    keep = torch.ones(3).tril() if x.dim() > 5 else torch.eye(3)
+    if x.sum() > 0:
+        x = x @ keep + 1 if keep[0, 0] > 0 else x - 1
+    return x
+
+
+@pytest.mark.parametrize("model", [dims_of_a_range, steps_of_a_grid, items_of_ranges, items_of_a_mask])
+def test_what_is_the_same_in_every_call_decides_while_it_is_traced(model: Callable[..., Any]) -> None:
+    check(model, *CASES)
+    program = export(canonicalize(as_spec(model, args=CASES[0]))).entries[0].program
+    conds = [node for node in program.graph.nodes if "cond" in str(node.target)]
+    assert len(conds) <= 1
+
+
+def written_in_a_branch(x):
+    found = torch.zeros(3)
+    if x.sum() > 0:
+        if found[0] == 0:
+            x = x + 1
+        found[0] = x.sum()
+        if found[0] > 1:
+            x = x * 2
+    if found[0] > 8:
+        x = x - 5
+    return x
+
+
+def written_by_a_view(x):
+    found = torch.zeros(3)
+    part = found[1:]
+    if x.sum() > 0:
+        part += 1
+    return x + 100 if found[1] > 0 else x
+
+
+def written_by_its_data(x):
+    found = torch.zeros(3)
+    found.data.copy_(x)
+    return x + 100 if found[0] > 0 else x
+
+
+def written_as_an_output(x):
+    found = torch.zeros(3)
+    torch.add(x, 1, out=found)
+    return x + 100 if found[0] > 1 else x
+
+
+def written_by_a_function_of_torch(x):
+    found = torch.zeros(3)
+    torch.nn.init.constant_(found, 2.0)
+    found = found + x.mean()
+    return x + 100 if found[0] > 1 else x
+
+
+def counted_in_a_loop(x):
+    count = torch.zeros((), dtype=torch.int64)
+    while x.sum() < 50:
+        x = x * 2 + 1 if count < 2 else x + 7
+        count = count + 1
+    return x, count
+
+
+def carried_by_a_loop(x):
+    low, high = torch.zeros(()), torch.ones(())
+    while high - low > 1e-2:
+        middle = (low + high) / 2
+        if (middle - x.sigmoid().mean()) > 0:
+            high = middle
+        else:
+            low = middle
+    return low
+
+
+def filled_in_a_loop(x):
+    found = torch.zeros(3)
+    i = 0
+    while x.sum() < 50:
+        found[i % 3] = x.sum()
+        x = x * 2 + 1
+        i += 1
+    return (x - 1 if found[0] > 1 else x), found
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        written_in_a_branch,
+        written_by_a_view,
+        written_by_its_data,
+        written_as_an_output,
+        written_by_a_function_of_torch,
+        counted_in_a_loop,
+        carried_by_a_loop,
+        filled_in_a_loop,
+    ],
+)
+def test_what_was_written_is_not_known_any_more(model: Callable[..., Any]) -> None:
+    check(model, *(case for case in CASES if model is not filled_in_a_loop or case[0].sum() > -3))

@@ -1,0 +1,79 @@
+"""What a region of Python takes from outside, writes and leaves."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from aotpipe.canonicalize.trace import dry_run
+from aotpipe.canonicalize.trace.abstract_values import Variables
+from tests.unit.canonicalize.trace.agree import check
+
+
+def test_a_region_is_seen_and_leaves_nothing():
+    held = [torch.zeros(2)]
+    with FakeTensorMode():
+        read, written, other = torch.ones(2), torch.ones(2), torch.ones(2)
+        variables = Variables(
+            lambda: tuple(held), lambda values: held.__setitem__(0, values[0]), ("y",), tuple
+        )
+        before = held[0]
+
+        def body():
+            held[0] = read * 2
+            written.add_(held[0])
+
+        seen = dry_run.seen_of(body, variables, variables.get())
+    assert held[0] is before
+    assert seen.after[0] is not before
+    assert {id(each) for each in seen.outer} >= {id(read), id(written)}
+    assert id(other) not in {id(each) for each in seen.outer}
+    assert [each is written for each in seen.written] == [True]
+
+
+def test_ops_take_the_operands_in_place_of_what_is_outside():
+    outside, operand = torch.zeros(2), torch.ones(2)
+    with dry_run.replaced([outside], [operand], []) as now:
+        assert torch.equal(outside + 1, torch.full((2,), 2.0))
+        assert now(outside) is operand
+    assert torch.equal(outside + 1, torch.ones(2))
+
+
+def test_what_is_written_is_a_copy_of_the_operand():
+    outside, operand = torch.zeros(2), torch.ones(2)
+    with dry_run.replaced([outside], [operand], [outside]) as now:
+        outside.add_(1)
+        written = now(outside)
+    assert torch.equal(operand, torch.ones(2))
+    assert torch.equal(written, torch.full((2,), 2.0))
+    assert torch.equal(outside, torch.zeros(2))
+
+
+def summed(x):
+    total = x[0].clone()
+    if x.sum() >= 0:
+        if x[0] <= 6:
+            total += x[0]
+        if x[1] <= 6:
+            total += x[1]
+    return total
+
+
+def summed_of_rows(x):
+    total, parts = 0, [torch.zeros(())]
+    for row in torch.outer(x, x):
+        if row.sum() < 0:
+            continue
+        for v in row:
+            if v > 6:
+                break
+            total += v
+            parts[0] += v
+    return total, parts[0]
+
+
+@pytest.mark.parametrize("model", [summed, summed_of_rows], ids=lambda model: model.__name__)
+def test_branches_in_a_branch_write_one_tensor_in_place(model):
+    given = ([1.0, 2.0, 3.0], [-1.0, -2.0, -3.0], [5.0, -4.0, 0.5], [7.0, 8.0, 0.0])
+    check(model, *((torch.tensor(each),) for each in given))

@@ -1,0 +1,42 @@
+"""A region is found again by the calls that lead to it and by how often they did."""
+
+from __future__ import annotations
+
+from aotpipe.canonicalize.trace import region_sites
+
+
+@region_sites.border
+def run(place: region_sites.Place, path: int, body: object) -> list[region_sites.Place]:
+    found: list[region_sites.Place] = []
+    with region_sites.inside(place, path):
+        body(found)  # type: ignore[operator]
+    return found
+
+
+def once(found):
+    found.append(region_sites.here())
+
+
+def twice(found):
+    for _ in range(2):
+        once(found)
+    once(found)
+
+
+def test_every_run_comes_to_the_same_places():
+    with region_sites.followed():
+        outer = region_sites.here()
+        first = run(outer, 0, twice)
+        assert len(set(first)) == 3
+        assert run(outer, 0, twice) == first
+        assert set(run(outer, 1, twice)).isdisjoint(first)
+        assert run(region_sites.here(), 0, twice)[0] not in first
+
+
+def test_places_are_of_one_trace():
+    def first() -> region_sites.Place:
+        with region_sites.followed():
+            return region_sites.here()
+
+    assert first() is not first()
+    assert region_sites.here() is not region_sites.here()

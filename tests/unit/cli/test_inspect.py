@@ -1,0 +1,103 @@
+"""Targets and bundles, looked at from the command line."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from aotpipe.cli import cli, inspect
+from aotpipe.cli.guard import guarded
+from aotpipe.core.schedule import Schedule
+from aotpipe.core.targets import Target
+from tests.unit.cli.commands import run
+from tests.unit.runtime.bundle import samples
+
+
+def test_targets():
+    text = run("targets")
+    assert text.startswith("target")
+    assert "iree-vmvx" in text
+    rows = {row["target"]: row for row in json.loads(run("targets", "--json"))}
+    assert rows["iree-cpu-host"]["runs_here"] is True
+    assert rows["iree-metal"] == {
+        "target": "iree-metal",
+        "summary": Target.parse("iree-metal").row.summary,
+        "compiles_here": True,
+        "runs_here": False,
+        "reason": "this iree-base-runtime has no metal driver: that of macOS has it",
+    }
+
+
+@pytest.mark.parametrize(
+    ("compiling", "running", "here", "reason"),
+    [
+        ("", "", "compiles, runs", ""),
+        ("", "b", "compiles", "b"),
+        ("a", "", "runs", "a"),
+        ("a", "b", "no", "a; b"),
+    ],
+)
+def test_what_a_host_can_do(monkeypatch, compiling: str, running: str, here: str, reason: str):
+    monkeypatch.setattr("aotpipe.backends.uncompilable", lambda _: compiling)
+    monkeypatch.setattr("aotpipe.runtime.loading.unrunnable", lambda _: running)
+    found = inspect.ability(Target.parse("iree-vmvx"))
+    assert (found.here, found.reason) == (here, reason)
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    return samples.packed(tmp_path / "out").path
+
+
+def test_inspect(bundle: Path):
+    found = json.loads(run("inspect", str(bundle), "--json", "--verify"))
+    assert found["name"] == "accumulate"
+    programs = {program["target"]: program for program in found["programs"]}
+    assert programs["iree-vmvx"]["runs_here"]
+    assert not programs["iree-cpu-x86_64"]["runs_here"]
+    text = run("inspect", str(bundle))
+    assert found["digest"] in text
+    assert "it crashed" in text
+    assert "warning[unused-input]: model.py:7" in text
+
+
+def test_inspect_shows_what_a_program_does_and_its_flags(tmp_path: Path):
+    first = samples.validated()
+    counts = Schedule(dispatches=71, kernels=62, copies=1, fills=0, waits=2, allocated_bytes=4096)
+    told = replace(first, compiled=replace(first.compiled, schedule=counts))
+    bundle = samples.packed(tmp_path / "out", programs=[told]).path
+    (program,) = json.loads(run("inspect", str(bundle), "--json"))["programs"]
+    assert program["schedule"] == counts.to_json()
+    text = run("inspect", str(bundle))
+    assert "dispatches  kernels  allocates" in text
+    assert "71          62       4.1 kB" in text
+    assert "--iree-hal-target-device=local" in text
+
+
+def test_inspect_lists_variants_below_their_target(tmp_path: Path):
+    both = replace(samples.validated(), variants=(samples.validated(samples.HOST, "llvm-cpu"),))
+    bundle = samples.packed(tmp_path / "out", programs=[both]).path
+    (program,) = json.loads(run("inspect", str(bundle), "--json"))["programs"]
+    assert [each["target"] for each in program["variants"]] == ["iree-cpu-host"]
+    lines = run("inspect", str(bundle)).splitlines()
+    place = next(place for place, line in enumerate(lines) if line.startswith("iree-vmvx"))
+    assert lines[place + 1].startswith("  iree-cpu-host")
+
+
+def test_selftest(bundle: Path):
+    found = json.loads(run("selftest", str(bundle), "--json"))
+    assert found["passed"]
+    outcomes = {row["target"]: row["outcome"] for row in found["targets"]}
+    assert outcomes == {"iree-vmvx": "passed", "iree-cpu-x86_64": "skipped"}
+    assert "iree-vmvx" in run("selftest", str(bundle), "-t", "iree-vmvx")
+
+
+def test_a_selftest_that_fails_is_a_parity_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    first, *rest = samples.goldens()
+    wrong = replace(first, outputs={**first.outputs, "y": first.outputs["y"] + 1})
+    path = samples.packed(tmp_path / "out", goldens=(wrong, *rest)).path
+    assert guarded(cli, ["selftest", str(path)]) == 40
+    assert "failed" in capsys.readouterr().out

@@ -1,0 +1,84 @@
+"""One error out of torch's many words."""
+
+from __future__ import annotations
+
+import pytest
+
+from aotpipe.errors import ExportFailed, SourceLine, StaticDim
+from aotpipe.export import diagnosis
+from aotpipe.export.guards import GuardLog
+
+LINE = SourceLine("m.py", 3)
+LOG = GuardLog(symbols={"L['x'].size()[0]": "s77"}, guards=[("Ne(s5, 1)", None), ("Eq(s77, 4)", LINE)])
+ADVICE = "\n\nThe error above occurred when calling torch.export.export. If you would like to view more"
+
+
+def explain(text: str) -> ExportFailed:
+    return diagnosis.explain(RuntimeError(text + ADVICE), LOG, "forward")
+
+
+def test_what_python_cannot_do_with_a_traced_number_depends_on_data() -> None:
+    assert diagnosis.is_data_dependent(TypeError("unsupported format string passed to SymFloat.__format__"))
+    assert not diagnosis.is_data_dependent(TypeError("unsupported format string passed to list.__format__"))
+    assert not diagnosis.is_data_dependent(ValueError("no SymFloat"))
+
+
+def test_a_constant_dim_is_a_static_dim() -> None:
+    line = (
+        "  - You marked L['x'].size()[0] as dynamic but your code specialized it to be a constant (4). If\n"
+    )
+    error = explain(
+        f"Constraints violated (b)! For more information.\n{line}{line}Suggested fixes:\n  b = 4\n"
+    )
+    assert isinstance(error, StaticDim)
+    assert error.where == LINE
+    assert error.message.endswith(": x.shape[0] = 4")
+
+
+def test_a_range_that_does_not_fit_gives_torchs_fix() -> None:
+    error = explain(
+        "Constraints violated (b)! For more information, run with TORCH_LOGS.\n"
+        "  - Not all values of b = L['x']['k'][0].size()[0] in the range b <= 64 satisfy the guard b <= 5.\n"
+        "Suggested fixes:\n  b = Dim('b', max=5)\n"
+    )
+    assert not isinstance(error, StaticDim)
+    assert error.hint == "b = aotpipe.Dim('b', max=5)"
+    assert "x['k'][0].shape[0]" in error.reason
+    assert "draft_export" not in str(error)
+
+
+def test_a_path_for_size_one_asks_for_min_two() -> None:
+    error = explain(
+        "Constraints violated (b)!\n  - Not all values of b satisfy the guard L['x'].size()[0] != 1.\n"
+    )
+    assert "min=2" in error.hint
+
+
+def test_a_decision_on_a_value_points_to_torch_cond() -> None:
+    error = explain(
+        "Could not guard on data-dependent expression u0 > 3 (unhinted: u0 > 3).  (Size-like: none)"
+    )
+    assert "u0 > 3" in error.reason
+    assert "torch.cond" in error.hint
+
+
+def test_a_check_that_torch_suggests_is_handed_on() -> None:
+    error = explain(
+        "Could not guard on data-dependent expression u0 > 3 (unhinted: u0 > 3).\n"
+        "To fix the error, insert one of the following checks before this call:\n"
+        "  1. torch._check(n > 3)\n  2. torch._check(n <= 3)\n"
+    )
+    assert error.hint.startswith("say before that line which holds: torch._check(n > 3), or torch._check(")
+
+
+def test_other_errors_keep_their_first_sentence_and_the_users_line() -> None:
+    def model() -> None:
+        raise KeyError("no such thing\nmore words")
+
+    with pytest.raises(KeyError) as caught:
+        model()
+    error = diagnosis.explain(caught.value, LOG, "forward")
+    assert error.where is not None
+    assert error.where.line == model.__code__.co_firstlineno + 1
+    assert error.message == "forward raised KeyError while torch.export traced it"
+    assert error.reason.splitlines()[0] == "'no such thing\\nmore words'"

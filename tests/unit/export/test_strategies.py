@@ -1,0 +1,116 @@
+"""The ways of exporting, and their order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from aotpipe.core.dims import Dim
+from aotpipe.errors import ExportFailed
+from aotpipe.export import strategies
+from tests.unit.export.models import entry_of
+
+B = Dim("b", max=64)
+
+
+@pytest.fixture
+def tried(monkeypatch: pytest.MonkeyPatch) -> list[strategies.Way]:
+    ways: list[strategies.Way] = []
+    real = strategies._export
+
+    def spy(entry: Any, way: strategies.Way) -> Any:
+        ways.append(way)
+        return real(entry, way)
+
+    monkeypatch.setattr(strategies, "_export", spy)
+    return ways
+
+
+def test_without_dims_it_is_plain_export(tried: list[strategies.Way]) -> None:
+    strategies.trace(entry_of(lambda x: x + 1, torch.ones(2)))
+    assert tried == [strategies.Way(changed={})]
+
+
+def test_with_dims_sizes_of_zero_and_one_are_ordinary_first(tried: list[strategies.Way]) -> None:
+    strategies.trace(entry_of(lambda x: x[1:], torch.ones(2), shapes={"x": {0: B}}))
+    assert tried == [strategies.Way(all_sizes=True, changed={})]
+
+
+def test_the_examples_own_sizes_come_after_those_inside() -> None:
+    way, inside = strategies.Way, {"b": 4}
+    assert list(strategies._ways(dynamic=True, changed=inside)) == [
+        way(all_sizes=True, changed=inside),
+        way(all_sizes=True, changed={}),
+        way(unsure=True, changed=inside),
+        way(unsure=True, changed={}),
+        way(strict=True, unsure=True, changed=inside),
+        way(strict=True, unsure=True, changed={}),
+    ]
+
+
+def test_strict_mode_is_not_tried_when_the_dims_are_to_blame(tried: list[strategies.Way]) -> None:
+    with pytest.raises(ExportFailed):
+        strategies.trace(entry_of(lambda x: x + torch.ones(4), torch.ones(4), shapes={"x": {0: B}}))
+    assert not any(way.strict for way in tried)
+
+
+def test_strict_mode_comes_last(tried: list[strategies.Way]) -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return torch.from_numpy(x.numpy() + 1)
+
+    traced = strategies.trace(entry_of(f, torch.ones(3)))
+    assert [way.strict for way in tried] == [False, True]
+    [finding] = traced.findings
+    assert finding.code == "strict-export"
+    assert "numpy" in finding.message
+
+
+def test_the_model_stays_as_it_was() -> None:
+    class Counter(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("count", torch.zeros(()))
+            self.calls = 0
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.count += 1
+            self.calls += 1
+            return x + self.count
+
+    model = Counter().eval()
+    strategies.trace(entry_of(model, torch.ones(3)))
+    assert model.calls == 0
+    assert model.count == 0
+    assert type(model.count) is torch.Tensor
+
+
+class Capacity(torch.nn.Module):
+    """A capacity of the number of rows, rounded by Python in a function of its own."""
+
+    def __init__(self, *, counts: bool) -> None:
+        super().__init__()
+        self.counts = counts
+        self.dropped = 0
+
+    def capacity(self, rows: int) -> int:
+        return int(rows * 1.25 / 4)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        capacity = self.capacity(x.shape[0])
+        place = (x > 0).cumsum(0) - 1
+        if self.counts:
+            self.dropped += int((place >= capacity).sum().item())
+        return torch.where(place < capacity, x, 0.0), torch.ones(capacity)
+
+
+@pytest.mark.parametrize("counts", [False, True])
+def test_what_python_rounds_of_a_size_follows_the_size(counts: bool) -> None:
+    model = Capacity(counts=counts).eval()
+    entry = entry_of(model, torch.linspace(-1, 4, 12), shapes={"x": {0: Dim("rows", min=1, max=64)}})
+    program = strategies.trace(entry).program.module()
+    for rows in (1, 3, 4, 12, 64):
+        x = torch.linspace(-1, 4, rows)
+        for mine, other in zip(program(x), Capacity(counts=counts)(x), strict=True):
+            torch.testing.assert_close(mine, other)

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+
+from aotpipe.model import garbage_collector
+
+
+def test_finds_all_functions_of_a_code() -> None:
+    def make() -> list[object]:
+        return [lambda: None for _ in range(2)]
+
+    one, other = make()
+    assert garbage_collector.functions_of(one.__code__) == [one, other]  # type: ignore[attr-defined]
+
+
+def test_finds_functions_that_were_set_aside() -> None:
+    def function() -> None:
+        pass
+
+    gc.freeze()
+    try:
+        assert garbage_collector.functions_of(function.__code__) == [function]
+    finally:
+        gc.unfreeze()
+
+
+def test_sets_torch_aside_where_it_imports_it() -> None:
+    text = (
+        "import gc; from aotpipe.model import garbage_collector as collector\n"
+        "collector.import_torch(); first = gc.get_freeze_count()\n"
+        "gc.unfreeze(); collector.import_torch(); print(first > 100_000, gc.get_freeze_count())"
+    )
+    ran = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == ["True", "0"]
+
+
+def test_nothing_is_collected_while_it_is_paused() -> None:
+    with garbage_collector.paused():
+        assert not gc.isenabled()
+        with garbage_collector.paused():
+            pass
+        assert not gc.isenabled()
+    assert gc.isenabled()
+
+
+def test_is_calm_for_a_while_and_then_as_it_was() -> None:
+    script = """
+import gc
+from aotpipe.model import garbage_collector as collector
+gc.unfreeze()
+before = gc.get_threshold()
+with collector.calm():
+    assert gc.get_freeze_count() > 0
+    assert gc.get_threshold()[0] > before[0]
+    with collector.calm():
+        pass
+    assert gc.get_freeze_count() > 0
+assert gc.get_freeze_count() == 0
+assert gc.get_threshold() == before
+gc.freeze()
+with collector.calm():
+    pass
+assert gc.get_freeze_count() > 0
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)

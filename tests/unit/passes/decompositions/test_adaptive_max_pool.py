@@ -1,0 +1,43 @@
+"""Maxima over written-out windows: equal to eager, also their positions, and to a compiled program."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from aotpipe.passes.decompositions import adaptive_max_pool
+from tests.programs.through import check
+from tests.unit.backends.iree.decompositions.agree import check_op
+
+
+@pytest.mark.parametrize("dim", [1, 2, 3])
+def test_equal_to_eager(dim: int) -> None:
+    check_op(f"nn_functional_adaptive_max_pool{dim}d", "float32", count=8)
+
+
+@pytest.mark.parametrize("ceil_mode", [True, False])
+@pytest.mark.parametrize(("width", "step", "border", "spread"), [(3, 2, 1, 1), (2, 3, 0, 2), (4, 1, 2, 3)])
+def test_positions_stay_in_their_window(
+    width: int, step: int, border: int, spread: int, ceil_mode: bool
+) -> None:
+    x = torch.randperm(14).reshape(1, 1, 14)
+    values, places = F.max_pool1d(x.float(), width, step, border, spread, ceil_mode, return_indices=True)
+    positions = adaptive_max_pool.sliding(14, values.shape[-1], width, step, border, spread, x)
+    got = adaptive_max_pool.over_windows(x, [positions])
+    assert torch.equal(got[0].float(), values)
+    assert torch.equal(got[1], places)
+
+
+class Adaptive(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (
+            *F.adaptive_max_pool2d(x, (3, 2), return_indices=True),
+            F.adaptive_max_pool2d(x[0], (4, 1)),
+            F.adaptive_max_pool3d(x, (2, 3, 2)),
+            F.adaptive_max_pool1d(x[0], 5),
+        )
+
+
+def test_program() -> None:
+    check(Adaptive(), (torch.randn(2, 3, 8, 7),))

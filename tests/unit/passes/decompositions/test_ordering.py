@@ -1,0 +1,28 @@
+"""Sorts and selections as the compiler takes it: equal to eager on torch's own samples."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.backends.iree.decompositions.agree import check_op
+
+
+@pytest.mark.parametrize("dtype", ["float32"])
+@pytest.mark.parametrize(
+    "op",
+    [
+        "sort",
+        "topk",
+        "argsort",
+        "msort",
+        "kthvalue",
+        "median",
+        "nanmedian",
+        "mode",
+        "unique_consecutive",
+        "searchsorted",
+        "bucketize",
+    ],
+)
+def test_equal_to_eager(op: str, dtype: str) -> None:
+    check_op(op, dtype)

@@ -1,0 +1,59 @@
+"""What comparisons and connectives certainly give."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aotpipe.passes.ranges.intervals import BIT, FALSE, TRUE, Interval, Space
+from aotpipe.passes.ranges.logic import OPPOSITE, ORDER
+from tests.unit.passes.ranges.programs import Program, aten
+
+INTERVALS = st.tuples(st.integers(-4, 4), st.integers(-4, 4)).map(lambda ends: Interval(*sorted(ends)))
+SPACE = Space(lambda _: (None, None))
+
+
+@given(st.sampled_from(sorted(ORDER)), INTERVALS, INTERVALS)
+def test_an_order_is_certain_if_it_holds_for_all(relation: str, left: Interval, right: Interval) -> None:
+    pairs = itertools.product(range(left.low, left.high + 1), range(right.low, right.high + 1))
+    holds = {getattr(operator, relation)(a, b) for a, b in pairs}
+    assert ORDER[relation](SPACE, left, right) is (holds == {True})
+    assert ORDER[OPPOSITE[relation]](SPACE, left, right) is (holds == {False})
+
+
+@pytest.mark.parametrize(
+    ("op", "left", "right", "wanted"),
+    [
+        (aten.logical_and.default, 1, 1, TRUE),
+        (aten.logical_and.default, 1, 0, FALSE),
+        (aten.logical_and.default, 1, None, BIT),
+        (aten.logical_and.default, 0, None, FALSE),
+        (aten.logical_or.default, 0, 0, FALSE),
+        (aten.logical_or.default, 1, None, TRUE),
+        (aten.logical_or.default, 0, None, BIT),
+    ],
+)
+def test_connectives(op: object, left: int, right: int | None, wanted: Interval) -> None:
+    program = Program()
+    unknown = program.input(())
+    sides = [
+        unknown if side is None else program.call(aten.full.default, [], side, dtype=torch.int64)
+        for side in (left, right)
+    ]
+    flags = [program.call(aten.ne.Scalar, side, 0) for side in sides]
+    assert program.ranges().of(program.call(op, *flags)) == wanted
+
+
+def test_not_and_all() -> None:
+    program = Program()
+    x = program.input((3,), (2, 5))
+    certain = program.call(aten.gt.Scalar, x, 1)
+    ranges = program.ranges()
+    assert ranges.of(certain) == TRUE
+    assert program.ranges().of(program.call(aten.logical_not.default, certain)) == FALSE
+    assert program.ranges().of(program.call(aten.all.default, certain)) == TRUE

@@ -1,0 +1,57 @@
+"""Complex intermediate values as pairs: what is left complex, and the numbers."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.export import export
+
+from aotpipe.passes import complex_parts
+from tests.programs.through import check
+
+
+class Spectrum(torch.nn.Module):
+    """Complex values in every rule, read by their parts, and one that is a result."""
+
+    def forward(self, x: torch.Tensor, c: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = torch.fft.rfft(x) * 2
+        z = y * torch.exp(1j * x[:, :1])
+        mixed = torch.cat([y - 1j, z + x[:, :3], -c], 1).transpose(0, 1)
+        chosen = torch.where(x[:, :1] > 0, y, z / 2)
+        return (
+            y.real,
+            torch.view_as_real(z * c),
+            z.abs(),
+            torch.view_as_real(mixed.contiguous()),
+            (c.conj() / y).sum(1).imag,
+            chosen,
+            (torch.ones(3, dtype=torch.complex64) * y[0]).real,
+        )
+
+
+def test_program() -> None:
+    torch.manual_seed(0)
+    check(Spectrum(), (torch.randn(3, 4), torch.randn(3, 3, dtype=torch.complex64)))
+
+
+# torch's own, when it copies a program.
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_leaves_real_programs_alone_and_splits_the_rest() -> None:
+    class Turn(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            pairs = torch.view_as_complex(x)
+            return torch.view_as_real(torch.complex(x[..., 0], x[..., 1]) * pairs[0])
+
+    class Real(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + 1
+
+    real = export(Real(), (torch.randn(3),)).run_decompositions()
+    assert complex_parts.split(real) is real
+    x = torch.randn(4, 2)
+    program = export(Turn(), (x,)).run_decompositions()
+    split = complex_parts.split(program)
+    products = [node for node in split.graph.nodes if node.target is torch.ops.aten.mul.Tensor]
+    assert products
+    assert not any(node.meta["val"].is_complex() for node in products)
+    torch.testing.assert_close(split.module()(x), Turn()(x))

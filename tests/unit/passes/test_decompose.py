@@ -1,0 +1,45 @@
+"""Decomposition leaves the entry as it was, and names all that has no lowering at once."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from aotpipe.errors import UnsupportedOps
+from aotpipe.passes.decompose import decompose
+from tests.unit.passes.legal import exported, legal, model
+
+
+def test_the_program_is_functional_and_the_entry_untouched() -> None:
+    def forward(self, x):
+        y = x + 1
+        y.mul_(2)
+        return self.linear(y)
+
+    (entry,) = exported(model(forward), [torch.ones(2, 4)]).entries
+    before = str(entry.program.graph)
+    program = decompose(entry, "torch")
+    assert str(entry.program.graph) == before
+    assert not [n for n in program.graph.nodes if str(n.target).split(".")[1:2] in (["mul_"], ["linear"])]
+
+
+def test_all_that_has_no_lowering_is_named_at_once() -> None:
+    def forward(self, x):
+        values, _vectors = torch.linalg.eigh(x @ x.T)
+        return values, torch.linalg.svdvals(x), torch.linalg.eigh(x.T @ x)[0]
+
+    with pytest.raises(UnsupportedOps) as caught:
+        legal(model(forward), [torch.randn(3, 3)])
+    text = str(caught.value)
+    assert "2 ops have no lowering (3 in all)" in text
+    assert "_linalg_eigh" in text
+    assert "_linalg_svd" in text
+    assert "2 calls, first at" in text
+    assert caught.value.where is not None
+    assert caught.value.where.path.endswith("test_decompose.py")
+
+
+def test_an_op_that_checks_its_result_is_refused_by_its_name():
+    # torch orders the check by a token, which is no tensor.
+    with pytest.raises(UnsupportedOps, match=r"aten\.linalg_inv_ex\.default"):
+        legal(model(lambda self, x: torch.linalg.inv(x)), [torch.eye(3)])

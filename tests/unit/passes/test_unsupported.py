@@ -1,0 +1,82 @@
+"""What has no lowering is found in all subgraphs, with its reason, count and line."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from aotpipe.errors import UnsupportedOps
+from aotpipe.passes import unsupported
+from tests.unit.passes.legal import legal, model
+from tests.unit.passes.ranges.programs import Program, aten
+
+
+def test_rows_are_sorted_and_counted() -> None:
+    program = Program()
+    x = program.input((3, 3), dtype=torch.float32)
+    for _ in range(2):
+        program.call(aten._linalg_eigh.default, x)
+    program.call(aten.rand.default, [2])
+    program.call(aten.relu.default, x)
+    found = unsupported(program.module)
+    assert [(row.op, row.count) for row in found] == [
+        ("aten._linalg_eigh.default", 2),
+        ("aten.rand.default", 1),
+    ]
+    assert "random" in found[1].reason
+    assert found[0].where is None
+
+
+@pytest.mark.parametrize("dtype", [torch.complex128, torch.uint16])
+def test_a_dtype_without_a_lowering(dtype: torch.dtype) -> None:
+    program = Program()
+    program.call(aten.full.default, [2], 1, dtype=dtype)
+    (row,) = unsupported(program.module)
+    assert str(dtype).removeprefix("torch.") in row.reason
+
+
+def test_an_op_of_a_branch_is_found_with_its_line() -> None:
+    def forward(self, x):
+        return torch.cond(x.sum() > 0, lambda x: torch.linalg.eigvalsh(x), lambda x: x[0] * 1, (x,))
+
+    with pytest.raises(UnsupportedOps, match="eigh") as caught:
+        legal(model(forward), [torch.ones(2, 2)])
+    assert caught.value.where is not None
+    assert caught.value.where.path.endswith("test_unsupported.py")
+
+
+def test_reasons_of_factors_sizes_and_double_precision() -> None:
+    program = Program()
+    x = program.input((3, 3), dtype=torch.float64)
+    program.call(aten.linalg_qr.default, x)
+    program.call(aten.tanh.default, x)
+    program.call(aten.unique_consecutive.default, x)
+    reasons = {row.op: row.reason for row in unsupported(program.module)}
+    assert "factors a matrix" in reasons["aten.linalg_qr.default"]
+    assert "float64" in reasons["aten.tanh.default"]
+    assert "depends on data" in reasons["aten.unique_consecutive.default"]
+
+
+def test_what_torch_bounds_too_low_and_strides_beyond_the_operand() -> None:
+    def selected(self, x, mask):
+        return torch.masked_select(x, mask)
+
+    with pytest.raises(UnsupportedOps, match="expand_as"):
+        legal(model(selected), [torch.randn(3, 1), torch.ones(3, 4, dtype=torch.bool)])
+
+    def strided(self, x, n):
+        return x.as_strided((n.item(),), (1,))
+
+    with pytest.raises(UnsupportedOps, match="must be a static int list"):
+        legal(model(strided), [torch.randn(4), torch.tensor(3)])
+
+
+def test_windows_of_integers_whose_size_varies() -> None:
+    batch = torch.export.Dim("rows", min=4, max=64)
+
+    def pooled(self, x):
+        return torch.nn.functional.max_pool2d(x, 2)
+
+    x = torch.ones(1, 1, 8, 8, dtype=torch.int64)
+    with pytest.raises(UnsupportedOps, match="cast to float"):
+        legal(model(pooled), [x], dynamic_shapes={"x": {2: batch}})

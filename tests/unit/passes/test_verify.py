@@ -1,0 +1,93 @@
+"""Each promise of a legal entry is checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+
+from aotpipe.core.stages import Legal, LegalEntry
+from aotpipe.errors import LowerFailed
+from aotpipe.passes.verify import verify
+from tests.unit.passes.legal import legal, model
+
+aten = torch.ops.aten
+
+
+def _program() -> Legal:
+    def forward(self, x):
+        self.count.add_(1)
+        return self.linear(x) * self.count
+
+    return legal(model(forward, count=torch.zeros(())), [torch.ones(2, 4)])
+
+
+def _no_output(entry: LegalEntry) -> LegalEntry:
+    end = entry.graph.graph.output_node()
+    end.args = (end.args[0][1:],)
+    return entry
+
+
+def _constant_output(entry: LegalEntry) -> LegalEntry:
+    end = entry.graph.graph.output_node()
+    end.args = ((1.0, *end.args[0][1:]),)
+    return entry
+
+
+def _list_output(entry: LegalEntry) -> LegalEntry:
+    end = entry.graph.graph.output_node()
+    end.args = (list(end.args[0]),)
+    return entry
+
+
+def _no_value(entry: LegalEntry) -> LegalEntry:
+    node = next(node for node in entry.graph.graph.nodes if str(node.target).startswith("aten.mm"))
+    node.meta.pop("val")
+    return entry
+
+
+def _write(entry: LegalEntry) -> LegalEntry:
+    graph = entry.graph.graph
+    node = graph.find_nodes(op="placeholder")[-1]
+    with graph.inserting_before(graph.output_node()):
+        written = graph.call_function(aten.add_.Tensor, (node, 1))
+    written.meta["val"] = node.meta["val"]
+    return entry
+
+
+def _more_weights(entry: LegalEntry) -> LegalEntry:
+    return replace(entry, weights=(*entry.weights, "linear.weight"))
+
+
+def _other_dtype(entry: LegalEntry) -> LegalEntry:
+    (leaf,) = entry.signature.inputs
+    signature = replace(entry.signature, inputs=(replace(leaf, dtype="int64"),))
+    return replace(entry, signature=signature)
+
+
+@pytest.mark.parametrize(
+    ("broken", "words"),
+    [
+        (_no_output, "results for"),
+        (_constant_output, "result 0 is the constant 1.0"),
+        (_list_output, "not a tuple"),
+        (_no_value, "has no fake value"),
+        (_write, "writes to its operands"),
+        (_more_weights, "placeholders for"),
+        (_other_dtype, "not int64 of rank 2"),
+    ],
+)
+def test_a_broken_promise_is_named(broken: Callable[[LegalEntry], LegalEntry], words: str) -> None:
+    program = _program()
+    (entry,) = program.entries
+    verify(entry, program.weights, program.initial_state)
+    with pytest.raises(LowerFailed, match=words):
+        verify(broken(entry), program.weights, program.initial_state)
+
+
+def test_a_missing_weight_is_named() -> None:
+    program = _program()
+    with pytest.raises(LowerFailed, match=r"linear\.\w+, which is missing"):
+        verify(program.entries[0], {}, program.initial_state)

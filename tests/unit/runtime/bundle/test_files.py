@@ -1,0 +1,78 @@
+import os
+
+import pytest
+
+from aotpipe.errors import BundleCorrupt
+from aotpipe.runtime.bundle import files
+from tests.unit.runtime.bundle import samples
+
+
+@pytest.fixture
+def made(tmp_path):
+    return samples.packed(tmp_path / "b")
+
+
+def test_content_is_what_was_packed(made):
+    for name in made.manifest.files:
+        assert files.content(made.path, made.manifest, name).tobytes() == (made.path / name).read_bytes()
+    with pytest.raises(BundleCorrupt, match=r"has no other\.bin"):
+        files.content(made.path, made.manifest, "other.bin")
+
+
+def test_a_link_out_of_the_bundle_is_not_followed(made, tmp_path):
+    path = made.path / "weights.safetensors"
+    outside = tmp_path / "outside"
+    path.rename(outside)
+    path.symlink_to(outside)
+    with pytest.raises(BundleCorrupt, match="is a link out of the bundle"):
+        files.content(made.path, made.manifest, "weights.safetensors")
+    with pytest.raises(BundleCorrupt, match="is a link out of the bundle"):
+        files.arrays(made.path, made.manifest, "weights.safetensors", verify=False)
+
+
+def test_a_folder_that_leads_out_of_the_bundle_is_not_followed(made, tmp_path):
+    (made.path / "programs").rename(tmp_path / "elsewhere")
+    (made.path / "programs").symlink_to(tmp_path / "elsewhere")
+    [name] = [name for name in made.manifest.files if name.startswith("programs/")]
+    with pytest.raises(BundleCorrupt, match="is a link out of the bundle"):
+        files.content(made.path, made.manifest, name)
+
+
+def test_links_within_the_bundle_and_to_it_are_fine(made, tmp_path):
+    """Kubernetes mounts every file as a link within the volume."""
+    path = made.path / "weights.safetensors"
+    path.rename(made.path / "..data")
+    path.symlink_to("..data")
+    (tmp_path / "link").symlink_to(made.path)
+    assert files.content(tmp_path / "link", made.manifest, "weights.safetensors").size
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_what_is_no_regular_file_is_not_opened(made, make):
+    path = made.path / "weights.safetensors"
+    path.unlink()
+    make(path)
+    for verify in (True, False):
+        with pytest.raises(BundleCorrupt, match="is no regular file"):
+            files.arrays(made.path, made.manifest, "weights.safetensors", verify=verify)
+
+
+def test_a_link_to_itself(made):
+    path = made.path / "weights.safetensors"
+    path.unlink()
+    path.symlink_to(path)
+    with pytest.raises(BundleCorrupt, match="is missing"):
+        files.content(made.path, made.manifest, "weights.safetensors")
+
+
+def test_names_are_all_files_but_the_manifest(made):
+    (made.path / "empty").mkdir()
+    assert list(files.names(made.path)) == sorted(made.manifest.files)
+
+
+def test_a_manifest_that_cannot_be_read(made):
+    path = made.path / "manifest.json"
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(BundleCorrupt, match="cannot be read"):
+        files.read_manifest(made.path)

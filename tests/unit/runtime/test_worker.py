@@ -1,0 +1,190 @@
+"""The worker: answers, state, times, and how a program's death is told."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aotpipe.backends.iree.compile import compiler
+from aotpipe.core.signature import Signature, TensorSpec
+from aotpipe.core.stages import Lowered
+from aotpipe.core.targets import Target
+from aotpipe.errors import InputShape, MissingWeight, ProgramCrashed
+from aotpipe.runtime import framing, tensor_file
+from aotpipe.runtime.worker import Worker
+
+HOST = Target.parse("iree-cpu-host")
+# Gives the sum of x, w and a count of its calls.
+_COUNTER = b"""\
+module {
+  util.global private @w = #flow.parameter.named<"model"::"w"> : tensor<4xf32>
+  func.func @step(%count: !torch.vtensor<[4],f32>, %x: !torch.vtensor<[4],f32>)
+      -> (!torch.vtensor<[4],f32>, !torch.vtensor<[4],f32>) {
+    %one = torch.constant.int 1
+    %raw = util.global.load @w : tensor<4xf32>
+    %w = torch_c.from_builtin_tensor %raw : tensor<4xf32> -> !torch.vtensor<[4],f32>
+    %0 = torch.aten.add.Tensor %x, %w, %one
+      : !torch.vtensor<[4],f32>, !torch.vtensor<[4],f32>, !torch.int -> !torch.vtensor<[4],f32>
+    %1 = torch.aten.add.Tensor %0, %count, %one
+      : !torch.vtensor<[4],f32>, !torch.vtensor<[4],f32>, !torch.int -> !torch.vtensor<[4],f32>
+    %2 = torch.aten.add.Scalar %count, %one, %one
+      : !torch.vtensor<[4],f32>, !torch.int, !torch.int -> !torch.vtensor<[4],f32>
+    return %1, %2 : !torch.vtensor<[4],f32>, !torch.vtensor<[4],f32>
+  }
+}
+"""
+_SIGNATURE = Signature(
+    inputs=(TensorSpec.parse("x: float32[4]"),),
+    outputs=(TensorSpec.parse("y: float32[4]"),),
+    state=(TensorSpec.parse("count: float32[4]"),),
+)
+_X = np.arange(4, dtype=np.float32)
+
+
+@pytest.fixture(scope="module")
+def payload() -> bytes:
+    lowered = Lowered(dialect="torch", module=_COUNTER, entry_points=("step",), digest="0" * 64)
+    return compiler.compile(lowered, HOST).payload
+
+
+@pytest.fixture
+def worker(payload: bytes, tmp_path: Path) -> Iterator[Worker]:
+    with Worker(timeout_s=30) as started:
+        _load(started, payload, tmp_path, {"w": np.full(4, 10, np.float32)})
+        yield started
+
+
+def _load(
+    worker: Worker, payload: bytes, folder: Path, weights: dict[str, np.ndarray], target: Target = HOST
+) -> None:
+    tensor_file.write(weights, folder / "weights.safetensors")
+    worker.load(
+        target,
+        payload,
+        signatures={"step": _SIGNATURE},
+        weights=folder / "weights.safetensors",
+        initial_state={"count": np.zeros(4, np.float32)},
+        asserts={},
+    )
+
+
+def test_calls_share_state_until_a_reset(worker: Worker) -> None:
+    answers = [worker.infer({"x": _X}, entry_point="step")["y"] for _ in range(2)]
+    assert [answer.tolist() for answer in answers] == [[10, 11, 12, 13], [11, 12, 13, 14]]
+    worker.reset()
+    assert worker.infer({"x": _X}, entry_point="step")["y"].tolist() == [10, 11, 12, 13]
+
+
+def test_times_are_microseconds_of_single_calls(worker: Worker) -> None:
+    started = time.perf_counter()
+    samples = worker.time({"x": _X}, entry_point="step", samples=20, reset=True)
+    whole_us = (time.perf_counter() - started) * 1e6
+    assert len(samples) == 20
+    assert min(samples) > 0.5
+    assert sum(samples) < whole_us
+
+
+def test_an_error_of_the_runtime_arrives_as_itself_and_the_worker_lives(worker: Worker) -> None:
+    with pytest.raises(InputShape, match="'x'"):
+        worker.infer({"x": np.zeros(5, np.float32)}, entry_point="step")
+    assert worker.infer({"x": _X}, entry_point="step")["y"].tolist() == [10, 11, 12, 13]
+
+
+def test_a_missing_weight_is_typed(payload: bytes, tmp_path: Path) -> None:
+    with Worker() as started, pytest.raises(MissingWeight, match="'w'"):
+        _load(started, payload, tmp_path, {"v": np.zeros(4, np.float32)})
+
+
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT, signal.SIGKILL])
+def test_a_death_by_a_signal_is_typed(worker: Worker, number: signal.Signals) -> None:
+    os.kill(worker._process.pid, number)
+    with pytest.raises(ProgramCrashed, match=rf"{number.name} \(infer step\)"):
+        worker.infer({"x": _X}, entry_point="step")
+    with pytest.raises(ProgramCrashed):
+        worker.reset()
+
+
+def test_a_death_during_a_call_is_typed(worker: Worker) -> None:
+    killer = threading.Timer(0.3, os.kill, (worker._process.pid, signal.SIGSEGV))
+    killer.start()
+    with pytest.raises(ProgramCrashed, match=r"SIGSEGV \(time step\)"):
+        worker.time({"x": _X}, entry_point="step", samples=1_000_000)
+
+
+@pytest.mark.parametrize(("target", "limit_s"), [("iree-vmvx", 3600), ("iree-cpu-host", 300)])
+def test_bytecode_gets_more_time(
+    target: str, limit_s: float, payload: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits: list[float] = []
+
+    def receive(_: int, *, deadline: float) -> tuple[dict[str, Any], dict[str, Any]]:
+        limits.append(deadline - time.monotonic())
+        return {}, {}
+
+    monkeypatch.setattr(framing, "receive", receive)
+    with Worker() as started:
+        _load(started, payload, tmp_path, {"w": np.zeros(4, np.float32)}, Target.parse(target))
+        started.infer({"x": _X}, entry_point="step")
+    assert limits[1] == pytest.approx(limit_s, abs=60)
+
+
+def test_a_hang_ends_at_the_limit(payload: bytes, tmp_path: Path) -> None:
+    with Worker(timeout_s=0.5) as started:
+        _load(started, payload, tmp_path, {"w": np.zeros(4, np.float32)})
+        pid = started._process.pid
+        os.kill(pid, signal.SIGSTOP)
+        with pytest.raises(ProgramCrashed, match=r"did not answer within 0\.5 s"):
+            started.infer({"x": _X}, entry_point="step")
+        assert started._process.returncode == -signal.SIGKILL
+
+
+def test_a_worker_ends_with_its_block() -> None:
+    with Worker() as started:
+        pid = started._process.pid
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_a_worker_ends_with_its_parent() -> None:
+    code = (
+        "import os; from aotpipe.runtime.worker import Worker; "
+        "worker = Worker(); print(worker._process.pid, flush=True); os._exit(1)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    pid = int(done.stdout)
+    for _ in range(500):
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.02)
+    pytest.fail("the worker outlived its parent")
+
+
+def test_a_file_of_the_users_folder_stands_in_for_nothing(
+    payload: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "numpy.py").write_text("raise SystemExit(9)")
+    monkeypatch.chdir(tmp_path)
+    with Worker() as started:
+        _load(started, payload, tmp_path, {"w": np.zeros(4, np.float32)})
+
+
+def test_the_worker_imports_neither_torch_nor_the_compiler() -> None:
+    code = (
+        "import json, sys; import aotpipe.runtime.worker, aotpipe.runtime.iree.runtime; "
+        "print(json.dumps([m for m in ('torch', 'iree.compiler') if m in sys.modules]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == []

@@ -1,0 +1,53 @@
+"""Arrays go to the device and come back, every dtype bit for bit."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from aotpipe.runtime.xla import buffers, clients
+from aotpipe.runtime.xla.mesh import Layout, Mesh
+
+
+@pytest.mark.parametrize(
+    "dtype", [np.bool_, np.int64, np.uint8, np.float64, np.complex64, ml_dtypes.bfloat16]
+)
+@pytest.mark.parametrize("shape", [(), (0, 3), (5, 2)])
+def test_arrays_round_trip(dtype: type, shape: tuple[int, ...]) -> None:
+    array = np.random.default_rng(0).integers(0, 2, shape).astype(dtype)
+    back = buffers.fetch(buffers.Placer(clients.device("cpu"))(array))
+    assert (back.dtype, back.shape) == (array.dtype, array.shape)
+    np.testing.assert_array_equal(back, array)
+    assert back.flags.writeable
+    assert not np.shares_memory(back, array)
+
+
+def test_truth() -> None:
+    put = buffers.Placer(clients.device("cpu"))
+    assert buffers.truth(put(np.array(True)))
+    assert not buffers.truth(put(np.array(False)))
+
+
+def test_arrays_are_spread_over_devices_and_joined_again() -> None:
+    devices = clients.devices("cpu", 4)
+    put = buffers.MeshPlacer(devices)
+    mesh = Mesh.parse("2x2")
+    for array, splits in (
+        (np.arange(24, dtype=np.float32).reshape(4, 6), (("y",), ("x",))),
+        (np.arange(8), (("x", "y"),)),
+        (np.array(3), ()),
+        (np.array([True, False]), ()),
+    ):
+        layout = Layout.of(mesh, splits, array.ndim)
+        placed = put(array, layout)
+        assert placed.shape == array.shape
+        parts = [each.data for each in sorted(placed.addressable_shards, key=lambda each: each.device.id)]
+        result = buffers.Spread(parts, layout, array.shape)
+        np.testing.assert_array_equal(buffers.joined(result), array)
+        assert put.again(result, layout).shape == array.shape
+
+
+def test_the_last_part_of_a_dim_may_be_filled_up() -> None:
+    put = buffers.Placer(clients.device("cpu"))
+    layout = Layout((2,), ((0,), (1,)))
+    parts = [put(np.array([1.0, 2.0])), put(np.array([3.0, 99.0]))]
+    assert buffers.joined(buffers.Spread(parts, layout, (3,))).tolist() == [1, 2, 3]

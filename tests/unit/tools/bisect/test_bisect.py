@@ -1,0 +1,106 @@
+"""The op that a compiler gets wrong is found, alone and in company: the fault is put into the lowering."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from aotpipe.backends.iree.lower import importer
+from aotpipe.build.compile_stage import CompileSettings
+from aotpipe.core.stages import Legal, LegalEntry, Lowered
+from aotpipe.model import spec
+from aotpipe.tools.bisect import bisect
+
+ATEN = torch.ops.aten
+ROOT = Path(__file__).resolve().parents[4]
+
+
+class Model(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear = torch.nn.Linear(8, 8)
+        self.register_buffer("total", torch.zeros(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.linear(x).relu()
+        self.total += y.sum(0)
+        z = torch.sqrt(y + 2)
+        low, high = z.min(1), z.max(1)
+        return (high.values - low.values) * self.total.sum()
+
+
+def line(text: str) -> int:
+    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
+    return next(number for number, each in enumerate(lines, 1) if text in each)
+
+
+def miscompile(monkeypatch: pytest.MonkeyPatch, is_hit: Callable[[torch.fx.Graph], bool]) -> None:
+    """Lower `sqrt` as `rsqrt` in the graphs that are hit."""
+    lower = importer.lower
+
+    def wrong(legal: Legal) -> Lowered:
+        return lower(replace(legal, entries=tuple(map(changed, legal.entries))))
+
+    def changed(entry: LegalEntry) -> LegalEntry:
+        module = copy.deepcopy(entry.graph)
+        if is_hit(module.graph):
+            for node in module.graph.find_nodes(op="call_function", target=ATEN.sqrt.default):
+                node.target = ATEN.rsqrt.default
+            module.recompile()
+        return replace(entry, graph=module)
+
+    monkeypatch.setattr(importer, "lower", wrong)
+
+
+def spec_of(batch: int = 3) -> object:
+    return spec.as_spec(Model().eval(), args=(torch.randn(batch, 8),), name="model")
+
+
+def test_an_op_that_is_wrong_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The example of the documentation, as it stands there."""
+    page = (ROOT / "docs" / "bisect.md").read_text(encoding="utf-8")
+    (tmp_path / "perceptron.py").write_text(page.split("```python\n")[1].split("```")[0], encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    flags = [word.removeprefix("--flag=") for word in page.split() if word.startswith("--flag=")]
+    fault = bisect(
+        "perceptron.py",
+        target="iree-cpu-host",
+        settings=CompileSettings(extra_flags=tuple(flags)),
+        cache=False,
+    )
+    assert fault is not None
+    assert f"op        {fault.place}" in page
+    assert fault.alone is not None
+    assert fault.alone.ratio > 100
+    assert fault.failed.output == "output"
+    assert fault.to_json()["alone"]["output"] == fault.place.name
+    fault.reproducer.save(tmp_path / "out")
+    assert b"torch.aten.mm" in (tmp_path / "out" / "module.mlir").read_bytes()
+    given = np.load(tmp_path / "out" / "inputs.npz")
+    [wanted] = np.load(tmp_path / "out" / "wanted.npz").values()
+    x, weight = (given[name] for name in sorted(given, key=lambda name: given[name].size))
+    np.testing.assert_allclose(x @ weight, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_an_op_that_is_wrong_in_company_only(monkeypatch: pytest.MonkeyPatch):
+    miscompile(
+        monkeypatch, lambda graph: bool(graph.find_nodes(op="call_function", target=ATEN.relu.default))
+    )
+    fault = bisect(spec_of(), target="iree-cpu-host", cache=False)
+    assert fault is not None
+    assert fault.place.op == "aten.sqrt.default"
+    assert fault.place.where is not None
+    assert fault.place.where.line == line("torch.sqrt(y" + " + 2)")
+    assert fault.alone is None
+    assert b"relu" in fault.reproducer.lowered.module
+
+
+def test_a_right_program_has_no_fault():
+    assert bisect(spec_of(), target="iree-cpu-host", cache=False) is None

@@ -1,0 +1,66 @@
+"""Agreement: a program that baked something in is told from one that did not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import aotpipe
+from aotpipe import canonicalize
+from aotpipe.core.stages import ExportedEntry
+from aotpipe.tools.check.agreement import disagreement
+from tests.unit.tools.check import models
+from tests.unit.tools.check.models import X
+
+
+class Baking(torch.nn.Module):
+    """What it takes out of the tensor is hidden from every tracer, as a C extension would hide it."""
+
+    def __init__(self, fixed: float):
+        super().__init__()
+        self.fixed = fixed
+
+    def forward(self, x):
+        return x * self.fixed if torch.compiler.is_exporting() else x * x.sum()
+
+
+def compared(module: torch.nn.Module, *args: Any) -> str:
+    [entry] = canonicalize(module.eval(), args).entries
+    program = torch.export.export(entry.module, entry.entry.args, strict=False)
+    exported = aotpipe.export(torch.nn.Identity().eval(), (X,)).entries[0]
+    found = disagreement(entry, ExportedEntry(name="forward", program=program, signature=exported.signature))
+    return found.message if found else ""
+
+
+def test_a_program_that_baked_a_number_in_is_told():
+    assert compared(Baking(3.0), X) == "the exported program gives another 'output' in call 1, the example"
+    right_on_the_example = float(X.sum())
+    assert compared(Baking(right_on_the_example), X).startswith(
+        "the exported program gives another 'output' in call 3, with its numbers turned"
+    )
+
+
+def test_a_program_that_is_right_is_not():
+    assert not compared(models.Plain(), X)
+
+
+@pytest.mark.parametrize(
+    ("model", "args"),
+    [(models.Conditional, (X,)), (models.Keeping, (X,)), (models.Repeated, (X, torch.tensor(2)))],
+)
+def test_what_is_rewritten_agrees(model: type[torch.nn.Module], args: tuple[Any, ...]):
+    checked = aotpipe.check(model().eval(), args)
+    assert "differs-from-eager" not in {each.code for each in checked.diagnostics}
+    assert checked.ok
+
+
+def test_a_model_that_draws_is_not_blamed():
+    class Noisy(torch.nn.Module):
+        def forward(self, x):
+            return x + torch.rand(3) if x.sum() > -1e9 else x
+
+    assert not compared(torch.nn.Dropout(0.0), X)
+    checked = aotpipe.check(Noisy().eval(), (torch.ones(3),))
+    assert "differs-from-eager" not in {each.code for each in checked.diagnostics}

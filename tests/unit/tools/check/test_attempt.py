@@ -1,0 +1,83 @@
+"""Attempts: every line that the stages refuse is found, and no line that they take."""
+
+from __future__ import annotations
+
+import torch
+
+from aotpipe import canonicalize
+from aotpipe.errors import UnsupportedOps
+from aotpipe.export import export
+from aotpipe.tools.check import attempt as module
+from aotpipe.tools.check.attempt import Attempted, attempt
+from aotpipe.tools.check.eager_runs import observe
+from tests.unit.tools.check import models
+from tests.unit.tools.check.models import X
+
+
+def attempted(module: torch.nn.Module, *args: object) -> Attempted:
+    canonical = canonicalize(module.eval(), args)
+    return attempt(canonical, {entry.name: observe(entry) for entry in canonical.entries})
+
+
+def test_a_model_that_builds_is_refused_nowhere():
+    found = attempted(models.Conditional(), X)
+    assert not found.refusals
+    assert not found.settled
+    assert found.complete
+    assert [entry.name for entry in found.entries] == ["forward"]
+
+
+def test_a_line_behind_another_is_found_and_one_that_is_taken_is_not():
+    class Behind(torch.nn.Module):
+        def forward(self, x):
+            if x.sum() < -100:
+                x = x + torch.from_numpy(x.numpy() * 2)
+            y = x.flatten()
+            if x.mean() > 0:
+                y = x[:, :2]
+            return y
+
+    found = attempted(Behind(), X)
+    looks = [event.place.expression for refusal in found.refusals for event in refusal.events]
+    assert sorted(looks) == ["x.mean() > 0", "x.numpy()"]
+    assert found.complete
+
+
+def test_ops_without_lowering_are_refused_together():
+    [refusal] = attempted(models.Determinant(), torch.eye(4)).refusals
+    assert isinstance(refusal.error, UnsupportedOps)
+    assert len(refusal.error.ops) == 2
+
+
+def test_a_refusal_that_no_look_into_a_tensor_explains_is_told_as_it_is():
+    class Odd(torch.nn.Module):
+        def forward(self, x):
+            return torch.zeros(3).set_(x.untyped_storage())
+
+    found = attempted(Odd(), torch.ones(3))
+    assert len(found.refusals) == 1
+    assert not found.refusals[0].events
+    assert not found.complete
+
+
+def test_what_is_refused_in_any_case_hides_no_line_before_it():
+    class Odd(torch.nn.Module):
+        def forward(self, x):
+            scale = {"1": 2.0}.get(f"{x.sum().item():.0f}", 1.0)
+            return torch.zeros(3).set_((x * scale).untyped_storage())
+
+    found = attempted(Odd(), torch.ones(3))
+    assert len(found.refusals) == 2
+    assert [event.place.expression for event in found.refusals[1].events] == ["x.sum().item()"]
+
+
+def test_the_same_lines_are_exported_once(monkeypatch):
+    class Named(torch.nn.Module):
+        def forward(self, x):
+            return x * {"0": 2.0}.get(f"{x.sum().item():.0f}", 1.0)
+
+    calls = []
+    monkeypatch.setattr(module, "export", lambda model: calls.append(model) or export(model))
+    found = attempted(Named(), X)
+    assert len(found.refusals) == 1
+    assert len(calls) == 2

@@ -1,0 +1,50 @@
+"""When a count is too large."""
+
+from __future__ import annotations
+
+import pytest
+
+from aotpipe.errors import ExportFailed, SourceLine, TooManyPrograms
+from aotpipe.tools.recompiles.results import Program, Recompiles, Refused, Way
+
+
+def program(number: int) -> Program:
+    return Program(
+        number=number,
+        call=number,
+        function="forward",
+        cause="recompile",
+        where=SourceLine("net.py", 7),
+        value="self.count: 0 -> 1",
+        reason="`self.count == 0` does not hold",
+        ops=3,
+    )
+
+
+def found(*ways: Way) -> Recompiles:
+    return Recompiles(name="net", calls=("a", "b"), ways=ways)
+
+
+def test_the_first_program_beyond_the_limit_is_named() -> None:
+    result = found(Way(name="torch.compile", so_far=(1, 2), programs=(program(1), program(2))))
+    result.require()
+    result.require(2)
+    with pytest.raises(TooManyPrograms, match="takes 2 programs for 2 calls, more than 1") as e:
+        result.require(1)
+    assert str(e.value.where) == "net.py:7"
+    assert "program 2 in call 2: self.count: 0 -> 1" in e.value.reason
+    assert result.way("torch.compile").count == 2
+    with pytest.raises(KeyError):
+        result.way("iree-vmvx")
+
+
+def test_a_refused_call_is_beyond_any_limit() -> None:
+    result = found(Way(name="iree-vmvx", so_far=(1, 1), refused=(Refused(call=2, reason="too large"),)))
+    result.require()
+    with pytest.raises(TooManyPrograms, match="does not answer 1 of 2 calls"):
+        result.require(1)
+
+
+def test_what_has_no_program_raises_its_own_error() -> None:
+    with pytest.raises(ExportFailed):
+        found(Way(name="iree-vmvx", so_far=(), error=ExportFailed("no"))).require()

@@ -1,0 +1,105 @@
+"""Files of source, edited where a tensor decides."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from aotpipe.build import steps
+from aotpipe.canonicalize.trace import decisions
+from aotpipe.model import spec
+from aotpipe.tools.rewrite.expression_rewrites import Unstaged
+from aotpipe.tools.rewrite.from_source import sourced
+
+FILE = '''"""A model."""
+
+import torch
+from torch import nn
+
+
+# What is scaled by.
+SCALE = 2
+
+
+class Net(nn.Module):
+    """Doubles what is positive."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+
+    def helper(self, x):
+        return  x * SCALE
+
+    def forward(self, x):
+        # What comes first.
+        y = self.linear( x )
+        if y.sum() > 0:
+            y = self.helper(y)
+        return y
+
+
+class Other(nn.Module):
+    pass
+
+
+MODEL = Net().eval()
+EXAMPLE_INPUTS = (torch.ones(3),)
+'''
+
+
+def made(folder: Path, text: str = FILE):
+    path = folder / "model.py"
+    path.write_text(text)
+    with decisions.recorded() as notes:
+        exported = steps.export(spec.load(f"{path}:MODEL"))
+    return sourced(exported, notes)
+
+
+def test_every_other_line_stays(tmp_path: Path):
+    code = made(tmp_path)
+    assert code.is_edited
+    assert code.class_name == "Net"
+    assert code.text.startswith('"""A model."""\n\nimport torch\nfrom torch import nn\n')
+    assert "# What is scaled by.\nSCALE = 2" in code.text
+    assert "return  x * SCALE" in code.text
+    assert "        # What comes first.\n        y = self.linear( x )\n" in code.text
+    assert "y = torch.cond(y.sum() > 0, then, otherwise, (y,))" in code.text
+    assert "Other" not in code.text
+    assert "MODEL" not in code.text
+
+
+def test_what_is_in_the_way_is_told(tmp_path: Path):
+    late = FILE.replace("        # What comes first.\n", "        self.last = getattr(self, 'last', x) + x\n")
+    with pytest.raises(Unstaged, match="takes several forms"):
+        made(tmp_path, late)
+    needing = FILE.replace(
+        "SCALE = 2", "import aotpipe.core.units\n\nSCALE = len(aotpipe.core.units.size(1))"
+    )
+    with pytest.raises(Unstaged, match="needs aotpipe"):
+        made(tmp_path, needing)
+    yielding = FILE.replace(
+        "        if y.sum() > 0:\n            y = self.helper(y)\n        return y",
+        """\
+        return sum(self.parts(y))
+
+    def parts(self, y):
+        for row in y:
+            if row.sum() > 0:
+                yield self.helper(row)
+            else:
+                yield row""",
+    )
+    with pytest.raises(Unstaged, match="in a generator"):
+        made(tmp_path, yielding)
+
+
+def test_a_counter_is_a_buffer(tmp_path: Path):
+    text = FILE.replace("        # What comes first.\n", "        self.calls += 1\n").replace(
+        "        self.linear =", "        self.calls = 0\n        self.linear ="
+    )
+    code = made(tmp_path, text)
+    assert code.state == ("calls",)
+    assert "self.register_buffer('calls', torch.tensor(0), persistent=False)" in code.text
+    assert "self.calls = self.calls + 1" in code.text

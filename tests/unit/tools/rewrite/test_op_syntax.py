@@ -1,0 +1,84 @@
+"""Ops as people write them: what is written calls the same op on the same operands."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from aotpipe.tools.rewrite import op_syntax
+from aotpipe.tools.rewrite.expressions import literal, name
+
+ATEN = torch.ops.aten
+X = torch.arange(12.0).reshape(3, 4)
+
+CASES = [
+    (ATEN.add.Tensor, (X, 2.0), {}, "x + 2.0"),
+    (ATEN.add.Tensor, (X, X), {"alpha": 2}, "torch.add(x, x, alpha=2)"),
+    (ATEN.pow.Tensor_Scalar, (X, 2), {}, "x ** 2"),
+    (ATEN.neg.default, (X,), {}, "-x"),
+    (ATEN.lt.Scalar, (X, 3), {}, "x < 3"),
+    (ATEN.matmul.default, (X, X.T), {}, None),
+    (ATEN.index.Tensor, (X, [None, torch.tensor([1])]), {}, None),
+    (ATEN.select.int, (X, 1, 2), {}, "x[:, 2]"),
+    (ATEN.select.int, (X, -1, 2), {}, "x.select(-1, 2)"),
+    (ATEN.slice.Tensor, (X, 0, 1, 9223372036854775807), {}, "x[1:]"),
+    (ATEN.slice.Tensor, (X, 1, None, -1), {}, "x[:, :-1]"),
+    (ATEN.reshape.default, (X, [4, 3]), {}, "x.reshape(4, 3)"),
+    (ATEN.reshape.default, (X, [-1]), {}, "x.reshape(-1)"),
+    (ATEN.to.dtype, (X, torch.int64, False, False), {}, "x.to(torch.int64)"),
+    (
+        ATEN.full.default,
+        ([2], 1.0),
+        {"device": torch.device("cpu"), "pin_memory": False},
+        "torch.full((2,), 1.0)",
+    ),
+    (ATEN.gelu.default, (X,), {"approximate": "tanh"}, "F.gelu(x, approximate='tanh')"),
+    (ATEN.softmax.int, (X, -1), {}, "x.softmax(-1)"),
+    (ATEN.cat.default, ([X, X], 1), {}, "torch.cat([x, x], 1)"),
+    (ATEN.upsample_nearest2d.vec, (X[None, None], None, [2.0, 2.0]), {}, None),
+    (ATEN._softmax.default, (X, -1, False), {}, "torch.ops.aten._softmax.default(x, -1, False)"),
+]
+
+
+@pytest.mark.parametrize(("op", "args", "kwargs", "wanted"), CASES, ids=[str(case[0]) for case in CASES])
+def test_what_is_written_computes_the_same(op, args, kwargs, wanted):
+    known: dict[str, object] = {"torch": torch, "F": F}
+
+    def expression(value: object) -> ast.expr:
+        if value is X:
+            known["x"] = X
+            return name("x")
+        if isinstance(value, torch.Tensor):
+            known[f"t{len(known)}"] = value
+            return name(list(known)[-1])
+        return literal(value, expression)
+
+    made = op_syntax.spelled(
+        op, [expression(each) for each in args], {k: expression(v) for k, v in kwargs.items()}
+    )
+    text = ast.unparse(ast.fix_missing_locations(made))
+    assert wanted is None or text == wanted
+    torch.testing.assert_close(eval(text, known), op(*args, **kwargs), rtol=0, atol=0)
+
+
+def test_symbols_are_pythons_own():
+    import math
+    import operator
+
+    made = [
+        op_syntax.spelled(operator.add, [name("a"), literal(1)], {}),
+        op_syntax.spelled(torch.sym_max, [name("a"), literal(1)], {}),
+        op_syntax.spelled(math.ceil, [name("a")], {}),
+        op_syntax.spelled(operator.truediv, [name("a"), literal(2)], {}),
+    ]
+    assert [ast.unparse(each) for each in made] == ["a + 1", "torch.sym_max(a, 1)", "math.ceil(a)", "a / 2"]
+
+
+def test_what_is_there_for_more_than_its_result():
+    assert op_syntax.is_effect(ATEN.add_.Tensor)
+    assert op_syntax.is_effect(ATEN._assert_scalar.default)
+    assert op_syntax.is_effect(ATEN.rand.default)
+    assert not op_syntax.is_effect(ATEN.add.Tensor)

@@ -1,0 +1,63 @@
+"""Written code is compared with the original, and refused where it differs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+import aotpipe
+from aotpipe.errors import RewriteFailed
+from aotpipe.tools.rewrite.from_graph import printed
+from aotpipe.tools.rewrite.writer import proved
+
+X = torch.arange(3.0)
+
+
+class Counter(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x):
+        self.calls += 1
+        return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,)) * self.calls
+
+
+@pytest.fixture(scope="module")
+def exported():
+    return aotpipe.export(Counter().eval(), args=(X,))
+
+
+def test_what_is_right_is_proved(exported):
+    proof = proved(exported, printed(exported), "m.py")
+    assert proof.calls > 6
+    assert proof.sequences > 1
+    assert proof.max_abs_error == 0
+    assert [each.is_full for each in proof.coverage] == [True]
+    assert proof.to_json()["coverage"][0]["what"] == "cond"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("x - 1", "x - 2", "'output' of the written module is"),
+        ("self.calls.add_(1)", "self.calls + 1", "'output' of the written module is"),
+        ("self.calls.copy_(torch.tensor(0", "self.calls.copy_(torch.tensor(1", "leaves 'calls' other than"),
+        ("torch.cond(", "x if x.sum() > 5 else torch.cond(", "refuses the rewritten forward"),
+        ("x + 1", "y + 1", "refuses the rewritten forward"),
+        (
+            "self.register_buffer('calls'",
+            "self.register_buffer('called'",
+            "does not take the original's weights",
+        ),
+    ],
+)
+def test_what_is_wrong_is_not(exported, old, new, said):
+    code = printed(exported)
+    assert old in code.text
+    with pytest.raises(RewriteFailed, match=said) as raised:
+        proved(exported, replace(code, text=code.text.replace(old, new)), "m.py")
+    assert "in the call" in str(raised.value) or "rewritten" in str(raised.value)

@@ -1,0 +1,47 @@
+"""What is known of variables, and tuples by their parts."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+import torch
+
+from aotpipe.canonicalize.trace.abstract_values import meet
+from aotpipe.canonicalize.trace.decisions import Decision
+from aotpipe.tools.rewrite import trace_facts
+from aotpipe.tools.rewrite.expression_rewrites import Unstaged
+from aotpipe.tools.rewrite.expressions import name
+
+X = torch.ones(2)
+NOTED = trace_facts.Facts(
+    Decision(
+        kind="branch",
+        path="m.py",
+        line=1,
+        names=("x", "pair", "flag", "thing"),
+        forms=(meet([X, X + 1]), meet([(X, 1), (X + 1, 2)]), meet([True, True]), meet([object] * 2)),
+        before=(X, None, True, None),
+        after=((X, (X, 1), True, None), (X + 1, (X, 2), True, None)),
+    )
+)
+
+
+def test_forms_and_values():
+    assert NOTED.form("y") is None
+    assert (NOTED.parts("x"), NOTED.parts("pair"), NOTED.parts("y")) == (0, 2, 0)
+    assert NOTED.after("pair", 1)[1] == 2
+    assert NOTED.after("x", 5) is None
+    node = ast.Pass()
+    assert NOTED.is_constant("flag")
+    assert ast.unparse(NOTED.literal("flag", node)) == "True"
+    with pytest.raises(Unstaged, match="`thing` is an object"):
+        NOTED.literal("thing", node)
+    assert trace_facts.Facts(None).form("x") is None
+
+
+def test_tuples_go_part_by_part():
+    assert trace_facts.part_names("pair", 2) == ["pair_0", "pair_1"]
+    assert [ast.unparse(each) for each in trace_facts.parts_of(name("pair"), 2)] == ["pair[0]", "pair[1]"]
+    [made] = trace_facts.together({"pair": 2, "x": 0})
+    assert ast.unparse(ast.fix_missing_locations(made)) == "pair = (pair_0, pair_1)"
