@@ -140,7 +140,9 @@ class Toolchain:
 @cache
 def current() -> Toolchain:
     """The toolchain of this process."""
-    return Toolchain(versions=_versions(), source=_source_digest(), host_features=host_features())
+    return Toolchain(
+        versions=_versions(), source=source_digest(Path(__file__).parents[1]), host_features=host_features()
+    )
 
 
 @cache
@@ -196,11 +198,12 @@ def _versions() -> dict[str, str]:
     return {"aotpipe": __version__, **found}
 
 
-def _source_digest() -> str:
-    root = Path(__file__).parents[1]
+def source_digest(*roots: Path) -> str:
+    """SHA-256 of files, and of the `.py` and `.toml` files below folders, with their names."""
     digest = hashlib.sha256()
-    for path in sorted(root.rglob("*")):
-        if path.suffix in {".py", ".toml"} and path.is_file():
+    for root in roots:
+        below = [root] if root.is_file() else root.rglob("*")
+        for path in sorted(each for each in below if each.suffix in {".py", ".toml"} and each.is_file()):
             content = hashlib.sha256(path.read_bytes()).hexdigest()
-            digest.update(f"{path.relative_to(root).as_posix()}\0{content}\n".encode())
+            digest.update(f"{path.relative_to(root.parent).as_posix()}\0{content}\n".encode())
     return digest.hexdigest()

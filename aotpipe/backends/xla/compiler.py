@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from aotpipe import errors
+from aotpipe.backends.source_digest import backend_digest
 from aotpipe.backends.xla import tool
 from aotpipe.backends.xla.estimate import chips, collectives, memory, roofline
 from aotpipe.backends.xla.mesh import topologies
@@ -163,6 +164,7 @@ def digest(lowered: Lowered, target: Target, extra_flags: Sequence[str] = (), re
         "target": str(target),
         "flags": _flags(target, extra_flags),
         "toolchain": _versions(target),
+        "source": backend_digest("xla"),
         "host": toolchain.host_features() if target.device == "cpu" else [],
     }
     return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()

@@ -25,6 +25,7 @@ from aotpipe.backends.iree.compile import diagnostics, failures, flags
 from aotpipe.backends.iree.compile.attempts import Attempt, Workplace
 from aotpipe.backends.iree.fixes import input_phase, vmvx
 from aotpipe.backends.iree.lower import host_reads
+from aotpipe.backends.source_digest import backend_digest
 from aotpipe.core.stages import Compiled, CompileStats, Lowered
 from aotpipe.core.targets import Target
 from aotpipe.errors import DiskFull, TargetError
@@ -136,19 +137,15 @@ def digest(
 ) -> str:
     """SHA-256 of everything that can change `compile`'s payload, known before it runs."""
     targets = (target, *beside)
-    key: dict[str, object] = {
+    key = {
         "module": lowered.digest,
         "target": str(target),
         "flags": _fast(lowered, target, extra_flags, retreat, beside),
-        "retreats": [repr(retreat) for retreat in flags.RETREATS],
-        "reads": "in place" if host_reads.can_be_in_place(targets) else "copies",
+        "beside": list(map(str, beside)),
         "toolchain": _versions(),
+        "source": backend_digest("iree"),
         "host": toolchain.host_features() if any(each.is_host for each in targets) else [],
     }
-    if _is_portable(target, beside):
-        key["form"] = vmvx.FORM
-    if forms := input_phase.forms(targets):
-        key["input"] = forms
     return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
 
 

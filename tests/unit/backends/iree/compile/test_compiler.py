@@ -97,7 +97,7 @@ def test_bytes_do_not_depend_on_the_process_the_folder_or_the_users_paths(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code = (
-        "import sys; from pathlib import Path; from aotpipe.backends.iree import compiler; "
+        "import sys; from pathlib import Path; from aotpipe.backends.iree.compile import compiler; "
         "from aotpipe.core.stages import Lowered; from aotpipe.core.targets import Target; "
         "text = Path(sys.argv[1]).read_bytes(); "
         "lowered = Lowered(dialect='torch', module=text, entry_points=('forward',), digest='0' * 64); "

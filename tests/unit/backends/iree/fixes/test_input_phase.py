@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from aotpipe.backends.iree.compile import compiler
 from aotpipe.backends.iree.fixes import input_phase
 from aotpipe.core.targets import expand
-from tests.unit.runtime.iree.samples import RELU
 
 _SLICE = "  %s = tensor.extract_slice %x[0, 1] [8, 8] [1, 1] : tensor<8x16xf32> to tensor<8x8xf32>\n"
 _COMPARED = """\
@@ -37,10 +35,3 @@ def test_each_target_takes_its_own(targets: list[str], changes: list[str]) -> No
 
 def test_what_needs_none_stays() -> None:
     assert input_phase.mended("module {}", expand(["iree-vulkan"])) is None
-
-
-def test_a_programs_digest_covers_the_form_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    (vulkan,) = expand(["iree-vulkan"])
-    before = compiler.digest(RELU, vulkan)
-    monkeypatch.setattr(input_phase, "forms", lambda _: [("slices", 99)])
-    assert compiler.digest(RELU, vulkan) != before
