@@ -23,7 +23,7 @@ from aotpipe.core.precision import Precision
 from aotpipe.core.stages import Finding
 from aotpipe.core.targets import Backend
 from aotpipe.errors import LowerFailed, SpecInvalid
-from aotpipe.islands.marking import recording
+from aotpipe.islands.sites import recording
 from aotpipe.model.garbage_collector import calm, import_torch
 from aotpipe.runtime import goldens as goldens_file
 from aotpipe.runtime.islands import Island, Parts

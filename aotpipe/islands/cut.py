@@ -21,7 +21,7 @@ from torch import fx
 from aotpipe.core.signature import DTYPES
 from aotpipe.core.stages import Legal, LegalEntry
 from aotpipe.errors import UnsupportedOps
-from aotpipe.islands import marking
+from aotpipe.islands import sites
 from aotpipe.islands.sizes import Names
 from aotpipe.islands.tracing import OP
 from aotpipe.passes import hops, scalars
@@ -48,6 +48,9 @@ def cut(legal: Legal, refusal: Refusal) -> Cut:
     Args:
         legal: A legal program, in which ops without a lowering may be left.
         refusal: Why an op has no lowering; empty where it has one.
+
+    Raises:
+        UnsupportedOps: Nothing is left for a program, or an island cannot be cut out.
     """
     cutters = {entry.name: _Cutter(entry, refusal) for entry in legal.entries}
     segments = [segment for cutter in cutters.values() for segment in cutter.segments]
@@ -102,7 +105,7 @@ class _Cutter:
         if node.op != "call_function":
             return ""
         if node.target is OP:
-            return marking.SITES[str(node.args[1])].mark.reason
+            return sites.SITES[str(node.args[1])].mark.reason
         return self._refusal(node)
 
     def _require_top_level(self) -> None:
@@ -119,7 +122,7 @@ class _Cutter:
     def _island(self, node: fx.Node) -> tuple[Island, tuple[fx.Node, ...]]:
         """The island of a node, and the nodes that it takes."""
         if node.target is OP:
-            site = marking.SITES[str(node.args[1])]
+            site = sites.SITES[str(node.args[1])]
             mark = site.mark
             _require_plain(site.objects, mark.name, node)
             assert site.result is not None
@@ -277,7 +280,7 @@ _ISLAND: Final = Island(
 
 
 def _name(node: fx.Node) -> str:
-    return marking.SITES[str(node.args[1])].mark.name if node.target is OP else str(node.target)
+    return sites.SITES[str(node.args[1])].mark.name if node.target is OP else str(node.target)
 
 
 def _kind(leaf: Any) -> Kind | None:

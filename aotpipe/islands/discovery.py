@@ -1,7 +1,7 @@
 """Calls a model eagerly on other inputs, to learn how the sizes of what its islands give go with them.
 
 `discover(canonical)` calls each entry point at both ends of each Dim and beside its example, and on other
-values, which a size may depend on. The model is left as it was. To be run within `marking.recording()`.
+values, which a size may depend on. The model is left as it was. To be run within `sites.recording()`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from aotpipe.canonicalize.inputs import pytrees
 from aotpipe.core.dims import Dim
 from aotpipe.core.stages import Canonical, CanonicalEntry
 from aotpipe.export import resized_examples
-from aotpipe.islands import marking
+from aotpipe.islands import sites
 
 _FARTHEST: Final = 2
 Change = Callable[[torch.Tensor], torch.Tensor]
@@ -25,7 +25,7 @@ Change = Callable[[torch.Tensor], torch.Tensor]
 
 def discover(canonical: Canonical) -> None:
     """Note what islands give on other inputs; a model without islands is not called."""
-    if not marking.SITES:
+    if not sites.SITES:
         return
     for entry in canonical.entries:
         for args, kwargs in _calls(entry):

@@ -1,8 +1,8 @@
 """`eager_island`: marks a function that stays Python where the model around it becomes programs.
 
-Called eagerly it is the function. Within `recording()` each call is noted, so that it is known what it gives;
-while a model is traced the call becomes one opaque op of the graph (`tracing`), at which the graph is cut.
-Importing this module and marking a function import no torch.
+Called eagerly it is the function. Within `sites.recording()` each call is noted, so that it is known what it
+gives; while a model is traced the call becomes one opaque op of the graph (`tracing`), at which the graph is
+cut. Importing this module and marking a function import no torch.
 
 Raises:
     IslandsNotAllowed: A model that calls it is traced, and nothing said that it may be cut.
@@ -12,57 +12,17 @@ Raises:
 from __future__ import annotations
 
 import functools
-import hashlib
-import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, ParamSpec, TypeVar, overload
+from typing import Any, ParamSpec, TypeVar, overload
 
-from aotpipe.errors import IslandsNotAllowed, SourceLine, SpecInvalid
+from aotpipe.islands import sites
 from aotpipe.model import source
 from aotpipe.runtime.islands.marks import MARK, MARKS, Arrays, Mark
-from aotpipe.runtime.islands.templates import Kind, Packed, Template, pack
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """One eager call: the shapes that went in and came out."""
-
-    inputs: tuple[tuple[int, ...], ...]
-    outputs: tuple[tuple[int, ...], ...]
-
-
-@dataclass(slots=True)
-class Site:
-    """All calls of one marked function that look alike: what is not a tensor or a number is the same.
-
-    Attributes:
-        arguments, objects: How leaves become arguments.
-        result, dtypes: How a result becomes leaves, and the dtype of each; None before the first eager call.
-        records: One per choice of shapes, in order.
-        where: The model's line of the last call.
-    """
-
-    mark: Mark
-    arguments: Template
-    objects: tuple[Any, ...]
-    result: Template | None = None
-    kinds: tuple[Kind, ...] = ()
-    dtypes: tuple[Any, ...] = ()
-    records: dict[Record, None] = field(default_factory=dict)
-    where: SourceLine | None = None
-
-
-SITES: Final[dict[str, Site]] = {}
-"""By key; tracing refers to them by name, since a graph holds no functions."""
-
-_RECORDING: Final[list[bool]] = []
 
 
 @overload
@@ -111,7 +71,7 @@ def eager_island(
             from aotpipe.islands import tracing
 
             return tracing.call(mark, args, kwargs)
-        return eager(mark, args, kwargs) if _RECORDING else call(mark, args, kwargs)
+        return sites.call(mark, args, kwargs)
 
     # Whoever looks behind decorators would find a function that can be rewritten.
     del island.__wrapped__
@@ -128,122 +88,3 @@ def _module(function: Callable[..., Any]) -> str:
     if code is not None and (name == "__main__" or name.startswith(source.FILE_MODULE)):
         return Path(code.co_filename).stem
     return name
-
-
-@contextmanager
-def recording() -> Iterator[None]:
-    """Note what marked functions are called with, and let models that call them be traced.
-
-    What was noted before is forgotten; what is noted stays until the next time.
-    """
-    if not _RECORDING:
-        SITES.clear()
-    _RECORDING.append(True)
-    try:
-        yield
-    finally:
-        _RECORDING.pop()
-
-
-def require_recording(mark: Mark) -> None:
-    """Refuse to trace a marked function where nobody is going to cut the graph at it.
-
-    Raises:
-        IslandsNotAllowed: Nobody is.
-    """
-    if not _RECORDING:
-        raise IslandsNotAllowed(
-            f"the model calls {mark.name}, which stays Python",
-            reason=mark.reason,
-            hint="pass --allow-islands (allow_islands=True): a chain of programs and Python is built then",
-            where=source.of_caller(),
-        )
-
-
-def eager(mark: Mark, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call a marked function and note what it took and gave."""
-    packed = packed_arguments(args, kwargs)
-    tensors = [leaf for leaf in packed.leaves if hasattr(leaf, "_version")]
-    before = [tensor._version for tensor in tensors]  # noqa: SLF001  # counts writes
-    result = call(mark, args, kwargs)
-    if before != [tensor._version for tensor in tensors]:  # noqa: SLF001  # as above
-        raise SpecInvalid(
-            f"{mark.name} writes into its argument",
-            hint="let it return a new tensor",
-            where=source.of_definition(mark.function),
-        )
-    given = pack(result, kind_of)
-    if given.objects:
-        raise SpecInvalid(
-            f"{mark.name} returns a {type(given.objects[0]).__name__}",
-            hint="return tensors and numbers; arrays='numpy' is for functions of numpy's arrays",
-            where=source.of_definition(mark.function),
-        )
-    site = site_of(mark, packed)[1]
-    record = Record(tuple(map(_shape, packed.leaves)), tuple(map(_shape, given.leaves)))
-    site.result, site.kinds = given.template, tuple(given.kinds)
-    site.dtypes = tuple(getattr(leaf, "dtype", None) for leaf in given.leaves)
-    site.records[record] = None
-    return result
-
-
-def packed_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Packed:
-    """The arguments of a call, taken apart."""
-    return pack([list(args), kwargs], kind_of)
-
-
-def site_of(mark: Mark, packed: Packed) -> tuple[str, Site]:
-    """The site of a call, and its key."""
-    names = [f"{type(each).__module__}.{type(each).__qualname__}" for each in packed.objects]
-    ids = [id(each) for each in packed.objects]
-    text = json.dumps([mark.name, packed.template, names, ids, id(mark.function)], sort_keys=True)
-    key = f"{mark.name}#{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-    if key not in SITES:
-        SITES[key] = Site(mark=mark, arguments=packed.template, objects=tuple(packed.objects))
-    return key, SITES[key]
-
-
-def kind_of(leaf: Any) -> Kind | None:
-    """Whether a value is a tensor or a number, also while it is traced."""
-    torch = sys.modules["torch"]
-    if isinstance(leaf, torch.Tensor):
-        return "tensor"
-    if isinstance(leaf, torch.SymInt) or type(leaf) is int:
-        return "int"
-    return "float" if isinstance(leaf, torch.SymFloat) or type(leaf) is float else None
-
-
-def _shape(leaf: Any) -> tuple[int, ...]:
-    return tuple(getattr(leaf, "shape", ()))
-
-
-def _mapped(change: Callable[[Any], Any], value: Any) -> Any:
-    if type(value) in (list, tuple):
-        return type(value)(_mapped(change, each) for each in value)
-    if type(value) is dict:
-        return {key: _mapped(change, each) for key, each in value.items()}
-    return change(value)
-
-
-def call(mark: Mark, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Call a marked function on tensors, whatever it takes itself."""
-    if mark.arrays == "torch":
-        return mark.function(*args, **kwargs)
-    args, kwargs = _mapped(_to_numpy, (tuple(args), kwargs))
-    return _mapped(_to_torch, mark.function(*args, **kwargs))
-
-
-def _to_numpy(leaf: Any) -> Any:
-    from aotpipe.model.torch_arrays import view_numpy
-
-    return view_numpy(leaf) if kind_of(leaf) == "tensor" else leaf
-
-
-def _to_torch(leaf: Any) -> Any:
-    import numpy as np
-
-    from aotpipe.model.torch_arrays import from_numpy
-
-    if isinstance(leaf, np.ndarray):
-        return from_numpy(leaf)
-    return leaf.item() if isinstance(leaf, np.generic) else leaf

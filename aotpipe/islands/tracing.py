@@ -13,7 +13,7 @@ from typing import Any, Final
 import torch
 
 from aotpipe.errors import ExportFailed
-from aotpipe.islands import marking
+from aotpipe.islands import sites
 from aotpipe.model import source
 from aotpipe.runtime.islands import templates
 from aotpipe.runtime.islands.marks import Mark
@@ -27,11 +27,11 @@ _NUMBERS: Final = {"int": torch.int64, "float": torch.float64}
 
 def _run(tensors: Sequence[torch.Tensor], site: str) -> list[torch.Tensor]:
     """The op on values: it is run where a traced program is compared with eager."""
-    found = marking.SITES[site]
+    found = sites.SITES[site]
     kinds = [kind for _, kind in sorted(templates.kinds(found.arguments).items())]
     leaves = [t if kind == "tensor" else t.item() for t, kind in zip(tensors, kinds, strict=True)]
     args, kwargs = unpack(found.arguments, leaves, found.objects)
-    given = templates.pack(marking.call(found.mark, args, kwargs), marking.kind_of)
+    given = templates.pack(sites.run(found.mark, args, kwargs), sites.kind_of)
     # An op gives tensors of its own.
     return [
         leaf.detach().clone() if kind == "tensor" else torch.tensor(leaf, dtype=_NUMBERS[kind])
@@ -40,7 +40,7 @@ def _run(tensors: Sequence[torch.Tensor], site: str) -> list[torch.Tensor]:
 
 
 def _fake(tensors: Sequence[torch.Tensor], site: str) -> list[torch.Tensor]:
-    found = marking.SITES[site]
+    found = sites.SITES[site]
     shapes = [tensor.shape for tensor in tensors]
     results = []
     for number, (kind, dtype) in enumerate(zip(found.kinds, found.dtypes, strict=True)):
@@ -111,9 +111,9 @@ def call(mark: Mark, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         IslandsNotAllowed: Nobody is going to cut the graph at it.
         ExportFailed: No eager call reached it.
     """
-    marking.require_recording(mark)
-    packed = marking.packed_arguments(args, kwargs)
-    key, site = marking.site_of(mark, packed)
+    sites.require_recording(mark)
+    packed = sites.packed_arguments(args, kwargs)
+    key, site = sites.site_of(mark, packed)
     site.where = source.of_caller()
     shapes = {tuple(map(len, record.inputs)) for record in site.records}
     ranks = tuple(len(getattr(leaf, "shape", ())) for leaf in packed.leaves)

@@ -52,7 +52,13 @@ def file_digest(path: Path) -> str:
 
 @contextmanager
 def typed_os_errors(what: str, path: Path, *, hint: str = "") -> Iterator[None]:
-    """Turn the OSErrors of writing below `path` into `DiskFull`, `ReadOnly` or `StoreError`."""
+    """Turn the OSErrors of writing below `path` into typed errors.
+
+    Raises:
+        DiskFull: There is no space left, or a quota is used up.
+        ReadOnly: This user may not write there.
+        StoreError: Writing failed for another reason.
+    """
     try:
         yield
     except OSError as error:

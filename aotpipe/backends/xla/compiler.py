@@ -90,6 +90,12 @@ def compile(  # noqa: A001  # the stage's name; nothing here needs the builtin
         timeout_s: Seconds for all programs together.
         memory_limit_bytes: Resident bytes of the compiler; four fifths of the machine's where None.
         log_dir: Where a failed compile leaves its log.
+
+    Raises:
+        CompileFailed, CompilerCrashed, CompileTimeout, CompilerOutOfMemory: How the compiler ended.
+        DeviceMemoryExceeded: A program needs more memory than its chip has.
+        DiskFull: The compiler's files have no space.
+        TargetError: What the target's compiler needs is not installed.
     """
     packages = _PACKAGES[target.device]
     installed.require("jax", *packages)

@@ -186,7 +186,11 @@ def _is_possible(signature: Signature, sizes: Mapping[str, int]) -> bool:
 
 
 def bound_of(entry: LegalEntry, sizes: Sizes) -> Any:
-    """What the symbols of an entry point's graph are under the sizes of its Dims."""
+    """What the symbols of an entry point's graph are under the sizes of its Dims.
+
+    Raises:
+        LowerFailed: The sizes do not determine the symbols.
+    """
     from aotpipe.backends.xla.sizes import UnknownSize, bind
 
     shapes = [tuple(evaluate_dim(dim, sizes) for dim in spec.dims) for spec in entry.signature.tensor_inputs]

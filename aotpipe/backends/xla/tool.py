@@ -23,7 +23,6 @@ from typing import Any, Final
 REQUEST: Final = "request.json"
 QUICK: Final = "quick.json"
 EFFORT: Final = -1.0
-_BYTECODE: Final = b"ML\xefR"
 REFUSED: Final = 3
 """The exit code where the compiler refused a module."""
 
@@ -63,6 +62,7 @@ def _compiler(platform: str, topology: str, config: str, devices: int) -> Callab
     from aotpipe.backends.xla.estimate.figures import figures
     from aotpipe.backends.xla.mesh import partitioned
     from aotpipe.backends.xla.mesh.sharding import decided, ranks_of_results, results_of
+    from aotpipe.backends.xla.modules import parsed
     from aotpipe.runtime.xla import clients
 
     if platform == "cpu":
@@ -141,31 +141,6 @@ def _has_wide_convolutions(module: Any) -> bool:
         return ir.WalkResult.INTERRUPT if found else ir.WalkResult.ADVANCE
 
     module.operation.walk(look)
-    return found
-
-
-def parsed(module: bytes) -> Any:
-    """A module of portable bytecode, or of text: compilers without a device take no bytes."""
-    from jaxlib.mlir import ir
-    from jaxlib.mlir.dialects import stablehlo
-
-    if not module.startswith(_BYTECODE):
-        return ir.Module.parse(module.decode(), context())
-    return stablehlo.deserialize_portable_artifact(context(), module)
-
-
-def context() -> Any:
-    """A new context for modules, which knows StableHLO and what goes with it."""
-    from jaxlib.mlir import ir
-    from jaxlib.mlir._mlir_libs import _jax_mlir_ext
-    from jaxlib.mlir.dialects import chlo, stablehlo
-
-    found, known = ir.Context(), ir.DialectRegistry()
-    # jaxlib's bindings load StableHLO by themselves, and the functions around it only so.
-    _jax_mlir_ext.register_dialects(known)
-    found.append_dialect_registry(known)
-    stablehlo.register_dialect(found)
-    chlo.register_dialect(found)
     return found
 
 

@@ -77,6 +77,9 @@ def arrays(root: Path, manifest: Manifest, name: str, *, verify: bool) -> dict[s
         manifest: Its manifest.
         name: The file.
         verify: Whether the digest is checked and the file held in memory; else it is mapped and trusted.
+
+    Raises:
+        BundleCorrupt: The file is missing, is not the one that was packed, or holds no arrays.
     """
     try:
         if verify:

@@ -79,6 +79,9 @@ class Memory:
             name: The output's name.
             view: Its buffer view.
             dtype: The signature's dtype; the view's own is not that: IREE gives uint8 back as int8.
+
+        Raises:
+            ProgramCrashed: The buffer's bytes are not an array of that dtype.
         """
         shape = view.shape
         size_bytes = view.byte_length

@@ -9,7 +9,7 @@ from aotpipe.core.stages import Legal
 from aotpipe.export import export
 from aotpipe.islands.cut import Cut, cut
 from aotpipe.islands.discovery import discover
-from aotpipe.islands.marking import recording
+from aotpipe.islands.sites import recording
 from aotpipe.model.spec import as_spec
 from aotpipe.passes import legalize
 from aotpipe.passes.unsupported import refusal

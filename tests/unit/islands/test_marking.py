@@ -1,4 +1,4 @@
-"""A marked function is itself when it is called, and is noted where that is asked for."""
+"""A marked function is itself when it is called, and refuses to be traced unasked."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ import pytest
 import torch
 
 import aotpipe
-from aotpipe.errors import IslandsNotAllowed, SpecInvalid
-from aotpipe.islands import marking
-from aotpipe.islands.marking import eager_island, recording
+from aotpipe.errors import IslandsNotAllowed
 from aotpipe.runtime.islands.marks import MARKS, mark_of
 from tests.unit.islands import models
 
@@ -30,35 +28,9 @@ def test_a_mark_has_a_name_by_which_a_host_finds_it() -> None:
     assert MARKS[mark.name] is mark
 
 
-def test_calls_are_noted_where_that_is_asked_for() -> None:
-    with recording():
-        for size in (3, 5):
-            models.positive(torch.ones(size))
-    [site] = marking.SITES.values()
-    assert [(r.inputs, r.outputs) for r in site.records] == [(((3,),), ((3,),)), (((5,),), ((5,),))]
-
-
 def test_a_model_with_a_marked_function_is_not_exported_unasked() -> None:
     with pytest.raises(IslandsNotAllowed, match=r"the model calls .*:positive"):
         aotpipe.export(models.Masked(), (torch.ones(3),))
-
-
-def test_a_function_that_writes_into_its_argument_is_refused() -> None:
-    @eager_island
-    def write(x: torch.Tensor) -> torch.Tensor:
-        return x.add_(1)
-
-    with recording(), pytest.raises(SpecInvalid, match="writes into its argument"):
-        write(torch.ones(2))
-
-
-def test_a_function_that_gives_what_no_program_takes_is_refused() -> None:
-    @eager_island
-    def leave(x: torch.Tensor) -> object:
-        return x.numpy()
-
-    with recording(), pytest.raises(SpecInvalid, match="returns a ndarray"):
-        leave(torch.ones(2))
 
 
 def test_torch_compile_breaks_its_graph_there() -> None:

@@ -9,8 +9,9 @@ import torch
 
 import aotpipe
 from aotpipe.errors import ExportFailed
-from aotpipe.islands import marking, tracing
-from aotpipe.islands.marking import eager_island, recording
+from aotpipe.islands import sites, tracing
+from aotpipe.islands.marking import eager_island
+from aotpipe.islands.sites import recording
 from tests.unit.islands.models import N
 
 
@@ -69,4 +70,4 @@ def test_the_op_runs_the_function_on_values() -> None:
     assert sum(node.target is tracing.OP for node in program.graph.nodes) == 1
     for size in (2, 5):
         assert torch.equal(program.module()(torch.ones(size)), model(torch.ones(size)))
-    assert any(site.mark.name.endswith("both") for site in marking.SITES.values())
+    assert any(site.mark.name.endswith("both") for site in sites.SITES.values())

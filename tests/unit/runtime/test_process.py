@@ -54,7 +54,7 @@ def test_a_hang_ends_at_the_time_limit_with_its_children(tmp_path: Path) -> None
     started = time.monotonic()
     outcome = process.run(_python(code), folder=tmp_path, timeout_s=1.5)
     assert outcome.ending == "timeout"
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 30  # half of what the child would take
     _assert_gone(int((tmp_path / "child").read_text()))
 
 

@@ -17,6 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from aotpipe.backends.xla.modules import context
+
 _PARTITIONER: Final = "spmd-partitioning"
 _UNKNOWN: Final = "aotpipe_stops_here"
 _HLO_MODULE: Final = 0x0A  # the tag of the first field of XLA's HloProto
@@ -82,8 +84,6 @@ def _parsed(hlo: bytes) -> Any:
     from jaxlib import xla_client as xla
     from jaxlib.mlir import ir
     from jaxlib.mlir.dialects import sdy
-
-    from aotpipe.backends.xla.tool import context
 
     found = context()
     sdy.register_dialect(found)

@@ -68,7 +68,7 @@ def test_a_driver_that_is_not_there():
 
 COUNT = """
 import os, sys
-from aotpipe.backends.iree import devices
+from aotpipe.runtime.iree import devices
 def count():
     return len(os.listdir("/proc/self/task"))
 devices.device("local-sync")
@@ -119,7 +119,7 @@ _HOLDS = """
 import resource, sys
 from pathlib import Path
 import numpy as np
-from aotpipe.backends.iree import runtime
+from aotpipe.runtime.iree import runtime
 from aotpipe.core.signature import Signature, Symbol, TensorSpec
 
 def resident_bytes():

@@ -116,7 +116,7 @@ sys.modules["jax"] = sys.modules["torch"] = None
 import numpy as np
 from pathlib import Path
 from aotpipe.runtime import tensor_file as tensors
-from aotpipe.backends.xla import runtime
+from aotpipe.runtime.xla import runtime
 from aotpipe.core.signature import Signature
 folder = Path({str(tmp_path)!r})
 arrays = tensors.read(folder / "w")

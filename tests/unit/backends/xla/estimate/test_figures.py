@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from aotpipe.backends.xla import tool
 from aotpipe.backends.xla.estimate.figures import figures
+from aotpipe.backends.xla.modules import parsed
 from aotpipe.runtime.xla import clients
 
 MODULE = """
@@ -19,7 +19,7 @@ func.func public @main(%x: tensor<64x32xf32>, %y: tensor<32x16xf32>) -> tensor<6
 
 def test_a_product_is_counted_by_its_compiler_and_in_its_module() -> None:
     xla = clients.bindings()
-    module = tool.parsed(MODULE.encode())
+    module = parsed(MODULE.encode())
     device = xla.make_cpu_client(asynchronous=False).devices()[0]
     made: Any = device.client.compile_and_load(module, xla.DeviceList((device,)), xla.CompileOptions())
     found = figures(made, module)

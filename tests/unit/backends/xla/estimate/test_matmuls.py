@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from jax import lax
 
-from aotpipe.backends.xla import tool
 from aotpipe.backends.xla.estimate import matmuls
+from aotpipe.backends.xla.modules import parsed
 
 
 def count(text: str) -> matmuls.Counted:
-    return matmuls.count(tool.parsed(text.encode()))
+    return matmuls.count(parsed(text.encode()))
 
 
 def lowered(function: Any, *arguments: Any) -> matmuls.Counted:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from aotpipe.backends.xla import tool
 from aotpipe.backends.xla.estimate import matmuls, traffic
 from aotpipe.backends.xla.mesh import partitioned
+from aotpipe.backends.xla.modules import parsed
 from aotpipe.runtime.xla import clients
 
 # A product of which each of four devices has a quarter of the rows, three times over.
@@ -41,13 +41,13 @@ def of_one(tmp_path: Path) -> Any | None:
         return devices[0].client.compile_and_load(module, xla.DeviceList(tuple(devices)), options)
 
     options = clients.options([each.id for each in devices], [True])
-    return partitioned.of_one_device(tool.parsed(MODULE.encode()), compiled, options, tmp_path)
+    return partitioned.of_one_device(parsed(MODULE.encode()), compiled, options, tmp_path)
 
 
 def test_each_device_has_its_part_of_the_work_and_of_the_arrays(tmp_path: Path) -> None:
     part = of_one(tmp_path)
     work = 3 * 2 * 64 * 32 * 32
-    assert matmuls.count(tool.parsed(MODULE.encode())).flops == {("float32", "highest"): work}
+    assert matmuls.count(parsed(MODULE.encode())).flops == {("float32", "highest"): work}
     assert matmuls.count(part).flops == {("float32", "highest"): work // 4}
     # Its rows come and go, and it reads all of the other factor.
     assert traffic.least(part) == 4 * (2 * 16 * 32 + 32 * 32)

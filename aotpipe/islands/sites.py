@@ -1,0 +1,183 @@
+"""What marked functions were called with, one site for all calls that look alike. Imports no torch.
+
+Within `recording()` `call` notes what each call takes and gives; `tracing` reads it where a model is traced.
+
+Raises:
+    IslandsNotAllowed: A model is traced, and nothing said that it may be cut.
+    SpecInvalid: A function takes or gives what cannot pass between Python and a program.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from aotpipe.errors import IslandsNotAllowed, SourceLine, SpecInvalid
+from aotpipe.model import source
+from aotpipe.runtime.islands.marks import Mark
+from aotpipe.runtime.islands.templates import Kind, Packed, Template, pack
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One eager call: the shapes that went in and came out."""
+
+    inputs: tuple[tuple[int, ...], ...]
+    outputs: tuple[tuple[int, ...], ...]
+
+
+@dataclass(slots=True)
+class Site:
+    """All calls of one marked function that look alike: what is not a tensor or a number is the same.
+
+    Attributes:
+        arguments, objects: How leaves become arguments.
+        result, dtypes: How a result becomes leaves, and the dtype of each; None before the first eager call.
+        records: One per choice of shapes, in order.
+        where: The model's line of the last call.
+    """
+
+    mark: Mark
+    arguments: Template
+    objects: tuple[Any, ...]
+    result: Template | None = None
+    kinds: tuple[Kind, ...] = ()
+    dtypes: tuple[Any, ...] = ()
+    records: dict[Record, None] = field(default_factory=dict)
+    where: SourceLine | None = None
+
+
+SITES: Final[dict[str, Site]] = {}
+"""By key; tracing refers to them by name, since a graph holds no functions."""
+
+_RECORDING: Final[list[bool]] = []
+
+
+@contextmanager
+def recording() -> Iterator[None]:
+    """Note what marked functions are called with, and let models that call them be traced.
+
+    What was noted before is forgotten; what is noted stays until the next time.
+    """
+    if not _RECORDING:
+        SITES.clear()
+    _RECORDING.append(True)
+    try:
+        yield
+    finally:
+        _RECORDING.pop()
+
+
+def require_recording(mark: Mark) -> None:
+    """Refuse to trace a marked function where nobody is going to cut the graph at it.
+
+    Raises:
+        IslandsNotAllowed: Nobody is.
+    """
+    if not _RECORDING:
+        raise IslandsNotAllowed(
+            f"the model calls {mark.name}, which stays Python",
+            reason=mark.reason,
+            hint="pass --allow-islands (allow_islands=True): a chain of programs and Python is built then",
+            where=source.of_caller(),
+        )
+
+
+def call(mark: Mark, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a marked function eagerly, and note what it took and gave where that is asked for.
+
+    Raises:
+        SpecInvalid: The function writes into an argument, or gives what cannot pass to a program.
+    """
+    if not _RECORDING:
+        return run(mark, args, kwargs)
+    packed = packed_arguments(args, kwargs)
+    tensors = [leaf for leaf in packed.leaves if hasattr(leaf, "_version")]
+    before = [tensor._version for tensor in tensors]  # noqa: SLF001  # counts writes
+    result = run(mark, args, kwargs)
+    if before != [tensor._version for tensor in tensors]:  # noqa: SLF001  # as above
+        raise SpecInvalid(
+            f"{mark.name} writes into its argument",
+            hint="let it return a new tensor",
+            where=source.of_definition(mark.function),
+        )
+    given = pack(result, kind_of)
+    if given.objects:
+        raise SpecInvalid(
+            f"{mark.name} returns a {type(given.objects[0]).__name__}",
+            hint="return tensors and numbers; arrays='numpy' is for functions of numpy's arrays",
+            where=source.of_definition(mark.function),
+        )
+    site = site_of(mark, packed)[1]
+    record = Record(tuple(map(_shape, packed.leaves)), tuple(map(_shape, given.leaves)))
+    site.result, site.kinds = given.template, tuple(given.kinds)
+    site.dtypes = tuple(getattr(leaf, "dtype", None) for leaf in given.leaves)
+    site.records[record] = None
+    return result
+
+
+def packed_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Packed:
+    """The arguments of a call, taken apart."""
+    return pack([list(args), kwargs], kind_of)
+
+
+def site_of(mark: Mark, packed: Packed) -> tuple[str, Site]:
+    """The site of a call, and its key."""
+    names = [f"{type(each).__module__}.{type(each).__qualname__}" for each in packed.objects]
+    ids = [id(each) for each in packed.objects]
+    text = json.dumps([mark.name, packed.template, names, ids, id(mark.function)], sort_keys=True)
+    key = f"{mark.name}#{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    if key not in SITES:
+        SITES[key] = Site(mark=mark, arguments=packed.template, objects=tuple(packed.objects))
+    return key, SITES[key]
+
+
+def kind_of(leaf: Any) -> Kind | None:
+    """Whether a value is a tensor or a number, also while it is traced."""
+    torch = sys.modules["torch"]
+    if isinstance(leaf, torch.Tensor):
+        return "tensor"
+    if isinstance(leaf, torch.SymInt) or type(leaf) is int:
+        return "int"
+    return "float" if isinstance(leaf, torch.SymFloat) or type(leaf) is float else None
+
+
+def _shape(leaf: Any) -> tuple[int, ...]:
+    return tuple(getattr(leaf, "shape", ()))
+
+
+def _mapped(change: Callable[[Any], Any], value: Any) -> Any:
+    if type(value) in (list, tuple):
+        return type(value)(_mapped(change, each) for each in value)
+    if type(value) is dict:
+        return {key: _mapped(change, each) for key, each in value.items()}
+    return change(value)
+
+
+def run(mark: Mark, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Call a marked function on tensors, whatever it takes itself."""
+    if mark.arrays == "torch":
+        return mark.function(*args, **kwargs)
+    args, kwargs = _mapped(_to_numpy, (tuple(args), kwargs))
+    return _mapped(_to_torch, mark.function(*args, **kwargs))
+
+
+def _to_numpy(leaf: Any) -> Any:
+    from aotpipe.model.torch_arrays import view_numpy
+
+    return view_numpy(leaf) if kind_of(leaf) == "tensor" else leaf
+
+
+def _to_torch(leaf: Any) -> Any:
+    import numpy as np
+
+    from aotpipe.model.torch_arrays import from_numpy
+
+    if isinstance(leaf, np.ndarray):
+        return from_numpy(leaf)
+    return leaf.item() if isinstance(leaf, np.generic) else leaf
