@@ -1,7 +1,8 @@
 # Sourced by the other scripts: makes .venv with the test and demo dependencies, again when they change.
 # PYTHON names the interpreter that makes it (3.11 or newer).
 
-stamp=$(cat pyproject.toml requirements/no-deps.txt | sha256sum)
+# The dependencies and the build system alone: a setting of a linter makes no other environment.
+stamp=$({ sed -n '/^\[build-system\]/,/^\[tool\./p' pyproject.toml; cat requirements/no-deps.txt; } | sha256sum)
 if [[ ! -x .venv/bin/python || "$(cat .venv/stamp 2>/dev/null)" != "$stamp" ]]; then
   echo "making .venv (torch and the IREE compiler: some minutes the first time)" >&2
   python=${PYTHON:-python3}
