@@ -20,11 +20,11 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from aotpipe.build.chain import build
     from aotpipe.build.steps import canonicalize, export
-    from aotpipe.canonicalize.capacity import capacity
     from aotpipe.core.signature import Signature
     from aotpipe.core.targets import Target
     from aotpipe.errors import AotpipeError
     from aotpipe.islands.marking import eager_island
+    from aotpipe.model.capacity import capacity
     from aotpipe.model.spec import AUTO, Dim, EntryPoint, Example, Spec
     from aotpipe.runtime.bundle import Bundle
     from aotpipe.runtime.bundle.load import load
@@ -69,7 +69,7 @@ _HOMES = {
     "bisect": "aotpipe.tools.bisect",
     "build": "aotpipe.build.chain",
     "canonicalize": "aotpipe.build.steps",
-    "capacity": "aotpipe.capacity",
+    "capacity": "aotpipe.model.capacity",
     "check": "aotpipe.tools.check",
     "eager_island": "aotpipe.islands.marking",
     "export": "aotpipe.build.steps",

@@ -28,7 +28,7 @@ _CALLED = tuple(
     str(Path(_PACKAGE) / part)
     for part in (
         *(f"canonicalize/{room}/" for room in ("alias", "operators", "rewrite", "trace")),
-        "canonicalize/capacity.py",
+        "model/capacity.py",
         "tools/check/",
     )
 )

@@ -26,15 +26,7 @@ from aotpipe.canonicalize.operators import (
     unbacked_rows,
 )
 from aotpipe.canonicalize.operators.generators import Generated, Undecided, listed
-from aotpipe.canonicalize.operators.logic import and_ as and_
-from aotpipe.canonicalize.operators.logic import choose as choose
-from aotpipe.canonicalize.operators.logic import compare as compare
-from aotpipe.canonicalize.operators.logic import in_ as in_
-from aotpipe.canonicalize.operators.logic import is_ as is_
-from aotpipe.canonicalize.operators.logic import is_not as is_not
-from aotpipe.canonicalize.operators.logic import not_ as not_
-from aotpipe.canonicalize.operators.logic import not_in as not_in
-from aotpipe.canonicalize.operators.logic import or_ as or_
+from aotpipe.canonicalize.operators.logic import and_, choose, compare, in_, is_, is_not, not_, not_in, or_
 from aotpipe.canonicalize.rewrite import comprehensions
 from aotpipe.canonicalize.trace import (
     decisions,
@@ -328,3 +320,37 @@ _PLAIN: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "BitXor": operator.xor,
     "BitAnd": operator.and_,
 }
+
+
+__all__ = [
+    "STOPS",
+    "and_",
+    "augment_item",
+    "augmented",
+    "call",
+    "caught",
+    "choose",
+    "compare",
+    "comprehended",
+    "for_",
+    "generated",
+    "generated_of",
+    "held",
+    "if_",
+    "in_",
+    "indexed",
+    "is_",
+    "is_not",
+    "items",
+    "keywords",
+    "not_",
+    "not_in",
+    "or_",
+    "raised",
+    "require",
+    "returned",
+    "said",
+    "shown",
+    "slice",
+    "while_",
+]

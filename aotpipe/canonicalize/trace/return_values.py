@@ -26,6 +26,7 @@ from aotpipe.errors import ExportFailed
 from aotpipe.model import source
 
 _PACKAGE: Final = str(Path(__file__).resolve().parents[2])
+_OPERATORS: Final = "aotpipe.canonicalize.operators.operators"
 _DEPTH: Final = 3
 _MOST: Final = 10_000
 
@@ -96,7 +97,7 @@ def _unwritten(frame: FrameType | None, *, around: bool) -> Iterator[FrameType]:
 
 
 def _is_operators(constant: object) -> bool:
-    return isinstance(constant, ModuleType) and constant.__name__ == f"{__package__}.operators"
+    return isinstance(constant, ModuleType) and constant.__name__ == _OPERATORS
 
 
 def _reaches(value: object, container: object, depth: int) -> bool:

@@ -31,7 +31,7 @@ from aotpipe.canonicalize.trace.abstract_values import is_leaf
 from aotpipe.canonicalize.trace.optional_values import Maybe
 from aotpipe.core.stages import Finding
 from aotpipe.errors import ExportFailed
-from aotpipe.model import source
+from aotpipe.model import capacity, source
 
 _staging = False
 # How many of its modes a model is run in.
@@ -56,6 +56,7 @@ def staging(
     """
     global _staging
     before, _staging = _staging, True
+    token = capacity.assert_in_trace.set(_assert_capacity)
     try:
         watched = effects.watching(module, kept=kept)
         with (
@@ -73,6 +74,14 @@ def staging(
             yield notes
     finally:
         _staging = before
+        capacity.assert_in_trace.reset(token)
+
+
+def _assert_capacity(fits: Any, said: str) -> bool:
+    if not is_staged(fits):
+        return False
+    runtime_asserts.claim(torch_functions.predicate(fits), said)
+    return True
 
 
 @contextmanager

@@ -10,8 +10,8 @@ import torch
 
 import aotpipe
 from aotpipe import Dim
-from aotpipe.canonicalize.capacity import capacity
 from aotpipe.errors import ExportFailed
+from aotpipe.model.capacity import capacity
 from tests.unit.canonicalize.trace.agree import check
 from tests.unit.export.models import exported
 

@@ -8,9 +8,14 @@ fit: eager raises ValueError where it does not, a program fails an assert. Impor
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any
 
-__all__ = ["capacity"]
+__all__ = ["assert_in_trace", "capacity"]
+
+assert_in_trace: ContextVar[Callable[[Any, str], bool] | None] = ContextVar("assert_in_trace", default=None)
+"""Puts an assert into the graph of the trace that runs; False where its condition is no traced value."""
 
 
 def capacity(needed: Any, *, max: int) -> int:  # noqa: A002  # as Dim's
@@ -34,13 +39,9 @@ def capacity(needed: Any, *, max: int) -> int:  # noqa: A002  # as Dim's
 
 def _require(torch: Any, fits: Any, said: str) -> None:
     """Let eager raise, and a graph assert."""
-    if "aotpipe.canonicalize.trace.staging" in sys.modules:
-        from aotpipe.canonicalize.trace import runtime_asserts, staging
-        from aotpipe.canonicalize.trace.torch_functions import predicate
-
-        if staging.is_staged(fits):
-            runtime_asserts.claim(predicate(fits), f"ValueError: {said}")
-            return
+    in_trace = assert_in_trace.get()
+    if in_trace is not None and in_trace(fits, f"ValueError: {said}"):
+        return
     if isinstance(fits, torch.Tensor) and torch.compiler.is_exporting():
         torch._assert_async(fits, said)  # noqa: SLF001  # what torch.export keeps
     elif isinstance(fits, torch.Tensor):
