@@ -28,9 +28,7 @@ from aotpipe.build.cache import Cache
 from aotpipe.build.events import Recorder
 from aotpipe.build.file_reads import ignore_this_thread
 from aotpipe.core.estimate import Estimate
-from aotpipe.core.partition import Partition
-from aotpipe.core.schedule import Schedule
-from aotpipe.core.stages import Compiled, CompileStats, Lowered
+from aotpipe.core.stages import Compiled, CompileStats, Lowered, Partition, Schedule
 from aotpipe.core.targets import Backend, Target
 from aotpipe.errors import AotpipeError, CompileError
 from aotpipe.runtime import process

@@ -18,9 +18,8 @@ from aotpipe.backends import compiler, own_flags
 from aotpipe.build.cache import Cache
 from aotpipe.build.compile_stage import CompileSettings, Compiling
 from aotpipe.build.events import Recorder, Stage
-from aotpipe.build.report.codec import latency_from_json, latency_to_json, parity_from_json, parity_to_json
 from aotpipe.build.source import Ready
-from aotpipe.core.stages import Compiled, Lowered, Validated
+from aotpipe.core.stages import Compiled, Latency, Lowered, Parity, Validated
 from aotpipe.core.targets import Backend, Target
 from aotpipe.errors import AotpipeError, CompileError, ParityError, ProgramCrashed
 from aotpipe.runtime import toolchain
@@ -159,8 +158,8 @@ def write_validated(validated: Validated) -> Mapping[str, Source]:
     index = {
         "status": validated.status,
         "reason": validated.reason,
-        "parity": validated.parity and parity_to_json(validated.parity),
-        "latency": [latency_to_json(latency) for latency in validated.latency],
+        "parity": validated.parity and validated.parity.to_json(),
+        "latency": [latency.to_json() for latency in validated.latency],
         "notes": list(validated.notes),
     }
     return {"validated.json": json.dumps(index).encode()}
@@ -173,7 +172,7 @@ def read_validated(entry: Entry, compiled: Compiled) -> Validated:
         compiled=compiled,
         status=index["status"],
         reason=index["reason"],
-        parity=parity_from_json(index["parity"]) if index["parity"] else None,
-        latency=tuple(map(latency_from_json, index["latency"])),
+        parity=Parity.from_json(index["parity"]) if index["parity"] else None,
+        latency=tuple(map(Latency.from_json, index["latency"])),
         notes=tuple(index["notes"]),
     )

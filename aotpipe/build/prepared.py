@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
-from aotpipe.build.report.codec import finding_from_json, finding_to_json
 from aotpipe.core.dtypes import Array
 from aotpipe.core.signature import Signature
 from aotpipe.core.stages import Finding, Lowered
@@ -98,7 +97,7 @@ def files(prepared: Prepared) -> dict[str, Source]:
         },
         "signatures": {name: signature.to_json() for name, signature in prepared.signatures.items()},
         "asserts": {name: list(messages) for name, messages in prepared.asserts.items()},
-        "findings": [finding_to_json(finding) for finding in prepared.findings],
+        "findings": [finding.to_json() for finding in prepared.findings],
         "digest": prepared.digest,
         "parts": prepared.parts.to_json() if prepared.parts else None,
     }
@@ -143,7 +142,7 @@ def read(entry: Entry, folder: Path) -> Prepared:
             if name.startswith(STATE_PREFIX)
         },
         goldens=goldens_file.loads(entry.read(GOLDENS)),
-        findings=tuple(map(finding_from_json, index["findings"])),
+        findings=tuple(map(Finding.from_json, index["findings"])),
         digest=index["digest"],
         parts=Parts.from_json(index["parts"]) if index["parts"] else None,
     )

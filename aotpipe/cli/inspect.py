@@ -13,7 +13,7 @@ from aotpipe.cli import options, text
 from aotpipe.core.targets import Target, table
 
 if TYPE_CHECKING:
-    from aotpipe.core.schedule import Schedule
+    from aotpipe.core.stages import Schedule
     from aotpipe.runtime.bundle import Bundle, TargetResult
     from aotpipe.runtime.bundle.manifest import Program
 
@@ -96,7 +96,6 @@ def inspect(*, bundle: Path, verify: bool, as_json: bool) -> None:
 
 
 def _inspected(bundle: Bundle) -> dict[str, Any]:
-    from aotpipe.build.report.codec import finding_to_json
 
     manifest = bundle.manifest
     return {
@@ -110,7 +109,7 @@ def _inspected(bundle: Bundle) -> dict[str, Any]:
             {**_program(program), "variants": [_program(each) for each in program.variants]}
             for program in manifest.programs
         ],
-        "findings": [finding_to_json(finding) for finding in manifest.findings],
+        "findings": [finding.to_json() for finding in manifest.findings],
         "islands": [
             {"name": each.name, "kind": each.kind, "where": str(each.where or ""), "reason": each.reason}
             for each in (manifest.parts.islands if manifest.parts else ())
@@ -224,14 +223,15 @@ def selftest(*, bundle: Path, target: str | None, as_json: bool) -> int:
 
 
 def _tested(each: TargetResult) -> dict[str, Any]:
-    from aotpipe.build.report.codec import number_to_json
+
+    from aotpipe.core.serialization import to_json
 
     worst = each.worst and {
         "entry_point": each.worst.entry_point,
         "case": each.worst.case,
         "output": each.worst.output,
-        "ratio": number_to_json(float(each.worst.measure.ratio)),
-        "max_abs_error": number_to_json(float(each.worst.measure.max_abs_error)),
+        "ratio": to_json(float(each.worst.measure.ratio)),
+        "max_abs_error": to_json(float(each.worst.measure.max_abs_error)),
         "message": each.worst.measure.message,
     }
     return {

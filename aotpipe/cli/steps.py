@@ -36,7 +36,6 @@ def export(
 ) -> None:
     """Export MODEL and say what it takes, what it gives, and what was found."""
     from aotpipe.build import steps
-    from aotpipe.build.report.codec import finding_to_json
     from aotpipe.runtime.store import typed_os_errors
 
     with progress.shown(quiet=quiet) as listener:
@@ -54,7 +53,7 @@ def export(
             {
                 "name": exported.canonical.spec.name,
                 "entry_points": {name: signature.to_json() for name, signature in signatures.items()},
-                "findings": [finding_to_json(finding) for finding in exported.findings],
+                "findings": [finding.to_json() for finding in exported.findings],
             }
         )
         return

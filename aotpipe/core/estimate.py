@@ -1,15 +1,16 @@
 """What a program will cost on a chip that is not at hand: the compiler's counts, the chip's published peaks.
 
 Nothing here was timed, and every text that shows it says "estimate".
-`Estimate.from_json(each.to_json()) == each`. Torch-free.
+Torch-free.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, Self
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
 
+from aotpipe.core.serialization import Serializable
 from aotpipe.core.units import share
 
 Side = Literal["compute", "memory", ""]
@@ -35,7 +36,7 @@ class MatmulWork:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
+class Estimate(Serializable):
     """One program on one chip; a count that the compiler does not give is 0.
 
     Attributes:
@@ -57,6 +58,8 @@ class Estimate:
         compute_s: Seconds that the chip needs for the matmuls alone at its peak rate.
         memory_s: Seconds that it needs to move `traffic_bytes`.
     """
+
+    derived: ClassVar = ("intensity", "bound_s", "bound_by", "matmul_shares")
 
     entry_point: str
     sizes: Mapping[str, int] = field(default_factory=dict)
@@ -117,23 +120,3 @@ class Estimate:
         total = sum(each.flops for each in self.matmuls)
         ordered = sorted(self.matmuls, key=lambda each: -each.flops)
         return ", ".join(f"{share(each.flops / total)} {each}" for each in ordered) or "–"
-
-    def to_json(self) -> dict[str, Any]:
-        """A JSON object; what follows from the rest is there for readers."""
-        return {
-            **asdict(self),
-            "sizes": dict(self.sizes),
-            "matmuls": [asdict(each) for each in self.matmuls],
-            "intensity": self.intensity,
-            "bound_s": self.bound_s,
-            "bound_by": self.bound_by,
-            "matmul_shares": self.matmul_shares,
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Read what `to_json` gave; raises KeyError, TypeError or ValueError on anything else."""
-        # Bundles of before programs for several devices had an estimate do not say it.
-        known = {"devices": 1, **data}
-        own = {name: known[name] for name in cls.__dataclass_fields__}
-        return cls(**{**own, "matmuls": tuple(MatmulWork(**each) for each in data["matmuls"])})

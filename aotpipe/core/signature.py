@@ -10,8 +10,10 @@ import ast
 import operator
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, Literal, get_args
+from dataclasses import dataclass, field
+from typing import ClassVar, Final, Literal, Self
+
+from aotpipe.core.serialization import OMIT_EMPTY, Serializable, Text, renamed
 
 Dim = int | str
 """A dimension: a fixed size, or an expression over symbols such as `batch` or `2*frames + 1`."""
@@ -79,7 +81,7 @@ def dim_symbols(dim: Dim) -> frozenset[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Symbol:
+class Symbol(Text):
     """A dynamic size: its name and range, both ends included; `max` is None where it is unbounded."""
 
     name: str
@@ -90,7 +92,7 @@ class Symbol:
         return f"{self.name}={self.min}..{'' if self.max is None else self.max}"
 
     @classmethod
-    def parse(cls, text: str) -> Symbol:
+    def parse(cls, text: str) -> Self:
         """Read what `str` wrote: `Symbol.parse(str(symbol)) == symbol`."""
         found = re.fullmatch(r"(\w+)=(\d+)\.\.(\d*)", text)
         if not found:
@@ -100,7 +102,7 @@ class Symbol:
 
 
 @dataclass(frozen=True, slots=True)
-class TensorSpec:
+class TensorSpec(Text):
     """A tensor's name, dtype (a numpy or ml_dtypes name), dims, and range of values (both ends included)."""
 
     name: str
@@ -114,7 +116,7 @@ class TensorSpec:
         return f"{self.name}: {self.dtype}[{dims}]{bounds}"
 
     @classmethod
-    def parse(cls, text: str) -> TensorSpec:
+    def parse(cls, text: str) -> Self:
         """Read what `str` wrote: `TensorSpec.parse(str(spec)) == spec`."""
         found = _TENSOR.fullmatch(text)
         if not found or found["dtype"] not in DTYPES:
@@ -125,8 +127,10 @@ class TensorSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Constant:
+class Constant(Serializable):
     """A leaf that is no tensor: fixed when the model was exported. `value` is a JSON scalar or its repr."""
+
+    __pydantic_config__: ClassVar = renamed(value="constant")
 
     name: str
     value: bool | int | float | str | None
@@ -150,7 +154,7 @@ class Presence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Signature:
+class Signature(Serializable):
     """One entry point.
 
     Attributes:
@@ -166,8 +170,8 @@ class Signature:
     outputs: tuple[TensorSpec | Constant, ...]
     state: tuple[TensorSpec, ...] = ()
     symbols: tuple[Symbol, ...] = ()
-    optional: tuple[Presence, ...] = ()
-    optional_outputs: tuple[Presence, ...] = ()
+    optional: tuple[Presence, ...] = field(default=(), metadata=OMIT_EMPTY)
+    optional_outputs: tuple[Presence, ...] = field(default=(), metadata=OMIT_EMPTY)
 
     @property
     def tensor_inputs(self) -> tuple[TensorSpec, ...]:
@@ -178,49 +182,6 @@ class Signature:
     def tensor_outputs(self) -> tuple[TensorSpec, ...]:
         """The outputs that the program computes."""
         return tuple(leaf for leaf in self.outputs if isinstance(leaf, TensorSpec))
-
-    def to_json(self) -> dict[str, Any]:
-        """A JSON object that `from_json` reads back."""
-        found: dict[str, Any] = {
-            "inputs": [_leaf_json(leaf) for leaf in self.inputs],
-            "outputs": [_leaf_json(leaf) for leaf in self.outputs],
-            "state": [str(leaf) for leaf in self.state],
-            "symbols": [str(symbol) for symbol in self.symbols],
-        }
-        for key, parts in (("optional", self.optional), ("optional_outputs", self.optional_outputs)):
-            if parts:  # a signature without them is what it always was
-                found[key] = [_presence_json(part) for part in parts]
-        return found
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Signature:
-        """Read what `to_json` wrote; raises ValueError or KeyError on anything else."""
-        return cls(
-            inputs=tuple(map(_leaf, data["inputs"])),
-            outputs=tuple(map(_leaf, data["outputs"])),
-            state=tuple(map(TensorSpec.parse, data["state"])),
-            symbols=tuple(map(Symbol.parse, data["symbols"])),
-            optional=tuple(map(_presence, data.get("optional", ()))),
-            optional_outputs=tuple(map(_presence, data.get("optional_outputs", ()))),
-        )
-
-
-def _leaf_json(leaf: TensorSpec | Constant) -> str | dict[str, Any]:
-    return str(leaf) if isinstance(leaf, TensorSpec) else {"name": leaf.name, "constant": leaf.value}
-
-
-def _presence_json(part: Presence) -> dict[str, Any]:
-    return {"name": part.name, "flag": part.flag, "members": list(part.members), "absent": part.absent}
-
-
-def _presence(data: Mapping[str, Any]) -> Presence:
-    if data["absent"] not in get_args(Absent):
-        raise ValueError(f"an absent part is `missing` or `none`, not {data['absent']!r}")
-    return Presence(data["name"], data["flag"], tuple(data["members"]), data["absent"])
-
-
-def _leaf(data: str | Mapping[str, Any]) -> TensorSpec | Constant:
-    return TensorSpec.parse(data) if isinstance(data, str) else Constant(data["name"], data["constant"])
 
 
 def _dim(text: str) -> Dim:

@@ -11,15 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from aotpipe.core.dims import Auto, Dim
 from aotpipe.core.estimate import Estimate
-from aotpipe.core.partition import Partition
-from aotpipe.core.schedule import Schedule
+from aotpipe.core.serialization import Line, Serializable
 from aotpipe.core.signature import Signature
 from aotpipe.core.targets import Target
-from aotpipe.errors import Buffer, SourceLine
+from aotpipe.errors import Buffer
 
 if TYPE_CHECKING:
     import torch
@@ -35,7 +34,7 @@ Status = Literal["executed", "compiled", "failed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Finding(Serializable):
     """Something a user should know that does not stop the build.
 
     `code` is a stable kebab-case word such as `unused-input`; `entry_point` is empty when it concerns all.
@@ -45,7 +44,7 @@ class Finding:
     code: str
     message: str
     hint: str = ""
-    where: SourceLine | None = None
+    where: Line | None = None
     entry_point: str = ""
 
 
@@ -176,6 +175,53 @@ class CompileStats:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Partition(Serializable):
+    """How a program is spread over the devices of a mesh, and what these send each other.
+
+    Attributes:
+        mesh: Its axes, as `data=2,model=2`.
+        devices: How many there are.
+        splits: How the arrays are split that are not whole on every device, by name, as `(model, None)`.
+        collectives: By kind, the instructions of the compiled program by which devices exchange data; of all
+            its entry points and sizes together. One in the body of a loop counts once.
+    """
+
+    mesh: str
+    devices: int
+    splits: Mapping[str, str] = field(default_factory=dict)
+    collectives: Mapping[str, int] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        sent = ", ".join(f"{count} {kind}" for kind, count in self.collectives.items())
+        count = len(self.splits)
+        split = "1 array is split" if count == 1 else f"{count} arrays are split"
+        return f"{self.devices} devices ({self.mesh}), {split}; {sent or 'no collectives'}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule(Serializable):
+    """What a program does on its device as IREE's compiler scheduled it: in calls, and when it is loaded.
+
+    What stands in a loop counts once.
+
+    Attributes:
+        dispatches: Places from which kernels are started.
+        kernels: Different ones.
+        copies, fills: Of buffers, outside of kernels.
+        waits: Places where the host waits for the device, to decide a branch or a size.
+        allocated_bytes: For results, values between kernels and weights laid out, where sizes are known; what
+            a runner keeps for a program to work in, from call to call, is not among them.
+    """
+
+    dispatches: int
+    kernels: int
+    copies: int
+    fills: int
+    waits: int
+    allocated_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Compiled:
     """A program for one target.
 
@@ -214,7 +260,7 @@ class Compiled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ParityCase:
+class ParityCase(Serializable):
     """The comparison of one output of one call.
 
     `error` is the largest of |program - f64| / (atol + rtol * |f64|)'s numerator in plain units; `ratio` is
@@ -241,8 +287,10 @@ class ParityCase:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parity:
+class Parity(Serializable):
     """All comparisons of one program, and the law that judged them."""
+
+    derived: ClassVar = ("passed", "worst")
 
     cases: tuple[ParityCase, ...]
     calls: int
@@ -260,8 +308,10 @@ class Parity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Latency:
+class Latency(Serializable):
     """Interleaved timings of a program beside eager on the same inputs and threads, in microseconds."""
+
+    derived: ClassVar = ("ratio",)
 
     entry_point: str
     samples: int

@@ -194,6 +194,8 @@ def main() -> None:
     os.dup2(2, 1)
     for backend in sys.argv[1:]:
         runtime(cast("Backend", backend))
+        # The first value that is read imports pydantic.
+        Signature.from_json(Signature(inputs=(), outputs=()).to_json())
     runner: Runner | None = None
     while True:
         try:

@@ -32,8 +32,7 @@ from aotpipe.backends.source_digest import backend_digest
 from aotpipe.backends.xla import tool
 from aotpipe.backends.xla.estimate import chips, collectives, memory, roofline
 from aotpipe.backends.xla.mesh import topologies
-from aotpipe.core.partition import Partition
-from aotpipe.core.stages import Compiled, CompileStats, Lowered
+from aotpipe.core.stages import Compiled, CompileStats, Lowered, Partition
 from aotpipe.core.targets import Target
 from aotpipe.errors import (
     CompileError,

@@ -4,7 +4,7 @@
 nothing. The folder lies beside the bundle (`NAME.report`), not inside: a report holds times of this machine,
 and a bundle is equal byte for byte wherever it is built. A build that failed has a report too.
 
-`Report.from_json(report.to_json())` gives the report back. Torch-free; jinja2 is imported by `write`.
+Torch-free; jinja2 is imported by `write`.
 """
 
 from __future__ import annotations
@@ -13,28 +13,18 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Self
 
 from aotpipe.build.events import StageFinished
-from aotpipe.build.report.codec import (
-    finding_from_json,
-    finding_to_json,
-    latency_from_json,
-    latency_to_json,
-    parity_from_json,
-    parity_to_json,
-)
 from aotpipe.core.estimate import Estimate
-from aotpipe.core.partition import Partition
-from aotpipe.core.stages import Finding, Latency, Parity, Status, Validated
+from aotpipe.core.serialization import Serializable, from_json
+from aotpipe.core.stages import Finding, Latency, Parity, Partition, Status, Validated
 from aotpipe.core.targets import Target
 from aotpipe.errors import AotpipeError, ParityError
 from aotpipe.runtime.bundle import atomic_replace
 from aotpipe.runtime.store import typed_os_errors
 
 __all__ = ["Report", "StageCost", "TargetReport", "costs_of", "folder_of", "read", "row_of", "write"]
-
-_SCHEMA: Final = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +78,7 @@ class StageCost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class Report(Serializable):
     """A build.
 
     Attributes:
@@ -96,6 +86,9 @@ class Report:
         remarks: About the build itself, such as a cache that cannot be written.
         up_to_date: Nothing had changed and nothing was done; the rest tells of the build before.
     """
+
+    schema: ClassVar = 1
+    derived: ClassVar = ("schema", "ok")
 
     name: str
     bundle: str
@@ -117,49 +110,12 @@ class Report:
         """Of the first target that failed."""
         return next((row.exit_code for row in self.targets if row.status == "failed"), 0)
 
-    def to_json(self) -> dict[str, Any]:
-        """A JSON object that `from_json` reads back."""
-        return {
-            "schema": _SCHEMA,
-            "name": self.name,
-            "bundle": self.bundle,
-            "ok": self.ok,
-            "up_to_date": self.up_to_date,
-            "wall_s": self.wall_s,
-            "targets": [_row_to_json(row) for row in self.targets],
-            "findings": [finding_to_json(finding) for finding in self.findings],
-            "remarks": list(self.remarks),
-            "stages": [
-                {
-                    "stage": cost.stage,
-                    "target": cost.target,
-                    "start_s": cost.start_s,
-                    "wall_s": cost.wall_s,
-                    "peak_rss_bytes": cost.peak_rss_bytes,
-                    "size_bytes": cost.size_bytes,
-                    "cached": cost.cached,
-                }
-                for cost in self.stages
-            ],
-            "toolchain": dict(self.toolchain),
-        }
-
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Report:
-        """Read what `to_json` wrote; raises KeyError, TypeError or ValueError on anything else."""
-        if data["schema"] != _SCHEMA:
-            raise ValueError(f"a report of schema {data['schema']}; this aotpipe reads {_SCHEMA}")
-        return cls(
-            name=data["name"],
-            bundle=data["bundle"],
-            targets=tuple(map(_row_from_json, data["targets"])),
-            findings=tuple(map(finding_from_json, data["findings"])),
-            remarks=tuple(data["remarks"]),
-            stages=tuple(StageCost(**cost) for cost in data["stages"]),
-            toolchain=data["toolchain"],
-            wall_s=data["wall_s"],
-            up_to_date=data["up_to_date"],
-        )
+    def from_json(cls, data: Any) -> Self:
+        """Read what `to_json` wrote; raises ValueError on anything else."""
+        if isinstance(data, dict) and data.get("schema") != cls.schema:
+            raise ValueError(f"a report of schema {data.get('schema')}; this aotpipe reads {cls.schema}")
+        return from_json(cls, data)
 
 
 def row_of(target: Target, result: Validated | AotpipeError) -> TargetReport:
@@ -259,43 +215,5 @@ def read(folder: Path) -> Report | None:
     """The report in a folder; None where there is none that this aotpipe reads."""
     try:
         return Report.from_json(json.loads((folder / "report.json").read_text(encoding="utf-8")))
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError):
         return None
-
-
-def _row_to_json(row: TargetReport) -> dict[str, Any]:
-    return {
-        "target": row.target,
-        "status": row.status,
-        "reason": row.reason,
-        "stage": row.stage,
-        "error": row.error,
-        "exit_code": row.exit_code,
-        "parity": row.parity and parity_to_json(row.parity),
-        "latency": [latency_to_json(latency) for latency in row.latency],
-        "size_bytes": row.size_bytes,
-        "flags": list(row.flags),
-        "notes": list(row.notes),
-        "estimates": [each.to_json() for each in row.estimates],
-        "dialect": row.dialect,
-        "partition": row.partition and row.partition.to_json(),
-    }
-
-
-def _row_from_json(data: Mapping[str, Any]) -> TargetReport:
-    return TargetReport(
-        target=data["target"],
-        status=data["status"],
-        reason=data["reason"],
-        stage=data["stage"],
-        error=data["error"],
-        exit_code=data["exit_code"],
-        parity=parity_from_json(data["parity"]) if data["parity"] else None,
-        latency=tuple(map(latency_from_json, data["latency"])),
-        size_bytes=data["size_bytes"],
-        flags=tuple(data["flags"]),
-        notes=tuple(data["notes"]),
-        estimates=tuple(map(Estimate.from_json, data.get("estimates", ()))),
-        dialect=data["dialect"],
-        partition=Partition.from_json(data["partition"]) if data["partition"] else None,
-    )

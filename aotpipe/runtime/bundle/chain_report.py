@@ -12,8 +12,9 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from aotpipe.core.serialization import Line, Serializable
 from aotpipe.core.targets import Target
-from aotpipe.errors import BundleError, SourceLine
+from aotpipe.errors import BundleError
 from aotpipe.runtime import goldens
 from aotpipe.runtime.bundle import files
 from aotpipe.runtime.bundle.load import load
@@ -26,7 +27,7 @@ _WARM_UP: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class Step(Serializable):
     """One step of a chain.
 
     Attributes:
@@ -39,24 +40,11 @@ class Step:
     entry_point: str
     kind: Literal["program", "function", "op"]
     name: str
-    where: SourceLine | None
+    where: Line | None
     reason: str
     calls: int
     median_us: float
     share: float
-
-    def to_json(self) -> dict[str, Any]:
-        """A JSON object."""
-        return {
-            "entry_point": self.entry_point,
-            "kind": self.kind,
-            "name": self.name,
-            "where": [self.where.path, self.where.line] if self.where else None,
-            "reason": self.reason,
-            "calls": self.calls,
-            "median_us": self.median_us,
-            "share": self.share,
-        }
 
 
 def steps(

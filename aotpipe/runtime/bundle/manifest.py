@@ -22,24 +22,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
-from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from aotpipe.core.estimate import Estimate
-from aotpipe.core.partition import Partition
 from aotpipe.core.precision import Precision
-from aotpipe.core.schedule import Schedule
+from aotpipe.core.serialization import OMIT_EMPTY, from_json, to_json
 from aotpipe.core.signature import Signature
-from aotpipe.core.stages import Dialect, Finding, Status
+from aotpipe.core.stages import Dialect, Finding, Partition, Schedule, Status
 from aotpipe.errors import BundleCorrupt, UnsupportedSchema
 from aotpipe.runtime.islands.chain import Parts
-
-if TYPE_CHECKING:
-    from pydantic import TypeAdapter
 
 SCHEMA: Final = 1
 FILE_NAME: Final = "manifest.json"
@@ -48,7 +42,7 @@ GOLDENS: Final = "goldens.safetensors"
 STATE_PREFIX: Final = "state/"
 
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
-# What a file that is no manifest makes json, this module and pydantic raise.
+# What a file that is no manifest makes json and this module raise.
 _MALFORMED: Final = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 # One or more plain names: nothing absolute, no `..`, no drive, no backslash, nothing hidden.
 _PATH: Final = re.compile(r"\w[\w.+-]*(/\w[\w.+-]*)*", re.ASCII)
@@ -113,11 +107,12 @@ class Program:
     digest: str = ""
     notes: tuple[str, ...] = ()
     parity: ParitySummary | None = None
-    estimates: tuple[Estimate, ...] = ()
-    dialect: Dialect | None = None
-    partition: Partition | None = None
-    schedule: Schedule | None = None
-    variants: tuple[Program, ...] = ()
+    # What older releases did not write is not written for their bundles, whose digest stays what it is.
+    estimates: tuple[Estimate, ...] = field(default=(), metadata=OMIT_EMPTY)
+    dialect: Dialect | None = field(default=None, metadata=OMIT_EMPTY)
+    partition: Partition | None = field(default=None, metadata=OMIT_EMPTY)
+    schedule: Schedule | None = field(default=None, metadata=OMIT_EMPTY)
+    variants: tuple[Program, ...] = field(default=(), metadata=OMIT_EMPTY)
 
     @property
     def all(self) -> tuple[Program, ...]:
@@ -143,8 +138,8 @@ class Manifest:
     programs: tuple[Program, ...]
     findings: tuple[Finding, ...]
     files: Mapping[str, File]
-    parts: Parts | None = None
-    precision: Precision | None = None
+    parts: Parts | None = field(default=None, metadata=OMIT_EMPTY)
+    precision: Precision | None = field(default=None, metadata=OMIT_EMPTY)
 
     @property
     def signatures(self) -> dict[str, Signature]:
@@ -204,12 +199,7 @@ def _is_as_written(content: Mapping[str, Any], data: bytes) -> bool:
 
 
 def _from_json(content: dict[str, Any]) -> Manifest:
-    entries = {
-        name: {**entry, "signature": Signature.from_json(entry["signature"])}
-        for name, entry in content["entry_points"].items()
-    }
-    parts = Parts.from_json(content["parts"]) if "parts" in content else None
-    manifest = _adapter().validate_python({**content, "entry_points": entries, "parts": parts})
+    manifest = from_json(Manifest, content)
     unsafe = [name for name in manifest.files if not _PATH.fullmatch(name) or name == FILE_NAME]
     unsafe += [name for name, file in manifest.files.items() if not _DIGEST.fullmatch(file.sha256)]
     named = [each.file for program in manifest.programs for each in program.all]
@@ -219,25 +209,13 @@ def _from_json(content: dict[str, Any]) -> Manifest:
     return manifest
 
 
-@cache
-def _adapter() -> TypeAdapter[Manifest]:
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(Manifest)
-
-
 def _to_json(manifest: Manifest) -> dict[str, Any]:
-    content: dict[str, Any] = _sorted({"schema": SCHEMA, **_plain(manifest)})
-    if manifest.parts is None:
-        del content["parts"]
-    # What older releases did not write is not written for their bundles, whose digest stays what it is.
-    if manifest.precision is None:
-        del content["precision"]
-    for program in content["programs"]:
-        for each in (program, *program["variants"]):
-            for name in ("estimates", "dialect", "partition", "schedule", "variants"):
-                if not each[name]:
-                    del each[name]
+    plain = to_json(manifest, derived=False)
+    for finding in plain["findings"]:
+        # Findings of manifests name the parts of a line; what reports and commands write is a pair.
+        if where := finding["where"]:
+            finding["where"] = {"path": where[0], "line": where[1]}
+    content: dict[str, Any] = _sorted({"schema": SCHEMA, **plain})
     # Their order is the spec's: the last one is the one that runs most.
     entries = content["entry_points"]
     return {**content, "entry_points": {name: entries[name] for name in manifest.entry_points}}
@@ -249,23 +227,6 @@ def _sorted(value: Any) -> Any:
             return {key: _sorted(value[key]) for key in sorted(value)}
         case list():
             return [_sorted(each) for each in value]
-        case _:
-            return value
-
-
-def _plain(value: Any) -> Any:
-    """A value of this module as JSON; floats that JSON lacks as their names, which pydantic reads back."""
-    match value:
-        case Signature() | Parts():
-            return value.to_json()
-        case Mapping():
-            return {key: _plain(each) for key, each in value.items()}
-        case tuple() | list():
-            return [_plain(each) for each in value]
-        case float() if not math.isfinite(value):
-            return str(value)
-        case _ if is_dataclass(value):
-            return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
         case _:
             return value
 

@@ -1,24 +1,24 @@
 """A model as a chain of programs and Python islands, in the order in which they run.
 
 Values have names; each step takes some and gives some. State goes in as a value and comes out as the next
-one, so that a call that fails changes nothing. `Chain.from_json(chain.to_json()) == chain`. Torch-free.
+one, so that a call that fails changes nothing. Torch-free.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import ClassVar, Literal
 
+from aotpipe.core.serialization import Line, Serializable, renamed
 from aotpipe.core.signature import Signature, TensorSpec
-from aotpipe.errors import SourceLine
 from aotpipe.runtime.islands.templates import Template
 
 IslandKind = Literal["function", "op"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Segment:
+class Segment(Serializable):
     """An entry point of the program: the values that it takes and gives, which are its names for them too."""
 
     entry_point: str
@@ -27,7 +27,7 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Island:
+class Island(Serializable):
     """A call of Python.
 
     Attributes:
@@ -42,9 +42,11 @@ class Island:
         outputs: The values that it gives; they are checked against this.
     """
 
+    __pydantic_config__: ClassVar = renamed(name="island")
+
     name: str
     kind: IslandKind
-    where: SourceLine | None
+    where: Line | None
     reason: str
     arrays: Literal["torch", "numpy"]
     arguments: Template
@@ -57,7 +59,7 @@ Step = Segment | Island
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chain:
+class Chain(Serializable):
     """One entry point of a model.
 
     Attributes:
@@ -76,67 +78,9 @@ class Chain:
         """The steps that are Python."""
         return tuple(step for step in self.steps if isinstance(step, Island))
 
-    def to_json(self) -> dict[str, Any]:
-        """A JSON object that `from_json` reads back."""
-        return {
-            "steps": [_step(step) for step in self.steps],
-            "inputs": dict(self.inputs),
-            "outputs": dict(self.outputs),
-            "state": {name: list(values) for name, values in self.state.items()},
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Chain:
-        """Read what `to_json` wrote; raises ValueError or KeyError on anything else."""
-        return cls(
-            steps=tuple(map(_read_step, data["steps"])),
-            inputs=dict(data["inputs"]),
-            outputs=dict(data["outputs"]),
-            state={name: (before, after) for name, (before, after) in data["state"].items()},
-        )
-
-
-def _step(step: Step) -> dict[str, Any]:
-    if isinstance(step, Segment):
-        return {
-            "entry_point": step.entry_point,
-            "inputs": list(step.inputs),
-            "outputs": list(step.outputs),
-        }
-    return {
-        "island": step.name,
-        "kind": step.kind,
-        "where": [step.where.path, step.where.line] if step.where else None,
-        "reason": step.reason,
-        "arrays": step.arrays,
-        "arguments": step.arguments,
-        "result": step.result,
-        "inputs": list(step.inputs),
-        "outputs": list(map(str, step.outputs)),
-    }
-
-
-def _read_step(data: Mapping[str, Any]) -> Step:
-    if "entry_point" in data:
-        return Segment(
-            entry_point=data["entry_point"], inputs=tuple(data["inputs"]), outputs=tuple(data["outputs"])
-        )
-    where = data["where"]
-    return Island(
-        name=data["island"],
-        kind=data["kind"],
-        where=SourceLine(where[0], where[1]) if where else None,
-        reason=data["reason"],
-        arrays=data["arrays"],
-        arguments=data["arguments"],
-        result=data["result"],
-        inputs=tuple(data["inputs"]),
-        outputs=tuple(map(TensorSpec.parse, data["outputs"])),
-    )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class Parts(Serializable):
     """A model in parts: what its programs hold, and how the parts make up its entry points.
 
     Attributes:
@@ -153,20 +97,3 @@ class Parts:
     def islands(self) -> tuple[Island, ...]:
         """All calls of Python, in order."""
         return tuple(island for chain in self.chains.values() for island in chain.islands)
-
-    def to_json(self) -> dict[str, Any]:
-        """A JSON object that `from_json` reads back."""
-        return {
-            "signatures": {name: signature.to_json() for name, signature in self.signatures.items()},
-            "asserts": {name: list(messages) for name, messages in self.asserts.items()},
-            "chains": {name: chain.to_json() for name, chain in self.chains.items()},
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Parts:
-        """Read what `to_json` wrote; raises ValueError, KeyError or TypeError on anything else."""
-        return cls(
-            signatures={name: Signature.from_json(each) for name, each in data["signatures"].items()},
-            asserts={name: tuple(messages) for name, messages in data["asserts"].items()},
-            chains={name: Chain.from_json(each) for name, each in data["chains"].items()},
-        )

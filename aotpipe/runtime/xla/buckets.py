@@ -15,8 +15,9 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Final, Self
 
+from aotpipe.core.serialization import Serializable
 from aotpipe.core.signature import Symbol
 from aotpipe.errors import NoBuckets
 
@@ -31,7 +32,7 @@ Declared = Sequence[int] | str
 
 
 @dataclass(frozen=True, slots=True)
-class Buckets:
+class Buckets(Serializable):
     """What is declared of a Dim: sizes, or the share that may be wasted where they are to be planned."""
 
     sizes: tuple[int, ...] = ()
@@ -65,10 +66,6 @@ class Buckets:
         if not sizes or sizes[0] < 0:
             raise _no_sizes(name)
         return cls(sizes)
-
-    def to_json(self) -> Any:
-        """As JSON."""
-        return {"sizes": list(self.sizes), "exact": self.exact, "waste": self.waste}
 
 
 def _no_sizes(name: str) -> NoBuckets:

@@ -20,8 +20,9 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Self, TypeAlias
+from typing import Final, Self, TypeAlias
 
+from aotpipe.core.serialization import Serializable
 from aotpipe.errors import MeshError
 
 _NAME: Final = re.compile(r"[A-Za-z_]\w*")
@@ -170,7 +171,7 @@ def _split(dim: str | Sequence[str] | None) -> Split:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(Serializable):
     """Which part of an array each device has.
 
     Attributes:
@@ -194,19 +195,6 @@ class Layout:
             places.append(tuple(_number(split, at, sizes) for split in whole))
         tiles = tuple(math.prod(sizes[name] for name in split) for split in whole)
         return cls(tiles, tuple(places), _hlo_sharding(mesh, splits, tiles))
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Read what `to_json` gave."""
-        return cls(tuple(data["tiles"]), tuple(map(tuple, data["places"])), data["text"])
-
-    def to_json(self) -> dict[str, Any]:
-        """As JSON."""
-        return {
-            "tiles": list(self.tiles),
-            "places": [list(place) for place in self.places],
-            "text": self.text,
-        }
 
     @property
     def is_whole(self) -> bool:

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from aotpipe.build.report.codec import case_to_json
 from aotpipe.core.dtypes import Array
 from aotpipe.core.stages import Lowered, ParityCase
 from aotpipe.errors import SourceLine
@@ -103,11 +102,11 @@ class Fault:
         """A JSON object."""
         return {
             "target": self.target,
-            "failed": case_to_json(self.failed),
+            "failed": self.failed.to_json(),
             "place": self.place.to_json(),
-            "case": case_to_json(self.case),
+            "case": self.case.to_json(),
             "operands": list(self.operands),
-            "alone": self.alone and case_to_json(self.alone),
+            "alone": self.alone and self.alone.to_json(),
             "cures": [place.to_json() for place in self.cures],
             "programs": self.programs,
         }

@@ -10,7 +10,7 @@ import pytest
 
 from aotpipe.cli import cli, inspect
 from aotpipe.cli.guard import guarded
-from aotpipe.core.schedule import Schedule
+from aotpipe.core.stages import Schedule
 from aotpipe.core.targets import Target
 from tests.unit.cli.commands import run
 from tests.unit.runtime.bundle import samples

@@ -33,7 +33,9 @@ tensors = st.builds(
     TensorSpec, names, st.sampled_from(sorted(DTYPES)), st.lists(dims, max_size=4).map(tuple), ranges
 )
 constants = st.builds(
-    Constant, names, st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+    Constant,
+    names,
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
 )
 symbols = st.builds(Symbol, symbol_names, st.integers(0, 99), st.none() | st.integers(99, 9999))
 presences = st.builds(
@@ -74,6 +76,12 @@ def test_a_signature_without_optional_parts_is_written_as_before() -> None:
                 "optional": [{"name": "x", "flag": "y", "members": [], "absent": "gone"}],
             }
         )
+
+
+def test_a_constant_that_json_lacks_is_written_as_its_repr() -> None:
+    signature = Signature(inputs=(Constant("scale", float("-inf")),), outputs=())
+    text = json.dumps(signature.to_json(), allow_nan=False)
+    assert Signature.from_json(json.loads(text)).inputs == (Constant("scale", "-inf"),)
 
 
 @given(st.integers(0, 1000), st.integers(0, 1000))

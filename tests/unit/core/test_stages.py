@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from aotpipe.core import stages
-from aotpipe.core.stages import Latency, Parity, ParityCase
+from aotpipe.core.stages import Latency, Parity, ParityCase, Partition
 
 
 def _case(**changes: object) -> ParityCase:
@@ -75,3 +75,15 @@ def test_a_ratio_below_one_means_faster_than_eager() -> None:
         eager_p90_us=11.0,
     )
     assert latency.ratio == 0.5
+
+
+def test_a_partition_reads_as_a_line() -> None:
+    many = Partition(
+        mesh="data=2,model=2",
+        devices=4,
+        splits={"w": "(model, None)", "x": "(data,)"},
+        collectives={"all-reduce": 2, "all-gather": 1},
+    )
+    assert str(many) == "4 devices (data=2,model=2), 2 arrays are split; 2 all-reduce, 1 all-gather"
+    one = Partition(mesh="x=2", devices=2, splits={"x": "(x,)"})
+    assert str(one).endswith("1 array is split; no collectives")

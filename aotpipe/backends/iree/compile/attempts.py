@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from aotpipe.backends.iree.compile import diagnostics, flags
-from aotpipe.core.schedule import Schedule
+from aotpipe.core.stages import Schedule
 from aotpipe.errors import TargetError
 from aotpipe.runtime import process
 

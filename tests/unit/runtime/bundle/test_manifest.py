@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aotpipe.core.precision import Precision
-from aotpipe.core.schedule import Schedule
 from aotpipe.core.signature import Constant, Signature, Symbol, TensorSpec
-from aotpipe.core.stages import Finding
+from aotpipe.core.stages import Finding, Schedule
 from aotpipe.errors import BundleCorrupt, SourceLine, UnsupportedSchema
 from aotpipe.runtime.bundle import manifest as manifests
 from aotpipe.runtime.bundle.manifest import EntryPoint, File, Manifest, ParitySummary, Program, read, write

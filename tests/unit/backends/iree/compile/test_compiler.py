@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from aotpipe.backends.iree.compile import compiler
-from aotpipe.core.schedule import Schedule
+from aotpipe.core.stages import Schedule
 from aotpipe.core.targets import Target
 from tests.unit.runtime.iree.samples import HOST, RELU, RELU_TEXT, lowered
 

@@ -1,0 +1,148 @@
+"""Frozen dataclasses as JSON values and back: one walk over the fields writes them, pydantic reads them.
+
+`T.from_json(json.loads(json.dumps(value.to_json()))) == value` for every `Serializable` T. JSON has no
+infinity and no NaN: those travel as their names. Torch-free; the first value that is read imports pydantic.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from functools import cache, partial
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Self, TypeVar
+
+from aotpipe.errors import SourceLine
+
+if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler, TypeAdapter
+    from pydantic_core import CoreSchema
+
+T = TypeVar("T")
+
+_OMIT_EMPTY: Final = "omit_empty"
+_CONFIG: Final = "__pydantic_config__"
+
+OMIT_EMPTY: Final[Mapping[str, Any]] = {_OMIT_EMPTY: True}
+"""The metadata of a field that is not written where it is empty."""
+
+
+def renamed(**keys: str) -> Any:
+    """The `__pydantic_config__` of a class whose fields have other names in JSON, by field."""
+    return {"alias_generator": lambda name: keys.get(name, name)}
+
+
+def to_json(value: Any, *, derived: bool = True) -> Any:
+    """A value of dataclasses, mappings and sequences as JSON.
+
+    Args:
+        value: What to write.
+        derived: Whether the properties that classes name in `derived` are written for readers, too.
+    """
+    walk = partial(to_json, derived=derived)
+    match value:
+        case float() if not math.isfinite(value):
+            return str(value)
+        case Mapping():
+            return {key: walk(each) for key, each in value.items()}
+        case tuple() | list():
+            return [walk(each) for each in value]
+        case SourceLine():
+            return [value.path, value.line]
+        case Text():
+            return str(value)
+        case _ if is_dataclass(value):
+            key = getattr(value, _CONFIG, {}).get("alias_generator", str)
+            found = {
+                key(field.name): walk(each)
+                for field in fields(value)
+                if (each := getattr(value, field.name)) or _OMIT_EMPTY not in field.metadata
+            }
+            more = getattr(value, "derived", ()) if derived else ()
+            return found | {name: walk(getattr(value, name)) for name in more}
+        case _:
+            return value
+
+
+def from_json(kind: type[T], data: Any) -> T:
+    """Read what `to_json` wrote; keys that the dataclass does not have are ignored.
+
+    Raises:
+        ValueError: The data is not that of such a value; the first thing that is wrong is named.
+    """
+    from pydantic import ValidationError
+
+    try:
+        found: T = _adapter(kind).validate_python(data)  # type: ignore[arg-type]  # a class can be hashed
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        # Beside keys, pydantic names the functions that it tried.
+        place = ".".join(each for each in map(str, first["loc"]) if "[" not in each)
+        raise ValueError(f"{place}: {first['msg']}" if place else first["msg"]) from error
+    return found
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind)
+
+
+class Serializable:
+    """A dataclass that is written to JSON; `derived` names the properties that are written for readers."""
+
+    __slots__ = ()
+    derived: ClassVar[tuple[str, ...]] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object that `from_json` reads back."""
+        found: dict[str, Any] = to_json(self)
+        return found
+
+    @classmethod
+    def from_json(cls, data: Any) -> Self:
+        """Read what `to_json` wrote; raises ValueError on anything else."""
+        return from_json(cls, data)
+
+
+class Text:
+    """A value that JSON holds as its string, which `parse` reads back."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read what `str` wrote."""
+        raise NotImplementedError
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_plain_validator_function(cls._read)
+
+    @classmethod
+    def _read(cls, data: Any) -> Self:
+        if isinstance(data, cls):
+            return data
+        if not isinstance(data, str):
+            raise ValueError(f"a text is wanted, not {type(data).__name__}")  # noqa: TRY004  # pydantic's rule
+        return cls.parse(data)
+
+
+class _Pair:
+    """Reads a source line that is written as `[path, line]`."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_before_validator_function(self._fields, handler(source))
+
+    @staticmethod
+    def _fields(data: Any) -> Any:
+        return {"path": data[0], "line": data[1]} if isinstance(data, list) and len(data) == 2 else data
+
+
+Line = Annotated[SourceLine, _Pair()]
+"""A field's type for a `SourceLine`."""
