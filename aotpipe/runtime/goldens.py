@@ -19,7 +19,7 @@ from aotpipe.core.dtypes import Array, numpy_dtype
 
 __all__ = ["Array", "Golden", "Measure", "compare", "dumps", "loads", "read", "write"]
 
-_METADATA: Final = "aotpipe.runtime.goldens"
+_METADATA: Final = "aotpipe.goldens"
 _SCHEMA: Final = 1
 # Dtypes that safetensors' numpy binding does not read back travel as bytes of the same shape.
 _AS_BYTES: Final = frozenset({"bfloat16", "float8_e4m3fn", "float8_e5m2", "complex64", "complex128"})
