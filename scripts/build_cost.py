@@ -55,6 +55,7 @@ def exported(case: str, _folder: Path) -> None:
 
 def lowered(case: str, folder: Path) -> None:
     """Write the module and its flags; print the bytes of the weights."""
+    from aotpipe.backends import legalization
     from aotpipe.backends.iree.compile import flags
     from aotpipe.backends.iree.lower import importer
     from aotpipe.canonicalize import canonicalize
@@ -62,7 +63,7 @@ def lowered(case: str, folder: Path) -> None:
     from aotpipe.export import export
     from aotpipe.passes import legalize
 
-    legal = legalize(export(canonicalize(spec_of(case))))
+    legal = legalize(export(canonicalize(spec_of(case))), legalization())
     made = importer.lower(legal)
     (folder / "module.mlir").write_bytes(made.module)
     (target,) = expand(["iree-cpu-host"])

@@ -15,8 +15,8 @@ import sys
 import torch
 from torch._ops import OpOverload
 
+from aotpipe.backends import legalization
 from aotpipe.backends.xla.ops import table
-from aotpipe.passes import decompositions
 
 # Without a bound, of a size that only data knows.
 UNBOUNDED = frozenset({"masked_select", "nonzero", "nonzero_static", "unique", "unique_consecutive"})
@@ -54,7 +54,7 @@ def excused(op: OpOverload) -> str:
 
 def main() -> int:
     """Print the table."""
-    lowered, decomposed = table(), decompositions.table("stablehlo")
+    lowered, decomposed = table(), legalization("stablehlo").decompositions()
     ops = core()
     numbers = {op for op in ops if str(op).split(".")[1] in NUMBERS}
     covered = {op for op in ops if op in lowered or op in decomposed} | numbers

@@ -1,6 +1,7 @@
-"""The compilers, IREE and XLA: which module compiles for which target.
+"""The compilers, IREE and XLA: which module compiles for which target, and what makes programs legal for it.
 
-`compiler(target)` imports late. Torch-free itself; what runs the programs is `aotpipe.runtime`.
+`compiler(target)` and `legalization(dialect)` import late. Torch-free itself; what runs the programs
+is `aotpipe.runtime`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from aotpipe.runtime import toolchain
 
 if TYPE_CHECKING:
     from aotpipe.core.stages import Compiled, Dialect, Lowered
+    from aotpipe.passes.rules import LegalizationRules
 
 
 class Compiler(Protocol):
@@ -53,6 +55,21 @@ def dialect(target: Target, iree: Dialect = "torch") -> Dialect:
             return "stablehlo"
         case _:
             assert_never(target.backend)
+
+
+def legalization(dialect: Dialect = "torch") -> LegalizationRules:
+    """What `passes.legalize` does for the programs that are lowered to a dialect."""
+    match dialect:
+        case "torch":
+            from aotpipe.backends.iree import legalization as iree_legalization
+
+            return iree_legalization.RULES
+        case "stablehlo":
+            from aotpipe.backends.xla import legalization as xla_legalization
+
+            return xla_legalization.RULES
+        case _:
+            assert_never(dialect)
 
 
 def own_flags(target: Target, flags: Sequence[str]) -> tuple[str, ...]:

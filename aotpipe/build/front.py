@@ -82,9 +82,12 @@ def legalize(
 ) -> dict[Dialect, Legal]:
     """Legalize a model for each dialect; ops without a lowering are left in it unless `supported`."""
     with recorder.stage("legalize"):
+        from aotpipe.backends import legalization
         from aotpipe.passes import legalize
 
-        return {dialect: legalize(exported, dialect, supported=supported) for dialect in dialects}
+        return {
+            dialect: legalize(exported, legalization(dialect), supported=supported) for dialect in dialects
+        }
 
 
 def lower(
@@ -244,11 +247,13 @@ def _finding(island: Island) -> Finding:
 
 def cut(legals: Mapping[Dialect, Legal]) -> tuple[Parts | None, dict[Dialect, Legal]]:
     """Cut a model at its islands; there are no parts where it has none."""
+    from aotpipe.backends import legalization
     from aotpipe.islands.cut import cut
     from aotpipe.passes.unsupported import refusal
 
     [(dialect, legal)] = legals.items()
-    found = cut(legal, lambda node: refusal(node, dialect))
+    rules = legalization(dialect)
+    found = cut(legal, lambda node: refusal(node, rules))
     if not found.parts.islands:
         return None, dict(legals)
     return found.parts, {dialect: found.legal}

@@ -1,9 +1,11 @@
 """From torch.export's programs to pure functions over a small closed set of ops.
 
-`legalize(exported, dialect)` takes an `Exported` and gives a `Legal`; what it promises is in
-`stages.LegalEntry`, and `verify` checks it on every entry. The exported programs are left as they were.
+`legalize(exported, rules)` takes an `Exported` and gives a `Legal`; what it promises is in
+`stages.LegalEntry`, and `verify` checks it on every entry. The exported programs are left as
+they were. What differs between backends is in the `LegalizationRules` that a backend gives: the passes know
+no backend.
 
-Raises `UnsupportedOps` with every op that the dialect lacks, before any compiler runs, and `LowerFailed`
+Raises `UnsupportedOps` with every op that the backend lacks, before any compiler runs, and `LowerFailed`
 for a fault of aotpipe's own.
 """
 
@@ -14,20 +16,18 @@ from dataclasses import replace
 
 import torch
 
-from aotpipe.core.stages import Dialect, Exported, Legal, LegalEntry
+from aotpipe.core.stages import Exported, Legal, LegalEntry
 from aotpipe.passes import (
     constant_folding,
     control_flow,
     decompose,
-    float_to_int,
     if_conversion,
     index_bounds,
-    integer_division,
-    join_gathers,
     runtime_asserts,
     scalars,
 )
 from aotpipe.passes.flatten import Tensors, flatten, written_state
+from aotpipe.passes.rules import LegalizationRules
 from aotpipe.passes.verify import verify
 
 __all__ = ["legalize"]
@@ -35,16 +35,16 @@ __all__ = ["legalize"]
 
 def legalize(
     exported: Exported,
-    dialect: Dialect = "torch",
+    rules: LegalizationRules,
     *,
     cheap: int = if_conversion.CHEAP,
     supported: bool = True,
 ) -> Legal:
-    """Turn every entry point into a pure function over the ops of a dialect.
+    """Turn every entry point into a pure function over a backend's ops.
 
     Args:
         exported: The model.
-        dialect: Of the compiler.
+        rules: Of the backend.
         cheap: How many elements both branches of a `cond` may compute for it to become a selection.
         supported: Refuse ops without a lowering; they are left in the graphs otherwise.
 
@@ -52,9 +52,7 @@ def legalize(
         UnsupportedOps: Ops without a lowering; all of them are named, each with the user's line.
         LowerFailed: A fault of aotpipe.
     """
-    programs = constant_folding.fold(
-        (decompose.decompose(entry, dialect) for entry in exported.entries), dialect
-    )
+    programs = constant_folding.fold((decompose.decompose(entry, rules) for entry in exported.entries), rules)
     tensors = Tensors()
     written: dict[str, None] = {}
     for entry, program in zip(exported.entries, programs, strict=True):
@@ -65,15 +63,16 @@ def legalize(
             flatten(entry, program, canonical[entry.name].input_names, tensors, written),
             tensors.by_name,
             canonical[entry.name].entry.value_ranges,
+            rules,
             cheap,
         )
         for entry, program in zip(exported.entries, programs, strict=True)
     ]
-    if dialect == "torch":
-        for one in legal:
-            float_to_int.truncate(one.graph)
+    for one in legal:
+        for run in rules.graph_passes:
+            run(one.graph)
     if supported:
-        decompose.check_supported(legal, dialect)
+        decompose.check_supported(legal, rules)
     used = dict.fromkeys(key for one in legal for key in one.weights)
     weights = {key: tensors.by_name[key] for key in used}
     # The model's own buffers change when it is run; the initial state must not.
@@ -82,7 +81,7 @@ def legalize(
         verify(one, weights, state)
     return Legal(
         name=exported.canonical.spec.name,
-        dialect=dialect,
+        dialect=rules.dialect,
         entries=tuple(legal),
         weights=weights,
         initial_state=state,
@@ -90,14 +89,18 @@ def legalize(
 
 
 def _finish(
-    entry: LegalEntry, tensors: Mapping[str, torch.Tensor], declared: Collection[str], cheap: int
+    entry: LegalEntry,
+    tensors: Mapping[str, torch.Tensor],
+    declared: Collection[str],
+    rules: LegalizationRules,
+    cheap: int,
 ) -> LegalEntry:
     """Control flow in normal form, indices within bounds, asserts as outputs, nothing unused."""
     scalars.lower(entry.graph)
     control_flow.normalize(entry.graph)
     entry, ranges = index_bounds.guard(entry, tensors, declared)
-    integer_division.mend(entry, ranges)
-    join_gathers.join(entry.graph)
+    for run in rules.range_passes:
+        run(entry, ranges)
     entry = runtime_asserts.raise_up(entry, ranges.always)
     if_conversion.convert(entry.graph, cheap)
     return _without_unused_weights(entry)

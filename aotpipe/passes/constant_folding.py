@@ -1,7 +1,7 @@
 """Computes at build time what has no lowering and depends on no input.
 
 Sines in float64 of a position table, or the factors of a weight, are the same in every call. Where an op that
-the dialect lacks depends on constants and on weights that no entry point writes only, `fold(program, ...)`
+the backend lacks depends on constants and on weights that no entry point writes only, `fold(program, ...)`
 runs what leads to it in eager, and makes the last values that do not depend on an input constants of the
 program. All else stays as it was: a compiler folds better what it can lower.
 """
@@ -18,16 +18,16 @@ from torch.export.graph_signature import InputKind, InputSpec, OutputKind, Tenso
 from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
-from aotpipe.core.stages import Dialect
 from aotpipe.passes import hops, ops
 from aotpipe.passes.decompositions.entries import static
+from aotpipe.passes.rules import LegalizationRules
 from aotpipe.passes.unsupported import refusal
 
 _HELD: Final = frozenset({InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR})
 _WRITTEN: Final = frozenset({OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION})
 
 
-def fold(programs: Iterable[ExportedProgram], dialect: Dialect) -> list[ExportedProgram]:
+def fold(programs: Iterable[ExportedProgram], rules: LegalizationRules) -> list[ExportedProgram]:
     """Give the same programs with constants for such values; their graphs are changed."""
     programs = list(programs)
     written = {
@@ -36,10 +36,10 @@ def fold(programs: Iterable[ExportedProgram], dialect: Dialect) -> list[Exported
         for spec in program.graph_signature.output_specs
         if spec.kind in _WRITTEN
     }
-    return [_fold(program, dialect, written) for program in programs]
+    return [_fold(program, rules, written) for program in programs]
 
 
-def _fold(program: ExportedProgram, dialect: Dialect, written: Collection[int]) -> ExportedProgram:
+def _fold(program: ExportedProgram, rules: LegalizationRules, written: Collection[int]) -> ExportedProgram:
     module = program.graph_module
     values: dict[Node, Any] = {}
     fixed: dict[Node, None] = {}
@@ -52,7 +52,7 @@ def _fold(program: ExportedProgram, dialect: Dialect, written: Collection[int]) 
     for node in module.graph.nodes:
         if _is_pure(node) and all(operand in fixed for operand in node.all_input_nodes):
             fixed[node] = None
-            if refusal(node, dialect) or any(operand in lacking for operand in node.all_input_nodes):
+            if refusal(node, rules) or any(operand in lacking for operand in node.all_input_nodes):
                 lacking[node] = None
     ends = [node for node in lacking if any(user not in fixed for user in node.users)]
     if not ends or not all(isinstance(node.meta["val"], torch.Tensor) for node in ends):

@@ -1,7 +1,7 @@
-"""Decomposes an exported program into a dialect's ops, and tells which ops are left that it lacks.
+"""Decomposes an exported program into a backend's ops, and tells which ops are left that it lacks.
 
-`decompose(entry, dialect)` gives a functional ExportedProgram; the entry's own is left as it was.
-`check_supported(entries)` raises `UnsupportedOps` that names every op at once.
+`decompose(entry, rules)` gives a functional ExportedProgram; the entry's own is left as it was.
+`check_supported(entries, rules)` raises `UnsupportedOps` that names every op at once.
 """
 
 from __future__ import annotations
@@ -21,48 +21,44 @@ from torch.export.graph_signature import InputKind
 from torch.fx._lazy_graph_module import _use_lazy_graph_module
 
 from aotpipe.canonicalize.trace import region_asserts
-from aotpipe.core.stages import Dialect, ExportedEntry, LegalEntry
+from aotpipe.core.stages import ExportedEntry, LegalEntry
 from aotpipe.errors import AotpipeError, UnsupportedOp, UnsupportedOps
 from aotpipe.model import source
 from aotpipe.passes import (
     alias_copies,
     boolean_masks,
-    complex_parts,
-    decompositions,
     lift_constants,
     repeated_calls,
-    split_reductions,
-    unbacked_splits,
     view_strides,
     wrapper_ops,
-    zero_elements,
 )
 from aotpipe.passes.decompositions.entries import either
+from aotpipe.passes.rules import LegalizationRules
+from aotpipe.passes.unsupported import Unsupported, unsupported
 
 
-def decompose(entry: ExportedEntry, dialect: Dialect) -> ExportedProgram:
-    """Give an entry point's program over the dialect's ops, without writes to operands.
+def decompose(entry: ExportedEntry, rules: LegalizationRules) -> ExportedProgram:
+    """Give an entry point's program over the backend's ops, without writes to operands.
 
     Raises:
         UnsupportedOps: torch itself cannot decompose the program.
     """
-    table: dict[Any, Callable[..., Any]] = dict(decompositions.table(dialect))
+    table: dict[Any, Callable[..., Any]] = dict(rules.decompositions())
     table |= {op: either(first, table.get(op)) for op, first in boolean_masks.table().items()}
     try:
         with warnings.catch_warnings(), region_asserts.kept_apart(), _use_lazy_graph_module(should_use=True):
             # torch's tracing warns of its own deprecated calls.
             warnings.simplefilter("ignore")
             program = lift_constants.lift(alias_copies.separate(wrapper_ops.inline(entry.program)))
-            decomposed: ExportedProgram
             try:
                 decomposed = _decomposed(program, table)
             except ValueError:
                 # A view that the strides of a decomposition do not allow, if the second trial succeeds.
                 decomposed = view_strides.relax(program).run_decompositions(table)
             decomposed = _without_tokens(decomposed)
-            return zero_elements.fill(
-                split_reductions.split(unbacked_splits.write_out(complex_parts.split(decomposed)))
-            )
+            for run in rules.program_passes:
+                decomposed = run(decomposed)
+            return decomposed
     except AotpipeError:
         raise
     except Exception as error:
@@ -89,13 +85,13 @@ def _without_tokens(program: ExportedProgram) -> ExportedProgram:
     return ordered
 
 
-def check_supported(entries: Sequence[LegalEntry], dialect: Dialect = "torch") -> None:
-    """Refuse what the dialect has no lowering for.
+def check_supported(entries: Sequence[LegalEntry], rules: LegalizationRules) -> None:
+    """Refuse what the backend has no lowering for.
 
     Raises:
         UnsupportedOps: With each op's name, how often it is met, and the user's first line with it.
     """
-    left = [found for entry in entries for found in decompositions.unsupported(entry.graph, dialect)]
+    left = [found for entry in entries for found in unsupported(entry.graph, rules)]
     if not left:
         return
     names = sorted({found.op for found in left})
@@ -110,7 +106,7 @@ def check_supported(entries: Sequence[LegalEntry], dialect: Dialect = "torch") -
     )
 
 
-def _row(found: decompositions.Unsupported) -> str:
+def _row(found: Unsupported) -> str:
     calls = f"{found.count} {'call' if found.count == 1 else 'calls'}"
     place = f", first at {found.where}" if found.where else ""
     return f"{found.op}: {found.reason}; {calls}{place}"

@@ -11,15 +11,17 @@ from typing import Any, Final
 import torch
 from torch.fx import GraphModule, Node
 
+from aotpipe.core.stages import LegalEntry
 from aotpipe.passes import hops
 from aotpipe.passes.emit import Emitter
+from aotpipe.passes.ranges import Ranges
 
 _ATEN: Final = torch.ops.aten
 
 
-def join(module: GraphModule) -> None:
-    """Write such gathers of a graph and of its subgraphs anew."""
-    for graph in list(hops.walk(module)):
+def join(entry: LegalEntry, _ranges: Ranges) -> None:
+    """Write such gathers of an entry's graph and of its subgraphs anew."""
+    for graph in list(hops.walk(entry.graph)):
         nodes = graph.graph.find_nodes(op="call_function", target=_ATEN.index.Tensor)
         open_ones = [node for node in nodes if _is_open(node)]
         for node in open_ones:

@@ -16,6 +16,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 import aotpipe
+from aotpipe.backends import legalization
 from aotpipe.backends.iree.lower import importer
 from aotpipe.canonicalize import canonicalize
 from aotpipe.export import export
@@ -595,7 +596,7 @@ def test_entry_points_share_their_state() -> None:
     entries = {"prefill": EntryPoint(args=(X,), method="prefill"), "decode": EntryPoint(args=(X,))}
     exported = export(canonicalize(as_spec(model, entry_points=entries)))
     assert "state-in-python" in {finding.code for finding in exported.findings}
-    program = legalize(exported)
+    program = legalize(exported, legalization())
     names = [[leaf.name for leaf in entry.signature.state] for entry in program.entries]
     assert set(names[0]) | set(names[1]) == {"length", "rows"}
     steps = ["decode", "prefill", "decode", "decode", "prefill", "decode"]

@@ -12,6 +12,7 @@ import numpy as np
 from iree.compiler import ir
 from iree.compiler.passmanager import PassManager
 
+from aotpipe.backends import legalization
 from aotpipe.backends.iree.lower import importer
 from aotpipe.canonicalize import canonicalize
 from aotpipe.core.signature import Signature
@@ -58,7 +59,7 @@ def lowered(case: Case) -> Ready:
         except Exception as error:
             raise Stopped("export", _first_line(error)) from error
         try:
-            program = legalize(exported)
+            program = legalize(exported, legalization())
             text = importer.lower(program).module.decode()
         except UnsupportedOps as error:
             # What torch itself fails to decompose has a cause.

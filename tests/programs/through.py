@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch.utils import _pytree as pytree
 
+from aotpipe.backends import legalization
 from aotpipe.backends.iree.compile import compiler
 from aotpipe.backends.iree.lower import importer
 from aotpipe.canonicalize import canonicalize
@@ -32,7 +33,9 @@ def legal(module: torch.nn.Module, inputs: Call, *, dialect: Dialect = "torch", 
     """The legal program of a model, called as a Spec's entry point is; a cheap `cond` stays one."""
     forget_traces()
     return legalize(
-        export(canonicalize(spec.as_spec(module.eval(), args=inputs, **options))), dialect, cheap=-1
+        export(canonicalize(spec.as_spec(module.eval(), args=inputs, **options))),
+        legalization(dialect),
+        cheap=-1,
     )
 
 

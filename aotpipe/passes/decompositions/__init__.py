@@ -1,79 +1,63 @@
-"""From what torch.export gives to the ops that a dialect lowers.
+"""Decompositions that every backend needs.
 
-`table(dialect)` goes to `ExportedProgram.run_decompositions`: torch's own table for its core ops, with our
-entries in front, grouped by file as ATen's documentation groups the ops. An entry replaces torch's where the
-compiler has no lowering for what torch's gives, computes it wrong, or computes it slowly.
-`unsupported(graph_module)` finds what is left without a lowering.
+`table()` holds torch's own entries for its core ops with ours in front, grouped by file as ATen's
+documentation groups the ops. An entry replaces torch's where no compiler has a lowering for what torch's
+gives, or computes it wrong or slowly. A backend puts its own entries in front of these.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
-from importlib import import_module
-from types import MappingProxyType
 from typing import Any, Final
 
 import torch
 
-from aotpipe.core.stages import Dialect
-from aotpipe.passes.decompositions import experts, quantization, stablehlo
-from aotpipe.passes.decompositions.entries import Decomposition, Table, either
-from aotpipe.passes.unsupported import Unsupported, unsupported
+from aotpipe.passes.decompositions import (
+    adaptive_max_pool,
+    attention,
+    blas,
+    copies,
+    distances,
+    experts,
+    indexing,
+    norm,
+    ordering,
+    pointwise,
+    quantization,
+    recurrent,
+    resample,
+)
+from aotpipe.passes.decompositions.entries import Decomposition, Table, joined
 
-__all__ = ["Decomposition", "Table", "Unsupported", "table", "unsupported"]
+__all__ = ["Decomposition", "Table", "of_libraries", "table"]
 
 _GROUPS: Final = (
-    "aotpipe.passes.decompositions.attention",
-    "aotpipe.backends.iree.decompositions.bitwise",
-    "aotpipe.passes.decompositions.blas",
-    "aotpipe.backends.iree.decompositions.complex",
-    "aotpipe.passes.decompositions.copies",
-    "aotpipe.passes.decompositions.distances",
-    "aotpipe.passes.decompositions.experts",
-    "aotpipe.backends.iree.decompositions.fourier",
-    "aotpipe.passes.decompositions.indexing",
-    "aotpipe.passes.decompositions.adaptive_max_pool",
-    "aotpipe.passes.decompositions.norm",
-    "aotpipe.passes.decompositions.ordering",
-    "aotpipe.backends.iree.decompositions.padding",
-    "aotpipe.backends.iree.decompositions.scatter_gather",
-    "aotpipe.backends.iree.decompositions.pointwise",
-    "aotpipe.backends.iree.decompositions.powers",
-    "aotpipe.passes.decompositions.quantization",
-    "aotpipe.passes.decompositions.recurrent",
-    "aotpipe.backends.iree.decompositions.reduction",
-    "aotpipe.passes.decompositions.resample",
-    "aotpipe.backends.iree.decompositions.scan",
-    "aotpipe.passes.decompositions.shape",
-    "aotpipe.backends.iree.decompositions.special",
-    "aotpipe.backends.iree.decompositions.transcendental",
-    "aotpipe.backends.iree.decompositions.trigonometry",
-    "aotpipe.backends.iree.decompositions.windows",
+    adaptive_max_pool,
+    attention,
+    blas,
+    copies,
+    distances,
+    experts,
+    indexing,
+    norm,
+    ordering,
+    pointwise,
+    quantization,
+    recurrent,
+    resample,
 )
 
 
-def table(dialect: Dialect) -> Mapping[Any, Callable[..., Any]]:
-    """The decompositions for a dialect: op -> function of the op's own arguments."""
-    # IREE's importer has an integer product for those of the quantizer.
-    more = quantization.LIBRARIES if dialect == "stablehlo" else {}
-    return MappingProxyType({**_fixed(dialect), **_registered({**experts.LIBRARIES, **more})})
-
-
 @cache
-def _fixed(dialect: Dialect) -> Mapping[Any, Callable[..., Any]]:
-    entries: dict[Any, Callable[..., Any]] = dict(torch.export.default_decompositions().items())
-    for group in _GROUPS:
-        entries.update(import_module(group).DECOMPOSITIONS)
-    unsigned = import_module("aotpipe.backends.iree.decompositions.unsigned").DECOMPOSITIONS
-    entries |= {op: either(first, entries.get(op)) for op, first in unsigned.items()}
-    if dialect == "stablehlo":
-        return {op: decomposition for op, decomposition in entries.items() if op not in stablehlo.OPS}
-    return entries
+def table() -> Mapping[Any, Callable[..., Any]]:
+    """The decompositions for every backend: op -> function of the op's own arguments."""
+    core = dict(torch.export.default_decompositions().items())
+    return core | joined(group.DECOMPOSITIONS for group in _GROUPS)
 
 
-def _registered(entries: Mapping[str, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
-    """The entries for ops that a library has registered by now."""
+def of_libraries(entries: Mapping[str, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
+    """The entries for those ops, given by name, that a library has registered by now."""
     found: dict[Any, Callable[..., Any]] = {}
     for name, decomposition in entries.items():
         namespace, _, op = name.partition("::")

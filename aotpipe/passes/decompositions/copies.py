@@ -25,29 +25,10 @@ def unbind_copy(tensor: torch.Tensor, dim: int = 0) -> list[torch.Tensor]:
     return [part.clone() for part in tensor.unbind(dim)]
 
 
-def as_strided(
-    tensor: torch.Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
-) -> Any:
-    here = storage_offset is None or storage_offset == tensor.storage_offset()
-    if (
-        not tensor.dim()
-        and here
-        and all(one == 1 or not step for one, step in zip(size, stride, strict=True))
-    ):
-        return tensor.expand(list(size)).clone()
-    # The compiler dies on a read of one element that has no dim.
-    return NotImplemented if size else torch.as_strided(tensor, [1], [1], storage_offset).reshape(())
-
-
 def as_strided_copy(
     tensor: torch.Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> torch.Tensor:
     return torch.as_strided(tensor, list(size), list(stride), storage_offset).clone()
-
-
-def empty_strided(size: Sequence[int], stride: Sequence[int], **options: Any) -> torch.Tensor:
-    """Strides mean nothing in a graph of values."""
-    return torch.empty(list(size), **options)
 
 
 def new_empty_strided(
@@ -76,13 +57,22 @@ def nonzero_static(tensor: torch.Tensor, *, size: int, fill_value: int = -1) -> 
     return torch.where(found.unsqueeze(-1) < 0, fill_value, torch.stack(rows, -1))
 
 
+def empty_permuted(size: Sequence[int], physical_layout: Sequence[int], **kwargs: Any) -> torch.Tensor:
+    """Strides mean nothing in a graph of values."""
+    return torch.empty(list(size), **kwargs)
+
+
+def narrow_copy(tensor: torch.Tensor, dim: int, start: int, length: int) -> torch.Tensor:
+    return tensor.narrow(dim, start, length).clone()
+
+
 DECOMPOSITIONS: Table = {
+    aten.empty_permuted.default: empty_permuted,
+    aten.narrow_copy.default: narrow_copy,
     aten.permute_copy.default: permute_copy,
     aten.view_copy.default: view_copy,
     aten.unbind_copy.int: unbind_copy,
-    aten.as_strided.default: as_strided,
     aten.as_strided_copy.default: as_strided_copy,
-    aten.empty_strided.default: empty_strided,
     aten.new_empty_strided.default: new_empty_strided,
     aten.nonzero_static.default: nonzero_static,
 }

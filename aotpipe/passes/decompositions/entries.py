@@ -7,7 +7,7 @@ can take just those forms (a dtype, rank 0, an empty dim) that the compiler does
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeGuard
 
 import torch
@@ -15,6 +15,8 @@ from torch._ops import OpOverload
 
 Decomposition = Callable[..., Any]
 Table = Mapping[OpOverload, Decomposition]
+Number = int | float | bool
+Value = torch.Tensor | Number
 
 HALF = (torch.float16, torch.bfloat16)
 
@@ -27,6 +29,15 @@ def either(first: Decomposition, second: Decomposition | None) -> Decomposition:
         return second(*args, **kwargs) if found is NotImplemented and second is not None else found
 
     return decompose
+
+
+def joined(tables: Iterable[Table]) -> dict[OpOverload, Decomposition]:
+    """One table of several, which have no op in common."""
+    entries: dict[OpOverload, Decomposition] = {}
+    for table in tables:
+        assert not entries.keys() & table.keys(), entries.keys() & table.keys()
+        entries.update(table)
+    return entries
 
 
 def static(size: object) -> TypeGuard[int]:
@@ -83,3 +94,16 @@ def floating(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor as eager promotes it for a function that gives floats."""
     inexact = tensor.is_floating_point() or tensor.is_complex()
     return tensor if inexact else tensor.to(torch.get_default_dtype())
+
+
+def promoted(left: Value, right: Value) -> tuple[torch.Tensor, torch.Tensor]:
+    """Both as tensors of the dtype that eager promotes them to."""
+    dtype = torch.result_type(left, right)
+    device = next(value.device for value in (left, right) if isinstance(value, torch.Tensor))
+    one, two = (
+        value.to(dtype)
+        if isinstance(value, torch.Tensor)
+        else torch.full((), value, dtype=dtype, device=device)
+        for value in (left, right)
+    )
+    return one, two

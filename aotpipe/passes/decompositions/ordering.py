@@ -1,15 +1,14 @@
-"""Sorting, selecting by rank, searching, and running maxima.
+"""Selecting by rank, searching, and the extrema of a dim.
 
-IREE's own sort is a serial bubble sort, not stable, that knows no NaN. Here an element's rank is counted:
-how many elements come before it. That is as many comparisons, but vectorized, in one fused reduction, stable,
-and with NaN as the greatest value, as eager orders them.
+An element's rank is counted: how many elements come before it. That is one vectorized, fused reduction,
+stable, and with NaN as the greatest value, as eager orders them.
 """
 
 from __future__ import annotations
 
 import torch
 
-from aotpipe.passes.decompositions.entries import Table, back, empty, iota, last, reduced
+from aotpipe.passes.decompositions.entries import Table, empty, iota, last, reduced
 
 aten = torch.ops.aten
 Pair = tuple[torch.Tensor, torch.Tensor]
@@ -28,47 +27,19 @@ def _same(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     return (left == right) | ((left != left) & (right != right))
 
 
-def _comparable(tensor: torch.Tensor) -> torch.Tensor:
+def comparable(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor in a dtype that both compilers compare as eager does."""
     return tensor.to(torch.int32) if tensor.dtype in (torch.bool, torch.uint8) else tensor
 
 
 def ranks(tensor: torch.Tensor, descending: bool = False) -> torch.Tensor:
     """The place of each element along the last dim of the stable order, as int32."""
-    values = _comparable(tensor)
+    values = comparable(tensor)
     mine, other = values.unsqueeze(-1), values.unsqueeze(-2)
     size = tensor.shape[-1]
     earlier = iota(size, tensor).unsqueeze(-2) < iota(size, tensor).unsqueeze(-1)
     before = _less(mine, other) if descending else _less(other, mine)
     return (before | (_same(other, mine) & earlier)).to(torch.int32).sum(-1, dtype=torch.int32)
-
-
-def sort(tensor: torch.Tensor, dim: int = -1, descending: bool = False) -> Pair:
-    return sort_stable(tensor, stable=True, dim=dim, descending=descending)
-
-
-def sort_stable(
-    tensor: torch.Tensor, *, stable: bool | None, dim: int = -1, descending: bool = False
-) -> Pair:
-    if not tensor.dim() or empty(tensor):
-        return tensor.clone(), torch.zeros_like(tensor, dtype=torch.int64)
-    values = last(tensor, dim)
-    indices = _order(values, descending)
-    return back(values.gather(-1, indices), dim, tensor), back(indices, dim, tensor)
-
-
-def _order(values: torch.Tensor, descending: bool) -> torch.Tensor:
-    """The indices that sort the last dim."""
-    place = ranks(values, descending).to(torch.int64)
-    numbers = iota(values.shape[-1], values).expand(values.shape)
-    return torch.zeros_like(place).scatter(-1, place, numbers)
-
-
-def topk(tensor: torch.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Pair:
-    if not tensor.dim():
-        return tensor.reshape(1)[:k].reshape(()), torch.zeros_like(tensor, dtype=torch.int64)
-    values = last(tensor, dim)
-    indices = _order(values, largest).narrow(-1, 0, k)
-    return back(values.gather(-1, indices), dim, tensor), back(indices, dim, tensor)
 
 
 def _select(values: torch.Tensor, place: torch.Tensor, k: int | torch.Tensor) -> Pair:
@@ -129,7 +100,7 @@ def _of_all(tensor: torch.Tensor, function: object) -> torch.Tensor:
 def mode(tensor: torch.Tensor, dim: int = -1, keepdim: bool = False) -> Pair:
     values = last(tensor, dim)
     place = ranks(values)
-    mine, other = _comparable(values).unsqueeze(-1), _comparable(values).unsqueeze(-2)
+    mine, other = comparable(values).unsqueeze(-1), comparable(values).unsqueeze(-2)
     count = (mine == other).to(torch.int64).sum(-1)
     often = count == count.amax(-1, keepdim=True)
     size = values.shape[-1]
@@ -137,33 +108,6 @@ def mode(tensor: torch.Tensor, dim: int = -1, keepdim: bool = False) -> Pair:
     value, _ = _select(values, place, lowest)
     index = torch.where(values == value.unsqueeze(-1), iota(size, values), -1).amax(-1)
     return reduced(value, dim, keepdim, tensor), reduced(index, dim, keepdim, tensor)
-
-
-def _running(tensor: torch.Tensor, dim: int, largest: bool) -> Pair:
-    """The running extremum and the last index that holds it."""
-    if not tensor.dim() or empty(tensor):
-        return tensor.clone(), torch.zeros_like(tensor, dtype=torch.int64)
-    values = last(tensor, dim)
-    size = values.shape[-1]
-    compared = _comparable(values)
-    mine, other = compared.unsqueeze(-1), compared.unsqueeze(-2)
-    numbers = iota(size, tensor)
-    seen = numbers.unsqueeze(-2) <= numbers.unsqueeze(-1)
-    # An element is its run's extremum if nothing seen is beyond it; the last such index is the answer.
-    beyond = (other > mine) if largest else (other < mine)
-    if tensor.is_floating_point():
-        beyond = (beyond & (mine == mine)) | ((other != other) & (mine == mine))
-    record = (beyond & seen).to(torch.int32).sum(-1, dtype=torch.int32) == 0
-    index = torch.where(record.unsqueeze(-2) & seen, numbers.unsqueeze(-2), -1).amax(-1)
-    return back(values.gather(-1, index), dim, tensor), back(index, dim, tensor)
-
-
-def cummax(tensor: torch.Tensor, dim: int) -> Pair:
-    return _running(tensor, dim, largest=True)
-
-
-def cummin(tensor: torch.Tensor, dim: int) -> Pair:
-    return _running(tensor, dim, largest=False)
 
 
 def searchsorted(
@@ -208,18 +152,19 @@ def bucketize_scalar(value: float, boundaries: torch.Tensor, **options: object) 
     return searchsorted_scalar(boundaries, value, **options)
 
 
+def aminmax(tensor: torch.Tensor, *, dim: int | None = None, keepdim: bool = False) -> Pair:
+    dims = list(range(tensor.dim())) if dim is None or not tensor.dim() else [dim % tensor.dim()]
+    return torch.amin(tensor, dims, keepdim), torch.amax(tensor, dims, keepdim)
+
+
 DECOMPOSITIONS: Table = {
-    aten.sort.default: sort,
-    aten.sort.stable: sort_stable,
-    aten.topk.default: topk,
+    aten.aminmax.default: aminmax,
     aten.kthvalue.default: kthvalue,
     aten.median.default: median,
     aten.median.dim: median_dim,
     aten.nanmedian.default: nanmedian,
     aten.nanmedian.dim: nanmedian_dim,
     aten.mode.default: mode,
-    aten.cummax.default: cummax,
-    aten.cummin.default: cummin,
     aten.searchsorted.Tensor: searchsorted,
     aten.searchsorted.Scalar: searchsorted_scalar,
     aten.bucketize.Tensor: bucketize,

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from aotpipe.backends import legalization
 from aotpipe.backends.iree.tuning import im2col
 from aotpipe.canonicalize.state import discovery
 from aotpipe.core.signature import Signature
@@ -94,17 +95,18 @@ def is_taken(model: Canonical, observed: Observed, settled: Collection[Line]) ->
 def _legalize(exported: Exported, found: Attempted) -> None:
     found.signatures = {entry.name: entry.signature for entry in exported.entries}
     smaller = [once(entry) for entry in exported.entries]
+    rules = legalization()
     # How convolutions are made fast is of no interest here.
     with garbage_collector.paused(), im2col.left_out():
         if any(smaller):
             entries = tuple(small or each for small, each in zip(smaller, exported.entries, strict=True))
             # What is refused is told of the whole program, with all of its lines.
             with suppress(UnsupportedOps, LowerFailed):
-                legal = legalize(replace(exported, entries=entries))
+                legal = legalize(replace(exported, entries=entries), rules)
                 found.signatures = {entry.name: without_left(entry.signature) for entry in legal.entries}
                 return
         try:
-            legal = legalize(exported)
+            legal = legalize(exported, rules)
         except (UnsupportedOps, LowerFailed) as error:
             found.refusals.append(Refusal(error))
         else:

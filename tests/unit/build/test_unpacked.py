@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from aotpipe.backends import legalization
 from aotpipe.build.unpacked import unpacked
 from aotpipe.canonicalize import canonicalize
 from aotpipe.core.stages import Legal
@@ -27,7 +28,9 @@ class Counter(torch.nn.Module):
 
 
 def legal() -> Legal:
-    return legalize(export(canonicalize(spec.as_spec(Counter().eval(), args=(torch.ones(3),)))))
+    return legalize(
+        export(canonicalize(spec.as_spec(Counter().eval(), args=(torch.ones(3),)))), legalization()
+    )
 
 
 def test_weights_and_state_are_in_one_file_while_the_body_runs():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from aotpipe.backends import legalization
 from aotpipe.canonicalize import canonicalize
 from aotpipe.core.stages import Legal
 from aotpipe.export import export
@@ -20,9 +21,9 @@ def legal(model: Any, *args: Any, **settings: Any) -> Legal:
     with recording():
         canonical = canonicalize(as_spec(model.eval(), args=args, **settings))
         discover(canonical)
-        return legalize(export(canonical), supported=False)
+        return legalize(export(canonical), legalization(), supported=False)
 
 
 def cut_of(model: Any, *args: Any, **settings: Any) -> Cut:
     """A model in parts."""
-    return cut(legal(model, *args, **settings), lambda node: refusal(node, "torch"))
+    return cut(legal(model, *args, **settings), lambda node: refusal(node, legalization()))

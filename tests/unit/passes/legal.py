@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from aotpipe.backends import legalization
 from aotpipe.canonicalize import canonicalize
 from aotpipe.core.signature import TensorSpec
 from aotpipe.core.stages import Exported, Legal, LegalEntry
@@ -45,7 +46,7 @@ def exported(module: Any, inputs: Inputs = (), **options: Any) -> Exported:
 
 
 def legal(module: Any, inputs: Inputs = (), **options: Any) -> Legal:
-    return legalize(exported(module, inputs, **options), cheap=-1)
+    return legalize(exported(module, inputs, **options), legalization(), cheap=-1)
 
 
 class Runner:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from aotpipe.backends import legalization
 from aotpipe.errors import UnsupportedOps
 from aotpipe.passes.decompose import decompose
 from tests.unit.passes.legal import exported, legal, model
@@ -18,7 +19,7 @@ def test_the_program_is_functional_and_the_entry_untouched() -> None:
 
     (entry,) = exported(model(forward), [torch.ones(2, 4)]).entries
     before = str(entry.program.graph)
-    program = decompose(entry, "torch")
+    program = decompose(entry, legalization())
     assert str(entry.program.graph) == before
     assert not [n for n in program.graph.nodes if str(n.target).split(".")[1:2] in (["mul_"], ["linear"])]
 

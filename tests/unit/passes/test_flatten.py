@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from aotpipe.backends import legalization
 from aotpipe.core.signature import Constant
 from aotpipe.core.stages import Legal
 from aotpipe.model import spec
@@ -167,7 +168,7 @@ def test_entry_points_share_state_and_weights() -> None:
 
     cell = Cell().eval()
     entries = {name: spec.EntryPoint(args=(X,), method=name) for name in ("write", "read")}
-    program = legalize(exported(cell, entry_points=entries))
+    program = legalize(exported(cell, entry_points=entries), legalization())
     run = Runner(program)
     assert torch.equal(run([X], "write")["output"], cell.write(X))
     assert torch.equal(run([X], "read")["output"], cell.read(X))
@@ -186,7 +187,7 @@ def test_the_exported_program_is_left_as_it_was() -> None:
 
     before = exported(model(forward, count=torch.zeros(())), [X])
     text = str(before.entries[0].program)
-    first, second = legalize(before), legalize(before)
+    first, second = legalize(before, legalization()), legalize(before, legalization())
     assert str(before.entries[0].program) == text
     assert digest(first, "") == digest(second, "")
     assert all(torch.equal(first.weights[name], weight) for name, weight in second.weights.items())

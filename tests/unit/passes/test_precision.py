@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from aotpipe.backends import legalization
 from aotpipe.backends.iree.lower import importer
 from aotpipe.canonicalize import canonicalize
 from aotpipe.core.precision import Precision
@@ -30,7 +31,7 @@ def made(
 ) -> tuple[Canonical, Legal]:
     through.forget_traces()
     canonical = canonicalize(spec.as_spec(module.eval(), args=inputs))
-    return canonical, legalize(precision.lower(export(canonical), policy), dialect, cheap=-1)
+    return canonical, legalize(precision.lower(export(canonical), policy), legalization(dialect), cheap=-1)
 
 
 def check(module: torch.nn.Module, *inputs: torch.Tensor, dtype: str = "bfloat16", calls: int = 1) -> Legal:

@@ -12,13 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.export import ExportedProgram
 
-from aotpipe.passes import decompositions, ops, repeated_calls
+from aotpipe.backends import legalization
+from aotpipe.passes import ops, repeated_calls
 from tests.unit.passes.legal import Runner, exported, legal
 
 # torch's tracing warns of its own deprecated calls.
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
 
-TABLE: dict[Any, Callable[..., Any]] = dict(decompositions.table("torch"))
+TABLE: dict[Any, Callable[..., Any]] = dict(legalization().decompositions())
 
 
 class Layers(torch.nn.Module):

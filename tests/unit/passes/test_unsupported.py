@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from aotpipe.backends import legalization
 from aotpipe.errors import UnsupportedOps
-from aotpipe.passes import unsupported
+from aotpipe.passes.unsupported import unsupported
 from tests.unit.passes.legal import legal, model
 from tests.unit.passes.ranges.programs import Program, aten
 
@@ -18,7 +19,7 @@ def test_rows_are_sorted_and_counted() -> None:
         program.call(aten._linalg_eigh.default, x)
     program.call(aten.rand.default, [2])
     program.call(aten.relu.default, x)
-    found = unsupported(program.module)
+    found = unsupported(program.module, legalization())
     assert [(row.op, row.count) for row in found] == [
         ("aten._linalg_eigh.default", 2),
         ("aten.rand.default", 1),
@@ -31,7 +32,7 @@ def test_rows_are_sorted_and_counted() -> None:
 def test_a_dtype_without_a_lowering(dtype: torch.dtype) -> None:
     program = Program()
     program.call(aten.full.default, [2], 1, dtype=dtype)
-    (row,) = unsupported(program.module)
+    (row,) = unsupported(program.module, legalization())
     assert str(dtype).removeprefix("torch.") in row.reason
 
 
@@ -51,7 +52,7 @@ def test_reasons_of_factors_sizes_and_double_precision() -> None:
     program.call(aten.linalg_qr.default, x)
     program.call(aten.tanh.default, x)
     program.call(aten.unique_consecutive.default, x)
-    reasons = {row.op: row.reason for row in unsupported(program.module)}
+    reasons = {row.op: row.reason for row in unsupported(program.module, legalization())}
     assert "factors a matrix" in reasons["aten.linalg_qr.default"]
     assert "float64" in reasons["aten.tanh.default"]
     assert "depends on data" in reasons["aten.unique_consecutive.default"]

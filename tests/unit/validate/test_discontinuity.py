@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from aotpipe.backends import legalization
 from aotpipe.canonicalize import canonicalize
 from aotpipe.core.signature import Signature
 from aotpipe.core.stages import Legal, LegalEntry
@@ -68,7 +69,7 @@ class _Function(torch.nn.Module):
 
 def _legal(function: Callable[..., Any]) -> Legal:
     spec = as_spec(_Function(function), args=(torch.randn(2, 3, 4),))
-    return legalize(export(canonicalize(spec)), dialect="torch")
+    return legalize(export(canonicalize(spec)), legalization())
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from aotpipe.backends import legalization
 from aotpipe.canonicalize import canonicalize
 from aotpipe.export import export
 from aotpipe.model.spec import as_spec
@@ -19,7 +20,7 @@ from aotpipe.validate.reference import Reference, reference
 
 def _reference(model: torch.nn.Module, *args: torch.Tensor, **options: Any) -> Reference:
     canonical = canonicalize(as_spec(model.eval(), args=args, name="model", **options))
-    return reference(canonical, legalize(export(canonical)))
+    return reference(canonical, legalize(export(canonical), legalization()))
 
 
 def _module(function: Callable[..., Any]) -> torch.nn.Module:

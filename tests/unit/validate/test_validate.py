@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from aotpipe.backends import legalization
 from aotpipe.backends.iree.compile import compiler
 from aotpipe.backends.iree.lower.importer import lower
 from aotpipe.canonicalize import canonicalize
@@ -66,7 +67,7 @@ class _Built:
 
 def _build(spec: Spec, folder: Path, change: Callable[[Legal], Legal] = lambda legal: legal) -> _Built:
     canonical = canonicalize(spec)
-    legal = legalize(export(canonical))
+    legal = legalize(export(canonical), legalization())
     changed = change(legal)
     tensor_file.write({k: view_numpy(v) for k, v in changed.weights.items()}, folder / "weights")
     return _Built(

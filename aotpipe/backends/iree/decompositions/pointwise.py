@@ -12,24 +12,18 @@ from typing import Any
 
 import torch
 
-from aotpipe.passes.decompositions.entries import HALF, Decomposition, Table, floating, widened
+from aotpipe.passes.decompositions.entries import (
+    HALF,
+    Decomposition,
+    Number,
+    Table,
+    Value,
+    floating,
+    promoted,
+    widened,
+)
 
 aten = torch.ops.aten
-Number = int | float | bool
-Value = torch.Tensor | Number
-
-
-def promoted(left: Value, right: Value) -> tuple[torch.Tensor, torch.Tensor]:
-    """Both as tensors of the dtype that eager promotes them to."""
-    dtype = torch.result_type(left, right)
-    device = next(value.device for value in (left, right) if isinstance(value, torch.Tensor))
-    one, two = (
-        value.to(dtype)
-        if isinstance(value, torch.Tensor)
-        else torch.full((), value, dtype=dtype, device=device)
-        for value in (left, right)
-    )
-    return one, two
 
 
 def is_nan(tensor: torch.Tensor) -> torch.Tensor:

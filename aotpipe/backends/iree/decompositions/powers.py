@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from aotpipe.backends.iree.decompositions.pointwise import Number, Value, is_nan, promoted
-from aotpipe.passes.decompositions.entries import Table, widened
+from aotpipe.backends.iree.decompositions.pointwise import is_nan
+from aotpipe.passes.decompositions.entries import Number, Table, Value, promoted, widened
 
 aten = torch.ops.aten
 
@@ -77,21 +77,8 @@ def _power(base: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:
     return torch.where((exponent == 0) | (base == 1), 1.0, power)
 
 
-def float_power(base: Value, exponent: Value) -> torch.Tensor:
-    one, two = (
-        value.to(torch.float64)
-        if isinstance(value, torch.Tensor)
-        else torch.full((), value, dtype=torch.float64)
-        for value in (base, exponent)
-    )
-    return torch.pow(one, two)
-
-
 DECOMPOSITIONS: Table = {
     aten.pow.Tensor_Scalar: pow_scalar,
     aten.pow.Tensor_Tensor: pow_tensor,
     aten.pow.Scalar: pow_tensor,
-    aten.float_power.Tensor_Tensor: float_power,
-    aten.float_power.Tensor_Scalar: float_power,
-    aten.float_power.Scalar: float_power,
 }

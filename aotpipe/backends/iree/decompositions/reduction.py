@@ -150,11 +150,6 @@ def _arg(tensor: torch.Tensor, dim: int | None, keepdim: bool, *, largest: bool)
     return _with_index(tensor, dim, keepdim, largest=largest)[1]
 
 
-def aminmax(tensor: torch.Tensor, *, dim: int | None = None, keepdim: bool = False) -> Pair:
-    dims = _dims(tensor, None if dim is None else [dim])
-    return torch.amin(tensor, dims, keepdim), torch.amax(tensor, dims, keepdim)
-
-
 def any_dims(tensor: torch.Tensor, dim: Dims = None, keepdim: bool = False) -> torch.Tensor:
     dims = list(range(tensor.dim())) if dim is None else _dims(tensor, dim) if dim else []
     result = torch.uint8 if tensor.dtype == torch.uint8 else torch.bool
@@ -298,7 +293,6 @@ DECOMPOSITIONS: Table = {
     aten.min.dim: min_dim,
     aten.argmax.default: argmax,
     aten.argmin.default: argmin,
-    aten.aminmax.default: aminmax,
     aten.any.default: any_all,
     aten.any.dim: any_dim,
     aten.any.dims: any_dims,

@@ -2,7 +2,7 @@
 
 Formulas: Cephes (S. L. Moshier) for the Bessel functions and digamma; C. Lanczos for log gamma (coefficients
 of P. Godfrey, g = 7, n = 9); M. Giles, "Approximating the erfinv function" (2010); erfc by W. H. Press and
-others, "Numerical Recipes", 6.2; polygamma by Euler and Maclaurin (Abramowitz and Stegun, 6.4.11).
+others, "Numerical Recipes", 6.2.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, Final
 import torch
 
 from aotpipe.passes.decompositions.entries import Decomposition, Table, floating, widened
+from aotpipe.passes.decompositions.pointwise import sum_of_powers
 
 aten = torch.ops.aten
 
@@ -124,19 +125,11 @@ _DIGAMMA: Final[Sequence[float]] = (
 )  # fmt: skip
 
 
-def _sum_of_steps(x: torch.Tensor, count: int, power: int) -> torch.Tensor:
-    """The sum of `(x + i) ** -power` for i below the count."""
-    total = torch.pow(1 / x, power)
-    for step in range(1, count):
-        total = total + torch.pow(1 / (x + step), power)
-    return total
-
-
 def digamma(x: torch.Tensor) -> torch.Tensor:
     reflected = x < 0
     y = torch.where(reflected, 1 - x, x)
     low = y < 10
-    total = torch.where(low, -_sum_of_steps(y, 10, 1), 0.0)
+    total = torch.where(low, -sum_of_powers(y, 10, 1), 0.0)
     y = torch.where(low, y + 10, y)
     z = 1 / (y * y)
     value = total + torch.log(y) - 0.5 / y - z * _polynomial(z, _DIGAMMA)
@@ -204,55 +197,12 @@ def erfcx(x: torch.Tensor) -> torch.Tensor:
     return torch.where(size < 0.5, near, torch.where(x < 0, 2 * torch.exp(x * x) - scaled, scaled))
 
 
-def polygamma(n: int, tensor: torch.Tensor) -> Any:
-    """By recurrence to x >= 14, then the asymptotic series."""
-    if tensor.dtype == torch.float64:
-        return NotImplemented
-    if n == 0:
-        return torch.digamma(tensor)
-    if not tensor.dim():
-        return torch.polygamma(n, tensor.reshape(1).expand(2))[0]
-    values = floating(tensor)
-    x = widened(values)[0]
-    if n == 1:
-        return _trigamma(x).to(values.dtype)
-    low = x < 14
-    total = torch.where(low, _sum_of_steps(x, 14, n + 1), 0.0)
-    y = torch.where(low, x + 14, x)
-    # zeta(n + 1, y) by Euler and Maclaurin.
-    series = _integral(1 / y, n) / n + 0.5 * _integral(1 / y, n + 1)
-    bernoulli = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66)
-    for index, number in enumerate(bernoulli, 1):
-        factor = math.prod(range(n + 1, n + 2 * index)) / math.factorial(2 * index)
-        series = series + number * factor * _integral(1 / y, n + 2 * index)
-    sign = 1 if n % 2 else -1
-    return (sign * math.factorial(n) * (total + series)).to(values.dtype)
-
-
-def _integral(x: torch.Tensor, exponent: int) -> torch.Tensor:
-    return torch.pow(x, exponent)
-
-
-def _trigamma(x: torch.Tensor) -> torch.Tensor:
-    reflected = x < 0.5
-    y = torch.where(reflected, 1 - x, x)
-    total = torch.zeros_like(x)
-    for _ in range(6):
-        total = total + 1 / (y * y)
-        y = y + 1
-    z = 1 / (y * y)
-    value = total + (1 + 1 / (2 * y) + z * (1 / 6 - z * (1 / 30 - z / 42))) / y
-    sine = torch.sin(math.pi * x)
-    return torch.where(reflected, math.pi * math.pi / (sine * sine) - value, value)
-
-
 DECOMPOSITIONS: Table = {
     aten.acosh.default: _single(acosh),
     aten.erfc.default: _single(erfc),
     aten.erfinv.default: _single(erfinv),
     aten.lgamma.default: _single(lgamma),
     aten.digamma.default: _single(digamma),
-    aten.polygamma.default: polygamma,
     aten.i0.default: _single(i0),
     aten.special_i0e.default: _single(i0e),
     aten.special_i1.default: _single(i1),

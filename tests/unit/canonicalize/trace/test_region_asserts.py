@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from aotpipe.backends import legalization
 from aotpipe.canonicalize.trace import region_asserts
 from aotpipe.passes import legalize
 from tests.unit.passes.legal import Runner, exported
@@ -40,7 +41,7 @@ class Second(torch.nn.Module):
 @pytest.mark.parametrize("cheap", [-1, 16384], ids=["branches", "selections"])
 @pytest.mark.parametrize("model", [Fitting(), Second()], ids=lambda model: type(model).__name__)
 def test_legal_programs_know_no_more_of_sizes_than_holds_for_every_path(model: Any, cheap: int) -> None:
-    run = Runner(legalize(exported(model.eval(), [torch.tensor(VALUES[0])]), cheap=cheap))
+    run = Runner(legalize(exported(model.eval(), [torch.tensor(VALUES[0])]), legalization(), cheap=cheap))
     for value in VALUES:
         x = torch.tensor(value)
         (got,) = run([x]).values()

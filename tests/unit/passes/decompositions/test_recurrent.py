@@ -15,7 +15,7 @@ from tests.unit.backends.iree.decompositions.agree import decomposed
 
 @pytest.mark.parametrize("op", recurrent_layers.KERNELS, ids=str)
 def test_the_table_takes_the_loop(op: torch._ops.OpOverload) -> None:
-    assert decompositions.table("torch")[op] is recurrent_layers.KERNELS[op]
+    assert decompositions.table()[op] is recurrent_layers.KERNELS[op]
 
 
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])

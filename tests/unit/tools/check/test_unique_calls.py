@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from aotpipe import Dim, canonicalize
+from aotpipe.backends import legalization
 from aotpipe.core.stages import Exported
 from aotpipe.errors import UnsupportedOps
 from aotpipe.export import export
@@ -46,8 +47,8 @@ def test_layers_are_legalized_once_with_the_same_signature():
     small = once(entry)
     assert small is not None
     assert len(small.program.graph.nodes) < 0.6 * len(entry.program.graph.nodes)
-    [got] = legalize(replace(whole, entries=(small,))).entries
-    [want] = legalize(whole).entries
+    [got] = legalize(replace(whole, entries=(small,)), legalization()).entries
+    [want] = legalize(whole, legalization()).entries
     assert without_left(got.signature) == want.signature
     assert len(want.signature.state) == 5
     kinds = {str(node.target) for node in want.graph.graph.nodes if node.op == "call_function"}

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from aotpipe.backends import legalization
 from aotpipe.backends.iree.lower import importer
 from aotpipe.core.dims import Dim
 from aotpipe.core.stages import Legal
@@ -76,7 +77,7 @@ def test_entry_points_share_weights_but_not_branches() -> None:
     from aotpipe.model import spec
     from aotpipe.passes import legalize
 
-    program = legalize(export(canonicalize(spec.as_spec(model.eval(), entry_points=points))))
+    program = legalize(export(canonicalize(spec.as_spec(model.eval(), entry_points=points))), legalization())
     lowered = importer.lower(program)
     assert lowered.entry_points == ("forward", "other")
     with load(program, lowered) as runner:

@@ -14,7 +14,6 @@ from aotpipe.backends.xla.lowering import own_settings
 from aotpipe.backends.xla.ops import table
 from aotpipe.backends.xla.values import Out, cast, dtype_of
 from aotpipe.model.torch_arrays import from_numpy, view_numpy
-from aotpipe.passes.decompositions import stablehlo
 from tests.opinfo.cases import DTYPES, OPS
 from tests.opinfo.sweep import TOLERANCE, UNSPECIFIED
 from tests.unit.backends.xla.ops.calls import Call, by_op, written
@@ -93,7 +92,3 @@ def test_equals_eager(op: Any) -> None:
 def test_equals_eager_on_every_sample(op: Any) -> None:
     for call in all_of_them().get(op, []):
         check(op, call)
-
-
-def test_the_table_is_what_the_legalizer_leaves() -> None:
-    assert table().keys() == stablehlo.OPS

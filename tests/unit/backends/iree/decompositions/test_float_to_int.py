@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import aotpipe
+from aotpipe.backends import legalization
 from aotpipe.canonicalize import canonicalize
 from aotpipe.export import export
 from aotpipe.model.spec import as_spec
@@ -30,5 +31,5 @@ def test_as_in_eager(target: str, tmp_path: Path) -> None:
 
 
 def test_what_is_whole_is_cast_as_it_is() -> None:
-    [entry] = legalize(export(canonicalize(as_spec(Model().eval(), args=(X,))))).entries
+    [entry] = legalize(export(canonicalize(as_spec(Model().eval(), args=(X,)))), legalization()).entries
     assert len(entry.graph.graph.find_nodes(op="call_function", target=torch.ops.aten.trunc.default)) == 2

@@ -12,20 +12,30 @@ from aotpipe.passes.decompositions.entries import Table, static
 aten = torch.ops.aten
 
 
+def as_strided(
+    tensor: torch.Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+) -> Any:
+    here = storage_offset is None or storage_offset == tensor.storage_offset()
+    if (
+        not tensor.dim()
+        and here
+        and all(one == 1 or not step for one, step in zip(size, stride, strict=True))
+    ):
+        return tensor.expand(list(size)).clone()
+    # The compiler dies on a read of one element that has no dim.
+    return NotImplemented if size else torch.as_strided(tensor, [1], [1], storage_offset).reshape(())
+
+
+def empty_strided(size: Sequence[int], stride: Sequence[int], **options: Any) -> torch.Tensor:
+    """Strides mean nothing in a graph of values."""
+    return torch.empty(list(size), **options)
+
+
 def squeeze_dims(tensor: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
     """Several dims at once, which the compiler has no op for."""
     gone = {dim % tensor.dim() for dim in dims} if tensor.dim() else set()
     kept = [size for dim, size in enumerate(tensor.shape) if dim not in gone or not _is_one(size)]
     return tensor.reshape(kept)
-
-
-def empty_permuted(size: Sequence[int], physical_layout: Sequence[int], **kwargs: Any) -> torch.Tensor:
-    """Strides mean nothing in a graph of values."""
-    return torch.empty(list(size), **kwargs)
-
-
-def narrow_copy(tensor: torch.Tensor, dim: int, start: int, length: int) -> torch.Tensor:
-    return tensor.narrow(dim, start, length).clone()
 
 
 def view_dtype(tensor: torch.Tensor, dtype: torch.dtype) -> Any:
@@ -52,9 +62,9 @@ def _is_one(size: int) -> bool:
 
 
 DECOMPOSITIONS: Table = {
+    aten.as_strided.default: as_strided,
+    aten.empty_strided.default: empty_strided,
     aten.squeeze.dims: squeeze_dims,
-    aten.empty_permuted.default: empty_permuted,
-    aten.narrow_copy.default: narrow_copy,
     aten.view.dtype: view_dtype,
     aten.roll.default: roll,
 }

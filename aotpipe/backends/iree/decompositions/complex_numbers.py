@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from aotpipe.passes.decompositions.entries import Decomposition, Table
+from aotpipe.passes.decompositions.pointwise import conjugate
 
 aten = torch.ops.aten
 
@@ -23,10 +24,6 @@ def to_copy(tensor: torch.Tensor, *, dtype: torch.dtype | None = None, **_: Any)
         return tensor.real.to(dtype) if dtype != torch.bool else (tensor.real != 0) | (tensor.imag != 0)
     real = tensor.to(dtype.to_real())
     return torch.complex(real, torch.zeros_like(real))
-
-
-def conjugate(tensor: torch.Tensor) -> torch.Tensor:
-    return torch.complex(tensor.real, -tensor.imag) if tensor.is_complex() else tensor.clone()
 
 
 def absolute(tensor: torch.Tensor) -> Any:
@@ -41,12 +38,6 @@ def angle(tensor: torch.Tensor) -> torch.Tensor:
     values = tensor if tensor.is_floating_point() else tensor.to(torch.get_default_dtype())
     straight = torch.where(values < 0, math.pi, 0.0).to(values.dtype)
     return torch.where(values != values, values, straight)
-
-
-def polar(size: torch.Tensor, turn: torch.Tensor) -> torch.Tensor:
-    # Sizes and angles are broadcast here: the compiler's own op takes only equal shapes.
-    size, turn = torch.broadcast_tensors(size, turn)
-    return torch.complex(size * torch.cos(turn), size * torch.sin(turn))
 
 
 def _over_parts(function: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> Decomposition:
@@ -71,12 +62,10 @@ def exponential(tensor: torch.Tensor) -> Any:
 
 DECOMPOSITIONS: Table = {
     aten._to_copy.default: to_copy,
-    aten._conj.default: conjugate,
     aten._conj_physical.default: conjugate,
     aten.conj_physical.default: conjugate,
     aten.abs.default: absolute,
     aten.angle.default: angle,
-    aten.polar.default: polar,
     aten.neg.default: negation,
     aten.exp.default: exponential,
 }

@@ -1,0 +1,63 @@
+"""What legalization does for StableHLO, which XLA takes, and IREE where it is asked to.
+
+The ops that `backends.xla.ops` lowers stay as they are; IREE compiles the same programs, so the passes that
+work around its faults run on them too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, Final
+
+import torch
+from torch._ops import OpOverload
+from torch.fx import Node
+
+from aotpipe.backends.xla import ops
+from aotpipe.passes import (
+    complex_parts,
+    decompositions,
+    integer_division,
+    join_gathers,
+    split_reductions,
+    unbacked_splits,
+    zero_elements,
+)
+from aotpipe.passes.decompositions import experts, quantization
+from aotpipe.passes.rules import LegalizationRules
+from aotpipe.passes.unsupported import NO_LOWERING, REASONS, tensors
+
+
+@cache
+def _table() -> Mapping[Any, Callable[..., Any]]:
+    lowered = ops.table()
+    return {op: entry for op, entry in decompositions.table().items() if op not in lowered}
+
+
+def _decompositions() -> Mapping[Any, Callable[..., Any]]:
+    # IREE's importer has an integer product for those of the quantizer, StableHLO has none.
+    libraries = {**experts.LIBRARIES, **quantization.LIBRARIES}
+    return {**_table(), **decompositions.of_libraries(libraries)}
+
+
+def _refusal(node: Node) -> str:
+    assert isinstance(node.target, OpOverload)
+    if any(value.dtype == torch.complex32 for value in tensors(node)):
+        return f"{NO_LOWERING} for complex32"
+    return "" if node.target in ops.table() else REASONS.get(node.target, NO_LOWERING)
+
+
+RULES: Final = LegalizationRules(
+    dialect="stablehlo",
+    decompositions=_decompositions,
+    refusal=_refusal,
+    needs_bounded_sizes=True,
+    program_passes=(
+        complex_parts.split,
+        unbacked_splits.write_out,
+        split_reductions.split,
+        zero_elements.fill,
+    ),
+    range_passes=(integer_division.mend, join_gathers.join),
+)
