@@ -46,9 +46,7 @@ def check(
             sarif.parent.mkdir(parents=True, exist_ok=True)
             sarif.write_text(json.dumps(to_sarif(checked), indent=2) + "\n", encoding="utf-8")
     if as_json:
-        from aotpipe.tools.check.codec import to_json
-
-        text.echo_json(to_json(checked))
+        text.echo_json(checked.to_json())
     else:
         from aotpipe.tools.check.text import render
 

@@ -62,7 +62,6 @@ def recompiles(
     from aotpipe.errors import AotpipeError
     from aotpipe.tools.recompiles import DEFAULT_WAYS
     from aotpipe.tools.recompiles import recompiles as count
-    from aotpipe.tools.recompiles.codec import to_json
     from aotpipe.tools.recompiles.text import render
 
     with progress.shown(quiet=quiet) as listener:
@@ -78,7 +77,7 @@ def recompiles(
             on_event=listener,
         )
     if as_json:
-        text.echo_json(to_json(found))
+        text.echo_json(found.to_json())
     else:
         click.echo(render(found))
     try:

@@ -15,7 +15,7 @@ import aotpipe
 from aotpipe.canonicalize.eager_hops import uncompiled
 from aotpipe.cli.canonicalize import summary
 from aotpipe.tools.rewrite import Written, writer
-from aotpipe.tools.rewrite.code import Code
+from aotpipe.tools.rewrite.result import Code
 from tests.programs import generating, seeds, unedited
 from tests.programs.cases import case
 

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from aotpipe.core.signature import Signature
 from aotpipe.errors import Obstructed, SourceLine
 from aotpipe.tools.check.source_ranges import Place
+from aotpipe.tools.json_values import fields_of, json_value
 
 Severity = Literal["error", "warning", "note"]
+SCHEMA: Final = 1
+"""Counts incompatible changes of `Checked.to_json`."""
 SEVERITIES: Final[tuple[Severity, ...]] = ("error", "warning", "note")
 
 
@@ -48,6 +51,10 @@ class Fix:
         text = self.place.text
         end = text[self.place.end_column - 1 :] if self.place.end_line == self.place.line else ""
         return text[: self.place.column - 1] + self.replacement + end
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {**fields_of(self), "line": self.line}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +129,20 @@ class Checked:
     def exit_code(self) -> int:
         """What `aotpipe check` exits with."""
         return 0 if self.ok else Obstructed.exit_code
+
+    def to_json(self) -> dict[str, Any]:
+        """What `aotpipe check --json` prints; docs/check.md has the schema in words."""
+        return {
+            "schema": SCHEMA,
+            "name": self.name,
+            "ok": self.ok,
+            "complete": self.complete,
+            "exit_code": self.exit_code,
+            "wall_s": self.wall_s,
+            "diagnostics": json_value(self.diagnostics),
+            "rewrites": json_value(self.rewrites),
+            "entry_points": json_value(self.signatures),
+        }
 
     def require(self) -> None:
         """Raise if something blocks.

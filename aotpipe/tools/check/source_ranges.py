@@ -14,10 +14,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from types import CodeType, FrameType
-from typing import Final
+from typing import Any, Final
 
 from aotpipe.errors import SourceLine
 from aotpipe.model import source
+from aotpipe.tools.json_values import fields_of
 
 # What computes for a model rather than being one.
 _TOOLS: Final = ("torch", "torch_mlir", "functorch", "iree", "sympy", "numpy", "scipy", "aotpipe")
@@ -55,6 +56,10 @@ class Place:
             return ""
         lines[-1] = lines[-1][: self.end_column - 1]
         return re.sub(r"\s+", " ", "".join([lines[0][self.column - 1 :], *lines[1:]])).strip()
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object, with the path as people read it and the source line."""
+        return {**fields_of(self), "path": self.where.path, "text": self.text}
 
 
 def is_model_file(path: str) -> bool:

@@ -5,11 +5,15 @@ A way is `torch.compile` or one of aotpipe's targets. Torch-free.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from aotpipe.errors import AotpipeError, SourceLine, TooManyPrograms
+from aotpipe.tools.json_values import fields_of
 
+SCHEMA: Final = 1
+"""Counts incompatible changes of `Recompiles.to_json`."""
 TORCH_COMPILE: Final = "torch.compile"
 Cause = Literal["first", "break", "recompile"]
 
@@ -76,6 +80,12 @@ class Way:
         """The number of programs over the whole run."""
         return self.so_far[-1] if self.so_far else 0
 
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object."""
+        # JSON has no infinity, which is the share of an answer of another shape.
+        ratio = self.ratio if math.isfinite(self.ratio) else None
+        return {**fields_of(self), "count": self.count, "ratio": ratio}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recompiles:
@@ -85,6 +95,10 @@ class Recompiles:
     calls: tuple[str, ...]
     ways: tuple[Way, ...]
     wall_s: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """What `aotpipe recompiles --json` prints."""
+        return {"schema": SCHEMA, **fields_of(self)}
 
     def way(self, name: str) -> Way:
         """The way of that name; raises KeyError."""

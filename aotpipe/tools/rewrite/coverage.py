@@ -1,12 +1,13 @@
-"""Watches which branches and loops of a written file a run goes through, and how often.
+"""Counts which way the branches and loops of a written file go, and how often.
 
-`watching(path)` counts the calls of the local functions that stand for them:
-both sides of a `torch.cond`, the test and the trip of a `torch.while_loop`.
+`watching(path)` counts the calls of `torch.cond` and `torch.while_loop` in that file: the truth of the test,
+and the iterations of the loop.
 """
 
 from __future__ import annotations
 
 import ast
+import itertools
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +15,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
+
+import torch
+
+What = Literal["cond", "while_loop"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +34,7 @@ class Coverage:
         most: The most trips of a loop.
     """
 
-    what: Literal["cond", "while_loop"]
+    what: What
     line: int
     then: int = 0
     otherwise: int = 0
@@ -68,124 +73,92 @@ _MOST_S: Final = 100.0
 
 
 @dataclass(slots=True)
-class _Loop:
-    trips: int = 0
-    running: bool = False
-    seen: list[int] = field(default_factory=lambda: [0, 0, 0])
+class _Counter:
+    """How often one call of an op went each way: false and true, or no iteration, one and more."""
+
+    what: What
+    line: int
+    ways: list[int] = field(default_factory=lambda: [0, 0, 0])
     most: int = 0
 
-    def tested(self) -> None:
-        """A test that follows no trip begins the loop anew."""
-        if self.running:
-            return
-        self.running = True
-        self.trips = 0
-
-    def ended(self) -> None:
-        if self.running:
-            self.seen[min(self.trips, 2)] += 1
-            self.most = max(self.most, self.trips)
-            self.running = False
+    def coverage(self) -> Coverage:
+        if self.what == "cond":
+            return Coverage(what="cond", line=self.line, then=self.ways[1], otherwise=self.ways[0])
+        none, one, many = self.ways
+        return Coverage(what="while_loop", line=self.line, seen=(none, one, many), most=self.most)
 
 
 class Watch:
-    """What the calls of a file's functions say about its branches and loops."""
+    """Counts how the calls of `torch.cond` and `torch.while_loop` in a file go."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._deadline = time.monotonic() + _MOST_S
-        self._pairs = list(_pairs(path))
-        self._calls: dict[tuple[str, int], int] = {}
-        self._loops: dict[tuple[str, int], _Loop] = {}
-        self._ends: dict[tuple[str, int], _Loop] = {}
-        for what, _, first, second in self._pairs:
-            if what == "while_loop":
-                self._loops[first] = self._ends[second] = _Loop()
+        tree = ast.parse(Path(path).read_text(encoding="utf-8"))
+        self._counters = {
+            (node.lineno, node.col_offset): _Counter(what, node.lineno)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call)
+            for what in get_args(What)
+            if ast.unparse(node.func) in (f"torch.{what}", f"torch.ops.higher_order.{what}")
+        }
 
-    def entered(self, frame: FrameType) -> None:
-        """A function of the file is called.
+    def counting(self, what: What, op: Callable[..., Any]) -> Callable[..., Any]:
+        """The op, counting what the watched file calls it with."""
 
-        Raises:
-            TimeoutError: The run takes too long: a loop may have no end.
-        """
-        if time.monotonic() > self._deadline:
-            raise TimeoutError(f"{frame.f_code.co_name} is called without end")
-        key = (frame.f_code.co_name, frame.f_code.co_firstlineno)
-        self._calls[key] = self._calls.get(key, 0) + 1
-        if key in self._loops:
-            self._loops[key].tested()
-        elif key in self._ends:
-            self._ends[key].trips += 1
+        def cond(test: Any, *args: Any, **kwargs: Any) -> Any:
+            if (counter := self._counter(sys._getframe(1))) is not None:  # noqa: SLF001  # the code that calls
+                counter.ways[bool(test)] += 1
+            return op(test, *args, **kwargs)
 
-    def left(self, frame: FrameType, result: Any) -> None:
-        """A function of the file returns."""
-        key = (frame.f_code.co_name, frame.f_code.co_firstlineno)
-        if key in self._loops and result is not None and not bool(result):
-            self._loops[key].ended()
+        def while_loop(test: Any, body: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            counter = self._counter(sys._getframe(1))  # noqa: SLF001  # the code that calls
+            if counter is None:
+                return op(test, body, *args, **kwargs)
+            iterations = 0
+
+            def counted(*carried: Any) -> Any:
+                nonlocal iterations
+                iterations += 1
+                if time.monotonic() > self._deadline:
+                    raise TimeoutError(f"the loop of line {counter.line} has no end")
+                return body(*carried)
+
+            result = op(test, counted, *args, **kwargs)
+            counter.ways[min(iterations, 2)] += 1
+            counter.most = max(counter.most, iterations)
+            return result
+
+        return cond if what == "cond" else while_loop
+
+    def _counter(self, frame: FrameType) -> _Counter | None:
+        if frame.f_code.co_filename != self._path:
+            return None
+        line, _, column, _ = next(itertools.islice(frame.f_code.co_positions(), frame.f_lasti // 2, None))
+        return self._counters.get((line, column)) if line is not None and column is not None else None
 
     def coverage(self) -> tuple[Coverage, ...]:
-        """How each went so far."""
-        return tuple(self._coverage())
-
-    def _coverage(self) -> Iterator[Coverage]:
-        for what, line, first, second in self._pairs:
-            if what == "cond":
-                then, otherwise = self._calls.get(first, 0), self._calls.get(second, 0)
-                yield Coverage(what="cond", line=line, then=then, otherwise=otherwise)
-            else:
-                loop = self._loops[first]
-                none, one, many = loop.seen
-                yield Coverage(what="while_loop", line=line, seen=(none, one, many), most=loop.most)
+        """How each went so far, in the order of the lines."""
+        return tuple(self._counters[place].coverage() for place in sorted(self._counters))
 
     def is_covered(self) -> bool:
         """Whether each went every way."""
-        return all(each.is_full for each in self._coverage())
-
-
-_Pair = tuple[Literal["cond", "while_loop"], int, tuple[str, int], tuple[str, int]]
-
-
-def _pairs(path: str) -> Iterator[_Pair]:
-    """The branches and loops of a file: the op, its line, and both functions with their lines."""
-    tree = ast.parse(Path(path).read_text(encoding="utf-8"))
-    for scope in ast.walk(tree):
-        body = getattr(scope, "body", None)
-        if not isinstance(body, list):
-            continue
-        local = {node.name: (node.name, node.lineno) for node in body if isinstance(node, ast.FunctionDef)}
-        for statement in body:
-            for node in _own(statement):
-                if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
-                    continue
-                arguments = node.args
-                first = 1 if node.func.attr == "cond" else 0
-                names = [each.id for each in arguments[first : first + 2] if isinstance(each, ast.Name)]
-                if (
-                    node.func.attr in ("cond", "while_loop")
-                    and len(names) == 2
-                    and all(n in local for n in names)
-                ):
-                    what: Literal["cond", "while_loop"] = "cond" if node.func.attr == "cond" else "while_loop"
-                    yield what, node.lineno, local[names[0]], local[names[1]]
-
-
-def _own(statement: ast.stmt) -> Iterator[ast.AST]:
-    if isinstance(statement, ast.FunctionDef | ast.ClassDef):
-        return
-    yield from ast.walk(statement)
+        return all(each.is_full for each in self.coverage())
 
 
 @contextmanager
 def watching(path: str) -> Iterator[Watch]:
-    """Watch the functions of a file while the body runs."""
+    """Count the branches and loops of a file while the body runs."""
     watch = Watch(path)
-    before = sys.getprofile()
-    sys.setprofile(_listener(watch, path))
+    owners: tuple[Any, ...] = (torch, torch.ops.higher_order)
+    originals = [(owner, what, getattr(owner, what)) for owner in owners for what in get_args(What)]
     try:
+        for owner, what, op in originals:
+            setattr(owner, what, watch.counting(what, op))
         yield watch
     finally:
-        # A profiler written in C cannot be given back to Python.
-        sys.setprofile(before if callable(before) else None)
+        for owner, what, op in originals:
+            setattr(owner, what, op)
 
 
 @contextmanager
@@ -206,16 +179,5 @@ def limited() -> Iterator[None]:
     try:
         yield
     finally:
+        # A profiler written in C cannot be given back to Python.
         sys.setprofile(before if callable(before) else None)
-
-
-def _listener(watch: Watch, path: str) -> Callable[[FrameType, str, Any], None]:
-    def listen(frame: FrameType, event: str, argument: Any) -> None:
-        if frame.f_code.co_filename != path:
-            return
-        if event == "call":
-            watch.entered(frame)
-        elif event == "return":
-            watch.left(frame, argument)
-
-    return listen

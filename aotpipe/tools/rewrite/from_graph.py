@@ -19,23 +19,22 @@ from torch.utils import _pytree as pytree  # torch.export's own flattening; see 
 from aotpipe.canonicalize.modules import as_module
 from aotpipe.core.stages import Canonical, Exported, ExportedEntry
 from aotpipe.tools.rewrite import signatures
-from aotpipe.tools.rewrite.code import Code
 from aotpipe.tools.rewrite.expressions import dotted, is_name, name, of_tensor
 from aotpipe.tools.rewrite.formatting import text_of
 from aotpipe.tools.rewrite.graph_cleanup import tidy
 from aotpipe.tools.rewrite.graph_codegen import Writer, result_expression
 from aotpipe.tools.rewrite.mutations import writes
+from aotpipe.tools.rewrite.result import Code
 from aotpipe.tools.rewrite.weights import Holding
 
 
-def printed(exported: Exported, stem: str = "model", *, direct: bool = False, plain: bool = False) -> Code:
+def printed(exported: Exported, stem: str = "model", *, direct: bool = False) -> Code:
     """The code of a model.
 
     Args:
         exported: Its programs.
         stem: The name of the file that it is for, without the suffix.
         direct: As `graphs.Writer` takes it.
-        plain: Whether the graphs are made plainer first.
     """
     canonical = exported.canonical
     state, constants = _tensors(exported.entries)
@@ -44,8 +43,7 @@ def printed(exported: Exported, stem: str = "model", *, direct: bool = False, pl
     methods = {entry.name: method_of(canonical, entry.name) for entry in exported.entries}
     functions: list[ast.stmt] = [_function("__init__", holding.init())]
     functions += [
-        _method(exported, entry, methods[entry.name], holding, direct=direct, plain=plain)
-        for entry in exported.entries
+        _method(exported, entry, methods[entry.name], holding, direct=direct) for entry in exported.entries
     ]
     if state:
         functions.append(_reset(holding))
@@ -105,12 +103,11 @@ def _tensors(
 
 
 def _method(
-    exported: Exported, entry: ExportedEntry, called: str, holding: Holding, *, direct: bool, plain: bool
+    exported: Exported, entry: ExportedEntry, called: str, holding: Holding, *, direct: bool
 ) -> ast.stmt:
     canonical = next(each for each in exported.canonical.entries if each.name == entry.name)
     graph = unlifted(entry.program)
-    if plain:
-        tidy(graph)
+    tidy(graph)
     paths = {str(node.target) for node in graph.graph.nodes if node.op == "get_attr"}
     body: list[ast.stmt] = []
     own: dict[str, ast.expr] = {}

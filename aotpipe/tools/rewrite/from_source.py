@@ -1,7 +1,7 @@
 """Writes a model from its own source: what it needs of its file, with other control flow.
 
-What the trace put into the graph is staged (`staging`); every other line stays as its author wrote it. Raises
-`Unstaged`, which says what stands in the way, where the model has no such form.
+What the trace put into the graph is rewritten (`function_rewrites`); every other line stays as its author
+wrote it. Other models, Specs and examples of the file are left out.
 """
 
 from __future__ import annotations
@@ -13,26 +13,28 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from torch import nn
+from torch.fx import GraphModule
 
 from aotpipe.canonicalize.rewrite.ast_builders import contains
 from aotpipe.canonicalize.trace.decisions import Decision
 from aotpipe.core.stages import Exported
 from aotpipe.model import source
-from aotpipe.tools.rewrite import original_text, slicing, state_buffers
-from aotpipe.tools.rewrite.code import Code
+from aotpipe.tools.rewrite import formatting, liveness, state_buffers
 from aotpipe.tools.rewrite.expression_rewrites import Unstaged
 from aotpipe.tools.rewrite.formatting import text_of
 from aotpipe.tools.rewrite.from_graph import is_function_module
 from aotpipe.tools.rewrite.function_rewrites import staged
+from aotpipe.tools.rewrite.result import Code
+from aotpipe.tools.rewrite.torch_ops import name_of
 
 
-def sourced(exported: Exported, decisions: Sequence[Decision], **form: bool) -> Code:
+def sourced(exported: Exported, decisions: Sequence[Decision], *, contiguous: bool = False) -> Code:
     """The code of a model, from its source.
 
     Args:
         exported: The model.
         decisions: What the trace noted.
-        form: As `staging.staged` takes it.
+        contiguous: As `staged` takes it.
 
     Raises:
         Unstaged: It has no such form.
@@ -50,12 +52,13 @@ def sourced(exported: Exported, decisions: Sequence[Decision], **form: bool) -> 
     text = "".join(linecache.getlines(path))
     tree = ast.parse(text)
     lines = text.splitlines()
-    kept = slicing.needed(tree, _roots(canonical.model, owner))
-    if not any(owner.__name__ in slicing.defined(each) for each in kept):
+    kept = needed(tree, _roots(canonical.model, owner))
+    if not any(owner.__name__ in defined(each) for each in kept):
         raise Unstaged("it is defined inside of a function")
-    if foreign := slicing.imports(kept) & {"aotpipe", "."}:
+    if foreign := imports(kept) & {"aotpipe", "."}:
         raise Unstaged(f"its file needs {'a module beside it' if '.' in foreign else 'aotpipe'}")
     attributes = {each.rpartition(".")[2] for each in states}
+    form = {"sizes": _has_sizes(exported), "contiguous": contiguous}
     edits = dict(_edits(kept, decisions, lines, form, attributes))
     edits |= dict(state_buffers.edits(kept, canonical.model, states))
     parts = [_text(each, lines, edits) for each in kept]
@@ -68,6 +71,13 @@ def sourced(exported: Exported, decisions: Sequence[Decision], **form: bool) -> 
         is_edited=True,
         attributes=states,
     )
+
+
+def _has_sizes(exported: Exported) -> bool:
+    """Whether a graph takes a number out of a tensor, which it does only for a size."""
+    graphs = (graph for entry in exported.entries for graph in entry.program.graph_module.modules())
+    nodes = (node for graph in graphs if isinstance(graph, GraphModule) for node in graph.graph.nodes)
+    return any(name_of(node.target) in ("aten::item", "aten::_local_scalar_dense") for node in nodes)
 
 
 def _roots(model: nn.Module, owner: Any) -> list[str]:
@@ -102,7 +112,7 @@ def _edits(
             raise Unstaged("a tensor decides in a function inside of another", function)
         if contains(function.body, ast.Yield, ast.YieldFrom):
             raise Unstaged("a tensor decides in a generator", function)
-        original_text.mark(function, lines)
+        formatting.mark(function, lines)
         made = staged(function, [decisions[at] for at in sorted(mine)], attributes=attributes, **form)
         depth = function.col_offset // 4
         yield (first, last), text_of([made], depth)
@@ -142,7 +152,7 @@ def _joined(tree: ast.Module, kept: Sequence[ast.stmt], parts: Sequence[str], li
         first = tree.body[0]
         out.append("\n".join(lines[first.lineno - 1 : first.end_lineno]))
         out.append("")
-    names = {name for each in kept for name in slicing.defined(each)}
+    names = {name for each in kept for name in defined(each)}
     is_torch_known = "torch" in names
     previous: ast.stmt | None = None
     for statement, part in zip(kept, parts, strict=True):
@@ -164,3 +174,75 @@ def _joined(tree: ast.Module, kept: Sequence[ast.stmt], parts: Sequence[str], li
             is_torch_known = True
     head = [] if is_torch_known else ["import torch", ""]
     return "\n".join([*head, *out]).rstrip() + "\n"
+
+
+def needed(tree: ast.Module, roots: Iterable[str]) -> list[ast.stmt]:
+    """The statements of a file that define some names, and what these mention, imports included."""
+    homes: dict[str, list[ast.stmt]] = {}
+    for statement in tree.body:
+        for name in defined(statement):
+            homes.setdefault(name, []).append(statement)
+    kept: dict[int, ast.stmt] = {}
+    waiting = list(roots)
+    seen: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        for statement in homes.get(name, ()):
+            if id(statement) not in kept:
+                kept[id(statement)] = statement
+                if not isinstance(statement, ast.Import | ast.ImportFrom):
+                    waiting += _mentioned(statement)
+    return [_narrowed(each, seen) for each in tree.body if id(each) in kept or _is_future(each)]
+
+
+def defined(statement: ast.stmt) -> list[str]:
+    """The names that a top-level statement gives a value."""
+    match statement:
+        case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.AsyncFunctionDef(name=name):
+            return [name]
+        case ast.Import(names=names):
+            return [(each.asname or each.name).partition(".")[0] for each in names]
+        case ast.ImportFrom(names=names):
+            return [each.asname or each.name for each in names]
+        case _:
+            return liveness.assigned([statement])
+
+
+def _mentioned(statement: ast.stmt) -> list[str]:
+    found = [node.id for node in ast.walk(statement) if isinstance(node, ast.Name)]
+    # An annotation may be a text.
+    texts = [node.value for node in ast.walk(statement) if isinstance(node, ast.Constant)]
+    return found + [each for each in texts if isinstance(each, str) and each.isidentifier()]
+
+
+def _is_future(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
+
+
+def _narrowed(statement: ast.stmt, names: set[str]) -> ast.stmt:
+    """An import of what is used only."""
+    if not isinstance(statement, ast.Import | ast.ImportFrom) or _is_future(statement):
+        return statement
+    used = [each for each in statement.names if (each.asname or each.name).partition(".")[0] in names]
+    if len(used) == len(statement.names):
+        return statement
+    if isinstance(statement, ast.Import):
+        made: ast.stmt = ast.Import(used)
+    else:
+        made = ast.ImportFrom(statement.module, used, statement.level)
+    return ast.copy_location(made, statement)
+
+
+def imports(statements: Iterable[ast.stmt]) -> set[str]:
+    """The packages that statements import."""
+    found: set[str] = set()
+    for statement in statements:
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Import):
+                found |= {each.name.partition(".")[0] for each in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                found.add("." if node.level else (node.module or "").partition(".")[0])
+    return found

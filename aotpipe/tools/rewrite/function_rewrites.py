@@ -26,12 +26,11 @@ from aotpipe.canonicalize.rewrite.ast_builders import assign
 from aotpipe.canonicalize.trace.abstract_values import Undefined
 from aotpipe.canonicalize.trace.decisions import Decision
 from aotpipe.tools.rewrite import jump_elimination, liveness
-from aotpipe.tools.rewrite.coercion import as_form, has_dims, is_one_tensor, zeros
 from aotpipe.tools.rewrite.expression_rewrites import Phrases, Unstaged, negated
 from aotpipe.tools.rewrite.expressions import call, method, name, tuple_of
-from aotpipe.tools.rewrite.range_loops import counter
 from aotpipe.tools.rewrite.statements import (
     NUMBER,
+    counter,
     either,
     function,
     is_handed_on,
@@ -50,7 +49,16 @@ from aotpipe.tools.rewrite.statements import (
     text,
     truth,
 )
-from aotpipe.tools.rewrite.trace_facts import Facts, part_names, parts_of, together
+from aotpipe.tools.rewrite.trace_facts import (
+    Facts,
+    as_form,
+    has_dims,
+    is_one_tensor,
+    part_names,
+    parts_of,
+    together,
+    zeros,
+)
 
 Block = list[ast.stmt]
 
@@ -69,7 +77,7 @@ def staged(
         function: As the user wrote it; it is left as it is.
         decisions: What the trace noted of its lines.
         sizes: Whether numbers out of tensors serve as sizes.
-        contiguous: Whether loops are to start with contiguous tensors.
+        contiguous: Whether loops start with contiguous tensors: torch.export wants the layout of the results.
         attributes: Those of `self` that are buffers, which a call may have given back: they are set anew.
 
     Raises:
@@ -90,8 +98,8 @@ class _Stager:
         contiguous: bool,
         attributes: Collection[str],
     ) -> None:
-        self._function = function
         self._contiguous = contiguous
+        self._function = function
         self._attributes = attributes
         self._all = decisions
         self._decisions = [each for each in decisions if each.span is None]

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.fx import GraphModule, Node
 
-from aotpipe.tools.rewrite import lines, module_calls, no_ops, op_syntax
+from aotpipe.tools.rewrite import no_ops, nodes, op_syntax
 from aotpipe.tools.rewrite.expressions import call, is_name, literal, name, of_tensor, tuple_of
 from aotpipe.tools.rewrite.mutations import is_own_copy
 from aotpipe.tools.rewrite.nodes import (
@@ -94,7 +94,7 @@ class _Function:
         self._nodes = [node for node in graph.graph.nodes if node.op != "placeholder"]
         self._place = {node: index for index, node in enumerate(self._nodes)}
         self._effects = [index for index, node in enumerate(self._nodes) if is_effect(node)]
-        self._line = lines.Lines(self._nodes)
+        self._line = nodes.Lines(self._nodes)
         self._dead = unused(self._nodes)
         self._inlined = self._inlining()
         self._held: dict[str, Node] = {}
@@ -182,7 +182,7 @@ class _Function:
         if same := no_ops.nothing(node):
             self._env[node] = self._env[same]
             return
-        made = index_op(node, args) or module_calls.module_call(op, args, self._writer.leaf_of)
+        made = index_op(node, args) or op_syntax.module_call(op, args, self._writer.leaf_of)
         made = made or op_syntax.spelled(op, args, kwargs)
         if node in self._inlined:
             self._env[node] = made

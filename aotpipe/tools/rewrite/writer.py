@@ -7,7 +7,7 @@ import importlib.util
 import inspect
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -23,22 +23,24 @@ from aotpipe.core.stages import Canonical, Exported
 from aotpipe.errors import RewriteFailed
 from aotpipe.model import source
 from aotpipe.tools.rewrite import state_buffers
-from aotpipe.tools.rewrite.code import Code
 from aotpipe.tools.rewrite.expression_rewrites import Unstaged
 from aotpipe.tools.rewrite.from_graph import is_function_module, printed
 from aotpipe.tools.rewrite.from_source import sourced
 from aotpipe.tools.rewrite.proof import Proof, prove
-from aotpipe.tools.rewrite.result import Way, Written
+from aotpipe.tools.rewrite.result import Code, Way, Written
 
 _NUMBERS: Final = count()
-_FORMS: Final[tuple[dict[str, bool], ...]] = ({}, {"contiguous": True}, {"sizes": True})
-"""How functions are rewritten, the plainest first."""
-_PRINTS: Final[tuple[dict[str, bool], ...]] = ({"plain": True}, {}, {"direct": True})
-"""How graphs are written: torch.cond and torch.while_loop read functions in their own way, which may fail."""
+_WAYS: Final[tuple[tuple[Way, bool], ...]] = (
+    ("source", False),
+    ("source", True),
+    ("graph", False),
+    ("graph", True),
+)
+"""What is tried, in order: each way as a person would write it, then as torch.export takes more of it."""
 
 
 def write(exported: Exported, decisions: Sequence[Decision] = (), file_name: str = "model.py") -> Written:
-    """Write a model, and prove it.
+    """Write a model, and prove it: from its source, else from its graph.
 
     Args:
         exported: The model.
@@ -49,27 +51,24 @@ def write(exported: Exported, decisions: Sequence[Decision] = (), file_name: str
         RewriteFailed: What was written does not answer as the model does.
     """
     reasons: list[str] = []
-    for form in _FORMS:
+    refused: list[RewriteFailed] = []
+    for way, strict in _WAYS:
+        if way == "source" and strict and not decisions:
+            continue  # no loop was written, and nothing would change
         try:
-            code = sourced(exported, decisions, **form)
+            if way == "source":
+                code = sourced(exported, decisions, contiguous=strict)
+            else:
+                code = _printed(exported, file_name, direct=strict)
             proof = proved(exported, code, file_name)
         except Unstaged as error:
             reasons.append(f"line {error.line}: {error}" if error.line else str(error))
         except RewriteFailed as error:
             reasons.append(f"what was made of it is refused: {error.message}: {error.reason}")
+            if way == "graph":
+                refused.append(error)
         else:
-            return _result(exported, code, proof, file_name, "source")
-        if not decisions:
-            break  # there is one form only
-    refused: list[RewriteFailed] = []
-    for way in _PRINTS:
-        code = _printed(exported, Path(file_name).stem, way)
-        try:
-            proof = proved(exported, code, file_name)
-        except RewriteFailed as error:
-            refused.append(error)
-        else:
-            return _result(exported, code, proof, file_name, "graph", reasons[0])
+            return _result(exported, code, proof, file_name, way, reasons[0] if way == "graph" else "")
     raise refused[0]
 
 
@@ -92,9 +91,9 @@ def _result(
     )
 
 
-def _printed(exported: Exported, stem: str, way: Mapping[str, bool]) -> Code:
+def _printed(exported: Exported, file_name: str, *, direct: bool = False) -> Code:
     try:
-        return printed(exported, stem, **way)
+        return printed(exported, Path(file_name).stem, direct=direct)
     except TypeError as error:
         raise RewriteFailed(
             f"{exported.canonical.spec.name} has no form in Python",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,3 +32,26 @@ def test_a_fix_gives_the_line_as_it_reads_afterwards(tmp_path: Path):
     fix = sample(tmp_path).diagnostics[0].fix
     assert fix is not None
     assert fix.line == "    größe = x.sum(); y = größe > 0 and x"
+
+
+ROOT = Path(__file__).resolve().parents[4]
+
+
+def test_everything_is_there_and_is_json(tmp_path: Path):
+    data = json.loads(json.dumps(sample(tmp_path).to_json(), allow_nan=False))
+    assert (data["schema"], data["ok"], data["exit_code"], data["name"]) == (1, False, 22, "net")
+    first = data["diagnostics"][0]
+    assert first["place"]["line"] == 3
+    assert first["place"]["text"][first["place"]["column"] - 1 :] == "x.numpy()"
+    assert first["fix"]["line"].endswith("> 0 and x")
+    assert first["history"][1] == {"what": "the input `x`", "place": None}
+    assert data["diagnostics"][1]["where"] is None
+    assert data["rewrites"][0]["into"] == "torch.cond"
+
+
+def test_the_page_names_every_field(tmp_path: Path):
+    page = (ROOT / "docs" / "check.md").read_text(encoding="utf-8")
+    data = sample(tmp_path).to_json()
+    first = data["diagnostics"][0]
+    names = {*data, *first, *first["place"], *first["fix"], *first["history"][0], *data["rewrites"][0]}
+    assert not [name for name in names if f"`{name}`" not in page]

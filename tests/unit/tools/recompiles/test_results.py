@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from aotpipe.errors import ExportFailed, SourceLine, TooManyPrograms
@@ -48,3 +50,23 @@ def test_a_refused_call_is_beyond_any_limit() -> None:
 def test_what_has_no_program_raises_its_own_error() -> None:
     with pytest.raises(ExportFailed):
         found(Way(name="iree-vmvx", so_far=(), error=ExportFailed("no"))).require()
+
+
+def test_everything_is_there_and_is_json() -> None:
+    ways = (
+        Way(name="torch.compile", so_far=(1, 1), programs=(program(1),), notes=("a note",)),
+        Way(
+            name="iree-vmvx",
+            so_far=(1, 1),
+            refused=(Refused(call=2, reason="no"),),
+            ratio=float("inf"),
+            error=ExportFailed("why"),
+        ),
+    )
+    data = json.loads(json.dumps(found(*ways).to_json(), allow_nan=False))
+    assert data["schema"] == 1
+    assert data["ways"][0]["programs"][0]["where"] == ["net.py", 7]
+    assert data["ways"][0]["count"] == 1
+    assert data["ways"][1]["refused"] == [{"call": 2, "reason": "no"}]
+    assert data["ways"][1]["ratio"] is None
+    assert data["ways"][1]["error"]["message"] == "why"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from aotpipe.errors import SourceLine
+from aotpipe.tools.rewrite import formatting
 from aotpipe.tools.rewrite.formatting import WIDTH, text_of
 
 
@@ -35,3 +36,27 @@ def test_a_docstring_and_a_decorator():
     assert text_of([made]) == (
         'class A(B):\n    """Says so."""\n\n    @c\n    def f(self):\n        """Does."""'
     )
+
+
+CODE = '''def f(x):
+    """Says so."""
+    # why
+    y = x  +  1  # odd spaces
+
+    if y:
+        # inside
+        z = [1,
+             2]
+    return z
+'''
+
+
+def test_unchanged_statements_are_verbatim():
+    [function] = ast.parse(CODE).body
+    assert isinstance(function, ast.FunctionDef)
+    formatting.mark(function, CODE.splitlines())
+    function.body[2].test = ast.Name("w", ast.Load())
+    text = text_of([function])
+    assert "    # why\n    y = x  +  1  # odd spaces\n" in text
+    assert "    if w:\n        # inside\n        z = [1,\n     2]" in text or "        z = [1," in text
+    assert text.endswith("return z")

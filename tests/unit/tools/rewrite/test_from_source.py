@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from aotpipe.build import steps
 from aotpipe.canonicalize.trace import decisions
 from aotpipe.model import spec
+from aotpipe.tools.rewrite import from_source
 from aotpipe.tools.rewrite.expression_rewrites import Unstaged
 from aotpipe.tools.rewrite.from_source import sourced
 
@@ -103,3 +105,44 @@ def test_a_counter_is_a_buffer(tmp_path: Path):
     assert code.state == ("calls",)
     assert "self.register_buffer('calls', torch.tensor(0), persistent=False)" in code.text
     assert "self.calls = self.calls + 1" in code.text
+
+
+SEVERAL = """
+from __future__ import annotations
+import math, torch
+from torch import nn, optim
+from aotpipe import Spec
+
+SCALE = math.pi
+OTHERS = [n for n in range(3)]
+
+
+def helper(x):
+    return x * SCALE
+
+
+class Net(nn.Module):
+    def forward(self, x):
+        return helper(x)
+
+
+class Unneeded(nn.Module):
+    pass
+
+
+SPEC = Spec(Net)
+"""
+
+
+def test_what_a_class_mentions_is_kept_and_no_more():
+    kept = from_source.needed(ast.parse(SEVERAL), ["Net"])
+    text = "\n".join(ast.unparse(each) for each in kept)
+    assert "import math" in text
+    assert "from torch import nn" in text
+    assert "optim" not in text
+    assert "helper" in text
+    assert "SCALE" in text
+    assert not {"Unneeded", "SPEC", "OTHERS"} & {name for each in kept for name in from_source.defined(each)}
+    assert from_source.imports(kept) == {"__future__", "math", "torch"}
+    assert from_source.imports(from_source.needed(ast.parse(SEVERAL), ["SPEC"])) >= {"aotpipe"}
+    assert from_source.imports(ast.parse("from .a import b").body) == {"."}

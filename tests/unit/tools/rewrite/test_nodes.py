@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import torch
+from torch import nn
 
 from aotpipe.tools.rewrite import nodes
+from aotpipe.tools.rewrite.nodes import Lines
 from tests.unit.tools.rewrite.graph import graph, node
 
 ATEN = torch.ops.aten
@@ -48,3 +50,21 @@ def test_a_0d_index_stays_an_op():
     assert nodes.index_op(node(found, ATEN.index.Tensor), []) is not None
     found = graph(forward, X, torch.tensor([1]))
     assert nodes.index_op(node(found, ATEN.index.Tensor), []) is None
+
+
+class Net(nn.Module):
+    def forward(self, x):
+        doubled = x * 2 + 1
+        return doubled - x
+
+
+def test_a_line_names_its_last_result():
+    nodes = list(graph(Net(), torch.ones(2)).graph.nodes)
+    lines = Lines(nodes)
+    mul, add, sub = (node for node in nodes if node.op == "call_function")
+    assert lines.target(mul) is None
+    assert lines.target(add) == "doubled"
+    assert lines.target(sub) is None
+    assert lines.is_same(mul, add)
+    assert not lines.is_same(add, sub)
+    assert str(lines.where(add)).partition(":")[0].endswith("test_nodes.py")

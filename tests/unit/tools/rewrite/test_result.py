@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import json
 from pathlib import Path
 
+import pytest
 import torch
 
 import aotpipe
 from aotpipe.canonicalize.eager_hops import uncompiled
+from aotpipe.tools.rewrite.result import Code
 
 MODEL = """import torch
 
@@ -52,3 +55,9 @@ def test_the_diff_the_file_and_json(tmp_path: Path):
     spec.loader.exec_module(module)
     with torch.no_grad(), uncompiled():
         assert module.Net()(torch.ones(3)).tolist() == [1, 2, 3]
+
+
+def test_code_is_frozen():
+    code = Code(text="", class_name="Net", methods={"forward": "forward"}, state=(), tensors={})
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        code.text = "x"

@@ -7,7 +7,7 @@ import ast
 import pytest
 import torch
 
-from aotpipe.canonicalize.trace.abstract_values import meet
+from aotpipe.canonicalize.trace.abstract_values import UNDEFINED, meet
 from aotpipe.canonicalize.trace.decisions import Decision
 from aotpipe.tools.rewrite import trace_facts
 from aotpipe.tools.rewrite.expression_rewrites import Unstaged
@@ -45,3 +45,41 @@ def test_tuples_go_part_by_part():
     assert [ast.unparse(each) for each in trace_facts.parts_of(name("pair"), 2)] == ["pair[0]", "pair[1]"]
     [made] = trace_facts.together({"pair": 2, "x": 0})
     assert ast.unparse(ast.fix_missing_locations(made)) == "pair = (pair_0, pair_1)"
+
+
+NODE = ast.Pass()
+
+
+def made(value: object, *others: object) -> str:
+    return ast.unparse(trace_facts.as_form(name("v"), meet([value, *others]), value, NODE))
+
+
+def test_numbers_and_dtypes():
+    assert made(1, torch.tensor(3)) == "torch.tensor(v)"
+    assert made(1, torch.tensor(3.0)) == "torch.tensor(v, dtype=torch.float32)"
+    assert made(X.int(), X) == "v.to(torch.float32)"
+    assert made(X, X + 1) == "v"
+    assert made((X, 1), (X + 1, 2)) == "(v[0], torch.tensor(v[1]))"
+    assert made((X, X), (X + 1, X)) == "v"
+
+
+def test_what_has_no_value_yet_is_zeros():
+    assert (
+        ast.unparse(trace_facts.zeros(meet([X, UNDEFINED]), NODE)) == "torch.zeros((2,), dtype=torch.float32)"
+    )
+
+
+def test_what_has_no_form():
+    with pytest.raises(Unstaged, match="None on one path"):
+        made(X, None)
+    with pytest.raises(Unstaged, match="takes the place of a tensor"):
+        made(1, X)
+
+
+def test_kinds():
+    assert trace_facts.is_plain("a")
+    assert not trace_facts.is_plain(object())
+    assert trace_facts.is_one_tensor(meet([X, X + 1]))
+    assert not trace_facts.is_one_tensor(meet([(X,), (X + 1,)]))
+    assert trace_facts.has_dims(meet([X, X + 1]))
+    assert not trace_facts.has_dims(meet([1, 2]))
