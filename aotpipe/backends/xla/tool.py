@@ -20,6 +20,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
+from aotpipe.backends.xla.estimate import collectives
+from aotpipe.backends.xla.estimate.figures import figures
+from aotpipe.backends.xla.mesh import partitioned
+from aotpipe.backends.xla.mesh.sharding import decided, ranks_of_results, results_of
+from aotpipe.backends.xla.modules import parsed
+from aotpipe.runtime.xla import clients
+
 REQUEST: Final = "request.json"
 QUICK: Final = "quick.json"
 EFFORT: Final = -1.0
@@ -57,13 +64,6 @@ def _compiler(platform: str, topology: str, config: str, devices: int) -> Callab
     if platform == "cuda":
         _name_cuda()
     from jaxlib import xla_client as xla
-
-    from aotpipe.backends.xla.estimate import collectives
-    from aotpipe.backends.xla.estimate.figures import figures
-    from aotpipe.backends.xla.mesh import partitioned
-    from aotpipe.backends.xla.mesh.sharding import decided, ranks_of_results, results_of
-    from aotpipe.backends.xla.modules import parsed
-    from aotpipe.runtime.xla import clients
 
     if platform == "cpu":
         chosen: Any = xla.make_cpu_client(asynchronous=False, num_devices=devices).devices()

@@ -7,7 +7,7 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING
 
-from aotpipe.build.report import Report
+from aotpipe.build.report.contents import Report
 from aotpipe.core.units import count, duration, share, size
 
 if TYPE_CHECKING:

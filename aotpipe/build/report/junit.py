@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xml.etree import ElementTree as ET
 
-from aotpipe.build.report import Report, TargetReport
+from aotpipe.build.report.contents import Report, TargetReport
 
 
 def to_junit(report: Report) -> str:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from aotpipe.build.report import Report, StageCost
+from aotpipe.build.report.contents import Report, StageCost
 
 _PROCESS: Final = 1
 _BUILD: Final = "build"
