@@ -1,11 +1,23 @@
-"""Plain text for people, JSON for programs."""
+"""Tables for people, JSON for programs.
+
+A table is in colour and fits the window on a terminal; a file or a pipe gets plain lines of any length.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 import click
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_STYLES: Final = {"executed": "green", "passed": "green", "compiled": "yellow", "failed": "red", "–": "dim"}
+"""By what a cell says."""
+_UNLIMITED: Final = 1 << 16
 
 
 def echo_json(value: object) -> None:
@@ -18,15 +30,29 @@ def say(line: str) -> None:
     click.echo(line, err=True)
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns aligned to the left, two spaces apart, under their heads."""
-    cells = [list(head), *map(list, rows)]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
-    lines = ("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) for row in cells)
-    return "\n".join(line.rstrip() for line in lines)
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Columns aligned to the left, two spaces apart, under their heads; for stdout."""
+    from rich.table import Column, Table
+
+    columns = (Column(name, overflow="fold") for name in head)
+    return _rendered(Table(*columns, box=None, pad_edge=False, padding=(0, 2, 0, 0)), rows)
 
 
 def fields(values: Mapping[str, str]) -> str:
-    """One `name  value` a line, values aligned."""
-    width = max(map(len, values), default=0)
-    return "\n".join(f"{name.ljust(width)}  {value}".rstrip() for name, value in values.items())
+    """One `name  value` a line, values aligned; for stdout."""
+    from rich.table import Column, Table
+
+    columns = (Column(no_wrap=True, style="bold"), Column(overflow="fold"))
+    return _rendered(Table.grid(*columns, padding=(0, 2, 0, 0)), values.items())
+
+
+def _rendered(grid: Table, rows: Iterable[Sequence[str]]) -> str:
+    from rich.console import Console
+    from rich.text import Text
+
+    for row in rows:
+        grid.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
+    console = Console(width=None if sys.stdout.isatty() else _UNLIMITED)
+    with console.capture() as captured:
+        console.print(grid)
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())
