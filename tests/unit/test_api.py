@@ -16,6 +16,7 @@ NAMES = [
     "Dim",
     "EntryPoint",
     "Example",
+    "Packer",
     "Signature",
     "Spec",
     "Target",

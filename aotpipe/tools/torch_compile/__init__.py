@@ -1,7 +1,7 @@
 """A backend of torch.compile: graphs run as IREE programs, and what cannot is run eagerly and counted.
 
     compiled = torch.compile(model, backend="aotpipe")
-    print(aotpipe.tools.torch_compile.counts())
+    print(aotpipe.dynamo.counts())
 
 Each graph goes through the stages of a build at its first call, sizes that vary as such, and its first answer
 is compared with eager's. The backend is for inference. Importing this package registers it where the
