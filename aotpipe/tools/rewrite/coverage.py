@@ -1,6 +1,6 @@
 """Counts which way the branches and loops of a written file go, and how often.
 
-`watching(path)` counts the calls of `torch.cond` and `torch.while_loop` in that file: the truth of the test,
+`counting(path)` counts the calls of `torch.cond` and `torch.while_loop` in that file: the truth of the test,
 and the iterations of the loop.
 """
 
@@ -30,8 +30,8 @@ class Coverage:
         what: Which it is.
         line: Of the written file.
         then, otherwise: How often each side of a branch was taken.
-        seen: How often a loop made no trip, one, and more.
-        most: The most trips of a loop.
+        seen: How often a loop made no iteration, one, and more.
+        most: The most iterations of a loop.
     """
 
     what: What
@@ -43,7 +43,7 @@ class Coverage:
 
     @property
     def is_full(self) -> bool:
-        """Whether it went every way: both sides, or no trip, one trip and more."""
+        """Whether it went every way: both sides, or no iteration, one and more."""
         return bool(self.then and self.otherwise) if self.what == "cond" else all(self.seen)
 
     def to_json(self) -> dict[str, Any]:
@@ -64,7 +64,7 @@ class Coverage:
             return f"line {self.line}: torch.cond, {self.then} times true, {self.otherwise} times false"
         none, one, many = self.seen
         return (
-            f"line {self.line}: torch.while_loop, {none} times without a trip, {one} with one, "
+            f"line {self.line}: torch.while_loop, {none} times without an iteration, {one} with one, "
             f"{many} with more (at most {self.most})"
         )
 
@@ -88,7 +88,7 @@ class _Counter:
         return Coverage(what="while_loop", line=self.line, seen=(none, one, many), most=self.most)
 
 
-class Watch:
+class Counters:
     """Counts how the calls of `torch.cond` and `torch.while_loop` in a file go."""
 
     def __init__(self, path: str) -> None:
@@ -147,15 +147,15 @@ class Watch:
 
 
 @contextmanager
-def watching(path: str) -> Iterator[Watch]:
+def counting(path: str) -> Iterator[Counters]:
     """Count the branches and loops of a file while the body runs."""
-    watch = Watch(path)
+    counters = Counters(path)
     owners: tuple[Any, ...] = (torch, torch.ops.higher_order)
     originals = [(owner, what, getattr(owner, what)) for owner in owners for what in get_args(What)]
     try:
         for owner, what, op in originals:
-            setattr(owner, what, watch.counting(what, op))
-        yield watch
+            setattr(owner, what, counters.counting(what, op))
+        yield counters
     finally:
         for owner, what, op in originals:
             setattr(owner, what, op)

@@ -5,7 +5,7 @@
     x[i], x[:, i] = v            ->  x[i[None]].squeeze(0), x[:, i[None]] = v.unsqueeze(1)
     n.item(), int(n), float(n)   ->  n, n.to(torch.int64), n.to(torch.float32); or as sizes: n.item()
 
-Raises `Unstaged` for what has no such form.
+Raises `Unsupported` for what has no such form.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ABSENT: Final = frozenset(
 )
 
 
-class Unstaged(Exception):
+class Unsupported(Exception):
     """Something of a function has no form as an op of torch's; the message says what, and `line` where."""
 
     def __init__(self, what: str, node: ast.AST | None = None) -> None:
@@ -35,7 +35,7 @@ class Unstaged(Exception):
         self.line = getattr(node, "lineno", None)
 
 
-class Phrases(ast.NodeTransformer):
+class ExpressionRewriter(ast.NodeTransformer):
     """Rewrites the expressions of a function.
 
     Args:
@@ -85,7 +85,7 @@ class Phrases(ast.NodeTransformer):
             return node
         terms = [node.left, *node.comparators]
         if any(isinstance(each, ast.NamedExpr) for term in terms for each in ast.walk(term)):
-            raise Unstaged("a chained comparison sets a variable", node)
+            raise Unsupported("a chained comparison sets a variable", node)
         parts: list[ast.expr] = [
             ast.Compare(left, [op], [right])
             for left, op, right in zip(terms, node.ops, terms[1:], strict=False)
@@ -101,7 +101,7 @@ class Phrases(ast.NodeTransformer):
         if not staged:
             return node
         if any(isinstance(each, ast.Constant) and each.value is None for each in ast.walk(node.test)):
-            raise Unstaged("a value may be None, as a tensor decides", node)
+            raise Unsupported("a value may be None, as a tensor decides", node)
         if isinstance(node.body, _SIMPLE) and isinstance(node.orelse, _SIMPLE):
             made: ast.expr = call("torch.where", node.test, node.body, node.orelse)
         else:
@@ -124,7 +124,7 @@ class Phrases(ast.NodeTransformer):
         called = ast.unparse(node.func)
         short = called.rpartition(".")[2]
         if short in _ABSENT:
-            raise Unstaged(f"`{called}` is called with what a tensor decides", node)
+            raise Unsupported(f"`{called}` is called with what a tensor decides", node)
         if called in _NUMBERS and len(node.args) == 1:
             made = _NUMBERS[called](node.args[0])
             if self._sizes and called == "int":
@@ -162,7 +162,7 @@ class Phrases(ast.NodeTransformer):
         if not targets or self._sizes:
             return node
         if len(node.targets) > 1:
-            raise Unstaged("several targets of one assignment, of which one has an index of a tensor", node)
+            raise Unsupported("one of several targets of an assignment has an index of a tensor", node)
         place = _tensor_place(targets[0])
         if place is None:
             return node
@@ -230,7 +230,7 @@ def _tensor_place(node: ast.Subscript) -> int | None:
     if not places or any(isinstance(each, ast.Constant) and each.value is ... for each in parts):
         return None
     if places != list(range(places[0], places[-1] + 1)):
-        raise Unstaged("an index has tensors apart from each other", node)
+        raise Unsupported("an index has tensors apart from each other", node)
     return places[0]
 
 

@@ -21,14 +21,14 @@ from aotpipe.core.stages import Canonical, Exported, ExportedEntry
 from aotpipe.tools.rewrite import signatures
 from aotpipe.tools.rewrite.expressions import dotted, is_name, name, of_tensor
 from aotpipe.tools.rewrite.formatting import text_of
-from aotpipe.tools.rewrite.graph_cleanup import tidy
+from aotpipe.tools.rewrite.graph_cleanup import simplify
 from aotpipe.tools.rewrite.graph_codegen import Writer, result_expression
 from aotpipe.tools.rewrite.mutations import writes
 from aotpipe.tools.rewrite.result import Code
-from aotpipe.tools.rewrite.weights import Holding
+from aotpipe.tools.rewrite.weights import ModuleContents
 
 
-def printed(exported: Exported, stem: str = "model", *, direct: bool = False) -> Code:
+def generate_class(exported: Exported, stem: str = "model", *, direct: bool = False) -> Code:
     """The code of a model.
 
     Args:
@@ -38,24 +38,24 @@ def printed(exported: Exported, stem: str = "model", *, direct: bool = False) ->
     """
     canonical = exported.canonical
     state, constants = _tensors(exported.entries)
-    holding = Holding(canonical.model, state, constants)
+    contents = ModuleContents(canonical.model, state, constants)
     class_name = class_name_of(canonical)
     methods = {entry.name: method_of(canonical, entry.name) for entry in exported.entries}
-    functions: list[ast.stmt] = [_function("__init__", holding.init())]
+    functions: list[ast.stmt] = [_function("__init__", contents.init())]
     functions += [
-        _method(exported, entry, methods[entry.name], holding, direct=direct) for entry in exported.entries
+        _method(exported, entry, methods[entry.name], contents, direct=direct) for entry in exported.entries
     ]
     if state:
-        functions.append(_reset(holding))
+        functions.append(_reset(contents))
     doc = ast.Expr(ast.Constant(_class_doc(exported, state)))
     made = ast.ClassDef(class_name, [dotted("nn.Module")], [], [doc, *functions], [])
     body = text_of([made])
     return Code(
-        text=_head(exported, made, holding, stem) + body + "\n",
+        text=_head(exported, made, contents, stem) + body + "\n",
         class_name=class_name,
         methods=methods,
         state=tuple(state),
-        tensors=holding.stored,
+        tensors=contents.stored,
     )
 
 
@@ -103,20 +103,20 @@ def _tensors(
 
 
 def _method(
-    exported: Exported, entry: ExportedEntry, called: str, holding: Holding, *, direct: bool
+    exported: Exported, entry: ExportedEntry, called: str, contents: ModuleContents, *, direct: bool
 ) -> ast.stmt:
     canonical = next(each for each in exported.canonical.entries if each.name == entry.name)
     graph = unlifted(entry.program)
-    tidy(graph)
+    simplify(graph)
     paths = {str(node.target) for node in graph.graph.nodes if node.op == "get_attr"}
     body: list[ast.stmt] = []
     own: dict[str, ast.expr] = {}
 
     def attribute(path: str) -> ast.expr:
-        return own.get(path) or holding.attribute(path)
+        return own.get(path) or contents.attribute(path)
 
-    writer = Writer(attribute, holding.leaf_of, direct=direct)
-    taken = signatures.taken(canonical, writer.free)
+    writer = Writer(attribute, contents.leaf_of, direct=direct)
+    taken = signatures.method_inputs(canonical, writer.free)
     body += taken.body
     body += signatures.checks(canonical, taken.leaves)
     lifted = _lifted(entry.program)
@@ -132,7 +132,7 @@ def _method(
     body += [made for constant, made in constants.items() if constant in read]
     body += statements
     leaves = [result_expression(each) for each in _flat(results)]
-    body.append(ast.Return(signatures.given(_structure(graph), leaves)))
+    body.append(ast.Return(signatures.result_expression(_structure(graph), leaves)))
     return ast.FunctionDef(called, taken.arguments, body, [])
 
 
@@ -165,9 +165,9 @@ def _function(called: str, body: list[ast.stmt]) -> ast.FunctionDef:
     return ast.FunctionDef(called, arguments, body, [])
 
 
-def _reset(holding: Holding) -> ast.stmt:
+def _reset(contents: ModuleContents) -> ast.stmt:
     doc: ast.stmt = ast.Expr(ast.Constant("Forget all calls: the state is again what it was at first."))
-    made = _function("reset", [doc, *holding.reset()])
+    made = _function("reset", [doc, *contents.reset()])
     made.decorator_list = [ast.Call(dotted("torch.no_grad"), [], [])]
     return made
 
@@ -184,7 +184,7 @@ def _class_doc(exported: Exported, state: Mapping[str, torch.Tensor]) -> str:
     return text
 
 
-def _head(exported: Exported, made: ast.ClassDef, holding: Holding, stem: str) -> str:
+def _head(exported: Exported, made: ast.ClassDef, contents: ModuleContents, stem: str) -> str:
     """The text before the class: what it is, imports, tensors from a file."""
     used = {node.id for node in ast.walk(made) if isinstance(node, ast.Name)}
     plain = [each for each in ("math", "operator") if each in used]
@@ -194,13 +194,13 @@ def _head(exported: Exported, made: ast.ClassDef, holding: Holding, stem: str) -
     ]
     lines += ["from __future__ import annotations", ""]
     lines += [f"import {each}" for each in plain]
-    if holding.stored:
+    if contents.stored:
         lines.append("from pathlib import Path")
-    lines += [""] if plain or holding.stored else []
+    lines += [""] if plain or contents.stored else []
     lines += ["import torch"]
     if "F" in used:
         lines.append("import torch.nn.functional as F")
     lines.append("from torch import nn")
-    if holding.stored:
+    if contents.stored:
         lines += ["", f'_TENSORS = torch.load(Path(__file__).with_name("{stem}.pt"), weights_only=True)']
     return "\n".join(lines) + "\n\n\n"

@@ -20,24 +20,24 @@ from aotpipe.canonicalize.trace.decisions import Decision
 from aotpipe.core.stages import Exported
 from aotpipe.model import source
 from aotpipe.tools.rewrite import formatting, liveness, state_buffers
-from aotpipe.tools.rewrite.expression_rewrites import Unstaged
+from aotpipe.tools.rewrite.expression_rewrites import Unsupported
 from aotpipe.tools.rewrite.formatting import text_of
 from aotpipe.tools.rewrite.from_graph import is_function_module
-from aotpipe.tools.rewrite.function_rewrites import staged
+from aotpipe.tools.rewrite.function_rewrites import rewrite_function
 from aotpipe.tools.rewrite.result import Code
 from aotpipe.tools.rewrite.torch_ops import name_of
 
 
-def sourced(exported: Exported, decisions: Sequence[Decision], *, contiguous: bool = False) -> Code:
+def rewrite_source(exported: Exported, decisions: Sequence[Decision], *, contiguous: bool = False) -> Code:
     """The code of a model, from its source.
 
     Args:
         exported: The model.
         decisions: What the trace noted.
-        contiguous: As `staged` takes it.
+        contiguous: As `rewrite_function` takes it.
 
     Raises:
-        Unstaged: It has no such form.
+        Unsupported: It has no such form.
     """
     canonical = exported.canonical
     states = state_buffers.kept(exported)
@@ -46,17 +46,17 @@ def sourced(exported: Exported, decisions: Sequence[Decision], *, contiguous: bo
         owner = inspect.unwrap(canonical.model.forward)
     path = inspect.getsourcefile(owner)
     if path is None or not source.is_user_file(path):
-        raise Unstaged("its class is a library's")
+        raise Unsupported("its class is a library's")
     if others := {each.path for each in decisions} - {path}:
-        raise Unstaged(f"a tensor decides in {source.shown(min(others))}, too")
+        raise Unsupported(f"a tensor decides in {source.shown(min(others))}, too")
     text = "".join(linecache.getlines(path))
     tree = ast.parse(text)
     lines = text.splitlines()
     kept = needed(tree, _roots(canonical.model, owner))
     if not any(owner.__name__ in defined(each) for each in kept):
-        raise Unstaged("it is defined inside of a function")
+        raise Unsupported("it is defined inside of a function")
     if foreign := imports(kept) & {"aotpipe", "."}:
-        raise Unstaged(f"its file needs {'a module beside it' if '.' in foreign else 'aotpipe'}")
+        raise Unsupported(f"its file needs {'a module beside it' if '.' in foreign else 'aotpipe'}")
     attributes = {each.rpartition(".")[2] for each in states}
     form = {"sizes": _has_sizes(exported), "contiguous": contiguous}
     edits = dict(_edits(kept, decisions, lines, form, attributes))
@@ -109,15 +109,17 @@ def _edits(
             continue
         left -= set(mine)
         if any(function in ast.walk(each) for each in functions if each is not function):
-            raise Unstaged("a tensor decides in a function inside of another", function)
+            raise Unsupported("a tensor decides in a function inside of another", function)
         if contains(function.body, ast.Yield, ast.YieldFrom):
-            raise Unstaged("a tensor decides in a generator", function)
+            raise Unsupported("a tensor decides in a generator", function)
         formatting.mark(function, lines)
-        made = staged(function, [decisions[at] for at in sorted(mine)], attributes=attributes, **form)
+        made = rewrite_function(
+            function, [decisions[at] for at in sorted(mine)], attributes=attributes, **form
+        )
         depth = function.col_offset // 4
         yield (first, last), text_of([made], depth)
     if left:
-        raise Unstaged("a tensor decides outside of the model's functions")
+        raise Unsupported("a tensor decides outside of the model's functions")
 
 
 def _first(node: ast.FunctionDef | ast.ClassDef | ast.stmt) -> int:

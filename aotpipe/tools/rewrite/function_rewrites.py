@@ -1,16 +1,16 @@
 """Rewrites a function of the user's: torch.cond and torch.while_loop for what the trace put into the graph.
 
-    if test: y = a(x)               def then(x, y):
+    if test: y = a(x)               def true_fn(x, y):
                                         y = a(x)
                                         return y
 
-                             ->     def otherwise(x, y):
+                             ->     def false_fn(x, y):
                                         return y
 
-                                    y = torch.cond(test, then, otherwise, (x, y))
+                                    y = torch.cond(test, true_fn, false_fn, (x, y))
 
-`staged(function, decisions)` gives the new function. Statements that stay Python's are those of the user.
-Jumps become flags, as in the trace (`lowering`). Raises `Unstaged` for what has no such form.
+`rewrite_function(function, decisions)` gives the new function. Statements that stay Python's are those of the
+user. Jumps become flags, as in the trace (`jump_elimination`).
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ from aotpipe.canonicalize.rewrite.ast_builders import assign
 from aotpipe.canonicalize.trace.abstract_values import Undefined
 from aotpipe.canonicalize.trace.decisions import Decision
 from aotpipe.tools.rewrite import jump_elimination, liveness
-from aotpipe.tools.rewrite.expression_rewrites import Phrases, Unstaged, negated
+from aotpipe.tools.rewrite.expression_rewrites import ExpressionRewriter, Unsupported, negated
 from aotpipe.tools.rewrite.expressions import call, method, name, tuple_of
 from aotpipe.tools.rewrite.statements import (
     NUMBER,
     counter,
-    either,
     function,
     is_handed_on,
     is_nothing,
     is_print,
     item_written,
-    led,
     numbers_in,
     parameters,
     raised_text,
     raises,
     renamed,
-    said,
+    runtime_assert,
+    select,
     shown,
     simple,
     text,
     truth,
+    with_comments,
 )
 from aotpipe.tools.rewrite.trace_facts import (
     Facts,
@@ -56,14 +56,14 @@ from aotpipe.tools.rewrite.trace_facts import (
     is_one_tensor,
     part_names,
     parts_of,
-    together,
+    repacked,
     zeros,
 )
 
 Block = list[ast.stmt]
 
 
-def staged(
+def rewrite_function(
     function: ast.FunctionDef,
     decisions: Sequence[Decision],
     *,
@@ -81,15 +81,15 @@ def staged(
         attributes: Those of `self` that are buffers, which a call may have given back: they are set anew.
 
     Raises:
-        Unstaged: It has no such form.
+        Unsupported: It has no such form.
     """
     made = copy.deepcopy(function)
-    Phrases(decisions, sizes=sizes).visit(made)
-    made = _Stager(made, decisions, contiguous=contiguous, attributes=attributes).rewritten()
+    ExpressionRewriter(decisions, sizes=sizes).visit(made)
+    made = _FunctionRewriter(made, decisions, contiguous=contiguous, attributes=attributes).rewritten()
     return renamed(made)
 
 
-class _Stager:
+class _FunctionRewriter:
     def __init__(
         self,
         function: ast.FunctionDef,
@@ -139,9 +139,9 @@ class _Stager:
         return out
 
     def _plain(self, node: Any) -> Block:
-        if isinstance(node, ast.Assert) and self._is_claimed(node):
+        if isinstance(node, ast.Assert) and self._is_runtime_assert(node):
             message = ast.Constant(text(node.msg) if node.msg is not None else ast.unparse(node.test))
-            return [said(node.test, message)]
+            return [runtime_assert(node.test, message)]
         if isinstance(node, ast.AugAssign) and self._is_buffer(node.target):
             read = copy.deepcopy(node.target)
             read.ctx = ast.Load()
@@ -154,7 +154,7 @@ class _Stager:
                 return [ast.copy_location(ast.Assign([node.target], value), node)]
             for target in getattr(node, "targets", [getattr(node, "target", None)]):
                 if isinstance(target, ast.Attribute):
-                    raise Unstaged(f"`{ast.unparse(target)}` is set where a tensor decides", node)
+                    raise Unsupported(f"`{ast.unparse(target)}` is set where a tensor decides", node)
         if not isinstance(node, ast.FunctionDef | ast.ClassDef):
             for field in ("body", "orelse", "finalbody"):
                 if getattr(node, field, None):
@@ -164,7 +164,7 @@ class _Stager:
     def _is_buffer(self, node: ast.expr) -> bool:
         return isinstance(node, ast.Attribute) and node.attr in self._attributes
 
-    def _is_claimed(self, node: ast.Assert) -> bool:
+    def _is_runtime_assert(self, node: ast.Assert) -> bool:
         line = node.lineno
         return any(each.kind == "assert" and each.line == line for each in self._all)
 
@@ -195,7 +195,7 @@ class _Stager:
     def _if(self, node: ast.If) -> Block:
         raising = self._decision(node, ("raises",), ())
         if raising is not None and hasattr(node, "lineno") and (raises(node.body) or raises(node.orelse)):
-            return self._claim(node)
+            return self._runtime_assert(node)
         live: frozenset[str] = node.live  # type: ignore[attr-defined]  # set by liveness
         written = liveness.assigned([*node.body, *node.orelse])
         outs = [each for each in written if each in live]
@@ -211,7 +211,7 @@ class _Stager:
         if not outs:
             return after
         if (chosen := self._chosen(node, outs, test, facts)) is not None:
-            return led(node, [*chosen, *after])
+            return with_comments(node, [*chosen, *after])
         known = [each for each in written if each in self._known]
         numbers = [each for each in known if self._is_number(each, facts)]
         read = liveness.needed(node.body, written) | liveness.needed(node.orelse, written)
@@ -232,12 +232,12 @@ class _Stager:
         passing = [name(each) for each in others]
         passing += [part for each in parameters for part in parts_of(name(each), apart[each])]
         functions: list[ast.FunctionDef] = []
-        for path, (role, body) in enumerate((("then", node.body), ("otherwise", node.orelse))):
+        for path, (role, body) in enumerate((("true_fn", node.body), ("false_fn", node.orelse))):
             made = self._branch_body(body, numbers, parameters)
             results = [self._result(each, facts, path, body, node) for each in outs]
             made.append(ast.Return(results[0] if len(results) == 1 else tuple_of(results)))
             read_here = liveness.needed(made, apart)
-            made = [*together({each: count for each, count in apart.items() if each in read_here}), *made]
+            made = [*repacked({each: count for each, count in apart.items() if each in read_here}), *made]
             functions.append(function(self._called(role), operands, made))
         called = call("torch.cond", test, *(name(each.name) for each in functions), tuple_of(passing))
         target: ast.expr = (
@@ -245,7 +245,7 @@ class _Stager:
             if len(outs) == 1
             else ast.Tuple([ast.Name(each, ast.Store()) for each in outs], ast.Store())
         )
-        return led(node, [*functions, ast.Assign([target], called), *after])
+        return with_comments(node, [*functions, ast.Assign([target], called), *after])
 
     def _chosen(self, node: ast.If, outs: Sequence[str], test: ast.expr, facts: Facts) -> Block | None:
         """A branch that only sets variables to others, or to numbers, by `torch.where` or a logical op."""
@@ -266,7 +266,7 @@ class _Stager:
             test = name(made[0].targets[0].id)  # type: ignore[attr-defined]  # just made
         for each in outs:
             yes, no = then.get(each, name(each)), other.get(each, name(each))
-            made.append(assign(each, either(test, yes, no)))
+            made.append(assign(each, select(test, yes, no)))
         return made
 
     def _is_number(self, variable: str, facts: Facts) -> bool:
@@ -293,7 +293,7 @@ class _Stager:
         first: Block = [assign(each, call(f"{each}.clone")) for each in copied]
         rebound = set(liveness.assigned(inside)) & liveness.needed(inside, numbers)
         if rebound:
-            raise Unstaged(f"`{min(rebound)}` is a number that a branch changes")
+            raise Unsupported(f"`{min(rebound)}` is a number that a branch changes")
         return [*first, *(each for each in inside if not is_nothing(each))]
 
     def _result(self, variable: str, facts: Facts, path: int, body: Block, node: ast.stmt) -> ast.expr:
@@ -301,7 +301,7 @@ class _Stager:
         form = facts.form(variable)
         if variable not in liveness.assigned(body) and variable not in self._known:
             if form is None:
-                raise Unstaged(f"`{shown(variable)}` has no value on one path", node)
+                raise Unsupported(f"`{shown(variable)}` has no value on one path", node)
             return zeros(form, node)
         # torch 2.13 exports a branch in a loop that gives what it was given to something else, silently.
         if not facts.parts(variable) and is_handed_on(variable, body):
@@ -313,12 +313,14 @@ class _Stager:
             return tuple_of([method(each, "clone") for each in parts_of(made, count)])
         return made
 
-    def _claim(self, node: ast.If) -> Block:
+    def _runtime_assert(self, node: ast.If) -> Block:
         """`if test: raise` as an assert."""
         body, rest = (node.body, node.orelse) if raises(node.body) else (node.orelse, node.body)
         test = negated(node.test) if body is node.body else node.test
         raised = next(each for each in body if isinstance(each, ast.Raise))
-        return led(node, [said(test, ast.Constant(raised_text(raised))), *self._block(rest)])
+        return with_comments(
+            node, [runtime_assert(test, ast.Constant(raised_text(raised))), *self._block(rest)]
+        )
 
     # Loops.
 
@@ -336,7 +338,7 @@ class _Stager:
         if node.stop is not None and node.stop in carried:
             test = ast.BinOp(negated(name(node.stop)), ast.BitAnd(), test)
         if is_for and node.target.id in live:
-            raise Unstaged(f"`{node.target.id}` is read after its loop", node)
+            raise Unsupported(f"`{node.target.id}` is read after its loop", node)
         apart = {each: facts.parts(each) for each in carried}
         first = [part for each in carried for part in self._initial(each, facts, node)]
         outer, known = dict(self._numbers), set(self._known)
@@ -353,7 +355,7 @@ class _Stager:
         ):
             body.append(assign(node.target.id, name(index)))
         body += [each for each in inside if not is_nothing(each)]
-        body = [*together(apart), *body]
+        body = [*repacked(apart), *body]
         results = [
             part for each in carried for part in parts_of(self._next_value(each, facts, node), apart[each])
         ]
@@ -364,15 +366,15 @@ class _Stager:
             first.insert(0, call("torch.tensor", count.begin))
         body.append(ast.Return(tuple_of(results)))
         functions = [
-            function(self._called("going"), names, [ast.Return(truth(test))]),
-            function(self._called("trip"), names, body),
+            function(self._called("cond_fn"), names, [ast.Return(truth(test))]),
+            function(self._called("body_fn"), names, body),
         ]
         called = call("torch.while_loop", *(name(each.name) for each in functions), tuple_of(first))
         read_later = {part for each in carried if each in live for part in part_names(each, apart[each])}
         kept = [each if each in read_later else "_" for each in names]
         target = ast.Tuple([ast.Name(each, ast.Store()) for each in kept], ast.Store())
-        whole = together({each: parts for each, parts in apart.items() if each in live})
-        return led(node, [*before, *functions, ast.Assign([target], called), *whole])
+        whole = repacked({each: parts for each, parts in apart.items() if each in live})
+        return with_comments(node, [*before, *functions, ast.Assign([target], called), *whole])
 
     def _initial(self, variable: str, facts: Facts, node: ast.stmt) -> list[ast.expr]:
         """What a variable is before a loop, each part by itself."""
@@ -380,7 +382,7 @@ class _Stager:
         parts = facts.parts(variable)
         if variable not in self._known:
             if form is None:
-                raise Unstaged(f"`{shown(variable)}` has no value before a loop", node)
+                raise Unsupported(f"`{shown(variable)}` has no value before a loop", node)
             return parts_of(zeros(form, node), parts)
         if form is None:
             return [name(variable)]

@@ -1,6 +1,6 @@
 """Makes a graph plainer before it is written: its branches hold what a person would have put there.
 
-`tidy(graph)` changes a graph and the graphs under it. A branch that only sets flags becomes `|`, `&` and
+`simplify(graph)` changes a graph and the graphs under it. A branch that only sets flags becomes `|`, `&` and
 `~`, one that only chooses between two tensors `torch.where`; results of a branch that nothing reads are not
 computed, and operands that neither side reads are not passed.
 """
@@ -17,14 +17,14 @@ from aotpipe.tools.rewrite.nodes import at, parts
 from aotpipe.tools.rewrite.torch_ops import ATEN, name_of_higher
 
 
-def tidy(graph: GraphModule) -> None:
+def simplify(graph: GraphModule) -> None:
     """Make a graph, and those under it, plainer; it computes the same."""
     for child in graph.children():
         if isinstance(child, GraphModule):
-            tidy(child)
+            simplify(child)
     for node in list(graph.graph.nodes):
         if name_of_higher(node.target) == "cond" and isinstance(node.args[0], Node):
-            _Branch(graph, node).tidy()
+            _Branch(graph, node).simplify()
 
 
 class _Branch:
@@ -37,7 +37,7 @@ class _Branch:
         self._sides: list[GraphModule] = [at(graph, str(each.target)) for each in sides]
         self._test: Any = node.args[0]
 
-    def tidy(self) -> None:
+    def simplify(self) -> None:
         for getter in [each for each in self._node.users if not each.users]:
             self._graph.graph.erase_node(getter)
         taken = parts(self._node)

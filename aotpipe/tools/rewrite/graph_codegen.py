@@ -132,7 +132,12 @@ class _Function:
         return found
 
     def _is_inlined(self, node: Node) -> bool:
-        if node.op != "call_function" or is_effect(node) or parts(node) or no_ops.nothing(node) is not None:
+        if (
+            node.op != "call_function"
+            or is_effect(node)
+            or parts(node)
+            or no_ops.replacement(node) is not None
+        ):
             return False
         if is_higher(node.target):
             return False
@@ -176,14 +181,14 @@ class _Function:
         if is_higher(op):
             self._keep(node, self._higher(node, op))
             return
-        if name_of(op) in op_syntax.NOTHING or is_own_copy(node):
+        if name_of(op) in op_syntax.NO_OPS or is_own_copy(node):
             return
         args, kwargs = self._arguments(node)
-        if same := no_ops.nothing(node):
+        if same := no_ops.replacement(node):
             self._env[node] = self._env[same]
             return
         made = index_op(node, args) or op_syntax.module_call(op, args, self._writer.leaf_of)
-        made = made or op_syntax.spelled(op, args, kwargs)
+        made = made or op_syntax.op_expression(op, args, kwargs)
         if node in self._inlined:
             self._env[node] = made
         elif is_effect(node) and not node.users:
@@ -253,7 +258,7 @@ class _Function:
         """Whether nothing after a node reads what an earlier one computed."""
         return all(
             self._is_done(user, node)
-            if no_ops.nothing(user) is holder
+            if no_ops.replacement(user) is holder
             else self._emitted(user) <= self._place[node]
             for user in holder.users
         )
@@ -284,7 +289,7 @@ class _Function:
                 given = self._named(operands)
                 bodies = [
                     self._local(f"{role}_{number}", graph, given, node)
-                    for role, graph in (("then", then), ("otherwise", other))
+                    for role, graph in (("true_fn", then), ("false_fn", other))
                 ]
                 passed = tuple_of([made for made, _ in given])
                 return call("torch.ops.higher_order.cond", self._expression(test), *bodies, passed)
@@ -293,7 +298,7 @@ class _Function:
                 given = self._named([*carried, *extra])
                 bodies = [
                     self._local(f"{role}_{number}", graph, given, node)
-                    for role, graph in (("going", test), ("trip", body))
+                    for role, graph in (("cond_fn", test), ("body_fn", body))
                 ]
                 values = [made for made, _ in given]
                 apart = tuple_of(values[: len(carried)]), tuple_of(values[len(carried) :])
@@ -303,7 +308,7 @@ class _Function:
                 given = self._operands(operands)
                 bodies = [
                     self._local(f"{role}_{number}", graph, given, node, single=self._is_single(node))
-                    for role, graph in (("then", then), ("otherwise", other))
+                    for role, graph in (("true_fn", then), ("false_fn", other))
                 ]
                 taken = {called: made for made, called in given if called}
                 return call("torch.cond", self._expression(test), *bodies, tuple_of(list(taken.values())))
@@ -313,7 +318,7 @@ class _Function:
                 given = self._carried(carried, {ast.unparse(each) for each, _ in outer})
                 bodies = [
                     self._local(f"{role}_{number}", graph, [*given, *outer], node)
-                    for role, graph in (("going", test), ("trip", body))
+                    for role, graph in (("cond_fn", test), ("body_fn", body))
                 ]
                 return call("torch.while_loop", *bodies, tuple_of([made for made, _ in given]))
             case other:
@@ -344,7 +349,7 @@ class _Function:
         return found
 
     def _carried(self, values: Sequence[Any], outer: set[str]) -> list[tuple[ast.expr, str | None]]:
-        """What a loop carries, as parameters: of a variable's name where a trip does not read that one."""
+        """What a loop carries, as parameters: of a variable's name where the body does not read that one."""
         found: list[tuple[ast.expr, str | None]] = []
         taken = set(outer)
         for value in values:

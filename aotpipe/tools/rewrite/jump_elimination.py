@@ -16,7 +16,7 @@ from aotpipe.canonicalize.rewrite.jump_elimination import Returns, guarded, jump
 from aotpipe.canonicalize.rewrite.match_statements import Matches
 from aotpipe.canonicalize.trace.decisions import Decision
 from aotpipe.tools.rewrite import liveness
-from aotpipe.tools.rewrite.expression_rewrites import Unstaged
+from aotpipe.tools.rewrite.expression_rewrites import Unsupported
 from aotpipe.tools.rewrite.expressions import name
 from aotpipe.tools.rewrite.statements import STOP
 
@@ -41,7 +41,7 @@ class Lowering:
         """Change a function's body.
 
         Raises:
-            Unstaged: A tensor ends a loop that stays Python's.
+            Unsupported: A tensor ends a loop that stays Python's.
         """
         if contains(function.body, ast.Match) and self._decisions:
             Matches().rewrite(function)
@@ -87,7 +87,7 @@ class Lowering:
                 continue
             if not self._is_staged(node):
                 if any(jumps([each]) for each in self._statements(node.body)):
-                    raise Unstaged("a tensor decides when a loop over Python's items ends", node)
+                    raise Unsupported("a tensor decides when a loop over Python's items ends", node)
                 out.append(node)
                 continue
             out += self._loop_without_jumps(node)

@@ -31,7 +31,7 @@ class _Marker:
     def __init__(self, lasting: Names, *, marks: bool = True) -> None:
         self._lasting = lasting
         self._marks = marks
-        # What is read after the loop that stands around, and at its next trip.
+        # What is read after the loop that stands around, and in its next iteration.
         self._jumps: list[tuple[Names, Names]] = []
 
     def block(self, body: Iterable[ast.stmt], live: Names) -> Names:

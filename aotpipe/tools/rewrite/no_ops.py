@@ -1,6 +1,6 @@
 """Which ops of a graph change nothing: a reshape to the same shape, a copy of what nobody else holds.
 
-`nothing(node)` gives the node whose result is as good.
+`replacement(node)` gives the node whose result is as good.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SAME_SHAPE: Final = (
 )
 
 
-def nothing(node: Node) -> Node | None:
+def replacement(node: Node) -> Node | None:
     """The operand that can stand for a node's result; None where the op does something."""
     if node.op != "call_function" or not node.args or not isinstance(node.args[0], Node):
         return None
@@ -120,7 +120,7 @@ def _is_fresh(node: Node) -> bool:
         return False
     if node.target in _COPIES:
         return True
-    inner = nothing(node)
+    inner = replacement(node)
     if inner is not None:
         return _is_fresh(inner) and len(inner.users) == 1
     returns = schema_of(node.target).returns

@@ -42,7 +42,7 @@ def is_effect(node: Node) -> bool:
         return False
     if is_higher(node.target):
         return True
-    return op_syntax.is_effect(node.target) and name_of(node.target) not in op_syntax.NOTHING
+    return op_syntax.is_effect(node.target) and name_of(node.target) not in op_syntax.NO_OPS
 
 
 def unused(nodes: Sequence[Node]) -> set[Node]:
@@ -72,7 +72,7 @@ def only_user(node: Node) -> tuple[Node, Node] | None:
     if len(node.users) != 1:
         return None
     [user] = node.users
-    return only_user(user) if no_ops.nothing(user) is node else (user, node)
+    return only_user(user) if no_ops.replacement(user) is node else (user, node)
 
 
 def is_single(node: Node) -> bool:

@@ -1,7 +1,7 @@
 """How a person writes an op: `a + b` for `aten.add.Tensor(a, b)`, `x.reshape(2, 3)`, `F.linear(x)`.
 
-`spelled(op, args, kwargs)` gives an expression whose call is that same op. Where torch has no name for it
-that a person would use, the op itself is called. `module_call` gives `self.linear(x)` where one of
+`op_expression(op, args, kwargs)` gives an expression whose call is that same op. Where torch has no name for
+it that a person would use, the op itself is called. `module_call` gives `self.linear(x)` where one of
 torch's own modules computes the op from all of its parameters, whatever mode it is in.
 """
 
@@ -63,7 +63,7 @@ _SYMBOLS: Final[Mapping[Any, str]] = {
 }
 
 
-def spelled(op: Any, args: Args, kwargs: Kwargs) -> ast.expr:
+def op_expression(op: Any, args: Args, kwargs: Kwargs) -> ast.expr:
     """The expression that calls an op.
 
     Args:
@@ -278,7 +278,7 @@ _FORMS: Final[Mapping[str, Callable[[Args, Kwargs], ast.expr | None]]] = {
     "index_put_": _put,
 }
 
-NOTHING: Final = frozenset({"aten::_assert_tensor_metadata", "aten::sym_constrain_range"})
+NO_OPS: Final = frozenset({"aten::_assert_tensor_metadata", "aten::sym_constrain_range"})
 """Ops that say what torch finds by itself when it traces the written code again."""
 
 

@@ -2,8 +2,8 @@
 
 The calls are those that a program is judged on (`validate.inputs`: every size's ends, values that look like
 the example's, sequences of calls of a model with state, with a reset between), and then others that are drawn
-until each branch was taken both ways and each loop made no trip, one and many, or nothing more is found. The
-written code must also be taken by a plain `torch.export.export`, and that program must answer alike too.
+until each branch was taken both ways and each loop made no iteration, one and many, or nothing more is found.
+The written code must also be taken by a plain `torch.export.export`, and that program must answer alike too.
 
 Raises:
     RewriteFailed: The first call that differs.
@@ -30,7 +30,7 @@ from aotpipe.export.quiet import quiet
 from aotpipe.export.strategies import torch_shapes
 from aotpipe.runtime.goldens import Array, compare
 from aotpipe.tools.rewrite.branch_inputs import variants
-from aotpipe.tools.rewrite.coverage import Coverage, limited, watching
+from aotpipe.tools.rewrite.coverage import Coverage, counting, limited
 from aotpipe.tools.rewrite.from_graph import unlifted
 from aotpipe.tools.rewrite.mutations import writes
 from aotpipe.validate import reference
@@ -99,9 +99,9 @@ def prove(
     varies = all(each for _, each in found)
     calls = _planned(exported, signatures)
     judge = _Judge(exported, signatures)
-    with watching(path) as watch:
+    with counting(path) as counters:
         judge.compare(Eager(mine, **_options(signatures)), calls, "the written module")
-        judge.more(lambda: Eager(mine, **_options(signatures)), watch.is_covered)
+        judge.more(lambda: Eager(mine, **_options(signatures)), counters.is_covered)
     with limited():
         who = "the program that torch.export makes of it"
         judge.again(Eager(programs, **_options(signatures)), who, varies=varies)
@@ -112,7 +112,7 @@ def prove(
         refused=judge.refused,
         sequences=sum(call.reset for call in calls),
         max_abs_error=judge.max_abs_error,
-        coverage=watch.coverage(),
+        coverage=counters.coverage(),
         varies=varies,
     )
 

@@ -1,7 +1,7 @@
 """Writes what a method takes and gives: the user's own parameters, and the structure of the results.
 
-`taken(entry)` gives the parameters, the statements that take nested ones apart, and an expression for each
-leaf; `given(spec, leaves)` gives the expression of a result.
+`method_inputs(entry)` gives the parameters, the statements that take nested ones apart, and an expression for
+each leaf; `result_expression(spec, leaves)` gives the expression of a result.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from aotpipe.tools.rewrite.expressions import call, literal, name, tuple_of
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class MethodInputs:
     """What a method takes.
 
     Attributes:
@@ -37,7 +37,7 @@ class Taken:
     leaves: list[ast.expr]
 
 
-def taken(entry: CanonicalEntry, free: Callable[[str], str]) -> Taken:
+def method_inputs(entry: CanonicalEntry, free: Callable[[str], str]) -> MethodInputs:
     """The parameters of an entry point, as its example gives them.
 
     Args:
@@ -76,7 +76,7 @@ def taken(entry: CanonicalEntry, free: Callable[[str], str]) -> Taken:
     for base, made_of, value in [*positional, *(named[key] for key in kwargs)]:
         for path, leaf in _leaves(value, made_of):
             leaves.append(_leaf(path, leaf, base, body, free, made_of))
-    return Taken(made.arguments(), body, leaves)
+    return MethodInputs(made.arguments(), body, leaves)
 
 
 def _leaf(
@@ -139,16 +139,16 @@ class _Parameters:
         )
 
 
-def given(spec: pytree.TreeSpec, leaves: Sequence[ast.expr]) -> ast.expr:
+def result_expression(spec: pytree.TreeSpec, leaves: Sequence[ast.expr]) -> ast.expr:
     """The expression of a result: tuples, lists and dicts as they are, others as dicts of their fields."""
     rest = iter(leaves)
-    return _given(spec, lambda: next(rest))
+    return _result(spec, lambda: next(rest))
 
 
-def _given(spec: pytree.TreeSpec, leaf: Callable[[], ast.expr]) -> ast.expr:
+def _result(spec: pytree.TreeSpec, leaf: Callable[[], ast.expr]) -> ast.expr:
     if spec.is_leaf():
         return leaf()
-    inner = [_given(child, leaf) for child in spec.children()]
+    inner = [_result(child, leaf) for child in spec.children()]
     if spec.type is tuple:
         return tuple_of(inner)
     if spec.type is list:

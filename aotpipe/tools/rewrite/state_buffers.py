@@ -2,7 +2,7 @@
 
 `kept(exported)` tells which attributes calls change; `edits` gives the lines of `__init__` that register
 them.
-Raises `Unstaged` where an attribute is no number and no tensor from the start.
+Raises `Unsupported` where an attribute is no number and no tensor from the start.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from aotpipe.core.stages import Exported
-from aotpipe.tools.rewrite.expression_rewrites import Unstaged
+from aotpipe.tools.rewrite.expression_rewrites import Unsupported
 from aotpipe.tools.rewrite.expressions import call, dotted, literal, method
 from aotpipe.tools.rewrite.formatting import text_of
 from aotpipe.tools.rewrite.from_graph import unlifted
@@ -28,7 +28,7 @@ def kept(exported: Exported) -> dict[str, torch.dtype]:
     """The attributes that calls change and no buffer of the model is, by path, with their dtypes.
 
     Raises:
-        Unstaged: One takes several forms, or is no number and no tensor.
+        Unsupported: One takes several forms, or is no number and no tensor.
     """
     model = exported.canonical.model
     own = dict(model.named_buffers(remove_duplicate=False))
@@ -46,7 +46,7 @@ def kept(exported: Exported) -> dict[str, torch.dtype]:
         if isinstance(value, torch.Tensor) and value.dtype == dtype:
             continue
         if type(value) not in _NATURAL or _NATURAL[type(value)] != dtype:
-            raise Unstaged(f"`{path}` takes several forms, or is no number and no tensor at first")
+            raise Unsupported(f"`{path}` takes several forms, or is no number and no tensor at first")
     return found
 
 
@@ -65,7 +65,7 @@ def edits(
         done.add((kind, last))
         found = [node for node in _set_at_first(classes.get(kind)) if _attribute(node) == last]
         if len(found) != 1:
-            raise Unstaged(f"`{path}` is not set once in the class's own __init__")
+            raise Unsupported(f"`{path}` is not set once in the class's own __init__")
         [node] = found
         value = vars(module)[last]
         tensor = node.value

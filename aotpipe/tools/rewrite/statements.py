@@ -10,7 +10,7 @@ from typing import Final
 
 from aotpipe.canonicalize.rewrite.ast_builders import DONE, RESULT, SKIP, assign
 from aotpipe.tools.rewrite import liveness
-from aotpipe.tools.rewrite.expression_rewrites import Unstaged, negated
+from aotpipe.tools.rewrite.expression_rewrites import Unsupported, negated
 from aotpipe.tools.rewrite.expressions import call, name
 
 STOP: Final = "__aotpipe_stop"
@@ -57,7 +57,7 @@ def numbers_in(target: ast.expr, value: ast.expr) -> dict[str, object]:
     return {target.id: number} if isinstance(target, ast.Name) and isinstance(number, NUMBER) else {}
 
 
-def either(test: ast.expr, yes: ast.expr, no: ast.expr) -> ast.expr:
+def select(test: ast.expr, yes: ast.expr, no: ast.expr) -> ast.expr:
     """`yes if test else no`, of flags by a logical op."""
     if isinstance(yes, ast.Constant) and yes.value is True:
         return ast.BinOp(no, ast.BitOr(), test)
@@ -72,7 +72,7 @@ def function(called: str, parameters: Sequence[str], body: Block) -> ast.Functio
     return ast.FunctionDef(called, arguments, body or [ast.Pass()], [])
 
 
-def led(node: ast.stmt, made: Block) -> Block:
+def with_comments(node: ast.stmt, made: Block) -> Block:
     """Statements with the comments that stood before the one that they replace."""
     if made:
         made[0].leading = getattr(node, "leading", ())  # type: ignore[attr-defined]  # for layout
@@ -98,7 +98,7 @@ def truth(test: ast.expr) -> ast.expr:
     return made
 
 
-def said(test: ast.expr, message: ast.expr) -> ast.stmt:
+def runtime_assert(test: ast.expr, message: ast.expr) -> ast.stmt:
     """An assert of the graph."""
     return ast.Expr(call("torch._assert_async", test, message))
 
@@ -201,7 +201,7 @@ class Counter:
         before: What is computed before the loop.
         test: Whether it goes on.
         begin: The first count.
-        step: From trip to trip.
+        step: From iteration to iteration.
     """
 
     index: str
@@ -215,20 +215,20 @@ def counter(node: ast.For) -> Counter:
     """The counter of a `for`.
 
     Raises:
-        Unstaged: It goes over other things than a range, or one that begins with something computed.
+        Unsupported: It goes over other things than a range, or one that begins with something computed.
     """
     items = node.iter
     is_range = isinstance(items, ast.Call) and isinstance(items.func, ast.Name) and items.func.id == "range"
     if not is_range or not isinstance(items, ast.Call) or not isinstance(node.target, ast.Name):
-        raise Unstaged("a loop over other things than a range", node)
+        raise Unsupported("a loop over other things than a range", node)
     bounds = [ast.Constant(0), *items.args] if len(items.args) == 1 else list(items.args)
     begin, stop = bounds[:2]
     if not isinstance(begin, ast.Constant | ast.Name):
-        raise Unstaged("a range begins with something that is computed", node)
+        raise Unsupported("a range begins with something that is computed", node)
     try:
         step = int(ast.literal_eval(bounds[2])) if len(bounds) == 3 else 1
     except ValueError:
-        raise Unstaged("a range has a step that is computed", node) from None
+        raise Unsupported("a range has a step that is computed", node) from None
     before: list[ast.stmt] = []
     if not isinstance(stop, ast.Name | ast.Constant | ast.Attribute):
         before.append(assign("count", stop))

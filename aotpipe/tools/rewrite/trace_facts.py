@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree  # torch.export's own flattening; see 
 from aotpipe.canonicalize.rewrite.ast_builders import assign
 from aotpipe.canonicalize.trace.abstract_values import Form, Leaf
 from aotpipe.canonicalize.trace.decisions import Decision
-from aotpipe.tools.rewrite.expression_rewrites import Unstaged
+from aotpipe.tools.rewrite.expression_rewrites import Unsupported
 from aotpipe.tools.rewrite.expressions import call, literal, method, name, tuple_of
 from aotpipe.tools.rewrite.statements import shown
 
@@ -59,9 +59,9 @@ class Facts:
         return pytree.tree_unflatten(list(form.leaves), form.spec)
 
     def literal(self, variable: str, node: ast.stmt) -> ast.expr:
-        """That value as an expression; raises Unstaged where it has none."""
+        """That value as an expression; raises Unsupported where it has none."""
         if not is_plain(self.value(variable)):
-            raise Unstaged(f"`{shown(variable)}` is an object that no tensor holds", node)
+            raise Unsupported(f"`{shown(variable)}` is an object that no tensor holds", node)
         return literal(self.value(variable))
 
 
@@ -90,7 +90,7 @@ def parts_of(made: ast.expr, parts: int) -> list[ast.expr]:
     return [ast.Subscript(made, ast.Constant(at), ast.Load()) for at in range(parts)]
 
 
-def together(apart: Mapping[str, int]) -> Block:
+def repacked(apart: Mapping[str, int]) -> Block:
     """Tuples made again of their parts."""
     return [
         assign(each, tuple_of([name(part) for part in part_names(each, parts)]))
@@ -113,11 +113,11 @@ def as_form(made: ast.expr, form: Form, value: Any, node: ast.AST) -> ast.expr:
         node: The statement, for a refusal.
     """
     if form.optional or any(isinstance(leaf, Leaf) and leaf.optional for leaf in form.leaves):
-        raise Unstaged("a value is None on one path and a tensor on another", node)
+        raise Unsupported("a value is None on one path and a tensor on another", node)
     if form.spec.is_leaf():
         return _leaf(made, form.leaves[0], value, node)
     if form.spec.type not in (tuple, list) or any(not each.is_leaf() for each in form.spec.children()):
-        raise Unstaged(f"a variable holds a {form.spec.type.__name__} where a tensor decides", node)
+        raise Unsupported(f"a variable holds a {form.spec.type.__name__} where a tensor decides", node)
     given = pytree.tree_leaves(value) if value is not None else []
     given = given if len(given) == len(form.leaves) else [None] * len(form.leaves)
     parts: list[ast.expr] = [
@@ -134,7 +134,7 @@ def _leaf(made: ast.expr, leaf: object, value: Any, node: ast.AST) -> ast.expr:
         return made
     if isinstance(value, _NUMBER):
         if leaf.shape:
-            raise Unstaged("a number takes the place of a tensor", node)
+            raise Unsupported("a number takes the place of a tensor", node)
         kind = {} if _NATURAL[type(value)] == leaf.dtype else {"dtype": literal(leaf.dtype)}
         return call("torch.tensor", made, **kind)
     if isinstance(value, torch.Tensor):
@@ -149,7 +149,7 @@ def _leaf(made: ast.expr, leaf: object, value: Any, node: ast.AST) -> ast.expr:
 def zeros(form: Form, node: ast.AST) -> ast.expr:
     """What stands for a variable that has no value yet: nothing reads it that eager would run."""
     if form.optional or any(isinstance(leaf, Leaf) and leaf.optional for leaf in form.leaves):
-        raise Unstaged("a value is None on one path and a tensor on another", node)
+        raise Unsupported("a value is None on one path and a tensor on another", node)
     parts = [
         call("torch.zeros", literal(_static(leaf.shape, node)), dtype=literal(leaf.dtype))
         if isinstance(leaf, Leaf)
@@ -160,12 +160,12 @@ def zeros(form: Form, node: ast.AST) -> ast.expr:
         return parts[0]
     if form.spec.type is tuple:
         return ast.Tuple([*parts], ast.Load())
-    raise Unstaged("a variable without a value yet is no tensor", node)
+    raise Unsupported("a variable without a value yet is no tensor", node)
 
 
 def _static(shape: Any, node: ast.AST) -> tuple[int, ...]:
     if not all(type(size) is int for size in shape):
-        raise Unstaged("a variable without a value yet has a size that varies", node)
+        raise Unsupported("a variable without a value yet has a size that varies", node)
     return tuple(shape)
 
 

@@ -19,7 +19,7 @@ Statements = list[ast.stmt]
 _LISTS: Final = (nn.ModuleList, nn.Sequential)
 
 
-class Holding:
+class ModuleContents:
     """What a written module holds.
 
     Args:

@@ -23,9 +23,9 @@ from aotpipe.core.stages import Canonical, Exported
 from aotpipe.errors import RewriteFailed
 from aotpipe.model import source
 from aotpipe.tools.rewrite import state_buffers
-from aotpipe.tools.rewrite.expression_rewrites import Unstaged
-from aotpipe.tools.rewrite.from_graph import is_function_module, printed
-from aotpipe.tools.rewrite.from_source import sourced
+from aotpipe.tools.rewrite.expression_rewrites import Unsupported
+from aotpipe.tools.rewrite.from_graph import generate_class, is_function_module
+from aotpipe.tools.rewrite.from_source import rewrite_source
 from aotpipe.tools.rewrite.proof import Proof, prove
 from aotpipe.tools.rewrite.result import Code, Way, Written
 
@@ -57,11 +57,11 @@ def write(exported: Exported, decisions: Sequence[Decision] = (), file_name: str
             continue  # no loop was written, and nothing would change
         try:
             if way == "source":
-                code = sourced(exported, decisions, contiguous=strict)
+                code = rewrite_source(exported, decisions, contiguous=strict)
             else:
-                code = _printed(exported, file_name, direct=strict)
+                code = _generated(exported, file_name, direct=strict)
             proof = proved(exported, code, file_name)
-        except Unstaged as error:
+        except Unsupported as error:
             reasons.append(f"line {error.line}: {error}" if error.line else str(error))
         except RewriteFailed as error:
             reasons.append(f"what was made of it is refused: {error.message}: {error.reason}")
@@ -91,9 +91,9 @@ def _result(
     )
 
 
-def _printed(exported: Exported, file_name: str, *, direct: bool = False) -> Code:
+def _generated(exported: Exported, file_name: str, *, direct: bool = False) -> Code:
     try:
-        return printed(exported, Path(file_name).stem, direct=direct)
+        return generate_class(exported, Path(file_name).stem, direct=direct)
     except TypeError as error:
         raise RewriteFailed(
             f"{exported.canonical.spec.name} has no form in Python",

@@ -12,7 +12,7 @@ from torch import nn
 import aotpipe
 from aotpipe.canonicalize.trace import decisions
 from aotpipe.tools.rewrite.formatting import text_of
-from aotpipe.tools.rewrite.function_rewrites import staged
+from aotpipe.tools.rewrite.function_rewrites import rewrite_function
 
 
 class Model(nn.Module):
@@ -39,7 +39,7 @@ def written(function: Any, *args: Any, **form: bool) -> tuple[str, Any]:
         if hasattr(each, "col_offset"):
             each.col_offset += shift
             each.end_col_offset += shift
-    text = text_of([staged(node, notes, **form)])
+    text = text_of([rewrite_function(node, notes, **form)])
     space: dict[str, Any] = dict(function.__globals__)
     exec(text, space)
     return text, space[function.__name__]

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from aotpipe.canonicalize.eager_hops import uncompiled
-from aotpipe.tools.rewrite.coverage import watching
+from aotpipe.tools.rewrite.coverage import counting
 
 CODE = """
 import torch
@@ -36,13 +36,13 @@ def test_branches_and_trips_are_counted(tmp_path: Path):
     path.write_text(CODE)
     space: dict = {}
     exec(compile(CODE, str(path), "exec"), space)
-    with watching(str(path)) as watch, uncompiled():
+    with counting(str(path)) as counters, uncompiled():
         for n in (0, 1, 3):
             space["run"](torch.ones(2), torch.tensor(n))
-            assert not watch.is_covered()
+            assert not counters.is_covered()
         space["run"](-torch.ones(2), torch.tensor(3))
-        assert watch.is_covered()
-    branch, loop = watch.coverage()
+        assert counters.is_covered()
+    branch, loop = counters.coverage()
     assert (branch.what, branch.line, branch.then, branch.otherwise) == ("cond", 11, 3, 1)
     assert (loop.what, loop.line, loop.seen, loop.most) == ("while_loop", 19, (1, 1, 2), 3)
     assert "3 times true, 1 times false" in str(branch)

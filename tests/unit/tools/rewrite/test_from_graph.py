@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import aotpipe
-from aotpipe.tools.rewrite.from_graph import class_name_of, printed
+from aotpipe.tools.rewrite.from_graph import class_name_of, generate_class
 
 X = torch.arange(3.0)
 
@@ -29,7 +29,7 @@ def clamp_all(x):
 
 
 def test_a_class_with_a_method_weights_and_state():
-    code = printed(aotpipe.export(Net().eval(), args=(X,)), "net")
+    code = generate_class(aotpipe.export(Net().eval(), args=(X,)), "net")
     assert (code.class_name, code.methods, code.state) == ("Net", {"forward": "forward"}, ("calls",))
     assert "class Net(nn.Module):" in code.text
     assert "self.linear = nn.Linear(in_features=3, out_features=3, bias=True)" in code.text
@@ -44,11 +44,11 @@ def test_a_class_with_a_method_weights_and_state():
 def test_a_function_is_a_class_of_its_name():
     exported = aotpipe.export(clamp_all, args=(X,))
     assert class_name_of(exported.canonical) == "ClampAll"
-    assert "return" in printed(exported).text
+    assert "return" in generate_class(exported).text
 
 
 def test_large_constants_go_into_a_file():
     table = torch.randn(500)
-    code = printed(aotpipe.export(lambda x: x.sum() + table, args=(X,)), "big")
+    code = generate_class(aotpipe.export(lambda x: x.sum() + table, args=(X,)), "big")
     assert [tensor.shape for tensor in code.tensors.values()] == [(500,)]
     assert 'with_name("big.pt")' in code.text

@@ -11,8 +11,8 @@ from aotpipe.build import steps
 from aotpipe.canonicalize.trace import decisions
 from aotpipe.model import spec
 from aotpipe.tools.rewrite import from_source
-from aotpipe.tools.rewrite.expression_rewrites import Unstaged
-from aotpipe.tools.rewrite.from_source import sourced
+from aotpipe.tools.rewrite.expression_rewrites import Unsupported
+from aotpipe.tools.rewrite.from_source import rewrite_source
 
 FILE = '''"""A model."""
 
@@ -56,7 +56,7 @@ def made(folder: Path, text: str = FILE):
     path.write_text(text)
     with decisions.recorded() as notes:
         exported = steps.export(spec.load(f"{path}:MODEL"))
-    return sourced(exported, notes)
+    return rewrite_source(exported, notes)
 
 
 def test_every_other_line_stays(tmp_path: Path):
@@ -67,19 +67,19 @@ def test_every_other_line_stays(tmp_path: Path):
     assert "# What is scaled by.\nSCALE = 2" in code.text
     assert "return  x * SCALE" in code.text
     assert "        # What comes first.\n        y = self.linear( x )\n" in code.text
-    assert "y = torch.cond(y.sum() > 0, then, otherwise, (y,))" in code.text
+    assert "y = torch.cond(y.sum() > 0, true_fn, false_fn, (y,))" in code.text
     assert "Other" not in code.text
     assert "MODEL" not in code.text
 
 
 def test_what_is_in_the_way_is_told(tmp_path: Path):
     late = FILE.replace("        # What comes first.\n", "        self.last = getattr(self, 'last', x) + x\n")
-    with pytest.raises(Unstaged, match="takes several forms"):
+    with pytest.raises(Unsupported, match="takes several forms"):
         made(tmp_path, late)
     needing = FILE.replace(
         "SCALE = 2", "import aotpipe.core.units\n\nSCALE = len(aotpipe.core.units.size(1))"
     )
-    with pytest.raises(Unstaged, match="needs aotpipe"):
+    with pytest.raises(Unsupported, match="needs aotpipe"):
         made(tmp_path, needing)
     yielding = FILE.replace(
         "        if y.sum() > 0:\n            y = self.helper(y)\n        return y",
@@ -93,7 +93,7 @@ def test_what_is_in_the_way_is_told(tmp_path: Path):
             else:
                 yield row""",
     )
-    with pytest.raises(Unstaged, match="in a generator"):
+    with pytest.raises(Unsupported, match="in a generator"):
         made(tmp_path, yielding)
 
 

@@ -9,7 +9,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.eager_hops import uncompiled
-from aotpipe.tools.rewrite.expression_rewrites import Unstaged
+from aotpipe.tools.rewrite.expression_rewrites import Unsupported
 from tests.unit.tools.rewrite.graph import Calling
 from tests.unit.tools.rewrite.staged import written
 
@@ -93,7 +93,7 @@ def test_names_and_lines_stay_the_users():
     text, _ = written(returning, X)
     assert "def returning(x):" in text
     assert "result = torch.relu(x)" in text
-    assert "result = torch.cond(x.sum() > 0, then, otherwise, (x,))" in text
+    assert "result = torch.cond(x.sum() > 0, true_fn, false_fn, (x,))" in text
     text, _ = written(looping, X)
     assert "    total, steps = (0.0, 0)\n" in text
     assert "return (total < 4) & (steps < 6)" in text
@@ -126,5 +126,5 @@ def maybe(x, n):
 
 
 def test_what_has_no_form_is_told():
-    with pytest.raises(Unstaged, match="None"):
+    with pytest.raises(Unsupported, match="None"):
         written(maybe, X, torch.tensor(2))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from aotpipe.tools.rewrite.graph_cleanup import tidy
+from aotpipe.tools.rewrite.graph_cleanup import simplify
 from tests.unit.tools.rewrite.graph import graph, node
 
 ATEN = torch.ops.aten
@@ -25,7 +25,7 @@ def no() -> torch.Tensor:
 def tidied(function: Any) -> Any:
     """A graph that was made plainer, after it was seen to compute the same."""
     found, plain = graph(function, X), graph(function, X)
-    tidy(plain)
+    simplify(plain)
     plain.recompile()
     for x in (X, -X):
         torch.testing.assert_close(plain(x), found(x))

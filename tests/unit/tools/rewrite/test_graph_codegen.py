@@ -89,7 +89,7 @@ def test_the_ops_themselves_take_everything_as_operands(function: Any, args: Any
 
 def test_a_branch_takes_variables_and_gives_one_tensor_by_itself():
     text, _ = written(branch, X)
-    assert "def then_1(in_0):\n        return in_0 + 1" in text
+    assert "def true_fn_1(in_0):\n        return in_0 + 1" in text
     assert "torch.cond(" in text
     assert "(in_0,))" in text
 

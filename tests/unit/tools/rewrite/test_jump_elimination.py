@@ -7,7 +7,7 @@ import ast
 import pytest
 
 from aotpipe.canonicalize.trace.decisions import Decision
-from aotpipe.tools.rewrite.expression_rewrites import Unstaged
+from aotpipe.tools.rewrite.expression_rewrites import Unsupported
 from aotpipe.tools.rewrite.jump_elimination import Lowering
 
 LOOP = """def f(x, items):
@@ -45,5 +45,5 @@ def test_what_no_tensor_decides_stays():
 
 
 def test_a_loop_of_pythons_that_a_tensor_ends():
-    with pytest.raises(Unstaged, match="when a loop over Python's items ends"):
+    with pytest.raises(Unsupported, match="when a loop over Python's items ends"):
         lowered(LOOP, branch=3)

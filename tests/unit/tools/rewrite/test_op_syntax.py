@@ -58,7 +58,7 @@ def test_what_is_written_computes_the_same(op, args, kwargs, wanted):
             return name(list(known)[-1])
         return literal(value, expression)
 
-    made = op_syntax.spelled(
+    made = op_syntax.op_expression(
         op, [expression(each) for each in args], {k: expression(v) for k, v in kwargs.items()}
     )
     text = ast.unparse(ast.fix_missing_locations(made))
@@ -71,10 +71,10 @@ def test_symbols_are_pythons_own():
     import operator
 
     made = [
-        op_syntax.spelled(operator.add, [name("a"), literal(1)], {}),
-        op_syntax.spelled(torch.sym_max, [name("a"), literal(1)], {}),
-        op_syntax.spelled(math.ceil, [name("a")], {}),
-        op_syntax.spelled(operator.truediv, [name("a"), literal(2)], {}),
+        op_syntax.op_expression(operator.add, [name("a"), literal(1)], {}),
+        op_syntax.op_expression(torch.sym_max, [name("a"), literal(1)], {}),
+        op_syntax.op_expression(math.ceil, [name("a")], {}),
+        op_syntax.op_expression(operator.truediv, [name("a"), literal(2)], {}),
     ]
     assert [ast.unparse(each) for each in made] == ["a + 1", "torch.sym_max(a, 1)", "math.ceil(a)", "a / 2"]
 

@@ -10,7 +10,7 @@ from torch import nn
 
 import aotpipe
 from aotpipe.errors import RewriteFailed
-from aotpipe.tools.rewrite.from_graph import printed
+from aotpipe.tools.rewrite.from_graph import generate_class
 from aotpipe.tools.rewrite.writer import proved
 
 X = torch.arange(3.0)
@@ -32,7 +32,7 @@ def exported():
 
 
 def test_what_is_right_is_proved(exported):
-    proof = proved(exported, printed(exported), "m.py")
+    proof = proved(exported, generate_class(exported), "m.py")
     assert proof.calls > 6
     assert proof.sequences > 1
     assert proof.max_abs_error == 0
@@ -56,7 +56,7 @@ def test_what_is_right_is_proved(exported):
     ],
 )
 def test_what_is_wrong_is_not(exported, old, new, said):
-    code = printed(exported)
+    code = generate_class(exported)
     assert old in code.text
     with pytest.raises(RewriteFailed, match=said) as raised:
         proved(exported, replace(code, text=code.text.replace(old, new)), "m.py")

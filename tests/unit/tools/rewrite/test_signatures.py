@@ -33,7 +33,7 @@ def test_parameters_and_leaves():
         Net().eval(), args=({"a": X, "b": [X]}, X), kwargs={"extra": X, "scale": 3.0}
     )
     entry = canonical.entries[0]
-    taken = signatures.taken(entry, Writer(name).free)
+    taken = signatures.method_inputs(entry, Writer(name).free)
     assert ast.unparse(taken.arguments) == "self, batch, *rest, scale=3.0, extra"
     assert [ast.unparse(ast.fix_missing_locations(each)) for each in taken.body] == [
         "a = batch['a']",
@@ -55,6 +55,6 @@ def test_parameters_and_leaves():
 def test_results_keep_their_structure():
     result = (1, [2, {"k": 3}], OrderedDict(z=4), Pair(5, 6))
     leaves, spec = pytree.tree_flatten(result)
-    made = signatures.given(spec, [ast.Constant(leaf) for leaf in leaves])
+    made = signatures.result_expression(spec, [ast.Constant(leaf) for leaf in leaves])
     # A class of the user's becomes a dict: the code needs torch only.
     assert eval(ast.unparse(made)) == (1, [2, {"k": 3}], {"z": 4}, {"first": 5, "second": 6})

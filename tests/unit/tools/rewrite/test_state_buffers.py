@@ -10,7 +10,7 @@ from torch import nn
 
 import aotpipe
 from aotpipe.tools.rewrite import state_buffers
-from aotpipe.tools.rewrite.expression_rewrites import Unstaged
+from aotpipe.tools.rewrite.expression_rewrites import Unsupported
 
 CODE = """
 class Inner(nn.Module):
@@ -70,7 +70,7 @@ def test_what_calls_change_and_where_it_is_set():
         (5, 5): "        self.register_buffer('calls', torch.tensor(0), persistent=False)",
         (6, 6): "        self.register_buffer('mean', torch.zeros(2), persistent=False)",
     }
-    with pytest.raises(Unstaged, match="not set once"):
+    with pytest.raises(Unsupported, match="not set once"):
         list(state_buffers.edits([], exported.canonical.model, states))
 
 
@@ -82,7 +82,7 @@ def test_attributes_become_buffers():
 
 
 def test_what_takes_several_forms():
-    with pytest.raises(Unstaged, match="takes several forms"):
+    with pytest.raises(Unsupported, match="takes several forms"):
         state_buffers.kept(aotpipe.export(Late().eval(), args=(X,)))
 
 

@@ -7,7 +7,7 @@ import ast
 import pytest
 
 from aotpipe.tools.rewrite import statements
-from aotpipe.tools.rewrite.expression_rewrites import Unstaged
+from aotpipe.tools.rewrite.expression_rewrites import Unsupported
 from aotpipe.tools.rewrite.statements import Counter, counter
 
 
@@ -31,7 +31,7 @@ def test_branches_that_only_set_variables():
 def test_one_of_two_values():
     test, a, b = expression("t"), expression("a"), expression("b")
     true, false = expression("True"), expression("False")
-    shown = [statements.either(test, yes, b) for yes in (a, true, false)]
+    shown = [statements.select(test, yes, b) for yes in (a, true, false)]
     assert [ast.unparse(each) for each in shown] == ["torch.where(t, a, b)", "b | t", "b & ~t"]
 
 
@@ -90,5 +90,5 @@ def test_an_end_that_is_computed_is_computed_once():
 
 @pytest.mark.parametrize("items", ["x", "range(f(x), 3)", "range(0, 3, s)"])
 def test_what_is_no_counter(items: str):
-    with pytest.raises(Unstaged):
+    with pytest.raises(Unsupported):
         made(f"for i in {items}:\n    y = i")

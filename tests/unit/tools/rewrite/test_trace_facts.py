@@ -10,7 +10,7 @@ import torch
 from aotpipe.canonicalize.trace.abstract_values import UNDEFINED, meet
 from aotpipe.canonicalize.trace.decisions import Decision
 from aotpipe.tools.rewrite import trace_facts
-from aotpipe.tools.rewrite.expression_rewrites import Unstaged
+from aotpipe.tools.rewrite.expression_rewrites import Unsupported
 from aotpipe.tools.rewrite.expressions import name
 
 X = torch.ones(2)
@@ -35,7 +35,7 @@ def test_forms_and_values():
     node = ast.Pass()
     assert NOTED.is_constant("flag")
     assert ast.unparse(NOTED.literal("flag", node)) == "True"
-    with pytest.raises(Unstaged, match="`thing` is an object"):
+    with pytest.raises(Unsupported, match="`thing` is an object"):
         NOTED.literal("thing", node)
     assert trace_facts.Facts(None).form("x") is None
 
@@ -43,7 +43,7 @@ def test_forms_and_values():
 def test_tuples_go_part_by_part():
     assert trace_facts.part_names("pair", 2) == ["pair_0", "pair_1"]
     assert [ast.unparse(each) for each in trace_facts.parts_of(name("pair"), 2)] == ["pair[0]", "pair[1]"]
-    [made] = trace_facts.together({"pair": 2, "x": 0})
+    [made] = trace_facts.repacked({"pair": 2, "x": 0})
     assert ast.unparse(ast.fix_missing_locations(made)) == "pair = (pair_0, pair_1)"
 
 
@@ -70,9 +70,9 @@ def test_what_has_no_value_yet_is_zeros():
 
 
 def test_what_has_no_form():
-    with pytest.raises(Unstaged, match="None on one path"):
+    with pytest.raises(Unsupported, match="None on one path"):
         made(X, None)
-    with pytest.raises(Unstaged, match="takes the place of a tensor"):
+    with pytest.raises(Unsupported, match="takes the place of a tensor"):
         made(1, X)
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from aotpipe.tools.rewrite.formatting import text_of
-from aotpipe.tools.rewrite.weights import Holding
+from aotpipe.tools.rewrite.weights import ModuleContents
 
 
 class Net(nn.Module):
@@ -23,11 +23,11 @@ class Net(nn.Module):
 
 
 def made(model: nn.Module, state: dict[str, torch.Tensor], constants: dict[str, torch.Tensor]):
-    holding = Holding(model, state, constants)
-    body = "\n".join(["class Made(nn.Module):", "    def __init__(self):", text_of(holding.init(), 2)])
+    contents = ModuleContents(model, state, constants)
+    body = "\n".join(["class Made(nn.Module):", "    def __init__(self):", text_of(contents.init(), 2)])
     if state:
-        body += "\n    def reset(self):\n" + text_of(holding.reset(), 2)
-    space = {"nn": nn, "torch": torch, "_TENSORS": holding.stored}
+        body += "\n    def reset(self):\n" + text_of(contents.reset(), 2)
+    space = {"nn": nn, "torch": torch, "_TENSORS": contents.stored}
     exec(body, space)
     return space["Made"](), body
 
@@ -51,9 +51,9 @@ def test_the_weights_fit_and_torchs_own_modules_are_made_as_such():
 
 
 def test_expressions_of_attributes_and_leaves():
-    holding = Holding(Net(), {}, {})
-    assert ast.unparse(holding.attribute("blocks.10.bias")) == "self.blocks[10].bias"
-    found = holding.leaf_of("self.blocks[10].bias")
+    contents = ModuleContents(Net(), {}, {})
+    assert ast.unparse(contents.attribute("blocks.10.bias")) == "self.blocks[10].bias"
+    found = contents.leaf_of("self.blocks[10].bias")
     assert found is not None
     assert (found[0], ast.unparse(found[1])) == ("bias", "self.blocks[10]")
-    assert holding.leaf_of("self.scale") is None
+    assert contents.leaf_of("self.scale") is None

@@ -44,7 +44,7 @@ def test_what_has_no_form_is_refused(monkeypatch: pytest.MonkeyPatch):
     def fail(*_: object, **__: object):
         raise TypeError("a Widget has no expression")
 
-    monkeypatch.setattr(writer, "printed", fail)
+    monkeypatch.setattr(writer, "generate_class", fail)
     with pytest.raises(RewriteFailed, match="has no form in Python"):
         aotpipe.written(torch.nn.Linear(3, 3).eval(), args=(X,))
 
