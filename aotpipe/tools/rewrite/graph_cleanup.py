@@ -14,7 +14,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from aotpipe.tools.rewrite.nodes import at, parts
-from aotpipe.tools.rewrite.torch_ops import ATEN, name_of_higher
+from aotpipe.tools.rewrite.torch_ops import ATEN, is_op, name_of_higher, schema_of
 
 
 def simplify(graph: GraphModule) -> None:
@@ -94,7 +94,8 @@ class _Branch:
 
     def _simple(self, side: GraphModule, result: Any) -> Node | bool | None:
         """What a side gives, if it is an operand or a truth that is set; None where it is computed."""
-        while isinstance(result, Node) and result.target is ATEN.clone.default:
+        writes = any(is_op(each.target) and schema_of(each.target).is_mutable for each in side.graph.nodes)
+        while isinstance(result, Node) and result.target is ATEN.clone.default and not writes:
             result = result.args[0]
         if not isinstance(result, Node):
             return None

@@ -22,7 +22,7 @@ def no() -> torch.Tensor:
     return torch.full((), False, dtype=torch.bool)
 
 
-def tidied(function: Any) -> Any:
+def simplified(function: Any) -> Any:
     """A graph that was made plainer, after it was seen to compute the same."""
     found, plain = graph(function, X), graph(function, X)
     simplify(plain)
@@ -57,7 +57,7 @@ def test_a_branch_that_sets_a_flag_is_logic(name: str):
     def run(x):
         return torch.cond(x.sum() > 0, then, other, (x[0] > 0,))
 
-    ops = [each.target for each in tidied(run).graph.nodes if each.op == "call_function"]
+    ops = [each.target for each in simplified(run).graph.nodes if each.op == "call_function"]
     assert torch.ops.higher_order.cond not in ops
     assert [op for op in ops if "bitwise" in str(op)] == wanted
 
@@ -66,7 +66,7 @@ def test_a_branch_that_hands_on_is_a_selection():
     def run(x):
         return torch.cond(x.sum() > 0, lambda a, b: a.clone(), lambda a, b: b.clone(), (x, x + 1))
 
-    assert node(tidied(run), ATEN.where.self)
+    assert node(simplified(run), ATEN.where.self)
 
 
 def test_what_nobody_reads_is_neither_computed_nor_passed():
@@ -79,8 +79,20 @@ def test_what_nobody_reads_is_neither_computed_nor_passed():
         )
         return found[0]
 
-    plain = tidied(run)
+    plain = simplified(run)
     call = node(plain, torch.ops.higher_order.cond)
     assert len(call.args[3]) == 1
     assert len(call.meta["val"]) == 1
     assert "sin" not in str(plain.true_graph_0.graph)
+
+
+def test_a_branch_that_writes_a_copy_computes():
+    def write(y):
+        made = y.clone()
+        made[0] = 7.0
+        return made.clone()
+
+    def run(x):
+        return torch.cond(x.sum() > 0, write, torch.clone, (x,))
+
+    assert node(simplified(run), torch.ops.higher_order.cond)
