@@ -104,7 +104,7 @@ def test_a_model_that_raises_is_left_as_it_was_and_its_line_is_shown() -> None:
     with pytest.raises(SpecInvalid, match="raised RuntimeError on its example inputs") as caught:
         example_call.call(model, (torch.ones(2),), {}, "Broken.forward")
     assert caught.value.where is not None
-    assert caught.value.where.path.endswith("test_trial.py")
+    assert caught.value.where.path.endswith("test_example_call.py")
     assert model.calls == 0
 
 

@@ -186,5 +186,5 @@ def test_a_packed_sequence_is_refused_with_its_line(lengths: Any) -> None:
     with pytest.raises(ExportFailed, match="packed sequence") as caught:
         legal(Packed(), (torch.randn(5, 2, 6),))
     assert caught.value.where is not None
-    assert caught.value.where.path.endswith("test_recurrent.py")
+    assert caught.value.where.path.endswith("test_recurrent_layers.py")
     assert "padded" in caught.value.hint

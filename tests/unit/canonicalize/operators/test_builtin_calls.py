@@ -100,4 +100,4 @@ def test_what_no_graph_can_hold(model: Any, said: str):
     with pytest.raises(ExportFailed, match=said) as caught:
         check(model, *VECTORS)
     assert caught.value.where is not None
-    assert caught.value.where.path.endswith("test_calls.py")
+    assert caught.value.where.path.endswith("test_builtin_calls.py")

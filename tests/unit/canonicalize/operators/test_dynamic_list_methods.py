@@ -187,4 +187,4 @@ def test_what_no_graph_can_do_with_it_is_refused_at_its_line(model: Any, said: s
         export(canonicalize(as_spec(model, args=CASES[0])))
     assert said in str(caught.value)
     assert caught.value.where is not None
-    assert caught.value.where.path.endswith("test_lists.py")
+    assert caught.value.where.path.endswith("test_dynamic_list_methods.py")

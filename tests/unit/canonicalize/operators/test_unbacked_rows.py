@@ -134,7 +134,7 @@ def test_what_only_python_can_go_through_is_refused_at_its_line() -> None:
     with pytest.raises(ExportFailed, match="other than by a `for`") as caught:
         check(mapped, *CASES)
     assert caught.value.where is not None
-    assert caught.value.where.path.endswith("test_rows.py")
+    assert caught.value.where.path.endswith("test_unbacked_rows.py")
 
 
 def test_items_of_pythons_own_are_left_to_it() -> None:

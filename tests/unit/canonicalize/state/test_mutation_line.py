@@ -31,7 +31,7 @@ def test_the_first_line_that_changes_it_is_found() -> None:
     box = Box()
     found = mutation_line.changing(box.change, lambda: box.value)
     assert found is not None
-    assert found.path.endswith("test_blame.py")
+    assert found.path.endswith("test_mutation_line.py")
     assert found.line == _line_of(Box.change, "# here")
 
 

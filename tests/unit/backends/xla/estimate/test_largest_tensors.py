@@ -39,7 +39,7 @@ def test_results_of_branches_count_and_views_do_not() -> None:
     assert {first.size_bytes, second.size_bytes} == {4 * 100 * 100}
     assert {first.name.partition(" of ")[0]} == {"float32[100, 100]"}
     assert first.where is not None
-    assert first.where.path.endswith("test_largest.py")
+    assert first.where.path.endswith("test_largest_tensors.py")
     assert arguments_bytes(found, sizes) == 4 * (16 + 400)
 
 
