@@ -1,6 +1,6 @@
 """The compilers, IREE and XLA: which module compiles for which target, and what makes programs legal for it.
 
-`compiler(target)` and `legalization(dialect)` import late. Torch-free itself; what runs the programs
+`compiler(target)` and `legalization(ruleset)` import late. Torch-free itself; what runs the programs
 is `aotpipe.runtime`.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, assert_never, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, assert_never, cast
 
 from aotpipe.core.targets import Target
 from aotpipe.runtime import toolchain
@@ -16,6 +16,12 @@ from aotpipe.runtime import toolchain
 if TYPE_CHECKING:
     from aotpipe.core.stages import Compiled, Dialect, Lowered
     from aotpipe.passes.rules import LegalizationRules
+
+ModuleKey = Literal["iree", "iree-gpu", "xla"]
+"""The modules that a model is lowered to: IREE's for CPUs (vmvx is one) and for GPUs, and XLA's."""
+Ruleset = Literal["torch", "torch-gpu", "stablehlo"]
+"""The names of the rules for legal programs: of a dialect, and of a class of devices where it matters."""
+_GPUS: Final = frozenset({"cuda", "metal", "rocm", "vulkan"})
 
 
 class Compiler(Protocol):
@@ -57,19 +63,33 @@ def dialect(target: Target, iree: Dialect = "torch") -> Dialect:
             assert_never(target.backend)
 
 
-def legalization(dialect: Dialect = "torch") -> LegalizationRules:
-    """What `passes.legalize` does for the programs that are lowered to a dialect."""
-    match dialect:
+def module_of(target: Target) -> ModuleKey:
+    """Which of a model's modules a target is compiled from."""
+    return "iree-gpu" if target.backend == "iree" and target.device in _GPUS else target.backend
+
+
+def ruleset(module: ModuleKey, dialect: Dialect) -> Ruleset:
+    """The rules for the legal program that a module of a dialect is made of."""
+    return "torch-gpu" if module == "iree-gpu" and dialect == "torch" else dialect
+
+
+def legalization(rules: Ruleset = "torch") -> LegalizationRules:
+    """What `passes.legalize` does for programs of a dialect on a class of devices."""
+    match rules:
         case "torch":
             from aotpipe.backends.iree import legalization as iree_legalization
 
-            return iree_legalization.RULES
+            return iree_legalization.CPU
+        case "torch-gpu":
+            from aotpipe.backends.iree import legalization as iree_legalization
+
+            return iree_legalization.GPU
         case "stablehlo":
             from aotpipe.backends.xla import legalization as xla_legalization
 
             return xla_legalization.RULES
         case _:
-            assert_never(dialect)
+            assert_never(rules)
 
 
 def own_flags(target: Target, flags: Sequence[str]) -> tuple[str, ...]:

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from aotpipe.backends import legalization
-from aotpipe.backends.iree.tuning import im2col
 from aotpipe.canonicalize.state import discovery
 from aotpipe.core.signature import Signature
 from aotpipe.core.stages import Canonical, CanonicalEntry, Exported, ExportedEntry, Finding
@@ -95,9 +94,9 @@ def is_taken(model: Canonical, observed: Observed, settled: Collection[Line]) ->
 def _legalize(exported: Exported, found: Attempted) -> None:
     found.signatures = {entry.name: entry.signature for entry in exported.entries}
     smaller = [once(entry) for entry in exported.entries]
-    rules = legalization()
-    # How convolutions are made fast is of no interest here.
-    with garbage_collector.paused(), im2col.left_out():
+    # Nobody compiles the programs: the rules for GPUs do the least to a convolution.
+    rules = legalization("torch-gpu")
+    with garbage_collector.paused():
         if any(smaller):
             entries = tuple(small or each for small, each in zip(smaller, exported.entries, strict=True))
             # What is refused is told of the whole program, with all of its lines.

@@ -1,4 +1,4 @@
-"""Ops that slide a window: convolutions and pools.
+"""Ops that slide a window: convolutions and pools, as the compiler takes them for any device.
 
 The compiler drops a dim of size 1 from a strided window op without dropping the input that no window reaches,
 and refuses its own result. So where there is one window along a dim, the input ends with it. And it pads more
@@ -14,9 +14,6 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn.functional import pad
 
-from aotpipe.backends.iree.tuning import im2col
-from aotpipe.backends.iree.tuning.convolution_3d import volume
-from aotpipe.backends.iree.tuning.transposed_convolution import transposed as of_phases
 from aotpipe.passes.decompositions.adaptive_max_pool import over_windows, sliding
 from aotpipe.passes.decompositions.entries import Table, static
 
@@ -34,20 +31,10 @@ def convolution(
     output_padding: Sequence[int],
     groups: int,
 ) -> Any:
-    rank = weight.dim() - 2
+    """A convolution that the compiler does not refuse; `tuning` has forms that are fast on some devices."""
     if transposed:
-        step, border, spread, beyond = (
-            _each(amounts, rank) for amounts in (stride, padding, dilation, output_padding)
-        )
-        return of_phases(x, weight, bias, step, border, spread, beyond, groups)
-    if rank == 3 and not x.is_complex():
-        return volume(
-            x, weight, bias, _each(stride, rank), _each(padding, rank), _each(dilation, rank), groups
-        )
+        return NotImplemented
     slide = _slide(x.shape[2:], weight.shape[2:], stride, padding, dilation)
-    found = im2col.convolution(x, weight, bias, slide.stride, slide.padding, slide.dilation, groups)
-    if found is not NotImplemented:
-        return found
     if slide.ends is None:
         return NotImplemented
     fitted, left = _fit(x, slide.padding, slide.ends, 0.0)
@@ -186,9 +173,9 @@ def _slide(
     """The numbers of each dim, where an op was given one for all, or no stride."""
     rank = len(kernel)
     stride, padding, dilation = (
-        _each(stride, rank) or list(kernel),
-        _each(padding, rank),
-        _each(dilation, rank),
+        each(stride, rank) or list(kernel),
+        each(padding, rank),
+        each(dilation, rank),
     )
     return _Slide(stride, padding, dilation, _ends(sizes, kernel, stride, padding, dilation, ceil=ceil))
 
@@ -258,7 +245,7 @@ def _moved(
     return flat
 
 
-def _each(numbers: Sequence[int], rank: int) -> list[int]:
+def each(numbers: Sequence[int], rank: int) -> list[int]:
     """A number for each dim; none stays none."""
     return list(numbers) * rank if len(numbers) == 1 else list(numbers)
 

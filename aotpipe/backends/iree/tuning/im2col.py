@@ -8,8 +8,7 @@ Where the sizes vary, too: a line takes 13 to 40 times as long, an image 5 to 20
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from math import prod
 from typing import Any, Final
 
@@ -33,28 +32,9 @@ _MOST_COPIES: Final = 64
 _WIDE: Final = 64
 
 
-_left_out = False
-
-
-@contextmanager
-def left_out() -> Iterator[None]:
-    """Inside, convolutions are left as they are: for programs that nobody compiles."""
-    global _left_out
-    before, _left_out = _left_out, True
-    try:
-        yield
-    finally:
-        _left_out = before
-
-
-def are_left_out() -> bool:
-    """Whether a convolution is made inside of `left_out`."""
-    return _left_out
-
-
 def takes(x: torch.Tensor) -> bool:
     """Whether a convolution of an input may become something else here."""
-    return not _left_out and not channels_last.are_as_they_are() and x.dtype in DTYPES
+    return not channels_last.are_as_they_are() and x.dtype in DTYPES
 
 
 def convolution(
@@ -71,7 +51,7 @@ def convolution(
     NotImplemented where the compiler's own is as fast, or takes what this does not.
     """
     sizes = x.shape[2:]
-    if len(sizes) == 1 and x.dtype in HALF and not _left_out:
+    if len(sizes) == 1 and x.dtype in HALF:
         return rounded_once(convolution, x, weight, bias, stride, padding, dilation, groups)
     if not takes(x) or len(sizes) not in (1, 2) or not all(map(static, (x.shape[1], *weight.shape))):
         return NotImplemented

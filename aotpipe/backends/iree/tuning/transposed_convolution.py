@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn.functional import pad
 
-from aotpipe.backends.iree.tuning import im2col
 from aotpipe.passes.decompositions.entries import HALF, rounded_once, static
 
 
@@ -36,13 +35,13 @@ def transposed(
     """
     if not x.is_floating_point():
         return NotImplemented
-    if x.dtype in HALF and not im2col.are_left_out():
+    if x.dtype in HALF:
         # Its phases are sums of their own, and a bias comes last.
         return rounded_once(transposed, x, weight, bias, stride, padding, dilation, output_padding, groups)
     is_apart = list(stride) == list(weight.shape[2:]) and not any((*padding, *output_padding))
     if is_apart and groups == 1 and set(dilation) == {1}:
         found = apart(x, weight)
-    elif im2col.are_left_out() or not _has_elements(x):
+    elif not _has_elements(x):
         return NotImplemented
     else:
         found = phases(x, weight, stride, padding, dilation, output_padding, groups)

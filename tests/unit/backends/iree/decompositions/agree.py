@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
-from aotpipe.backends.iree import decompositions
+from aotpipe.backends.iree import legalization
 from tests.opinfo.cases import Case, cases
 from tests.opinfo.sweep import TOLERANCE
 
@@ -18,7 +18,7 @@ def decomposed(module: torch.nn.Module, tensors: tuple[torch.Tensor, ...]) -> Ex
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         program = torch.export.export(module, tensors)
-        return program.run_decompositions(dict(decompositions.table()))
+        return program.run_decompositions(dict(legalization.CPU.decompositions()))
 
 
 class Together(torch.nn.Module):

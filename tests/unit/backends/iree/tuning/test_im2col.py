@@ -250,10 +250,3 @@ def test_what_wide_kernels_meet_is_read_at_once() -> None:
         assert "aten.unfold.default" in targets
         assert not any("cat" in target for target in targets)
         check(module, (x,))
-
-
-def test_they_are_left_where_nobody_compiles() -> None:
-    module, x = nn.Conv2d(24, 32, 1), tensor(2, 24, 14, 14)
-    with im2col.left_out():
-        assert left(module, x)
-    assert not left(module, x)

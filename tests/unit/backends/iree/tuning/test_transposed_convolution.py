@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.export import Dim
 
-from aotpipe.backends.iree.tuning import im2col
 from aotpipe.backends.iree.tuning.transposed_convolution import transposed
 from tests.programs.through import check, legal
 from tests.unit.backends.iree.decompositions.agree import check_op
@@ -92,11 +91,6 @@ def test_nor_of_several_groups_or_with_gaps(settings_: dict[str, int]) -> None:
 def test_integers_are_the_compilers() -> None:
     x, weight = tensor(1, 2, 5).long(), tensor(2, 3, 4).long()
     assert transposed(x, weight, None, [2], [0], [1], [0], 1) is NotImplemented
-
-
-def test_those_that_nobody_compiles_are_left() -> None:
-    with im2col.left_out():
-        assert convolutions(nn.ConvTranspose2d(4, 4, 4, 2), tensor(1, 4, 5, 5)) == [[[2, 2], True]]
 
 
 @pytest.mark.parametrize("op", [f"nn_functional_conv_transpose{rank}d" for rank in (1, 2, 3)])
