@@ -97,7 +97,7 @@ def own_flags(target: Target, flags: Sequence[str]) -> tuple[str, ...]:
     return tuple(flag for flag in flags if flag.startswith("--xla") == (target.backend == "xla"))
 
 
-def uncompilable(target: Target) -> str:
+def why_not_compilable(target: Target) -> str:
     """Why this host cannot compile for a target, as what to install; empty where it can."""
     wanted = {"iree": ("iree-base-compiler", "build"), "xla": ("jax", "xla")}[target.backend]
     more = {"tpu": ("libtpu", "tpu"), "cuda": ("jax-cuda12-pjrt", "cuda")} if target.backend == "xla" else {}

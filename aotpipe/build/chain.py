@@ -37,7 +37,7 @@ from aotpipe.errors import AotpipeError, CompileError, ParityError
 from aotpipe.runtime import tensor_file, toolchain
 from aotpipe.runtime.bundle import Bundle, open_bundle, pack, require_replaceable
 from aotpipe.runtime.bundle.manifest import STATE_PREFIX
-from aotpipe.runtime.loading import unrunnable
+from aotpipe.runtime.loading import why_not_runnable
 from aotpipe.runtime.store import typed_os_errors
 from aotpipe.runtime.xla.buckets import Declared
 from aotpipe.runtime.xla.mesh import DeclaredMesh, DeclaredRules
@@ -249,7 +249,7 @@ class _Order:
             "variants": list(map(str, self.every_target)),
             "latency": self.latency,
             # What could not run before may run now: a driver was installed, a container given a GPU.
-            "unrunnable": list(map(unrunnable, self.targets)),
+            "why_not_runnable": list(map(why_not_runnable, self.targets)),
         }
         return build_key(front, self.folder(name), settings)
 
@@ -336,7 +336,7 @@ def _build(order: _Order, workspace: Path) -> Outcome:
 def _gates(target: Target, result: matrix.Result) -> bool:
     """Whether a failed target keeps the others from being packed."""
     # What a compiler cannot do for another machine says nothing of the programs that passed here.
-    refused_elsewhere = isinstance(result, CompileError) and unrunnable(target)
+    refused_elsewhere = isinstance(result, CompileError) and why_not_runnable(target)
     return isinstance(result, AotpipeError) and not refused_elsewhere
 
 

@@ -24,7 +24,7 @@ from aotpipe.core.stages import Finding
 from aotpipe.core.targets import Backend
 from aotpipe.errors import LowerFailed, SpecInvalid
 from aotpipe.islands.sites import recording
-from aotpipe.model.garbage_collector import calm, import_torch
+from aotpipe.model.garbage_collector import import_torch, rarer_collections
 from aotpipe.runtime import goldens as goldens_file
 from aotpipe.runtime.islands import Island, Parts
 
@@ -148,7 +148,7 @@ def prepare(
     Raises:
         ModelError, ExportFailed, UnsupportedOps, LowerFailed
     """
-    with calm(), recording() if form.islands else nullcontext():
+    with rarer_collections(), recording() if form.islands else nullcontext():
         model = canonical(load, recorder, form)
         if form.islands:
             _discover(model)
@@ -171,7 +171,7 @@ def prepare(
     # model's tensors meanwhile: the arrays are views of what these hold now.
     with ThreadPoolExecutor(1, thread_name_prefix="weights", initializer=ignore_this_thread) as beside:
         writing = beside.submit(_write_weights, weights, state, folder, recorder)
-        with calm():
+        with rarer_collections():
             lowered = lower(model, lowerable, recorder, form)
         with _threads_beside(on_lowered(lowered)):
             found = reference(model, legal, recorder, form)

@@ -23,7 +23,7 @@ from aotpipe.core.stages import Compiled, Latency, Lowered, Parity, Validated
 from aotpipe.core.targets import Backend, Target
 from aotpipe.errors import AotpipeError, CompileError, ParityError, ProgramCrashed
 from aotpipe.runtime import toolchain
-from aotpipe.runtime.loading import unrunnable
+from aotpipe.runtime.loading import why_not_runnable
 from aotpipe.runtime.store import Entry, Source, digest
 from aotpipe.runtime.worker import Worker
 from aotpipe.validate import Loadable, validate
@@ -81,7 +81,7 @@ def _judged(judge: _Judge, compiling: Compiling) -> dict[Target, Result]:
 @contextmanager
 def _started(compiling: Compiling) -> Iterator[dict[Backend, Worker]]:
     """By backend, a worker that imports what it needs while the last compilers run; none if all are done."""
-    backends = {target.backend for target in compiling.targets if not unrunnable(target)}
+    backends = {target.backend for target in compiling.targets if not why_not_runnable(target)}
     with ExitStack() as stack:
         yield {
             backend: stack.enter_context(Worker(backend=backend))
@@ -121,7 +121,7 @@ class _Judge:
     def _key(self, compiled: Compiled) -> str:
         tools = toolchain.current()
         # A time is one of this host, and so is the claim that a program ran here, or could not.
-        here = [tools.digest, tools.host_digest, unrunnable(compiled.target, compiled.host_features)]
+        here = [tools.digest, tools.host_digest, why_not_runnable(compiled.target, compiled.host_features)]
         return digest([compiled.digest, self.ready.prepared.digest, self.latency, *here])
 
     def _run(self, compiled: Compiled) -> Validated:
@@ -135,7 +135,7 @@ class _Judge:
         )
         if prepared.parts is not None:
             self.ready.canonical()  # marks the model's functions, where its parts came from the store
-        if unrunnable(compiled.target, compiled.host_features):
+        if why_not_runnable(compiled.target, compiled.host_features):
             return validate(compiled, loadable, prepared.goldens)
         worker = self.workers.pop(compiled.target.backend, None)
         if not self.latency:

@@ -19,7 +19,7 @@ from aotpipe.errors import NoProgram
 from aotpipe.runtime import goldens as goldens_file
 from aotpipe.runtime import tensor_file
 from aotpipe.runtime.bundle import verify
-from aotpipe.runtime.bundle.load import unrunnable
+from aotpipe.runtime.bundle.load import why_not_runnable
 from aotpipe.runtime.bundle.manifest import GOLDENS, STATE_PREFIX, WEIGHTS, Manifest, Program
 from aotpipe.runtime.goldens import Golden
 from aotpipe.validate import Loadable
@@ -96,7 +96,7 @@ def reopened(root: Path, targets: Sequence[str] = ()) -> Iterator[Reopened]:
 def why_not_here(reopened: Reopened, target: Target) -> str:
     """Why a program of a bundle cannot run on this host; empty where it can."""
     every = (each for program in reopened.manifest.programs for each in program.all)
-    return next(unrunnable(each) for each in every if each.target == str(target))
+    return next(why_not_runnable(each) for each in every if each.target == str(target))
 
 
 def fitting(reopened: Reopened, program: Compiled) -> Compiled:

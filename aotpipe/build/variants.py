@@ -15,13 +15,13 @@ from aotpipe.build.matrix import Result
 from aotpipe.core.stages import Validated
 from aotpipe.core.targets import Target
 from aotpipe.errors import AotpipeError
-from aotpipe.runtime.loading import unrunnable
+from aotpipe.runtime.loading import why_not_runnable
 
 
 def beside(targets: Sequence[Target]) -> tuple[Target, ...]:
     """What is to be built for besides some targets: their variants that this host can run."""
     wanted = dict.fromkeys(each for target in targets for each in target.variants)
-    return tuple(each for each in wanted if each not in targets and not unrunnable(each))
+    return tuple(each for each in wanted if each not in targets and not why_not_runnable(each))
 
 
 def joined(targets: Sequence[Target], results: Mapping[Target, Result]) -> dict[Target, Result]:
@@ -41,6 +41,6 @@ def _with_variants(result: Result, target: Target, results: Mapping[Target, Resu
             case Validated(status="executed") as passed:
                 kept.append(passed)
             case _:
-                if reason := unrunnable(each):
+                if reason := why_not_runnable(each):
                     notes.append(f"without a program for {each}, which could not be run: {reason}")
     return replace(result, variants=tuple(kept), notes=(*result.notes, *notes))

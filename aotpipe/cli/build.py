@@ -72,7 +72,7 @@ def build(
     if profile:
         click.echo("\n" + result.profile_table(report))
         click.echo(f"\ntrace   {outcome.folder / 'trace.json'} (opens in ui.perfetto.dev)")
-    click.echo("\n" + result.places(report, outcome.folder))
+    click.echo("\n" + result.paths(report, outcome.folder))
     if report.up_to_date:
         click.echo("up to date")
     if not report.ok:

@@ -92,7 +92,7 @@ def _devices() -> dict[str, dict[str, Any]]:
     from aotpipe.runtime.iree import devices
 
     return {
-        driver: {"names": list(devices.names(driver)), "problem": devices.lacking(driver)}
+        driver: {"names": list(devices.names(driver)), "problem": devices.why_unavailable(driver)}
         for driver in _DRIVERS
     }
 

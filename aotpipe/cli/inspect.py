@@ -65,10 +65,10 @@ class Ability:
 
 def ability(target: Target) -> Ability:
     """Ask the compilers and the drivers of this host."""
-    from aotpipe.backends import uncompilable
-    from aotpipe.runtime.loading import unrunnable
+    from aotpipe.backends import why_not_compilable
+    from aotpipe.runtime.loading import why_not_runnable
 
-    compiling, running = uncompilable(target), unrunnable(target)
+    compiling, running = why_not_compilable(target), why_not_runnable(target)
     return Ability(
         target=str(target),
         summary=target.row.summary,
@@ -122,13 +122,13 @@ def _inspected(bundle: Bundle) -> dict[str, Any]:
 
 
 def _program(program: Program) -> dict[str, Any]:
-    from aotpipe.runtime.bundle.load import unrunnable
+    from aotpipe.runtime.bundle.load import why_not_runnable
 
     return {
         "target": program.target,
         "status": program.status,
         "reason": program.reason,
-        "runs_here": bool(program.file) and not unrunnable(program),
+        "runs_here": bool(program.file) and not why_not_runnable(program),
         "flags": list(program.flags),
         "toolchain": dict(program.toolchain),
         "host_features": list(program.host_features),
@@ -145,7 +145,7 @@ def _inspected_text(bundle: Bundle) -> str:
     from aotpipe.cli.progress import finding_line
     from aotpipe.cli.steps import signature_text
     from aotpipe.core.units import share, size
-    from aotpipe.runtime.bundle.load import unrunnable
+    from aotpipe.runtime.bundle.load import why_not_runnable
     from aotpipe.runtime.bundle.manifest import WEIGHTS
 
     manifest = bundle.manifest
@@ -172,7 +172,7 @@ def _inspected_text(bundle: Bundle) -> str:
             share(program.parity.ratio) if program.parity else "–",
             size(manifest.files[program.file].size_bytes) if program.file else "–",
             *_schedule_cells(program.schedule),
-            (unrunnable(program) or "yes") if program.file else program.reason,
+            (why_not_runnable(program) or "yes") if program.file else program.reason,
         )
         for name, program in every
     ]

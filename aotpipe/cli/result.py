@@ -42,7 +42,7 @@ def failures(report: Report) -> str:
     return "\n".join(row.reason for row in report.targets if row.status == "failed")
 
 
-def places(report: Report, folder: Path) -> str:
+def paths(report: Report, folder: Path) -> str:
     """Where the bundle and its report lie."""
     found = {"bundle": report.bundle} if report.bundle else {}
     return text.fields({**found, "report": str(folder / "report.html")})

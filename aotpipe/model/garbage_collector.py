@@ -26,7 +26,7 @@ def import_torch() -> None:
 
 
 @contextmanager
-def calm() -> Iterator[None]:
+def rarer_collections() -> Iterator[None]:
     """Inside, collections pass over what was there before, and are rarer: they took a fifth of an export."""
     before = gc.get_threshold()
     is_first = not gc.get_freeze_count()

@@ -20,7 +20,7 @@ from aotpipe.errors import InputShape
 Shape = tuple[int, ...]
 
 # Shapes of earlier calls are remembered, so that a server's steady state is one lookup.
-_REMEMBERED: Final = 1024
+_MAX_CACHED: Final = 1024
 # Sizes that are tried for symbols that only stand in forms without an inverse, such as `d // 2`, `a + b`.
 _TRIES: Final = 20_000
 
@@ -33,7 +33,7 @@ class Affine(NamedTuple):
     offset: int
 
 
-class _Place(NamedTuple):
+class _InputDim(NamedTuple):
     """Dim `axis` of an input."""
 
     number: int
@@ -52,7 +52,7 @@ class Binder:
         self._specs = tuple(specs)
         self._ranges = {symbol.name: symbol for symbol in symbols}
         self._solved, self._searched = self._sources()
-        self._known: dict[tuple[Shape, ...], Mapping[str, int]] = {}
+        self._cache: dict[tuple[Shape, ...], Mapping[str, int]] = {}
 
     def bind(self, shapes: tuple[Shape, ...]) -> Mapping[str, int]:
         """The size of each symbol that the inputs mention.
@@ -60,12 +60,12 @@ class Binder:
         Raises:
             InputShape: The shapes do not fit the signature.
         """
-        sizes = self._known.get(shapes)
+        sizes = self._cache.get(shapes)
         if sizes is None:
             sizes = self._bind(shapes)
-            if len(self._known) >= _REMEMBERED:
-                self._known.clear()
-            self._known[shapes] = sizes
+            if len(self._cache) >= _MAX_CACHED:
+                self._cache.clear()
+            self._cache[shapes] = sizes
         return sizes
 
     def _bind(self, shapes: tuple[Shape, ...]) -> Mapping[str, int]:
@@ -76,32 +76,32 @@ class Binder:
                 if isinstance(dim, int) and size != dim:
                     raise self._error(index, shape, f"has size {size} in dim {axis}, wants {dim}")
         sizes: dict[str, int] = {}
-        for symbol, (place, form) in self._solved.items():
-            sizes[symbol] = self._solve(place, form, shapes)
+        for symbol, (source, form) in self._solved.items():
+            sizes[symbol] = self._solve(source, form, shapes)
         if self._searched:
             sizes = self._search(shapes, sizes)
         self._verify(shapes, sizes)
         return sizes
 
-    def _sources(self) -> tuple[dict[str, tuple[_Place, Affine]], dict[str, _Place]]:
+    def _sources(self) -> tuple[dict[str, tuple[_InputDim, Affine]], dict[str, _InputDim]]:
         """Per symbol the dim to solve it from, plain symbols before derived ones; else a dim to name."""
-        solved: dict[str, tuple[_Place, Affine]] = {}
-        mentioned: dict[str, _Place] = {}
+        solved: dict[str, tuple[_InputDim, Affine]] = {}
+        mentioned: dict[str, _InputDim] = {}
         for index, spec in enumerate(self._specs):
             for axis, dim in enumerate(spec.dims):
-                place = _Place(index, axis)
+                source = _InputDim(index, axis)
                 for name in sorted(dim_symbols(dim)):
-                    mentioned.setdefault(name, place)
+                    mentioned.setdefault(name, source)
                 form = affine(dim)
                 if form is None:
                     continue
                 present = solved.get(form.symbol)
                 if present is None or _effort(form) < _effort(present[1]):
-                    solved[form.symbol] = (place, form)
-        return solved, {name: place for name, place in mentioned.items() if name not in solved}
+                    solved[form.symbol] = (source, form)
+        return solved, {name: source for name, source in mentioned.items() if name not in solved}
 
-    def _solve(self, place: _Place, form: Affine, shapes: tuple[Shape, ...]) -> int:
-        index, axis = place
+    def _solve(self, source: _InputDim, form: Affine, shapes: tuple[Shape, ...]) -> int:
+        index, axis = source
         size = shapes[index][axis]
         value, rest = divmod(size - form.offset, form.scale)
         if rest:
@@ -109,7 +109,7 @@ class Binder:
             raise self._error(index, shapes[index], f"has size {size} in dim {axis}, wants {dim}")
         low, high = self._range(form.symbol)
         if value < low or (high is not None and value > high):
-            raise self._range_error(place, form, size, (low, high), shapes)
+            raise self._range_error(source, form, size, (low, high), shapes)
         return value
 
     def _search(self, shapes: tuple[Shape, ...], solved: Mapping[str, int]) -> dict[str, int]:
@@ -172,18 +172,18 @@ class Binder:
                 )
 
     def _origin(self, name: str) -> str:
-        place = self._solved[name][0] if name in self._solved else self._searched[name]
-        return f"dim {place.axis} of {self._specs[place.number].name!r}"
+        source = self._solved[name][0] if name in self._solved else self._searched[name]
+        return f"dim {source.axis} of {self._specs[source.number].name!r}"
 
     def _range_error(
         self,
-        place: _Place,
+        source: _InputDim,
         form: Affine,
         size: int,
         bounds: tuple[int, int | None],
         shapes: tuple[Shape, ...],
     ) -> InputShape:
-        index, axis = place
+        index, axis = source
         low, high = bounds
         ends = [form.scale * end + form.offset for end in (low, high) if end is not None]
         nearest = min(ends, key=lambda end: abs(end - size))

@@ -67,7 +67,7 @@ class Runtime(Protocol):
         ...
 
 
-def unrunnable(target: Target, needs: Sequence[str] = ()) -> str:
+def why_not_runnable(target: Target, needs: Sequence[str] = ()) -> str:
     """Why this host cannot run a target's programs; empty where it can.
 
     Args:
@@ -86,7 +86,7 @@ def unrunnable(target: Target, needs: Sequence[str] = ()) -> str:
     if target.backend == "iree" and toolchain.version_of("iree-base-runtime") is not None:
         from aotpipe.runtime.iree import devices
 
-        return devices.lacking(row.driver, target.arch)
+        return devices.why_unavailable(row.driver, target.arch)
     return f"this machine has no {target.device} device"
 
 

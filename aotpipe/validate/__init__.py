@@ -30,7 +30,7 @@ from aotpipe.runtime.goldens import Golden
 from aotpipe.runtime.islands.chain import Parts
 from aotpipe.runtime.islands.chain_runner import ChainRunner
 from aotpipe.runtime.islands.functions import functions
-from aotpipe.runtime.loading import unrunnable
+from aotpipe.runtime.loading import why_not_runnable
 from aotpipe.runtime.worker import Worker
 from aotpipe.validate.parity import describe, failure, judge
 
@@ -95,7 +95,7 @@ def validate(
         call_timeout_s: Seconds after which a call counts as hung; None for what is plenty for the target.
         worker: Without a program yet, to be ended here; one is started where None.
     """
-    if reason := unrunnable(compiled.target, compiled.host_features):
+    if reason := why_not_runnable(compiled.target, compiled.host_features):
         return Validated(compiled=compiled, status="compiled", reason=reason)
     with worker or Worker(timeout_s=call_timeout_s) as process:
         caller = loaded(process, compiled, loadable)

@@ -1,4 +1,4 @@
-"""Finds the places of a graph where a tiny error of a float becomes a large one.
+"""Finds the ops of a graph that turn a tiny error of a float into a large one.
 
 Those are comparisons, roundings and choices, but for those that a continuous function was decomposed to.
 Where there are none, a program that differs by more than rounding is wrong; where there are, eager itself may
@@ -16,7 +16,7 @@ from torch._ops import OpOverload  # private, and the only way to tell an op fro
 from aotpipe.core.stages import Legal
 
 _COMPARISONS: Final = frozenset({"gt", "lt", "ge", "le", "eq", "ne", "isclose"})
-_JUMPS: Final = _COMPARISONS | {
+_DISCONTINUOUS: Final = _COMPARISONS | {
     "argmax",
     "argmin",
     "argsort",
@@ -101,9 +101,9 @@ _MAYBE: Final = frozenset(
 )
 
 
-def has_jumps(legal: Legal) -> bool:
+def has_discontinuities(legal: Legal) -> bool:
     """Whether any graph compares, rounds or chooses by computed floats."""
-    return any(_is_jump(node) for entry in legal.entries for node in _nodes(entry.graph))
+    return any(_is_discontinuous(node) for entry in legal.entries for node in _nodes(entry.graph))
 
 
 def _nodes(graph: torch.fx.GraphModule) -> Iterator[torch.fx.Node]:
@@ -112,7 +112,7 @@ def _nodes(graph: torch.fx.GraphModule) -> Iterator[torch.fx.Node]:
             yield from module.graph.nodes
 
 
-def _is_jump(node: torch.fx.Node) -> bool:
+def _is_discontinuous(node: torch.fx.Node) -> bool:
     if node.op != "call_function" or not isinstance(node.target, OpOverload):
         return False
     name = str(node.target).split(".")[1]
@@ -121,7 +121,7 @@ def _is_jump(node: torch.fx.Node) -> bool:
         return False
     if _origin(node) in _CONTINUOUS or (name in _COMPARISONS and _is_of_exact_values(node)):
         return False
-    return name in _JUMPS or (name in _MAYBE and _gives_integers(node))
+    return name in _DISCONTINUOUS or (name in _MAYBE and _gives_integers(node))
 
 
 def _is_float(value: object) -> bool:

@@ -378,6 +378,6 @@ def _tiled(shape: tuple[int, ...], example: Array) -> Array:
     """The example, repeated or cropped in every dim."""
     if example.ndim != len(shape) or 0 in example.shape:
         return np.zeros(shape)
-    places = (np.arange(size) % old for size, old in zip(shape, example.shape, strict=True))
-    tiled: Array = example[np.ix_(*places)]
+    indices = (np.arange(size) % old for size, old in zip(shape, example.shape, strict=True))
+    tiled: Array = example[np.ix_(*indices)]
     return tiled

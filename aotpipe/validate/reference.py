@@ -25,10 +25,10 @@ from aotpipe.core.signature import Signature
 from aotpipe.core.stages import Canonical, CanonicalEntry, Finding, Legal
 from aotpipe.model.torch_arrays import to_numpy
 from aotpipe.runtime.goldens import Array, Golden
-from aotpipe.validate.anchor import Judged, is_few, judge
-from aotpipe.validate.discontinuity import has_jumps
+from aotpipe.validate.discontinuity import has_discontinuities
 from aotpipe.validate.eager.eager import MUTATED, NOISE_ULPS, Eager, EagerFailed
 from aotpipe.validate.inputs import Call, Plan, bound, plan
+from aotpipe.validate.reference_output import ReferenceOutput, is_few, reference_output
 from aotpipe.validate.tolerance import MULTIPLE, Envelope, floor_of, is_inexact
 from aotpipe.validate.work import work
 
@@ -101,7 +101,7 @@ def reference(
         )
     is_wide = _widen(canonical.entries, options, asked, notes)
     doubtful: Sequence[_Record] = ()
-    if not is_wide or has_jumps(legal) or _is_same(asked):
+    if not is_wide or has_discontinuities(legal) or _is_same(asked):
         doubtful = records
     elif any(map(_is_few, asked)):
         doubtful = _affordable(asked, legal, limit=_WIDE_WORK / _NOISES)
@@ -321,12 +321,12 @@ def _goldens(
     policy: Precision | None = None,
 ) -> tuple[Golden, ...]:
     lowest, units = (None, NOISE_ULPS) if policy is None else (policy.dtype, 1.0)
-    judged: list[dict[str, Judged]] = []
+    judged: list[dict[str, ReferenceOutput]] = []
     envelopes: dict[tuple[str, str], Envelope] = {}
     for record in records:
         signature = signatures[record.call.entry_point]
         outputs = {
-            spec.name: judge(
+            spec.name: reference_output(
                 record.model[spec.name],
                 None if record.wide is None else record.wide[spec.name],
                 [answer[spec.name] for answer in record.noisy],
@@ -358,7 +358,7 @@ def golden_of(call: Call, model: Answer, wide: Answer | None, signature: Signatu
 
 
 def _golden(
-    call: Call, outputs: Mapping[str, Judged], laws: Mapping[tuple[str, str], tuple[float, float]]
+    call: Call, outputs: Mapping[str, ReferenceOutput], laws: Mapping[tuple[str, str], tuple[float, float]]
 ) -> Golden:
     allowed: dict[str, tuple[float, float]] = {}
     for name, output in outputs.items():
@@ -378,7 +378,7 @@ def _golden(
 
 def _note_conditioning(
     records: Sequence[_Record],
-    judged: Sequence[Mapping[str, Judged]],
+    judged: Sequence[Mapping[str, ReferenceOutput]],
     notes: list[str],
     lowest: str | None,
 ) -> None:

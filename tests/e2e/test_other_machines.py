@@ -65,7 +65,7 @@ def build(model: str, targets: list[str], out: Path, *, fat: bool = False) -> ch
 
 @pytest.fixture
 def vulkan() -> None:
-    if reason := devices.lacking("vulkan"):
+    if reason := devices.why_unavailable("vulkan"):
         pytest.skip(reason)
 
 
@@ -131,7 +131,7 @@ def test_a_fat_program_is_at_parity_on_each_of_its_devices(vulkan: None, model: 
     targets = ["iree-cpu-x86_64_v3", "iree-vulkan", "iree-cuda-sm_80"]
     outcome = build(model, targets, tmp_path / "out", fat=True)
     statuses = {row.target: row.status for row in outcome.report.targets}
-    assert statuses.pop("iree-cuda-sm_80") == ("compiled" if devices.lacking("cuda") else "executed")
+    assert statuses.pop("iree-cuda-sm_80") == ("compiled" if devices.why_unavailable("cuda") else "executed")
     assert set(statuses.values()) == {"executed"}
     assert outcome.path is not None
     assert [each.name for each in (outcome.path / "programs").iterdir()] == ["+".join(sorted(targets))]
@@ -160,7 +160,7 @@ def test_a_model_is_at_parity_on_aarch64(aarch64: Path, model: str, tmp_path: Pa
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("model", [*MODELS, *LARGE])
 def test_a_model_is_compiled_for_other_machines(model: str, tmp_path: Path) -> None:
-    targets = [target for target in ELSEWHERE if target != "iree-vulkan" or devices.lacking("vulkan")]
+    targets = [target for target in ELSEWHERE if target != "iree-vulkan" or devices.why_unavailable("vulkan")]
     outcome = build(model, targets, tmp_path / "out")
     assert {row.target: row.status for row in outcome.report.targets} == dict.fromkeys(targets, "compiled")
 

@@ -51,7 +51,7 @@ def load(program: Legal, lowered: Lowered, backend: str = "llvm-cpu") -> runtime
 
 def load_on_vulkan(program: Legal) -> runtime.Runner:
     """Compile a program for Vulkan as a build does, and load it; skips the test where nothing runs it."""
-    if reason := devices.lacking("vulkan"):
+    if reason := devices.why_unavailable("vulkan"):
         pytest.skip(reason)
     compiled = compiler.compile(importer.lower(program), Target.parse("iree-vulkan"))
     return _loaded(program, compiled.payload, "vulkan")

@@ -64,7 +64,7 @@ _ENVIRONMENT: Final = {
 _ISA: Final = "--xla_cpu_max_isa="
 _FEATURES: Final = re.compile(rb"\+64bit(?:,[+-][\w.-]+)*")
 # Of a program's entry in the module's index what the runtime reads, too.
-_KEPT: Final = ("entry_point", "sizes", "padded", "cut", "weights", "asserts", "spread")
+_INDEX_KEYS: Final = ("entry_point", "sizes", "padded", "cut", "weights", "asserts", "spread")
 _TAIL_LINES: Final = 12
 _QUICK: Final = "compiled with the least effort: libtpu takes minutes over convolutions of float32 otherwise"
 
@@ -135,7 +135,7 @@ def compile(  # noqa: A001  # the stage's name; nothing here needs the builtin
         "devices": mesh["devices"],
         "programs": [
             {
-                **{key: program[key] for key in _KEPT if key in program},
+                **{key: program[key] for key in _INDEX_KEYS if key in program},
                 "executable": program["modules"][target.device],
                 "results": figures[program["modules"][target.device]].get("results", []),
             }

@@ -127,7 +127,7 @@ def choose(manifest: Manifest, target: str | Target | None = None) -> Program:
     programs = [program for program in manifest.programs if program.file]
     if target is not None:
         program = _named(manifest, programs, str(target))
-        if reason := unrunnable(program):
+        if reason := why_not_runnable(program):
             raise IncompatibleHost(
                 f"the program for {program.target} cannot run on this host",
                 reason=reason,
@@ -136,7 +136,7 @@ def choose(manifest: Manifest, target: str | Target | None = None) -> Program:
         return program
     if not programs:
         raise NoProgram("the bundle has no program", reason=_listed(manifest))
-    reasons = {program.target: unrunnable(program) for program in programs}
+    reasons = {program.target: why_not_runnable(program) for program in programs}
     able = [program for program in programs if not reasons[program.target]]
     if not able:
         raise IncompatibleHost(
@@ -149,16 +149,16 @@ def choose(manifest: Manifest, target: str | Target | None = None) -> Program:
 
 def fitting(program: Program) -> Program:
     """The first of a program's variants that this host can run, or itself."""
-    return next((each for each in program.variants if not unrunnable(each)), program)
+    return next((each for each in program.variants if not why_not_runnable(each)), program)
 
 
-def unrunnable(program: Program) -> str:
+def why_not_runnable(program: Program) -> str:
     """Why a program cannot run on this host; empty where it can."""
     try:
         target = Target.parse(program.target)
     except UnknownTarget:
         return f"this aotpipe does not know the target {program.target}"
-    if reason := loading.unrunnable(target, program.host_features):
+    if reason := loading.why_not_runnable(target, program.host_features):
         return reason
     if target.backend == "xla":
         return _other_version(program)
@@ -194,7 +194,7 @@ def _named(manifest: Manifest, programs: Sequence[Program], target: str) -> Prog
 
 
 def _others(programs: Sequence[Program]) -> str:
-    able = [program.target for program in programs if not unrunnable(program)]
+    able = [program.target for program in programs if not why_not_runnable(program)]
     return f"load one that runs here: {', '.join(able)}" if able else "build it for this host"
 
 

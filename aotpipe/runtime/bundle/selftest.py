@@ -15,7 +15,7 @@ from aotpipe.core.targets import Target
 from aotpipe.errors import AotpipeError, BundleCorrupt, BundleError, OutsideBuckets
 from aotpipe.runtime import goldens as goldens_file
 from aotpipe.runtime.bundle import files
-from aotpipe.runtime.bundle.load import choose, contents, unrunnable
+from aotpipe.runtime.bundle.load import choose, contents, why_not_runnable
 from aotpipe.runtime.bundle.manifest import GOLDENS, WEIGHTS, Manifest, Program
 from aotpipe.runtime.goldens import Golden, Measure
 from aotpipe.runtime.islands.chain_runner import ChainRunner
@@ -89,7 +89,7 @@ def _goldens(root: Path, manifest: Manifest) -> tuple[Golden, ...]:
 
 
 def _result(root: Path, manifest: Manifest, program: Program, calls: Sequence[Golden]) -> TargetResult:
-    if reason := unrunnable(program) if program.file else program.reason:
+    if reason := why_not_runnable(program) if program.file else program.reason:
         return TargetResult(target=program.target, outcome="skipped", reason=reason)
     try:
         with Worker() as process:

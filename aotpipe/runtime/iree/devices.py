@@ -88,8 +88,8 @@ def choose(
         waits: Whether its calls wait for kernels on the way.
     """
     inputs = max((_largest_inputs_bytes(signature) for signature in signatures), default=0)
-    held = sum(array.nbytes for array in (*weights.values(), *state.values()))
-    small = held + _INPUT_FACTOR * inputs < _SMALL_BYTES * (_WAITS if waits else 1)
+    array_bytes = sum(array.nbytes for array in (*weights.values(), *state.values()))
+    small = array_bytes + _INPUT_FACTOR * inputs < _SMALL_BYTES * (_WAITS if waits else 1)
     return "local-sync" if small or (threads or cores()) == 1 else "local-task"
 
 
@@ -123,7 +123,7 @@ def names(driver: str) -> tuple[str, ...]:
 
 
 @cache
-def lacking(driver: str, arch: str = "") -> str:
+def why_unavailable(driver: str, arch: str = "") -> str:
     """What this host lacks to run a program on a driver's device, with the remedy; empty where it can.
 
     Args:

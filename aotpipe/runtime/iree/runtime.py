@@ -95,10 +95,10 @@ class Runner(BaseRunner[_Entry]):
         driver: str,
         entries: Mapping[str, _Entry],
         initial_state: Mapping[str, Array],
-        kept: object,
+        weights: object,
     ) -> None:
         self._context = context
-        self._kept = kept  # the programs' parameters point into these arrays
+        self._weights = weights  # the programs' parameters point into these arrays
         self._device = device
         self._sizes: tuple[str, Mapping[str, int]] | None = None
         self._workspace: Any = None
@@ -132,7 +132,7 @@ class Runner(BaseRunner[_Entry]):
             name: results.get_as_object(index, iree.HalBufferView)
             for index, name in enumerate(entry.state, len(outputs))
         }
-        self._keep(state, spares=bool(entry.asserts))
+        self._replace_state(state, spares=bool(entry.asserts))
         return outputs
 
     def _placed(self, name: str, array: Array) -> Any:  # noqa: ARG002  # one device has them all
@@ -145,7 +145,7 @@ class Runner(BaseRunner[_Entry]):
     def close(self) -> None:
         """Free the program and its state; calls after it are refused."""
         super().close()
-        self._context = self._kept = self._workspace = None
+        self._context = self._weights = self._workspace = None
         devices.release(self._device)
 
     def _invoke(self, entry: _Entry, arrays: list[Array]) -> Any:
@@ -194,7 +194,7 @@ class Runner(BaseRunner[_Entry]):
         self._memory.copy(state, spare)
         return spare
 
-    def _keep(self, state: Mapping[str, Any], *, spares: bool) -> None:
+    def _replace_state(self, state: Mapping[str, Any], *, spares: bool) -> None:
         """Take the next state; the large buffers of this one are kept to copy into."""
         old = {name: self._state[name] for name in state}
         self._state.update(state)
@@ -202,15 +202,15 @@ class Runner(BaseRunner[_Entry]):
             return
         for name, view in old.items():
             self._spare.pop(name, None)
-            if view.byte_length >= _LARGE_BYTES and not self._is_held(view):
+            if view.byte_length >= _LARGE_BYTES and not self._is_in_use(view):
                 self._spare[name] = view
 
-    def _is_held(self, view: Any) -> bool:
+    def _is_in_use(self, view: Any) -> bool:
         # A program may give one buffer as two states.
         if (address := self._memory.address(view)) is None:
             return True
-        held = (each for each in (*self._state.values(), *self._spare.values()) if each.byte_length)
-        return address in map(self._memory.address, held)
+        in_use = (each for each in (*self._state.values(), *self._spare.values()) if each.byte_length)
+        return address in map(self._memory.address, in_use)
 
 
 def load(
@@ -243,8 +243,8 @@ def load(
     require_state(signatures, initial_state)
     instance = devices.instance()
     index = iree.ParameterIndex()
-    kept = {key: np.asarray(array, order="C") for key, array in weights.items()}
-    for key, array in kept.items():
+    host_weights = {key: np.asarray(array, order="C") for key, array in weights.items()}
+    for key, array in host_weights.items():
         index.add_buffer(key, raw_bytes(array))
     try:
         module = iree.VmModule.copy_buffer(instance, payload)
@@ -280,7 +280,7 @@ def load(
         driver=name,
         entries=entries,
         initial_state=initial_state,
-        kept=kept,
+        weights=host_weights,
     )
 
 

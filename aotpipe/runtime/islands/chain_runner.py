@@ -33,7 +33,7 @@ from aotpipe.runtime.islands import templates
 from aotpipe.runtime.islands.chain import Chain, Island, Parts, Segment
 
 _DEFAULT: Final = "forward"
-_KEPT: Final = 1000
+_MAX_SAMPLES: Final = 1000
 
 
 class Segments(Protocol):
@@ -106,7 +106,7 @@ class ChainRunner:
         return outputs
 
     def _run(self, name: str, chain: Chain, values: dict[str, Array], sizes: dict[str, int]) -> None:
-        for place, step in enumerate(chain.steps):
+        for index, step in enumerate(chain.steps):
             start = time.perf_counter()
             taken = [values[each] for each in step.inputs]
             if isinstance(step, Segment):
@@ -114,15 +114,15 @@ class ChainRunner:
                 values |= self._segments.infer(named, entry_point=step.entry_point)
             else:
                 values |= _called(step, self._functions[step.name], taken, sizes)
-            kept = self._times.setdefault((name, place), [])
-            kept.append((time.perf_counter() - start) * 1e6)
-            del kept[:-_KEPT]
+            samples = self._times.setdefault((name, index), [])
+            samples.append((time.perf_counter() - start) * 1e6)
+            del samples[:-_MAX_SAMPLES]
 
     def times(self) -> tuple[StepTime, ...]:
         """What each step took, over the last calls."""
         found = []
-        for (name, place), samples in sorted(self._times.items()):
-            step = self.parts.chains[name].steps[place]
+        for (name, index), samples in sorted(self._times.items()):
+            step = self.parts.chains[name].steps[index]
             found.append(
                 StepTime(
                     entry_point=name,

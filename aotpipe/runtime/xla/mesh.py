@@ -20,9 +20,9 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Self, TypeAlias
+from typing import ClassVar, Final, Self, TypeAlias
 
-from aotpipe.core.serialization import Serializable
+from aotpipe.core.serialization import Serializable, renamed
 from aotpipe.errors import MeshError
 
 _NAME: Final = re.compile(r"[A-Za-z_]\w*")
@@ -176,12 +176,14 @@ class Layout(Serializable):
 
     Attributes:
         tiles: Into how many parts each dim is split.
-        places: By device, the part's number along each dim.
+        tile_indices: By device, the part's number along each dim.
         text: The same as XLA writes it; empty where only results are read by it.
     """
 
+    __pydantic_config__: ClassVar = renamed(tile_indices="places")
+
     tiles: tuple[int, ...]
-    places: tuple[tuple[int, ...], ...]
+    tile_indices: tuple[tuple[int, ...], ...]
     text: str = ""
 
     @classmethod
@@ -189,12 +191,12 @@ class Layout(Serializable):
         """The layout of an array of some rank on a mesh, whose devices count along the last axis first."""
         whole = (*splits, *((),) * (rank - len(splits)))
         sizes = mesh.sizes
-        places = []
+        tile_indices = []
         for device in range(mesh.devices):
             at = _coordinates(mesh, device)
-            places.append(tuple(_number(split, at, sizes) for split in whole))
+            tile_indices.append(tuple(_number(split, at, sizes) for split in whole))
         tiles = tuple(math.prod(sizes[name] for name in split) for split in whole)
-        return cls(tiles, tuple(places), _hlo_sharding(mesh, splits, tiles))
+        return cls(tiles, tuple(tile_indices), _hlo_sharding(mesh, splits, tiles))
 
     @property
     def is_whole(self) -> bool:
@@ -205,8 +207,8 @@ class Layout(Serializable):
         """Where a device's part of an array of some shape is; the last part of a dim may be smaller."""
         steps = [-(-size // tiles) for size, tiles in zip(shape, self.tiles, strict=True)]
         return tuple(
-            slice(min(place * step, size), min((place + 1) * step, size))
-            for place, step, size in zip(self.places[device], steps, shape, strict=True)
+            slice(min(index * step, size), min((index + 1) * step, size))
+            for index, step, size in zip(self.tile_indices[device], steps, shape, strict=True)
         )
 
 

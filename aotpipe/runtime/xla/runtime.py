@@ -106,7 +106,7 @@ class Runner(BaseRunner[_Entry]):
         program = _chosen(entry, sizes)
         if program.padded:
             arrays = [
-                *map(_grown, arrays, program.shapes),
+                *map(_padded, arrays, program.shapes),
                 np.array([sizes[name] for name in program.padded], np.int32),
             ]
         results = self._invoke(entry, program, arrays)
@@ -119,7 +119,7 @@ class Runner(BaseRunner[_Entry]):
             name: _typed(name, array, dtype)
             for (name, dtype), array in zip(entry.outputs, arrays, strict=True)
         }
-        self._state.update(self._kept(entry, results[len(outputs) : first]))
+        self._state.update(self._next_state(entry, results[len(outputs) : first]))
         return outputs
 
     _fetch = staticmethod(buffers.fetch)
@@ -128,15 +128,15 @@ class Runner(BaseRunner[_Entry]):
     def _placed(self, name: str, array: Array) -> Any:  # noqa: ARG002  # one device has them all
         return self._put(array)
 
-    def _given(self, program: _Program, arrays: Sequence[Array]) -> Iterable[Any]:  # noqa: ARG002
+    def _inputs(self, program: _Program, arrays: Sequence[Array]) -> Iterable[Any]:  # noqa: ARG002
         """Inputs where the program takes them."""
         return map(self._put, arrays)
 
-    def _gave(self, program: _Program, results: Sequence[Sequence[Any]]) -> list[Any]:  # noqa: ARG002
+    def _results(self, program: _Program, results: Sequence[Sequence[Any]]) -> list[Any]:  # noqa: ARG002
         """Results, of which each device gave its part."""
         return [one for (one,) in results]
 
-    def _kept(self, entry: _Entry, results: Sequence[Any]) -> Iterable[tuple[str, Any]]:
+    def _next_state(self, entry: _Entry, results: Sequence[Any]) -> Iterable[tuple[str, Any]]:
         """The next state as arguments, by name."""
         return zip(entry.state, results, strict=True)
 
@@ -145,10 +145,10 @@ class Runner(BaseRunner[_Entry]):
             arguments = [
                 *program.weights,
                 *(self._state[name] for name in entry.state),
-                *self._given(program, arrays),
+                *self._inputs(program, arrays),
             ]
             done = program.executable.execute_sharded(arguments)
-            results = self._gave(program, done.disassemble_into_single_device_arrays())
+            results = self._results(program, done.disassemble_into_single_device_arrays())
         except _XLA_ERRORS as error:
             raise ProgramCrashed(f"the program failed in {entry.name!r}", reason=first_line(error)) from error
         entry.require_results(len(results), extra=program.cut)
@@ -181,16 +181,16 @@ class MeshRunner(Runner):
     def _placed(self, name: str, array: Array) -> Any:
         return self._spread_put(array, self._layouts[name])
 
-    def _given(self, program: _Program, arrays: Sequence[Array]) -> Iterable[Any]:
+    def _inputs(self, program: _Program, arrays: Sequence[Array]) -> Iterable[Any]:
         assert program.spread is not None
         return map(self._spread_put, arrays, program.spread.arguments[-len(arrays) :] if arrays else ())
 
-    def _gave(self, program: _Program, results: Sequence[Sequence[Any]]) -> list[Any]:
+    def _results(self, program: _Program, results: Sequence[Sequence[Any]]) -> list[Any]:
         assert program.spread is not None
         known = zip(results, program.spread.results, strict=True)
         return [buffers.Spread(parts, layout, shape) for parts, (layout, shape) in known]
 
-    def _kept(self, entry: _Entry, results: Sequence[Any]) -> Iterable[tuple[str, Any]]:
+    def _next_state(self, entry: _Entry, results: Sequence[Any]) -> Iterable[tuple[str, Any]]:
         return [
             (name, self._spread_put.again(result, self._layouts[name]))
             for name, result in zip(entry.state, results, strict=True)
@@ -233,21 +233,21 @@ def load(
     devices = clients.devices(str(index["platform"]), count, 1 if driver == _ONE_THREAD else threads)
     require_state(signatures, initial_state)
     put = buffers.Placer(devices[0]) if count == 1 else buffers.MeshPlacer(devices)
-    held: dict[str, Any] = {}
+    device_weights: dict[str, Any] = {}
     executables: dict[str, Any] = {}
     for program in index["programs"]:
         for number, key in enumerate(program["weights"]):
             if key not in weights:
                 raise MissingWeight(f"the program needs the weight {key!r}, which is not there")
-            if key not in held:
+            if key not in device_weights:
                 array = np.asarray(weights[key], order="C")
                 layout = [Layout.from_json(program["spread"]["arguments"][number])] if count > 1 else []
-                held[key] = put(array, *layout)
+                device_weights[key] = put(array, *layout)
         name = program["executable"]
         if name not in executables:
             executables[name] = _deserialized(devices, parts[name])
     entries = {
-        name: _entry_of(name, signature, index["programs"], executables, held)
+        name: _entry_of(name, signature, index["programs"], executables, device_weights)
         for name, signature in signatures.items()
     }
     kind: Any = Runner if count == 1 else MeshRunner
@@ -292,7 +292,7 @@ def _entry_of(
     signature: Signature,
     programs: Sequence[Mapping[str, Any]],
     executables: Mapping[str, Any],
-    held: Mapping[str, Any],
+    device_weights: Mapping[str, Any],
 ) -> _Entry:
     own = [program for program in programs if program["entry_point"] == name]
     if not own:
@@ -306,7 +306,7 @@ def _entry_of(
         programs={
             _key(program["sizes"]): _Program(
                 executables[program["executable"]],
-                tuple(held[key] for key in program["weights"]),
+                tuple(device_weights[key] for key in program["weights"]),
                 program["sizes"],
                 program["padded"],
                 # Older programs know no other reason.
@@ -367,13 +367,13 @@ def _chosen(entry: _Entry, sizes: Mapping[str, int]) -> _Program:
     )
 
 
-def _grown(array: Array, shape: tuple[int, ...]) -> Array:
+def _padded(array: Array, shape: tuple[int, ...]) -> Array:
     """An input at the front of an array of the bucket's shape, with zeros behind it."""
     if array.shape == shape:
         return array
-    grown = np.full(shape, _garbage(array.dtype) if os.environ.get(GARBAGE) else 0, array.dtype)
-    grown[tuple(map(slice, array.shape))] = array
-    return grown
+    padded = np.full(shape, _garbage(array.dtype) if os.environ.get(GARBAGE) else 0, array.dtype)
+    padded[tuple(map(slice, array.shape))] = array
+    return padded
 
 
 def _garbage(dtype: np.dtype[Any]) -> Any:

@@ -30,7 +30,7 @@ from aotpipe.model.torch_arrays import view_all
 from aotpipe.runtime.islands.chain import Parts
 from aotpipe.runtime.islands.chain_runner import ChainRunner
 from aotpipe.runtime.islands.functions import functions
-from aotpipe.runtime.loading import Runner, runtime, unrunnable
+from aotpipe.runtime.loading import Runner, runtime, why_not_runnable
 from aotpipe.tools.torch_compile.graphs import Closed
 from aotpipe.tools.torch_compile.settings import Settings
 from aotpipe.validate import validate
@@ -56,7 +56,7 @@ class Built:
 
 def build(closed: Closed, settings: Settings) -> Built:
     """Build the program of a graph."""
-    if reason := unrunnable(settings.target):
+    if reason := why_not_runnable(settings.target):
         raise TargetError(f"{settings.target} cannot run here: {reason}", hint="give another target")
     try:
         # torch.compile calls graphs below autograd, where nothing can be traced: dispatch is a thread's own.

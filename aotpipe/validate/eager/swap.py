@@ -24,13 +24,13 @@ _CONTAINERS: Final = frozenset({list, tuple, set, deque, dict})
 
 @dataclass(frozen=True, slots=True)
 class _Captured:
-    """References to all that is held at one moment."""
+    """References to what the owners refer to at one moment."""
 
-    holders: tuple[tuple[Any, dict[str, Any]], ...]
+    owners: tuple[tuple[Any, dict[str, Any]], ...]
     data: tuple[tuple[torch.Tensor, torch.Tensor], ...]
 
     def restore(self) -> None:
-        for live, items in self.holders:
+        for live, items in self.owners:
             object_graph.refill(live, items)
         for tensor, data in self.data:
             tensor.data = data
@@ -64,7 +64,7 @@ class Contents:
             for part in object_graph.modules_of(module).values()
         }
         objects = {id(each): each for module in modules for each in object_graph.objects_of(module)}
-        self._holders: tuple[Any, ...] = (
+        self._owners: tuple[Any, ...] = (
             *(own[name] if name else own for own in parts.values() for name in ("", *object_graph.OWN)),
             *objects.values(),
         )
@@ -102,21 +102,21 @@ class Contents:
         self._outer = None
 
     def _capture(self) -> _Captured:
-        holders = [(live, object_graph.contents(live)) for live in self._holders]
-        tensors = {id(value): value for _, items in holders for value in _tensors(items)}
+        owners = [(live, object_graph.contents(live)) for live in self._owners]
+        tensors = {id(value): value for _, items in owners for value in _tensors(items)}
         return _Captured(
-            holders=tuple(holders),
+            owners=tuple(owners),
             data=tuple((tensor, tensor.data) for tensor in tensors.values()),
         )
 
     def _fresh(self) -> _Captured:
         """The initial contents, with buffers and containers of their own."""
         data = [(tensor, self._fresh_data(tensor, data)) for tensor, data in self._pristine.data]
-        holders = [
+        owners = [
             (live, items | {name: _copy(items[name], self._others) for name in names} if names else items)
-            for (live, items), names in zip(self._pristine.holders, self._containers, strict=True)
+            for (live, items), names in zip(self._pristine.owners, self._containers, strict=True)
         ]
-        return _Captured(holders=tuple(holders), data=tuple(data))
+        return _Captured(owners=tuple(owners), data=tuple(data))
 
     def _find_containers(self) -> list[list[str]]:
         """For each holder: the attributes whose value a call may change in place."""
@@ -128,7 +128,7 @@ class Contents:
             ]
             if id(live) in self._own
             else []
-            for live, items in self._pristine.holders
+            for live, items in self._pristine.owners
         ]
 
     def _fresh_data(self, tensor: torch.Tensor, data: torch.Tensor) -> torch.Tensor:

@@ -136,6 +136,6 @@ def test_what_could_not_run_is_run_once_it_can(tmp_path: Path, monkeypatch: pyte
 
     with monkeypatch.context() as without:
         for module in (chain, chain.matrix, validate):
-            without.setattr(module, "unrunnable", lambda *_: "it has no driver")
+            without.setattr(module, "why_not_runnable", lambda *_: "it has no driver")
         assert built() == "compiled"
     assert built() == "executed"

@@ -41,8 +41,8 @@ def test_targets():
     ],
 )
 def test_what_a_host_can_do(monkeypatch, compiling: str, running: str, here: str, reason: str):
-    monkeypatch.setattr("aotpipe.backends.uncompilable", lambda _: compiling)
-    monkeypatch.setattr("aotpipe.runtime.loading.unrunnable", lambda _: running)
+    monkeypatch.setattr("aotpipe.backends.why_not_compilable", lambda _: compiling)
+    monkeypatch.setattr("aotpipe.runtime.loading.why_not_runnable", lambda _: running)
     found = inspect.ability(Target.parse("iree-vmvx"))
     assert (found.here, found.reason) == (here, reason)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from aotpipe.cli.result import failures, places, profile_table, targets_table
+from aotpipe.cli.result import failures, paths, profile_table, targets_table
 from tests.unit.build.report.samples import REPORT
 
 
@@ -33,4 +33,4 @@ def test_a_profile_has_a_row_per_stage():
 
 
 def test_places_name_the_bundle_only_where_there_is_one():
-    assert places(REPORT, Path("/r")) == "bundle  /tmp/out\nreport  /r/report.html"
+    assert paths(REPORT, Path("/r")) == "bundle  /tmp/out\nreport  /r/report.html"

@@ -51,16 +51,16 @@ import gc
 from aotpipe.model import garbage_collector as collector
 gc.unfreeze()
 before = gc.get_threshold()
-with collector.calm():
+with collector.rarer_collections():
     assert gc.get_freeze_count() > 0
     assert gc.get_threshold()[0] > before[0]
-    with collector.calm():
+    with collector.rarer_collections():
         pass
     assert gc.get_freeze_count() > 0
 assert gc.get_freeze_count() == 0
 assert gc.get_threshold() == before
 gc.freeze()
-with collector.calm():
+with collector.rarer_collections():
     pass
 assert gc.get_freeze_count() > 0
 """

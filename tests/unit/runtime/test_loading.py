@@ -22,17 +22,17 @@ def on_x86_64(monkeypatch):
     ],
 )
 def test_why_a_program_cannot_run_here(on_x86_64, target, needs, reason):
-    assert loading.unrunnable(Target.parse(target), needs) == reason
+    assert loading.why_not_runnable(Target.parse(target), needs) == reason
 
 
 def test_other_architectures_and_devices_are_named(on_x86_64, monkeypatch):
     def reason(target):
-        return loading.unrunnable(Target.parse(target))
+        return loading.why_not_runnable(Target.parse(target))
 
     assert reason("iree-cpu-aarch64") == "it runs on aarch64, and this machine is x86_64"
     assert reason("iree-cpu-x86_64_v3").startswith("this CPU lacks avx, bmi, ")
     assert reason("xla-tpu-v4") == "this machine has no tpu device"
-    monkeypatch.setattr(devices, "lacking", lambda driver, arch: f"no {driver} {arch}")
+    monkeypatch.setattr(devices, "why_unavailable", lambda driver, arch: f"no {driver} {arch}")
     assert reason("iree-cuda-sm_90") == "no cuda sm_90"
     assert reason("iree-rocm-gfx942") == "no hip gfx942"
 
@@ -50,7 +50,7 @@ def test_other_architectures_and_devices_are_named(on_x86_64, monkeypatch):
 )
 def test_what_to_install_to_compile(monkeypatch, missing, target, remedy):
     monkeypatch.setattr(toolchain, "version_of", lambda package: None if package == missing else "1")
-    found = backends.uncompilable(Target.parse(target))
+    found = backends.why_not_compilable(Target.parse(target))
     assert remedy in found
     assert bool(found) == bool(remedy)
 

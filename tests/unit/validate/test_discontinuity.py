@@ -16,13 +16,15 @@ from aotpipe.core.stages import Legal, LegalEntry
 from aotpipe.export import export
 from aotpipe.model.spec import as_spec
 from aotpipe.passes import legalize
-from aotpipe.validate.discontinuity import has_jumps
+from aotpipe.validate.discontinuity import has_discontinuities
 
 
 def _has_jumps(function: Callable[..., Any], *args: torch.Tensor) -> bool:
     graph = make_fx(function, tracing_mode="fake")(*args)
     entry = LegalEntry(name="forward", graph=graph, weights=(), signature=Signature(inputs=(), outputs=()))
-    return has_jumps(Legal(name="m", dialect="torch", entries=(entry,), weights={}, initial_state={}))
+    return has_discontinuities(
+        Legal(name="m", dialect="torch", entries=(entry,), weights={}, initial_state={})
+    )
 
 
 @pytest.mark.parametrize(
@@ -91,7 +93,7 @@ def _legal(function: Callable[..., Any]) -> Legal:
     ],
 )
 def test_what_continuous_functions_become_has_none(function: Callable[..., Any]) -> None:
-    assert not has_jumps(_legal(function))
+    assert not has_discontinuities(_legal(function))
 
 
 @pytest.mark.parametrize(
@@ -105,7 +107,7 @@ def test_what_continuous_functions_become_has_none(function: Callable[..., Any])
     ],
 )
 def test_what_jumps_does_so_when_legal(function: Callable[..., Any]) -> None:
-    assert has_jumps(_legal(function))
+    assert has_discontinuities(_legal(function))
 
 
 def test_choices_by_integers_are_none() -> None:
@@ -125,4 +127,4 @@ def test_a_jump_in_a_branch_is_found() -> None:
         signature=Signature(inputs=(), outputs=()),
     )
     legal = Legal(name="m", dialect="torch", entries=(entry,), weights={}, initial_state={})
-    assert has_jumps(legal)
+    assert has_discontinuities(legal)

@@ -20,7 +20,7 @@ from aotpipe.errors import (
     TargetError,
 )
 from aotpipe.runtime import toolchain
-from aotpipe.runtime.loading import unrunnable
+from aotpipe.runtime.loading import why_not_runnable
 from aotpipe.runtime.xla import container, installed
 from tests.programs import through
 
@@ -75,7 +75,7 @@ def test_a_tpu_program_is_made_without_a_tpu() -> None:
     [note] = made.notes
     assert note.startswith("a TPU has no float64: its products are emulated")
     assert "test_compiler.py:" in note
-    assert "no tpu device" in unrunnable(target, made.host_features)
+    assert "no tpu device" in why_not_runnable(target, made.host_features)
 
 
 class Pairwise(torch.nn.Module):
@@ -139,7 +139,7 @@ def test_a_cuda_program_is_made_without_a_gpu(lowered: Lowered, arch: str) -> No
     [estimate] = made.estimates
     assert estimate.matmuls_text == "100% float32 (highest)"
     assert estimate.bound_s > 0
-    assert "no cuda device" in unrunnable(target, made.host_features)
+    assert "no cuda device" in why_not_runnable(target, made.host_features)
 
 
 def test_cuda_targets_name_what_to_install(lowered: Lowered, monkeypatch: pytest.MonkeyPatch) -> None:

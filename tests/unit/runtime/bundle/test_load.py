@@ -256,7 +256,7 @@ def test_what_is_loaded_is_what_was_checked(root, monkeypatch):
 
 def test_weights_are_not_copied_twice(root):
     with aotpipe.load(root) as runner:
-        assert all(not array.flags.writeable for array in runner._kept.values())
+        assert all(not array.flags.writeable for array in runner._weights.values())
 
 
 def test_it_imports_neither_torch_nor_a_compiler(root):

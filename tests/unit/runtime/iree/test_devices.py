@@ -87,9 +87,9 @@ def test_a_device_has_the_threads_that_were_asked_for():
 
 
 def test_what_a_host_lacks_is_named_with_its_remedy():
-    assert devices.lacking("local-sync") == ""
+    assert devices.why_unavailable("local-sync") == ""
     assert devices.names("local-sync") == ("default",)
-    assert "that of macOS has it" in devices.lacking("metal")
+    assert "that of macOS has it" in devices.why_unavailable("metal")
     assert devices.names("metal") == ()
 
 
@@ -97,7 +97,7 @@ def test_what_a_host_lacks_is_named_with_its_remedy():
 def test_a_gpu_must_be_as_new_as_the_program(monkeypatch, arch, lacks):
     monkeypatch.setattr(devices, "_found", lambda driver: (("a GPU",), ""))
     monkeypatch.setattr(devices.nvidia, "capability", lambda: 90)
-    found = devices.lacking.__wrapped__("cuda", arch)
+    found = devices.why_unavailable.__wrapped__("cuda", arch)
     assert found == (f"it is for {arch} and newer, and this GPU is sm_90" if lacks else "")
 
 

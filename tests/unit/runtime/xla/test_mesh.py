@@ -97,4 +97,4 @@ def test_xla_places_parts_as_layouts_do() -> None:
         tiles = known.tile_assignment_dimensions()
         order = np.array(known.tile_assignment_devices()).reshape(tiles)
         for place, device in np.ndenumerate(order):
-            assert layout.places[device] == place[:2]
+            assert layout.tile_indices[device] == place[:2]

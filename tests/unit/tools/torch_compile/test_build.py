@@ -33,7 +33,7 @@ def test_a_stage_refuses_with_its_own_error() -> None:
 
 
 def test_a_target_that_cannot_run_here_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "unrunnable", lambda _: "this machine is another")
+    monkeypatch.setattr(build, "why_not_runnable", lambda _: "this machine is another")
     with pytest.raises(TargetError, match="cannot run here"):
         build.build(closed(lambda x: x + 1, torch.ones(3)), SETTINGS)
 

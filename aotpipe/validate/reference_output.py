@@ -1,8 +1,8 @@
-"""Finds, for one output of one call, what a program must answer and how sure eager itself is of it.
+"""Finds what a program must answer for one output of one call, and which elements eager is unsure of.
 
 An element is unsure, and not compared, where eager disagrees with eager: an integer that float64 or noise
 changes, a float that overflows in one precision only, or one that noise moves so much more than the others
-that something was decided otherwise on the way to it.
+that a comparison on the way to it must have gone the other way.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FEW: Final = 16
 
 
 @dataclass(slots=True)
-class Judged:
+class ReferenceOutput:
     """One output of one call.
 
     Attributes:
@@ -43,10 +43,10 @@ class Judged:
     finite: Array
 
 
-def judge(
+def reference_output(
     model: Array, wide: Array | None, noisy: Sequence[Array], dtype: str, units: float = NOISE_ULPS
-) -> Judged:
-    """Find an output's reference, the elements eager is unsure of, and its errors on the others.
+) -> ReferenceOutput:
+    """Find an output's reference, the unsure elements, and eager's errors on the others.
 
     Args:
         model: Eager's answer, in the model's own dtypes.
@@ -61,10 +61,10 @@ def judge(
     opinions = [*noisy, *([] if wide is None else [wide])]
     nothing = np.zeros(0)
     if any(other.shape != model.shape for other in opinions):
-        return Judged(model, np.ones(model.shape, np.bool_), 0.0, nothing, nothing)
+        return ReferenceOutput(model, np.ones(model.shape, np.bool_), 0.0, nothing, nothing)
     if not is_inexact(model.dtype):
-        return Judged(model, _differing(model, opinions), 0.0, nothing, nothing)
-    return _judge_floats(model, wide, noisy, units)
+        return ReferenceOutput(model, _differing(model, opinions), 0.0, nothing, nothing)
+    return _of_floats(model, wide, noisy, units)
 
 
 def _differing(model: Array, others: Sequence[Array]) -> Array | None:
@@ -74,7 +74,7 @@ def _differing(model: Array, others: Sequence[Array]) -> Array | None:
     return unsure if unsure.any() else None
 
 
-def _judge_floats(model: Array, wide: Array | None, noisy: Sequence[Array], units: float) -> Judged:
+def _of_floats(model: Array, wide: Array | None, noisy: Sequence[Array], units: float) -> ReferenceOutput:
     with np.errstate(over="ignore", invalid="ignore"):
         want = (model if wide is None else wide).astype(model.dtype)
         reference, mine, rounded = _real(model if wide is None else wide), _real(model), _real(want)
@@ -101,7 +101,9 @@ def _judge_floats(model: Array, wide: Array | None, noisy: Sequence[Array], unit
     compared = finite & agreed
     parts = 2 if model.dtype.kind == "c" else 1
     unsure: Array = np.logical_not(agreed.reshape(*model.shape, parts).all(axis=-1))
-    return Judged(want, unsure if unsure.any() else None, scale, errors[compared], reference[compared])
+    return ReferenceOutput(
+        want, unsure if unsure.any() else None, scale, errors[compared], reference[compared]
+    )
 
 
 def is_few(answer: Array) -> bool:
