@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from aotpipe.backends.iree.compile import attempts, flags
-from aotpipe.backends.iree.lower import host_reads
+from aotpipe.backends.iree.fixes.rewrites import rewritten
+from aotpipe.backends.iree.fixes.torch_dialect import host_reads
 from aotpipe.core.signature import Signature, Symbol, TensorSpec
 from aotpipe.runtime import toolchain
 
@@ -60,7 +61,7 @@ def compiled(name: str, backend: str = "vmvx") -> bytes:
 
 def compile_text(text: str, backend: str = "vmvx") -> bytes:
     """Compile a module of the torch dialect; what one run of the tests compiled, the next one reads."""
-    text = host_reads.in_place(text.encode()).decode()
+    text = (rewritten(text.encode(), [host_reads.FIX.apply]) or text.encode()).decode()
     command = ["--iree-input-type=torch", "--iree-hal-target-device=local", *BACKENDS[backend]]
     command += ["--iree-input-demote-f64-to-f32=false", *flags.REPRODUCIBLE]
     command.append(flags.PREPROCESS if backend == "vmvx" else flags.CHANNELS_LAST)

@@ -49,10 +49,15 @@ def load(program: Legal, lowered: Lowered, backend: str = "llvm-cpu") -> runtime
     return _loaded(program, compile_text(lowered.module.decode(), backend), "local-sync")
 
 
-def load_on_vulkan(program: Legal) -> runtime.Runner:
-    """Compile a program for Vulkan as a build does, and load it; skips the test where nothing runs it."""
+def require_vulkan() -> None:
+    """Skip the test where nothing runs Vulkan's programs; said first, it saves the export."""
     if reason := devices.why_unavailable("vulkan"):
         pytest.skip(reason)
+
+
+def load_on_vulkan(program: Legal) -> runtime.Runner:
+    """Compile a program for Vulkan as a build does, and load it; skips the test where nothing runs it."""
+    require_vulkan()
     compiled = compiler.compile(importer.lower(program), Target.parse("iree-vulkan"))
     return _loaded(program, compiled.payload, "vulkan")
 

@@ -86,10 +86,10 @@ class Workplace:
             schedule=_read_schedule(self.folder / _SCHEDULE) if made is not None else None,
         )
 
-    def input_phase(self, chosen: Sequence[str], timeout_s: float) -> str | None:
+    def input_phase(self, chosen: Sequence[str], timeout_s: float) -> bytes | None:
         """The module after the compiler's first phase; None where it fails, as the whole compile will."""
         _, made = self._run([*chosen, "--compile-to=input", "--mlir-print-debuginfo"], timeout_s)
-        return None if made is None else made.decode()
+        return made
 
     def explained(self, failed: Attempt) -> diagnostics.Diagnostic | None:
         """What a failed attempt says of the user's line when it is run again with source locations."""

@@ -23,9 +23,9 @@ from typing import Final
 from aotpipe.backends.iree.compile import attempts as runs
 from aotpipe.backends.iree.compile import diagnostics, failures, flags
 from aotpipe.backends.iree.compile.attempts import Attempt, Workplace
-from aotpipe.backends.iree.fixes import input_phase, vmvx
-from aotpipe.backends.iree.lower import host_reads
+from aotpipe.backends.iree.fixes.rewrites import rewritten
 from aotpipe.backends.source_digest import backend_digest
+from aotpipe.core import fixes
 from aotpipe.core.stages import Compiled, CompileStats, Lowered
 from aotpipe.core.targets import Target
 from aotpipe.errors import DiskFull, TargetError
@@ -33,6 +33,8 @@ from aotpipe.runtime import process, toolchain
 
 DEFAULT_TIMEOUT_S: Final = 1800.0
 _PACKAGE: Final = "iree-base-compiler"
+_TORCH_DIALECT: Final = "aotpipe.backends.iree.fixes.torch_dialect"
+_INPUT_PHASE: Final = "aotpipe.backends.iree.fixes.input_phase"
 
 
 def compile(  # noqa: A001  # the stage's name; nothing here needs the builtin
@@ -63,18 +65,15 @@ def compile(  # noqa: A001  # the stage's name; nothing here needs the builtin
     key = digest(lowered, target, extra_flags, retreat, beside)
     targets = (target, *beside)
     name = "+".join(map(str, targets))
-    module = lowered.module
-    if _is_portable(target, beside):
-        module = vmvx.portable(module)
-    if lowered.dialect == "torch" and host_reads.can_be_in_place(targets):
-        module = host_reads.in_place(module)
+    module = _rewritten(lowered.module, _TORCH_DIALECT, targets) or lowered.module
     attempts: list[Attempt] = []
     try:
         with Workplace.made(module, limit) as place:
-            first = place.input_phase(fast, timeout_s) if input_phase.forms(targets) else None
-            if first and (mended := input_phase.mended(first, targets)):
-                module, fast = mended.encode(), runs.from_input(fast)
-                place.put(module)
+            if fixes.active(_INPUT_PHASE, targets):
+                first = place.input_phase(fast, timeout_s)
+                if first and (changed := _rewritten(first, _INPUT_PHASE, targets)):
+                    module, fast = changed, runs.from_input(fast)
+                    place.put(module)
             for how, chosen in runs.plan(fast, attempts):
                 left_s = timeout_s - sum(attempt.outcome.wall_s for attempt in attempts)
                 attempts.append(place.attempt(how, chosen, left_s))
@@ -124,8 +123,8 @@ def _needs(target: Target) -> tuple[str, ...]:
     return toolchain.host_features() if target.is_host else target.row.features
 
 
-def _is_portable(target: Target, beside: Sequence[Target]) -> bool:
-    return any(each.device == "vmvx" for each in (target, *beside))
+def _rewritten(module: bytes, stage: str, targets: Sequence[Target]) -> bytes | None:
+    return rewritten(module, [fix.apply for fix in fixes.active(stage, targets)])
 
 
 def digest(

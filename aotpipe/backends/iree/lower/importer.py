@@ -24,17 +24,19 @@ from iree.compiler.extras.fx_as_strided import rewrite_as_strided
 from iree.compiler.extras.fx_importer import ContextCache, FxImporter
 from torch.fx.passes.shape_prop import _extract_tensor_metadata  # the form that the importer reads
 
-from aotpipe.backends.iree.fixes import column_products, float_rounding, overlapping_updates
+from aotpipe.backends.iree.fixes.graphs import modules
 from aotpipe.backends.iree.lower.control_flow import ControlFlowImporter
 from aotpipe.backends.iree.lower.liveness import output_args, placeholders
 from aotpipe.backends.iree.lower.loop_carries import ViewBorder, apart
 from aotpipe.backends.iree.lower.region_types import builtin_type, convert
+from aotpipe.core import fixes
 from aotpipe.core.stages import Legal, LegalEntry, Lowered
 from aotpipe.errors import LowerFailed
 from aotpipe.passes import ops
 from aotpipe.passes.source_lines import source_line
 
 PARAMETER_SCOPE: Final = "model"
+_FIXES: Final = "aotpipe.backends.iree.fixes.graphs"
 
 
 def lower(legal: Legal) -> Lowered:
@@ -43,15 +45,18 @@ def lower(legal: Legal) -> Lowered:
     Raises:
         LowerFailed: The importer has no form for a node; its name and the user's line are given.
     """
+    # The importer rewrites nodes in place, and a Legal is frozen.
+    graphs = [copy.deepcopy(entry.graph) for entry in legal.entries]
+    for fix in fixes.active(_FIXES):
+        fix.apply.rewrite(graphs)
     context = ir.Context()
     with context, ir.Location.unknown():
         importer = FxImporter(context=context, config_check=False, graph_node_importer_cls=_NodeImporter)
         importer._cc = lines = _UserLines(context)
         globals_ = _Weights(importer.module_op)
-        is_narrowed = float_rounding.are_narrowed(entry.graph for entry in legal.entries)
-        for entry in legal.entries:
+        for entry, graph in zip(legal.entries, graphs, strict=True):
             try:
-                _import_entry(importer, globals_, entry, is_narrowed=is_narrowed)
+                _import_entry(importer, globals_, entry, graph)
             except _REFUSALS as error:
                 raise _refusal(entry, lines.node, error) from error
         try:
@@ -93,15 +98,12 @@ def _tell_dtypes(graph: torch.fx.Graph) -> None:
         tensor.meta["tensor_meta"] = _extract_tensor_metadata(tensor.meta["val"])
 
 
-def _import_entry(importer: FxImporter, weights: _Weights, entry: LegalEntry, *, is_narrowed: bool) -> None:
-    # The importer rewrites nodes in place, and a Legal is frozen.
-    graph_module = copy.deepcopy(entry.graph)
-    float_rounding.round_to_nearest(graph_module, is_narrowed=is_narrowed)
-    for module in graph_module.modules():
-        if isinstance(module, torch.fx.GraphModule):
-            overlapping_updates.join(module)
-            rewrite_as_strided(module.graph)
-            _tell_dtypes(module.graph)
+def _import_entry(
+    importer: FxImporter, weights: _Weights, entry: LegalEntry, graph_module: torch.fx.GraphModule
+) -> None:
+    for module in modules([graph_module]):
+        rewrite_as_strided(module.graph)
+        _tell_dtypes(module.graph)
     inputs = placeholders(graph_module.graph)
     weights_in, rest = inputs[: len(entry.weights)], inputs[len(entry.weights) :]
     outputs = output_args(graph_module.graph)
@@ -166,8 +168,8 @@ class _NodeImporter(ControlFlowImporter):
     border = ViewBorder()
 
     def _import_torch_op_overload(self, loc: ir.Location, node: torch.fx.Node, target: Any = None) -> None:
-        """Read before what an update takes from what it writes into, and the columns of a product."""
-        sources = (*overlapping_updates.own_sources(node), *column_products.own_sources(node))
+        """Copy the operands that a workaround wants in buffers of their own."""
+        sources = [source for fix in fixes.active(_FIXES) for source in fix.apply.own_buffers(node)]
         values = {(source, 0): self.resolve_node_value(source) for source in sources}
         with loc, ir.InsertionPoint(self._b):
             self._v.update({place: _apart(value) for place, value in values.items()})

@@ -22,9 +22,10 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from aotpipe.backends.iree.fixes.stablehlo_rewrites import mend
+from aotpipe.backends.iree.fixes.rewrites import apply_to
 from aotpipe.backends.iree.lower.importer import PARAMETER_SCOPE
 from aotpipe.backends.xla import lowering
+from aotpipe.core import fixes
 from aotpipe.core.signature import Symbol, dim_symbols
 from aotpipe.core.stages import Legal, LegalEntry, Lowered
 from aotpipe.errors import NoBuckets, SourceLine, UnsupportedOp, UnsupportedOps
@@ -35,6 +36,7 @@ from aotpipe.runtime.xla import installed
 if TYPE_CHECKING:
     from aotpipe.backends.xla.lines import Lines
 
+_FIXES: Final = "aotpipe.backends.iree.fixes.stablehlo"
 _PLATFORM: Final = "cpu"
 """Of the forms that jax has of an op the one of plain StableHLO; those for GPUs and TPUs call libraries."""
 _HINT: Final = "write the named line with other ops, or leave --dialect out: the torch dialect may take it"
@@ -135,7 +137,8 @@ class _Joined:
                     if given in function.attributes:
                         # What jax tells XLA of a function's border: no layout or donation of it counts here.
                         del function.attributes[given]
-                mend(function)
+                for fix in fixes.active(_FIXES):
+                    apply_to(function.operation, fix.apply, ir.WalkResult.ADVANCE)
                 self._module.body.append(function)
 
     def text(self, *, debug: bool) -> str:

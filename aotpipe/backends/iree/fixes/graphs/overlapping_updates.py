@@ -1,0 +1,190 @@
+"""Keeps updates from reading what they have just written.
+
+Where a slice of a tensor is replaced by what is made of the tensor itself, the parts are concatenated to a
+new tensor. What other updates take of the tensor that they update gets a buffer of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, cast
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+from torch.fx.operator_schemas import normalize_function
+
+from aotpipe.backends.iree.fixes.graphs import GraphRewrite, modules
+from aotpipe.core.fixes import Fix
+from aotpipe.passes import ops
+from aotpipe.passes.emit import Emitter
+from aotpipe.passes.scalars import value_of
+
+_ATEN: Final = torch.ops.aten
+_UPDATES: Final = frozenset(
+    packet
+    for packet in (
+        _ATEN.slice_scatter,
+        _ATEN.select_scatter,
+        _ATEN.diagonal_scatter,
+        _ATEN.as_strided_scatter,
+        _ATEN.scatter,
+        _ATEN.scatter_add,
+        _ATEN.scatter_reduce,
+        _ATEN.index_put,
+        _ATEN._unsafe_index_put,  # noqa: SLF001  # an op's name
+        _ATEN.index_copy,
+        _ATEN.index_add,
+        _ATEN.index_fill,
+        _ATEN.masked_scatter,
+    )
+)
+_SLICES: Final = frozenset({_ATEN.slice_scatter.default, _ATEN.select_scatter.default})
+# Beside views, which their schemas tell, what gives its operands' elements in other places.
+_MOVES: Final = frozenset(
+    packet
+    for packet in (
+        _ATEN.clone,
+        _ATEN.copy,
+        _ATEN.cat,
+        _ATEN.stack,
+        _ATEN.flip,
+        _ATEN.roll,
+        _ATEN.repeat,
+        _ATEN.constant_pad_nd,
+    )
+)
+
+
+def join(module: fx.GraphModule) -> None:
+    """Concatenate in place of updating slices by what is made of the same tensor, where sizes are known."""
+    left = [node for node in module.graph.nodes if node.target in _SLICES]
+    while left:
+        same = _numbers(module.graph)
+        order = {node: at for at, node in enumerate(module.graph.nodes)}
+        while left:
+            node = left.pop(0)
+            bounds = _bounds(node)
+            if bounds is not None and _depends(node.args[1], same[node.args[0]], same, order):
+                _concatenate(module, node, *bounds)
+                break
+
+
+def _bounds(node: fx.Node) -> tuple[int, int, int] | None:
+    """The dim, and where the slice begins and ends; None where only a run knows, or for steps."""
+    given = normalize_function(
+        cast("Any", node.target), node.args, dict(node.kwargs), normalize_to_only_use_kwargs=True
+    )
+    value = value_of(node)
+    assert given is not None
+    dim = given.kwargs.get("dim") or 0
+    size = value.shape[dim]
+    if "index" in given.kwargs:
+        start = given.kwargs["index"]
+        end = start + 1 if start != -1 else None
+    else:
+        start, end = given.kwargs.get("start"), given.kwargs.get("end")
+        if given.kwargs.get("step", 1) != 1:
+            return None
+    if not all(isinstance(each, int | None) for each in (start, end)) or not isinstance(size, int):
+        return None
+    first, last, _ = slice(start, end).indices(size)
+    return dim % value.dim(), first, max(first, last)
+
+
+def _depends(value: Any, whole: fx.Node, same: dict[fx.Node, fx.Node], order: dict[fx.Node, int]) -> bool:
+    """Whether a value is computed from another."""
+    waiting, seen = [value], set[fx.Node]()
+    while waiting:
+        node = waiting.pop()
+        if same[node] is whole:
+            return True
+        # What stands before a value is not made of it.
+        if node not in seen and order[same[node]] > order[whole]:
+            seen.add(node)
+            waiting += node.all_input_nodes
+    return False
+
+
+def _concatenate(module: fx.GraphModule, node: fx.Node, dim: int, start: int, end: int) -> None:
+    emit = Emitter(module, node)
+    whole, source = node.args[:2]
+    value = value_of(node)
+    middle = source
+    if value_of(source).dim() < value.dim():
+        middle = emit(_ATEN.unsqueeze.default, source, dim)
+    if value_of(middle).dtype != value.dtype:
+        middle = emit(_ATEN._to_copy.default, middle, dtype=value.dtype)  # noqa: SLF001  # an op's name
+    parts = [
+        *([emit(_ATEN.slice.Tensor, whole, dim, 0, start)] if start else []),
+        *([middle] if end > start else []),
+        *([emit(_ATEN.slice.Tensor, whole, dim, end, value.shape[dim])] if end < value.shape[dim] else []),
+    ]
+    if len(parts) > 1:
+        node.replace_all_uses_with(emit(_ATEN.cat.default, parts, dim), propagate_meta=False)
+        module.graph.erase_node(node)
+
+
+def own_buffers(node: fx.Node) -> tuple[fx.Node, ...]:
+    """The operands of an update that are parts of what it updates; none of any other op."""
+    if _packet(node) not in _UPDATES:
+        return ()
+    target, *sources = dict.fromkeys(node.all_input_nodes)
+    if target is not node.args[0]:
+        return ()
+    same = _numbers(node.graph)
+    return tuple(source for source in sources if _is_part(source, same[target], same))
+
+
+def _is_part(value: fx.Node, whole: fx.Node, same: dict[fx.Node, fx.Node]) -> bool:
+    waiting, seen = [value], set[fx.Node]()
+    while waiting:
+        node = waiting.pop()
+        if same[node] is whole:
+            return True
+        if node not in seen and _moves(node):
+            seen.add(node)
+            waiting += node.all_input_nodes
+    return False
+
+
+def _numbers(graph: fx.Graph) -> dict[fx.Node, fx.Node]:
+    """For each node the first that computes the same: the compiler makes one of both."""
+    found: dict[fx.Node, fx.Node] = {}
+    first: dict[str, fx.Node] = {}
+    for node in graph.nodes:
+        found[node] = node
+        if node.op == "call_function" and isinstance(node.target, OpOverload):
+            given = fx.map_arg((node.args, node.kwargs), lambda used: found[used])
+            found[node] = first.setdefault(f"{node.target}{given}", node)
+    return found
+
+
+def _moves(node: fx.Node) -> bool:
+    if _packet(node) in _MOVES:
+        return True
+    if not isinstance(node.target, OpOverload):
+        return False
+    return any(given.alias_info is not None for given in ops.schema(node).returns)
+
+
+def _packet(node: fx.Node) -> Any:
+    return node.target.overloadpacket if isinstance(node.target, OpOverload) else None
+
+
+def _join_all(graphs: Sequence[fx.GraphModule]) -> None:
+    for module in modules(graphs):
+        join(module)
+
+
+FIX: Final = Fix(
+    id="overlapping-updates",
+    fault="IREE writes in place: it fuses an update with what makes it of the same tensor, and reads rows "
+    "that it wrote before; where elements are only moved, it refuses its own copy or a scatter reads what "
+    "it wrote",
+    remedy="such a slice becomes a concatenation; other updates of this kind get their operands in buffers "
+    "of their own",
+    targets=("iree-*",),
+    program="`y[1:] = y[:-1] * 3`",
+    apply=GraphRewrite(_join_all, own_buffers),
+)

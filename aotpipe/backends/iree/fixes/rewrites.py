@@ -1,0 +1,109 @@
+"""Rewrites of MLIR modules by the compiler's bindings, one op at a time.
+
+`rewritten(module, rewrites)` parses a module, applies rewrites to the ops that they name, and prints it. The
+bindings load 200 MB: they are imported where a module has such an op, and not before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """A rewrite of single ops.
+
+    Attributes:
+        ops: The names of the ops that it looks at.
+        apply: Rewrites one of them in place; gives whether it changed anything.
+    """
+
+    ops: tuple[str, ...]
+    apply: Callable[[Any], bool]
+
+
+def rewritten(module: bytes, rewrites: Sequence[Rewrite]) -> bytes | None:
+    """The module after some rewrites, with its locations; None where none of them changes it.
+
+    A module that does not parse stays as it is: the compiler says what is wrong with it.
+    """
+    wanted = [rewrite for rewrite in rewrites if any(name.encode() in module for name in rewrite.ops)]
+    if not wanted:
+        return None
+    from iree.compiler import ir
+
+    with ir.Context(), ir.Location.unknown():
+        try:
+            parsed = ir.Module.parse(module)
+        except ir.MLIRError:
+            return None
+        changed = [apply_to(parsed.operation, rewrite, ir.WalkResult.ADVANCE) for rewrite in wanted]
+        if not any(changed):
+            return None
+        text: str = parsed.operation.get_asm(enable_debug_info=True)
+        return text.encode()
+
+
+def apply_to(root: Any, rewrite: Rewrite, advance: Any) -> bool:
+    """Apply a rewrite to what is in an op; gives whether it changed anything.
+
+    Args:
+        root: An op of IREE's bindings or of jaxlib's.
+        rewrite: What is applied.
+        advance: Those bindings' word for going on with a walk.
+    """
+    found: list[Any] = []
+
+    def look(op: Any) -> Any:
+        if op.name in rewrite.ops:
+            found.append(op)
+        return advance
+
+    root.walk(look)
+    changed = [rewrite.apply(op) for op in found]
+    return any(changed)
+
+
+def replace_uses(value: Any, make: Callable[[], Any]) -> None:
+    """Have what reads a value read another one, which `make` emits behind it."""
+    from iree.compiler import ir
+
+    uses = list(value.uses)
+    with ir.InsertionPoint.after(value.owner), value.owner.location:
+        other = make()
+    for use in uses:
+        use.owner.operands[use.operand_number] = other
+
+
+def fusion_barrier(value: Any, sizes: Sequence[Any]) -> Any:
+    """Emit a value behind a fusion barrier: no kernel computes both it and what reads it.
+
+    Args:
+        value: A builtin tensor.
+        sizes: Of its dims that vary, as indices: behind the barrier nothing else tells them.
+    """
+    from iree.compiler import ir
+
+    kept = ir.Operation.create("util.optimization_barrier", results=[value.type], operands=[value])
+    if not sizes:
+        return kept.result
+    return ir.Operation.create(
+        "flow.tensor.tie_shape", results=[value.type], operands=[kept.result, *sizes]
+    ).result
+
+
+def put_results_behind_barriers(op: Any) -> None:
+    """Put each result of an op of linalg behind a fusion barrier."""
+    outs = list(op.operands)[-len(op.results) :]
+    for result, out in zip(op.results, outs, strict=True):
+        # The sizes are the empty tensor's, which no kernel makes.
+        replace_uses(result, partial(_barred, result, out))
+
+
+def _barred(value: Any, like: Any) -> Any:
+    from aotpipe.backends.iree.lower.region_types import dynamic_dims
+
+    return fusion_barrier(value, dynamic_dims(like))

@@ -1,0 +1,1 @@
+"""What is rewritten in a module of the torch dialect before it is compiled: each `apply` is a `Rewrite`."""

@@ -1,0 +1,96 @@
+"""Casts float64 to integers by its bits, for IREE's bytecode, which has no such cast."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from aotpipe.backends.iree.fixes.rewrites import Rewrite, replace_uses
+from aotpipe.core.fixes import Fix
+
+_FLOAT64: Final = re.compile(r"!torch\.vtensor<\[[^\]]*\],f64>")
+_INTEGER: Final = re.compile(r"!torch\.vtensor<\[[^\]]*\],[su]i(8|16|32|64)>")
+
+
+def _cast_by_bits(copy: Any) -> bool:
+    source, result = copy.operands[0], copy.result
+    if not _FLOAT64.fullmatch(str(source.type)) or not _INTEGER.fullmatch(str(result.type)):
+        return False
+    from aotpipe.backends.iree.lower.region_types import builtin_type, convert
+
+    def cast() -> Any:
+        plain = convert(source, builtin_type(source.type))
+        return convert(_generic(plain, builtin_type(result.type)), result.type)
+
+    replace_uses(result, cast)
+    copy.erase()
+    return True
+
+
+def _generic(source: Any, wanted: Any) -> Any:
+    """Emit a kernel that casts each element."""
+    from iree.compiler import ir
+    from iree.compiler.dialects import arith, linalg
+
+    from aotpipe.backends.iree.lower.region_types import dynamic_dims
+
+    element = wanted.element_type
+    same = ir.AffineMapAttr.get(ir.AffineMap.get_identity(wanted.rank))
+    empty = ir.Operation.create("tensor.empty", results=[wanted], operands=dynamic_dims(source)).result
+    kernel = ir.Operation.create(
+        "linalg.generic",
+        results=[wanted],
+        operands=[source, empty],
+        attributes={
+            "indexing_maps": ir.ArrayAttr.get([same, same]),
+            "iterator_types": ir.ArrayAttr.get(
+                [ir.Attribute.parse("#linalg.iterator_type<parallel>")] * wanted.rank
+            ),
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1]),
+        },
+        regions=1,
+    )
+    body = kernel.regions[0].blocks.append(ir.F64Type.get(), element)
+    with ir.InsertionPoint(body):
+        whole = _whole(body.arguments[0])
+        linalg.yield_([whole if element == whole.type else arith.trunci(element, whole)])
+    return kernel.result
+
+
+def _whole(number: Any) -> Any:
+    """Emit the whole part of a float64: (2**52 + fraction) * 2**(exponent - 1075).
+
+    What does not fit is the least number, as on x86.
+    """
+    from iree.compiler import ir
+    from iree.compiler.dialects import arith
+
+    i64 = ir.IntegerType.get_signless(64)
+
+    def constant(value: int) -> Any:
+        return arith.constant(i64, value)
+
+    def limited(shift: Any) -> Any:
+        return arith.minsi(arith.maxsi(shift, zero), constant(63))
+
+    zero, bias = constant(0), constant(1075)
+    bits = arith.bitcast(i64, number)
+    exponent = arith.andi(arith.shrui(bits, constant(52)), constant(2047))
+    digits = arith.ori(arith.andi(bits, constant(2**52 - 1)), constant(2**52))
+    down, up = limited(arith.subi(bias, exponent)), limited(arith.subi(exponent, bias))
+    size = arith.shli(arith.shrui(digits, down), up)
+    is_negative = arith.cmpi(arith.CmpIPredicate.slt, bits, zero)
+    signed = arith.select(is_negative, arith.subi(zero, size), size)
+    is_beyond = arith.cmpi(arith.CmpIPredicate.sge, exponent, constant(1086))
+    return arith.select(is_beyond, constant(-(2**63)), signed)
+
+
+FIX: Final = Fix(
+    id="float64-casts",
+    fault="IREE's bytecode has no cast of float64 to integers",
+    remedy="the integer is computed from the number's bits",
+    targets=("iree-vmvx",),
+    program="`x.double().long()` (`models/silero_vad.py`)",
+    diagnostic="failed to legalize operation 'arith.fptosi'",
+    apply=Rewrite(("torch.aten._to_copy",), _cast_by_bits),
+)

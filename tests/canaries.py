@@ -1,0 +1,51 @@
+"""Canaries: tests that show another's fault without its workaround, and say when to remove that.
+
+A canary compiles or runs a record's smallest program and asserts that it is right. It is expected to fail; on
+the day upstream mends the fault it passes, which pytest reports as a failure with the record's id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from aotpipe.backends.iree.compile import compiler, flags
+from aotpipe.core.fixes import Fix, without
+from aotpipe.core.stages import Compiled, Lowered
+from aotpipe.core.targets import Target
+from aotpipe.errors import AotpipeError
+
+
+class FaultShown(Exception):
+    """The fault that a record describes is still there."""
+
+
+def canary(fix: Fix) -> Callable[[Callable[..., None]], Any]:
+    """Run a test without a workaround, and expect it to show the fault that the record describes."""
+
+    def decorate(test: Callable[..., None]) -> Any:
+        @wraps(test)
+        def run(*args: Any, **kwargs: Any) -> None:
+            with without(fix):
+                try:
+                    test(*args, **kwargs)
+                except (AssertionError, AotpipeError) as error:
+                    if fix.diagnostic in f"{error} {getattr(error, 'reason', '')}":
+                        # Alone: pytest prints a chain's arguments, and a closed program's may be gone.
+                        raise FaultShown(f"{fix.id}: {error}") from None
+                    raise
+
+        reason = f"remove me: {fix.id}: {fix.package} computes the smallest program right without it"
+        return pytest.mark.xfail(strict=True, raises=FaultShown, reason=reason)(run)
+
+    return decorate
+
+
+def compile_once(lowered: Lowered, target: str, extra_flags: tuple[str, ...] = ()) -> Compiled:
+    """Compile by the fast flags only: no fallback hides a fault."""
+    with mock.patch.object(flags, "RETREATS", ()):
+        return compiler.compile(lowered, Target.parse(target), extra_flags=extra_flags)
