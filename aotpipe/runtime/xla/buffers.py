@@ -11,7 +11,7 @@ import numpy as np
 
 from aotpipe.core.dtypes import Array
 from aotpipe.runtime.xla import clients
-from aotpipe.runtime.xla.mesh import Layout
+from aotpipe.runtime.xla.mesh import Sharding
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +66,11 @@ def truth(buffer: Any) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class ShardedArray:
     """A result in parts, one on each device."""
 
     parts: Sequence[Any]
-    layout: Layout
+    sharding: Sharding
     shape: tuple[int, ...]
 
 
@@ -94,44 +94,44 @@ class MeshPlacer:
         self._kind = OnMesh
         self._devices = list(devices)
         self._list = xla.DeviceList(tuple(devices))
-        self._shardings: dict[str, Any] = {}
+        self._xla_shardings: dict[str, Any] = {}
 
-    def __call__(self, array: Array, layout: Layout) -> Any:
+    def __call__(self, array: Array, sharding: Sharding) -> Any:
         """A buffer on each device with its part of an array, which must not change while these live."""
         devices = range(len(self._devices))
         # All devices read one array where each has the whole of it.
         parts = (
             [array for _ in devices]
-            if layout.is_whole
-            else [np.ascontiguousarray(array[layout.part(device, array.shape)]) for device in devices]
+            if sharding.is_replicated
+            else [np.ascontiguousarray(array[sharding.part(device, array.shape)]) for device in devices]
         )
-        return self._put(array.shape, array.dtype, layout, parts)
+        return self._put(array.shape, array.dtype, sharding, parts)
 
-    def again(self, result: Spread, layout: Layout) -> Any:
-        """A result as an argument of the next call, where the devices have it in the argument's layout."""
-        return self._put(result.shape, result.parts[0].dtype, layout, list(result.parts))
+    def as_argument(self, result: ShardedArray, sharding: Sharding) -> Any:
+        """A result as an argument of the next call, where the devices have it in the argument's sharding."""
+        return self._put(result.shape, result.parts[0].dtype, sharding, list(result.parts))
 
-    def _put(self, shape: tuple[int, ...], dtype: Any, layout: Layout, parts: list[Any]) -> Any:
-        sharding = self._shardings.get(layout.text)
-        if sharding is None:
-            annotation = self._xla.HloSharding.from_string(layout.text)
-            sharding = self._shardings[layout.text] = self._kind(self._list, annotation)
-            sharding.annotation = annotation
+    def _put(self, shape: tuple[int, ...], dtype: Any, sharding: Sharding, parts: list[Any]) -> Any:
+        xla_sharding = self._xla_shardings.get(sharding.text)
+        if xla_sharding is None:
+            annotation = self._xla.HloSharding.from_string(sharding.text)
+            xla_sharding = self._xla_shardings[sharding.text] = self._kind(self._list, annotation)
+            xla_sharding.annotation = annotation
         semantics = self._xla.HostBufferSemantics.ZERO_COPY
         kind = _Type(shape, np.dtype(dtype))
         return self._xla.batched_device_put(
-            kind, sharding, parts, self._devices, True, False, semantics, enable_x64=True
+            kind, xla_sharding, parts, self._devices, True, False, semantics, enable_x64=True
         )
 
 
-def joined(result: Spread) -> Array:
+def gathered(result: ShardedArray) -> Array:
     """The whole array of a result's parts."""
     first = fetch(result.parts[0])
-    if result.layout.is_whole:
+    if result.sharding.is_replicated:
         return first
     whole = np.empty(result.shape, first.dtype)
     for device, buffer in enumerate(result.parts):
-        place = result.layout.part(device, result.shape)
+        place = result.sharding.part(device, result.shape)
         room = whole[place]
         # Of a dim that the devices do not share evenly the last part is filled up.
         room[...] = fetch(buffer)[tuple(map(slice, room.shape))]

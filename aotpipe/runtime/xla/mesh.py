@@ -171,7 +171,7 @@ def _split(dim: str | Sequence[str] | None) -> Split:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout(Serializable):
+class Sharding(Serializable):
     """Which part of an array each device has.
 
     Attributes:
@@ -188,7 +188,7 @@ class Layout(Serializable):
 
     @classmethod
     def of(cls, mesh: Mesh, splits: Sequence[Split], rank: int) -> Self:
-        """The layout of an array of some rank on a mesh, whose devices count along the last axis first."""
+        """The sharding of an array of some rank on a mesh, whose devices count along the last axis first."""
         whole = (*splits, *((),) * (rank - len(splits)))
         sizes = mesh.sizes
         tile_indices = []
@@ -199,7 +199,7 @@ class Layout(Serializable):
         return cls(tiles, tuple(tile_indices), _hlo_sharding(mesh, splits, tiles))
 
     @property
-    def is_whole(self) -> bool:
+    def is_replicated(self) -> bool:
         """Whether every device has the whole array."""
         return all(tiles == 1 for tiles in self.tiles)
 
@@ -227,7 +227,7 @@ def _number(split: Split, at: Mapping[str, int], sizes: Mapping[str, int]) -> in
 
 
 def _hlo_sharding(mesh: Mesh, splits: Sequence[Split], tiles: Sequence[int]) -> str:
-    """A layout as XLA's text of it, such as `{devices=[2,1,2]<=[2,2]T(0,1) last_tile_dim_replicate}`."""
+    """A sharding as XLA's text of it, such as `{devices=[2,1,2]<=[2,2]T(0,1) last_tile_dim_replicate}`."""
     used = [name for split in splits for name in split]
     if math.prod(tiles) == 1:
         return "{replicated}"

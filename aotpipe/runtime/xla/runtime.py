@@ -38,7 +38,7 @@ from aotpipe.runtime.input_checks import Checker
 from aotpipe.runtime.runner import BaseRunner, Entry, first_line, outputs_of, require_state, states_of
 from aotpipe.runtime.xla import buffers, clients, container
 from aotpipe.runtime.xla.buckets import takes
-from aotpipe.runtime.xla.mesh import Layout
+from aotpipe.runtime.xla.mesh import Sharding
 
 # Drivers of IREE that say how many threads run, which a caller may name for any program.
 _ONE_THREAD: Final = "local-sync"
@@ -51,11 +51,11 @@ Sizes = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Spread:
+class _Shardings:
     """Where the parts of a program's arrays are on a mesh."""
 
-    arguments: tuple[Layout, ...]
-    results: tuple[tuple[Layout, tuple[int, ...]], ...]
+    arguments: tuple[Sharding, ...]
+    results: tuple[tuple[Sharding, tuple[int, ...]], ...]
     """With the shape of each whole result."""
 
 
@@ -72,7 +72,7 @@ class _Program:
     """Whether outputs are larger than what counts of them, and their true dims follow the results."""
     shapes: tuple[tuple[int, ...], ...]
     """Of the inputs."""
-    spread: _Spread | None = None
+    shardings: _Shardings | None = None
     """Where the parts of its arrays are, on several devices."""
 
 
@@ -166,33 +166,33 @@ class MeshRunner(Runner):
         initial_state: Mapping[str, Array],
         device: str,
     ) -> None:
-        self._spread_put = put
-        self._layouts = dict(_state_layouts(entries))
+        self._mesh_put = put
+        self._state_shardings = dict(_state_shardings(entries))
         super().__init__(entries=entries, put=put, initial_state=initial_state, device=device)
 
     @staticmethod
     def _fetch(buffer: Any) -> Array:
-        return buffers.joined(buffer)
+        return buffers.gathered(buffer)
 
     @staticmethod
     def _truth(buffer: Any) -> bool:
         return buffers.truth(buffer.parts[0])
 
     def _placed(self, name: str, array: Array) -> Any:
-        return self._spread_put(array, self._layouts[name])
+        return self._mesh_put(array, self._state_shardings[name])
 
     def _inputs(self, program: _Program, arrays: Sequence[Array]) -> Iterable[Any]:
-        assert program.spread is not None
-        return map(self._spread_put, arrays, program.spread.arguments[-len(arrays) :] if arrays else ())
+        assert program.shardings is not None
+        return map(self._mesh_put, arrays, program.shardings.arguments[-len(arrays) :] if arrays else ())
 
     def _results(self, program: _Program, results: Sequence[Sequence[Any]]) -> list[Any]:
-        assert program.spread is not None
-        known = zip(results, program.spread.results, strict=True)
-        return [buffers.Spread(parts, layout, shape) for parts, (layout, shape) in known]
+        assert program.shardings is not None
+        known = zip(results, program.shardings.results, strict=True)
+        return [buffers.ShardedArray(parts, sharding, shape) for parts, (sharding, shape) in known]
 
     def _next_state(self, entry: _Entry, results: Sequence[Any]) -> Iterable[tuple[str, Any]]:
         return [
-            (name, self._spread_put.again(result, self._layouts[name]))
+            (name, self._mesh_put.as_argument(result, self._state_shardings[name]))
             for name, result in zip(entry.state, results, strict=True)
         ]
 
@@ -241,8 +241,8 @@ def load(
                 raise MissingWeight(f"the program needs the weight {key!r}, which is not there")
             if key not in device_weights:
                 array = np.asarray(weights[key], order="C")
-                layout = [Layout.from_json(program["spread"]["arguments"][number])] if count > 1 else []
-                device_weights[key] = put(array, *layout)
+                sharding = [Sharding.from_json(program["spread"]["arguments"][number])] if count > 1 else []
+                device_weights[key] = put(array, *sharding)
         name = program["executable"]
         if name not in executables:
             executables[name] = _deserialized(devices, parts[name])
@@ -315,7 +315,7 @@ def _entry_of(
                     tuple(evaluate_dim(dim, program["sizes"]) for dim in spec.dims)
                     for spec in signature.tensor_inputs
                 ),
-                _spread_of(program),
+                _shardings_of(program),
             )
             # The smallest first: the first that takes a call is the one to take.
             for program in sorted(own, key=lambda each: math.prod(each["sizes"].values()))
@@ -326,23 +326,23 @@ def _entry_of(
     )
 
 
-def _spread_of(program: Mapping[str, Any]) -> _Spread | None:
+def _shardings_of(program: Mapping[str, Any]) -> _Shardings | None:
     """Where the parts of a program's arrays are; None on one device."""
     if not program.get("results"):
         return None
     given = zip(program["results"], program["spread"]["results"], strict=True)
-    return _Spread(
-        tuple(map(Layout.from_json, program["spread"]["arguments"])),
-        tuple((Layout.from_json(layout), tuple(shape)) for layout, shape in given),
+    return _Shardings(
+        tuple(map(Sharding.from_json, program["spread"]["arguments"])),
+        tuple((Sharding.from_json(sharding), tuple(shape)) for sharding, shape in given),
     )
 
 
-def _state_layouts(entries: Mapping[str, _Entry]) -> Iterator[tuple[str, Layout]]:
+def _state_shardings(entries: Mapping[str, _Entry]) -> Iterator[tuple[str, Sharding]]:
     for entry in entries.values():
         for program in entry.programs.values():
-            assert program.spread is not None
+            assert program.shardings is not None
             first = len(program.weights)
-            yield from zip(entry.state, program.spread.arguments[first:], strict=False)
+            yield from zip(entry.state, program.shardings.arguments[first:], strict=False)
 
 
 def _key(sizes: Mapping[str, int]) -> Sizes:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from aotpipe.errors import MeshError
-from aotpipe.runtime.xla.mesh import Layout, Mesh, Rule, Split, described
+from aotpipe.runtime.xla.mesh import Mesh, Rule, Sharding, Split, described
 
 # What the partitioner reads beside an argument or a result.
 _ATTRIBUTE: Final = "mhlo.sharding"
@@ -33,7 +33,7 @@ class Placement:
     mesh: Mesh
     splits: Mapping[str, tuple[Split, ...]]
 
-    def layout(self, name: str | None, shape: Sequence[int]) -> Layout:
+    def sharding(self, name: str | None, shape: Sequence[int]) -> Sharding:
         """Where the parts of an array are.
 
         Args:
@@ -50,15 +50,15 @@ class Placement:
                 f"{len(shape)}",
                 hint="rename the input, or the weight, that has the name of another one",
             )
-        layout = Layout.of(self.mesh, splits, len(shape))
-        for axis, (tiles, size) in enumerate(zip(layout.tiles, shape, strict=True)):
+        sharding = Sharding.of(self.mesh, splits, len(shape))
+        for axis, (tiles, size) in enumerate(zip(sharding.tiles, shape, strict=True)):
             if size % tiles:
                 raise MeshError(
                     f"the mesh {self.mesh} does not divide {name}: its dim {axis} is {size}",
                     reason=f"{'+'.join(splits[axis])} has {tiles} devices; the shape is {list(shape)}",
                     hint="split another dim, or take a mesh with an axis that divides this one",
                 )
-        return layout
+        return sharding
 
     def described(self) -> dict[str, str]:
         """How each array is split that is, by name, as `(model, None)`."""
@@ -110,18 +110,18 @@ def _require_axes(mesh: Mesh, rule: Rule) -> None:
 
 
 def annotate(
-    module: Any, names: Sequence[str | None], results: Sequence[str | None], place: Placement
+    module: Any, names: Sequence[str | None], results: Sequence[str | None], placement: Placement
 ) -> Any:
-    """Write layouts into a module of jaxlib's, beside the arguments and results of its main function.
+    """Write shardings into a module of jaxlib's, beside the arguments and results of its main function.
 
     Args:
         module: Changed in place.
         names: One for each argument; None for one that has none.
         results: One for each; where it is None the partitioner decides.
-        place: Where arrays of these names are.
+        placement: Where arrays of these names are.
 
     Returns:
-        As JSON the layout of each argument, the shape of each result, and the bytes of arguments on a device.
+        As JSON: `arguments`, the sharding of each; `results`, the shape of each.
 
     Raises:
         MeshError: The devices cannot share an array evenly.
@@ -133,29 +133,30 @@ def annotate(
         kind = ir.FunctionType(main.attributes["function_type"].value)
         shapes = [list(ir.RankedTensorType(each).shape) for each in kind.inputs]
         given = [list(ir.RankedTensorType(each).shape) for each in kind.results]
-        layouts = [place.layout(name, shape) for name, shape in zip(names, shapes, strict=True)]
-        kept = [
-            place.layout(name, shape) if name else None for name, shape in zip(results, given, strict=True)
+        shardings = [placement.sharding(name, shape) for name, shape in zip(names, shapes, strict=True)]
+        declared = [
+            placement.sharding(name, shape) if name else None
+            for name, shape in zip(results, given, strict=True)
         ]
-        for key, values in (("arg_attrs", layouts), ("res_attrs", kept)):
+        for key, values in (("arg_attrs", shardings), ("res_attrs", declared)):
             before = list(main.attributes[key]) if key in main.attributes else [{}] * len(values)
             main.attributes[key] = ir.ArrayAttr.get(
-                [_with(old, layout) for old, layout in zip(before, values, strict=True)]
+                [_with(old, sharding) for old, sharding in zip(before, values, strict=True)]
             )
-    return {"arguments": [layout.to_json() for layout in layouts], "results": given}
+    return {"arguments": [sharding.to_json() for sharding in shardings], "results": given}
 
 
-def _with(given: Any, layout: Layout | None) -> Any:
+def _with(given: Any, sharding: Sharding | None) -> Any:
     from jaxlib.mlir import ir
 
-    kept = {each.name: each.attr for each in given}
-    if layout is not None:
-        kept[_ATTRIBUTE] = ir.StringAttr.get(layout.text)
-    return ir.DictAttr.get(kept)
+    attributes = {each.name: each.attr for each in given}
+    if sharding is not None:
+        attributes[_ATTRIBUTE] = ir.StringAttr.get(sharding.text)
+    return ir.DictAttr.get(attributes)
 
 
 def decided(module: Any) -> list[bool]:
-    """For each result of a parsed module, whether its layout is the partitioner's to decide."""
+    """For each result of a parsed module, whether its sharding is the partitioner's to decide."""
     main = next(each for each in module.body.operations if each.attributes["sym_name"].value == "main")
     if "res_attrs" not in main.attributes:
         return [True] * len(main.type.results)
@@ -167,26 +168,26 @@ def results_of(executable: Any, ranks: Sequence[int], devices: int) -> list[dict
     from jaxlib import xla_client as xla
 
     found = executable.get_output_shardings() or [None] * len(ranks)
-    layouts = []
+    shardings = []
     for given, rank in zip(found, ranks, strict=True):
-        sharding = xla.HloSharding.from_proto(given) if isinstance(given, xla.OpSharding) else given
-        layouts.append(_layout(sharding, rank, devices).to_json())
-    return layouts
+        hlo = xla.HloSharding.from_proto(given) if isinstance(given, xla.OpSharding) else given
+        shardings.append(_sharding(hlo, rank, devices).to_json())
+    return shardings
 
 
-def _layout(sharding: Any, rank: int, devices: int) -> Layout:
-    if sharding is None or not sharding.is_tiled():
-        return Layout((1,) * rank, ((0,) * rank,) * devices)
-    dims = sharding.tile_assignment_dimensions()
-    order = list(sharding.tile_assignment_devices())
-    places: dict[int, tuple[int, ...]] = {}
+def _sharding(hlo: Any, rank: int, devices: int) -> Sharding:
+    if hlo is None or not hlo.is_tiled():
+        return Sharding((1,) * rank, ((0,) * rank,) * devices)
+    dims = hlo.tile_assignment_dimensions()
+    order = list(hlo.tile_assignment_devices())
+    indices: dict[int, tuple[int, ...]] = {}
     for number, device in enumerate(order):
         at, rest = [], number
         for size in reversed(dims):
-            rest, place = divmod(rest, size)
-            at.append(place)
-        places[device] = tuple(reversed(at))[:rank]
-    return Layout(tuple(dims[:rank]), tuple(places[device] for device in range(devices)))
+            rest, index = divmod(rest, size)
+            at.append(index)
+        indices[device] = tuple(reversed(at))[:rank]
+    return Sharding(tuple(dims[:rank]), tuple(indices[device] for device in range(devices)))
 
 
 def ranks_of_results(module: Any) -> list[int]:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from aotpipe.runtime.xla import buffers, clients
-from aotpipe.runtime.xla.mesh import Layout, Mesh
+from aotpipe.runtime.xla.mesh import Mesh, Sharding
 
 
 @pytest.mark.parametrize(
@@ -37,17 +37,17 @@ def test_arrays_are_spread_over_devices_and_joined_again() -> None:
         (np.array(3), ()),
         (np.array([True, False]), ()),
     ):
-        layout = Layout.of(mesh, splits, array.ndim)
-        placed = put(array, layout)
+        sharding = Sharding.of(mesh, splits, array.ndim)
+        placed = put(array, sharding)
         assert placed.shape == array.shape
         parts = [each.data for each in sorted(placed.addressable_shards, key=lambda each: each.device.id)]
-        result = buffers.Spread(parts, layout, array.shape)
-        np.testing.assert_array_equal(buffers.joined(result), array)
-        assert put.again(result, layout).shape == array.shape
+        result = buffers.ShardedArray(parts, sharding, array.shape)
+        np.testing.assert_array_equal(buffers.gathered(result), array)
+        assert put.as_argument(result, sharding).shape == array.shape
 
 
 def test_the_last_part_of_a_dim_may_be_filled_up() -> None:
     put = buffers.Placer(clients.device("cpu"))
-    layout = Layout((2,), ((0,), (1,)))
+    sharding = Sharding((2,), ((0,), (1,)))
     parts = [put(np.array([1.0, 2.0])), put(np.array([3.0, 99.0]))]
-    assert buffers.joined(buffers.Spread(parts, layout, (3,))).tolist() == [1, 2, 3]
+    assert buffers.gathered(buffers.ShardedArray(parts, sharding, (3,))).tolist() == [1, 2, 3]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aotpipe.errors import MeshError
-from aotpipe.runtime.xla.mesh import Layout, Mesh, Rule, rules
+from aotpipe.runtime.xla.mesh import Mesh, Rule, Sharding, rules
 
 AXES = st.lists(
     st.tuples(st.sampled_from(["data", "model", "x", "_2"]), st.integers(1, 4)),
@@ -62,15 +62,15 @@ def test_the_parts_of_an_array_make_it_whole(axes: list[tuple[str, int]], data: 
     names = data.draw(st.permutations([name for name, _ in axes]))
     cut = data.draw(st.integers(0, len(names)))
     splits = (tuple(names[:cut]), tuple(names[cut : data.draw(st.integers(cut, len(names)))]))
-    layout = Layout.of(mesh, splits, 2)
+    sharding = Sharding.of(mesh, splits, 2)
     array = np.arange(36 * 48).reshape(36, 48) if mesh.devices <= 36 else np.arange(64 * 64).reshape(64, 64)
     back = np.full_like(array, -1)
     for device in range(mesh.devices):
-        place = layout.part(device, array.shape)
+        place = sharding.part(device, array.shape)
         back[place] = array[place]
     np.testing.assert_array_equal(back, array)
-    assert Layout.from_json(layout.to_json()) == layout
-    assert layout.is_whole == (layout.tiles == (1, 1))
+    assert Sharding.from_json(sharding.to_json()) == sharding
+    assert sharding.is_replicated == (sharding.tiles == (1, 1))
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_the_parts_of_an_array_make_it_whole(axes: list[tuple[str, int]], data: 
     ],
 )
 def test_a_layout_is_told_in_xlas_words(splits: tuple[tuple[str, ...], ...], text: str) -> None:
-    assert Layout.of(Mesh.parse("2x4"), splits, 2).text == text
+    assert Sharding.of(Mesh.parse("2x4"), splits, 2).text == text
 
 
 def test_xla_places_parts_as_layouts_do() -> None:
@@ -92,9 +92,9 @@ def test_xla_places_parts_as_layouts_do() -> None:
 
     mesh = Mesh.parse("2x3x2")
     for splits in ((("z", "x"), ("y",)), (("y",), ("x",)), ((), ("z",))):
-        layout = Layout.of(mesh, splits, 2)
-        known = xla.HloSharding.from_string(layout.text)
+        sharding = Sharding.of(mesh, splits, 2)
+        known = xla.HloSharding.from_string(sharding.text)
         tiles = known.tile_assignment_dimensions()
         order = np.array(known.tile_assignment_devices()).reshape(tiles)
         for place, device in np.ndenumerate(order):
-            assert layout.tile_indices[device] == place[:2]
+            assert sharding.tile_indices[device] == place[:2]

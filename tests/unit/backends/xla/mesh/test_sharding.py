@@ -22,10 +22,10 @@ def test_the_first_rule_that_matches_counts() -> None:
         "up.weight": "(model, None)",
         "x": "(data,)",
     }
-    assert placement.layout("x", (4, 3)).tiles == (2, 1)
-    assert placement.layout("down.bias", (3,)).is_whole
+    assert placement.sharding("x", (4, 3)).tiles == (2, 1)
+    assert placement.sharding("down.bias", (3,)).is_replicated
     with pytest.raises(MeshError, match="its dim 0 is 3") as caught:
-        placement.layout("x", (3, 4))
+        placement.sharding("x", (3, 4))
     assert "data has 2 devices" in caught.value.reason
 
 
@@ -37,7 +37,7 @@ def test_a_module_says_where_its_arguments_are() -> None:
     module = jax.jit(double).trace(*arrays).lower(lowering_platforms=("cpu",)).compiler_ir("stablehlo")
     placement = sharding.resolve(MESH, rules(["x=(data,)"]), {"x": 2, "count": 1})
     spread = sharding.annotate(module, ["x", "count"], [None, "count"], placement)
-    assert [layout["tiles"] for layout in spread["arguments"]] == [[2, 1], [1]]
+    assert [sharding["tiles"] for sharding in spread["arguments"]] == [[2, 1], [1]]
     assert spread["results"] == [[4, 2], [2]]
     assert str(module).count('mhlo.sharding = "{replicated}"') == 2
     assert sharding.decided(module) == [True, False]
