@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from aotpipe.build.chain import build
+    from aotpipe.build.build import build
     from aotpipe.build.steps import canonicalize, export
     from aotpipe.core.signature import Signature
     from aotpipe.core.targets import Target
@@ -70,7 +70,7 @@ _HOMES = {
     "Spec": "aotpipe.model.spec",
     "Target": "aotpipe.core.targets",
     "bisect": "aotpipe.tools.bisect",
-    "build": "aotpipe.build.chain",
+    "build": "aotpipe.build.build",
     "canonicalize": "aotpipe.build.steps",
     "capacity": "aotpipe.model.capacity",
     "check": "aotpipe.tools.check",

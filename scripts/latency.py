@@ -179,7 +179,8 @@ def one(case: str, options: argparse.Namespace) -> Iterator[dict]:
     """The rows of one case, in this process."""
     import torch
 
-    from aotpipe.build import chain
+    from aotpipe.build.build import Settings, run
+    from aotpipe.build.request import Request
     from aotpipe.runtime import goldens
 
     torch.manual_seed(0)
@@ -187,7 +188,8 @@ def one(case: str, options: argparse.Namespace) -> Iterator[dict]:
     targets = options.target.split(",")
     with tempfile.TemporaryDirectory() as folder:
         out, variants = Path(folder) / "b", not options.no_variants
-        outcome = chain.run(spec, targets=targets, out=out, variants=variants, latency=False, keep_going=True)
+        settings = Settings(out=out, variants=variants, latency=False, keep_going=True)
+        outcome = run(Request.of(spec, targets), settings)
         calls: dict[str, Any] = {}
         if outcome.path:
             for golden in goldens.loads((outcome.path / "goldens.safetensors").read_bytes()):

@@ -58,8 +58,9 @@ def main(model: str = "models/minilm.py", *targets: str) -> None:
     SPENT["importing torch and iree"] = time.perf_counter() - start
 
     from aotpipe import validate
-    from aotpipe.build import chain
+    from aotpipe.build.build import Settings, run
     from aotpipe.build.compile_stage import Compiling
+    from aotpipe.build.request import Request
     from aotpipe.model import spec
     from aotpipe.runtime.worker import Worker
     from aotpipe.validate.eager.eager import Eager
@@ -78,7 +79,8 @@ def main(model: str = "models/minilm.py", *targets: str) -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         os.environ["AOTPIPE_CACHE"] = str(Path(folder) / "cache")
-        outcome = chain.run(model, targets=targets or ("iree-cpu-host",), out=Path(folder) / "out")
+        request = Request.of(model, targets or ("iree-cpu-host",))
+        outcome = run(request, Settings(out=Path(folder) / "out"))
     total = time.perf_counter() - start
     own = total - sum(SPENT.values())
     rows = [*SPENT.most_common(), ("the pipeline itself", own), ("total", total)]

@@ -7,11 +7,12 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
+from aotpipe.build.chain import Chain
 from aotpipe.build.events import Listener, Recorder
+from aotpipe.build.request import ModelOptions, Request
 from aotpipe.build.rerun import Reopened, fitting, reopened, why_not_here
-from aotpipe.build.source import Model
 from aotpipe.core.signature import Signature
 from aotpipe.core.stages import Compiled
 from aotpipe.runtime.goldens import Golden
@@ -50,32 +51,41 @@ class Row:
 
 def measure(
     bundle: Path,
-    model: str | None,
+    model: object = None,
+    args: tuple[Any, ...] = (),
+    kwargs: Mapping[str, Any] | None = None,
     *,
     targets: Sequence[str] = (),
     variants: bool = True,
     threads: int | None = None,
     budget_s: float = 5.0,
     on_event: Listener | None = None,
+    **options: Unpack[ModelOptions],
 ) -> list[Row]:
     """Time each program on the first recorded call of each entry point.
 
     Args:
         bundle: Its folder.
-        model: A reference to the model, to be timed in turns with the programs.
+        model: What the bundle was built from, to be timed in turns with the programs.
+        args: Example inputs of an object that is no Spec.
+        kwargs: Example inputs passed by name.
         targets: Which programs; all where empty.
         variants: Time the variant of each that would be loaded here.
         threads: Of programs and of eager; one per core where None.
         budget_s: Seconds for each program.
         on_event: Told what happens while it happens.
+        **options: Those of the model up to the stage canonicalize, as they were given to the build.
 
     Raises:
         BundleError, ModelError, ProgramCrashed
     """
     recorder = Recorder(on_event)
+    request = Request.of(model, (), args, kwargs, until="canonicalize", **options)
     rows: list[Row] = []
     with reopened(bundle, targets) as opened:
-        eager = None if model is None else _eager(model, opened.loadable.signatures, threads, recorder)
+        eager = (
+            None if model is None else _eager(Chain(request, recorder), opened.loadable.signatures, threads)
+        )
         if eager is not None:
             import torch
 
@@ -92,10 +102,8 @@ def measure(
     return rows
 
 
-def _eager(model: str, signatures: Mapping[str, Signature], threads: int | None, recorder: Recorder) -> Eager:
-    from aotpipe.build import front
-
-    canonical = front.canonical(Model(given=model).load, recorder)
+def _eager(chain: Chain, signatures: Mapping[str, Signature], threads: int | None) -> Eager:
+    canonical = chain.canonical
     import torch
 
     from aotpipe.validate.eager.eager import Eager

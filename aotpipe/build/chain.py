@@ -1,371 +1,327 @@
-"""The whole build: the one place that knows the order of the stages.
+"""The order of the stages, from what a user asks to programs: nothing else knows it.
 
-    load -> canonicalize -> export -> legalize -> lower -> reference      (front: once, with torch)
-    compile, meanwhile                                                    (compiling: per target)
-    validate                                                              (matrix: per target)
-    pack -> report
+    load -> canonicalize -> export -> legalize -> cut -> lower -> reference      (with torch, for all targets)
+                                                        lower -> compile         (per target)
 
-`build` is the public function; `run` is what the command calls: it gives the report of a failed build too.
-Every stage's result is kept in the store, so that a build that was killed goes on where it was, and one of a
-model that has not changed does nothing and imports no torch.
+`Chain(request, recorder)` runs them up to the one whose result somebody asks for: `chain.exported` exports,
+`chain.lowered` goes on to the modules for the compilers. `prepare` runs all of them but the compilers, which
+it starts as soon as there are modules, and keeps the result: a request of which nothing has changed is
+answered from the store, without torch.
 """
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from tempfile import TemporaryDirectory, mkdtemp
-from typing import TYPE_CHECKING, Any, Final
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Final, get_args
 
-from aotpipe.build import matrix, requirements, source
-from aotpipe.build import report as reports
-from aotpipe.build import variants as all_variants
+from aotpipe.build import front
+from aotpipe.build import prepared as prepared_file
 from aotpipe.build.cache import Cache
-from aotpipe.build.compile_stage import CompileSettings, Compiling
-from aotpipe.build.events import Listener, Recorder
-from aotpipe.build.lowering_plan import Form
-from aotpipe.build.prepared import Prepared
-from aotpipe.build.record import BuildRecord, build_key
-from aotpipe.build.report import Report
-from aotpipe.core.precision import Precision
-from aotpipe.core.stages import Failed
-from aotpipe.core.targets import DEFAULT, Target, expand
-from aotpipe.errors import AotpipeError, CompileError, ParityError
-from aotpipe.runtime import tensor_file, toolchain
-from aotpipe.runtime.bundle import Bundle, open_bundle, pack, require_replaceable
-from aotpipe.runtime.bundle.manifest import STATE_PREFIX
-from aotpipe.runtime.loading import why_not_runnable
-from aotpipe.runtime.store import typed_os_errors
-from aotpipe.runtime.xla.buckets import Declared
-from aotpipe.runtime.xla.mesh import DeclaredMesh, DeclaredRules
+from aotpipe.build.compile_stage import CompileSettings, Compiling, compile_all
+from aotpipe.build.events import Recorder, Stage
+from aotpipe.build.file_reads import ignore_this_thread, watching
+from aotpipe.build.prepared import Prepared, digest_of, write_weights
+from aotpipe.build.record import FrontRecord
+from aotpipe.build.request import Request
+from aotpipe.core.dtypes import Array
+from aotpipe.core.stages import Finding
+from aotpipe.islands.sites import recording
+from aotpipe.model.garbage_collector import rarer_collections
+from aotpipe.runtime import goldens as goldens_file
+from aotpipe.runtime import toolchain
+from aotpipe.runtime.islands import Parts
+from aotpipe.runtime.store import digest
+from aotpipe.validate import Loadable
 
 if TYPE_CHECKING:
-    from aotpipe.model.spec import EntryPoint
+    from aotpipe.core.stages import Canonical, Compiled, Dialect, Exported, Legal, Lowered
+    from aotpipe.core.targets import Backend, Target
+    from aotpipe.errors import AotpipeError
+    from aotpipe.validate.inputs import Call
+    from aotpipe.validate.reference import Reference
 
-__all__ = ["Built", "Outcome", "build", "run"]
-
-DEFAULT_FOLDER: Final = Path("artifacts")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """What a build came to.
-
-    Attributes:
-        path: The bundle; None where none was written.
-        folder: Where the report lies.
-        error: Of the first target that failed.
-    """
-
-    path: Path | None
-    report: Report
-    folder: Path
-    error: AotpipeError | None = None
+FRONT_STAGES: Final[tuple[Stage, ...]] = (
+    "load",
+    "canonicalize",
+    "export",
+    "legalize",
+    "lower",
+    "reference",
+    "weights",
+)
+assert set(FRONT_STAGES) <= set(get_args(Stage))
 
 
-@dataclass(frozen=True, slots=True)
-class Built(Bundle):
-    """A bundle, and the report of the build that wrote it."""
+class Chain:
+    """What each stage gave for one request; a stage runs once, when its result is first asked for.
 
-    report: Report
-
-
-def build(model_or_spec: object, **settings: Any) -> Built:
-    """Build a verified bundle; takes what `run` takes.
-
-    Returns:
-        The bundle; `bundle.report.targets` has a row per target.
-
-    Raises:
-        AotpipeError: With its own class per cause. Of several targets that fail, the first one's; with
-            `keep_going`, and where a compiler refuses it for another machine, only where no target is left
-            to pack.
-    """
-    outcome = run(model_or_spec, **settings)
-    if outcome.path is None:
-        assert outcome.error is not None
-        raise outcome.error
-    found = open_bundle(outcome.path)
-    return Built(path=found.path, manifest=found.manifest, report=outcome.report)
-
-
-def run(
-    model_or_spec: object,
-    *,
-    args: tuple[Any, ...] = (),
-    kwargs: Mapping[str, Any] | None = None,
-    dynamic_shapes: Any = None,
-    value_ranges: Mapping[str, tuple[float, float]] | None = None,
-    examples: Sequence[Any] = (),
-    optional: Sequence[str] = (),
-    tensorize: Sequence[str] = (),
-    entry_points: Mapping[str, EntryPoint] | None = None,
-    name: str | None = None,
-    targets: Sequence[str] = DEFAULT,
-    out: str | Path | None = None,
-    buckets: Mapping[str, Declared] | None = None,
-    dialect: str | None = None,
-    mesh: DeclaredMesh | None = None,
-    shard: DeclaredRules = (),
-    extra_flags: Sequence[str] = (),
-    fat: bool = False,
-    variants: bool = True,
-    jobs: int | None = None,
-    timeout_s: float | None = None,
-    memory_limit_bytes: int | None = None,
-    latency: bool = True,
-    keep_going: bool = False,
-    allow_islands: bool = False,
-    dtype: str | None = None,
-    keep_float32: Sequence[str] = (),
-    cache: bool = True,
-    on_event: Listener | None = None,
-) -> Outcome:
-    """Build a bundle and tell all about it.
+    A property raises what its stage raises, and what those before it raise.
 
     Args:
-        model_or_spec: A reference such as `model.py`, a Spec, an nn.Module, or a function of tensors.
-        args: Example inputs of an object that is no Spec; this and the next seven are `spec.as_spec`'s.
-        kwargs: Example inputs passed by name.
-        dynamic_shapes: What may vary.
-        value_ranges: What values may be passed.
-        examples: More example calls: what one has and another lacks, a call may leave out.
-        optional: Names of further inputs that a call may leave out.
-        tensorize: Names of Python numbers that become inputs.
-        entry_points: Several ways to call the model, in place of `args` and its kin.
-        name: Names the bundle; by default the Spec's name.
-        targets: Target strings, shorthands and globs.
-        out: The bundle's folder; `artifacts/NAME` where None. A bundle that is there is replaced.
-        buckets: By Dim, the sizes that XLA programs are built for, beside those of the example.
-        dialect: What the model is lowered to for IREE: `torch` where None, or `stablehlo`, as for XLA.
-        mesh: The devices that each XLA program is for, such as `data=2,model=2`; one where None.
-        shard: How arrays are split over them: by a pattern of their names, the axes of each dim.
-        extra_flags: Flags of the compilers, passed last: XLA's begin with `--xla`.
-        fat: One program for several devices: of IREE's targets, the first of each driver.
-        variants: Give targets that have them (`Target.variants`) the programs for CPUs that have more than
-            they ask for, which are loaded there; a fat program has none.
-        jobs: Compiles at a time; one per core where None.
-        timeout_s: Limit of one compile.
-        memory_limit_bytes: Limit of one compile.
-        latency: Time each program beside eager.
-        keep_going: Pack the targets that passed where others fail; those that the compiler refuses for other
-            machines never stand in their way.
-        allow_islands: Cut out what cannot be in a program: functions marked by `eager_island`, and ops that
-            have no lowering. The bundle then holds a chain of programs and Python.
-        dtype: `bf16` or `f16`: what products of matrices are computed in, and their weights stored in
-            (`aotpipe.core.precision`).
-        keep_float32: Ops, and groups of ops, that stay in float32 beside norms, softmax, losses and sums.
-        cache: Keep the results of stages, and use those of earlier builds.
-        on_event: Told what happens while it happens.
-
-    Raises:
-        AotpipeError: Where the build did not come as far as its targets.
+        request: What is asked for.
+        recorder: Told of each stage.
     """
-    overrides = {
-        "args": args,
-        "kwargs": kwargs,
-        "dynamic_shapes": dynamic_shapes,
-        "value_ranges": value_ranges,
-        "examples": examples,
-        "optional": tuple(optional),
-        "tensorize": tuple(tensorize),
-        "entry_points": entry_points,
-        "name": name,
-    }
-    recorder = Recorder(on_event)
-    chosen = expand(targets)
-    form = Form.of(
-        chosen,
-        buckets,
-        islands=allow_islands,
-        iree=dialect,
-        mesh=mesh,
-        shard=shard,
-        precision=Precision.of(dtype, keep_float32),
-    )
-    order = _Order(
-        model=source.Model(given=model_or_spec, overrides=overrides, form=form),
-        targets=chosen,
-        out=None if out is None else Path(out).absolute(),
-        compiling=CompileSettings(
-            extra_flags=tuple(extra_flags),
-            fat=fat,
-            jobs=jobs,
-            timeout_s=timeout_s,
-            memory_limit_bytes=memory_limit_bytes,
-        ),
-        variants=variants and not fat,
-        latency=latency,
-        keep_going=keep_going,
-        cache=Cache.open(recorder, enabled=cache),
-        recorder=recorder,
-    )
-    unchanged = _unchanged(order)
-    if unchanged is not None:
-        return unchanged
-    requirements.require(form.backends)
-    try:
-        with TemporaryDirectory(prefix="aotpipe-build-", ignore_cleanup_errors=True) as folder:
-            return _build(order, Path(folder))
-    finally:
-        order.cache.close()
+
+    def __init__(self, request: Request, recorder: Recorder) -> None:
+        self.request = request
+        self.recorder = recorder
+
+    @cached_property
+    def canonical(self) -> Canonical:
+        """The model, ready for export.
+
+        Raises:
+            TargetError, ModelError
+        """
+        with self._tracing():
+            model = front.canonical(self.request, self.recorder)
+            if self.request.islands:
+                front.discover(model)
+            return model
+
+    @cached_property
+    def exported(self) -> Exported:
+        """The exported programs, in the precision that is asked for.
+
+        Raises:
+            ExportFailed, StaticDim
+        """
+        model = self.canonical
+        with self._tracing(go_on=True):
+            return front.narrowed(front.export(model, self.recorder), self.request.precision)
+
+    @cached_property
+    def legals(self) -> Mapping[Dialect, Legal]:
+        """The legal program of each dialect, over one set of weights.
+
+        Raises:
+            UnsupportedOps, LowerFailed
+        """
+        exported = self.exported
+        with self._tracing(go_on=True):
+            return front.legalize(exported, self.recorder, self.request)
+
+    @property
+    def legal(self) -> Legal:
+        """The legal program of the first dialect, before it is cut: what eager is compared with."""
+        return next(iter(self.legals.values()))
+
+    @cached_property
+    def _cut(self) -> tuple[Parts | None, Mapping[Dialect, Legal]]:
+        return front.cut(self.legals) if self.request.islands else (None, self.legals)
+
+    @property
+    def parts(self) -> Parts | None:
+        """The chain of programs and Python that a model with islands becomes; None where it has none."""
+        return self._cut[0]
+
+    @property
+    def lowerable(self) -> Mapping[Dialect, Legal]:
+        """What is lowered: the legal programs, or what is left of them beside their islands."""
+        return self._cut[1]
+
+    @cached_property
+    def notes(self) -> tuple[Finding, ...]:
+        """What is told of islands and planned sizes.
+
+        Raises:
+            NoBuckets
+        """
+        islands = self.parts.islands if self.parts else ()
+        found = (*map(front.island_finding, islands), *front.planned_sizes(self.legal, self.request))
+        for finding in found:
+            self.recorder.found(finding)
+        return found
+
+    @cached_property
+    def lowered(self) -> Mapping[Backend, Lowered]:
+        """The module for each compiler.
+
+        Raises:
+            LowerFailed, UnsupportedOps, NoBuckets, MeshError
+        """
+        lowerable = self.lowerable
+        with rarer_collections():
+            return front.lower(self.canonical, lowerable, self.recorder, self.request)
+
+    def reference(self, calls: Sequence[Call] | None = None, *, compilers: int = 0) -> Reference:
+        """Eager's answers to the calls that programs are judged on.
+
+        Args:
+            calls: These in place of planned ones.
+            compilers: How many run meanwhile, each on a core.
+
+        Raises:
+            SpecInvalid: The model raises on its own example inputs.
+        """
+        legal = self.legal
+        with _leaving_cores(compilers):
+            return front.reference(self.canonical, legal, self.recorder, self.request, calls)
+
+    def compiled(self, settings: CompileSettings, cache: Cache) -> dict[Target, Compiled | AotpipeError]:
+        """The program of each target; an error stands in a failed one's place."""
+        return compile_all(
+            self.lowered, self.request.targets, settings=settings, cache=cache, recorder=self.recorder
+        )
+
+    @contextmanager
+    def loadable(self) -> Iterator[Loadable]:
+        """What the programs are loaded with, while the body runs: the weights are in a temporary file.
+
+        Raises:
+            DiskFull, ReadOnly: The weights cannot be written.
+        """
+        legal, (weights, state) = self.legal, self.arrays()
+        with TemporaryDirectory(prefix="aotpipe-weights-", ignore_cleanup_errors=True) as folder:
+            path, _ = write_weights(weights, state, Path(folder))
+            yield Loadable(
+                signatures={entry.name: entry.signature for entry in legal.entries},
+                weights=path,
+                initial_state=state,
+                asserts={entry.name: entry.asserts for entry in legal.entries},
+                parts=self.parts,
+            )
+
+    def arrays(self) -> tuple[dict[str, Array], dict[str, Array]]:
+        """The weights of all programs, and the initial state: views of what the model's tensors hold now."""
+        from aotpipe.model.torch_arrays import view_all
+
+        weights = {key: tensor for each in self.lowerable.values() for key, tensor in each.weights.items()}
+        return view_all(weights), view_all(self.legal.initial_state)
+
+    @contextmanager
+    def _tracing(self, *, go_on: bool = False) -> Iterator[None]:
+        with rarer_collections(), recording(go_on=go_on) if self.request.islands else nullcontext():
+            yield
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Order:
-    """A request for a build, and what it works with."""
+class Ready:
+    """A prepared model, its key in the store (None where it is not kept), and how to get the model."""
 
-    model: source.Model
-    targets: tuple[Target, ...]
-    out: Path | None
-    compiling: CompileSettings
-    variants: bool
-    latency: bool
-    keep_going: bool
-    cache: Cache
-    recorder: Recorder
-
-    @property
-    def every_target(self) -> tuple[Target, ...]:
-        """Those that were asked for, and their variants."""
-        return (*self.targets, *(all_variants.beside(self.targets) if self.variants else ()))
-
-    def folder(self, name: str) -> Path:
-        """Where a bundle of that name goes."""
-        return self.out or (DEFAULT_FOLDER / name).absolute()
-
-    def key(self, name: str) -> str | None:
-        """The digest of the whole request; None where objects are part of it."""
-        front = self.model.key
-        if front is None:
-            return None
-        settings = {
-            "targets": list(map(str, self.targets)),
-            "flags": list(self.compiling.extra_flags),
-            "fat": self.compiling.fat,
-            "variants": list(map(str, self.every_target)),
-            "latency": self.latency,
-            # What could not run before may run now: a driver was installed, a container given a GPU.
-            "why_not_runnable": list(map(why_not_runnable, self.targets)),
-        }
-        return build_key(front, self.folder(name), settings)
+    prepared: Prepared
+    key: str | None
+    canonical: Callable[[], Canonical]
 
 
-def _unchanged(order: _Order) -> Outcome | None:
-    """The outcome of the build before, where nothing has changed since; imports no torch."""
-    found = source.unchanged(order.model, order.cache)
-    key = order.key(found.name) if found else None
-    if found is None or key is None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unchanged:
+    """The name of a prepared model of an unchanged request, and its key in the store."""
+
+    name: str
+    prepared: str
+
+
+def unchanged(request: Request, cache: Cache) -> Unchanged | None:
+    """Whether a model is what it was when it was last prepared; reads nothing but what it was made of."""
+    record = FrontRecord.fresh(cache, request.key) if request.key else None
+    return Unchanged(name=record.name, prepared=record.prepared) if record else None
+
+
+def prepare(
+    request: Request, compiling: Compiling, cache: Cache, *, folder: Path, exclude: Sequence[Path]
+) -> Ready:
+    """Prepare a model, or take it from the store where nothing has changed, and start the compilers.
+
+    Args:
+        request: What is wanted.
+        compiling: Started as soon as there are modules.
+        cache: Where the prepared model may lie.
+        folder: Where the file of the weights is put.
+        exclude: Folders that aotpipe itself writes, so that a model is not made of them.
+
+    Raises:
+        ModelError, ExportFailed, UnsupportedOps, LowerFailed
+    """
+    recorder = compiling.recorder
+    recorder.planned(dict.fromkeys(FRONT_STAGES, 1))
+    ready = _from_store(request, cache, recorder, folder)
+    if ready is not None:
+        compiling.start(ready.prepared.lowered)
+        return ready
+    chain, key = Chain(request, recorder), request.key
+    if key is None or cache.store is None:
+        made = _through_torch(chain, compiling, folder)
+        return Ready(prepared=made, key=None, canonical=lambda: chain.canonical)
+    with watching(exclude=(*exclude, folder, cache.store.root)) as watch:
+        made = _through_torch(chain, compiling, folder)
+        dependencies = watch.dependencies(extra_packages=toolchain.PACKAGES)
+    prepared_key = None
+    if dependencies is not None:
+        prepared_key = digest([key, dependencies.digest, made.digest])
+        cache.put("prepared", prepared_key, lambda: prepared_file.files(made))
+        FrontRecord(name=made.name, dependencies=dependencies, prepared=prepared_key).save(cache, key)
+    return Ready(prepared=made, key=prepared_key, canonical=lambda: chain.canonical)
+
+
+def _from_store(request: Request, cache: Cache, recorder: Recorder, folder: Path) -> Ready | None:
+    """The prepared model of an unchanged request; imports no torch."""
+    record = FrontRecord.fresh(cache, request.key) if request.key else None
+    if record is None:
         return None
-    path = order.folder(found.name)
-    folder = reports.folder_of(path)
-    if not BuildRecord.intact(order.cache, key, found.prepared, (path, folder)):
+    found = cache.load("prepared", record.prepared, lambda entry: prepared_file.read(entry, folder))
+    if found is None:
         return None
-    report = reports.read(folder)
-    if report is None:
-        return None
-    return Outcome(path=path, report=replace(report, up_to_date=True), folder=folder)
+    for stage in FRONT_STAGES:
+        with recorder.stage(stage) as running:
+            running.cached = True
+    for finding in found.findings:
+        recorder.found(finding)
+    again = Chain(request, Recorder())
+    return Ready(prepared=found, key=record.prepared, canonical=lambda: again.canonical)
 
 
-def _require_place(out: Path) -> None:
-    """Find out before the work whether a bundle can be written to a folder."""
-    require_replaceable(out)
-    parent = next(path for path in out.parents if path.exists())
-    with typed_os_errors("the bundle", parent, hint="name another folder"):
-        # Only trying tells: root may write where no permission is, but not to what is mounted read-only.
-        Path(mkdtemp(prefix=".aotpipe-", dir=parent)).rmdir()
+def _through_torch(chain: Chain, compiling: Compiling, folder: Path) -> Prepared:
+    legal, lowerable, notes = chain.legal, chain.lowerable, chain.notes
+    weights, state = chain.arrays()
+    # Hashing and writing leave the interpreter to the rest, eager among it, which puts other data into the
+    # model's tensors meanwhile: the arrays are views of what these hold now.
+    with ThreadPoolExecutor(1, thread_name_prefix="weights", initializer=ignore_this_thread) as beside:
+        writing = beside.submit(_write_weights, weights, state, folder, chain.recorder)
+        found = chain.reference(compilers=compiling.start(chain.lowered))
+        weights_path, weights_sha256 = writing.result()
+    from aotpipe.passes.digest import digest as digest_of_legal
 
-
-def _build(order: _Order, workspace: Path) -> Outcome:
-    start = time.perf_counter()
-    if order.out is not None:
-        _require_place(order.out)
-    every = order.every_target
-    groups = order.compiling.groups(every)
-    order.recorder.planned({"compile": len(groups), "validate": len(every)})
-    with Compiling(every, settings=order.compiling, cache=order.cache, recorder=order.recorder) as compiling:
-        ready = source.prepared(
-            order.model,
-            order.cache,
-            order.recorder,
-            folder=workspace,
-            exclude=[order.out or DEFAULT_FOLDER],
-            on_lowered=compiling.start,
-        )
-        prepared = ready.prepared
-        path = order.folder(prepared.name)
-        _require_place(path)
-        # Compiling the page takes longer than all else here: it is done while the compilers run.
-        threading.Thread(target=reports.get_ready, name="aotpipe-report", daemon=True).start()
-        results = matrix.run(
-            ready, compiling, latency=order.latency, cache=order.cache, recorder=order.recorder
-        )
-    if order.variants:
-        results = all_variants.joined(order.targets, results)
-    errors = [result for result in results.values() if isinstance(result, AotpipeError)]
-    packed: Bundle | None = None
-    gated = not order.keep_going and any(_gates(target, result) for target, result in results.items())
-    if len(errors) < len(results) and not gated:
-        with order.recorder.stage("pack"):
-            packed = _pack(prepared, results, path, order.model.form.precision)
-    report = Report(
-        name=prepared.name,
-        bundle=str(path) if packed else "",
-        targets=tuple(reports.row_of(target, result) for target, result in results.items()),
-        findings=prepared.findings,
-        remarks=tuple(order.recorder.remarks),
-        stages=reports.costs_of(order.recorder.finished),
-        toolchain=toolchain.current().versions,
-        wall_s=time.perf_counter() - start,
-    )
-    folder = reports.folder_of(path)
-    with order.recorder.stage("report"):
-        reports.write(report, folder)
-    key = order.key(prepared.name)
-    if key and ready.key and packed and not errors:
-        digests = {path / name: file.sha256 for name, file in packed.manifest.files.items()}
-        BuildRecord.of(ready.key, (path, folder), digests).save(order.cache, key)
-    return Outcome(
-        path=path if packed else None, report=report, folder=folder, error=errors[0] if errors else None
+    digests = [digest_of_legal(each, weights_sha256) for each in lowerable.values()]
+    return Prepared(
+        name=legal.name,
+        lowered=chain.lowered,
+        signatures={entry.name: entry.signature for entry in legal.entries},
+        asserts={entry.name: entry.asserts for entry in legal.entries},
+        weights=weights_path,
+        weights_sha256=weights_sha256,
+        initial_state=state,
+        goldens=found.goldens,
+        parts=chain.parts,
+        findings=(*chain.exported.findings, *notes, *found.findings),
+        digest=digest_of(digests, chain.lowered, goldens_file.dumps(found.goldens)),
     )
 
 
-def _gates(target: Target, result: matrix.Result) -> bool:
-    """Whether a failed target keeps the others from being packed."""
-    # What a compiler cannot do for another machine says nothing of the programs that passed here.
-    refused_elsewhere = isinstance(result, CompileError) and why_not_runnable(target)
-    return isinstance(result, AotpipeError) and not refused_elsewhere
+def _write_weights(
+    weights: Mapping[str, Array], state: Mapping[str, Array], folder: Path, recorder: Recorder
+) -> tuple[Path, str]:
+    with recorder.stage("weights") as running:
+        path, sha256 = write_weights(weights, state, folder)
+        running.size_bytes = path.stat().st_size
+    return path, sha256
 
 
-def _pack(
-    prepared: Prepared,
-    results: Mapping[Target, matrix.Result],
-    path: Path,
-    precision: Precision | None,
-) -> Bundle:
-    arrays = tensor_file.read(prepared.weights)
-    return pack(
-        path,
-        name=prepared.name,
-        signatures=prepared.signatures,
-        asserts=prepared.asserts,
-        weights={key: array for key, array in arrays.items() if not key.startswith(STATE_PREFIX)},
-        initial_state=prepared.initial_state,
-        programs=[
-            _failed(target, result) if isinstance(result, AotpipeError) else result
-            for target, result in results.items()
-        ],
-        goldens=prepared.goldens,
-        findings=prepared.findings,
-        written=(prepared.weights, prepared.weights_sha256),
-        parts=prepared.parts,
-        precision=precision,
-    )
+@contextmanager
+def _leaving_cores(busy: int) -> Iterator[None]:
+    """Leave so many cores to others: threads of OpenMP that wait for one that cannot run burn its time."""
+    import torch
 
-
-def _failed(target: Target, error: AotpipeError) -> Failed:
-    parity = error.parity if isinstance(error, ParityError) else None
-    return Failed(target=target, stage=error.stage, reason=error.message, parity=parity)
+    before = torch.get_num_threads()
+    torch.set_num_threads(max(1, min(before, (os.cpu_count() or 1) - busy)))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

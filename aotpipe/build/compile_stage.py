@@ -75,7 +75,8 @@ class Compiling:
     ) -> None:
         self.targets = tuple(targets)
         self.settings = settings
-        self._cache, self._recorder = cache, recorder
+        self.recorder = recorder
+        self._cache = cache
         self._workers = min(settings.jobs or os.cpu_count() or 1, len(targets))
         self._stop, self._idle = threading.Event(), threading.Semaphore(self._workers)
         self._pool = ThreadPoolExecutor(
@@ -151,7 +152,7 @@ class Compiling:
         tool, flags = compiler(target), own_flags(target, self.settings.extra_flags)
         # XLA's compiler has no word for it.
         more: dict[str, Any] = {"beside": beside} if beside else {}
-        with self._recorder.stage("compile", "+".join(map(str, (target, *beside)))) as running:
+        with self.recorder.stage("compile", "+".join(map(str, (target, *beside)))) as running:
             key = tool.digest(lowered, target, flags, retreat, **more)
             found = self._cache.load("compiled", key, lambda entry: read_compiled(entry, target, beside))
             if found is not None:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aotpipe.backends import compiler, own_flags
 from aotpipe.build.cache import Cache
+from aotpipe.build.chain import Ready
 from aotpipe.build.compile_stage import CompileSettings, Compiling
 from aotpipe.build.events import Recorder, Stage
-from aotpipe.build.source import Ready
 from aotpipe.core.stages import Compiled, Latency, Lowered, Parity, Validated
 from aotpipe.core.targets import Backend, Target
 from aotpipe.errors import AotpipeError, CompileError, ParityError, ProgramCrashed

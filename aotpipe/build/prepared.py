@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
@@ -29,14 +29,6 @@ from aotpipe.runtime.islands.chain import Parts
 from aotpipe.runtime.store import Entry, Source, digest, typed_os_errors
 
 _INDEX: Final = "prepared.json"
-
-OnLowered = Callable[[Mapping[Backend, Lowered]], int]
-"""Told of a model's modules, before the rest of it is known; how many cores work on them from then on."""
-
-
-def ignore_lowered(lowered: Mapping[Backend, Lowered]) -> int:  # noqa: ARG001  # it is one of `OnLowered`
-    """Nobody waits for the modules."""
-    return 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,29 +9,25 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from aotpipe.build import matrix
 from aotpipe.build import report as reports
 from aotpipe.build.cache import Cache
-from aotpipe.build.compile_stage import CompileSettings, compile_all
+from aotpipe.build.chain import Chain
+from aotpipe.build.compile_stage import CompileSettings
 from aotpipe.build.events import Listener, Recorder
-from aotpipe.build.lowering_plan import Form
 from aotpipe.build.report import Report
-from aotpipe.build.rerun import reopened
-from aotpipe.build.source import Model
-from aotpipe.core.precision import Precision
+from aotpipe.build.request import ModelOptions, Request
+from aotpipe.build.rerun import Reopened, reopened
 from aotpipe.core.stages import Compiled, Lowered
-from aotpipe.core.targets import Backend, expand
+from aotpipe.core.targets import Backend
 from aotpipe.errors import AotpipeError, SpecInvalid
 from aotpipe.runtime import toolchain
-from aotpipe.runtime.xla.buckets import Declared
-from aotpipe.runtime.xla.mesh import DeclaredMesh, DeclaredRules
 from aotpipe.validate import validate
 
 if TYPE_CHECKING:
     from aotpipe.core.stages import Canonical, Exported
-    from aotpipe.model.spec import EntryPoint
 
 
 def canonicalize(
@@ -39,34 +35,16 @@ def canonicalize(
     args: tuple[Any, ...] = (),
     kwargs: Mapping[str, Any] | None = None,
     *,
-    dynamic_shapes: Any = None,
-    value_ranges: Mapping[str, tuple[float, float]] | None = None,
-    examples: Sequence[Any] = (),
-    optional: Sequence[str] = (),
-    tensorize: Sequence[str] = (),
-    entry_points: Mapping[str, EntryPoint] | None = None,
-    name: str | None = None,
     on_event: Listener | None = None,
+    **options: Unpack[ModelOptions],
 ) -> Canonical:
-    """Build a model and make it ready for export; the arguments are those of `spec.as_spec`.
+    """Build a model and make it ready for export; the arguments are those of `build`.
 
     Raises:
-        ModelError: It cannot be used as it is.
+        ModelError: It cannot be used as it is, or an option changes a later stage only.
     """
-    from aotpipe.build import front
-
-    overrides = {
-        "args": args,
-        "kwargs": kwargs,
-        "dynamic_shapes": dynamic_shapes,
-        "value_ranges": value_ranges,
-        "examples": examples,
-        "optional": tuple(optional),
-        "tensorize": tuple(tensorize),
-        "entry_points": entry_points,
-        "name": name,
-    }
-    return front.canonical(Model(given=model_or_spec, overrides=overrides).load, Recorder(on_event))
+    request = Request.of(model_or_spec, (), args, kwargs, until="canonicalize", **options)
+    return Chain(request, Recorder(on_event)).canonical
 
 
 def export(
@@ -75,106 +53,91 @@ def export(
     kwargs: Mapping[str, Any] | None = None,
     *,
     on_event: Listener | None = None,
-    **settings: Any,
+    **options: Unpack[ModelOptions],
 ) -> Exported:
-    """Export a model, one program per entry point; the arguments are those of `canonicalize`.
+    """Export a model, one program per entry point; the arguments are those of `build`.
 
     Raises:
-        ModelError, ExportFailed, StaticDim
+        ModelError: It cannot be used as it is, or an option changes a later stage only.
+        ExportFailed, StaticDim: It cannot be one graph for all that may vary.
     """
-    from aotpipe.build import front
-
-    model = canonicalize(model_or_spec, args, kwargs, on_event=on_event, **settings)
-    return front.export(model, Recorder(on_event))
+    request = Request.of(model_or_spec, (), args, kwargs, until="export", **options)
+    return Chain(request, Recorder(on_event)).exported
 
 
 def compile(  # noqa: A001  # the step's name
     model_or_spec: object,
+    args: tuple[Any, ...] = (),
+    kwargs: Mapping[str, Any] | None = None,
     *,
     targets: Sequence[str],
     compiling: CompileSettings,
-    buckets: Mapping[str, Declared] | None = None,
-    dialect: str | None = None,
-    mesh: DeclaredMesh | None = None,
-    shard: DeclaredRules = (),
-    dtype: str | None = None,
-    keep_float32: Sequence[str] = (),
     cache: bool = True,
     on_event: Listener | None = None,
+    **options: Unpack[ModelOptions],
 ) -> tuple[Mapping[Backend, Lowered], tuple[Compiled, ...]]:
-    """Compile a model for each target, and run nothing.
-
-    Args:
-        model_or_spec: What to compile.
-        targets: Target strings, shorthands and globs.
-        compiling: How compilers are run.
-        buckets: By Dim, the sizes that XLA programs are built for.
-        dialect: What the model is lowered to for IREE: `torch` where None, or `stablehlo`.
-        mesh: The devices that each XLA program is for, such as `data=2,model=2`; one where None.
-        shard: How arrays are split over them: by a pattern of their names, the axes of each dim.
-        dtype: What products are computed in; as `build` takes it.
-        keep_float32: What stays in float32 beside norms and their like.
-        cache: Keep programs, and use those of earlier builds.
-        on_event: Told what happens while it happens.
+    """Compile a model for each target, and run nothing; the arguments are those of `build`.
 
     Raises:
         AotpipeError: Of the first target that failed.
     """
-    from aotpipe.build import front
-
-    chosen = expand(targets)
+    request = Request.of(model_or_spec, targets, args, kwargs, **options)
     recorder = Recorder(on_event)
     kept = Cache.open(recorder, enabled=cache)
-    recorder.planned({"compile": len(compiling.groups(chosen))})
-    precision = Precision.of(dtype, keep_float32)
-    form = Form.of(chosen, buckets, iree=dialect, mesh=mesh, shard=shard, precision=precision)
-    model = front.canonical(Model(given=model_or_spec).load, recorder, form)
-    exported = front.narrowed(front.export(model, recorder), form.precision)
-    legals = front.joined(front.legalize(exported, recorder, form.dialects))
-    lowered = front.lower(model, legals, recorder, form)
-    results = compile_all(lowered, chosen, settings=compiling, cache=kept, recorder=recorder)
+    recorder.planned({"compile": len(compiling.groups(request.targets))})
+    chain = Chain(request, recorder)
+    results = chain.compiled(compiling, kept)
     kept.close()
     programs = []
     for result in results.values():
         if isinstance(result, AotpipeError):
             raise result
         programs.append(result)
-    return lowered, tuple(programs)
+    return chain.lowered, tuple(programs)
 
 
 def revalidate(
-    bundle: Path, model: object, *, targets: Sequence[str] = (), on_event: Listener | None = None
+    bundle: Path,
+    model: object,
+    args: tuple[Any, ...] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    targets: Sequence[str] = (),
+    on_event: Listener | None = None,
+    **options: Unpack[ModelOptions],
 ) -> Report:
     """Compare a bundle's programs with a model, on fresh answers of eager.
 
     Args:
         bundle: The bundle's folder.
-        model: What it was built from.
+        model: What it was built from; with the `args`, `kwargs` and options that it was built with.
+        args: Example inputs of an object that is no Spec.
+        kwargs: Example inputs passed by name.
         targets: Which programs; all where empty.
         on_event: Told what happens while it happens.
+        **options: Those up to the stage canonicalize; the bundle knows the others.
 
     Raises:
         BundleError, ModelError, ExportFailed
         SpecInvalid: The model's signature is not the bundle's.
     """
-    from aotpipe.build import front
-
     start = time.perf_counter()
     recorder = Recorder(on_event)
+    Request.of(model, (), args, kwargs, until="canonicalize", **options)  # refuses what the bundle knows
     with reopened(bundle, targets) as opened:
         recorder.planned({"validate": len(opened.programs)})
-        form = _form_of(opened.programs)
-        canonical = front.canonical(Model(given=model).load, recorder, form)
-        precision = opened.manifest.precision
-        exported = front.narrowed(front.export(canonical, recorder), precision)
-        legal = next(iter(front.legalize(exported, recorder, form.dialects[:1]).values()))
+        built_for, known = _built_as(opened)
+        options.update(known)
+        chain = Chain(Request.of(model, built_for, args, kwargs, **options), recorder)
+        legal = chain.legal
         signatures = {entry.name: entry.signature for entry in legal.entries}
         if signatures != dict(opened.manifest.signatures):
             raise SpecInvalid(
                 f"the bundle at {bundle} was built from a model with another signature",
-                hint="`aotpipe inspect` shows the bundle's, `aotpipe export` the model's",
+                hint="`aotpipe inspect` shows the bundle's, `aotpipe export` the model's; give --optional "
+                "and --tensorize as the build had them",
             )
-        found = front.reference(canonical, legal, recorder, Form(precision=precision))
+        found = chain.reference()
         rows = []
         for program in opened.programs:
             with recorder.stage("validate", str(program.target)):
@@ -193,14 +156,22 @@ def revalidate(
         name=legal.name,
         bundle=str(bundle),
         targets=tuple(rows),
-        findings=(*exported.findings, *found.findings),
+        findings=(*chain.exported.findings, *found.findings),
         stages=reports.costs_of(recorder.finished),
         toolchain=toolchain.current().versions,
         wall_s=time.perf_counter() - start,
     )
 
 
-def _form_of(programs: Sequence[Compiled]) -> Form:
-    """The form that a bundle was built in."""
-    iree = {program.dialect for program in programs if program.target.backend == "iree"}
-    return Form.of((program.target for program in programs), iree=next(iter(iree), None))
+def _built_as(opened: Reopened) -> tuple[list[str], ModelOptions]:
+    """Targets of a bundle that share a dialect, and the options that eager's answers depend on."""
+    dialect = max(program.dialect for program in opened.programs)
+    targets = [program.target for program in opened.programs if program.dialect == dialect]
+    options, precision = ModelOptions(), opened.manifest.precision
+    if any(target.backend == "iree" for target in targets):
+        options["dialect"] = dialect
+    if precision is not None:
+        options["dtype"], options["keep_float32"] = precision.dtype, precision.keep
+    if opened.manifest.parts is not None:
+        options["allow_islands"] = True
+    return list(map(str, targets)), options

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from aotpipe.cli import options, progress, text
+from aotpipe.cli.options import find_in_working_folder
 
 
 @click.command()
 @click.argument("bundle", type=click.Path(path_type=Path), metavar="BUNDLE")
-@click.argument("model", required=False, metavar="[MODEL]")
+@options.model("canonicalize", required=False)
 @options.targets
 @click.option(
     "--variants/--no-variants", default=True, help="Time the variant of a program that would be loaded here."
@@ -28,6 +30,7 @@ def bench(
     *,
     bundle: Path,
     model: str | None,
+    options: dict[str, Any],
     targets: tuple[str, ...],
     variants: bool,
     threads: int | None,
@@ -39,7 +42,7 @@ def bench(
     from aotpipe.build.bench import measure
     from aotpipe.core.units import duration
 
-    options.find_in_working_folder()
+    find_in_working_folder()
     with progress.shown(quiet=quiet) as listener:
         rows = measure(
             bundle,
@@ -49,6 +52,7 @@ def bench(
             threads=threads,
             budget_s=seconds,
             on_event=listener,
+            **options,
         )
     if as_json:
         text.echo_json([row.to_json() for row in rows])

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@options.model
+@options.model()
 @click.option(
     "-t",
     "--target",
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     help="A folder for the smallest program that is wrong, its flags, inputs and answers. "
     "[default: nothing is written]",
 )
-@options.buckets
-@options.dialect
 @options.compiling
 @options.as_json
 @options.quiet
@@ -41,8 +39,7 @@ def bisect(
     model: str,
     target: str,
     out: Path | None,
-    buckets: dict[str, str],
-    dialect: str | None,
+    options: dict[str, Any],
     cache: bool,
     as_json: bool,
     quiet: bool,
@@ -60,11 +57,10 @@ def bisect(
         fault = find(
             model,
             target=target,
-            buckets=buckets,
-            dialect=dialect,
             settings=CompileSettings(**settings),
             cache=cache,
             on_event=listener,
+            **options,
         )
     if fault is not None and out is not None:
         fault.reproducer.save(out)

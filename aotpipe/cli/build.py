@@ -11,57 +11,53 @@ from aotpipe.cli import options, progress, text
 
 
 @click.command()
-@options.model
+@options.model()
 @options.targets
 @options.out
-@click.option("--name", help="Names the bundle. [default: the Spec's name]")
-@options.varying
-@options.buckets
-@options.dialect
-@options.mesh
 @options.fat
 @options.variants
 @options.compiling
 @click.option("--latency/--no-latency", default=True, help="Time each program beside eager.")
 @click.option("--keep-going", is_flag=True, help="Pack the targets that passed where others fail.")
-@click.option(
-    "--allow-islands",
-    is_flag=True,
-    help="Cut out what cannot be in a program: the bundle is a chain of programs and Python.",
-)
-@options.precision
 @click.option("--profile", is_flag=True, help="Say what each stage took: seconds, peak memory, bytes made.")
 @options.as_json
 @options.quiet
 def build(
     *,
     model: str,
+    options: dict[str, Any],
     targets: tuple[str, ...],
     out: Path | None,
+    variants: bool,
+    latency: bool,
+    keep_going: bool,
+    cache: bool,
     as_json: bool,
     quiet: bool,
     profile: bool,
-    keep_going: bool,
-    **settings: Any,
+    **compiling: Any,
 ) -> int:
     """Build a verified bundle from MODEL.
 
     Each program that can run here is run and compared with PyTorch, number by number; one that differs fails
     the build. A model that has not changed since the last build is not built again.
     """
-    from aotpipe.build import chain
+    from aotpipe.build.build import Settings, run
+    from aotpipe.build.compile_stage import CompileSettings
+    from aotpipe.build.request import Request
     from aotpipe.cli import estimates, result
     from aotpipe.core.targets import DEFAULT
 
     with progress.shown(quiet=quiet) as listener:
-        outcome = chain.run(
-            model,
-            targets=targets or DEFAULT,
+        settings = Settings(
             out=out,
+            compiling=CompileSettings(**compiling),
+            variants=variants,
+            latency=latency,
             keep_going=keep_going,
-            on_event=listener,
-            **settings,
+            cache=cache,
         )
+        outcome = run(Request.of(model, targets or DEFAULT, **options), settings, listener)
     report = outcome.report
     if as_json:
         text.echo_json(report.to_json())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@options.model
+@options.model("canonicalize")
 @click.option(
     "-o",
     "--out",
@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 @click.option("--diff", is_flag=True, help="Print a unified diff from the model's file to the code.")
 @options.as_json
 @options.quiet
-def canonicalize(*, model: str, out: Path | None, diff: bool, as_json: bool, quiet: bool) -> None:
+def canonicalize(
+    *, model: str, options: dict[str, Any], out: Path | None, diff: bool, as_json: bool, quiet: bool
+) -> None:
     """Write MODEL as PyTorch that torch.export takes: torch.cond, torch.while_loop, buffers for state.
 
     The code needs torch only, and takes the weights by `load_state_dict(model.state_dict())`. It is written
@@ -37,7 +39,9 @@ def canonicalize(*, model: str, out: Path | None, diff: bool, as_json: bool, qui
 
     # stdout is the answer's; that the model prints is no part of it.
     with progress.shown(quiet=quiet) as listener, redirect_stdout(io.StringIO()):
-        found = written(model, file_name=out.name if out is not None else "model.py", on_event=listener)
+        found = written(
+            model, file_name=out.name if out is not None else "model.py", on_event=listener, **options
+        )
     if out is not None:
         found.save(out)
     if as_json:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -11,8 +12,7 @@ from aotpipe.cli import options, text
 
 
 @click.command()
-@options.model
-@options.varying
+@options.model()
 @click.option(
     "--sarif",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -24,8 +24,7 @@ from aotpipe.cli import options, text
 def check(
     *,
     model: str,
-    optional: tuple[str, ...],
-    tensorize: tuple[str, ...],
+    options: dict[str, Any],
     sarif: Path | None,
     as_json: bool,
     quiet: bool,
@@ -37,7 +36,7 @@ def check(
     """
     from aotpipe.tools.check import check as checks
 
-    checked = checks(model, optional=optional, tensorize=tensorize)
+    checked = checks(model, **options)
     if sarif is not None:
         from aotpipe.runtime.store import typed_os_errors
         from aotpipe.tools.check.sarif import to_sarif

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+if TYPE_CHECKING:
+    from aotpipe.build.request import Until
+
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+STAGES: Final[tuple[Until, ...]] = ("canonicalize", "export", "lower")
 
 
 class Size(click.ParamType[int]):
@@ -28,11 +34,6 @@ class Size(click.ParamType[int]):
             return parse_size(value)
         except StoreError as error:
             self.fail(f"{error.message}; {error.hint}", param, ctx)
-
-
-def model(function: F) -> F:
-    """MODEL."""
-    return click.argument("model", metavar="MODEL")(function)
 
 
 def targets(function: F) -> F:
@@ -91,30 +92,6 @@ def _as_dict(_: click.Context, __: click.Parameter, values: tuple[tuple[str, str
     return dict(values)
 
 
-def buckets(function: F) -> F:
-    """`--buckets`, several times."""
-    return click.option(
-        "--buckets",
-        multiple=True,
-        type=_Buckets(),
-        callback=_as_dict,
-        metavar="DIM=SIZES",
-        help="The sizes of a Dim that XLA programs are built for, such as batch=1,8,64; calls are padded to "
-        "the next. batch=auto plans them, batch=auto:25% to waste less, batch=exact:1,8 pads nothing. Once "
-        "for each Dim.",
-    )(function)
-
-
-def dialect(function: F) -> F:
-    """`--dialect`."""
-    return click.option(
-        "--dialect",
-        type=click.Choice(["torch", "stablehlo"]),
-        help="What the model is lowered to for IREE targets; stablehlo is the way that XLA targets take. "
-        "[default: torch]",
-    )(function)
-
-
 def _checked(read: Callable[[Any, Any], object]) -> Callable[[click.Context, click.Parameter, Any], Any]:
     """Reads a mesh, or rules, or refuses the command line; the values stay texts."""
 
@@ -132,9 +109,86 @@ def _checked(read: Callable[[Any, Any], object]) -> Callable[[click.Context, cli
     return check
 
 
-def mesh(function: F) -> F:
-    """`--mesh`, and `--shard`, several times."""
-    for option in (
+_MODEL_OPTIONS: Final[tuple[tuple[Until, Callable[[Any], Any]], ...]] = (
+    ("canonicalize", click.option("--name", help="Names the bundle. [default: the Spec's name]")),
+    (
+        "canonicalize",
+        click.option(
+            "--optional",
+            multiple=True,
+            metavar="NAME",
+            help="An input that a call may leave out, such as batch.mask; may be given several times.",
+        ),
+    ),
+    (
+        "canonicalize",
+        click.option(
+            "--tensorize",
+            multiple=True,
+            metavar="NAME",
+            help="A Python number that is to be an input: an argument, or an attribute such as self.scale; "
+            "may be given several times.",
+        ),
+    ),
+    (
+        "export",
+        click.option(
+            "--dtype",
+            metavar="DTYPE",
+            help="Compute products of matrices in bf16 or f16, and store their weights so.",
+        ),
+    ),
+    (
+        "export",
+        click.option(
+            "--keep-float32",
+            multiple=True,
+            metavar="OP",
+            help="With --dtype: an op such as gelu, or a group of ops such as attention, that stays in "
+            "float32 beside norms, softmax, losses and sums; may be given several times.",
+        ),
+    ),
+    (
+        "lower",
+        click.option(
+            "--allow-islands",
+            is_flag=True,
+            help="Cut out what cannot be in a program: the bundle is a chain of programs and Python.",
+        ),
+    ),
+    (
+        "lower",
+        click.option(
+            "--buckets",
+            multiple=True,
+            type=_Buckets(),
+            callback=_as_dict,
+            metavar="DIM=SIZES",
+            help="The sizes of a Dim that XLA programs are built for, such as batch=1,8,64; calls are padded "
+            "to the next. batch=auto plans them, batch=auto:25% to waste less, batch=exact:1,8 pads nothing. "
+            "Once for each Dim.",
+        ),
+    ),
+    (
+        "lower",
+        click.option(
+            "--dialect",
+            type=click.Choice(["torch", "stablehlo"]),
+            help="What the model is lowered to for IREE targets; stablehlo is the way that XLA targets take. "
+            "[default: torch]",
+        ),
+    ),
+    (
+        "lower",
+        click.option(
+            "--mesh",
+            callback=_checked(lambda meshes, value: meshes.Mesh.of(value)),
+            metavar="MESH",
+            help="Build each XLA program for several devices: data=2,model=2, or 2x2 with the axes x and y.",
+        ),
+    ),
+    (
+        "lower",
         click.option(
             "--shard",
             multiple=True,
@@ -144,56 +198,28 @@ def mesh(function: F) -> F:
             "and inputs, and for each dim an axis or None, such as 'fc1\\.weight=(model, None)'; may be "
             "given several times, and the first that matches counts.",
         ),
-        click.option(
-            "--mesh",
-            callback=_checked(lambda meshes, value: meshes.Mesh.of(value)),
-            metavar="MESH",
-            help="Build each XLA program for several devices: data=2,model=2, or 2x2 with the axes x and y.",
-        ),
-    ):
-        function = option(function)
-    return function
+    ),
+)
+"""Each with the first stage of a build that it changes, by the names of `build.request.ModelOptions`."""
 
 
-def varying(function: F) -> F:
-    """`--optional` and `--tensorize`, several times each."""
-    for option in (
-        click.option(
-            "--tensorize",
-            multiple=True,
-            metavar="NAME",
-            help="A Python number that is to be an input: an argument, or an attribute such as self.scale; "
-            "may be given several times.",
-        ),
-        click.option(
-            "--optional",
-            multiple=True,
-            metavar="NAME",
-            help="An input that a call may leave out, such as batch.mask; may be given several times.",
-        ),
-    ):
-        function = option(function)
-    return function
+def model(until: Until = "lower", *, required: bool = True) -> Callable[[Callable[..., T]], Callable[..., T]]:
+    """MODEL, and its options up to the last stage that a command runs, which gets them as `options`."""
+    chosen = [option for stage, option in _MODEL_OPTIONS if STAGES.index(stage) <= STAGES.index(until)]
 
+    def decorate(function: Callable[..., T]) -> Callable[..., T]:
+        @functools.wraps(function)
+        def command(**given: Any) -> T:
+            return function(options={name: given.pop(name) for name in names}, **given)
 
-def precision(function: F) -> F:
-    """`--dtype`, and `--keep-float32` several times."""
-    for option in (
-        click.option(
-            "--keep-float32",
-            multiple=True,
-            metavar="OP",
-            help="With --dtype: an op such as gelu, or a group of ops such as attention, that stays in "
-            "float32 beside norms, softmax, losses and sums; may be given several times.",
-        ),
-        click.option(
-            "--dtype",
-            metavar="DTYPE",
-            help="Compute products of matrices in bf16 or f16, and store their weights so.",
-        ),
-    ):
-        function = option(function)
-    return function
+        before = len(getattr(function, "__click_params__", []))
+        for option in reversed(chosen):
+            option(command)
+        names = [parameter.name for parameter in command.__click_params__[before:]]  # type: ignore[attr-defined]
+        metavar = "MODEL" if required else "[MODEL]"
+        return click.argument("model", metavar=metavar, required=required)(command)
+
+    return decorate
 
 
 fat = click.option(

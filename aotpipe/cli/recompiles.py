@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -10,7 +11,7 @@ from aotpipe.cli import options, progress, text
 
 
 @click.command()
-@options.model
+@options.model()
 @click.option(
     "--inputs",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -34,7 +35,6 @@ from aotpipe.cli import options, progress, text
 @click.option(
     "--at-most", type=click.IntRange(min=0), metavar="N", help="Fail where a way takes more programs."
 )
-@options.buckets
 @click.option("--cache/--no-cache", default=True, help="Keep programs for the next run.")
 @options.as_json
 @options.quiet
@@ -47,7 +47,7 @@ def recompiles(
     ways: tuple[str, ...],
     dynamic: bool | None,
     at_most: int | None,
-    buckets: dict[str, str],
+    options: dict[str, Any],
     cache: bool,
     as_json: bool,
     quiet: bool,
@@ -72,9 +72,9 @@ def recompiles(
             seed=seed,
             ways=ways or DEFAULT_WAYS,
             dynamic=dynamic,
-            buckets=buckets,
             cache=cache,
             on_event=listener,
+            **options,
         )
     if as_json:
         text.echo_json(found.to_json())

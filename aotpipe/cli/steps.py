@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@options.model
-@options.varying
+@options.model("export")
 @click.option(
     "-o",
     "--out",
@@ -28,8 +27,7 @@ if TYPE_CHECKING:
 def export(
     *,
     model: str,
-    optional: tuple[str, ...],
-    tensorize: tuple[str, ...],
+    options: dict[str, Any],
     out: Path | None,
     as_json: bool,
     quiet: bool,
@@ -39,7 +37,7 @@ def export(
     from aotpipe.runtime.store import typed_os_errors
 
     with progress.shown(quiet=quiet) as listener:
-        exported = steps.export(model, optional=optional, tensorize=tensorize, on_event=listener)
+        exported = steps.export(model, on_event=listener, **options)
     if out is not None:
         import torch
 
@@ -61,13 +59,9 @@ def export(
 
 
 @click.command()
-@options.model
+@options.model()
 @options.targets
 @options.out
-@options.buckets
-@options.dialect
-@options.mesh
-@options.precision
 @options.fat
 @options.compiling
 @options.as_json
@@ -75,15 +69,10 @@ def export(
 def compile(  # noqa: A001  # the command's name
     *,
     model: str,
+    options: dict[str, Any],
     targets: tuple[str, ...],
     out: Path | None,
     cache: bool,
-    buckets: dict[str, str],
-    dialect: str | None,
-    mesh: str | None,
-    shard: tuple[str, ...],
-    dtype: str | None,
-    keep_float32: tuple[str, ...],
     as_json: bool,
     quiet: bool,
     **settings: Any,
@@ -101,14 +90,9 @@ def compile(  # noqa: A001  # the command's name
             model,
             targets=targets or DEFAULT,
             compiling=CompileSettings(**settings),
-            buckets=buckets,
-            dialect=dialect,
-            mesh=mesh,
-            shard=shard,
-            dtype=dtype,
-            keep_float32=keep_float32,
             cache=cache,
             on_event=listener,
+            **options,
         )
     folder = out or Path("programs")
     with typed_os_errors("the programs", folder):
@@ -161,11 +145,19 @@ def _module_file(backend: Backend) -> str:
 
 @click.command()
 @click.argument("bundle", type=click.Path(path_type=Path), metavar="BUNDLE")
-@options.model
+@options.model("canonicalize")
 @options.targets
 @options.as_json
 @options.quiet
-def validate(*, bundle: Path, model: str, targets: tuple[str, ...], as_json: bool, quiet: bool) -> int:
+def validate(
+    *,
+    bundle: Path,
+    model: str,
+    options: dict[str, Any],
+    targets: tuple[str, ...],
+    as_json: bool,
+    quiet: bool,
+) -> int:
     """Compare the programs of BUNDLE with MODEL in PyTorch, number by number, on fresh answers of eager.
 
     `aotpipe selftest` compares them with the answers that were recorded when they were built.
@@ -174,7 +166,7 @@ def validate(*, bundle: Path, model: str, targets: tuple[str, ...], as_json: boo
     from aotpipe.cli import result
 
     with progress.shown(quiet=quiet) as listener:
-        report = steps.revalidate(bundle, model, targets=targets, on_event=listener)
+        report = steps.revalidate(bundle, model, targets=targets, on_event=listener, **options)
     if as_json:
         text.echo_json(report.to_json())
     else:

@@ -59,12 +59,12 @@ _RECORDING: Final[list[bool]] = []
 
 
 @contextmanager
-def recording() -> Iterator[None]:
+def recording(*, go_on: bool = False) -> Iterator[None]:
     """Note what marked functions are called with, and let models that call them be traced.
 
-    What was noted before is forgotten; what is noted stays until the next time.
+    What was noted before is forgotten, unless this goes on with it; what is noted stays until the next time.
     """
-    if not _RECORDING:
+    if not _RECORDING and not go_on:
         SITES.clear()
     _RECORDING.append(True)
     try:

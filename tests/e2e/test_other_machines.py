@@ -17,7 +17,9 @@ from types import ModuleType
 
 import pytest
 
-from aotpipe.build import chain
+from aotpipe.build.build import Outcome, Settings, run
+from aotpipe.build.compile_stage import CompileSettings
+from aotpipe.build.request import Request
 from aotpipe.runtime.iree import devices
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,15 +53,10 @@ MODELS = [
 LARGE = ["resnet50.py", "unet3d.py", "mtcnn_detect.py", "nam52.py"]
 
 
-def build(model: str, targets: list[str], out: Path, *, fat: bool = False) -> chain.Outcome:
-    return chain.run(
-        f"{ROOT}/models/{model}",
-        targets=targets,
-        out=out,
-        fat=fat,
-        latency=False,
-        keep_going=True,
-        cache=False,
+def build(model: str, targets: list[str], out: Path, *, fat: bool = False) -> Outcome:
+    return run(
+        Request.of(f"{ROOT}/models/{model}", targets),
+        Settings(out=out, compiling=CompileSettings(fat=fat), latency=False, keep_going=True, cache=False),
     )
 
 
@@ -86,7 +83,7 @@ def emulator() -> str:
     return found
 
 
-def executed(outcome: chain.Outcome) -> None:
+def executed(outcome: Outcome) -> None:
     for row in outcome.report.targets:
         assert row.status == "executed", row.reason
         assert row.parity is not None

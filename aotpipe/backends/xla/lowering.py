@@ -63,13 +63,16 @@ def lower(
         examples: By entry point, sizes that there is to be a program for, whatever the buckets.
         mesh: The devices that each program is for; one where None.
         rules: How arrays are split over them.
+
+    Raises:
+        NoBuckets, MeshError: They do not fit the program.
+        UnsupportedOps, LowerFailed: An op has no form that XLA takes.
     """
     installed.require()
     from aotpipe.backends.xla.estimate import largest_tensors as tensors
 
     declared = {name: Buckets.of(name, given) for name, given in (buckets or {}).items()}
-    _require_known(legal, declared)
-    placement = resolve(mesh, rules, _ranks(legal)) if mesh else None
+    placement = placed(legal, declared, mesh, rules)
     programs: list[dict[str, Any]] = []
     parts: dict[str, bytes] = {}
     largest: dict[str, tuple[Buffer, ...]] = {}
@@ -101,6 +104,21 @@ def lower(
         largest=largest,
         remarks={key: text for entry in legal.entries for key, text in tensors.remarks(entry).items()},
     )
+
+
+def placed(
+    legal: Legal, buckets: Mapping[str, Buckets], mesh: Mesh | None, rules: Sequence[Rule]
+) -> Placement | None:
+    """How arrays are split over a mesh; None where there is one device.
+
+    Raises:
+        NoBuckets: The buckets are of no Dim, or a Dim that varies has none.
+        MeshError: The rules do not fit the arrays.
+    """
+    _require_known(legal, buckets)
+    for entry in legal.entries:
+        next(_choices(entry, buckets, None), None)
+    return resolve(mesh, rules, _ranks(legal)) if mesh else None
 
 
 def ladders(

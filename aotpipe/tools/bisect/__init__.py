@@ -12,23 +12,23 @@ authors needs.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any, Unpack
 
 from aotpipe.build import front
 from aotpipe.build.cache import Cache
+from aotpipe.build.chain import Chain
 from aotpipe.build.compile_stage import CompileSettings, compile_all
 from aotpipe.build.events import Listener, Recorder
-from aotpipe.build.lowering_plan import Form
-from aotpipe.build.source import Model
-from aotpipe.build.unpacked import unpacked
+from aotpipe.build.request import ModelOptions, Request
 from aotpipe.core.stages import Compiled, Legal, Lowered, ParityCase
-from aotpipe.core.targets import Backend, Target, expand
-from aotpipe.errors import AotpipeError, LowerFailed, ParityError, UnsupportedOps
+from aotpipe.core.targets import Target
+from aotpipe.errors import AotpipeError, LowerFailed, ParityError, SpecInvalid, UnsupportedOps
 from aotpipe.model.torch_arrays import view_all
 from aotpipe.runtime.goldens import Golden
-from aotpipe.runtime.xla.buckets import Declared
 from aotpipe.tools.bisect.fault import Fault, Place, Reproducer
 from aotpipe.tools.bisect.probes import Probe, Probes
 from aotpipe.tools.bisect.search import search
@@ -39,44 +39,50 @@ __all__ = ["Fault", "Place", "Reproducer", "bisect"]
 
 def bisect(
     model_or_spec: object,
+    args: tuple[Any, ...] = (),
+    kwargs: Mapping[str, Any] | None = None,
     *,
     target: str,
-    buckets: Mapping[str, Declared] | None = None,
-    dialect: str | None = None,
     settings: CompileSettings | None = None,
     cache: bool = True,
     on_event: Listener | None = None,
+    **options: Unpack[ModelOptions],
 ) -> Fault | None:
     """Find the op that makes a model's program wrong on a target.
 
     Args:
         model_or_spec: A reference, a Spec, an nn.Module or a function, as `build` takes them.
+        args: Example inputs of an object that is no Spec.
+        kwargs: Example inputs passed by name.
         target: One target string, of a program that runs here.
-        buckets: By Dim, the sizes that XLA programs are built for.
-        dialect: What the model is lowered to for IREE.
         settings: How the compiler is run.
         cache: Keep programs, and use those of earlier builds.
         on_event: Told what happens while it happens.
+        **options: Those that the program was built with, as `build` takes them.
 
     Returns:
         The op, or None where the program is right.
 
     Raises:
         AotpipeError: The model cannot be built, or its program cannot be run here.
+        SpecInvalid: It is a chain of programs and islands.
     """
-    [chosen] = expand([target])
     recorder = Recorder(on_event)
-    form = Form.of([chosen], buckets, iree=dialect)
-    model = front.canonical(Model(given=model_or_spec).load, recorder, form)
-    [legal] = front.legalize(front.export(model, recorder), recorder, form.dialects).values()
-    with _Bench.open(legal, chosen, settings or CompileSettings(), recorder, enabled=cache) as bench:
-        lowered = front.lower(model, {legal.dialect: legal}, recorder, form)[chosen.backend]
-        goldens = front.reference(model, legal, recorder, form).goldens
-        failed = bench.failure(lowered, goldens)
-        return None if failed is None else _find(bench, legal, _sequence(goldens, failed), failed)
+    chain = Chain(Request.of(model_or_spec, [target], args, kwargs, **options), recorder)
+    if chain.parts is not None:
+        raise SpecInvalid(
+            f"{chain.legal.name!r} is a chain with islands of Python, and bisect examines one program",
+            reason=f"its islands are: {', '.join(island.name for island in chain.parts.islands)}",
+            hint="bisect what comes before an island as a model of its own",
+        )
+    with _Trials.open(chain, settings or CompileSettings(), enabled=cache) as trials:
+        lowered = chain.lowered[trials.target.backend]
+        goldens = chain.reference().goldens
+        failed = trials.failure(lowered, goldens)
+        return None if failed is None else _find(trials, chain.legal, _sequence(goldens, failed), failed)
 
 
-def _find(bench: _Bench, legal: Legal, sequence: Sequence[Golden], failed: ParityCase) -> Fault:
+def _find(trials: _Trials, legal: Legal, sequence: Sequence[Golden], failed: ParityCase) -> Fault:
     probes = Probes(legal, sequence)
     output = probes.value_of(failed.output)
     if output is None:
@@ -87,16 +93,16 @@ def _find(bench: _Bench, legal: Legal, sequence: Sequence[Golden], failed: Parit
     cases: dict[str, ParityCase] = {}
 
     def trial(names: Sequence[str]) -> dict[str, bool] | None:
-        found = bench.compare(probes.program(names))
+        found = trials.compare(probes.program(names))
         cases.update((case.output, case) for case in found or () if not case.passed)
         return None if found is None else {case.output: not case.passed for case in found}
 
     found = search(probes.order, probes.parents, output, trial)
     alone = probes.alone(found.culprit)
-    judged = bench.compare(alone)
+    judged = trials.compare(alone)
     is_alone = judged is not None and not judged[0].passed
     return Fault(
-        target=str(bench.target),
+        target=str(trials.target),
         failed=failed,
         place=Place(found.culprit, probes.op(found.culprit), probes.line(found.culprit)),
         case=cases.get(found.culprit, failed),
@@ -104,7 +110,7 @@ def _find(bench: _Bench, legal: Legal, sequence: Sequence[Golden], failed: Parit
         alone=judged[0] if is_alone and judged else None,
         cures=tuple(Place(name, probes.op(name), probes.line(name)) for name in found.cures),
         programs=found.trials + 2,
-        reproducer=bench.reproducer(alone if is_alone else probes.program([found.culprit])),
+        reproducer=trials.reproducer(alone if is_alone else probes.program([found.culprit])),
     )
 
 
@@ -121,10 +127,10 @@ def _sequence(goldens: Sequence[Golden], failed: ParityCase) -> list[Golden]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Bench:
+class _Trials:
     """Compiles programs for one target, runs them on their calls, and compares."""
 
-    target: Target
+    request: Request
     settings: CompileSettings
     cache: Cache
     recorder: Recorder
@@ -132,16 +138,20 @@ class _Bench:
 
     @classmethod
     @contextmanager
-    def open(
-        cls, legal: Legal, target: Target, settings: CompileSettings, recorder: Recorder, *, enabled: bool
-    ) -> Iterator[_Bench]:
+    def open(cls, chain: Chain, settings: CompileSettings, *, enabled: bool) -> Iterator[_Trials]:
         """With the weights in a file for as long as the body runs."""
-        cache = Cache.open(recorder, enabled=enabled)
+        cache = Cache.open(chain.recorder, enabled=enabled)
         try:
-            with unpacked(legal) as loadable:
-                yield cls(target, settings, cache, recorder, loadable)
+            with chain.loadable() as loadable:
+                yield cls(chain.request, settings, cache, chain.recorder, loadable)
         finally:
             cache.close()
+
+    @property
+    def target(self) -> Target:
+        """What the programs are for."""
+        [target] = self.request.targets
+        return target
 
     def failure(self, lowered: Lowered, goldens: Sequence[Golden]) -> ParityCase | None:
         """The first comparison of the whole program that fails.
@@ -170,7 +180,7 @@ class _Bench:
             asserts={entry.name: ()},
         )
         try:
-            compiled = self._compiled(lower(probe, self.target.backend))
+            compiled = self._compiled(lower(probe, self.request))
             with self.recorder.stage("validate", str(self.target)):
                 parity = validate(compiled, loadable, [probe.golden]).parity
         except ParityError as error:
@@ -181,7 +191,7 @@ class _Bench:
 
     def reproducer(self, probe: Probe) -> Reproducer:
         """What shows the fault again."""
-        lowered = lower(probe, self.target.backend)
+        lowered = lower(probe, self.request)
         compiled = self._compiled(lowered)
         weights = view_all(probe.legal.weights)
         return Reproducer(
@@ -206,13 +216,13 @@ class _Bench:
         return result
 
 
-def lower(probe: Probe, backend: Backend) -> Lowered:
-    """A probe's module: of XLA, for the sizes of its call.
+def lower(probe: Probe, request: Request) -> Lowered:
+    """A probe's module: of XLA, for the sizes of its call and over the mesh of the whole program.
 
     Raises:
         LowerFailed, UnsupportedOps
     """
-    if backend == "iree":
+    if "xla" not in request.backends:
         return front.lower_for_iree(probe.legal)
     from aotpipe.backends.xla import lowering
     from aotpipe.validate.inputs import bound
@@ -222,4 +232,7 @@ def lower(probe: Probe, backend: Backend) -> Lowered:
     sizes = bound(signature.tensor_inputs, signature.symbols, probe.golden.inputs)
     if sizes is None:
         raise UnsupportedOps("a size of this program follows from data")
-    return lowering.lower(probe.legal, {}, examples={entry.name: sizes})
+    names = [*probe.legal.weights, *(spec.name for spec in signature.tensor_inputs)]
+    # A rule that matches no array is refused, and a probe has some of the program's arrays only.
+    rules = [rule for rule in request.rules if any(re.fullmatch(rule.pattern, name) for name in names)]
+    return lowering.lower(probe.legal, examples={entry.name: sizes}, mesh=request.mesh, rules=rules)

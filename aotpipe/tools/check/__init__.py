@@ -8,15 +8,15 @@ as before afterwards.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from aotpipe.tools.check.diagnostics import SEVERITIES, Checked, Diagnostic, Fix, Rewrite, Step
 from aotpipe.tools.check.source_ranges import Place
 
 if TYPE_CHECKING:
-    from aotpipe.model.spec import EntryPoint
+    from aotpipe.build.request import ModelOptions
 
 __all__ = ["SEVERITIES", "Checked", "Diagnostic", "Fix", "Place", "Rewrite", "Step", "check"]
 
@@ -25,36 +25,21 @@ def check(
     model_or_spec: object,
     args: tuple[Any, ...] = (),
     kwargs: Mapping[str, Any] | None = None,
-    *,
-    dynamic_shapes: Any = None,
-    value_ranges: Mapping[str, tuple[float, float]] | None = None,
-    examples: Sequence[Any] = (),
-    optional: Sequence[str] = (),
-    tensorize: Sequence[str] = (),
-    entry_points: Mapping[str, EntryPoint] | None = None,
-    name: str | None = None,
+    **options: Unpack[ModelOptions],
 ) -> Checked:
     """Find all that keeps a model from becoming one program; the arguments are those of `build`.
 
+    There is no target: the stages are run for IREE, and for XLA too where buckets or a mesh are given.
+
     Raises:
         ModelError: There is no model, or nothing says what it is called with.
+        NoBuckets, MeshError: The buckets, or the mesh, do not fit the model.
     """
     from aotpipe.build import requirements
-    from aotpipe.build.source import Model
+    from aotpipe.build.request import Request
     from aotpipe.tools.check import examine
 
     start = time.perf_counter()
-    requirements.require()
-    overrides = {
-        "args": args,
-        "kwargs": kwargs,
-        "dynamic_shapes": dynamic_shapes,
-        "value_ranges": value_ranges,
-        "examples": examples,
-        "optional": tuple(optional),
-        "tensorize": tuple(tensorize),
-        "entry_points": entry_points,
-        "name": name,
-    }
-    spec = Model(given=model_or_spec, overrides=overrides).load()
-    return replace(examine.examine(spec), wall_s=time.perf_counter() - start)
+    request = Request.of(model_or_spec, (), args, kwargs, **options)
+    requirements.require(request.backends)
+    return replace(examine.examine(request), wall_s=time.perf_counter() - start)

@@ -1,9 +1,10 @@
 """Runs a build's stages up to the compiler, and finds each line of Python that they refuse.
 
-`attempt(canonical, observed)` exports and legalizes as a build does. Where an export is refused, every line
-at which Python looks into a tensor is settled with eager's values (`replay`), then each is freed again, in
-the order of the run: the export that now fails is refused for that line alone. So every refusal is one that
-a stage of a build made, and all are found. Gives an `Attempted`; raises nothing that a model can cause.
+`attempt(canonical, observed, request)` exports and legalizes as a build does. Where an export is refused,
+every line at which Python looks into a tensor is settled with eager's values (`replay`), then each is freed
+again, in the order of the run: the export that now fails is refused for that line alone. So every refusal is
+one that a stage of a build made, and all are found. Gives an `Attempted`; raises nothing that a model can
+cause.
 """
 
 from __future__ import annotations
@@ -14,16 +15,18 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from aotpipe.backends import legalization
+from aotpipe.backends.xla import lowering
+from aotpipe.build import front
+from aotpipe.build.events import Recorder
+from aotpipe.build.request import Request
 from aotpipe.canonicalize.state import discovery
 from aotpipe.core.signature import Signature
-from aotpipe.core.stages import Canonical, CanonicalEntry, Exported, ExportedEntry, Finding
+from aotpipe.core.stages import Canonical, CanonicalEntry, Exported, ExportedEntry, Finding, Legal
 from aotpipe.errors import AotpipeError, ExportFailed, LowerFailed, UnsupportedOps
 from aotpipe.export import diagnosis, export
 from aotpipe.export.guards import GuardLog
 from aotpipe.export.stack_traces import helpers_too
 from aotpipe.model import garbage_collector
-from aotpipe.passes import legalize
 from aotpipe.tools.check.data_dependence import Event
 from aotpipe.tools.check.eager_runs import Observed
 from aotpipe.tools.check.replay import settled
@@ -64,8 +67,12 @@ class Attempted:
     complete: bool = True
 
 
-def attempt(canonical: Canonical, observed: Mapping[str, Observed]) -> Attempted:
-    """Run the stages up to the compiler on each entry point, past each refusal."""
+def attempt(canonical: Canonical, observed: Mapping[str, Observed], request: Request) -> Attempted:
+    """Run the stages up to the compiler on each entry point, past each refusal.
+
+    Raises:
+        NoBuckets, MeshError: The buckets, or the mesh, do not fit what was exported.
+    """
     found = Attempted()
     passed: list[CanonicalEntry] = []
     for entry in canonical.entries:
@@ -81,7 +88,7 @@ def attempt(canonical: Canonical, observed: Mapping[str, Observed]) -> Attempted
         found.findings += exported.findings
     if passed:
         kept = replace(canonical, entries=tuple(passed))
-        _legalize(Exported(canonical=kept, entries=tuple(found.entries), findings=()), found)
+        _legalize(Exported(canonical=kept, entries=tuple(found.entries), findings=()), found, request)
     return found
 
 
@@ -91,25 +98,42 @@ def is_taken(model: Canonical, observed: Observed, settled: Collection[Line]) ->
     return isinstance(_Entry(model, entry.name, observed, Attempted()).export(settled), Exported)
 
 
-def _legalize(exported: Exported, found: Attempted) -> None:
+def _legalize(exported: Exported, found: Attempted, request: Request) -> None:
     found.signatures = {entry.name: entry.signature for entry in exported.entries}
-    smaller = [once(entry) for entry in exported.entries]
-    # Nobody compiles the programs: the rules for GPUs do the least to a convolution.
-    rules = legalization("torch-gpu")
+    # What depends on the whole program is not found in a smaller one.
+    is_whole = request.islands or "xla" in request.backends
+    smaller = [None if is_whole else once(entry) for entry in exported.entries]
     with garbage_collector.paused():
         if any(smaller):
             entries = tuple(small or each for small, each in zip(smaller, exported.entries, strict=True))
             # What is refused is told of the whole program, with all of its lines.
             with suppress(UnsupportedOps, LowerFailed):
-                legal = legalize(replace(exported, entries=entries), rules)
+                legal = _legal(replace(exported, entries=entries), found, request)
                 found.signatures = {entry.name: without_left(entry.signature) for entry in legal.entries}
                 return
         try:
-            legal = legalize(exported, rules)
+            legal = _legal(exported, found, request)
         except (UnsupportedOps, LowerFailed) as error:
             found.refusals.append(Refusal(error))
         else:
             found.signatures = {entry.name: entry.signature for entry in legal.entries}
+
+
+def _legal(exported: Exported, found: Attempted, request: Request) -> Legal:
+    """What a build would lower, after the stages of a build."""
+    narrowed = front.narrowed(exported, request.precision)
+    # Nobody compiles the programs: the rules for GPUs do the least to a convolution.
+    legals = front.legalize(narrowed, Recorder(), request, {"torch": "torch-gpu"})
+    legal = next(iter(legals.values()))
+    parts = front.cut(legals)[0] if request.islands else None
+    if "xla" in request.backends:
+        lowering.placed(legals["stablehlo"], request.buckets, request.mesh, request.rules)
+    found.findings += [
+        *narrowed.findings,
+        *map(front.island_finding, parts.islands if parts else ()),
+        *front.planned_sizes(legal, request),
+    ]
+    return legal
 
 
 def _last(error: AotpipeError, entry_point: str) -> AotpipeError:

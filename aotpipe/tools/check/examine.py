@@ -1,4 +1,4 @@
-"""The course of a check: a Spec in, a `Checked` out.
+"""The course of a check: a request in, a `Checked` out.
 
 The model is built once. A refusal to make it ready (train mode, examples that it raises on) is an obstacle
 like any other; where the check can go on behind it, it does.
@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import redirect_stdout
+from contextlib import nullcontext, redirect_stdout
 from dataclasses import replace
 from traceback import walk_tb
 from typing import Any
 
 from torch import nn
 
+from aotpipe.build import front
+from aotpipe.build.request import Request
 from aotpipe.canonicalize import canonicalize
 from aotpipe.core.stages import Canonical, CanonicalEntry, Finding
 from aotpipe.errors import AotpipeError, ExportFailed, SourceLine, SpecInvalid, TrainMode
+from aotpipe.islands.sites import recording
 from aotpipe.model import source
 from aotpipe.model.spec import Spec
 from aotpipe.tools.check import baked, rewrites, source_ranges
@@ -31,12 +34,18 @@ from aotpipe.tools.check.obstacles import obstacles, of_reason
 from aotpipe.tools.check.source_ranges import Place
 
 
-def examine(spec: Spec) -> Checked:
+def examine(request: Request) -> Checked:
     """Check a model.
 
     Raises:
         ModelError: It cannot be built, or the Spec contradicts itself.
+        NoBuckets, MeshError: The buckets, or the mesh, do not fit it.
     """
+    with recording() if request.islands else nullcontext():
+        return _examine(request.load(), request)
+
+
+def _examine(spec: Spec, request: Request) -> Checked:
     build = _once(spec.build)
     spec = replace(spec, build=build)
     found: list[Diagnostic] = []
@@ -56,7 +65,7 @@ def examine(spec: Spec) -> Checked:
         # stdout is the answer's; that the model prints is part of it.
         with redirect_stdout(io.StringIO()):
             found += map(_of_refusal, refusals)
-            return _examined(canonical, found)
+            return _examined(canonical, found, request)
     except SpecInvalid as error:
         if error.__cause__ is None:
             raise
@@ -79,9 +88,11 @@ def _once(build: Callable[[], Any]) -> Callable[[], Any]:
     return model
 
 
-def _examined(canonical: Canonical, found: list[Diagnostic]) -> Checked:
+def _examined(canonical: Canonical, found: list[Diagnostic], request: Request) -> Checked:
+    if request.islands:
+        front.discover(canonical)
     observed = {entry.name: observe(entry) for entry in canonical.entries}
-    attempted = attempt(canonical, observed)
+    attempted = attempt(canonical, observed, request)
     known = {(each.code, each.message) for each in found}
     found += [e for e in obstacles(attempted.refusals, observed) if (e.code, e.message) not in known]
     found = [with_fix(each, canonical, observed, attempted.settled) for each in found]

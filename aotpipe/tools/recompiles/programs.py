@@ -1,6 +1,6 @@
 """Runs calls through aotpipe's programs: one per entry point and target, or one per bucket for XLA.
 
-`run(canonical, exported, calls, targets)` compiles the model for each target and gives a `Way` each. A call
+`run(chain, calls, cache)` compiles the model for each target and gives a `Way` each. A call
 that a program does not admit is refused with its reason, nothing else is compiled for it; all other answers
 are compared with eager's by the law of a build.
 """
@@ -14,25 +14,22 @@ from typing import Any
 
 import torch
 
-from aotpipe.build import front
 from aotpipe.build.cache import Cache
-from aotpipe.build.compile_stage import CompileSettings, compile_all
-from aotpipe.build.events import Recorder
-from aotpipe.build.lowering_plan import Form
-from aotpipe.build.unpacked import unpacked
+from aotpipe.build.chain import Chain
+from aotpipe.build.compile_stage import CompileSettings
 from aotpipe.core.dtypes import Array
 from aotpipe.core.signature import Signature
-from aotpipe.core.stages import Canonical, CanonicalEntry, Compiled, Exported, Legal
-from aotpipe.core.targets import Target
-from aotpipe.errors import AotpipeError, InputError, ParityError
+from aotpipe.core.stages import Canonical, CanonicalEntry, Compiled
+from aotpipe.errors import AotpipeError, InputError, ParityError, SpecInvalid
 from aotpipe.model.torch_arrays import to_numpy
 from aotpipe.runtime.input_checks import Checker
 from aotpipe.runtime.xla import container
-from aotpipe.runtime.xla.buckets import Declared, takes
+from aotpipe.runtime.xla.buckets import takes
 from aotpipe.tools.recompiles.calls import Given, leaves
 from aotpipe.tools.recompiles.results import Refused, Way
 from aotpipe.validate import Loadable, validate
 from aotpipe.validate.inputs import Call
+from aotpipe.validate.reference import Reference
 
 _Sizes = tuple[tuple[str, int], ...]
 
@@ -45,30 +42,18 @@ class _Admitted:
     sizes: _Sizes
 
 
-def run(
-    canonical: Canonical,
-    exported: Exported,
-    calls: Sequence[Given],
-    targets: Sequence[Target],
-    *,
-    recorder: Recorder,
-    cache: Cache,
-    buckets: Mapping[str, Declared] | None = None,
-) -> tuple[Way, ...]:
+def run(chain: Chain, calls: Sequence[Given], cache: Cache) -> tuple[Way, ...]:
     """Compile a model for each target and make the calls.
 
     Raises:
         AotpipeError: A stage refused the model before its targets came into it.
     """
-    form = Form.of(targets, buckets)
-    legals = front.joined(front.legalize(exported, recorder, form.dialects))
-    lowered = front.lower(canonical, legals, recorder, form)
-    legal = next(iter(legals.values()))
-    signatures = {entry.name: entry.signature for entry in legal.entries}
-    admitted, refused = _admitted(canonical, signatures, calls)
-    reference = _reference(canonical, legal, [each.call for each in admitted.values()], recorder)
-    compiled = compile_all(lowered, targets, settings=CompileSettings(), cache=cache, recorder=recorder)
-    with unpacked(legal, signatures=signatures, weights_of=tuple(legals.values())) as loadable:
+    chain.lowered  # noqa: B018  # what cannot be lowered is refused before eager is asked
+    signatures = {entry.name: entry.signature for entry in chain.legal.entries}
+    admitted, refused = _admitted(chain.canonical, signatures, calls)
+    reference = _reference(chain, [each.call for each in admitted.values()])
+    compiled = chain.compiled(CompileSettings(), cache)
+    with chain.loadable() as loadable:
         ways = []
         for target, program in compiled.items():
             if isinstance(program, AotpipeError):
@@ -83,7 +68,7 @@ def run(
 def _judged(
     program: Compiled,
     loadable: Loadable,
-    reference: Any,
+    reference: Reference | None,
     so_far: tuple[int, ...],
     refused: tuple[Refused, ...],
 ) -> Way:
@@ -174,17 +159,12 @@ def _is_same(fixed: object, leaf: object) -> bool:
     return type(fixed) is type(leaf) and bool(fixed == leaf)
 
 
-def _reference(canonical: Canonical, legal: Legal, calls: list[Call], recorder: Recorder) -> Any:
-    if not calls:
+def _reference(chain: Chain, calls: list[Call]) -> Reference | None:
+    """Eager's answers; none where it refuses every call, and there is nothing to compare."""
+    try:
+        return chain.reference(calls) if calls else None
+    except SpecInvalid:
         return None
-    with recorder.stage("reference"):
-        from aotpipe.validate.eager.eager import EagerFailed
-        from aotpipe.validate.reference import reference
-
-        try:
-            return reference(canonical, legal, calls=calls)
-        except EagerFailed:
-            return None  # eager refuses every call: there is nothing to compare
 
 
 def _used(

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from aotpipe.tools.rewrite.result import Written
 
 if TYPE_CHECKING:
     from aotpipe.build.events import Listener
-    from aotpipe.model.spec import EntryPoint
+    from aotpipe.build.request import ModelOptions
 
 __all__ = ["Written", "written"]
 
@@ -25,12 +25,9 @@ def written(
     args: tuple[Any, ...] = (),
     kwargs: Mapping[str, Any] | None = None,
     *,
-    dynamic_shapes: Any = None,
-    value_ranges: Mapping[str, tuple[float, float]] | None = None,
-    entry_points: Mapping[str, EntryPoint] | None = None,
-    name: str | None = None,
     file_name: str = "model.py",
     on_event: Listener | None = None,
+    **options: Unpack[ModelOptions],
 ) -> Written:
     """Write a model as PyTorch with explicit control flow and state.
 
@@ -38,30 +35,24 @@ def written(
     from a file of that stem beside it.
 
     Raises:
-        ModelError: It cannot be used as it is.
+        ModelError: It cannot be used as it is, or an option changes a later stage than canonicalize.
         ExportFailed: It cannot be one graph.
         RewriteFailed: What was written does not answer as the model does.
     """
-    from aotpipe.build import front
+    from aotpipe.build.chain import Chain
     from aotpipe.build.events import Recorder
-    from aotpipe.build.source import Model
+    from aotpipe.build.request import Request
     from aotpipe.canonicalize.trace import decisions
     from aotpipe.errors import AotpipeError
     from aotpipe.export import strategies
     from aotpipe.tools.rewrite.writer import write
 
-    overrides = {
-        "args": args,
-        "kwargs": kwargs,
-        "dynamic_shapes": dynamic_shapes,
-        "value_ranges": value_ranges,
-        "entry_points": entry_points,
-        "name": name,
-    }
     recorder = Recorder(on_event)
-    model = front.canonical(Model(given=model_or_spec, overrides=overrides).load, recorder)
+    request = Request.of(model_or_spec, (), args, kwargs, until="canonicalize", **options)
+    chain = Chain(request, recorder)
+    chain.canonical  # noqa: B018  # what is decided while the model is built is no part of its calls
     with decisions.recorded() as noted:
-        exported = front.export(model, recorder)
+        exported = chain.exported
         if any(finding.code == "strict-export" for finding in exported.findings):
             # Strict mode reads bytecode: nothing was decided, and plain torch.export refuses the source.
             for entry in exported.canonical.entries:

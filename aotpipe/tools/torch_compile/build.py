@@ -9,25 +9,19 @@ Raises:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
-from aotpipe.build import front
 from aotpipe.build.cache import Cache
-from aotpipe.build.compile_stage import CompileSettings, compile_all
+from aotpipe.build.chain import Chain
+from aotpipe.build.compile_stage import CompileSettings
 from aotpipe.build.events import Recorder
-from aotpipe.build.lowering_plan import DEFAULT_FORM
-from aotpipe.build.unpacked import unpacked
+from aotpipe.build.request import Request
 from aotpipe.core.signature import Signature
-from aotpipe.core.stages import Canonical, Compiled, Legal
-from aotpipe.errors import AotpipeError, SpecInvalid, TargetError
-from aotpipe.model.spec import as_spec
-from aotpipe.model.torch_arrays import view_all
-from aotpipe.runtime.islands.chain import Parts
+from aotpipe.core.stages import Compiled
+from aotpipe.errors import AotpipeError, TargetError
 from aotpipe.runtime.islands.chain_runner import ChainRunner
 from aotpipe.runtime.islands.functions import functions
 from aotpipe.runtime.loading import Runner, runtime, why_not_runnable
@@ -55,7 +49,11 @@ class Built:
 
 
 def build(closed: Closed, settings: Settings) -> Built:
-    """Build the program of a graph."""
+    """Build the program of a graph.
+
+    Raises:
+        AotpipeError: A stage refused the graph, or its program differs from eager.
+    """
     if reason := why_not_runnable(settings.target):
         raise TargetError(f"{settings.target} cannot run here: {reason}", hint="give another target")
     try:
@@ -73,40 +71,38 @@ def build(closed: Closed, settings: Settings) -> Built:
 @torch.no_grad()
 def _build(closed: Closed, settings: Settings) -> Built:
     recorder = Recorder()
-    spec = as_spec(
-        closed.module, args=closed.args, dynamic_shapes=dict(closed.dynamic_shapes) or None, name=_NAME
+    request = Request.of(
+        closed.module,
+        [str(settings.target)],
+        closed.args,
+        dynamic_shapes=dict(closed.dynamic_shapes) or None,
+        name=_NAME,
+        allow_islands=True,  # ops that have no lowering are run eagerly between the parts of the program
     )
-    canonical = front.canonical(lambda: spec, recorder)
-    exported = front.export(canonical, recorder)
-    legals = front.legalize(exported, recorder, ("torch",), supported=False)
-    legal = legals["torch"]
-    parts, lowerable = front.cut(legals)
-    lowered = front.lower(canonical, lowerable, recorder, DEFAULT_FORM)
+    chain = Chain(request, recorder)
     cache = Cache.open(recorder, enabled=settings.cache)
     try:
-        [compiled] = compile_all(
-            lowered, [settings.target], settings=CompileSettings(), cache=cache, recorder=recorder
-        ).values()
+        [compiled] = chain.compiled(CompileSettings(), cache).values()
     finally:
         cache.close()
     if isinstance(compiled, AotpipeError):
         raise compiled
-    ratio = _verified(canonical, legal, lowerable["torch"], parts, compiled) if settings.verify else 0.0
+    ratio = _verified(chain, compiled) if settings.verify else 0.0
     return Built(
-        runner=_loaded(legal, lowerable["torch"], parts, compiled),
-        signature=legal.entries[0].signature,
+        runner=_loaded(chain, compiled),
+        signature=chain.legal.entries[0].signature,
         ratio=ratio,
-        islands=tuple(island.name for island in parts.islands) if parts else (),
+        islands=tuple(island.name for island in chain.parts.islands) if chain.parts else (),
     )
 
 
-def _loaded(legal: Legal, lowerable: Legal, parts: Parts | None, compiled: Compiled) -> Runner:
-    [entry] = legal.entries
-    state = view_all(legal.initial_state)
+def _loaded(chain: Chain, compiled: Compiled) -> Runner:
+    [entry], [lowerable] = chain.legal.entries, chain.lowerable.values()
+    parts, (weights, state) = chain.parts, chain.arrays()
     runner = runtime(compiled.target.backend).load(
         compiled.payload,
         signatures={each.name: each.signature for each in lowerable.entries},
-        weights=view_all(lowerable.weights),
+        weights=weights,
         initial_state=state if parts is None else {},
         asserts={each.name: each.asserts for each in lowerable.entries},
     )
@@ -121,20 +117,18 @@ def _loaded(legal: Legal, lowerable: Legal, parts: Parts | None, compiled: Compi
     )
 
 
-def _verified(
-    canonical: Canonical, legal: Legal, lowerable: Legal, parts: Parts | None, compiled: Compiled
-) -> float:
-    """Compare the program with eager on the arguments that came first."""
-    from aotpipe.validate.eager.eager import EagerFailed
-    from aotpipe.validate.reference import example_inputs, reference
+def _verified(chain: Chain, compiled: Compiled) -> float:
+    """Compare the program with eager on the arguments that came first.
 
-    [entry] = legal.entries
-    inputs: Mapping[str, Any] = example_inputs(canonical.entries[0])
-    call = Call(entry_point=entry.name, case="the first call", reset=True, inputs=inputs)
-    try:
-        found = reference(canonical, legal, calls=[call])
-    except EagerFailed as error:
-        raise SpecInvalid("the graph raises on its first arguments", reason=str(error)) from error
-    with unpacked(legal, weights_of=(lowerable,), parts=parts) as loadable:
+    Raises:
+        SpecInvalid: The graph raises on its first arguments.
+        ParityError: The program differs.
+    """
+    from aotpipe.validate.reference import example_inputs
+
+    [entry] = chain.canonical.entries
+    call = Call(entry_point=entry.name, case="the first call", reset=True, inputs=example_inputs(entry))
+    found = chain.reference([call])
+    with chain.loadable() as loadable:
         parity = validate(compiled, loadable, found.goldens).parity
     return parity.worst.ratio if parity is not None and parity.worst is not None else 0.0

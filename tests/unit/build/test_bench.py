@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from aotpipe.build import bench
+from aotpipe.build.chain import Chain
 from aotpipe.build.events import Recorder
+from aotpipe.build.request import Request
 from aotpipe.core.signature import Signature, TensorSpec
 from tests.unit.runtime.bundle import samples
 
@@ -75,7 +77,7 @@ def test_the_reference_starts_from_the_models_own_parameters(tmp_path: Path):
     signature = Signature(
         inputs=(x,), outputs=(replace(x, name="output"),), state=(replace(x, name="weight"),)
     )
-    eager = bench._eager(str(file), {"forward": signature}, 1, Recorder())
+    eager = bench._eager(Chain(Request.of(str(file)), Recorder()), {"forward": signature}, 1)
     for _ in range(2):
         eager.reset()
         assert eager.infer({"x": np.ones(3, np.float32)})["output"].tolist() == [2, 2, 2]

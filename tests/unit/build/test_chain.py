@@ -1,141 +1,213 @@
-"""What a build refuses before any work, where its bundle goes, and what it keeps where a target fails."""
+"""Each stage runs once; a prepared model comes from the store exactly where nothing has changed."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-import aotpipe
-from aotpipe import validate
-from aotpipe.backends.iree.compile import compiler
-from aotpipe.build import chain, source, variants
-from aotpipe.build.events import Event, Planned, StageFinished
+from aotpipe.build import chain, file_reads
+from aotpipe.build.cache import Cache
+from aotpipe.build.chain import Chain
+from aotpipe.build.compile_stage import CompileSettings
+from aotpipe.build.dependencies import Dependencies, FileStamp
+from aotpipe.build.events import Event, Found, Recorder, StageFinished
+from aotpipe.build.prepared import Prepared
+from aotpipe.build.request import Request
 from aotpipe.core.stages import Compiled, Lowered
-from aotpipe.core.targets import Target
-from aotpipe.errors import BundleError, CompileFailed, ModelNotFound, ReadOnly, UnknownTarget
+from aotpipe.core.targets import Backend
+from aotpipe.runtime import tensor_file
+from aotpipe.runtime.bundle.manifest import STATE_PREFIX
+from aotpipe.runtime.store import file_digest
+from tests.unit.build import samples
 
-ARGS = (torch.randn(2, 4),)
-
-
-def model() -> torch.nn.Module:
-    return torch.nn.Linear(4, 3).eval()
-
-
-def test_targets_and_places_are_checked_before_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(source, "prepared", lambda *_, **__: pytest.fail("work was done"))
-    with pytest.raises(UnknownTarget):
-        aotpipe.build("no_such_file.py", targets=["iree-cpu-hots"])
-    (tmp_path / "file").write_text("")
-    with pytest.raises(BundleError):
-        aotpipe.build(model(), args=ARGS, out=tmp_path / "file")
-    with pytest.raises(ReadOnly):
-        aotpipe.build(model(), args=ARGS, out="/sys/deep/out")
+REQUEST = Request.of("m.py")
 
 
-def test_a_model_that_is_not_there_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(ModelNotFound):
-        aotpipe.build("no_such_file.py")
-    assert list(tmp_path.iterdir()) == []
+class Counter(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 2)
+        self.register_buffer("count", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x: torch.Tensor, unused: torch.Tensor) -> torch.Tensor:
+        self.count += 1
+        return self.linear(x) * self.count
 
 
-def test_a_bundle_goes_to_artifacts_under_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(tmp_path)
+def counter(**options: Any) -> Request:
+    args = (torch.randn(3, 4), torch.ones(1))
+    return Request.of(Counter().eval(), ["iree-vmvx"], args, name="counter", **options)
+
+
+class Compilers:
+    """Stands in for the compilers: notes the modules that they are started with."""
+
+    def __init__(self, recorder: Recorder | None = None, busy: int = 0) -> None:
+        self.recorder = recorder or Recorder()
+        self.started: list[Mapping[Backend, Lowered]] = []
+        self.busy = busy
+
+    def start(self, lowered: Mapping[Backend, Lowered]) -> int:
+        self.started.append(lowered)
+        return self.busy
+
+
+def prepare(
+    request: Request, folder: Path, compilers: Compilers | None = None, *, cache: bool = True
+) -> chain.Ready:
+    folder.mkdir(exist_ok=True)
+    compilers = compilers or Compilers()
+    kept = Cache.open(compilers.recorder, enabled=cache)
+    return chain.prepare(request, compilers, kept, folder=folder, exclude=[])
+
+
+def stages(recorder: Recorder) -> list[str]:
+    return [done.stage for done in recorder.finished]
+
+
+def test_a_stage_runs_once_and_only_as_far_as_somebody_asks():
+    one = Chain(counter(), Recorder())
+    assert stages(one.recorder) == []
+    assert one.exported.canonical is one.canonical
+    assert stages(one.recorder) == ["load", "canonicalize", "export"]
+    assert one.lowered["iree"].entry_points == ("forward",)
+    assert one.reference().goldens
+    assert stages(one.recorder) == [each for each in chain.FRONT_STAGES if each != "weights"]
+    assert one.parts is None
+    assert one.lowerable is one.legals
+
+
+def test_the_precision_is_that_of_the_exported_programs():
+    one = Chain(counter(dtype="bf16"), Recorder())
+    assert [finding.code for finding in one.exported.findings if finding.code == "precision"]
+    assert torch.bfloat16 in {tensor.dtype for tensor in one.legal.weights.values()}
+
+
+def test_programs_are_compiled_and_loaded_with_the_weights_and_the_state():
+    one = Chain(counter(), Recorder())
+    [program] = one.compiled(CompileSettings(), Cache.open(one.recorder)).values()
+    assert isinstance(program, Compiled)
+    with one.loadable() as loadable:
+        arrays = tensor_file.read(loadable.weights)
+        assert sorted(arrays) == ["linear.bias", "linear.weight", STATE_PREFIX + "count"]
+        assert loadable.signatures["forward"] == one.legal.entries[0].signature
+        assert loadable.is_stateful
+    assert not loadable.weights.exists()
+
+
+def test_a_model_is_prepared_stage_by_stage(tmp_path: Path):
     heard: list[Event] = []
-    built = aotpipe.build(
-        model(), args=ARGS, name="line", targets=["iree-vmvx"], latency=False, on_event=heard.append
+    prepared = prepare(counter(), tmp_path, Compilers(Recorder(heard.append)), cache=False).prepared
+    done = [event.stage for event in heard if isinstance(event, StageFinished)]
+    assert [stage for stage in done if stage != "weights"] == [
+        each for each in chain.FRONT_STAGES if each != "weights"
+    ]
+    assert done.index("weights") > done.index("legalize")  # beside what follows
+    assert "unused-input" in [event.finding.code for event in heard if isinstance(event, Found)]
+    assert prepared.name == "counter"
+    assert [leaf.name for leaf in prepared.signatures["forward"].state] == ["count"]
+    assert sorted(tensor_file.read(prepared.weights)) == ["linear.bias", "linear.weight", "state/count"]
+    assert file_digest(prepared.weights) == prepared.weights_sha256
+    assert prepared.goldens
+    assert b"@forward" in prepared.lowered["iree"].module
+    assert {finding.code for finding in prepared.findings} >= {"unused-input"}
+
+
+def test_the_compilers_are_started_before_eager_is_asked(tmp_path: Path):
+    heard: list[str] = []
+
+    class Heard(Compilers):
+        def start(self, lowered: Mapping[Backend, Lowered]) -> int:
+            heard.extend(lowered)
+            return super().start(lowered)
+
+    recorder = Recorder(lambda event: heard.append(f"{type(event).__name__} {getattr(event, 'stage', '')}"))
+    prepare(counter(), tmp_path, Heard(recorder), cache=False)
+    assert heard.index("StageFinished lower") < heard.index("iree") < heard.index("StageStarted reference")
+
+
+def test_eager_leaves_cores_to_the_compilers(monkeypatch: pytest.MonkeyPatch):
+    from aotpipe.validate import reference
+
+    seen: list[int] = []
+    real = reference.reference
+
+    def counted(*args: Any, **kwargs: Any) -> reference.Reference:
+        seen.append(torch.get_num_threads())
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(reference, "reference", counted)
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    before = torch.get_num_threads()
+    one = Chain(counter(), Recorder())
+    try:
+        torch.set_num_threads(4)
+        for busy in (0, 3, 6, 9):
+            one.reference(compilers=busy)
+            assert torch.get_num_threads() == 4
+    finally:
+        torch.set_num_threads(before)
+    assert seen == [4, 4, 2, 1]
+
+
+class Front:
+    """Stands in for the stages that need torch."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, dependencies: Dependencies | None) -> None:
+        self.calls = 0
+        monkeypatch.setattr(chain, "_through_torch", self.prepare)
+        monkeypatch.setattr(file_reads.Watch, "dependencies", lambda self, extra_packages: dependencies)
+
+    def prepare(self, _: Chain, compilers: Compilers, folder: Path) -> Prepared:
+        self.calls += 1
+        prepared = samples.prepared(folder)
+        compilers.start(prepared.lowered)
+        return prepared
+
+
+def test_an_unchanged_model_is_not_prepared_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = tmp_path / "m.py"
+    path.write_text("one")
+    stand_in = Front(
+        monkeypatch, Dependencies(files={str(path): FileStamp.take(path)}, folders={}, variables={})
     )
-    assert built.path == tmp_path / "artifacts" / "line"
-    assert sorted(path.name for path in (tmp_path / "artifacts").iterdir()) == ["line", "line.report"]
-    assert built.report.bundle == str(built.path)
-    finished = [event.stage for event in heard if isinstance(event, StageFinished)]
-    assert finished[-4:] == ["compile", "validate", "pack", "report"]
-    assert sum(isinstance(event, Planned) for event in heard) == 2
+    first = prepare(REQUEST, tmp_path / "first")
+    second = prepare(REQUEST, tmp_path / "second")
+    assert stand_in.calls == 1
+    assert first.key == second.key
+    assert second.prepared.weights_sha256 == first.prepared.weights_sha256
+    found = chain.unchanged(REQUEST, Cache.open(Recorder()))
+    assert found == chain.Unchanged(name="tiny", prepared=first.key or "")
+    path.write_text("two")
+    assert chain.unchanged(REQUEST, Cache.open(Recorder())) is None
+    prepare(REQUEST, tmp_path / "third")
+    assert stand_in.calls == 2
 
 
-def test_a_failed_target_raises_and_leaves_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    def refuse(*_: object, **__: object) -> None:
-        raise CompileFailed("no")
-
-    monkeypatch.setattr(compiler, "compile", refuse)
-    for keep_going in (False, True):  # with nothing left to pack, both are the same
-        with pytest.raises(CompileFailed):
-            aotpipe.build(
-                model(), args=ARGS, out=tmp_path / "out", targets=["iree-vmvx"], keep_going=keep_going
-            )
-    assert [path.name for path in tmp_path.iterdir()] == ["out.report"]
+def test_the_compilers_are_started_once_wherever_the_modules_come_from(tmp_path: Path, monkeypatch):
+    Front(monkeypatch, Dependencies(files={}, folders={}, variables={}))
+    compilers = Compilers()
+    for name in ("made", "stored"):
+        prepare(REQUEST, tmp_path / name, compilers)
+    assert compilers.started == [{"iree": samples.LOWERED}] * 2
 
 
-def test_what_a_compiler_refuses_for_another_machine_leaves_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    real = compiler.compile
-
-    def refuse(lowered: Lowered, target: Target, **settings: Any) -> Compiled:
-        if target.device == "metal":
-            raise CompileFailed("no")
-        return real(lowered, target, **settings)
-
-    monkeypatch.setattr(compiler, "compile", refuse)
-    targets = ["iree-metal", "iree-vmvx"]
-    outcome = chain.run(model(), args=ARGS, out=tmp_path / "out", targets=targets, latency=False)
-    assert outcome.report.exit_code == CompileFailed.exit_code
-    assert [row.status for row in outcome.report.targets] == ["failed", "executed"]
-    assert aotpipe.load(tmp_path / "out").infer({"input": ARGS[0].numpy()})["output"].shape == (2, 3)
+def test_what_is_not_wholly_known_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    stand_in = Front(monkeypatch, None)
+    for request in (REQUEST, REQUEST, Request.of(object())):
+        assert prepare(request, tmp_path).key is None
+    assert stand_in.calls == 3
 
 
-def test_a_portable_target_holds_programs_for_better_cpus(tmp_path: Path):
-    target = "iree-cpu-x86_64"
-    settings: dict[str, Any] = {"args": ARGS, "out": tmp_path / "out", "targets": [target], "latency": False}
-    built = aotpipe.build(model(), **settings)
-    (row,), (program,) = built.report.targets, built.manifest.programs
-    assert (row.target, row.status) == (target, "executed")
-    wanted = list(map(str, variants.beside([Target.parse(target)])))
-    assert [each.target for each in program.variants] == wanted
-    assert all(each.status == "executed" for each in program.variants)
-    assert {name.split("/")[1] for name in built.manifest.files if "/" in name} == {target, *wanted}
-    for option in (True, False):
-        with aotpipe.load(built, target=target, variants=option) as runner:
-            assert runner.infer({"input": ARGS[0].numpy()})["output"].shape == (2, 3)
-    (alone,) = aotpipe.build(model(), variants=False, **settings).manifest.programs
-    assert alone.variants == ()
-
-
-def test_a_failed_build_leaves_the_bundle_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    settings = {"args": ARGS, "out": tmp_path / "out", "targets": ["iree-vmvx"], "latency": False}
-    before = aotpipe.build(model(), **settings)
-
-    def refuse(*_: object, **__: object) -> None:
-        raise CompileFailed("no")
-
-    monkeypatch.setattr(compiler, "compile", refuse)
-    with pytest.raises(CompileFailed):
-        aotpipe.build(torch.nn.Sequential(model(), torch.nn.ReLU()).eval(), **settings)
-    assert aotpipe.load(before).infer({"input": ARGS[0].numpy()})["output"].shape == (2, 3)
-
-
-def test_the_same_object_is_not_compiled_twice(tmp_path: Path):
-    one = model()
-    settings = {"args": ARGS, "out": tmp_path / "out", "targets": ["iree-vmvx"], "latency": False}
-    aotpipe.build(one, **settings)
-    again = aotpipe.build(one, **settings)
-    cached = {cost.stage for cost in again.report.stages if cost.cached}
-    assert cached == {"compile", "validate"}
-    assert not again.report.up_to_date
-
-
-def test_what_could_not_run_is_run_once_it_can(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    one = model()
-
-    def built() -> str:
-        outcome = chain.run(one, args=ARGS, targets=["iree-vmvx"], out=tmp_path / "out", latency=False)
-        return outcome.report.targets[0].status
-
-    with monkeypatch.context() as without:
-        for module in (chain, chain.matrix, validate):
-            without.setattr(module, "why_not_runnable", lambda *_: "it has no driver")
-        assert built() == "compiled"
-    assert built() == "executed"
+def test_stages_that_were_spared_are_told_as_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    Front(monkeypatch, Dependencies(files={}, folders={}, variables={}))
+    prepare(REQUEST, tmp_path / "first")
+    compilers = Compilers()
+    prepare(REQUEST, tmp_path / "again", compilers)
+    assert stages(compilers.recorder) == list(chain.FRONT_STAGES)
+    assert all(done.cached for done in compilers.recorder.finished)

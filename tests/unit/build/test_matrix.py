@@ -13,9 +13,9 @@ import pytest
 from aotpipe.backends.iree.compile import compiler
 from aotpipe.build import matrix
 from aotpipe.build.cache import Cache
+from aotpipe.build.chain import Ready
 from aotpipe.build.compile_stage import CompileSettings, Compiling
 from aotpipe.build.events import Recorder
-from aotpipe.build.source import Ready
 from aotpipe.core.stages import Compiled, Validated
 from aotpipe.core.targets import Target, expand
 from aotpipe.errors import CompileFailed, ParityError

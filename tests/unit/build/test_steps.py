@@ -41,6 +41,22 @@ def test_compile_gives_programs_and_raises_the_first_failure():
         )
 
 
+def test_compile_takes_the_options_of_a_build():
+    def scaled(x: torch.Tensor, mask: torch.Tensor | None = None, k: float = 2.0) -> torch.Tensor:
+        return (x if mask is None else x @ mask) * k
+
+    options = {"optional": ["mask"], "tensorize": ["k"], "dtype": "bf16"}
+    x = torch.ones(3, 3)
+    lowered, _ = steps.compile(
+        scaled, (x, x, 3.0), targets=["iree-vmvx"], compiling=CompileSettings(), cache=False, **options
+    )
+    assert b"bf16" in lowered["iree"].module
+    plain, _ = steps.compile(
+        scaled, (x, x, 3.0), targets=["iree-vmvx"], compiling=CompileSettings(), cache=False
+    )
+    assert lowered["iree"].module.count(b"%arg") > plain["iree"].module.count(b"%arg")
+
+
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     built = aotpipe.build(
@@ -93,3 +109,32 @@ def test_another_signature_is_another_model(bundle: Path):
     other = aotpipe.model.spec.as_spec(torch.nn.Linear(5, 3).eval(), args=(torch.randn(2, 5),))
     with pytest.raises(SpecInvalid, match="another signature"):
         steps.revalidate(bundle, other)
+
+
+def test_a_bundle_whose_call_may_leave_inputs_out_is_judged_with_the_option(tmp_path: Path):
+    def masked(x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        return x if mask is None else x * mask
+
+    spec = aotpipe.model.spec.as_spec(masked, args=(torch.ones(3), torch.ones(3)))
+    built = aotpipe.build(spec, targets=["iree-vmvx"], optional=["mask"], out=tmp_path / "out", latency=False)
+    assert steps.revalidate(built.path, spec, optional=["mask"]).ok
+    with pytest.raises(SpecInvalid, match="another signature") as caught:
+        steps.revalidate(built.path, spec)
+    assert "--optional" in caught.value.hint
+    with pytest.raises(SpecInvalid, match="option dtype"):
+        steps.revalidate(built.path, spec, dtype="bf16")
+
+
+def test_a_bundle_with_islands_is_judged_beside_its_model(tmp_path: Path):
+    @aotpipe.eager_island
+    def outside(x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    def chained(x: torch.Tensor) -> torch.Tensor:
+        return outside(x * 2) * 3
+
+    spec = aotpipe.model.spec.as_spec(chained, args=(torch.ones(3),))
+    built = aotpipe.build(
+        spec, targets=["iree-vmvx"], allow_islands=True, out=tmp_path / "out", latency=False
+    )
+    assert steps.revalidate(built.path, spec).ok

@@ -38,3 +38,20 @@ def test_a_right_program_and_json(found, capsys: pytest.CaptureFixture[str]):
     found[0] = None
     assert guarded(cli, ["bisect", "m.py"]) == 0
     assert "at parity" in capsys.readouterr().out
+
+
+def test_the_program_is_built_with_the_options_of_the_build(monkeypatch: pytest.MonkeyPatch):
+    asked: dict[str, object] = {}
+    monkeypatch.setattr(
+        import_module("aotpipe.tools.bisect"), "bisect", lambda *_, **given: asked.update(given)
+    )
+    options = ["--dtype=bf16", "--optional=mask", "--tensorize=k", "--mesh=2", "--shard=w=(x, None)"]
+    assert guarded(cli, ["bisect", "m.py", *options]) == 0
+    wanted = {
+        "dtype": "bf16",
+        "optional": ("mask",),
+        "tensorize": ("k",),
+        "mesh": "2",
+        "shard": ("w=(x, None)",),
+    }
+    assert wanted.items() <= asked.items()

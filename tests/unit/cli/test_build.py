@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
-from aotpipe.build import chain
-from aotpipe.build.chain import Outcome
+from aotpipe.build import build
+from aotpipe.build.build import Outcome, Settings
+from aotpipe.build.compile_stage import CompileSettings
+from aotpipe.build.request import Request
 from aotpipe.cli import cli
 from aotpipe.cli.guard import guarded
 from tests.unit.build.report.samples import REPORT
@@ -24,56 +26,57 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What the pipeline was asked for; `report` in it is what it answers."""
     found: dict[str, Any] = {"report": GOOD}
 
-    def run(model: object, **settings: Any) -> Outcome:
-        found.update(settings, model=model)
+    def run(request: Request, settings: Settings, _: object) -> Outcome:
+        found.update(request=request, settings=settings)
         return Outcome(path=Path("/tmp/out"), report=found["report"], folder=Path("/tmp/out.report"))
 
-    monkeypatch.setattr(chain, "run", run)
+    monkeypatch.setattr(build, "run", run)
     return found
 
 
 def test_defaults(asked: dict[str, Any]):
     assert guarded(cli, ["build", "m.py"]) == 0
-    assert asked["model"] == "m.py"
-    assert asked["targets"] == ("iree-cpu-host",)
-    assert asked["out"] is None
-    assert (asked["latency"], asked["cache"], asked["keep_going"]) == (True, True, False)
+    assert asked["request"] == Request.of("m.py", ["iree-cpu-host"])
+    assert asked["settings"] == Settings()
 
 
 def test_options_reach_the_pipeline(asked: dict[str, Any]):
     argv = "build m.py:NET -t cpu -t iree-vmvx -o here --name n --jobs 3 --no-cache --no-latency --keep-going"
-    argv += " --fat --no-variants"
-    argv += " --flag=--x --compile-timeout 9 --compile-memory 2GB --buckets batch=1,8 --buckets seq=16"
+    argv += " --fat --no-variants --flag=--x --compile-timeout 9 --compile-memory 2GB"
     argv += " --optional batch.mask --tensorize self.scale --tensorize k --dialect stablehlo"
-    argv += " --mesh data=2 --shard x=(data,)"
     argv += " --dtype bf16 --keep-float32 gelu --keep-float32 attention"
     assert guarded(cli, argv.split()) == 0
-    asked.pop("on_event")
-    asked.pop("report")
-    assert asked == {
-        "model": "m.py:NET",
-        "targets": ("cpu", "iree-vmvx"),
-        "out": Path("here"),
-        "name": "n",
-        "jobs": 3,
-        "timeout_s": 9.0,
-        "memory_limit_bytes": 2 * 10**9,
-        "extra_flags": ("--x",),
-        "buckets": {"batch": "1,8", "seq": "16"},
-        "dialect": "stablehlo",
-        "mesh": "data=2",
-        "shard": ("x=(data,)",),
-        "optional": ("batch.mask",),
-        "tensorize": ("self.scale", "k"),
-        "dtype": "bf16",
-        "keep_float32": ("gelu", "attention"),
-        "cache": False,
-        "latency": False,
-        "keep_going": True,
-        "fat": True,
-        "variants": False,
-        "allow_islands": False,
-    }
+    assert asked["request"] == Request.of(
+        "m.py:NET",
+        ["cpu", "iree-vmvx"],
+        name="n",
+        optional=("batch.mask",),
+        tensorize=("self.scale", "k"),
+        dialect="stablehlo",
+        dtype="bf16",
+        keep_float32=("gelu", "attention"),
+    )
+    assert asked["settings"] == Settings(
+        out=Path("here"),
+        compiling=CompileSettings(
+            extra_flags=("--x",), fat=True, jobs=3, timeout_s=9.0, memory_limit_bytes=2 * 10**9
+        ),
+        variants=False,
+        latency=False,
+        keep_going=True,
+        cache=False,
+    )
+    argv = "build m.py -t xla-cpu-host --buckets batch=1,8 --buckets seq=16 --mesh data=2 --shard x=(data,)"
+    assert guarded(cli, argv.split()) == 0
+    assert asked["request"] == Request.of(
+        "m.py",
+        ["xla-cpu-host"],
+        buckets={"batch": [1, 8], "seq": [16]},
+        mesh="data=2",
+        shard=["x=(data,)"],
+    )
+    assert guarded(cli, ["build", "m.py", "--allow-islands"]) == 0
+    assert asked["request"].islands
 
 
 def test_a_result_is_a_table_and_two_places(asked: dict[str, Any], capsys: pytest.CaptureFixture[str]):

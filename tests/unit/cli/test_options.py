@@ -6,7 +6,48 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from aotpipe.cli import options
+from aotpipe.build.request import FIRST_STAGE
+from aotpipe.cli import cli, options
+
+OF_PYTHON = {"dynamic_shapes", "value_ranges", "examples", "entry_points"}
+"""Those of a model's options that are objects: a file that is named on a command line holds them itself."""
+
+
+def taken(name: str) -> set[str]:
+    """The options of a model that a command takes."""
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    return {parameter.name or "" for parameter in command.params} & FIRST_STAGE.keys()
+
+
+@pytest.mark.parametrize("name", ["build", "compile", "bisect", "check", "recompiles"])
+def test_a_command_that_makes_programs_takes_every_option_of_a_model(name: str):
+    assert taken(name) == FIRST_STAGE.keys() - OF_PYTHON
+
+
+@pytest.mark.parametrize(
+    ("name", "until"),
+    [
+        ("export", {"canonicalize", "export"}),
+        *((name, {"canonicalize"}) for name in ("canonicalize", "validate", "bench")),
+    ],
+)
+def test_other_commands_take_those_of_the_stages_that_they_run(name: str, until: set[str]):
+    assert taken(name) == {each for each, stage in FIRST_STAGE.items() if stage in until} - OF_PYTHON
+
+
+def test_a_command_gets_the_options_of_its_model_in_one_dict():
+    @click.command()
+    @options.model("export")
+    @click.option("--own")
+    def command(model: str, options: dict[str, object], own: str) -> None:
+        click.echo(f"{model} {own} {options}")
+
+    out = CliRunner().invoke(command, ["m.py", "--own=x", "--dtype", "bf16", "--optional=a", "--optional=b"])
+    assert out.stdout.startswith("m.py x {")
+    assert "'dtype': 'bf16'" in out.stdout
+    assert "'optional': ('a', 'b')" in out.stdout
+    assert CliRunner().invoke(command, ["m.py", "--mesh", "2x2"]).exit_code == 2
 
 
 @click.command()

@@ -11,11 +11,19 @@ import numpy as np
 import pytest
 import torch
 
+import aotpipe
 from aotpipe.backends.iree.lower import importer
+from aotpipe.build.chain import Chain
 from aotpipe.build.compile_stage import CompileSettings
+from aotpipe.build.events import Recorder
+from aotpipe.build.request import Request
 from aotpipe.core.stages import Legal, LegalEntry, Lowered
+from aotpipe.errors import SpecInvalid
+from aotpipe.islands.marking import eager_island
 from aotpipe.model import spec
-from aotpipe.tools.bisect import bisect
+from aotpipe.runtime.xla import container
+from aotpipe.tools.bisect import bisect, lower
+from aotpipe.tools.bisect.probes import Probes
 
 ATEN = torch.ops.aten
 ROOT = Path(__file__).resolve().parents[4]
@@ -104,3 +112,66 @@ def test_an_op_that_is_wrong_in_company_only(monkeypatch: pytest.MonkeyPatch):
 
 def test_a_right_program_has_no_fault():
     assert bisect(spec_of(), target="iree-cpu-host", cache=False) is None
+
+
+class Scaled(torch.nn.Module):
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None, k: float = 2.0) -> torch.Tensor:
+        y = x if mask is None else x * mask
+        return torch.sqrt(y.abs() + 2) * k
+
+
+SCALED = {"args": (torch.ones(3), torch.ones(3)), "kwargs": {"k": 3.0}}
+
+
+@pytest.mark.parametrize(("option", "name"), [("tensorize", "k"), ("optional", "mask")])
+def test_the_program_has_the_inputs_of_the_build(option: str, name: str, monkeypatch: pytest.MonkeyPatch):
+    """The fault is in the program with one more input, which the option makes."""
+    found = len(aotpipe.export(Scaled().eval(), **SCALED).entries[0].signature.tensor_inputs)
+    miscompile(
+        monkeypatch,
+        lambda graph: (
+            len(graph.find_nodes(op="placeholder")) > found
+            and bool(graph.find_nodes(op="call_function", target=ATEN.abs.default))
+        ),
+    )
+    assert bisect(Scaled().eval(), **SCALED, target="iree-cpu-host", cache=False) is None
+    fault = bisect(Scaled().eval(), **SCALED, target="iree-cpu-host", cache=False, **{option: (name,)})
+    assert fault is not None
+    assert fault.failed.output == "output"
+
+
+def test_the_program_has_the_precision_of_the_build(monkeypatch: pytest.MonkeyPatch):
+    miscompile(
+        monkeypatch, lambda graph: bool(graph.find_nodes(op="call_function", target=ATEN.relu.default))
+    )
+    fault = bisect(spec_of(), target="iree-cpu-host", dtype="bf16", cache=False)
+    assert fault is not None
+    assert fault.place.op == "aten.sqrt.default"
+    assert b"bf16" in fault.reproducer.lowered.module
+
+
+def test_a_probe_is_over_the_mesh_of_the_program():
+    options = {"mesh": "x=2", "shard": ["linear.weight=(x, None)", "x=(x, None)"]}
+    request = Request.of(spec_of(4), ["xla-cpu-host"], **options)
+    chain = Chain(request, Recorder())
+    probes = Probes(chain.legal, chain.reference().goldens[:1])
+    for names, splits in (([probes.order[-1]], {"linear.weight", "x"}), (["sqrt"], {"linear.weight", "x"})):
+        index, _ = container.read(lower(probes.program(names), request).module)
+        assert index["mesh"]["devices"] == 2
+        assert set(index["mesh"]["splits"]) == splits
+    index, _ = container.read(lower(probes.alone("sqrt"), request).module)
+    assert (index["mesh"]["devices"], index["mesh"]["splits"]) == (2, {})
+
+
+def test_a_chain_with_islands_is_refused_and_a_model_without_is_not():
+    @eager_island
+    def outside(x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return outside(x * 2) * 3
+
+    with pytest.raises(SpecInvalid, match="chain with islands") as caught:
+        bisect(model, (torch.ones(3),), target="iree-cpu-host", allow_islands=True, cache=False)
+    assert "outside" in caught.value.reason
+    assert bisect(Scaled().eval(), **SCALED, target="iree-cpu-host", allow_islands=True, cache=False) is None

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
+import aotpipe
 from aotpipe import canonicalize
-from aotpipe.errors import UnsupportedOps
+from aotpipe.build.request import Request
+from aotpipe.errors import MeshError, NoBuckets, UnsupportedOps
 from aotpipe.export import export
 from aotpipe.tools.check import attempt as module
 from aotpipe.tools.check.attempt import Attempted, attempt
@@ -16,7 +19,7 @@ from tests.unit.tools.check.models import X
 
 def attempted(module: torch.nn.Module, *args: object) -> Attempted:
     canonical = canonicalize(module.eval(), args)
-    return attempt(canonical, {entry.name: observe(entry) for entry in canonical.entries})
+    return attempt(canonical, {entry.name: observe(entry) for entry in canonical.entries}, Request.of(None))
 
 
 def test_a_model_that_builds_is_refused_nowhere():
@@ -81,3 +84,32 @@ def test_the_same_lines_are_exported_once(monkeypatch):
     found = attempted(Named(), X)
     assert len(found.refusals) == 1
     assert len(calls) == 2
+
+
+def codes(model: object, *args: object, **options: object) -> set[str]:
+    return {each.code for each in aotpipe.check(model, args, **options).diagnostics}
+
+
+def test_the_options_of_a_build_are_applied():
+    linear = torch.nn.Linear(3, 2).eval()
+    x = torch.ones(2, 3)
+    assert "precision" in codes(linear, x, dtype="bf16")
+    with pytest.raises(NoBuckets, match="no Dim is called 'batch'"):
+        codes(linear, x, buckets={"batch": [1]})
+    dims = {"input": {0: aotpipe.Dim("batch", max=8)}}
+    assert "bucket-plan" in codes(linear, x, dynamic_shapes=dims, buckets={"batch": "auto"})
+    with pytest.raises(MeshError, match="matches nothing"):
+        codes(linear, x, mesh="x=2", shard=["w=(x, None)"])
+    assert not codes(linear, x, mesh="x=2", shard=["weight=(x, None)"])
+
+
+def test_what_may_stay_python_is_no_obstacle_where_islands_are_allowed():
+    @aotpipe.eager_island
+    def outside(x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return outside(x * 2) * 3
+
+    assert "stays-python" in codes(model, X)
+    assert codes(model, X, allow_islands=True) == {"eager-island"}

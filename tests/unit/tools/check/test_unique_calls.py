@@ -9,6 +9,7 @@ from torch import nn
 
 from aotpipe import Dim, canonicalize
 from aotpipe.backends import legalization
+from aotpipe.build.request import Request
 from aotpipe.core.stages import Exported
 from aotpipe.errors import UnsupportedOps
 from aotpipe.export import export
@@ -58,7 +59,7 @@ def test_layers_are_legalized_once_with_the_same_signature():
 def test_what_is_refused_in_one_layer_is_found_and_counted_in_the_whole():
     model = nn.Sequential(*(Layer() for _ in range(3)), Layer(last=True), Layer(), Layer(last=True)).eval()
     canonical = canonicalize(model, (X,))
-    found = attempt(canonical, {entry.name: observe(entry) for entry in canonical.entries})
+    found = attempt(canonical, {entry.name: observe(entry) for entry in canonical.entries}, Request.of(None))
     [refusal] = found.refusals
     assert isinstance(refusal.error, UnsupportedOps)
     assert [op.count for op in refusal.error.ops] == [2]

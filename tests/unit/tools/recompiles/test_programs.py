@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import torch
 
-from aotpipe.build import front
 from aotpipe.build.cache import Cache
+from aotpipe.build.chain import Chain
 from aotpipe.build.events import Recorder
-from aotpipe.canonicalize import canonicalize
-from aotpipe.core.targets import expand
-from aotpipe.model.spec import as_spec
+from aotpipe.build.request import Request
 from aotpipe.tools.recompiles import programs
 from aotpipe.tools.recompiles.calls import Given, given
 from aotpipe.tools.recompiles.results import Way
-from tests.unit.tools.recompiles.models import Counting, N, Scaled, canonical
+from tests.unit.tools.recompiles.models import Counting, N, Scaled
 
 
 def run(module: torch.nn.Module, example: tuple[object, ...], calls: list[object]) -> Way:
-    model, recorder = canonical(module, *example), Recorder()
-    kept = Cache.open(recorder, enabled=False)
-    exported = front.export(model, recorder)
-    [way] = programs.run(
-        model, exported, given(model, calls), expand(["iree-vmvx"]), recorder=recorder, cache=kept
-    )
+    chain = Chain(Request.of(module.eval(), ["iree-vmvx"], example, dynamic_shapes={"x": {0: N}}), Recorder())
+    [way] = programs.run(chain, given(chain.canonical, calls), Cache.open(chain.recorder, enabled=False))
     return way
 
 
@@ -52,20 +46,18 @@ def test_a_call_that_lacks_an_optional_input_has_any_size_and_the_rest_of_the_ex
         def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None, k: int = 2) -> torch.Tensor:
             return (x if mask is None else x * mask) * k
 
-    model = canonicalize(
-        as_spec(
-            Masked().eval(),
-            args=(torch.ones(3),),
-            kwargs={"mask": torch.ones(3), "k": 3},
-            dynamic_shapes={"x": {0: N}, "mask": {0: N}},
-            optional=("mask",),
-            tensorize=("k",),
-        )
+    request = Request.of(
+        Masked().eval(),
+        ["iree-vmvx"],
+        (torch.ones(3),),
+        {"mask": torch.ones(3), "k": 3},
+        dynamic_shapes={"x": {0: N}, "mask": {0: N}},
+        optional=("mask",),
+        tensorize=("k",),
     )
     calls = [{"x": torch.ones(5)}, {"x": torch.ones(2), "mask": torch.zeros(2), "k": 7}]
-    recorder = Recorder()
-    kept = Cache.open(recorder, enabled=False)
-    exported, made = front.export(model, recorder), given(model, calls)
-    [way] = programs.run(model, exported, made, expand(["iree-vmvx"]), recorder=recorder, cache=kept)
+    chain = Chain(request, Recorder())
+    made = given(chain.canonical, calls)
+    [way] = programs.run(chain, made, Cache.open(chain.recorder, enabled=False))
     assert (way.count, way.compared, way.refused) == (1, 2, ())
     assert made[0].args[0]["k"] == 3

@@ -1,0 +1,328 @@
+"""From a model to a bundle: the stages of `chain`, then what each target adds.
+
+    prepare, and compile meanwhile -> validate -> pack -> report
+
+`build` is the public function; `run` is what the command calls: it gives the report of a failed build too.
+Every stage's result is kept in the store, so that a build that was killed goes on where it was, and one of a
+model that has not changed does nothing and imports no torch.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory, mkdtemp
+from typing import Any, Final, Unpack
+
+from aotpipe.build import chain, matrix, requirements
+from aotpipe.build import report as reports
+from aotpipe.build import variants as all_variants
+from aotpipe.build.cache import Cache
+from aotpipe.build.compile_stage import CompileSettings, Compiling
+from aotpipe.build.events import Listener, Recorder
+from aotpipe.build.prepared import Prepared
+from aotpipe.build.record import BuildRecord, build_key
+from aotpipe.build.report import Report
+from aotpipe.build.request import ModelOptions, Request
+from aotpipe.core.precision import Precision
+from aotpipe.core.stages import Failed
+from aotpipe.core.targets import DEFAULT, Target
+from aotpipe.errors import AotpipeError, CompileError, ParityError
+from aotpipe.runtime import tensor_file, toolchain
+from aotpipe.runtime.bundle import Bundle, open_bundle, pack, require_replaceable
+from aotpipe.runtime.bundle.manifest import STATE_PREFIX
+from aotpipe.runtime.loading import why_not_runnable
+from aotpipe.runtime.store import typed_os_errors
+
+__all__ = ["Built", "Outcome", "Settings", "build", "run"]
+
+DEFAULT_FOLDER: Final = Path("artifacts")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How a request becomes a bundle; each attribute is an argument of `build`."""
+
+    out: str | Path | None = None
+    compiling: CompileSettings = field(default_factory=CompileSettings)
+    variants: bool = True
+    latency: bool = True
+    keep_going: bool = False
+    cache: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a build came to.
+
+    Attributes:
+        path: The bundle; None where none was written.
+        folder: Where the report lies.
+        error: Of the first target that failed.
+    """
+
+    path: Path | None
+    report: Report
+    folder: Path
+    error: AotpipeError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Built(Bundle):
+    """A bundle, and the report of the build that wrote it."""
+
+    report: Report
+
+
+def build(
+    model_or_spec: object,
+    *,
+    args: tuple[Any, ...] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    targets: Sequence[str] = DEFAULT,
+    out: str | Path | None = None,
+    extra_flags: Sequence[str] = (),
+    fat: bool = False,
+    variants: bool = True,
+    jobs: int | None = None,
+    timeout_s: float | None = None,
+    memory_limit_bytes: int | None = None,
+    latency: bool = True,
+    keep_going: bool = False,
+    cache: bool = True,
+    on_event: Listener | None = None,
+    **options: Unpack[ModelOptions],
+) -> Built:
+    """Build a verified bundle.
+
+    Args:
+        model_or_spec: A reference such as `model.py`, a Spec, an nn.Module, or a function of tensors.
+        args: Example inputs of an object that is no Spec.
+        kwargs: Example inputs passed by name.
+        targets: Target strings, shorthands and globs.
+        out: The bundle's folder; `artifacts/NAME` where None. A bundle that is there is replaced.
+        extra_flags: Flags of the compilers, passed last: XLA's begin with `--xla`.
+        fat: One program for several devices: of IREE's targets, the first of each driver.
+        variants: Give targets that have them (`Target.variants`) the programs for CPUs that have more than
+            they ask for, which are loaded there; a fat program has none.
+        jobs: Compiles at a time; one per core where None.
+        timeout_s: Limit of one compile.
+        memory_limit_bytes: Limit of one compile.
+        latency: Time each program beside eager.
+        keep_going: Pack the targets that passed where others fail; those that the compiler refuses for other
+            machines never stand in their way.
+        cache: Keep the results of stages, and use those of earlier builds.
+        on_event: Told what happens while it happens.
+        **options: What may vary, the precision, buckets, a mesh and more: the fields of
+            `build.request.ModelOptions`.
+
+    Returns:
+        The bundle; `bundle.report.targets` has a row per target.
+
+    Raises:
+        AotpipeError: With its own class per cause. Of several targets that fail, the first one's; with
+            `keep_going`, and where a compiler refuses it for another machine, only where no target is left
+            to pack.
+    """
+    compiling = CompileSettings(
+        extra_flags=tuple(extra_flags),
+        fat=fat,
+        jobs=jobs,
+        timeout_s=timeout_s,
+        memory_limit_bytes=memory_limit_bytes,
+    )
+    outcome = run(
+        Request.of(model_or_spec, targets, args, kwargs, **options),
+        Settings(
+            out=out,
+            compiling=compiling,
+            variants=variants,
+            latency=latency,
+            keep_going=keep_going,
+            cache=cache,
+        ),
+        on_event,
+    )
+    if outcome.path is None:
+        assert outcome.error is not None
+        raise outcome.error
+    found = open_bundle(outcome.path)
+    return Built(path=found.path, manifest=found.manifest, report=outcome.report)
+
+
+def run(request: Request, settings: Settings, on_event: Listener | None = None) -> Outcome:
+    """Build a bundle and tell all about it, of a build that failed too.
+
+    Raises:
+        AotpipeError: Where the build did not come as far as its targets.
+    """
+    recorder = Recorder(on_event)
+    work = _Work(request, settings, Cache.open(recorder, enabled=settings.cache), recorder)
+    unchanged = _unchanged(work)
+    if unchanged is not None:
+        return unchanged
+    requirements.require(request.backends)
+    try:
+        with TemporaryDirectory(prefix="aotpipe-build-", ignore_cleanup_errors=True) as folder:
+            return _build(work, Path(folder))
+    finally:
+        work.cache.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """A request for a bundle, and what serves it."""
+
+    request: Request
+    settings: Settings
+    cache: Cache
+    recorder: Recorder
+
+    @property
+    def has_variants(self) -> bool:
+        """Whether targets get programs for better CPUs; a fat program has none."""
+        return self.settings.variants and not self.settings.compiling.fat
+
+    @property
+    def every_target(self) -> tuple[Target, ...]:
+        """Those that were asked for, and their variants."""
+        targets = self.request.targets
+        return (*targets, *(all_variants.beside(targets) if self.has_variants else ()))
+
+    @property
+    def out(self) -> Path | None:
+        """The bundle's folder, where one was named."""
+        return None if self.settings.out is None else Path(self.settings.out).absolute()
+
+    def folder(self, name: str) -> Path:
+        """Where a bundle of that name goes."""
+        return self.out or (DEFAULT_FOLDER / name).absolute()
+
+    def key(self, name: str) -> str | None:
+        """The digest of the whole request; None where objects are part of it."""
+        front, compiling, targets = self.request.key, self.settings.compiling, self.request.targets
+        if front is None:
+            return None
+        settings = {
+            "targets": list(map(str, targets)),
+            "flags": list(compiling.extra_flags),
+            "fat": compiling.fat,
+            "variants": list(map(str, self.every_target)),
+            "latency": self.settings.latency,
+            # What could not run before may run now: a driver was installed, a container given a GPU.
+            "why_not_runnable": list(map(why_not_runnable, targets)),
+        }
+        return build_key(front, self.folder(name), settings)
+
+
+def _unchanged(work: _Work) -> Outcome | None:
+    """The outcome of the build before, where nothing has changed since; imports no torch."""
+    found = chain.unchanged(work.request, work.cache)
+    key = work.key(found.name) if found else None
+    if found is None or key is None:
+        return None
+    path = work.folder(found.name)
+    folder = reports.folder_of(path)
+    if not BuildRecord.intact(work.cache, key, found.prepared, (path, folder)):
+        return None
+    report = reports.read(folder)
+    if report is None:
+        return None
+    return Outcome(path=path, report=replace(report, up_to_date=True), folder=folder)
+
+
+def _require_place(out: Path) -> None:
+    """Find out before the work whether a bundle can be written to a folder."""
+    require_replaceable(out)
+    parent = next(path for path in out.parents if path.exists())
+    with typed_os_errors("the bundle", parent, hint="name another folder"):
+        # Only trying tells: root may write where no permission is, but not to what is mounted read-only.
+        Path(mkdtemp(prefix=".aotpipe-", dir=parent)).rmdir()
+
+
+def _build(work: _Work, workspace: Path) -> Outcome:
+    start = time.perf_counter()
+    settings, recorder = work.settings, work.recorder
+    if work.out is not None:
+        _require_place(work.out)
+    every = work.every_target
+    recorder.planned({"compile": len(settings.compiling.groups(every)), "validate": len(every)})
+    with Compiling(every, settings=settings.compiling, cache=work.cache, recorder=recorder) as compiling:
+        ready = chain.prepare(
+            work.request, compiling, work.cache, folder=workspace, exclude=[work.out or DEFAULT_FOLDER]
+        )
+        prepared = ready.prepared
+        path = work.folder(prepared.name)
+        _require_place(path)
+        # Compiling the page takes longer than all else here: it is done while the compilers run.
+        threading.Thread(target=reports.get_ready, name="aotpipe-report", daemon=True).start()
+        results = matrix.run(ready, compiling, latency=settings.latency, cache=work.cache, recorder=recorder)
+    if work.has_variants:
+        results = all_variants.joined(work.request.targets, results)
+    errors = [result for result in results.values() if isinstance(result, AotpipeError)]
+    packed: Bundle | None = None
+    gated = not settings.keep_going and any(_gates(target, result) for target, result in results.items())
+    if len(errors) < len(results) and not gated:
+        with recorder.stage("pack"):
+            packed = _pack(prepared, results, path, work.request.precision)
+    report = Report(
+        name=prepared.name,
+        bundle=str(path) if packed else "",
+        targets=tuple(reports.row_of(target, result) for target, result in results.items()),
+        findings=prepared.findings,
+        remarks=tuple(recorder.remarks),
+        stages=reports.costs_of(recorder.finished),
+        toolchain=toolchain.current().versions,
+        wall_s=time.perf_counter() - start,
+    )
+    folder = reports.folder_of(path)
+    with recorder.stage("report"):
+        reports.write(report, folder)
+    key = work.key(prepared.name)
+    if key and ready.key and packed and not errors:
+        digests = {path / name: file.sha256 for name, file in packed.manifest.files.items()}
+        BuildRecord.of(ready.key, (path, folder), digests).save(work.cache, key)
+    return Outcome(
+        path=path if packed else None, report=report, folder=folder, error=errors[0] if errors else None
+    )
+
+
+def _gates(target: Target, result: matrix.Result) -> bool:
+    """Whether a failed target keeps the others from being packed."""
+    # What a compiler cannot do for another machine says nothing of the programs that passed here.
+    refused_elsewhere = isinstance(result, CompileError) and why_not_runnable(target)
+    return isinstance(result, AotpipeError) and not refused_elsewhere
+
+
+def _pack(
+    prepared: Prepared,
+    results: Mapping[Target, matrix.Result],
+    path: Path,
+    precision: Precision | None,
+) -> Bundle:
+    arrays = tensor_file.read(prepared.weights)
+    return pack(
+        path,
+        name=prepared.name,
+        signatures=prepared.signatures,
+        asserts=prepared.asserts,
+        weights={key: array for key, array in arrays.items() if not key.startswith(STATE_PREFIX)},
+        initial_state=prepared.initial_state,
+        programs=[
+            _failed(target, result) if isinstance(result, AotpipeError) else result
+            for target, result in results.items()
+        ],
+        goldens=prepared.goldens,
+        findings=prepared.findings,
+        written=(prepared.weights, prepared.weights_sha256),
+        parts=prepared.parts,
+        precision=precision,
+    )
+
+
+def _failed(target: Target, error: AotpipeError) -> Failed:
+    parity = error.parity if isinstance(error, ParityError) else None
+    return Failed(target=target, stage=error.stage, reason=error.message, parity=parity)

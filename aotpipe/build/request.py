@@ -1,0 +1,263 @@
+"""What a user asks of a model, read once: from a command line, or from the arguments of a Python function.
+
+    request = Request.of("model.py", ["iree-cpu-host"], dtype="bf16")
+    request.load()                     # the Spec, as the options change it
+
+Every function and every command that takes a model takes the same options, by the names of `ModelOptions`;
+`FIRST_STAGE` says which stage of a build each of them changes first. Torch-free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypedDict, Unpack, get_args
+
+from aotpipe.backends import dialect as dialect_of
+from aotpipe.backends.xla.mesh import topologies
+from aotpipe.build.record import front_key
+from aotpipe.core.precision import Precision
+from aotpipe.core.stages import Dialect
+from aotpipe.core.targets import Backend, Target, expand
+from aotpipe.errors import MeshError, NoBuckets, SpecInvalid, TargetError
+from aotpipe.runtime.xla.buckets import Buckets, Declared
+from aotpipe.runtime.xla.mesh import DeclaredMesh, DeclaredRules, Mesh, Rule, rules
+
+if TYPE_CHECKING:
+    from aotpipe.model.spec import EntryPoint, Spec
+
+Until = Literal["canonicalize", "export", "lower"]
+_STAGES: Final = get_args(Until)
+
+
+class ModelOptions(TypedDict, total=False):
+    """The options of a model beside `args` and `kwargs`, its example inputs; all have defaults.
+
+    Attributes:
+        dynamic_shapes, value_ranges, examples, optional, tensorize: As `model.spec.EntryPoint` takes them.
+        entry_points: Several ways to call the model, in place of `args` and its kin.
+        name: Names the bundle; by default the Spec's name.
+        dtype: `bf16` or `f16`: what products of matrices are computed in, and their weights stored in
+            (`aotpipe.core.precision`).
+        keep_float32: Ops, and groups of ops, that stay in float32 beside norms, softmax, losses and sums.
+        allow_islands: Cut out what cannot be in a program: functions marked by `eager_island`, and ops that
+            have no lowering. The bundle then holds a chain of programs and Python.
+        buckets: By Dim, the sizes that XLA programs are built for, beside those of the example.
+        dialect: What the model is lowered to for IREE: `torch` by default, or `stablehlo`, as for XLA.
+        mesh: The devices that each XLA program is for, such as `data=2,model=2`; one where None.
+        shard: How arrays are split over them: by a pattern of their names, the axes of each dim.
+    """
+
+    dynamic_shapes: Any
+    value_ranges: Mapping[str, tuple[float, float]] | None
+    examples: Sequence[Any]
+    optional: Sequence[str]
+    tensorize: Sequence[str]
+    entry_points: Mapping[str, EntryPoint] | None
+    name: str | None
+    dtype: str | None
+    keep_float32: Sequence[str]
+    allow_islands: bool
+    buckets: Mapping[str, Declared] | None
+    dialect: str | None
+    mesh: DeclaredMesh | None
+    shard: DeclaredRules
+
+
+FIRST_STAGE: Final[Mapping[str, Until]] = {
+    **dict.fromkeys(("dynamic_shapes", "value_ranges", "examples", "optional", "tensorize"), "canonicalize"),
+    **dict.fromkeys(("entry_points", "name"), "canonicalize"),
+    **dict.fromkeys(("dtype", "keep_float32"), "export"),
+    **dict.fromkeys(("allow_islands", "buckets", "dialect", "mesh", "shard"), "lower"),
+}
+"""By option, the first stage of a build that it changes."""
+_OF_SPEC: Final = tuple(name for name, stage in FIRST_STAGE.items() if stage == "canonicalize")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """A model, how it is called, and what it is lowered to.
+
+    Attributes:
+        model: A reference such as `model.py`, a Spec, an nn.Module, or a function of tensors.
+        spec_options: `name`, and for objects the fields of an EntryPoint, as `model.spec.as_spec` takes them.
+        targets: What programs are compiled for.
+        backends: The compilers that take part, in a fixed order, with the dialect that each is given.
+        buckets: By Dim, the sizes that there are to be XLA programs for.
+        islands: What cannot be in a program may be cut out.
+        mesh: The devices that each program is for; one where None.
+        rules: How arrays are split over them.
+        precision: What is computed in fewer bits.
+    """
+
+    model: object
+    spec_options: Mapping[str, Any] = field(default_factory=dict)
+    targets: tuple[Target, ...] = ()
+    backends: Mapping[Backend, Dialect] = field(default_factory=lambda: {"iree": "torch"})
+    buckets: Mapping[str, Buckets] = field(default_factory=dict)
+    islands: bool = False
+    mesh: Mesh | None = None
+    rules: tuple[Rule, ...] = ()
+    precision: Precision | None = None
+
+    @classmethod
+    def of(
+        cls,
+        model: object,
+        targets: Sequence[str] = (),
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        until: Until = "lower",
+        **options: Unpack[ModelOptions],
+    ) -> Self:
+        """Read what a user asks.
+
+        Args:
+            model: A reference such as `model.py`, a Spec, an nn.Module, or a function of tensors.
+            targets: Target strings, shorthands and globs. Where there are none, the compilers are those that
+                the options are for: XLA's where there are buckets or a mesh, and IREE's.
+            args: Example inputs of an object that is no Spec.
+            kwargs: Example inputs passed by name.
+            until: The last stage that is run for this request; an option that changes a later one is refused.
+            **options: All others.
+
+        Raises:
+            UnknownTarget: No target of that name.
+            NoBuckets: A bucket is no size, or none of the targets has buckets.
+            TargetError: Islands are allowed, and a target has no chains; the dialect is none of IREE's, or
+                no target is.
+            MeshError: It is no mesh, or a target has none of so many devices; arrays are split over no mesh.
+            SpecInvalid: Islands are allowed, and another precision is asked for; no such precision; an option
+                that changes a stage which is not run.
+        """
+        _require_known(options, until)
+        chosen = expand(targets)
+        islands, iree = options.get("allow_islands", False), _named(options.get("dialect"))
+        buckets, mesh = options.get("buckets") or {}, options.get("mesh")
+        precision = Precision.of(options.get("dtype"), options.get("keep_float32", ()))
+        backends: dict[Backend, Dialect] = {
+            each.backend: dialect_of(each, iree or "torch") for each in chosen
+        }
+        if not chosen:
+            backends = {"iree": iree or "torch"}
+            if buckets or mesh is not None:
+                backends["xla"] = "stablehlo"
+        if islands and "stablehlo" in backends.values():
+            raise TargetError(
+                "only IREE's programs of the torch dialect run in a chain with islands of Python",
+                hint="leave the XLA targets and --dialect out, or --allow-islands",
+            )
+        if iree and "iree" not in backends:
+            raise TargetError(
+                f"the dialect {iree} is for IREE targets, and none is built",
+                reason="XLA's programs are made of StableHLO always",
+                hint="leave it out, or add a target such as iree-cpu-host",
+            )
+        if islands and precision:
+            raise SpecInvalid(
+                "islands of Python get the model's own dtypes, and another one is asked for",
+                hint="leave --dtype out, or --allow-islands",
+            )
+        sizes = {name: Buckets.of(name, given) for name, given in sorted(buckets.items())}
+        if sizes and "xla" not in backends:
+            raise NoBuckets(
+                "buckets are for XLA targets, and none is built",
+                hint="leave them out, or add a target such as xla-cpu-host",
+            )
+        devices, splits = _spread(chosen, mesh, options.get("shard", ()))
+        of_spec = {"args": args, "kwargs": kwargs, **{name: options.get(name) for name in _OF_SPEC}}
+        return cls(
+            model=model,
+            spec_options={name: value for name, value in of_spec.items() if value},
+            targets=chosen,
+            backends=dict(sorted(backends.items())),
+            buckets=sizes,
+            islands=islands,
+            mesh=devices,
+            rules=splits,
+            precision=precision,
+        )
+
+    @property
+    def dialects(self) -> tuple[Dialect, ...]:
+        """Each once, in a fixed order."""
+        return tuple(sorted(set(self.backends.values()), reverse=True))
+
+    def load(self) -> Spec:
+        """Find or make the Spec.
+
+        Raises:
+            ModelError: There is no model, or nothing says what it is called with.
+        """
+        from aotpipe.model import spec
+
+        found = spec.load(self.model) if isinstance(self.model, str) else self.model
+        return spec.as_spec(found, **self.spec_options)
+
+    @cached_property
+    def key(self) -> str | None:
+        """The digest of what is prepared for the compilers; None where objects are part of the request.
+
+        To be read before `load`, which may add the user's folder to `sys.path`.
+        """
+        if not isinstance(self.model, str) or self.spec_options.keys() - {"name", "optional", "tensorize"}:
+            return None
+        settings = {
+            name: value if name == "name" else list(value) for name, value in self.spec_options.items()
+        }
+        return front_key(self.model, {**settings, **self._lowering()})
+
+    def _lowering(self) -> dict[str, Any]:
+        """What decides on the modules for the compilers, as JSON."""
+        return {
+            "backends": dict(self.backends),
+            "buckets": {name: own.to_json() for name, own in self.buckets.items()},
+            "islands": self.islands,
+            "mesh": str(self.mesh or ""),
+            "rules": list(map(str, self.rules)),
+            "precision": [self.precision.dtype, *self.precision.keep] if self.precision else [],
+        }
+
+
+def _require_known(options: Mapping[str, Any], until: Until) -> None:
+    for name, value in options.items():
+        if name not in FIRST_STAGE:
+            raise TypeError(f"there is no option {name!r}; the options are: {', '.join(FIRST_STAGE)}")
+        stage = FIRST_STAGE[name]
+        if value and _STAGES.index(stage) > _STAGES.index(until):
+            raise SpecInvalid(
+                f"the option {name} is given, and nothing that it changes is made",
+                reason=f"it changes the stage {stage}, and this ends with the stage {until}",
+                hint="leave it out",
+            )
+
+
+def _spread(
+    targets: Iterable[Target], mesh: DeclaredMesh | None, shard: DeclaredRules
+) -> tuple[Mesh | None, tuple[Rule, ...]]:
+    splits = rules(shard)
+    if mesh is None:
+        if splits:
+            raise MeshError(
+                f"--shard {splits[0]} splits an array over no mesh",
+                hint="name the devices: --mesh data=2,model=2",
+            )
+        return None, ()
+    devices = Mesh.of(mesh)
+    for target in targets:
+        topologies.require(target, devices)
+    return devices, splits
+
+
+def _named(iree: str | None) -> Dialect | None:
+    if iree is None:
+        return None
+    for known in get_args(Dialect):
+        if iree == known:
+            return known  # type: ignore[no-any-return]
+    raise TargetError(
+        f"IREE's programs are made of no dialect {iree!r}",
+        hint=f"take one of: {', '.join(get_args(Dialect))}",
+    )
