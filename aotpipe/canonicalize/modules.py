@@ -14,10 +14,10 @@ from typing import Any, cast
 
 from torch import nn
 
-from aotpipe.canonicalize.inputs.pytree_names import signature_of
 from aotpipe.core.stages import Finding
 from aotpipe.errors import SpecInvalid, TrainMode
 from aotpipe.model import source
+from aotpipe.model.source import signature_of
 
 
 def as_module(model: Callable[..., Any]) -> nn.Module:

@@ -16,8 +16,8 @@ import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException  # of `torch.equal` and its like
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
-from aotpipe.canonicalize.trace import refusals
 from aotpipe.canonicalize.trace.return_values import Unwritten
+from aotpipe.canonicalize.values import refusals
 from aotpipe.errors import ExportFailed, SourceLine, StaticDim
 from aotpipe.export import traced_strings
 from aotpipe.export.guards import GuardLog

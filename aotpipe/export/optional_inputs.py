@@ -49,9 +49,9 @@ def traced(entry: CanonicalEntry, trace: Callable[[Codes], Traced]) -> Traced:
         if wrong is None:
             return found
         first = _differs(entry, wrong)
-    if not 0 < len(structure.parts) <= flat_module.MOST_APART:
+    if not 0 < len(structure.parts) <= flat_module.MOST_FLAGS:
         raise first
-    with flat_module.apart():
+    with entry.adapter.by_flags():
         try:
             found = trace({})
         except ExportFailed as error:

@@ -23,19 +23,17 @@ import math
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import CodeType, FunctionType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch.export import ExportedProgram
 from torch.fx.experimental import _config as symbolic_config  # no public switch for backed_size_oblivious
 
 from aotpipe.canonicalize import example_call, recurrent_layers
-from aotpipe.canonicalize.alias import tensor_storage
-from aotpipe.canonicalize.inputs import pytree_names, pytrees
-from aotpipe.canonicalize.rewrite import functions
+from aotpipe.canonicalize.inputs import pytrees
+from aotpipe.canonicalize.rewrite import functions, staging
 from aotpipe.canonicalize.state import discovery, lift
 from aotpipe.canonicalize.state.slots import State, StateRefused
-from aotpipe.canonicalize.trace import staging
 from aotpipe.canonicalize.trace.return_values import Unwritten
 from aotpipe.core.dims import Auto, Dim
 from aotpipe.core.stages import CanonicalEntry, Finding
@@ -214,13 +212,13 @@ def _rewritten(
     def attempt(way: Way) -> _Tried:
         nonlocal exactly
         tried = _tried(entry, way, codes, module, exactly=exactly)
-        if not exactly and isinstance(tried[0], Exception) and tensor_storage.are_wanted():
+        if isinstance(tried.found, Exception) and tried.needs_exact_aliases:
             # A write in place may reach names that only a run knows, which costs to follow.
             exactly = True
             tried = _tried(entry, way, codes, module, exactly=True)
         return tried
 
-    found, log, notes = attempt(way)
+    found, log, notes, _ = attempt(way)
     while not isinstance(found, ExportedProgram):
         if isinstance(found, lift.Unforeseen | StateRefused):
             raise found
@@ -229,7 +227,7 @@ def _rewritten(
         if not new and diagnosis.is_about_sizes(found) and not way.all_sizes:
             # What is computed of a size may be 0 or 1 where that is not.
             way = replace(way, all_sizes=True)
-            found, log, notes = attempt(way)
+            found, log, notes, _ = attempt(way)
             continue
         told = isinstance(found, ExportFailed | Unwritten | RecursionError) or diagnosis.is_data_dependent(
             found
@@ -241,12 +239,12 @@ def _rewritten(
             refused.__context__ = found
             raise refused from first.__cause__
         codes |= new
-        found, log, notes = attempt(way)
+        found, log, notes, _ = attempt(way)
     program = found
     if way.unsure and not small_sizes.agree(entry, program):
         if way.all_sizes:
             raise (first or _small_sizes(entry)) from (first.__cause__ if first else None)
-        found, log, notes = attempt(replace(way, all_sizes=True))
+        found, log, notes, _ = attempt(replace(way, all_sizes=True))
         if not isinstance(found, ExportedProgram) or not small_sizes.agree(entry, found):
             raise (first or _small_sizes(entry)) from (first.__cause__ if first else None)
         program = found
@@ -262,7 +260,13 @@ def _small_sizes(entry: CanonicalEntry) -> ExportFailed:
     )
 
 
-_Tried = tuple[ExportedProgram | Exception, GuardLog, tuple[Finding, ...]]
+class _Tried(NamedTuple):
+    """A program, or what torch.export raised; `needs_exact_aliases` where another trace may do better."""
+
+    found: ExportedProgram | Exception
+    log: GuardLog
+    findings: tuple[Finding, ...]
+    needs_exact_aliases: bool
 
 
 def _tried(
@@ -280,11 +284,12 @@ def _tried(
         if name in ranges and math.isfinite(ranges[name][1])
     }
     tracing = staging.staging(entry.module, kept=module is not None, exactly=exactly, tops=tops)
-    with functions.swapped(codes), tracing as notes, listening() as log, trace_overhead.traced():
+    with tracing as known, functions.swapped(codes), listening() as log, trace_overhead.traced():
         try:
-            return _export(entry, way, module), log, tuple(notes)
+            program = _export(entry, way, module)
         except Exception as error:  # noqa: BLE001 torch.export raises what the model raises
-            return error, log, ()
+            return _Tried(error, log, (), known.needs_exact_aliases)
+        return _Tried(program, log, tuple(known.findings), known.needs_exact_aliases)
 
 
 def _deciding(
@@ -384,7 +389,7 @@ def torch_shapes(
 
     positional = [pytrees.map_children_first(form, value) for value in args]
     keywords = {key: pytrees.map_children_first(form, value) for key, value in kwargs.items()}
-    return dict(pytree_names.signature_of(entry.module.forward).bind(*positional, **keywords).arguments)
+    return dict(source.signature_of(entry.module.forward).bind(*positional, **keywords).arguments)
 
 
 def _torch_dim(dim: Dim | Auto, made: dict[str, torch.export.Dim]) -> Any:

@@ -19,7 +19,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor  # what torch.export calls the model with
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
-from aotpipe.canonicalize.trace import refusals
+from aotpipe.canonicalize.values import refusals
 from aotpipe.model import source
 
 _KINDS: Final = (torch.SymInt, torch.SymFloat, torch.SymBool)

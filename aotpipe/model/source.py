@@ -11,10 +11,12 @@ import inspect
 import linecache
 import re
 import sysconfig
+from collections.abc import Callable
 from functools import cache, lru_cache
 from pathlib import Path
 from traceback import walk_stack, walk_tb
 from types import CodeType, TracebackType
+from typing import Any
 
 from aotpipe.errors import SourceLine
 
@@ -27,7 +29,7 @@ _PACKAGE = str(Path(__file__).resolve().parents[1])
 _CALLED = tuple(
     str(Path(_PACKAGE) / part)
     for part in (
-        *(f"canonicalize/{room}/" for room in ("alias", "operators", "rewrite", "trace")),
+        *(f"canonicalize/{room}/" for room in ("alias", "operators", "rewrite", "trace", "values")),
         "model/capacity.py",
         "tools/check/",
     )
@@ -186,6 +188,17 @@ def _text(path: str) -> str:
 
 
 # A file that holds many functions of a model is asked for each of them.
+def signature_of(call: Callable[..., Any]) -> inspect.Signature:
+    """The parameters of a callable; `*args, **kwargs` for those of C that tell none."""
+    try:
+        return inspect.signature(call)
+    except (TypeError, ValueError):
+        kinds = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
+        return inspect.Signature(
+            [inspect.Parameter(n, k) for n, k in zip(("args", "kwargs"), kinds, strict=True)]
+        )
+
+
 @lru_cache(maxsize=64)
 def _parsed(text: str) -> tuple[ast.Module, dict[tuple[str, int], Definition]] | None:
     """A file's syntax, and its functions by name and first line, a decorator's where there is one."""

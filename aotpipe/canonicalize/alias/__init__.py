@@ -1,1 +1,4 @@
-"""Alias analysis of a trace: which tensors share memory in eager, and which names must see a write."""
+"""Owns alias analysis: which tensors share storage in eager, which names must see a write, what changes.
+
+May import `values`.
+"""

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from aotpipe.canonicalize.alias import referrers
-from aotpipe.canonicalize.trace import effects
+from aotpipe.canonicalize.alias import effects, referrers
+from aotpipe.canonicalize.values import trace
 from aotpipe.errors import ExportFailed, SourceLine
 from aotpipe.model import source
 
@@ -29,30 +30,28 @@ class _Noted(NamedTuple):
     where: SourceLine | None
 
 
-_noted: list[_Noted] = []
-# Of a copy that a region left, what it is a copy of.
-_originals: dict[int, tuple[Any, Any]] = {}
+@dataclass(slots=True)
+class _Containers:
+    """The containers that regions of a trace gave.
+
+    Attributes:
+        noted: Those that have several names in eager.
+        originals: Of a copy that a region left, what it is a copy of; by identity.
+    """
+
+    noted: list[_Noted] = field(default_factory=list)
+    originals: dict[int, tuple[Any, Any]] = field(default_factory=dict)
 
 
 def copied(values: Any, copies: Any) -> None:
     """Remember which containers a region left, of which these are copies."""
     for old, new in _pairs(values, copies):
-        _originals[id(new)] = (new, old)
+        trace.part(_Containers).originals[id(new)] = (new, old)
 
 
 def original(value: Any) -> Any:
     """The container that a region left, in place of its copy; any other value is itself."""
-    return _originals.get(id(value), (value, value))[1]
-
-
-@contextmanager
-def followed() -> Iterator[None]:
-    """Know the containers of a trace, and forget them afterwards."""
-    try:
-        with checked():
-            yield
-    finally:
-        _originals.clear()
+    return trace.part(_Containers).originals.get(id(value), (value, value))[1]
 
 
 @contextmanager
@@ -62,10 +61,11 @@ def checked() -> Iterator[None]:
     Raises:
         ExportFailed: A container was changed that eager would have under two names.
     """
-    mark = len(_noted)
+    noted = trace.part(_Containers).noted
+    mark = len(noted)
     try:
         yield
-        for each in _noted[mark:]:
+        for each in noted[mark:]:
             if not effects.is_same(each.container, each.before):
                 raise ExportFailed(
                     f"`{each.name}` is changed in place, and a branch or a loop on a tensor decides whether "
@@ -74,7 +74,7 @@ def checked() -> Iterator[None]:
                     where=each.where,
                 )
     finally:
-        del _noted[mark:]
+        del noted[mark:]
 
 
 def note(names: Sequence[str], paths: Sequence[Sequence[Any]], results: Sequence[Any]) -> None:
@@ -105,7 +105,9 @@ def note(names: Sequence[str], paths: Sequence[Sequence[Any]], results: Sequence
             if len(made) > 1:
                 found |= made
     where = source.of_caller() if found else None
-    _noted.extend(_Noted(name, each, effects.copied(each), where) for name, each in found.values())
+    trace.part(_Containers).noted.extend(
+        _Noted(name, each, effects.copied(each), where) for name, each in found.values()
+    )
 
 
 def _pairs(old: Any, new: Any) -> Iterator[tuple[Any, Any]]:
@@ -125,4 +127,4 @@ def _pairs(old: Any, new: Any) -> Iterator[tuple[Any, Any]]:
                 yield from _pairs(each, other)
 
 
-__all__ = ["checked", "copied", "followed", "note", "original"]
+__all__ = ["checked", "copied", "note", "original"]

@@ -11,14 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
 from aotpipe.canonicalize.alias import referrers, tensor_storage
 from aotpipe.canonicalize.alias.tensor_storage import Identity, storage_of
-from aotpipe.canonicalize.trace.refusals import refusal
+from aotpipe.canonicalize.values import trace
+from aotpipe.canonicalize.values.refusals import refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,61 +52,60 @@ class _Other:
     is_unfollowed: bool = False
 
 
-_pairs: list[Pair] = []
-# How many of them are of what is around the branch or the loop that is traced.
-_outside = 0
-_repeating = False
+@dataclass(slots=True)
+class _Copies:
+    """The copies of a trace.
 
+    Attributes:
+        pairs: Each with its original.
+        outside: How many of them are of what is around the branch or the loop that is traced.
+        is_repeating: Whether a write is being repeated on all names.
+    """
 
-@contextmanager
-def followed(*, exactly: bool) -> Iterator[None]:
-    """Know the names of a trace; `exactly`: also those that only a run knows."""
-    with tensor_storage.kept(followed=exactly):
-        try:
-            yield
-        finally:
-            _pairs.clear()
+    pairs: list[Pair] = field(default_factory=list)
+    outside: int = 0
+    is_repeating: bool = False
 
 
 @contextmanager
 def inner() -> Iterator[None]:
     """Trace a branch or a loop, and forget what is noted inside."""
-    global _outside
-    before, _outside = _outside, len(_pairs)
+    copies = trace.part(_Copies)
+    before, copies.outside = copies.outside, len(copies.pairs)
     with tensor_storage.scope():
         try:
             yield
         finally:
-            del _pairs[_outside:]
-            _outside = before
+            del copies.pairs[copies.outside :]
+            copies.outside = before
 
 
 @contextmanager
 def told() -> Iterator[None]:
     """Inside, a write to a tensor is one to all of its names already."""
-    global _repeating
-    before, _repeating = _repeating, True
+    copies = trace.part(_Copies)
+    before, copies.is_repeating = copies.is_repeating, True
     try:
         yield
     finally:
-        _repeating = before
+        copies.is_repeating = before
 
 
 def note(pair: Pair) -> None:
     """Remember a copy."""
-    _pairs.append(pair)
+    trace.part(_Copies).pairs.append(pair)
 
 
 def identity(tensor: torch.Tensor) -> Identity | None:
     """What is known of a tensor's memory; what this region notes of copies makes it a part of theirs."""
-    found = tensor_storage.of(tensor)
-    if found is None or len(_pairs) == _outside:
+    found, copies = tensor_storage.of(tensor), trace.part(_Copies)
+    if found is None or len(copies.pairs) == copies.outside:
         return found
     numbers: set[int] = set()
     owner = tensor_storage.owner_of(tensor)
     seen, left = {owner}, [owner]
     while left:
-        for _, other in _paired(left.pop(), _pairs[_outside:]):
+        for _, other in _paired(left.pop(), copies.pairs[copies.outside :]):
             storage = tensor_storage.owner_of(other)
             if storage not in seen and (theirs := tensor_storage.of(other)) is not None:
                 seen.add(storage)
@@ -121,7 +121,7 @@ def refuse_lost(tensor: torch.Tensor) -> None:
     Raises:
         ExportFailed: Another name would.
     """
-    if _repeating:
+    if trace.part(_Copies).is_repeating:
         return
     lost = [other for other in _reached(tensor) if other.repeat is None]
     if lost:
@@ -135,7 +135,7 @@ def refuse_lost(tensor: torch.Tensor) -> None:
 
 def repeat(tensor: torch.Tensor) -> None:
     """After a write to a tensor, repeat it on its other names."""
-    if not _repeating:
+    if not trace.part(_Copies).is_repeating:
         with told():
             for other in list(_reached(tensor)):
                 if other.repeat is not None:
@@ -180,7 +180,7 @@ def _others(tensor: torch.Tensor) -> Iterator[_Other]:
         return
     for other in tensor_storage.others(own):
         yield _named_too(own, other)
-    for pair, paired in _paired(tensor_storage.owner_of(tensor), _pairs):
+    for pair, paired in _paired(tensor_storage.owner_of(tensor), trace.part(_Copies).pairs):
         yield _Other(paired, pair.to_original if paired is pair.original else pair.to_copy)
 
 

@@ -11,8 +11,8 @@ from typing import Final
 
 import torch
 
+from aotpipe.canonicalize.alias import effects
 from aotpipe.canonicalize.alias.tensor_storage import storage_of
-from aotpipe.canonicalize.trace import effects
 from aotpipe.model import source
 
 _OWN: Final = str(Path(__file__).resolve().parents[2])

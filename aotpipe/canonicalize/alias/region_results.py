@@ -16,9 +16,9 @@ from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.alias import tensor_storage
 from aotpipe.canonicalize.alias.tensor_storage import Identity
-from aotpipe.canonicalize.trace import host_scalars
-from aotpipe.canonicalize.trace.abstract_values import UNDEFINED, Form, Leaf
-from aotpipe.canonicalize.trace.optional_values import Maybe
+from aotpipe.canonicalize.values import host_scalars
+from aotpipe.canonicalize.values.abstract_values import UNDEFINED, Form, Leaf
+from aotpipe.canonicalize.values.optional_values import Maybe
 
 # More than a region has results.
 _MOST: Final = 1 << 20

@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from aotpipe.canonicalize.values import trace
+
 _NO_NUMBERS: frozenset[int] = frozenset()
 
 
@@ -92,27 +94,11 @@ class _Book:
             self.of_number.setdefault(number, {})[storage] = None
 
 
-_book = _Book()
-_are_followed = False
-_wanted = False
-
-
-@contextmanager
-def kept(*, followed: bool) -> Iterator[None]:
-    """Know the tensors of a trace; `followed`: traced numbers tell what only a run knows."""
-    global _book, _are_followed, _wanted
-    before = _book, _are_followed
-    _book, _are_followed, _wanted = _Book(), followed, False
-    try:
-        yield
-    finally:
-        _book, _are_followed = before
-
-
 @contextmanager
 def scope() -> Iterator[None]:
     """Forget afterwards what the body makes."""
-    book, mark = _book, len(_book.undo)
+    book = trace.part(_Book)
+    mark = len(book.undo)
     try:
         yield
     finally:
@@ -121,18 +107,18 @@ def scope() -> Iterator[None]:
 
 def are_followed() -> bool:
     """Whether traced numbers tell the memories that only a run knows."""
-    return _are_followed
+    return trace.current().exact_aliases
 
 
 def want() -> None:
     """Ask for another trace, in which they are."""
-    global _wanted
-    _wanted = True
+    current = trace.current()
+    current.needs_exact_aliases = not current.exact_aliases
 
 
 def are_wanted() -> bool:
-    """Whether they were asked for in the last trace, and missing."""
-    return _wanted and not _are_followed
+    """Whether they were asked for, and missing."""
+    return trace.current().needs_exact_aliases
 
 
 def storage_of(tensor: torch.Tensor) -> int:
@@ -146,7 +132,8 @@ def storage_of(tensor: torch.Tensor) -> int:
 def owner_of(tensor: torch.Tensor) -> int:
     """The same, of what a tensor stands for as an operand."""
     storage = storage_of(tensor)
-    while (owner := _book.owners.get(storage)) is not None and owner != storage:
+    owners = trace.part(_Book).owners
+    while (owner := owners.get(storage)) is not None and owner != storage:
         storage = owner
     return storage
 
@@ -154,7 +141,8 @@ def owner_of(tensor: torch.Tensor) -> int:
 def stands_for(operand: torch.Tensor, tensor: torch.Tensor) -> None:
     """Take an operand of an op, and views of it, for a tensor from outside."""
     if storage_of(operand) and storage_of(tensor):
-        _book.put(_book.owners, storage_of(operand), owner_of(tensor))
+        book = trace.part(_Book)
+        book.put(book.owners, storage_of(operand), owner_of(tensor))
 
 
 def made(result: Any, given: Iterable[Any]) -> None:
@@ -175,28 +163,28 @@ def _tensors(value: Any) -> Iterable[torch.Tensor]:
 
 
 def _first_seen(tensor: torch.Tensor, *, new: bool) -> None:
-    storage = owner_of(tensor)
-    if not storage or storage in _book.found:
+    storage, book = owner_of(tensor), trace.part(_Book)
+    if not storage or storage in book.found:
         return
     if new:
         number = new_numbers(1)
-        _book.enter(storage, Identity(tensor, frozenset({number}), number))
+        book.enter(storage, Identity(tensor, frozenset({number}), number))
         return
     # Not taken back: what is met first in a trip of a loop is the same in the next one.
-    number = _book.next_given = _book.next_given - 1
-    _book.found[storage] = Identity(tensor, frozenset({number}), number)
-    _book.of_number[number] = {storage: None}
+    number = book.next_given = book.next_given - 1
+    book.found[storage] = Identity(tensor, frozenset({number}), number)
+    book.of_number[number] = {storage: None}
 
 
 def last_given() -> int:
     """The lowest number of what the trace was given so far; what it is given from now on has lower ones."""
-    return _book.next_given
+    return trace.part(_Book).next_given
 
 
 def new_numbers(count: int) -> int:
     """The first of some numbers that no memory has."""
-    first = _book.next
-    _book.next += count
+    book = trace.part(_Book)
+    first, book.next = book.next, book.next + count
     return first
 
 
@@ -207,25 +195,25 @@ def register(
     partial: frozenset[int] = _NO_NUMBERS,
 ) -> None:
     """Say which memory a tensor, which is a copy in the graph, would have in eager."""
-    _book.enter(storage_of(tensor), Identity(tensor, numbers, known, partial))
+    trace.part(_Book).enter(storage_of(tensor), Identity(tensor, numbers, known, partial))
 
 
 def of(tensor: torch.Tensor) -> Identity | None:
     """What is known of a tensor's memory; None for one that has none of its own."""
     _first_seen(tensor, new=False)
-    return _book.found.get(owner_of(tensor))
+    return trace.part(_Book).found.get(owner_of(tensor))
 
 
 def others(identity: Identity) -> Iterator[Identity]:
     """Those of other tensors that may be in the same memory."""
-    own = owner_of(identity.tensor)
+    own, book = owner_of(identity.tensor), trace.part(_Book)
     for storage in dict.fromkeys(
-        each for number in identity.numbers for each in _book.of_number.get(number, ())
+        each for number in identity.numbers for each in book.of_number.get(number, ())
     ):
         if storage != own:
-            yield _book.found[storage]
+            yield book.found[storage]
 
 
 def is_known(number: int) -> bool:
     """Whether some tensor may be in the memory of this number now."""
-    return bool(_book.of_number.get(number))
+    return bool(trace.part(_Book).of_number.get(number))

@@ -1,1 +1,4 @@
-"""Inputs of an entry point: pytrees, names of leaves, dynamic shapes, one flat structure for all calls."""
+"""Owns what a call of an entry point takes and gives: names of leaves, dims, one flat layout for all calls.
+
+May import `operators`, `trace` and `values`.
+"""

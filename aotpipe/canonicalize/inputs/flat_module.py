@@ -2,9 +2,9 @@
 
 `Adapter(structure)` calls the model with what a flat dict stands for, and gives its results as a flat dict.
 Run on tensors, it leaves out what a flag says is not there, as eager's caller would. Traced, a part that
-may be missing is a value with a flag (`python.values.Maybe`), so that the model's own `is None` and `in`
-decide in the graph; or, `apart()`, the graph calls the whole model once for each combination of flags,
-whatever it does with them.
+may be missing is a value with a flag (`optional_values.Maybe`), so that the model's own `is None` and `in`
+decide in the graph; or, inside of `by_flags()`, the graph calls the whole model once for each combination of
+flags, whatever it does with them.
 
 Raises `SpecInvalid` where results of the combinations do not fit together.
 """
@@ -23,32 +23,20 @@ from torch import nn
 
 from aotpipe.canonicalize.inputs import pytree_names, pytrees
 from aotpipe.canonicalize.inputs.structure import MISSING, Call, Group, Node, Part, Structure, number_tensor
-from aotpipe.canonicalize.operators import optional_arguments
-from aotpipe.canonicalize.operators.partial_dict import Partial
-from aotpipe.canonicalize.trace import dry_run, host_scalars, regions, runtime_asserts, staging
-from aotpipe.canonicalize.trace.abstract_values import UNDEFINED, Variables
-from aotpipe.canonicalize.trace.optional_values import Maybe
-from aotpipe.canonicalize.trace.refusals import refusal
+from aotpipe.canonicalize.operators import conditional
+from aotpipe.canonicalize.trace import dry_run, regions, runtime_asserts, torch_functions
+from aotpipe.canonicalize.values import host_scalars
+from aotpipe.canonicalize.values.abstract_values import UNDEFINED, Variables
+from aotpipe.canonicalize.values.optional_values import Maybe
+from aotpipe.canonicalize.values.partial_dict import Partial
+from aotpipe.canonicalize.values.refusals import refusal
 from aotpipe.core.signature import Presence
 from aotpipe.errors import SpecInvalid
 from aotpipe.model import source
 
 Inputs = Mapping[str, torch.Tensor]
-MOST_APART: Final = 3
+MOST_FLAGS: Final = 3
 """The most flags for which the whole model is put into the graph once for each combination."""
-
-_apart = False
-
-
-@contextmanager
-def apart() -> Iterator[None]:
-    """Trace the whole model once for each combination of flags."""
-    global _apart
-    before, _apart = _apart, True
-    try:
-        yield
-    finally:
-        _apart = before
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +87,16 @@ class Adapter:
         self.structure = structure
         self.example = example
         self.outputs: Outputs | None = None
+        self._is_by_flags = False
+
+    @contextmanager
+    def by_flags(self) -> Iterator[None]:
+        """Trace the whole model once for each combination of flags."""
+        self._is_by_flags = True
+        try:
+            yield
+        finally:
+            self._is_by_flags = False
 
     def forward(self) -> Callable[[dict[str, torch.Tensor]], Any]:
         """A function of the flat dict, behind which the model's own method is found."""
@@ -169,10 +167,10 @@ class Adapter:
 
     def _called(self, inputs: Inputs) -> Any:
         parts = self.structure.parts
-        if not any(map(staging.is_staged, inputs.values())):
+        if not any(map(torch_functions.is_staged, inputs.values())):
             there = {part.flag: bool(inputs[part.flag]) for part in parts}
             return self._real(self._result(inputs, there))
-        if _apart and parts:
+        if self._is_by_flags and parts:
             return self._staged(self._by_flags(inputs))
         return self._staged(dict(_leaves(self._result(inputs, None))))
 
@@ -271,13 +269,13 @@ class Adapter:
 
 
 def _number(tensor: torch.Tensor) -> Any:
-    return host_scalars.item(tensor) if staging.is_staged(tensor) else tensor.item()
+    return host_scalars.item(tensor) if torch_functions.is_staged(tensor) else tensor.item()
 
 
 def _maybe(node: Part, flag: torch.Tensor, held: Any) -> Any:
     if node.absent is not None and node.absent is not MISSING:
         present = Maybe(flag, held)
-        return optional_arguments.either(present, lambda: held, lambda: node.absent)
+        return conditional.either(present, lambda: held, lambda: node.absent)
     maybe = Maybe(flag, held, is_key=node.absent is MISSING)
 
     def claim(truth: torch.Tensor, said: str) -> bool:

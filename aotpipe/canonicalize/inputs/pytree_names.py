@@ -7,7 +7,6 @@ Raises `SpecInvalid` when the example inputs do not fit the method's parameters.
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -15,17 +14,6 @@ from typing import Any
 from aotpipe.canonicalize.inputs import pytrees
 from aotpipe.errors import SpecInvalid
 from aotpipe.model import source
-
-
-def signature_of(call: Callable[..., Any]) -> inspect.Signature:
-    """The parameters of a callable; `*args, **kwargs` for those of C that tell none."""
-    try:
-        return inspect.signature(call)
-    except (TypeError, ValueError):
-        kinds = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
-        return inspect.Signature(
-            [inspect.Parameter(n, k) for n, k in zip(("args", "kwargs"), kinds, strict=True)]
-        )
 
 
 def check_call(
@@ -36,7 +24,7 @@ def check_call(
     Raises:
         SpecInvalid: One is missing, or is not a parameter.
     """
-    signature = signature_of(call)
+    signature = source.signature_of(call)
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
@@ -64,7 +52,7 @@ def _keywords(kwargs: Mapping[str, Any]) -> list[tuple[tuple[str, ...], Any]]:
 def positional_names(call: Callable[..., Any], count: int) -> list[tuple[str, ...]]:
     """The names of the first `count` positional arguments."""
     names: list[tuple[str, ...]] = []
-    for parameter in signature_of(call).parameters.values():
+    for parameter in source.signature_of(call).parameters.values():
         if parameter.kind is parameter.VAR_POSITIONAL:
             names += [(parameter.name, str(index)) for index in range(count - len(names))]
         elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):

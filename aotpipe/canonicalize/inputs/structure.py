@@ -16,8 +16,8 @@ from typing import Any, Final, Literal
 import torch
 from torch import nn
 
-from aotpipe.canonicalize.inputs.pytree_names import signature_of
 from aotpipe.core.signature import Presence
+from aotpipe.model.source import signature_of
 
 Kind = Literal["tensor", "number", "constant"]
 Path = tuple[str, ...]

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from aotpipe.canonicalize.inputs import pytrees
-from aotpipe.canonicalize.inputs.pytree_names import signature_of, unique
+from aotpipe.canonicalize.inputs.pytree_names import unique
 from aotpipe.canonicalize.inputs.structure import (
     DTYPES,
     MISSING,
@@ -33,6 +33,7 @@ from aotpipe.canonicalize.inputs.structure import (
 )
 from aotpipe.errors import SpecInvalid
 from aotpipe.model import source
+from aotpipe.model.source import signature_of
 
 SELF: Final = "self."
 """How the name of an attribute of the model begins."""

@@ -1,1 +1,4 @@
-"""What rewritten Python calls: Python's own meaning on plain values, ops of the graph on traced ones."""
+"""Owns what rewritten Python calls: Python's own meaning on plain values, ops of the graph on traced ones.
+
+May import `trace`, `alias` and `values`.
+"""

@@ -16,14 +16,14 @@ from typing import Any, Final
 import torch
 from torch.utils import _pytree as pytree
 
-from aotpipe.canonicalize.operators import dynamic_list, dynamic_list_methods, dynamic_range, unbacked_rows
-from aotpipe.canonicalize.operators.partial_dict import Partial
-from aotpipe.canonicalize.rewrite import comprehensions
-from aotpipe.canonicalize.trace import host_scalars, refusals, regions, runtime_asserts
-from aotpipe.canonicalize.trace.abstract_values import Variables
-from aotpipe.canonicalize.trace.optional_values import Maybe, presence
-from aotpipe.canonicalize.trace.refusals import text
+from aotpipe.canonicalize.operators import comprehensions, dynamic_list_methods, dynamic_range, unbacked_rows
+from aotpipe.canonicalize.trace import regions, runtime_asserts
 from aotpipe.canonicalize.trace.torch_functions import as_tensor, is_traced, predicate
+from aotpipe.canonicalize.values import dynamic_list, host_scalars, refusals
+from aotpipe.canonicalize.values.abstract_values import Variables
+from aotpipe.canonicalize.values.optional_values import Maybe, presence
+from aotpipe.canonicalize.values.partial_dict import Partial
+from aotpipe.canonicalize.values.refusals import text
 
 Function = Callable[..., Any]
 

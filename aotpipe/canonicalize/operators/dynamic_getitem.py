@@ -13,10 +13,11 @@ import torch
 from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.alias import rebinding
-from aotpipe.canonicalize.operators import dynamic_list
-from aotpipe.canonicalize.trace import decisions, host_scalars, runtime_asserts, torch_functions
-from aotpipe.canonicalize.trace.abstract_values import Unlike
-from aotpipe.canonicalize.trace.refusals import refusal
+from aotpipe.canonicalize.operators import conditional
+from aotpipe.canonicalize.trace import decisions, runtime_asserts, torch_functions
+from aotpipe.canonicalize.values import dynamic_list, host_scalars, trace
+from aotpipe.canonicalize.values.abstract_values import Unlike
+from aotpipe.canonicalize.values.refusals import refusal
 
 _HINT = "give its elements one form, stack them, and index the tensor"
 
@@ -74,13 +75,11 @@ def _element(items: Sequence[Any], place: torch.Tensor) -> Any:
 
 
 def _called(items: Sequence[Callable[..., Any]], place: torch.Tensor, args: Any, kwargs: Any) -> Any:
-    from aotpipe.canonicalize.operators import logic, operators  # which call this
-
     def pick(low: int, high: int) -> Any:
         if high - low == 1:
-            return operators.call(items[low], *args, **kwargs)
+            return trace.operators().call(items[low], *args, **kwargs)
         middle = (low + high) // 2
-        return logic.choose(place < middle, lambda: pick(low, middle), lambda: pick(middle, high))
+        return conditional.choose(place < middle, lambda: pick(low, middle), lambda: pick(middle, high))
 
     return pick(0, len(items))
 

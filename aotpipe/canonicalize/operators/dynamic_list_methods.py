@@ -13,9 +13,10 @@ import torch
 
 from aotpipe.canonicalize.alias import rebinding
 from aotpipe.canonicalize.operators import dynamic_getitem
-from aotpipe.canonicalize.operators.dynamic_list import Growing, form_of, is_growing, slots
-from aotpipe.canonicalize.trace import host_scalars, runtime_asserts, torch_functions
-from aotpipe.canonicalize.trace.refusals import refusal
+from aotpipe.canonicalize.trace import runtime_asserts, torch_functions
+from aotpipe.canonicalize.values import host_scalars
+from aotpipe.canonicalize.values.dynamic_list import Growing, form_of, is_growing, slots
+from aotpipe.canonicalize.values.refusals import refusal
 
 
 def whole(items: list[Any]) -> Growing:

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aotpipe.canonicalize.trace import host_scalars, list_bounds, regions, torch_functions
-from aotpipe.canonicalize.trace.abstract_values import Variables
-from aotpipe.canonicalize.trace.refusals import refusal
+from aotpipe.canonicalize.trace import list_bounds, regions, torch_functions
+from aotpipe.canonicalize.values import host_scalars
+from aotpipe.canonicalize.values.abstract_values import Variables
+from aotpipe.canonicalize.values.refusals import refusal
 
 Values = tuple[Any, ...]
 

@@ -1,33 +1,16 @@
-"""Generators: a function that yields as one that calls what takes the values.
+"""Generators of a model: a `for` over one runs its own code, with the loop's body in the place of `yield`.
 
-    def rows(x):                def rows(x):
-        for row in x:               def plain(): ...                    # as it was
-            yield row               def staged(take):
-                                        for row in x:
-                                            if take(row): return        # the loop around it has stopped
-                                    return ops.generated(plain, staged)
-
-A graph has no place to wait in, so that a `for` over a generator becomes the generator's own code with the
-loop's body in the place of `yield`. Where a generator is used otherwise, all its values are computed at once.
+A graph has no place to wait in. Where a generator is used otherwise, all its values are computed at once.
 """
 
 from __future__ import annotations
 
-import ast
-import copy
 from collections.abc import Callable, Iterator
 from types import GeneratorType
-from typing import Any, Final
+from typing import Any
 
-from aotpipe.canonicalize.rewrite.ast_builders import HELPER, OWN, Own, assign, calling, own, parameters
-from aotpipe.canonicalize.rewrite.scopes import assigned
-from aotpipe.canonicalize.trace.refusals import refusal
 from aotpipe.canonicalize.trace.return_values import Unwritten
-
-_TAKE: Final = f"{OWN}_take"  # a helper is taken to change nothing
-_PLAIN: Final = f"{HELPER}_plain"
-_STAGED: Final = f"{HELPER}_staged"
-_ITEM: Final = f"{HELPER}_yielded"
+from aotpipe.canonicalize.values.refusals import refusal
 
 
 class Undecided(Unwritten):
@@ -79,81 +62,3 @@ def listed(value: Any) -> Any:
 
     value.each(take)
     return items
-
-
-def is_generator(function: ast.FunctionDef) -> bool:
-    """Whether a function yields."""
-    return any(isinstance(node, ast.Yield | ast.YieldFrom) for node in own(function.body))
-
-
-def split(
-    function: ast.FunctionDef, rewrite: Callable[[ast.FunctionDef], ast.FunctionDef | None]
-) -> ast.FunctionDef | None:
-    """Write a function that yields as one that gives a `Generated`; None where a yield has a value.
-
-    Args:
-        function: The function; it is changed.
-        rewrite: Rewrites a function's control flow.
-    """
-    statements = [node for node in own(function.body) if isinstance(node, ast.Expr)]
-    plain_yields = [node.value for node in statements if isinstance(node.value, ast.Yield | ast.YieldFrom)]
-    yields = [node for node in own(function.body) if isinstance(node, ast.Yield | ast.YieldFrom)]
-    returns = [node for node in own(function.body) if isinstance(node, ast.Return) and node.value is not None]
-    if len(plain_yields) < len(yields) or returns:
-        return None
-    declared = {
-        name
-        for node in own(function.body)
-        if isinstance(node, ast.Global | ast.Nonlocal)
-        for name in node.names
-    }
-    body = function.body
-    known = {each.arg for each in ast.walk(function.args) if isinstance(each, ast.arg)}
-    local = sorted({name for name in assigned(body).names if name not in declared} | (known & _stored(body)))
-    shared: list[ast.stmt] = [ast.Nonlocal(local)] if local else []
-    plain = ast.FunctionDef(_PLAIN, parameters(), [*copy.deepcopy(shared), *copy.deepcopy(body)], [])
-    called = [line for node in body for line in _Calls().lines(node)]
-    staged = rewrite(ast.FunctionDef(_STAGED, parameters(_TAKE), [*shared, *called], []))
-    if staged is None:
-        return None
-    unbound: list[ast.stmt] = [assign(name, ast.Constant(None)) for name in local if name not in known]
-    names: list[ast.expr] = [ast.Name(name, ast.Load()) for name in (_PLAIN, _STAGED)]
-    function.body = [
-        *([ast.If(ast.Constant(False), unbound, [])] if unbound else []),
-        plain,
-        staged,
-        ast.Return(calling("generated", *names)),
-    ]
-    return function
-
-
-def _stored(body: list[ast.stmt]) -> set[str]:
-    return {
-        node.id
-        for node in own(body)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del)
-    }
-
-
-class _Calls(Own):
-    """Calls in the place of yields."""
-
-    def lines(self, node: ast.stmt) -> list[ast.stmt]:
-        """The statements in the place of one."""
-        found = self.visit(node)
-        return found if isinstance(found, list) else [found]
-
-    def visit_Expr(self, node: ast.Expr) -> ast.stmt:  # noqa: N802  # of a NodeTransformer
-        if isinstance(node.value, ast.YieldFrom):
-            items = ast.For(ast.Name(_ITEM, ast.Store()), node.value.value, [], [])
-            items.body = [self._taken(ast.Name(_ITEM, ast.Load()))]
-            return ast.fix_missing_locations(ast.copy_location(items, node))
-        if isinstance(node.value, ast.Yield):
-            return ast.fix_missing_locations(
-                ast.copy_location(self._taken(node.value.value or ast.Constant(None)), node)
-            )
-        return node
-
-    @staticmethod
-    def _taken(value: ast.expr) -> ast.stmt:
-        return ast.If(ast.Call(ast.Name(_TAKE, ast.Load()), [value], []), [ast.Return(None)], [])

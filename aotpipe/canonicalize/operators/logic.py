@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
-from aotpipe.canonicalize.operators import builtin_calls, dynamic_range, partial_dict
-from aotpipe.canonicalize.trace import decisions, dry_run, optional_values, regions, torch_functions
-from aotpipe.canonicalize.trace.abstract_values import UNDEFINED, Unlike, Variables, meet
-from aotpipe.canonicalize.trace.optional_values import Maybe
-from aotpipe.canonicalize.trace.refusals import refusal
-from aotpipe.canonicalize.trace.staging import is_on, is_staged
-from aotpipe.canonicalize.trace.torch_functions import predicate
-
-T = TypeVar("T")
+from aotpipe.canonicalize.operators import builtin_calls, dynamic_range
+from aotpipe.canonicalize.operators.conditional import choose
+from aotpipe.canonicalize.trace import decisions, dry_run, torch_functions
+from aotpipe.canonicalize.trace.torch_functions import is_staged, predicate
+from aotpipe.canonicalize.values import optional_values, partial_dict
+from aotpipe.canonicalize.values.abstract_values import Unlike, meet
+from aotpipe.canonicalize.values.optional_values import Maybe
+from aotpipe.canonicalize.values.refusals import refusal
+from aotpipe.canonicalize.values.trace import is_on
 
 
 def _conjunction(left: Any, right: Any, *, truth: bool = False) -> Any:
@@ -137,22 +137,6 @@ def compare(first: Callable[[], Any], *rest: Callable[..., Any]) -> Any:
                 return found
         left = right
     return result
-
-
-def choose(test: object, then: Callable[[], T], other: Callable[[], T]) -> T:
-    """`then() if test else other()`."""
-    if not is_staged(test):
-        return then() if test else other()
-    decisions.expression("choice")
-    chosen: list[Any] = [UNDEFINED]
-
-    def take(value: Any) -> None:
-        chosen[0] = value
-
-    variables = Variables(lambda: tuple(chosen), lambda values: take(values[0]), ("the expression",), tuple)
-    regions.branch(test, lambda: take(then()), lambda: take(other()), variables)
-    value: T = chosen[0]
-    return value
 
 
 def is_(left: Any, right: Any) -> Any:

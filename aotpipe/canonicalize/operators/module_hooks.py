@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 
-from aotpipe.canonicalize.trace.optional_values import Maybe
+from aotpipe.canonicalize.operators import conditional
+from aotpipe.canonicalize.values.optional_values import Maybe
 
 Hook = Callable[..., Any]
 
@@ -54,11 +55,7 @@ def _pre_hook(hook: Hook, with_kwargs: bool) -> Hook:
 def _either(result: Any, otherwise: Any) -> Any:
     if not isinstance(result, Maybe):
         return result
-    from aotpipe.canonicalize.operators import (
-        optional_arguments,  # which branches, and branches are run with this
-    )
-
-    return optional_arguments.either(result, lambda: result.held, lambda: otherwise)
+    return conditional.either(result, lambda: result.held, lambda: otherwise)
 
 
 __all__ = ["joined"]

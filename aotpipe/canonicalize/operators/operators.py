@@ -16,33 +16,25 @@ from typing import Any, Final, TypeVar
 import torch
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode  # ends a trace
 
-from aotpipe.canonicalize.alias import tensor_storage
+from aotpipe.canonicalize.alias import effects, tensor_storage
 from aotpipe.canonicalize.operators import (
     builtin_calls,
+    comprehensions,
     dynamic_list_methods,
     dynamic_range,
     optional_arguments,
-    partial_dict,
     unbacked_rows,
 )
+from aotpipe.canonicalize.operators.conditional import choose
 from aotpipe.canonicalize.operators.generators import Generated, Undecided, listed
-from aotpipe.canonicalize.operators.logic import and_, choose, compare, in_, is_, is_not, not_, not_in, or_
-from aotpipe.canonicalize.rewrite import comprehensions
-from aotpipe.canonicalize.trace import (
-    decisions,
-    effects,
-    host_scalars,
-    optional_values,
-    refusals,
-    regions,
-    return_values,
-    runtime_asserts,
-    torch_functions,
-)
-from aotpipe.canonicalize.trace.abstract_values import UNDEFINED, Undefined, Variables
-from aotpipe.canonicalize.trace.optional_values import Maybe
-from aotpipe.canonicalize.trace.refusals import refusal
-from aotpipe.canonicalize.trace.staging import is_on, is_staged
+from aotpipe.canonicalize.operators.logic import and_, compare, in_, is_, is_not, not_, not_in, or_
+from aotpipe.canonicalize.trace import decisions, regions, return_values, runtime_asserts, torch_functions
+from aotpipe.canonicalize.trace.torch_functions import is_staged
+from aotpipe.canonicalize.values import host_scalars, optional_values, partial_dict, refusals
+from aotpipe.canonicalize.values.abstract_values import UNDEFINED, Undefined, Variables
+from aotpipe.canonicalize.values.optional_values import Maybe
+from aotpipe.canonicalize.values.refusals import refusal
+from aotpipe.canonicalize.values.trace import is_on
 from aotpipe.errors import AotpipeError
 
 T = TypeVar("T")

@@ -15,28 +15,14 @@ from typing import Any, Final
 
 import torch
 
-from aotpipe.canonicalize.operators.partial_dict import Partial
-from aotpipe.canonicalize.trace import dry_run, optional_values, regions
-from aotpipe.canonicalize.trace.abstract_values import UNDEFINED, Variables
-from aotpipe.canonicalize.trace.optional_values import Maybe
+from aotpipe.canonicalize.operators import conditional
+from aotpipe.canonicalize.trace import dry_run
+from aotpipe.canonicalize.values import trace
+from aotpipe.canonicalize.values.optional_values import Maybe
+from aotpipe.canonicalize.values.partial_dict import Partial
 from aotpipe.model import source
 
 _DEPTH: Final = 3
-
-
-def either(maybe: Maybe, then: Callable[[], Any], other: Callable[[], Any]) -> Any:
-    """`then()` where a value is there, else `other()`."""
-    if maybe.is_there:
-        return then()
-    chosen: list[Any] = [UNDEFINED]
-
-    def take(value: Any) -> None:
-        chosen[0] = value
-
-    variables = Variables(lambda: tuple(chosen), lambda found: take(found[0]), ("the result",), tuple)
-    flag = optional_values.presence(maybe, wanted=True)
-    regions.branch(flag, lambda: take(then()), lambda: take(other()), variables)
-    return chosen[0]
 
 
 def call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -75,7 +61,7 @@ def called(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
     if not _takes_none(function, args, kwargs, maybe):
         maybe.demand(f"TypeError: {getattr(function, '__name__', 'a function')} takes no None")
         return with_(maybe.held)
-    return either(maybe, lambda: with_(maybe.held), lambda: with_(None))
+    return conditional.either(maybe, lambda: with_(maybe.held), lambda: with_(None))
 
 
 def _takes_none(
@@ -133,6 +119,5 @@ def _function_of(callee: Any) -> FunctionType | None:
 
 
 def _rewritten(function: Any) -> bool:
-    from aotpipe.canonicalize.rewrite import functions  # which knows the operators, and those this module
-
-    return isinstance(function, FunctionType) and functions.rewrite_now(function)
+    rewrite_now = trace.current().rewrite_now
+    return isinstance(function, FunctionType) and rewrite_now is not None and rewrite_now(function)

@@ -13,17 +13,12 @@ from typing import Any, NoReturn
 
 import torch
 
-from aotpipe.canonicalize.operators import (
-    dynamic_getitem,
-    dynamic_list,
-    dynamic_list_methods,
-    dynamic_range,
-    indexing,
-)
+from aotpipe.canonicalize.operators import dynamic_getitem, dynamic_list_methods, dynamic_range
 from aotpipe.canonicalize.operators.dynamic_range import TensorRange
-from aotpipe.canonicalize.trace import host_scalars, runtime_asserts, torch_functions
-from aotpipe.canonicalize.trace.abstract_values import Variables
-from aotpipe.canonicalize.trace.refusals import refusal
+from aotpipe.canonicalize.trace import indexing, runtime_asserts, torch_functions
+from aotpipe.canonicalize.values import dynamic_list, host_scalars
+from aotpipe.canonicalize.values.abstract_values import Variables
+from aotpipe.canonicalize.values.refusals import refusal
 
 
 @dataclass(frozen=True, slots=True)

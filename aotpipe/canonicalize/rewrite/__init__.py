@@ -1,6 +1,5 @@
-"""Python control flow on tensors as one graph: `if`, `while`, `for`, `and`, `or`, `not`, `assert`.
+"""Owns the rewriting of functions that decide on a tensor, for as long as their model is traced.
 
-The code of the functions that decide on a tensor is rewritten for as long as the model is traced
-(`functions`, `syntax`); what it then calls (`operators`) is Python's own on Python values, and one op of the
-graph on traced tensors (`regions`).
+`statements` rewrites the syntax tree, `functions` swaps the code, `staging` begins the trace. Rewritten code
+calls `operators`. May import `operators`, `trace`, `alias` and `values`.
 """

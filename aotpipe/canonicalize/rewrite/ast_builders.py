@@ -8,8 +8,6 @@ from typing import Final
 
 # Stands for the module `operators` in the rewritten tree.
 OPERATORS: Final = "__aotpipe_operators__"
-# Begins all names that the rewriting makes.
-OWN: Final = "__aotpipe"
 RESULT: Final = "__aotpipe_result"
 DONE: Final = "__aotpipe_done"
 SKIP: Final = "__aotpipe_skip"

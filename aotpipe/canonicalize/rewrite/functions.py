@@ -19,6 +19,7 @@ import aotpipe
 from aotpipe.canonicalize.operators import operators
 from aotpipe.canonicalize.rewrite import ast_builders, statements
 from aotpipe.canonicalize.trace.return_values import Unwritten
+from aotpipe.canonicalize.values import trace
 from aotpipe.model import source
 from aotpipe.model.garbage_collector import functions_of
 
@@ -131,31 +132,16 @@ def _with_operators(code: CodeType) -> CodeType:
 
 @contextmanager
 def swapped(codes: dict[FunctionType, CodeType]) -> Iterator[None]:
-    """Run functions with other code; those that `rewrite_now` adds meanwhile too."""
-    global _swaps
-    outer, _swaps = _swaps, _Swaps(codes)
+    """Run functions with other code; those that a trace around it comes to need meanwhile are added."""
+    swaps, current = _Swaps(codes), trace.current()
+    outer, current.rewrite_now = current.rewrite_now, swaps.rewrite_now
     try:
         for function, code in codes.items():
-            _swaps.swap(function, code)
+            swaps.swap(function, code)
         yield
     finally:
-        _swaps.undo()
-        _swaps = outer
-
-
-def rewrite_now(function: FunctionType) -> bool:
-    """Whether a function has its rewritten code for as long as the model is traced."""
-    if _swaps is None or operators in function.__code__.co_consts:
-        return _swaps is not None
-    if not source.is_model_code(function.__code__.co_filename) or function in _swaps.refused:
-        return False
-    code = rewritten(function)
-    if code is None:
-        _swaps.refused.add(function)
-        return False
-    _swaps.codes[function] = code
-    _swaps.swap(function, code)
-    return True
+        swaps.undo()
+        current.rewrite_now = outer
 
 
 class _Swaps:
@@ -170,9 +156,20 @@ class _Swaps:
         self.before.setdefault(function, function.__code__)
         function.__code__ = code
 
+    def rewrite_now(self, function: FunctionType) -> bool:
+        """Whether a function has its rewritten code for as long as this lasts."""
+        if operators in function.__code__.co_consts:
+            return True
+        if not source.is_model_code(function.__code__.co_filename) or function in self.refused:
+            return False
+        code = rewritten(function)
+        if code is None:
+            self.refused.add(function)
+            return False
+        self.codes[function] = code
+        self.swap(function, code)
+        return True
+
     def undo(self) -> None:
         for function, code in self.before.items():
             function.__code__ = code
-
-
-_swaps: _Swaps | None = None

@@ -19,13 +19,12 @@ import ast
 import copy
 from collections.abc import Callable, Container, Sequence
 
-from aotpipe.canonicalize.operators import generators
+from aotpipe.canonicalize.rewrite import generators
 from aotpipe.canonicalize.rewrite.ast_builders import (
     GIVEN,
     HELPER,
     LASTING,
     OPAQUE,
-    OWN,
     SKIP,
     Own,
     assign,
@@ -46,6 +45,7 @@ from aotpipe.canonicalize.rewrite.liveness import Liveness
 from aotpipe.canonicalize.rewrite.match_statements import Matches
 from aotpipe.canonicalize.rewrite.named_expressions import Walrus, assigns
 from aotpipe.canonicalize.rewrite.scopes import Assigned, assigned, mentions, reference, starts
+from aotpipe.canonicalize.values.trace import GENERATED
 
 
 def rewrite(function: ast.FunctionDef) -> ast.FunctionDef | None:
@@ -365,7 +365,7 @@ class _Writer:
         if live is None:
             return []
         kept = {*live, *self._captured, *self._outer, *self._set_inside}
-        return [at for at, name in enumerate(names.names) if name not in kept and not name.startswith(OWN)]
+        return [at for at, name in enumerate(names.names) if not (name in kept or name.startswith(GENERATED))]
 
     def _function(
         self, name: str, parameter: str | None, names: Sequence[str], body: list[ast.stmt]

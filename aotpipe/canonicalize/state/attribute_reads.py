@@ -13,7 +13,8 @@ from typing import Any
 from torch import nn
 from torch._C import _len_torch_dispatch_stack, _len_torch_function_stack
 
-from aotpipe.canonicalize.trace import dry_run, staging
+from aotpipe.canonicalize.trace import dry_run
+from aotpipe.canonicalize.values import trace
 from aotpipe.model.object_graph import Root
 
 
@@ -50,7 +51,7 @@ def _depth() -> tuple[int, int]:
     # A branch that torch traces has modes of its own, which it tells nowhere else; one of ours may have as
     # many as what is around it.
     modes = _len_torch_dispatch_stack() + _len_torch_function_stack()
-    return modes - staging.modes(), dry_run.depth()
+    return modes - trace.current().modes, dry_run.depth()
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -135,18 +136,17 @@ def _is_equal(one: Any, other: Any) -> bool:
     return bool(((one == other) | ((one != one) & (other != other))).all())  # NaN
 
 
-_told: list[ExportFailed] | None = None
+_told: ContextVar[list[ExportFailed] | None] = ContextVar("told", default=None)
 
 
 @contextmanager
 def telling(refusals: list[ExportFailed]) -> Iterator[None]:
     """Let `check_traced` add to a list what it refuses, in place of raising it."""
-    global _told
-    before, _told = _told, refusals
+    token = _told.set(refusals)
     try:
         yield
     finally:
-        _told = before
+        _told.reset(token)
 
 
 class Untouched:
@@ -194,9 +194,9 @@ class Untouched:
             error = self.refusal(entry, place)
             if error.message in entry.refused:
                 continue
-            if _told is None:
+            if (told := _told.get()) is None:
                 raise error
-            _told.append(error)
+            told.append(error)
 
     def refusal(self, entry: CanonicalEntry, place: free_variables.Place) -> ExportFailed:
         """The error for a place that a call changes."""

@@ -22,7 +22,6 @@ from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize import modules
 from aotpipe.canonicalize.inputs.pytree_names import unique
-from aotpipe.canonicalize.operators import dynamic_list
 from aotpipe.canonicalize.state import attribute_reads
 from aotpipe.canonicalize.state.layouts import (
     ABSENT,
@@ -44,8 +43,9 @@ from aotpipe.canonicalize.state.layouts import (
     slots_of,
 )
 from aotpipe.canonicalize.state.slots import MOST_PHASES, State, StateRefused
-from aotpipe.canonicalize.trace import host_scalars, regions
-from aotpipe.canonicalize.trace.abstract_values import Variables
+from aotpipe.canonicalize.trace import regions
+from aotpipe.canonicalize.values import dynamic_list, host_scalars
+from aotpipe.canonicalize.values.abstract_values import Variables
 from aotpipe.model import object_graph
 
 _STORE: Final = "aotpipe_state"

@@ -1,1 +1,4 @@
-"""Traces rewritten Python into one graph: regions, effects, fixpoints, host scalars, runtime asserts."""
+"""Owns how rewritten Python becomes one graph: regions, fixpoints, dry runs, asserts, torch functions.
+
+May import `alias` and `values`.
+"""

@@ -8,9 +8,8 @@ that was written since, is not known any more: nor is another view of its memory
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import torch
@@ -20,6 +19,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._mode_utils import no_dispatch  # likewise
 
 from aotpipe.canonicalize.alias.tensor_storage import storage_of
+from aotpipe.canonicalize.values import trace
 
 _MOST_ELEMENTS: Final = 1024
 
@@ -68,21 +68,16 @@ class _Known:
     storage: int
 
 
-_known: dict[int, _Known] = {}
+@dataclass(slots=True)
+class _Constants:
+    """The tensors of a trace whose values are known, by identity."""
 
-
-@contextmanager
-def followed() -> Iterator[None]:
-    """Forget all of them afterwards."""
-    try:
-        yield
-    finally:
-        _known.clear()
+    known: dict[int, _Known] = field(default_factory=dict)
 
 
 def value_of(tensor: torch.Tensor) -> torch.Tensor | None:
     """What a traced tensor holds in every call; None where that is not known."""
-    found = _known.get(id(tensor))
+    found = trace.part(_Constants).known.get(id(tensor))
     if found is None:
         return None
     if _version(tensor) != found.version:
@@ -104,7 +99,7 @@ def note(func: Callable[..., Any], result: Any, args: Sequence[Any], kwargs: Map
         if all(isinstance(leaf, _PLAIN) for leaf in pytree.tree_leaves((args, kwargs))):
             _computed(func, result, args, kwargs)
         return
-    if not _known:
+    if not trace.part(_Constants).known:
         return
     taken = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
     values = {id(leaf): value for leaf in taken if (value := value_of(leaf)) is not None}
@@ -151,12 +146,13 @@ def _is_small(tensor: torch.Tensor) -> bool:
 
 
 def _take(tensor: torch.Tensor, value: torch.Tensor) -> None:
-    _known[id(tensor)] = _Known(tensor, value, _version(tensor), storage_of(tensor))
+    trace.part(_Constants).known[id(tensor)] = _Known(tensor, value, _version(tensor), storage_of(tensor))
 
 
 def _forget(storage: int) -> None:
-    for key in [key for key, each in _known.items() if each.storage == storage]:
-        del _known[key]
+    known = trace.part(_Constants).known
+    for key in [key for key, each in known.items() if each.storage == storage]:
+        del known[key]
 
 
 def _version(tensor: torch.Tensor) -> int:

@@ -10,6 +10,7 @@ import functools
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
 from typing import Any, Literal
@@ -48,23 +49,23 @@ class Decision:
     wanted: bool = False
 
 
-_notes: list[Decision] | None = None
+_recording: ContextVar[list[Decision] | None] = ContextVar("recording", default=None)
 
 
 @contextmanager
 def recorded() -> Iterator[list[Decision]]:
     """Keep what is decided while the body runs."""
-    global _notes
-    before, _notes = _notes, []
+    found: list[Decision] = []
+    token = _recording.set(found)
     try:
-        yield _notes
+        yield found
     finally:
-        _notes = before
+        _recording.reset(token)
 
 
 def statement(kind: Kind, bodies: Sequence[Callable[..., Any]], **details: Any) -> None:
     """Note what became of a statement, by the functions that its bodies are."""
-    if _notes is None:
+    if (noted := _recording.get()) is None:
         return
     codes = [
         (code, cells) for body in bodies if (found := _code(body)) is not None for code, cells in [found]
@@ -73,14 +74,12 @@ def statement(kind: Kind, bodies: Sequence[Callable[..., Any]], **details: Any) 
         return
     taken = {name: value for _, cells in codes for name, value in cells.items()}
     code = codes[0][0]
-    _notes.append(
-        Decision(kind=kind, path=code.co_filename, line=code.co_firstlineno, taken=taken, **details)
-    )
+    noted.append(Decision(kind=kind, path=code.co_filename, line=code.co_firstlineno, taken=taken, **details))
 
 
 def expression(kind: Kind) -> None:
     """Note what became of the expression that the user's code is computing."""
-    if _notes is None:
+    if (noted := _recording.get()) is None:
         return
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # the code that calls
     while frame is not None and not source.is_model_code(frame.f_code.co_filename):
@@ -91,7 +90,7 @@ def expression(kind: Kind) -> None:
     if line is None or end_line is None or column is None or end_column is None:
         return
     span = (line, end_line, column, end_column)
-    _notes.append(Decision(kind=kind, path=frame.f_code.co_filename, line=line, span=span))
+    noted.append(Decision(kind=kind, path=frame.f_code.co_filename, line=line, span=span))
 
 
 @functools.lru_cache(maxsize=256)

@@ -22,13 +22,14 @@ from torch.nn.modules.module import _global_buffer_registration_hooks as _buffer
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from aotpipe.canonicalize.alias import container_mutation, rebinding, tensor_storage
+from aotpipe.canonicalize.alias import container_mutation, effects, rebinding, tensor_storage
 from aotpipe.canonicalize.alias.tensor_storage import Identity
-from aotpipe.canonicalize.trace import constants, effects, host_scalars, region_sites, torch_functions
-from aotpipe.canonicalize.trace.abstract_values import Variables, is_leaf, settled
-from aotpipe.canonicalize.trace.optional_values import Maybe
-from aotpipe.canonicalize.trace.refusals import refusal
+from aotpipe.canonicalize.trace import constants, region_sites, torch_functions
 from aotpipe.canonicalize.trace.region_asserts import are_there, as_size, collected
+from aotpipe.canonicalize.values import host_scalars, trace
+from aotpipe.canonicalize.values.abstract_values import Variables, is_leaf, settled
+from aotpipe.canonicalize.values.optional_values import Maybe
+from aotpipe.canonicalize.values.refusals import refusal
 from aotpipe.errors import AotpipeError
 
 Values = tuple[Any, ...]
@@ -89,7 +90,7 @@ def seen_of(
     known = (each.known for each in seen.identities.values() if each is not None)
     left = (tensor for tensor in known if isinstance(tensor, torch.Tensor))
     for tensor in (*_tensors_in((start, seen.after)), *left):
-        for each in (*_watches, watch):
+        for each in (*trace.part(_Regions).watches, watch):
             each.take(_stood_for(tensor))
     return seen
 
@@ -126,15 +127,28 @@ def _tensors_in(values: Any) -> Iterator[torch.Tensor]:
 
 @contextmanager
 def _noted(watch: _Watch) -> Iterator[_Watch]:
-    _watches.append(watch)
+    watches = trace.part(_Regions).watches
+    watches.append(watch)
     try:
         with watch:
             yield watch
     finally:
-        _watches.pop()
+        watches.pop()
 
 
-_watches: list[_Watch] = []
+@dataclass(slots=True)
+class _Regions:
+    """The regions that run now, the innermost last.
+
+    Attributes:
+        watches: Of those that are run to see what they touch.
+        replacements: Of those that are run with operands in place.
+        silences: How many runs of these put nothing into the graph.
+    """
+
+    watches: list[_Watch] = field(default_factory=list)
+    replacements: list[_Replace] = field(default_factory=list)
+    silences: int = 0
 
 
 @region_sites.border
@@ -281,7 +295,8 @@ def replaced(
             host_scalars.as_number(others[id(tensor)])
     # torch switches the replacements of an outer region off inside of an op, and their originals are what
     # the user's variables still hold.
-    for replacement in _replacements:
+    replacements = trace.part(_Regions).replacements
+    for replacement in replacements:
         for original, stood in replacement.others.items():
             if id(stood) in others:
                 others[original] = others[id(stood)]
@@ -290,19 +305,17 @@ def replaced(
             tensor_storage.stands_for(others[id(tensor)], tensor)
             if all(tensor is not each for each in written):
                 constants.stands_for(others[id(tensor)], tensor)
-        _replacements.append(replace)
+        replacements.append(replace)
         try:
             yield lambda tensor: others.get(id(tensor), tensor)
         finally:
-            _replacements.pop()
-
-
-_replacements: list[_Replace] = []
+            replacements.pop()
 
 
 def _stood_for(tensor: torch.Tensor) -> torch.Tensor:
     """What ops take for a tensor that a variable holds: it must not be an operand beside that."""
-    return _replacements[-1].others.get(id(tensor), tensor) if _replacements else tensor
+    replacements = trace.part(_Regions).replacements
+    return replacements[-1].others.get(id(tensor), tensor) if replacements else tensor
 
 
 def sizes_of(seen: Iterable[Seen], operands: Iterable[torch.Tensor]) -> list[torch.SymInt]:
@@ -323,30 +336,28 @@ def apart(tensors: Iterable[torch.Tensor]) -> tuple[torch.Tensor, ...]:
 
 def depth() -> int:
     """How many branches and loops are run, one inside of the other."""
-    return len(_watches) + len(_replacements)
-
-
-_silences = 0
+    regions = trace.part(_Regions)
+    return len(regions.watches) + len(regions.replacements)
 
 
 def is_silent() -> bool:
     """Whether ops are put into no graph now."""
-    return _silences > 0
+    return trace.part(_Regions).silences > 0
 
 
 @contextmanager
 def silent() -> Iterator[None]:
     """Run ops without putting them into the graph."""
-    global _silences
+    regions = trace.part(_Regions)
     mode = detect_fake_mode()
     env = mode.shape_env if mode else None
     asked = host_scalars.asked()
-    _silences += 1
+    regions.silences += 1
     try:
         with disable_proxy_modes_tracing(), env.ignore_fresh_unbacked_symbols() if env else nullcontext():
             yield
     finally:
-        _silences -= 1
+        regions.silences -= 1
         if mode and host_scalars.asked() != asked:
             # A tensor remembers its symbol, which belongs to no op of the graph.
             mode.epoch += 1

@@ -14,9 +14,9 @@ import torch
 from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.alias import rebinding, region_results, tensor_storage
-from aotpipe.canonicalize.operators import dynamic_list
-from aotpipe.canonicalize.trace import dry_run, list_bounds, refusals, region_sites, runtime_asserts
-from aotpipe.canonicalize.trace.abstract_values import (
+from aotpipe.canonicalize.trace import dry_run, list_bounds, region_sites, runtime_asserts
+from aotpipe.canonicalize.values import dynamic_list, refusals
+from aotpipe.canonicalize.values.abstract_values import (
     Form,
     Leaf,
     OtherSize,
@@ -26,7 +26,7 @@ from aotpipe.canonicalize.trace.abstract_values import (
     is_leaf,
     meet,
 )
-from aotpipe.canonicalize.trace.refusals import refusal
+from aotpipe.canonicalize.values.refusals import refusal
 from aotpipe.errors import ExportFailed
 
 Values = tuple[Any, ...]

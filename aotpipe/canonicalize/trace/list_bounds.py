@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from aotpipe.canonicalize.operators import dynamic_list
-from aotpipe.canonicalize.trace import dry_run, host_scalars, torch_functions
-from aotpipe.canonicalize.trace.refusals import refusal
+from aotpipe.canonicalize.trace import dry_run, torch_functions
+from aotpipe.canonicalize.values import dynamic_list, host_scalars
+from aotpipe.canonicalize.values.refusals import refusal
 
 Values = tuple[Any, ...]
 

@@ -13,10 +13,12 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from types import CodeType, FrameType
 from typing import Any, TypeVar
 
-from aotpipe.canonicalize.trace.effects import Mark
+from aotpipe.canonicalize.alias.effects import Mark
+from aotpipe.canonicalize.values import trace
 
 F = TypeVar("F", bound=Callable[..., Any])
 _Key = tuple[tuple[tuple[CodeType, int], ...], int]
@@ -48,7 +50,13 @@ class _Run:
         self.counts: Counter[tuple[tuple[CodeType, int], ...]] = Counter()
 
 
-_runs: list[_Run] = []
+@dataclass(slots=True)
+class _Runs:
+    """The runs around what is traced now, the outermost of which is the model's own."""
+
+    stack: list[_Run] = field(default_factory=lambda: [_Run({})])
+
+
 _borders: set[CodeType] = set()
 
 
@@ -59,31 +67,19 @@ def border(function: F) -> F:
 
 
 @contextmanager
-def followed() -> Iterator[None]:
-    """Know the places of a trace."""
-    global _runs
-    before, _runs = _runs, [_Run({})]
-    try:
-        yield
-    finally:
-        _runs = before
-
-
-@contextmanager
 def inside(place: Place, path: Hashable = None) -> Iterator[None]:
     """Run a region, or one path of it."""
-    _runs.append(_Run(place.inner(path)))
+    stack = trace.part(_Runs).stack
+    stack.append(_Run(place.inner(path)))
     try:
         yield
     finally:
-        _runs.pop()
+        stack.pop()
 
 
 def here() -> Place:
-    """The place of what calls; a new one where none are followed."""
-    if not _runs:
-        return Place()
-    run = _runs[-1]
+    """The place of what calls; a new one outside of a trace."""
+    run = trace.part(_Runs).stack[-1]
     steps = tuple(_steps(sys._getframe(1)))  # noqa: SLF001  # the only way to who called
     run.counts[steps] += 1
     return run.places.setdefault((steps, run.counts[steps]), Place())

@@ -16,11 +16,10 @@ from typing import Any, Final
 import torch
 from torch._higher_order_ops.while_loop import while_loop_op  # the public one starts a compiler
 
-from aotpipe.canonicalize.alias import container_mutation, rebinding, region_results
+from aotpipe.canonicalize.alias import container_mutation, effects, rebinding, region_results
 from aotpipe.canonicalize.trace import (
     decisions,
     dry_run,
-    effects,
     fixpoint,
     region_sites,
     return_values,
@@ -28,10 +27,10 @@ from aotpipe.canonicalize.trace import (
     size_asserts,
     torch_functions,
 )
-from aotpipe.canonicalize.trace.abstract_values import Form, Variables
-from aotpipe.canonicalize.trace.optional_values import there
-from aotpipe.canonicalize.trace.refusals import refusal
 from aotpipe.canonicalize.trace.region_asserts import collected
+from aotpipe.canonicalize.values.abstract_values import Form, Variables
+from aotpipe.canonicalize.values.optional_values import there
+from aotpipe.canonicalize.values.refusals import refusal
 
 _cond: Final[Any] = torch.ops.higher_order.cond
 _while_loop: Final[Any] = while_loop_op

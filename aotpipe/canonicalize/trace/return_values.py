@@ -16,17 +16,15 @@ import torch
 from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.alias.referrers import CALL
-from aotpipe.canonicalize.operators import dynamic_list
-from aotpipe.canonicalize.rewrite.ast_builders import OWN
-from aotpipe.canonicalize.trace import optional_values
-from aotpipe.canonicalize.trace.abstract_values import is_leaf
-from aotpipe.canonicalize.trace.optional_values import Maybe
-from aotpipe.canonicalize.trace.refusals import refusal
+from aotpipe.canonicalize.values import dynamic_list, optional_values
+from aotpipe.canonicalize.values.abstract_values import is_leaf
+from aotpipe.canonicalize.values.optional_values import Maybe
+from aotpipe.canonicalize.values.refusals import refusal
+from aotpipe.canonicalize.values.trace import GENERATED, OPERATORS_MODULE
 from aotpipe.errors import ExportFailed
 from aotpipe.model import source
 
 _PACKAGE: Final = str(Path(__file__).resolve().parents[2])
-_OPERATORS: Final = "aotpipe.canonicalize.operators.operators"
 _DEPTH: Final = 3
 _MOST: Final = 10_000
 
@@ -89,7 +87,7 @@ def _unwritten(frame: FrameType | None, *, around: bool) -> Iterator[FrameType]:
         code = frame.f_code
         is_own = code.co_filename.startswith(_PACKAGE)
         is_model = not is_own and source.is_model_code(code.co_filename)
-        if is_model and OWN not in code.co_qualname and not any(map(_is_operators, code.co_consts)):
+        if is_model and GENERATED not in code.co_qualname and not any(map(_is_operators, code.co_consts)):
             yield frame
         if not around and (is_own or is_model):
             return
@@ -97,7 +95,7 @@ def _unwritten(frame: FrameType | None, *, around: bool) -> Iterator[FrameType]:
 
 
 def _is_operators(constant: object) -> bool:
-    return isinstance(constant, ModuleType) and constant.__name__ == _OPERATORS
+    return isinstance(constant, ModuleType) and constant.__name__ == OPERATORS_MODULE
 
 
 def _reaches(value: object, container: object, depth: int) -> bool:

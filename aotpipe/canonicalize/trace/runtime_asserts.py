@@ -7,27 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from aotpipe.canonicalize.trace import torch_functions
-from aotpipe.canonicalize.trace.refusals import message, refusal
-
-# Kept alive, so that no other exception takes the identity of one.
-_raised: dict[int, object] = {}
-# What the bodies of `try` that run now have handlers for.
-_caught: list[Callable[[], Any]] = []
-_collected: list[list[tuple[torch.Tensor, str]] | None] = []
+from aotpipe.canonicalize.values import trace
+from aotpipe.canonicalize.values.refusals import message, refusal
 
 
-@contextmanager
-def followed() -> Iterator[None]:
-    """Forget what was raised, afterwards."""
-    try:
-        yield
-    finally:
-        _raised.clear()
+@dataclass(slots=True)
+class _Asserts:
+    """What a trace knows of exceptions and of asserts.
+
+    Attributes:
+        raised: The user's own exceptions by identity, kept alive, so that no other one takes it.
+        caught: What the bodies of `try` that run now have handlers for.
+        collected: The asserts of each region that runs now; None of one that puts them into its graph.
+    """
+
+    raised: dict[int, object] = field(default_factory=dict)
+    caught: list[Callable[[], Any]] = field(default_factory=list)
+    collected: list[list[tuple[torch.Tensor, str]] | None] = field(default_factory=list)
 
 
 def raised(make: Callable[[], Any]) -> Any:
@@ -36,23 +38,24 @@ def raised(make: Callable[[], Any]) -> Any:
         error = make()
         if isinstance(error, type) and issubclass(error, BaseException):
             error = error()
-    _raised[id(error)] = error
+    trace.part(_Asserts).raised[id(error)] = error
     return error
 
 
 def is_raised(error: BaseException) -> bool:
     """Whether the user's own `raise` raised this."""
-    return id(error) in _raised
+    return id(error) in trace.part(_Asserts).raised
 
 
 @contextmanager
 def catching(kinds: Callable[[], Any]) -> Iterator[None]:
     """Run the body of a `try` that has handlers for these exceptions; `kinds` gives a tuple."""
-    _caught.append(kinds)
+    caught = trace.part(_Asserts).caught
+    caught.append(kinds)
     try:
         yield
     finally:
-        _caught.pop()
+        caught.pop()
 
 
 def require(test: Any, error: BaseException, *, holds: bool) -> None:
@@ -61,7 +64,7 @@ def require(test: Any, error: BaseException, *, holds: bool) -> None:
     Raises:
         ExportFailed: Eager would go on in a handler.
     """
-    if any(isinstance(error, kinds()) for kinds in _caught):
+    if any(isinstance(error, kinds()) for kinds in trace.part(_Asserts).caught):
         raise refusal(
             f"{type(error).__name__} is raised where a tensor decides, and caught",
             "decide with `if` and `else` in place of `try` and `except`",
@@ -72,11 +75,12 @@ def require(test: Any, error: BaseException, *, holds: bool) -> None:
 
 def claim(truth: torch.Tensor, said: str) -> bool:
     """Put an assert into the graph; whether it holds for all that comes after it."""
-    if _collected and (claims := _collected[-1]) is not None:
+    stack = trace.part(_Asserts).collected
+    if stack and (claims := stack[-1]) is not None:
         claims.append((truth, said))
     else:
         torch._assert_async(truth, said)  # noqa: SLF001  # what torch.export keeps
-    return not _collected
+    return not stack
 
 
 def settled(claims: list[tuple[torch.Tensor, str]], wanted: int) -> list[torch.Tensor]:
@@ -98,18 +102,22 @@ def settled(claims: list[tuple[torch.Tensor, str]], wanted: int) -> list[torch.T
 def collected() -> Iterator[list[tuple[torch.Tensor, str]]]:
     """Inside, claims are collected: torch drops a branch that gives no result, with its asserts."""
     claims: list[tuple[torch.Tensor, str]] = []
-    _collected.append(claims)
-    try:
+    with _collecting(claims):
         yield claims
-    finally:
-        _collected.pop()
 
 
 @contextmanager
 def in_place() -> Iterator[None]:
     """Inside, claims are asserts of the graph that is traced."""
-    _collected.append(None)
+    with _collecting(None):
+        yield
+
+
+@contextmanager
+def _collecting(claims: list[tuple[torch.Tensor, str]] | None) -> Iterator[None]:
+    stack = trace.part(_Asserts).collected
+    stack.append(claims)
     try:
         yield
     finally:
-        _collected.pop()
+        stack.pop()

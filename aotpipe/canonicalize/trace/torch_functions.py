@@ -19,9 +19,9 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._mode_utils import no_dispatch  # likewise
 
 from aotpipe.canonicalize.alias import rebinding, tensor_storage
-from aotpipe.canonicalize.operators import dynamic_list, indexing
-from aotpipe.canonicalize.trace import constants, decisions, host_scalars, refusals
-from aotpipe.canonicalize.trace.optional_values import Maybe
+from aotpipe.canonicalize.trace import constants, decisions, indexing
+from aotpipe.canonicalize.values import dynamic_list, host_scalars, refusals, trace
+from aotpipe.canonicalize.values.optional_values import Maybe
 
 _set_grad_enabled: Final = torch._C._set_grad_enabled  # noqa: SLF001  # what `no_grad` calls
 _MOST_LISTED: Final = 64
@@ -46,6 +46,11 @@ def is_traced(value: object) -> bool:
     if isinstance(value, torch.SymInt | torch.SymFloat):
         return bool(free_unbacked_symbols(value))
     return isinstance(value, Maybe) or dynamic_list.is_growing(value)
+
+
+def is_staged(value: object) -> bool:
+    """Whether a value is known to a run of the graph that is traced now only."""
+    return trace.is_on() and is_traced(value)
 
 
 def as_tensor(value: Any) -> torch.Tensor:
@@ -144,12 +149,8 @@ class Traced(TorchFunctionMode):
 
     def _called(self, func: Any, args: Any, kwargs: Any) -> Any:
         if any(isinstance(each, Maybe) for each in (*args, *kwargs.values())):
-            from aotpipe.canonicalize.operators import (
-                optional_arguments,  # which branches, and branches run in this mode
-            )
-
             with self:
-                return optional_arguments.called(func, args, kwargs)
+                return trace.operators().call_with_optional(func, args, kwargs)
         if func is _set_grad_enabled:
             # A program computes no gradients; torch.export would cut the graph there, and lose its branches.
             with DisableTorchFunction():
@@ -192,9 +193,7 @@ _UNBINDS: Final = (torch.Tensor.unbind, torch.unbind)
 
 
 def _unbound(func: Any, tensor: torch.Tensor, dim: int = 0) -> Any:
-    from aotpipe.canonicalize.operators import unbacked_rows  # which calls this
-
-    return unbacked_rows.of(tensor.movedim(dim, 0)) or func(tensor, dim)
+    return trace.operators().items_of(tensor.movedim(dim, 0)) or func(tensor, dim)
 
 
 def _listed(tensor: torch.Tensor) -> Any:

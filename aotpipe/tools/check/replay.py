@@ -19,8 +19,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree  # torch.export's own flattening; see pytrees
 
 from aotpipe.canonicalize.inputs import pytrees
-from aotpipe.canonicalize.inputs.pytree_names import signature_of
 from aotpipe.core.stages import CanonicalEntry
+from aotpipe.model.source import signature_of
 from aotpipe.tools.check import source_ranges
 from aotpipe.tools.check.data_dependence import Event
 from aotpipe.tools.check.source_ranges import Place

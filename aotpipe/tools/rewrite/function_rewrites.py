@@ -23,8 +23,8 @@ from typing import Any
 import torch
 
 from aotpipe.canonicalize.rewrite.ast_builders import assign
-from aotpipe.canonicalize.trace.abstract_values import Undefined
 from aotpipe.canonicalize.trace.decisions import Decision
+from aotpipe.canonicalize.values.abstract_values import Undefined
 from aotpipe.tools.rewrite import jump_elimination, liveness
 from aotpipe.tools.rewrite.expression_rewrites import ExpressionRewriter, Unsupported, negated
 from aotpipe.tools.rewrite.expressions import call, method, name, tuple_of

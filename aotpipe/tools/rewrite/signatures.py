@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree  # torch.export's own flattening; see canonicalize.pytrees
 
-from aotpipe.canonicalize.inputs.pytree_names import signature_of
 from aotpipe.canonicalize.inputs.pytrees import PLAIN
 from aotpipe.core.stages import CanonicalEntry
+from aotpipe.model.source import signature_of
 from aotpipe.tools.rewrite.expressions import call, literal, name, tuple_of
 
 

@@ -15,8 +15,8 @@ import torch
 from torch.utils import _pytree as pytree  # torch.export's own flattening; see canonicalize.pytrees
 
 from aotpipe.canonicalize.rewrite.ast_builders import assign
-from aotpipe.canonicalize.trace.abstract_values import Form, Leaf
 from aotpipe.canonicalize.trace.decisions import Decision
+from aotpipe.canonicalize.values.abstract_values import Form, Leaf
 from aotpipe.tools.rewrite.expression_rewrites import Unsupported
 from aotpipe.tools.rewrite.expressions import call, literal, method, name, tuple_of
 from aotpipe.tools.rewrite.statements import shown

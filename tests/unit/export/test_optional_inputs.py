@@ -70,7 +70,7 @@ class Uncertain(nn.Module):
 
 
 def test_what_is_not_seen_is_refused_at_its_line():
-    keys = [f"k{n}" for n in range(flat_module.MOST_APART + 1)]
+    keys = [f"k{n}" for n in range(flat_module.MOST_FLAGS + 1)]
     with pytest.raises(ExportFailed, match="which keys there are is known to a run") as caught:
         exported(
             Uncertain(), args=({"x": X, **dict.fromkeys(keys, X)},), optional=[f"batch.{key}" for key in keys]

@@ -11,7 +11,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from aotpipe import Dim
 from aotpipe.canonicalize import canonicalize
-from aotpipe.canonicalize.trace import refusals
+from aotpipe.canonicalize.values import refusals
 from aotpipe.core.stages import Exported
 from aotpipe.errors import ExportFailed
 from aotpipe.export import export, traced_strings

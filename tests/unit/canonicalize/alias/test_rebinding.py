@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from aotpipe.canonicalize.alias import rebinding, tensor_storage
+from aotpipe.canonicalize.values.trace import Trace, started
 from aotpipe.errors import ExportFailed
 
 BOTH = frozenset({0, 1})
@@ -21,7 +22,7 @@ def named(tensor: torch.Tensor, number: int | torch.Tensor | None, numbers: froz
 def test_a_view_of_a_copy_is_refused_for_the_sake_of_an_original_that_is_held():
     original, alone = torch.zeros(3), torch.zeros(3)
     copies = original.clone(), alone.clone()
-    with rebinding.followed(exactly=False):
+    with started(Trace()):
         rebinding.note(rebinding.Pair(copies[0], original))
         rebinding.note(rebinding.Pair(copies[1], alone))
         del alone
@@ -33,7 +34,7 @@ def test_a_view_of_a_copy_is_refused_for_the_sake_of_an_original_that_is_held():
 @pytest.mark.parametrize("holds", [True, False])
 def test_a_write_is_repeated_where_a_traced_number_says_so(holds: bool):
     one, other, third = torch.zeros(3), torch.zeros(3), torch.zeros(3)
-    with rebinding.followed(exactly=True):
+    with started(Trace(exact_aliases=True)):
         named(one, 1, frozenset({1}))
         named(other, torch.tensor(int(holds)))
         named(third, torch.tensor(int(holds)))
@@ -46,23 +47,23 @@ def test_a_write_is_repeated_where_a_traced_number_says_so(holds: bool):
 
 def test_a_write_asks_for_numbers_that_are_not_followed():
     one, other = torch.zeros(3), torch.zeros(3)
-    with rebinding.followed(exactly=False):
+    with started(Trace()) as trace:
         named(one, 1, frozenset({1}))
         named(other, None)
         with pytest.raises(ExportFailed, match="second name"):
             rebinding.refuse_lost(other)
-    assert tensor_storage.are_wanted()
-    with rebinding.followed(exactly=False):
+    assert trace.needs_exact_aliases
+    with started(Trace()) as trace:
         tensor_storage.register(one, frozenset({1}), 1)
         tensor_storage.register(other, frozenset({1}), 1, partial=frozenset({1}))
         with pytest.raises(ExportFailed, match="second name"):
             rebinding.refuse_lost(other)
-    assert not tensor_storage.are_wanted()
+    assert not trace.needs_exact_aliases
 
 
 def test_what_a_branch_notes_is_forgotten_after_it():
     held, copy = torch.zeros(3), torch.zeros(3)
-    with rebinding.followed(exactly=False):
+    with started(Trace()):
         with rebinding.inner():
             rebinding.note(rebinding.Pair(copy, held))
             left, given = rebinding.identity(copy), tensor_storage.of(held)

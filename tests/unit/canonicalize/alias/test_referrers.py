@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import torch
 
+from aotpipe.canonicalize.alias import effects
 from aotpipe.canonicalize.alias.referrers import storages
 from aotpipe.canonicalize.alias.tensor_storage import storage_of
-from aotpipe.canonicalize.trace import effects
+from aotpipe.canonicalize.values.trace import Trace, started
 
 
 class Holder(torch.nn.Module):
@@ -34,5 +35,5 @@ def test_who_holds_a_tensor():
 def test_what_a_module_holds():
     holder = [Holder(torch.zeros(3))]
     storage = storage_of(holder[0].notes["a"][0])
-    with effects.watching(holder.pop(), kept=False):
+    with started(Trace()), effects.watching(holder.pop(), kept=False):
         assert storage in storages()

@@ -5,11 +5,12 @@ from __future__ import annotations
 import torch
 
 from aotpipe.canonicalize.alias import region_results, tensor_storage
-from aotpipe.canonicalize.trace.abstract_values import meet
+from aotpipe.canonicalize.values.abstract_values import meet
+from aotpipe.canonicalize.values.trace import Trace, started
 
 
 def test_results_in_one_memory_and_in_one_from_outside():
-    with tensor_storage.kept(followed=True):
+    with started(Trace(exact_aliases=True)):
         outside = torch.zeros(3)
         around = tensor_storage.of(outside)
         border = region_results.Border()
@@ -39,7 +40,7 @@ def numbered(value: torch.Tensor) -> int:
 
 
 def test_what_every_trip_is_given_anew_is_the_results_own():
-    with tensor_storage.kept(followed=False):
+    with started(Trace()):
         outside, border = torch.zeros(3), region_results.Border()
         kept = numbered(outside)
         before = tensor_storage.last_given()
@@ -58,7 +59,7 @@ def test_what_every_trip_is_given_anew_is_the_results_own():
 
 
 def test_another_run_begins_with_the_names_of_the_last():
-    with tensor_storage.kept(followed=False):
+    with started(Trace()):
         around, first, second = torch.zeros(3), torch.ones(3), torch.ones(3)
         tensor_storage.made([first, second], (around,))
         border, other = region_results.Border(), region_results.Border()

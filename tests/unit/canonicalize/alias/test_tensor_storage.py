@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from aotpipe.canonicalize.alias import tensor_storage
+from aotpipe.canonicalize.values.trace import Trace, started
 
 
 def number(tensor: torch.Tensor) -> int:
@@ -16,7 +17,7 @@ def number(tensor: torch.Tensor) -> int:
 
 def test_what_is_made_has_higher_numbers_than_what_was_before():
     given = torch.zeros(3)
-    with tensor_storage.kept(followed=False):
+    with started(Trace()):
         first = given + 1
         tensor_storage.made(first, (given, 1))
         border = tensor_storage.new_numbers(1)
@@ -31,7 +32,7 @@ def test_what_is_made_has_higher_numbers_than_what_was_before():
 
 def test_an_operand_stands_for_a_tensor():
     tensor, operand = torch.zeros(3), torch.zeros(3)
-    with tensor_storage.kept(followed=False):
+    with started(Trace()):
         with tensor_storage.scope():
             tensor_storage.stands_for(operand, tensor)
             assert number(operand[1:]) == number(tensor)
@@ -40,7 +41,7 @@ def test_an_operand_stands_for_a_tensor():
 
 def test_a_scope_forgets_what_is_made_in_it():
     one, copy = torch.zeros(3), torch.zeros(3)
-    with tensor_storage.kept(followed=True):
+    with started(Trace(exact_aliases=True)):
         own = tensor_storage.of(one)
         assert own is not None
         with tensor_storage.scope():
@@ -50,12 +51,12 @@ def test_a_scope_forgets_what_is_made_in_it():
 
 
 def test_a_tensor_without_a_memory_of_its_own_has_no_number():
-    with tensor_storage.kept(followed=False):
+    with started(Trace()):
         assert tensor_storage.of(torch.eye(2).to_sparse()) is None
 
 
 def test_what_is_given_later_has_lower_numbers():
-    with tensor_storage.kept(followed=False):
+    with started(Trace()):
         given = torch.zeros(3)
         assert number(given) == tensor_storage.last_given()
         before = tensor_storage.last_given()

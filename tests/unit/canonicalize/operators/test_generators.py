@@ -13,8 +13,7 @@ import pytest
 import torch
 
 from aotpipe.canonicalize import canonicalize
-from aotpipe.canonicalize.operators import generators
-from aotpipe.canonicalize.rewrite import functions, statements
+from aotpipe.canonicalize.rewrite import functions, generators, statements
 from aotpipe.errors import ExportFailed
 from aotpipe.export import export
 from aotpipe.model.spec import as_spec

@@ -7,7 +7,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from aotpipe.canonicalize.trace import dry_run
-from aotpipe.canonicalize.trace.abstract_values import Variables
+from aotpipe.canonicalize.values.abstract_values import Variables
 from tests.unit.canonicalize.trace.agree import check
 
 

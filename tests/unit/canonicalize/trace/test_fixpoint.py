@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from aotpipe.canonicalize.trace import dry_run, fixpoint
-from aotpipe.canonicalize.trace.abstract_values import Leaf, Undefined
+from aotpipe.canonicalize.values.abstract_values import Leaf, Undefined
 from aotpipe.errors import ExportFailed
 from tests.unit.canonicalize.trace.test_regions import check, exported
 

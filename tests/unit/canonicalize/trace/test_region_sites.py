@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aotpipe.canonicalize.trace import region_sites
+from aotpipe.canonicalize.values.trace import Trace, started
 
 
 @region_sites.border
@@ -24,7 +25,7 @@ def twice(found):
 
 
 def test_every_run_comes_to_the_same_places():
-    with region_sites.followed():
+    with started(Trace()):
         outer = region_sites.here()
         first = run(outer, 0, twice)
         assert len(set(first)) == 3
@@ -35,7 +36,7 @@ def test_every_run_comes_to_the_same_places():
 
 def test_places_are_of_one_trace():
     def first() -> region_sites.Place:
-        with region_sites.followed():
+        with started(Trace()):
             return region_sites.here()
 
     assert first() is not first()

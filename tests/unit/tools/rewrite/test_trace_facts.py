@@ -7,8 +7,8 @@ import ast
 import pytest
 import torch
 
-from aotpipe.canonicalize.trace.abstract_values import UNDEFINED, meet
 from aotpipe.canonicalize.trace.decisions import Decision
+from aotpipe.canonicalize.values.abstract_values import UNDEFINED, meet
 from aotpipe.tools.rewrite import trace_facts
 from aotpipe.tools.rewrite.expression_rewrites import Unsupported
 from aotpipe.tools.rewrite.expressions import name

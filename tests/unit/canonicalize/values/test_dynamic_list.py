@@ -6,10 +6,11 @@ import pytest
 import torch
 from torch.utils import _pytree as pytree
 
-from aotpipe.canonicalize.operators import dynamic_list
-from aotpipe.canonicalize.operators.dynamic_list import Growing, Kind
-from aotpipe.canonicalize.trace import host_scalars
-from aotpipe.canonicalize.trace.abstract_values import Unlike
+from aotpipe.canonicalize.rewrite import staging
+from aotpipe.canonicalize.values import dynamic_list, host_scalars
+from aotpipe.canonicalize.values.abstract_values import Unlike
+from aotpipe.canonicalize.values.dynamic_list import Growing, Kind
+from aotpipe.canonicalize.values.trace import Trace, started
 from aotpipe.errors import ExportFailed
 from tests.unit.canonicalize.trace.agree import check
 
@@ -31,14 +32,14 @@ def held(found: Growing) -> list[list[float]]:
 
 
 def test_elements_are_filled_in_from_the_front() -> None:
-    with host_scalars.followed():
+    with started(Trace()):
         found = made(rows(1, 2), room=4)
         assert held(found) == [[1, 1.5], [2, 2.5]]
         assert found.buffers[0].shape == (4, 2)
 
 
 def test_what_is_appended_comes_behind_the_last() -> None:
-    with host_scalars.followed():
+    with started(Trace()):
         first = made(rows(1, 2), room=4)
         assert held(made([first, *rows(7)], room=4)) == [[1, 1.5], [2, 2.5], [7, 7.5]]
         assert held(made([*rows(9), first, *rows(7)], room=8)) == [[9, 9.5], [1, 1.5], [2, 2.5], [7, 7.5]]
@@ -46,7 +47,7 @@ def test_what_is_appended_comes_behind_the_last() -> None:
 
 
 def test_room_for_one_more_than_there_can_be_is_taken_back() -> None:
-    with host_scalars.followed():
+    with started(Trace()):
         assert held(made([made(rows(1, 2), room=5)], room=4)) == [[1, 1.5], [2, 2.5]]
 
 
@@ -72,7 +73,7 @@ def test_a_list_that_grows_in_a_branch_of_a_loop() -> None:
 
 
 def test_an_element_of_several_leaves_has_a_buffer_each() -> None:
-    with host_scalars.followed():
+    with started(Trace()):
         found = made([(torch.ones(2), 3, "kept"), (torch.zeros(2), 4, "kept")], room=2)
         assert [each.shape for each in found.buffers] == [(2, 2), (2,)]
         tensor, number, text = found.element(lambda buffer: buffer[1])
@@ -81,7 +82,7 @@ def test_an_element_of_several_leaves_has_a_buffer_each() -> None:
 
 
 def test_dtypes_are_promoted() -> None:
-    with host_scalars.followed():
+    with started(Trace()):
         assert made([torch.tensor(1), torch.tensor(0.5)], room=2).buffers[0].dtype == torch.float32
 
 
@@ -104,7 +105,7 @@ def test_lists_of_one_length_keep_their_form() -> None:
 
 
 def test_kinds_are_equal_by_what_they_hold() -> None:
-    with host_scalars.followed():
+    with started(Trace()):
         one, other = made(rows(1), room=4), made(rows(2), room=4)
         assert one.kind == other.kind
         assert pytree.tree_structure([one]) == pytree.tree_structure([other])
@@ -113,7 +114,7 @@ def test_kinds_are_equal_by_what_they_hold() -> None:
 
 
 def test_it_is_no_element() -> None:
-    with host_scalars.followed():
+    with staging.staging(torch.nn.Identity()):
         found = made(rows(1), room=2)
         for use in (lambda: found + 1, lambda: list(found), lambda: found == 1, lambda: torch.exp(found)):
             with pytest.raises(ExportFailed):

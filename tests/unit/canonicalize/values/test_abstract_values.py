@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aotpipe.canonicalize.trace.abstract_values import UNDEFINED, Leaf, Unlike, meet
+from aotpipe.canonicalize.values.abstract_values import UNDEFINED, Leaf, Unlike, meet
 
 FLOAT, INT = torch.zeros(2), torch.zeros(2, dtype=torch.int32)
 

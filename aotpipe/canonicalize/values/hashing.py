@@ -9,14 +9,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any
 
 import torch
 
-from aotpipe.canonicalize.trace.refusals import refusal
+from aotpipe.canonicalize.values.refusals import refusal
+from aotpipe.canonicalize.values.trace import OPERATORS_MODULE
 from aotpipe.model import source
-
-_OPERATORS: Final = f"{__package__}.operators"
 
 
 @contextmanager
@@ -42,4 +41,6 @@ def refused(is_number: Callable[[object], bool]) -> Iterator[None]:
 
 
 def _is_model(frame: Any) -> bool:
-    return source.is_user_file(frame.f_code.co_filename) or frame.f_globals.get("__name__") == _OPERATORS
+    return (
+        source.is_user_file(frame.f_code.co_filename) or frame.f_globals.get("__name__") == OPERATORS_MODULE
+    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from itertools import product
 from types import MethodDescriptorType, MethodWrapperType, WrapperDescriptorType
@@ -21,7 +21,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils import _pytree as pytree
 from torch.utils._sympy.value_ranges import bound_sympy  # the bounds of what is computed of sizes
 
-from aotpipe.canonicalize.operators import hashing
+from aotpipe.canonicalize.values import trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,19 +33,28 @@ class Limit:
     floor: bool
 
 
-# By identity; kept alive, so that no other tensor takes it.
-_numbers: dict[int, torch.Tensor] = {}
-# How a number was computed of others: so that torch knows sizes to differ by one, say.
-_origins: dict[int, tuple[Callable[..., Any], tuple[Any, ...]]] = {}
-# What an integer is apart from another one, with the versions of both: `i + 3` is 3 from `i`.
-_offsets: dict[int, tuple[torch.Tensor, int, torch.Tensor, int, int]] = {}
-# The number that a tensor's `.item()` gave, with the version of the tensor's contents.
-_items: dict[int, tuple[torch.Tensor, int, torch.Tensor]] = {}
-# What a flag says of integers, if it is set.
-_limits: dict[int, tuple[torch.Tensor, tuple[Limit, ...]]] = {}
-# The highest value that an integer may have, with the version of the tensor's contents.
-_tops: dict[int, tuple[torch.Tensor, int, int]] = {}
-_asked = 0
+@dataclass(slots=True)
+class _Scalars:
+    """What a trace knows of host scalars, by identity; the tensors are kept alive, so that no other takes it.
+
+    Attributes:
+        tensors: Those that stand for Python numbers.
+        origins: How a number was computed of others: so that torch knows sizes to differ by one, say.
+        offsets: What an integer is apart from another one, with the versions of both: `i + 3` is 3 from `i`.
+        items: The number that a tensor's `.item()` gave, with the version of the tensor's contents.
+        limits: What a flag says of integers, if it is set.
+        tops: The highest value that an integer may have, with the version of the tensor's contents.
+        asked: How often a number became a symbol.
+    """
+
+    tensors: dict[int, torch.Tensor] = field(default_factory=dict)
+    origins: dict[int, tuple[Callable[..., Any], tuple[Any, ...]]] = field(default_factory=dict)
+    offsets: dict[int, tuple[torch.Tensor, int, torch.Tensor, int, int]] = field(default_factory=dict)
+    items: dict[int, tuple[torch.Tensor, int, torch.Tensor]] = field(default_factory=dict)
+    limits: dict[int, tuple[torch.Tensor, tuple[Limit, ...]]] = field(default_factory=dict)
+    tops: dict[int, tuple[torch.Tensor, int, int]] = field(default_factory=dict)
+    asked: int = 0
+
 
 _METHODS: Final = (MethodDescriptorType, WrapperDescriptorType, MethodWrapperType)
 # What takes numbers as tensors of no dimensions; any other function takes them as Python's.
@@ -79,12 +88,12 @@ _RELATED: Final[Mapping[str, Callable[..., Any]]] = {
 
 def is_number(value: object) -> bool:
     """Whether a tensor stands for a Python number."""
-    return id(value) in _numbers
+    return id(value) in trace.part(_Scalars).tensors
 
 
 def as_number(tensor: torch.Tensor) -> torch.Tensor:
     """Take a tensor for a Python number from now on; it must have no other name."""
-    _numbers[id(tensor)] = tensor
+    trace.part(_Scalars).tensors[id(tensor)] = tensor
     return tensor
 
 
@@ -96,7 +105,7 @@ def item(tensor: torch.Tensor) -> torch.Tensor:
     """
     if is_number(tensor):
         return tensor
-    known = _items.get(id(tensor))
+    known = trace.part(_Scalars).items.get(id(tensor))
     if known is not None and known[1] == tensor._version:  # noqa: SLF001  # the only mark of a write
         return known[2]
     if tensor.numel() != 1:
@@ -109,20 +118,20 @@ def item(tensor: torch.Tensor) -> torch.Tensor:
     found = as_number(tensor.reshape(()).to(wanted, copy=True))
     if (highest := top(tensor)) is not None:
         note_top(found, highest)
-    _items[id(tensor)] = (tensor, tensor._version, found)  # noqa: SLF001
+    trace.part(_Scalars).items[id(tensor)] = (tensor, tensor._version, found)  # noqa: SLF001
     return found
 
 
 def asked() -> int:
     """How often a number became a symbol until now."""
-    return _asked
+    return trace.part(_Scalars).asked
 
 
 def plain(number: torch.Tensor) -> Any:
     """A number as torch's symbol, for where only a Python number does."""
-    global _asked
-    _asked += 1
-    if (origin := _origins.get(id(number))) is not None:
+    scalars = trace.part(_Scalars)
+    scalars.asked += 1
+    if (origin := scalars.origins.get(id(number))) is not None:
         function, parts = origin
         return function(*(plain(part) if is_number(part) else part for part in parts))
     with torch._C.DisableTorchFunction():  # noqa: SLF001  # `item` itself, not what stands for it
@@ -135,7 +144,7 @@ def note(func: Callable[..., Any], result: object, given: tuple[Any, Mapping[str
         return
     _note_offset(func, result, given[0])
     _note_limit(func, result, given[0])
-    if not _numbers:
+    if not trace.part(_Scalars).tensors:
         return
     tensors = [value for value in pytree.tree_leaves(given) if isinstance(value, torch.Tensor)]
     if not tensors or not all(map(is_number, tensors)):
@@ -149,7 +158,7 @@ def note(func: Callable[..., Any], result: object, given: tuple[Any, Mapping[str
         if not isinstance(part, bool)
     )
     if name in _RELATED and not kwargs and whole and not result.dtype.is_floating_point:
-        _origins[id(result)] = (_RELATED[name], tuple(args))
+        trace.part(_Scalars).origins[id(result)] = (_RELATED[name], tuple(args))
 
 
 def _note_offset(func: Callable[..., Any], result: torch.Tensor, args: Sequence[Any]) -> None:
@@ -161,7 +170,7 @@ def _note_offset(func: Callable[..., Any], result: torch.Tensor, args: Sequence[
         left, right = right, left
     if isinstance(left, torch.Tensor) and isinstance(right, int) and not isinstance(right, bool):
         offset = -right if name == "sub" else right
-        _offsets[id(result)] = (result, result._version, left, left._version, offset)  # noqa: SLF001
+        trace.part(_Scalars).offsets[id(result)] = (result, result._version, left, left._version, offset)  # noqa: SLF001
 
 
 def _note_limit(func: Callable[..., Any], result: torch.Tensor, args: Sequence[Any]) -> None:
@@ -172,11 +181,11 @@ def _note_limit(func: Callable[..., Any], result: torch.Tensor, args: Sequence[A
     if name in _COMPARED and isinstance(left, torch.Tensor) and isinstance(right, int):
         if not left.dim() and not left.dtype.is_floating_point:
             shift, floor = _COMPARED[name]
-            _limits[id(result)] = (result, (Limit(left, right + shift, floor),))
+            trace.part(_Scalars).limits[id(result)] = (result, (Limit(left, right + shift, floor),))
     elif name in ("logical_and", "and", "bitwise_and"):
         found = (*limits(left), *limits(right))
         if found:
-            _limits[id(result)] = (result, found)
+            trace.part(_Scalars).limits[id(result)] = (result, found)
 
 
 _COMPARED: Final = {
@@ -190,7 +199,7 @@ _COMPARED: Final = {
 
 def note_top(integer: torch.Tensor, top: int) -> None:
     """Take an integer to be at most so large."""
-    _tops[id(integer)] = (integer, integer._version, top)  # noqa: SLF001  # the only mark of a write
+    trace.part(_Scalars).tops[id(integer)] = (integer, integer._version, top)  # noqa: SLF001  # the only mark of a write
 
 
 def top(integer: object) -> int | None:
@@ -201,7 +210,7 @@ def top(integer: object) -> int | None:
     tops = [
         known[2] + shift
         for tensor, shift in ((integer, 0), (base, off))
-        if (known := _tops.get(id(tensor))) is not None and known[1] == tensor._version  # noqa: SLF001
+        if (known := trace.part(_Scalars).tops.get(id(tensor))) is not None and known[1] == tensor._version  # noqa: SLF001
     ]
     return min(tops, default=None)
 
@@ -223,7 +232,7 @@ _UNBOUNDED: Final = 2**31 - 1
 
 def limits(flag: object) -> tuple[Limit, ...]:
     """What holds of integers wherever a flag is set."""
-    known = _limits.get(id(flag))
+    known = trace.part(_Scalars).limits.get(id(flag))
     return known[1] if known is not None else ()
 
 
@@ -238,7 +247,7 @@ def distance(start: Any, stop: Any) -> int | None:
 def from_base(tensor: torch.Tensor) -> tuple[torch.Tensor, int]:
     """The integer that one was computed from by adding numbers of Python's, and their sum."""
     total = 0
-    while (known := _offsets.get(id(tensor))) is not None:
+    while (known := trace.part(_Scalars).offsets.get(id(tensor))) is not None:
         _, version, base, base_version, offset = known
         if tensor._version != version or base._version != base_version:  # noqa: SLF001
             break
@@ -249,13 +258,12 @@ def from_base(tensor: torch.Tensor) -> tuple[torch.Tensor, int]:
 @contextmanager
 def apart() -> Iterator[None]:
     """Inside, `.item()` is asked anew: what was computed outside of a part of the graph stays there."""
-    before = dict(_items)
-    _items.clear()
+    scalars = trace.part(_Scalars)
+    before, scalars.items = scalars.items, {}
     try:
         yield
     finally:
-        _items.clear()
-        _items.update(before)
+        scalars.items = before
 
 
 def prepared(
@@ -263,7 +271,7 @@ def prepared(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments of a torch function, with numbers in the form that it takes."""
     given = (tuple(args), dict(kwargs))
-    if not _numbers:
+    if not trace.part(_Scalars).tensors:
         return given
     leaves = pytree.tree_leaves(given)
     if not any(map(is_number, leaves)):
@@ -341,17 +349,6 @@ def _base_name(func: Callable[..., Any]) -> str:
     if name in ("__get__", "__set__", "__getitem__", "__setitem__"):
         return name
     return name.strip("_") if name.startswith("__") else name
-
-
-@contextmanager
-def followed() -> Iterator[None]:
-    """Forget all numbers afterwards; inside, none is a key."""
-    try:
-        with hashing.refused(is_number):
-            yield
-    finally:
-        for table in (_numbers, _origins, _items, _offsets, _limits, _tops):
-            table.clear()
 
 
 def rank(dtype: torch.dtype) -> int:

@@ -9,8 +9,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aotpipe.canonicalize.trace import host_scalars, torch_functions
-from aotpipe.canonicalize.trace.abstract_values import meet
+from aotpipe.canonicalize.trace import torch_functions
+from aotpipe.canonicalize.values import host_scalars
+from aotpipe.canonicalize.values.abstract_values import meet
+from aotpipe.canonicalize.values.trace import Trace, started
 from tests.unit.canonicalize.trace.agree import check
 
 VECTORS = tuple(
@@ -77,7 +79,7 @@ def test_numbers_of_integers(model: Any):
 
 def test_what_is_computed_of_numbers_alone_is_a_number():
     form = meet([1, 2])
-    with host_scalars.followed(), torch_functions.Traced():
+    with started(Trace()), torch_functions.Traced():
         number = form.value(iter(form.tensors(1)).__next__)
         assert host_scalars.is_number(number)
         assert host_scalars.is_number(number + 1)
@@ -94,7 +96,7 @@ DTYPES = st.sampled_from([torch.bool, torch.uint8, torch.int32, torch.float16, t
 def test_a_number_promotes_as_pythons_does(value: Any, dtype: torch.dtype, has_dims: bool):
     other = torch.ones((2,) if has_dims else (), dtype=dtype)
     want = other * value
-    with host_scalars.followed(), torch_functions.Traced():
+    with started(Trace()), torch_functions.Traced():
         got = other * host_scalars.item(torch.tensor(value))
     assert got.dtype == want.dtype
     assert torch.allclose(got.double(), want.double(), rtol=1e-3)
@@ -103,7 +105,7 @@ def test_a_number_promotes_as_pythons_does(value: Any, dtype: torch.dtype, has_d
 @given(st.integers(-5, 5), st.integers(-5, 5))
 def test_how_far_integers_are_apart(first: int, second: int):
     base = torch.tensor(3)
-    with host_scalars.followed(), torch_functions.Traced():
+    with started(Trace()), torch_functions.Traced():
         left, right = base + first, (base - 1) + second
         assert host_scalars.distance(left, right) == second - 1 - first
         assert host_scalars.distance(left, torch.tensor(1)) is None
@@ -136,7 +138,7 @@ F64, I64, BOOL = torch.float64, torch.int64, torch.bool
     ],
 )
 def test_numbers_are_computed_with_as_pythons(compute: Any, value: Any) -> None:
-    with host_scalars.followed(), torch_functions.Traced():
+    with started(Trace()), torch_functions.Traced():
         found = compute()
         assert host_scalars.is_number(found) == (not isinstance(value, torch.Tensor))
     if isinstance(value, torch.Tensor):
@@ -147,7 +149,7 @@ def test_numbers_are_computed_with_as_pythons(compute: Any, value: Any) -> None:
 
 
 def test_a_number_is_never_written() -> None:
-    with host_scalars.followed(), torch_functions.Traced():
+    with started(Trace()), torch_functions.Traced():
         before = number = of(3, I64)
         number += 1
         number *= 2

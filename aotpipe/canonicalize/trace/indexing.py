@@ -15,8 +15,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor  # what torch.export calls the model with
 
 from aotpipe.canonicalize.alias import rebinding
-from aotpipe.canonicalize.trace import host_scalars
-from aotpipe.canonicalize.trace.refusals import refusal
+from aotpipe.canonicalize.values import host_scalars
+from aotpipe.canonicalize.values.refusals import refusal
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from aotpipe.canonicalize.trace import effects
+from aotpipe.canonicalize.alias import effects
+from aotpipe.canonicalize.values.trace import Trace, started
 from tests.unit.canonicalize.trace.agree import check
 
 
@@ -80,6 +81,7 @@ def test_attributes_of_watched_modules(change: Callable[[Model], None], named: s
     model = Model()
     state = model.state
     with (
+        started(Trace()),
         effects.watching(model, kept=False),
         pytest.raises(effects.Changed, match=named),
         effects.unchanged([]),

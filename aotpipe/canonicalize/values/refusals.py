@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final
 
+from aotpipe.canonicalize.values import trace
 from aotpipe.core.stages import Finding, Severity
 from aotpipe.errors import ExportFailed
 from aotpipe.model import source
 
 TEXT: Final = "a text is made of a value that is known to a run of the graph only"
 TEXT_HINT: Final = "compute with numbers; texts are for errors and for print"
-_messages = 0
-_notes: dict[Finding, None] = {}
+
+
+@dataclass(slots=True)
+class _Messages:
+    """How many messages are being made, one inside of the other."""
+
+    depth: int = 0
 
 
 def refusal(message: str, hint: str) -> ExportFailed:
@@ -23,33 +30,24 @@ def refusal(message: str, hint: str) -> ExportFailed:
 
 def note(severity: Severity, code: str, message: str) -> None:
     """Keep a note about the user's line that called, once."""
-    _notes[Finding(severity=severity, code=code, message=message, where=source.of_caller())] = None
-
-
-@contextmanager
-def noted() -> Iterator[Collection[Finding]]:
-    """Give the notes that are kept inside."""
-    _notes.clear()
-    try:
-        yield _notes
-    finally:
-        _notes.clear()
+    finding = Finding(severity=severity, code=code, message=message, where=source.of_caller())
+    trace.current().findings[finding] = None
 
 
 @contextmanager
 def message() -> Iterator[None]:
     """Texts that are made inside may show traced values: nobody computes with them."""
-    global _messages
-    _messages += 1
+    messages = trace.part(_Messages)
+    messages.depth += 1
     try:
         yield
     finally:
-        _messages -= 1
+        messages.depth -= 1
 
 
 def is_message() -> bool:
     """Whether a text that is made now is only shown."""
-    return _messages > 0
+    return trace.part(_Messages).depth > 0
 
 
 class _Shown(str):
@@ -67,6 +65,6 @@ def text() -> str:
     Raises:
         ExportFailed: Nothing says that the text is a message.
     """
-    if _messages:
+    if is_message():
         return _Shown("...")
     raise refusal(TEXT, TEXT_HINT)

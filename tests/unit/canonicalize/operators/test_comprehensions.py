@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from aotpipe.canonicalize.rewrite import comprehensions
+from aotpipe.canonicalize.operators import comprehensions
 from tests.unit.canonicalize.trace.agree import check
 
 CASES = tuple((torch.tensor(v),) for v in ([1.0, 2.0], [-3.0, 1.0], [0.5, 4.0], [9.0, 9.0], [-1.0, -1.0]))

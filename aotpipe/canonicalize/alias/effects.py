@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections import Counter, OrderedDict, deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
 import torch
 from torch import nn
 
-from aotpipe.canonicalize.operators.partial_dict import Partial
-from aotpipe.canonicalize.trace.abstract_values import UNDEFINED, Undefined
+from aotpipe.canonicalize.values import trace
+from aotpipe.canonicalize.values.abstract_values import UNDEFINED, Undefined
+from aotpipe.canonicalize.values.partial_dict import Partial
 
 _KINDS: Final = frozenset({list, dict, set, deque, OrderedDict, Partial})
 _INNER: Final = ("_parameters", "_buffers", "_modules")
@@ -49,10 +50,19 @@ class Changed(Exception):
         )
 
 
-_roots: list[nn.Module] = []
-_keeping = False
-# What the watched modules held at first, by identity.
-_there: dict[int, Any] = {}
+@dataclass(slots=True)
+class _Watched:
+    """The modules whose attributes are among what may change.
+
+    Attributes:
+        roots: They.
+        is_kept: Whether what they hold at last is kept from call to call.
+        at_first: The containers that they held at first, by identity.
+    """
+
+    roots: list[nn.Module] = field(default_factory=list)
+    is_kept: bool = False
+    at_first: dict[int, Any] = field(default_factory=dict)
 
 
 @contextmanager
@@ -61,25 +71,26 @@ def watching(module: nn.Module, *, kept: bool) -> Iterator[None]:
 
     `kept`: what they hold at last is kept from call to call; else it would be lost, and must not change.
     """
-    global _keeping, _there
-    before = _keeping, _there
-    _roots.append(module)
-    _keeping, _there = kept, {id(container): container for _, container in _held(())}
+    watched = trace.part(_Watched)
+    before = watched.is_kept, watched.at_first
+    watched.roots.append(module)
+    watched.is_kept, watched.at_first = kept, {id(container): container for _, container in _held(())}
     try:
         yield
     finally:
-        _roots.pop()
-        _keeping, _there = before
+        watched.roots.pop()
+        watched.is_kept, watched.at_first = before
 
 
 def lost(containers: Iterable[Any]) -> bool:
     """Whether one of these containers was a module's at first, and nothing keeps its changes."""
-    return not _keeping and any(id(container) in _there for container in containers)
+    watched = trace.part(_Watched)
+    return not watched.is_kept and any(id(container) in watched.at_first for container in containers)
 
 
 def watched_modules() -> tuple[nn.Module, ...]:
     """The modules whose attributes must not change."""
-    return tuple(_roots)
+    return tuple(trace.part(_Watched).roots)
 
 
 @contextmanager
@@ -141,7 +152,7 @@ def _held(values: Iterable[tuple[str, object]]) -> Iterator[tuple[str, Any]]:
 
     for name, value in values:
         yield from walk(name, value)
-    for root in _roots:
+    for root in watched_modules():
         for path, module in root.named_modules():
             own = vars(module)
             yield f"{path or type(module).__name__}.", own

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from aotpipe.canonicalize.operators.partial_dict import Partial, of_keywords
-from aotpipe.canonicalize.trace.optional_values import Maybe, there
+from aotpipe.canonicalize.values.optional_values import Maybe, there
+from aotpipe.canonicalize.values.partial_dict import Partial, of_keywords
+from aotpipe.canonicalize.values.trace import Trace, started
 from aotpipe.errors import ExportFailed
 
 FLAG = torch.tensor(True)
@@ -22,13 +23,14 @@ def test_in_gives_a_flag_under_which_the_key_is_there():
     batch, maybe = partial()
     assert batch.has("x") is True
     assert batch.has("y") is False
-    flag = batch.has("m")
-    assert isinstance(flag, torch.Tensor)
-    with pytest.raises(RuntimeError, match="data-dependent"):
-        assert "m" in batch.keys()  # noqa: SIM118
-    with there(flag, holds=True):
-        assert "m" in batch
-        assert batch.get("m") is X
+    with started(Trace()):
+        flag = batch.has("m")
+        assert isinstance(flag, torch.Tensor)
+        with pytest.raises(RuntimeError, match="data-dependent"):
+            assert "m" in batch.keys()  # noqa: SIM118
+        with there(flag, holds=True):
+            assert "m" in batch
+            assert batch.get("m") is X
     assert batch.get("m") is maybe
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from aotpipe.canonicalize.trace.optional_values import Maybe, followed, imply, may_lack, presence, there
+from aotpipe.canonicalize.values.optional_values import Maybe, imply, may_lack, presence, there
+from aotpipe.canonicalize.values.trace import Trace, started
 
 X = torch.arange(3.0)
 
@@ -29,7 +30,7 @@ def test_where_eager_would_raise_it_claims_to_be_there():
     value.claim = lambda _, text: bool(said.append(text))
     _ = value + 1, value.shape, value[0], torch.exp(value)
     assert len(said) == 4
-    with there(presence(value, wanted=True), holds=True):
+    with started(Trace()), there(presence(value, wanted=True), holds=True):
         _ = value + 1
     assert len(said) == 4
     value.claim = lambda _, text: True
@@ -38,7 +39,7 @@ def test_where_eager_would_raise_it_claims_to_be_there():
 
 
 def test_flags_of_flags_say_what_is_there():
-    with followed():
+    with started(Trace()):
         a, b = maybe(), maybe()
         is_a, no_b = presence(a, wanted=True), presence(b, wanted=False)
         is_b = imply(no_b.logical_not(), no_b, negated=True)

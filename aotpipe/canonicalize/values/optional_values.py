@@ -9,10 +9,13 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import torch
 from torch.utils import _pytree as pytree
+
+from aotpipe.canonicalize.values import trace
 
 
 class Maybe:
@@ -32,8 +35,7 @@ class Maybe:
         self.claim: Callable[[torch.Tensor, str], bool] | None = None
         # On a path that is taken only where it is there.
         self.is_there = False
-        global _made
-        _made += 1
+        trace.part(_Presence).is_optional = True
 
     def demand(self, said: str) -> None:
         """Eager raises where it is not there."""
@@ -68,18 +70,28 @@ class Maybe:
         raise RuntimeError("data-dependent: whether a value is None is known to a run of the graph only")
 
 
-_made = 0
+@dataclass(slots=True)
+class _Presence:
+    """What a trace knows of optional values.
+
+    Attributes:
+        is_optional: Whether there is any.
+        implied: Flags by identity, kept alive: the values that are there if it is true, and if it is false.
+    """
+
+    is_optional: bool = False
+    implied: dict[int, tuple[object, tuple[Maybe, ...], tuple[Maybe, ...]]] = field(default_factory=dict)
 
 
 def may_lack() -> bool:
     """Whether there is any value that may be None, in the model that is traced now."""
-    return _made > 0
+    return trace.part(_Presence).is_optional
 
 
 @contextmanager
 def there(flag: object, *, holds: bool) -> Iterator[None]:
     """Inside, what is there by a flag, or by its negation, is known to be there if `holds` says so."""
-    known = _implied.get(id(flag))
+    known = trace.part(_Presence).implied.get(id(flag))
     implied: tuple[Maybe, ...] = () if known is None else known[1] if holds else known[2]
     found = [maybe for maybe in implied if not maybe.is_there]
     for maybe in found:
@@ -91,14 +103,11 @@ def there(flag: object, *, holds: bool) -> Iterator[None]:
             maybe.is_there = False
 
 
-# Flags by identity, kept alive: the values that are there if it is true, and if it is false.
-_implied: dict[int, tuple[object, tuple[Maybe, ...], tuple[Maybe, ...]]] = {}
-
-
 def presence(maybe: Maybe, *, wanted: bool) -> Any:
     """Whether a value is there, or whether it is None, as a traced flag."""
     flag = maybe.present.clone() if wanted else maybe.present.logical_not()
-    _implied[id(flag)] = (flag, (maybe,), ()) if wanted else (flag, (), (maybe,))
+    implied = trace.part(_Presence).implied
+    implied[id(flag)] = (flag, (maybe,), ()) if wanted else (flag, (), (maybe,))
     return flag
 
 
@@ -111,7 +120,8 @@ def imply(flag: object, *parts: object, negated: bool = False, all_of: bool = Tr
         negated: It is the negation of its only part.
         all_of: Whether it is `and`; else it is `or`.
     """
-    known = [_implied[id(part)] for part in parts if id(part) in _implied]
+    implied = trace.part(_Presence).implied
+    known = [implied[id(each)] for each in parts if id(each) in implied]
     true: tuple[Maybe, ...] = tuple(maybe for each in known for maybe in each[1])
     false: tuple[Maybe, ...] = tuple(maybe for each in known for maybe in each[2])
     if negated:
@@ -119,19 +129,8 @@ def imply(flag: object, *parts: object, negated: bool = False, all_of: bool = Tr
     elif len(parts) > 1:
         true, false = (true, ()) if all_of else ((), false)
     if true or false:
-        _implied[id(flag)] = (flag, true, false)
+        implied[id(flag)] = (flag, true, false)
     return flag
-
-
-@contextmanager
-def followed() -> Iterator[None]:
-    """Forget all flags afterwards."""
-    global _made
-    try:
-        yield
-    finally:
-        _implied.clear()
-        _made = 0
 
 
 def _binary(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:

@@ -5,37 +5,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch.utils import _pytree as pytree
 
-from aotpipe.canonicalize.alias import container_mutation, rebinding
-from aotpipe.canonicalize.inputs import pytree_names
-from aotpipe.canonicalize.operators import dynamic_list, module_hooks
-from aotpipe.canonicalize.trace import (
-    constants,
-    effects,
-    host_scalars,
-    optional_values,
-    refusals,
-    region_sites,
-    runtime_asserts,
-    torch_functions,
+from aotpipe.canonicalize.alias import container_mutation, effects
+from aotpipe.canonicalize.operators import (
+    conditional,
+    dynamic_list_methods,
+    module_hooks,
+    operators,
+    optional_arguments,
+    unbacked_rows,
 )
-from aotpipe.canonicalize.trace.abstract_values import is_leaf
-from aotpipe.canonicalize.trace.optional_values import Maybe
-from aotpipe.core.stages import Finding
+from aotpipe.canonicalize.trace import region_sites, runtime_asserts, torch_functions
+from aotpipe.canonicalize.values import dynamic_list, hashing, host_scalars, trace
+from aotpipe.canonicalize.values.abstract_values import is_leaf
+from aotpipe.canonicalize.values.optional_values import Maybe
+from aotpipe.canonicalize.values.trace import Operators, Trace
 from aotpipe.errors import ExportFailed
 from aotpipe.model import capacity, source
 
-_staging = False
-# How many of its modes a model is run in.
-_modes = 0
+_OPERATORS: Final = Operators(
+    call=operators.call,
+    either=conditional.either,
+    call_with_optional=optional_arguments.called,
+    call_with_list=dynamic_list_methods.called,
+    items_of=unbacked_rows.of,
+)
 
 
 @contextmanager
@@ -45,8 +47,8 @@ def staging(
     kept: bool = False,
     exactly: bool = False,
     tops: Mapping[int, int] = MappingProxyType({}),
-) -> Iterator[Collection[Finding]]:
-    """Put what depends on traced tensors into the graph, while a module is traced; gives notes about it.
+) -> Iterator[Trace]:
+    """Put what depends on traced tensors into the graph, while a module is traced; gives the trace.
 
     Args:
         module: What is traced.
@@ -54,31 +56,22 @@ def staging(
         exactly: Whether the graph follows which names of tensors are names of one.
         tops: The highest values of integers among the leaves of a call, by place.
     """
-    global _staging
-    before, _staging = _staging, True
     token = capacity.assert_in_trace.set(_assert_capacity)
     try:
-        watched = effects.watching(module, kept=kept)
         with (
+            trace.started(Trace(_OPERATORS, exact_aliases=exactly)) as found,
             module_hooks.joined(module),
-            watched,
-            refusals.noted() as notes,
-            rebinding.followed(exactly=exactly),
-            constants.followed(),
-            host_scalars.followed(),
-            region_sites.followed(),
-            runtime_asserts.followed(),
-            optional_values.followed(),
+            effects.watching(module, kept=kept),
+            hashing.refused(host_scalars.is_number),
             called_in_mode(module, tops),
         ):
-            yield notes
+            yield found
     finally:
-        _staging = before
         capacity.assert_in_trace.reset(token)
 
 
 def _assert_capacity(fits: Any, said: str) -> bool:
-    if not is_staged(fits):
+    if not torch_functions.is_staged(fits):
         return False
     runtime_asserts.claim(torch_functions.predicate(fits), said)
     return True
@@ -99,7 +92,7 @@ def called_in_mode(module: torch.nn.Module, tops: Mapping[int, int]) -> Iterator
         for place, leaf in enumerate(pytree.tree_leaves((args, kwargs))):
             if place in tops and isinstance(leaf, torch.Tensor):
                 host_scalars.note_top(leaf, tops[place])
-        with torch_functions.Traced(), _counted(), container_mutation.followed():
+        with torch_functions.Traced(), _counted(), container_mutation.checked():
             result = forward(*args, **kwargs)
         if any(map(dynamic_list.is_growing, _lists(result))):
             raise ExportFailed(
@@ -116,7 +109,7 @@ def called_in_mode(module: torch.nn.Module, tops: Mapping[int, int]) -> Iterator
         return result
 
     # That of the class has `self` too.
-    inside.__signature__ = pytree_names.signature_of(forward)  # type: ignore[attr-defined]
+    inside.__signature__ = source.signature_of(forward)  # type: ignore[attr-defined]
     vars(module)["forward"] = inside
     try:
         yield
@@ -129,17 +122,12 @@ def called_in_mode(module: torch.nn.Module, tops: Mapping[int, int]) -> Iterator
 
 @contextmanager
 def _counted() -> Iterator[None]:
-    global _modes
-    _modes += 1
+    current = trace.current()
+    current.modes += 1
     try:
         yield
     finally:
-        _modes -= 1
-
-
-def modes() -> int:
-    """How many modes of torch the trace itself put around a model, outside of branches and loops."""
-    return _modes
+        current.modes -= 1
 
 
 def _lists(result: Any) -> Iterator[Any]:
@@ -148,13 +136,3 @@ def _lists(result: Any) -> Iterator[Any]:
     if isinstance(result, list | tuple | dict):
         for each in result.values() if isinstance(result, dict) else result:
             yield from _lists(each)
-
-
-def is_on() -> bool:
-    """Whether a graph is being traced."""
-    return _staging
-
-
-def is_staged(value: object) -> bool:
-    """Whether a value is known to a run of the graph only."""
-    return _staging and torch_functions.is_traced(value)

@@ -13,8 +13,9 @@ from typing import Any
 import torch
 
 from aotpipe.canonicalize.operators import unbacked_rows
-from aotpipe.canonicalize.trace import host_scalars, regions, torch_functions
-from aotpipe.canonicalize.trace.abstract_values import Variables
+from aotpipe.canonicalize.trace import regions, torch_functions
+from aotpipe.canonicalize.values import host_scalars
+from aotpipe.canonicalize.values.abstract_values import Variables
 
 Pair = tuple[Callable[[], Any], Callable[[], Any]]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from aotpipe.canonicalize.trace import optional_values, refusals
-from aotpipe.canonicalize.trace.optional_values import Maybe
+from aotpipe.canonicalize.values import optional_values, refusals, trace
+from aotpipe.canonicalize.values.optional_values import Maybe
 
 _NO_DEFAULT: Final = object()
 
@@ -60,9 +60,7 @@ class Partial(dict[Any, Any]):
             return self._demanded(key) if dict.__contains__(self, key) else default
         if default is None:
             return maybe
-        from aotpipe.canonicalize.operators import optional_arguments  # which knows how a graph decides
-
-        return optional_arguments.either(maybe, lambda: maybe.held, lambda: default)
+        return trace.operators().either(maybe, lambda: maybe.held, lambda: default)
 
     def pop(self, key: Any, default: Any = _NO_DEFAULT) -> Any:
         """The value of a key that is missing from then on."""

@@ -15,8 +15,8 @@ from typing import Any, Final, NoReturn
 import torch
 from torch.utils import _pytree as pytree
 
-from aotpipe.canonicalize.trace import host_scalars
-from aotpipe.canonicalize.trace.optional_values import Maybe
+from aotpipe.canonicalize.values import host_scalars
+from aotpipe.canonicalize.values.optional_values import Maybe
 
 Number = bool | int | float | complex
 

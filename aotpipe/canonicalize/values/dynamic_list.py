@@ -15,9 +15,9 @@ from typing import Any, Final
 import torch
 from torch.utils import _pytree as pytree
 
-from aotpipe.canonicalize.trace import abstract_values, host_scalars
-from aotpipe.canonicalize.trace.abstract_values import Form, Leaf, Unlike, is_leaf
-from aotpipe.canonicalize.trace.refusals import refusal
+from aotpipe.canonicalize.values import abstract_values, host_scalars, trace
+from aotpipe.canonicalize.values.abstract_values import Form, Leaf, Unlike, is_leaf
+from aotpipe.canonicalize.values.refusals import refusal
 
 # torch gives it no types.
 sym_max: Final[Callable[[Any, Any], Any]] = torch.sym_max
@@ -70,8 +70,7 @@ class Growing:
         self.kind = kind
         self.buffers = tuple(buffers)
         self.count = count
-        global _made
-        _made = True
+        trace.part(_Lists).are_there = True
 
     def element(self, pick: Any) -> Any:
         """An element, where `pick` takes it out of a buffer."""
@@ -118,12 +117,16 @@ def _unflatten(children: Any, kind: Kind) -> Growing:
 pytree.register_pytree_node(Growing, _flatten, _unflatten, serialized_type_name="aotpipe.Growing")
 
 
-_made = False
+@dataclass(slots=True)
+class _Lists:
+    """Whether a trace has any such list."""
+
+    are_there: bool = False
 
 
 def are_there() -> bool:
     """Whether any was made yet."""
-    return _made
+    return trace.part(_Lists).are_there
 
 
 def is_growing(value: object) -> bool:
@@ -133,9 +136,7 @@ def is_growing(value: object) -> bool:
 
 def called(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """A torch function of such a list."""
-    from aotpipe.canonicalize.operators import dynamic_list_methods  # it needs the mode that calls this
-
-    return dynamic_list_methods.called(func, args, kwargs)
+    return trace.operators().call_with_list(func, args, kwargs)
 
 
 def is_filled(items: Sequence[Any]) -> torch.Tensor:

@@ -1,0 +1,107 @@
+"""The one object that holds what is known of the trace that runs.
+
+A `Trace` begins with `started` and ends with it. Each module of the canonicalizer keeps its own part of it: a
+dataclass of that module, which `part(kind)` gives. Outside of a trace nothing is known: `part` gives an empty
+one each time, so that what is noted there is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from types import FunctionType
+from typing import Any, Final, TypeVar
+
+from aotpipe.core.stages import Finding
+
+P = TypeVar("P")
+
+OPERATORS_MODULE: Final = "aotpipe.canonicalize.operators.operators"
+"""The module that rewritten code calls."""
+GENERATED: Final = "__aotpipe"
+"""Begins all names that the rewriting makes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operators:
+    """The operators that a value calls by itself, where it meets torch or Python.
+
+    Attributes:
+        call: `function(*args, **kwargs)`.
+        either: One of two results, by whether an optional value is present.
+        call_with_optional: A torch function of which an argument is an optional value.
+        call_with_list: A torch function of a dynamic list.
+        items_of: The items of a value of which only a run knows how many there are, else None.
+    """
+
+    call: Callable[..., Any]
+    either: Callable[[Any, Callable[[], Any], Callable[[], Any]], Any]
+    call_with_optional: Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
+    call_with_list: Callable[[Any, Sequence[Any], dict[str, Any]], Any]
+    items_of: Callable[[Any], Any]
+
+
+@dataclass(slots=True)
+class Trace:
+    """What is known of one trace.
+
+    Attributes:
+        operators: What values call by themselves; None where no model is traced.
+        exact_aliases: Whether traced numbers tell the storages that only a run knows.
+        needs_exact_aliases: Whether something was refused for lack of these.
+        modes: How many modes of torch the trace itself put around the model, outside of regions.
+        findings: What the user is to be told, once for each line.
+        rewrite_now: Rewrites a function for as long as the trace lasts; tells whether that can be.
+    """
+
+    operators: Operators | None = None
+    exact_aliases: bool = False
+    needs_exact_aliases: bool = False
+    modes: int = 0
+    findings: dict[Finding, None] = field(default_factory=dict)
+    rewrite_now: Callable[[FunctionType], bool] | None = None
+    _parts: dict[type, Any] = field(default_factory=dict)
+
+    def part(self, kind: type[P]) -> P:
+        """The part of one module, which is made when it is first asked for."""
+        found: P | None = self._parts.get(kind)
+        if found is None:
+            found = self._parts[kind] = kind()
+        return found
+
+
+_current: ContextVar[Trace | None] = ContextVar("trace", default=None)
+
+
+@contextmanager
+def started(trace: Trace) -> Iterator[Trace]:
+    """Begin a trace, and end it with the body."""
+    token = _current.set(trace)
+    try:
+        yield trace
+    finally:
+        _current.reset(token)
+
+
+def is_on() -> bool:
+    """Whether a graph is being traced."""
+    return _current.get() is not None
+
+
+def current() -> Trace:
+    """The trace that runs; an empty one, which nobody keeps, outside of a trace."""
+    return _current.get() or Trace()
+
+
+def part(kind: type[P]) -> P:
+    """A module's part of the trace that runs."""
+    return current().part(kind)
+
+
+def operators() -> Operators:
+    """The operators of the trace that runs."""
+    found = current().operators
+    assert found is not None, "a value of a trace is used outside of it"
+    return found
