@@ -58,7 +58,7 @@ class Ability:
 
     @property
     def here(self) -> str:
-        """Both in a word or two."""
+        """What this host can do, in a word or two."""
         able = {"compiles": self.compiles_here, "runs": self.runs_here}
         return ", ".join(name for name, can in able.items() if can) or "no"
 

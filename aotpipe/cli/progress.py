@@ -46,7 +46,7 @@ def finding_line(finding: Finding) -> str:
 
 
 def _quiet(event: Event) -> None:
-    """Say what a user should not miss."""
+    """Print warnings and nothing else."""
     match event:
         case Found(finding=finding) if finding.severity == "warning":
             text.say(finding_line(finding))

@@ -26,7 +26,7 @@ def echo_json(value: object) -> None:
 
 
 def say(line: str) -> None:
-    """Talk: a line on stderr."""
+    """Print a line for people on stderr."""
     click.echo(line, err=True)
 
 

@@ -155,7 +155,7 @@ class Presence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signature(Serializable):
-    """One entry point.
+    """What one entry point takes, gives and keeps.
 
     Attributes:
         inputs: In the order of the flattened call; constants are named, and not passed.

@@ -176,7 +176,7 @@ class CompileStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition(Serializable):
-    """How a program is spread over the devices of a mesh, and what these send each other.
+    """How a program is spread over the devices of a mesh, and what they send each other.
 
     Attributes:
         mesh: Its axes, as `data=2,model=2`.

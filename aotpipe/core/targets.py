@@ -54,7 +54,7 @@ class Target:
 
     @property
     def row(self) -> TargetRow:
-        """What the table says of it."""
+        """The row of the table that describes the target."""
         return table()[str(self)]
 
     @property

@@ -127,7 +127,7 @@ def packed_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Packed:
 
 
 def site_of(mark: Mark, packed: Packed) -> tuple[str, Site]:
-    """The site of a call, and its key."""
+    """Find the site of a call, and its key; a new site where no call before looked like this one."""
     names = [f"{type(each).__module__}.{type(each).__qualname__}" for each in packed.objects]
     ids = [id(each) for each in packed.objects]
     text = json.dumps([mark.name, packed.template, names, ids, id(mark.function)], sort_keys=True)

@@ -35,7 +35,7 @@ class Names:
                     self._names[size.node.expr] = str(dim)
 
     def spec(self, name: str, value: torch.Tensor) -> TensorSpec:
-        """Describe a value."""
+        """Describe a value by a tensor spec."""
         dtype = str(value.dtype).removeprefix("torch.")
         shape: Sequence[Any] = value.shape
         return TensorSpec(name, dtype, tuple(self._dim(size, f"{name}_{n}") for n, size in enumerate(shape)))

@@ -54,7 +54,7 @@ def _fake(tensors: Sequence[torch.Tensor], site: str) -> list[torch.Tensor]:
 
 
 def size_of(shapes: Sequence[Sequence[Any]], seen: Sequence[tuple[Sequence[Sequence[int]], int]]) -> Any:
-    """One size of a result.
+    """Derive one size of a result from what eager calls showed.
 
     Args:
         shapes: Of the arguments, as they are traced.

@@ -34,7 +34,7 @@ def view_numpy(tensor: torch.Tensor) -> Array:
 
 
 def view_all(tensors: Mapping[str, torch.Tensor]) -> dict[str, Array]:
-    """The same of each, by its key."""
+    """View each tensor of a mapping as a numpy array."""
     return {key: view_numpy(tensor) for key, tensor in tensors.items()}
 
 

@@ -22,12 +22,12 @@ class Runner(Protocol):
 
     @property
     def signatures(self) -> Mapping[str, Signature]:
-        """By entry point."""
+        """The signature of each entry point."""
         ...
 
     @property
     def signature(self) -> Signature:
-        """Of the entry point that `infer` calls unless told otherwise."""
+        """The signature of the entry point that `infer` calls unless told otherwise."""
         ...
 
     def infer(self, inputs: Mapping[str, Any], *, entry_point: str | None = None) -> dict[str, Array]:

@@ -10,7 +10,7 @@ import difflib
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar
@@ -97,7 +97,7 @@ class BaseRunner(ABC, Generic[E]):
 
     @property
     def signature(self) -> Signature:
-        """Of the entry point that `infer` calls unless told otherwise.
+        """The signature of the entry point that `infer` calls unless told otherwise.
 
         Raises:
             InputError: There are several and none is called `forward`.
@@ -147,18 +147,9 @@ class BaseRunner(ABC, Generic[E]):
 
     def _entry(self, name: str | None) -> E:
         entries = self._entries
-        if name is None:
-            name = next(iter(entries)) if len(entries) == 1 else DEFAULT_ENTRY_POINT
-        entry = entries.get(name)
-        if entry is None:
+        if not entries:
             self._require_usable()
-            close = difflib.get_close_matches(name, entries, n=1)
-            raise InputError(
-                f"no entry point is called {name!r}",
-                reason=f"the entry points are: {', '.join(entries)}",
-                hint=f"pass entry_point={(close or list(entries))[0]!r}",
-            )
-        return entry
+        return entries[chosen_entry_point(name, entries)]
 
     def _require_usable(self) -> None:
         if not self._is_open:
@@ -169,6 +160,24 @@ class BaseRunner(ABC, Generic[E]):
                 "this runner was made before the process forked",
                 hint="load the program in the child, or start workers with the method `spawn`",
             )
+
+
+def chosen_entry_point(name: str | None, known: Collection[str]) -> str:
+    """The entry point that a call names; the only one, or `forward`, where it names none.
+
+    Raises:
+        InputError: There is none of that name.
+    """
+    if name is None:
+        name = next(iter(known)) if len(known) == 1 else DEFAULT_ENTRY_POINT
+    if name not in known:
+        close = difflib.get_close_matches(name, known, n=1)
+        raise InputError(
+            f"no entry point is called {name!r}",
+            reason=f"the entry points are: {', '.join(known)}",
+            hint=f"pass entry_point={(close or list(known))[0]!r}",
+        )
+    return name
 
 
 def states_of(signature: Signature) -> tuple[str, ...]:

@@ -104,7 +104,7 @@ class Worker:
         return self._ask({"do": "infer", "entry_point": entry_point}, inputs)[1]
 
     def reset(self) -> None:
-        """Bring the initial state back."""
+        """Go back to the initial state."""
         self._ask({"do": "reset"})
 
     def time(

@@ -55,7 +55,7 @@ def judge_output(golden: Golden, name: str, got: Array | None) -> ParityCase:
 
 
 def describe(case: ParityCase) -> str:
-    """A failure in one sentence."""
+    """Describe a failure in one sentence."""
     place = f"`{case.output}` of {case.entry_point} ({case.case})"
     at = f"[{', '.join(map(str, case.worst_index))}]"
     if case.message:

@@ -27,7 +27,7 @@ _FEW: Final = 16
 
 @dataclass(slots=True)
 class ReferenceOutput:
-    """One output of one call.
+    """What a program must answer for one output of one call.
 
     Attributes:
         want: What a program must answer, in the model's dtype.

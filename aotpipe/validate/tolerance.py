@@ -45,7 +45,7 @@ class Envelope:
     count: int = 0
 
     def add(self, want: Array, error: Array, scale: float) -> None:
-        """Take in the errors of one array.
+        """Add the errors of one array.
 
         Args:
             want: The reference's finite elements, as float64.
@@ -59,11 +59,6 @@ class Envelope:
         np.maximum.at(self.errors, exponent, error / scale)
         self.total += float(magnitude.sum())
         self.count += want.size
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether eager was never off."""
-        return not self.errors.any()
 
     def fit(
         self, dtype: np.dtype[Any], multiple: float = MULTIPLE, lowest: str | None = None

@@ -47,7 +47,6 @@ from aotpipe.runtime import process, toolchain
 from aotpipe.runtime.xla import container, installed
 
 DEFAULT_TIMEOUT_S: Final = 1800.0
-FLAG_PREFIX: Final = "--xla"
 _PACKAGES: Final[Mapping[str, tuple[str, ...]]] = {
     "cpu": ("jaxlib",),
     "cuda": ("jaxlib", "jax-cuda12-pjrt", "jax-cuda12-plugin", "nvidia-cuda-nvcc-cu12"),
@@ -61,7 +60,6 @@ _ENVIRONMENT: Final = {
     "TPU_SKIP_MDS_QUERY": "1",
     "TPU_WORKER_HOSTNAMES": "localhost",
 }
-_ISA: Final = "--xla_cpu_max_isa="
 _FEATURES: Final = re.compile(rb"\+64bit(?:,[+-][\w.-]+)*")
 # Of a program's entry in the module's index what the runtime reads, too.
 _INDEX_KEYS: Final = ("entry_point", "sizes", "padded", "cut", "weights", "asserts", "spread")

@@ -24,7 +24,7 @@ class UnknownSize(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What each symbol stands for."""
+    """The size of each symbol of a graph."""
 
     values: Mapping[sympy.Symbol, sympy.Integer]
 

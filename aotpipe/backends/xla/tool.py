@@ -105,7 +105,7 @@ def _compiler(platform: str, topology: str, config: str, devices: int) -> Callab
 
 
 def _described(platform: str, topology: str, config: str) -> list[Any]:
-    """Devices that are not there."""
+    """Describe devices that this machine does not have."""
     from jax.experimental import topologies
 
     shape = topology.rpartition(":")[2]

@@ -66,7 +66,7 @@ class StageCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report(Serializable):
-    """A build.
+    """What a build found out.
 
     Attributes:
         bundle: Where the bundle lies; empty where the build gave none.
@@ -94,7 +94,7 @@ class Report(Serializable):
 
     @property
     def exit_code(self) -> int:
-        """Of the first target that failed."""
+        """The exit code of the first target that failed; 0 where none did."""
         return next((row.exit_code for row in self.targets if row.status == "failed"), 0)
 
     @classmethod

@@ -91,7 +91,7 @@ def load(
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a program is loaded from."""
+    """The arrays and bytes that a program is loaded from."""
 
     payload: bytes
     weights: Mapping[str, Array]

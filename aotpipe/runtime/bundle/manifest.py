@@ -116,7 +116,7 @@ class Program:
 
     @property
     def all(self) -> tuple[Program, ...]:
-        """It and its variants."""
+        """The program and its variants."""
         return (self, *self.variants)
 
 
@@ -143,12 +143,12 @@ class Manifest:
 
     @property
     def signatures(self) -> dict[str, Signature]:
-        """By entry point."""
+        """The signature of each entry point."""
         return {name: entry.signature for name, entry in self.entry_points.items()}
 
     @property
     def asserts(self) -> dict[str, tuple[str, ...]]:
-        """By entry point."""
+        """The messages of the asserts of each entry point."""
         return {name: entry.asserts for name, entry in self.entry_points.items()}
 
     @property
@@ -158,7 +158,7 @@ class Manifest:
 
 
 def write(manifest: Manifest) -> bytes:
-    """The manifest's file."""
+    """The bytes of a manifest's file."""
     content = _to_json(manifest)
     return _dump(dict(sorted({**content, "digest": _digest(content)}.items())))
 

@@ -46,7 +46,7 @@ class TargetResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelfTest:
-    """What was seen, per target."""
+    """The outcome of a self-test, target by target."""
 
     name: str
     targets: tuple[TargetResult, ...]

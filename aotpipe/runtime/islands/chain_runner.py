@@ -12,41 +12,32 @@ Raises:
 
 from __future__ import annotations
 
-import difflib
 import statistics
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from aotpipe.core.dtypes import Array, name_of
 from aotpipe.core.signature import Signature, TensorSpec, dim_symbols, evaluate_dim
-from aotpipe.errors import InputError, IslandFailed
+from aotpipe.errors import IslandFailed
 from aotpipe.model import source
 from aotpipe.runtime.input_checks import Checker
 from aotpipe.runtime.islands import templates
 from aotpipe.runtime.islands.chain import Chain, Island, Parts, Segment
+from aotpipe.runtime.runner import chosen_entry_point
 
-_DEFAULT: Final = "forward"
 _MAX_SAMPLES: Final = 1000
-
-
-class Segments(Protocol):
-    """What runs the segments."""
-
-    def infer(self, inputs: Mapping[str, Array], *, entry_point: str) -> dict[str, Array]:
-        """Call one."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTime:
-    """What one step took: `name` is the segment's or the island's, times are in microseconds."""
+    """How long one step took: `name` is the segment's or the island's, times are in microseconds."""
 
     entry_point: str
     name: str
@@ -88,12 +79,12 @@ class ChainRunner:
 
     @property
     def signature(self) -> Signature:
-        """Of the entry point that `infer` calls unless told otherwise."""
-        return self.signatures[self._name(None)]
+        """The signature of the entry point that `infer` calls unless told otherwise."""
+        return self.signatures[chosen_entry_point(None, self.signatures)]
 
     def infer(self, inputs: Mapping[str, ArrayLike], *, entry_point: str | None = None) -> dict[str, Array]:
         """Call an entry point; the outputs, by name, are the caller's own."""
-        name = self._name(entry_point)
+        name = chosen_entry_point(entry_point, self.signatures)
         chain, checker = self.parts.chains[name], self._checkers[name]
         arrays, bound = checker.check(inputs)
         leaves = checker.signature.tensor_inputs
@@ -119,7 +110,7 @@ class ChainRunner:
             del samples[:-_MAX_SAMPLES]
 
     def times(self) -> tuple[StepTime, ...]:
-        """What each step took, over the last calls."""
+        """How long each step took, over the last calls."""
         found = []
         for (name, index), samples in sorted(self._times.items()):
             step = self.parts.chains[name].steps[index]
@@ -136,7 +127,7 @@ class ChainRunner:
         return tuple(found)
 
     def forget_times(self) -> None:
-        """Begin to time anew."""
+        """Drop the times of the calls so far."""
         self._times.clear()
 
     def time(
@@ -170,18 +161,6 @@ class ChainRunner:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def _name(self, name: str | None) -> str:
-        if name is None:
-            name = next(iter(self.signatures)) if len(self.signatures) == 1 else _DEFAULT
-        if name not in self.signatures:
-            close = difflib.get_close_matches(name, self.signatures, n=1)
-            raise InputError(
-                f"no entry point is called {name!r}",
-                reason=f"the entry points are: {', '.join(self.signatures)}",
-                hint=f"pass entry_point={(close or list(self.signatures))[0]!r}",
-            )
-        return name
 
 
 def _own(array: Array) -> Array:

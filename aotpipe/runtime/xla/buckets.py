@@ -153,7 +153,7 @@ def _downwards(least: int, most: int, waste: float) -> tuple[int, ...]:
 
 
 def described(symbol: Symbol, ladder: Ladder) -> str:
-    """A planned ladder for people."""
+    """Describe a planned ladder for people."""
     sizes = ",".join(map(str, ladder.sizes))
     share = f"{ladder.waste(symbol.min):.0%}"
     return f"the sizes of {symbol} are planned as {symbol.name}={sizes}: at most {share} of a size is padding"

@@ -88,12 +88,12 @@ class Mesh:
 
     @property
     def devices(self) -> int:
-        """How many there are."""
+        """The number of devices."""
         return math.prod(size for _, size in self.axes)
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Of each axis."""
+        """The size of each axis, by its name."""
         return dict(self.axes)
 
 

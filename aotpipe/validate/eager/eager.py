@@ -90,7 +90,7 @@ class Eager:
         )
 
     def reset(self) -> None:
-        """Back to the initial state."""
+        """Go back to the initial state."""
         self._contents.reset()
 
     def infer(self, inputs: Mapping[str, Array], *, entry_point: str | None = None) -> dict[str, Array]:

@@ -52,7 +52,7 @@ class Counted:
 
     @property
     def total(self) -> int:
-        """All flops."""
+        """The flops of all dtypes and precisions together."""
         return self.flops.total()
 
 

@@ -1,4 +1,4 @@
-"""Gives the arrays of a program their places on a mesh.
+"""Assigns a sharding to each array of a program on a mesh.
 
 `resolve(mesh, rules, ranks)` says how each array that a rule matches is split. A `Placement` keeps that with
 the mesh; `annotate(module, ...)` writes it into a module of jaxlib's, for XLA's partitioner, and gives what
@@ -34,7 +34,7 @@ class Placement:
     splits: Mapping[str, tuple[Split, ...]]
 
     def sharding(self, name: str | None, shape: Sequence[int]) -> Sharding:
-        """Where the parts of an array are.
+        """The sharding of an array.
 
         Args:
             name: None for one that has no name, which is whole everywhere.
