@@ -41,8 +41,9 @@ from aotpipe.runtime.store import digest
 from aotpipe.validate import Loadable
 
 if TYPE_CHECKING:
-    from aotpipe.core.stages import Canonical, Compiled, Dialect, Exported, Legal, Lowered
-    from aotpipe.core.targets import Backend, Target
+    from aotpipe.backends import ModuleKey, Ruleset
+    from aotpipe.core.stages import Canonical, Compiled, Exported, Legal, Lowered
+    from aotpipe.core.targets import Target
     from aotpipe.errors import AotpipeError
     from aotpipe.validate.inputs import Call
     from aotpipe.validate.reference import Reference
@@ -98,8 +99,8 @@ class Chain:
             return front.narrowed(front.export(model, self.recorder), self.request.precision)
 
     @cached_property
-    def legals(self) -> Mapping[Dialect, Legal]:
-        """The legal program of each dialect, over one set of weights.
+    def legals(self) -> Mapping[Ruleset, Legal]:
+        """The legal program by each set of rules, over one set of weights.
 
         Raises:
             UnsupportedOps, LowerFailed
@@ -110,11 +111,11 @@ class Chain:
 
     @property
     def legal(self) -> Legal:
-        """The legal program of the first dialect, before it is cut: what eager is compared with."""
+        """The legal program by the first rules, before it is cut: what eager is compared with."""
         return next(iter(self.legals.values()))
 
     @cached_property
-    def _cut(self) -> tuple[Parts | None, Mapping[Dialect, Legal]]:
+    def _cut(self) -> tuple[Parts | None, Mapping[Ruleset, Legal]]:
         return front.cut(self.legals) if self.request.islands else (None, self.legals)
 
     @property
@@ -123,7 +124,7 @@ class Chain:
         return self._cut[0]
 
     @property
-    def lowerable(self) -> Mapping[Dialect, Legal]:
+    def lowerable(self) -> Mapping[Ruleset, Legal]:
         """What is lowered: the legal programs, or what is left of them beside their islands."""
         return self._cut[1]
 
@@ -141,7 +142,7 @@ class Chain:
         return found
 
     @cached_property
-    def lowered(self) -> Mapping[Backend, Lowered]:
+    def lowered(self) -> Mapping[ModuleKey, Lowered]:
         """The module for each compiler.
 
         Raises:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
 
-from aotpipe.backends import compiler, own_flags
+from aotpipe.backends import ModuleKey, compiler, module_of, own_flags
 from aotpipe.backends.iree.compile import compiler as iree
 from aotpipe.backends.iree.compile import fat
 from aotpipe.build.cache import Cache
@@ -29,7 +29,7 @@ from aotpipe.build.events import Recorder
 from aotpipe.build.file_reads import ignore_this_thread
 from aotpipe.core.estimate import Estimate
 from aotpipe.core.stages import Compiled, CompileStats, Lowered, Partition, Schedule
-from aotpipe.core.targets import Backend, Target
+from aotpipe.core.targets import Target
 from aotpipe.errors import AotpipeError, CompileError
 from aotpipe.runtime import process
 from aotpipe.runtime.store import Entry, Source
@@ -84,12 +84,12 @@ class Compiling:
         )
         self._futures: dict[Target, Future[Mapping[Target, Compiled | AotpipeError]]] = {}
 
-    def start(self, lowered: Mapping[Backend, Lowered]) -> int:
+    def start(self, lowered: Mapping[ModuleKey, Lowered]) -> int:
         """Begin to compile; returns at once, with the number of compilers at a time."""
         assert not self._futures, "started twice"
         for group in self.settings.groups(self.targets):
             # A signal may come while the first compile runs and the last is not yet handed over.
-            future = self._pool.submit(self._work, lowered[group[0].backend], group)
+            future = self._pool.submit(self._work, lowered[module_of(group[0])], group)
             self._futures.update(dict.fromkeys(group, future))
         return self._workers
 
@@ -176,7 +176,7 @@ class Compiling:
 
 
 def compile_all(
-    lowered: Mapping[Backend, Lowered],
+    lowered: Mapping[ModuleKey, Lowered],
     targets: Sequence[Target],
     *,
     settings: CompileSettings,

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import TYPE_CHECKING, assert_never
 
+from aotpipe.backends import ModuleKey, Ruleset
 from aotpipe.build import requirements
 from aotpipe.build.events import Recorder
 from aotpipe.build.request import Request
@@ -23,8 +23,7 @@ from aotpipe.runtime.islands import Island, Parts
 if TYPE_CHECKING:
     import torch
 
-    from aotpipe.backends import Ruleset
-    from aotpipe.core.stages import Canonical, Dialect, Exported, Legal, Lowered
+    from aotpipe.core.stages import Canonical, Exported, Legal, Lowered
     from aotpipe.validate.inputs import Call
     from aotpipe.validate.reference import Reference
 
@@ -79,18 +78,15 @@ def narrowed(exported: Exported, precision: Precision | None) -> Exported:
 
 
 def legalize(
-    exported: Exported,
-    recorder: Recorder,
-    request: Request,
-    rules: Mapping[Dialect, Ruleset] = MappingProxyType({}),
-) -> dict[Dialect, Legal]:
-    """Legalize a model for each dialect; where islands are allowed, ops without a lowering are left in it.
+    exported: Exported, recorder: Recorder, request: Request, rulesets: Sequence[Ruleset] = ()
+) -> dict[Ruleset, Legal]:
+    """Legalize a model by each set of rules; ops without a lowering are left where islands are allowed.
 
     Args:
         exported: The model.
         recorder: Told of the stage.
-        request: Names the dialects, and allows islands.
-        rules: By dialect, those that are applied in place of its own.
+        request: Names the rules, and allows islands.
+        rulesets: Those that are applied in place of the request's.
 
     Raises:
         UnsupportedOps: Ops have no lowering, and no islands are allowed.
@@ -103,15 +99,15 @@ def legalize(
         supported = not request.islands
         return _joined(
             {
-                each: legalize(exported, legalization(rules.get(each, each)), supported=supported)
-                for each in request.dialects
+                each: legalize(exported, legalization(each), supported=supported)
+                for each in rulesets or request.rulesets
             }
         )
 
 
 def lower(
-    model: Canonical, legal: Mapping[Dialect, Legal], recorder: Recorder, request: Request
-) -> dict[Backend, Lowered]:
+    model: Canonical, legal: Mapping[Ruleset, Legal], recorder: Recorder, request: Request
+) -> dict[ModuleKey, Lowered]:
     """Lower a legal model for each compiler.
 
     Raises:
@@ -119,10 +115,14 @@ def lower(
         NoBuckets, MeshError: The buckets, or the mesh, do not fit the model.
     """
     with recorder.stage("lower") as running:
-        lowered = {
-            backend: _lower(backend, model, legal[dialect], request)
-            for backend, dialect in request.backends.items()
-        }
+        made: dict[tuple[Backend, Ruleset], Lowered] = {}
+        lowered: dict[ModuleKey, Lowered] = {}
+        for module, rules in request.modules.items():
+            # One module serves all of IREE's devices where they follow the same rules.
+            backend: Backend = "xla" if module == "xla" else "iree"
+            if (backend, rules) not in made:
+                made[backend, rules] = _lower(backend, model, legal[rules], request)
+            lowered[module] = made[backend, rules]
         running.size_bytes = sum(len(each.module) for each in lowered.values())
         return lowered
 
@@ -195,7 +195,7 @@ def island_finding(island: Island) -> Finding:
     )
 
 
-def cut(legals: Mapping[Dialect, Legal]) -> tuple[Parts | None, dict[Dialect, Legal]]:
+def cut(legals: Mapping[Ruleset, Legal]) -> tuple[Parts | None, dict[Ruleset, Legal]]:
     """Cut a model at its islands; there are no parts where it has none.
 
     Raises:
@@ -205,16 +205,16 @@ def cut(legals: Mapping[Dialect, Legal]) -> tuple[Parts | None, dict[Dialect, Le
     from aotpipe.islands.cut import cut
     from aotpipe.passes.unsupported import refusal
 
-    [(dialect, legal)] = legals.items()
-    rules = legalization(dialect)
+    [(name, legal)] = legals.items()
+    rules = legalization(name)
     found = cut(legal, lambda node: refusal(node, rules))
     if not found.parts.islands:
         return None, dict(legals)
-    return found.parts, {dialect: found.legal}
+    return found.parts, {name: found.legal}
 
 
-def _joined(legals: Mapping[Dialect, Legal]) -> dict[Dialect, Legal]:
-    """The same model in several dialects over one set of weights.
+def _joined(legals: Mapping[Ruleset, Legal]) -> dict[Ruleset, Legal]:
+    """The same model by several sets of rules over one set of weights.
 
     A value that was computed at build time may be another one under the same name: it gets one of its own.
 
@@ -224,9 +224,9 @@ def _joined(legals: Mapping[Dialect, Legal]) -> dict[Dialect, Legal]:
     first, *others = legals.items()
     weights = dict(first[1].weights)
     result = dict([first])
-    for dialect, legal in others:
+    for name, legal in others:
         names = {
-            key: key if key not in weights or _is_same(weights[key], tensor) else f"{dialect}.{key}"
+            key: key if key not in weights or _is_same(weights[key], tensor) else f"{name}.{key}"
             for key, tensor in legal.weights.items()
         }
         entries = tuple(
@@ -234,10 +234,10 @@ def _joined(legals: Mapping[Dialect, Legal]) -> dict[Dialect, Legal]:
         )
         for entry, other in zip(entries, first[1].entries, strict=True):
             if entry.signature != other.signature:
-                raise LowerFailed(f"the dialects {first[0]} and {dialect} disagree on {entry.name!r}")
+                raise LowerFailed(f"the programs for {first[0]} and {name} disagree on {entry.name!r}")
         renamed = {names[key]: tensor for key, tensor in legal.weights.items()}
         weights.update(renamed)
-        result[dialect] = replace(legal, entries=entries, weights=renamed)
+        result[name] = replace(legal, entries=entries, weights=renamed)
     return result
 
 

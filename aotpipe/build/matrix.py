@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from aotpipe.backends import compiler, own_flags
+from aotpipe.backends import compiler, module_of, own_flags
 from aotpipe.build.cache import Cache
 from aotpipe.build.chain import Ready
 from aotpipe.build.compile_stage import CompileSettings, Compiling
@@ -62,11 +62,11 @@ def _judged(judge: _Judge, compiling: Compiling) -> dict[Target, Result]:
         first = judge.validate(program)
         if not isinstance(first, ParityError | ProgramCrashed):
             return first
-        for retreat in _suspects(lowered[target.backend], target, compiling.settings):
+        for retreat in _suspects(lowered[module_of(target)], target, compiling.settings):
             trials += 1
             judge.recorder.planned(dict.fromkeys(STAGES, trials))
             try:
-                careful = compiling.again(lowered[target.backend], target, retreat)
+                careful = compiling.again(lowered[module_of(target)], target, retreat)
             except CompileError:
                 continue
             second = judge.validate(careful)

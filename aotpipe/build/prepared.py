@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
+from aotpipe.backends import ModuleKey
 from aotpipe.core.dtypes import Array
 from aotpipe.core.signature import Signature
 from aotpipe.core.stages import Finding, Lowered
-from aotpipe.core.targets import Backend
 from aotpipe.errors import Buffer, SourceLine
 from aotpipe.runtime import goldens as goldens_file
 from aotpipe.runtime import tensor_file
@@ -36,7 +36,7 @@ class Prepared:
     """What the stages that need torch have made.
 
     Attributes:
-        lowered: By backend, for every target that was asked for.
+        lowered: The modules, for every target that was asked for.
         asserts: By entry point: a message per assert result.
         weights: A file of `runtime.tensor_file` with the weights and, under `state/NAME`, the initial state.
         weights_sha256: Of that file.
@@ -45,7 +45,7 @@ class Prepared:
     """
 
     name: str
-    lowered: Mapping[Backend, Lowered]
+    lowered: Mapping[ModuleKey, Lowered]
     signatures: Mapping[str, Signature]
     asserts: Mapping[str, tuple[str, ...]]
     weights: Path
@@ -57,7 +57,7 @@ class Prepared:
     parts: Parts | None = None
 
 
-def digest_of(models: Sequence[str], lowered: Mapping[Backend, Lowered], goldens: bytes) -> str:
+def digest_of(models: Sequence[str], lowered: Mapping[ModuleKey, Lowered], goldens: bytes) -> str:
     """A Prepared's digest, from those of the legal models (weights included) and of what was made of them."""
     modules = [each.digest for each in lowered.values()]
     return digest([*models, *modules, hashlib.sha256(goldens).hexdigest()])
@@ -78,14 +78,14 @@ def files(prepared: Prepared) -> dict[str, Source]:
     index = {
         "name": prepared.name,
         "lowered": {
-            backend: {
+            module: {
                 "dialect": each.dialect,
                 "entry_points": list(each.entry_points),
                 "digest": each.digest,
                 "largest": {name: [_to_json(one) for one in some] for name, some in each.largest.items()},
                 "remarks": dict(each.remarks),
             }
-            for backend, each in prepared.lowered.items()
+            for module, each in prepared.lowered.items()
         },
         "signatures": {name: signature.to_json() for name, signature in prepared.signatures.items()},
         "asserts": {name: list(messages) for name, messages in prepared.asserts.items()},
@@ -100,7 +100,7 @@ def files(prepared: Prepared) -> dict[str, Source]:
 
     return {
         _INDEX: json.dumps(index).encode(),
-        **{_module(backend): each.module for backend, each in prepared.lowered.items()},
+        **{_module(module): each.module for module, each in prepared.lowered.items()},
         WEIGHTS: weights,
         GOLDENS: goldens_file.dumps(prepared.goldens),
     }
@@ -114,15 +114,15 @@ def read(entry: Entry, folder: Path) -> Prepared:
     return Prepared(
         name=index["name"],
         lowered={
-            cast("Backend", backend): Lowered(
+            cast("ModuleKey", module): Lowered(
                 dialect=each["dialect"],
-                module=entry.read(_module(backend)),
+                module=entry.read(_module(module)),
                 entry_points=tuple(each["entry_points"]),
                 digest=each["digest"],
                 largest={name: tuple(map(_from_json, some)) for name, some in each["largest"].items()},
                 remarks=each["remarks"],
             )
-            for backend, each in index["lowered"].items()
+            for module, each in index["lowered"].items()
         },
         signatures={name: Signature.from_json(data) for name, data in index["signatures"].items()},
         asserts={name: tuple(messages) for name, messages in index["asserts"].items()},
@@ -150,8 +150,8 @@ def _from_json(data: Sequence[Any]) -> Buffer:
     return Buffer(kind, name, size_bytes, SourceLine(*where) if where else None)
 
 
-def _module(backend: str) -> str:
-    return f"module.{backend}"
+def _module(module: str) -> str:
+    return f"module.{module}"
 
 
 def _link(source: Path, destination: Path) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypedDict, Unpack, get_args
 
+from aotpipe.backends import ModuleKey, Ruleset, module_of, ruleset
 from aotpipe.backends import dialect as dialect_of
 from aotpipe.backends.xla.mesh import topologies
 from aotpipe.build.record import front_key
@@ -181,9 +182,24 @@ class Request:
         )
 
     @property
-    def dialects(self) -> tuple[Dialect, ...]:
+    def modules(self) -> Mapping[ModuleKey, Ruleset]:
+        """The modules that programs are compiled from, each with the rules that its legal program follows.
+
+        A model with islands is cut once, so that the parts have one form for all devices.
+        """
+        found: dict[ModuleKey, Ruleset] = {
+            module_of(each): ruleset(module_of(each), self.backends[each.backend]) for each in self.targets
+        }
+        if not found:
+            found = {backend: ruleset(backend, dialect) for backend, dialect in self.backends.items()}
+        if self.islands and len(found) > 1:
+            return dict.fromkeys(sorted(found), "torch")
+        return dict(sorted(found.items()))
+
+    @property
+    def rulesets(self) -> tuple[Ruleset, ...]:
         """Each once, in a fixed order."""
-        return tuple(sorted(set(self.backends.values()), reverse=True))
+        return tuple(each for each in get_args(Ruleset) if each in self.modules.values())
 
     def load(self) -> Spec:
         """Find or make the Spec.
@@ -212,7 +228,7 @@ class Request:
     def _lowering(self) -> dict[str, Any]:
         """What decides on the modules for the compilers, as JSON."""
         return {
-            "backends": dict(self.backends),
+            "modules": dict(self.modules),
             "buckets": {name: own.to_json() for name, own in self.buckets.items()},
             "islands": self.islands,
             "mesh": str(self.mesh or ""),

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+from aotpipe.backends import ModuleKey
 from aotpipe.build import matrix
 from aotpipe.build import report as reports
 from aotpipe.build.cache import Cache
@@ -21,7 +22,6 @@ from aotpipe.build.report import Report
 from aotpipe.build.request import ModelOptions, Request
 from aotpipe.build.rerun import Reopened, reopened
 from aotpipe.core.stages import Compiled, Lowered
-from aotpipe.core.targets import Backend
 from aotpipe.errors import AotpipeError, SpecInvalid
 from aotpipe.runtime import toolchain
 from aotpipe.validate import validate
@@ -75,7 +75,7 @@ def compile(  # noqa: A001  # the step's name
     cache: bool = True,
     on_event: Listener | None = None,
     **options: Unpack[ModelOptions],
-) -> tuple[Mapping[Backend, Lowered], tuple[Compiled, ...]]:
+) -> tuple[Mapping[ModuleKey, Lowered], tuple[Compiled, ...]]:
     """Compile a model for each target, and run nothing; the arguments are those of `build`.
 
     Raises:

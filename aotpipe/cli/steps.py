@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +11,8 @@ import click
 from aotpipe.cli import options, progress, text
 
 if TYPE_CHECKING:
+    from aotpipe.backends import ModuleKey
     from aotpipe.core.signature import Signature
-    from aotpipe.core.targets import Backend
 
 
 @click.command()
@@ -100,7 +101,7 @@ def compile(  # noqa: A001  # the command's name
             path = folder / program.file
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(program.payload)
-        modules = [_module_file(backend) for backend in lowered]
+        modules = [_module_file(module, lowered) for module in lowered]
         for name, each in zip(modules, lowered.values(), strict=True):
             (folder / name).write_bytes(each.module)
     if as_json:
@@ -139,8 +140,10 @@ def compile(  # noqa: A001  # the command's name
         click.echo("\n" + cost)
 
 
-def _module_file(backend: Backend) -> str:
-    return "module.mlir" if backend == "iree" else "module.xla"
+def _module_file(module: ModuleKey, lowered: Collection[ModuleKey]) -> str:
+    if module == "xla":
+        return "module.xla"
+    return "module-gpu.mlir" if module == "iree-gpu" and "iree" in lowered else "module.mlir"
 
 
 @click.command()

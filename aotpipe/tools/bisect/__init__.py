@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Unpack
 
+from aotpipe.backends import module_of
 from aotpipe.build import front
 from aotpipe.build.cache import Cache
 from aotpipe.build.chain import Chain
@@ -76,7 +77,7 @@ def bisect(
             hint="bisect what comes before an island as a model of its own",
         )
     with _Trials.open(chain, settings or CompileSettings(), enabled=cache) as trials:
-        lowered = chain.lowered[trials.target.backend]
+        lowered = chain.lowered[module_of(trials.target)]
         goldens = chain.reference().goldens
         failed = trials.failure(lowered, goldens)
         return None if failed is None else _find(trials, chain.legal, _sequence(goldens, failed), failed)
@@ -204,7 +205,7 @@ class _Trials:
 
     def _compiled(self, lowered: Lowered) -> Compiled:
         results = compile_all(
-            {self.target.backend: lowered},
+            {module_of(self.target): lowered},
             [self.target],
             settings=self.settings,
             cache=self.cache,

@@ -123,7 +123,8 @@ def _legal(exported: Exported, found: Attempted, request: Request) -> Legal:
     """What a build would lower, after the stages of a build."""
     narrowed = front.narrowed(exported, request.precision)
     # Nobody compiles the programs: the rules for GPUs do the least to a convolution.
-    legals = front.legalize(narrowed, Recorder(), request, {"torch": "torch-gpu"})
+    rulesets = dict.fromkeys("torch-gpu" if each == "torch" else each for each in request.rulesets)
+    legals = front.legalize(narrowed, Recorder(), request, tuple(rulesets))
     legal = next(iter(legals.values()))
     parts = front.cut(legals)[0] if request.islands else None
     if "xla" in request.backends:

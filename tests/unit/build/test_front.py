@@ -62,3 +62,14 @@ def test_the_dialects_share_their_weights_and_agree_on_signatures(monkeypatch: p
     monkeypatch.setattr(aotpipe.passes, "legalize", other_signature)
     with pytest.raises(LowerFailed, match="disagree on 'forward'"):
         front.legalize(chain.exported, Recorder(), REQUEST)
+
+
+def test_a_cpu_and_a_gpu_get_modules_of_their_own_and_share_one_where_the_rules_are_the_same():
+    model, x = torch.nn.Conv2d(2, 4, 1).eval(), torch.ones(1, 2, 4, 4)
+    lowered = Chain(Request.of(model, ["iree-vmvx", "iree-vulkan"], (x,)), Recorder()).lowered
+    assert b"torch.aten.convolution" in lowered["iree-gpu"].module
+    assert b"torch.aten.convolution" not in lowered["iree"].module
+    same = Chain(
+        Request.of(model, ["iree-vmvx", "iree-vulkan"], (x,), dialect="stablehlo"), Recorder()
+    ).lowered
+    assert same["iree"] is same["iree-gpu"]

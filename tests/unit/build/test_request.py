@@ -55,16 +55,26 @@ def test_an_option_of_a_stage_that_is_not_run_is_refused():
 
 
 def test_each_dialect_is_made_once_in_a_fixed_order():
-    assert asked("xla-cpu-host", "iree-vmvx", "iree-cpu-host").dialects == ("torch", "stablehlo")
-    assert asked("iree-vmvx").dialects == ("torch",)
-    assert asked("xla-cpu-host").dialects == ("stablehlo",)
+    assert asked("xla-cpu-host", "iree-vmvx", "iree-cpu-host").rulesets == ("torch", "stablehlo")
+    assert asked("iree-vmvx").rulesets == ("torch",)
+    assert asked("xla-cpu-host").rulesets == ("stablehlo",)
+
+
+def test_gpus_get_a_module_of_their_own_where_the_rules_differ():
+    every = asked("iree-cuda-sm_80", "iree-vulkan", "iree-vmvx", "xla-cpu-host")
+    assert every.modules == {"iree": "torch", "iree-gpu": "torch-gpu", "xla": "stablehlo"}
+    assert every.rulesets == ("torch", "torch-gpu", "stablehlo")
+    assert asked("iree-metal").modules == {"iree-gpu": "torch-gpu"}
+    assert asked("iree-metal", "iree-vmvx", dialect="stablehlo").rulesets == ("stablehlo",)
+    assert asked("iree-metal", "iree-vmvx", allow_islands=True).rulesets == ("torch",)
+    assert asked("iree-metal").key != asked("iree-vmvx").key
 
 
 def test_without_targets_the_options_say_which_compilers_take_part():
     assert asked().backends == {"iree": "torch"}
     assert asked(dialect="stablehlo").backends == {"iree": "stablehlo"}
     assert asked(buckets={"batch": [1]}).backends == {"iree": "torch", "xla": "stablehlo"}
-    assert asked(mesh="2x2").dialects == ("torch", "stablehlo")
+    assert asked(mesh="2x2").rulesets == ("torch", "stablehlo")
 
 
 def test_only_a_reference_has_a_key():
@@ -134,7 +144,7 @@ def test_islands_are_for_ires_programs_of_the_torch_dialect_in_the_models_own_dt
 def test_a_dialect_is_of_iree_targets_and_one_of_two():
     request = asked("iree-vmvx", "xla-cpu-host", dialect="stablehlo")
     assert request.backends == {"iree": "stablehlo", "xla": "stablehlo"}
-    assert request.dialects == ("stablehlo",)
+    assert request.rulesets == ("stablehlo",)
     assert asked("iree-vmvx", dialect="torch") == asked("iree-vmvx")
     with pytest.raises(TargetError, match="none is built"):
         asked("xla-cpu-host", dialect="stablehlo")
