@@ -17,7 +17,6 @@ from aotpipe.canonicalize.eager_hops import uncompiled
 from aotpipe.canonicalize.inputs import pytrees
 from aotpipe.core.stages import CanonicalEntry, ExportedEntry
 from aotpipe.model import source
-from aotpipe.tools.check.codes import severity_of
 from aotpipe.tools.check.diagnostics import Diagnostic
 from aotpipe.tools.check.eager_runs import Observed
 
@@ -44,8 +43,7 @@ def disagreement(entry: CanonicalEntry, program: ExportedEntry) -> Diagnostic | 
         other = got[number] if number < len(got) else None
         said = "raises" if other is None else difference(entry, want, other)
         if said and _is_steady(entry, calls[number][1]):
-            return Diagnostic(
-                severity=severity_of("differs-from-eager"),
+            return Diagnostic.of(
                 code="differs-from-eager",
                 message=f"the exported program {said} in call {number + 1}, {how}",
                 reason="torch.export fixed something that eager computes in each call",

@@ -1,7 +1,7 @@
 """Runs a build's stages up to the compiler, and finds each line of Python that they refuse.
 
 `attempt(canonical, observed, request)` exports and legalizes as a build does. Where an export is refused,
-every line at which Python looks into a tensor is settled with eager's values (`replay`), then each is freed
+every line at which Python looks into a tensor gets eager's values (`replay`), then each is freed
 again, in the order of the run: the export that now fails is refused for that line alone. So every refusal is
 one that a stage of a build made, and all are found. Gives an `Attempted`; raises nothing that a model can
 cause.
@@ -29,9 +29,9 @@ from aotpipe.export.stack_traces import helpers_too
 from aotpipe.model import garbage_collector
 from aotpipe.tools.check.data_dependence import Event
 from aotpipe.tools.check.eager_runs import Observed
-from aotpipe.tools.check.replay import settled
+from aotpipe.tools.check.replay import with_replay
 from aotpipe.tools.check.rewrites import deciding
-from aotpipe.tools.check.unique_calls import once, without_left
+from aotpipe.tools.check.unique_calls import deduplicated, without_extras
 
 Line = tuple[str, int]
 _BUDGET_S: Final = 60.0
@@ -52,10 +52,10 @@ class Attempted:
 
     Attributes:
         refusals: In the order of the run.
-        entries: What was exported, as the model is or with settled lines.
+        entries: What was exported, as the model is or with replayed lines.
         findings: Of the exports.
         signatures: Of what was exported; with the state, where it could be legalized.
-        settled: The lines that were settled to get there.
+        replayed: The lines that were replayed to get there.
         complete: Whether every stage was run to its end.
     """
 
@@ -63,7 +63,7 @@ class Attempted:
     entries: list[ExportedEntry] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     signatures: dict[str, Signature] = field(default_factory=dict)
-    settled: set[Line] = field(default_factory=set)
+    replayed: set[Line] = field(default_factory=set)
     complete: bool = True
 
 
@@ -92,24 +92,24 @@ def attempt(canonical: Canonical, observed: Mapping[str, Observed], request: Req
     return found
 
 
-def is_taken(model: Canonical, observed: Observed, settled: Collection[Line]) -> bool:
-    """Whether the only entry point of a model is exported with these lines settled."""
+def is_taken(model: Canonical, observed: Observed, replayed: Collection[Line]) -> bool:
+    """Whether the only entry point of a model is exported with these lines replayed."""
     [entry] = model.entries
-    return isinstance(_Entry(model, entry.name, observed, Attempted()).export(settled), Exported)
+    return isinstance(_Entry(model, entry.name, observed, Attempted()).export(replayed), Exported)
 
 
 def _legalize(exported: Exported, found: Attempted, request: Request) -> None:
     found.signatures = {entry.name: entry.signature for entry in exported.entries}
     # What depends on the whole program is not found in a smaller one.
     is_whole = request.islands or "xla" in request.backends
-    smaller = [None if is_whole else once(entry) for entry in exported.entries]
+    smaller = [None if is_whole else deduplicated(entry) for entry in exported.entries]
     with garbage_collector.paused():
         if any(smaller):
             entries = tuple(small or each for small, each in zip(smaller, exported.entries, strict=True))
             # What is refused is told of the whole program, with all of its lines.
             with suppress(UnsupportedOps, LowerFailed):
                 legal = _legal(replace(exported, entries=entries), found, request)
-                found.signatures = {entry.name: without_left(entry.signature) for entry in legal.entries}
+                found.signatures = {entry.name: without_extras(entry.signature) for entry in legal.entries}
                 return
         try:
             legal = _legal(exported, found, request)
@@ -166,7 +166,7 @@ class _Entry:
         self._known: dict[frozenset[Line], Exported | AotpipeError] = {}
 
     def exported(self) -> Exported | None:
-        """The program, with what could not be in it settled; None where that does not help."""
+        """The program, with what could not be in it replayed; None where that does not help."""
         first = self.export(())
         if isinstance(first, Exported):
             return first
@@ -194,7 +194,7 @@ class _Entry:
             # Each is taken alone, and all are refused together.
             self._refuse(freed, ())
             return None
-        self._found.settled |= kept
+        self._found.replayed |= kept
         return best
 
     def _refuse_beside(self, best: AotpipeError, lines: Mapping[Line, list[Event]]) -> None:
@@ -232,7 +232,7 @@ class _Entry:
         return found
 
     def export(self, lines: Collection[Line]) -> Exported | AotpipeError:
-        """Export with these lines settled; the same lines once."""
+        """Export with these lines replayed; the same lines once."""
         key = frozenset(lines)
         if key not in self._known:
             self._known[key] = self._exported(key)
@@ -245,11 +245,11 @@ class _Entry:
             *(event for event in self._observed.events.values() if event.line not in recorded),
         ]
         [entry] = self._model.entries
-        known = settled(entry, [event for event in events if event.line in lines])
+        known = with_replay(entry, [event for event in events if event.line in lines])
         try:
             with discovery.telling(self._outside), garbage_collector.paused(), helpers_too():
                 return export(replace(self._model, entries=(known,)))
         except AotpipeError as error:
             return _last(error, self._name)
-        except Exception as error:  # noqa: BLE001  # what a settled model raises is the model's own
+        except Exception as error:  # noqa: BLE001  # what a replayed model raises is the model's own
             return ExportFailed(f"{self._name} raised {type(error).__name__}", reason=str(error))

@@ -13,8 +13,7 @@ from typing import Final
 
 from aotpipe.canonicalize import specialization
 from aotpipe.core.stages import CanonicalEntry
-from aotpipe.tools.check import source_ranges, static_writes
-from aotpipe.tools.check.codes import severity_of
+from aotpipe.tools.check import side_effects, source_ranges
 from aotpipe.tools.check.diagnostics import Diagnostic
 from aotpipe.tools.check.eager_runs import Observed
 from aotpipe.tools.check.side_effects import CONTAINERS, EffectKind
@@ -57,7 +56,7 @@ def effects(observed: Observed) -> Iterator[Diagnostic]:
             continue
         seen.add((code, effect.place))
         yield _diagnostic(code, message.format(effect.place.expression or effect.name), effect.place, hint)
-    for drawn in static_writes.numpy_draws(observed.reached):
+    for drawn in side_effects.numpy_draws(observed.reached):
         if ("baked-random", drawn.place) not in seen:
             seen.add(("baked-random", drawn.place))
             message, hint = _EFFECTS["chance"][1:]
@@ -108,7 +107,7 @@ def _writing(path: str, observed: Observed) -> list[Place]:
         ):
             found[effect.place] = None
     if not found:
-        for written in static_writes.self_writes(observed.reached):
+        for written in side_effects.self_writes(observed.reached):
             if written.name == attribute:
                 found[written.place] = None
     return sorted(found, key=lambda place: (place.path, place.line))
@@ -137,11 +136,4 @@ def _of_fixed(entry: CanonicalEntry, found: specialization.Fixed) -> Diagnostic:
 
 
 def _diagnostic(code: str, message: str, place: Place | None, hint: str = "") -> Diagnostic:
-    return Diagnostic(
-        severity=severity_of(code),
-        code=code,
-        message=message,
-        hint=hint,
-        where=place.where if place else None,
-        place=place,
-    )
+    return Diagnostic.of(code, message, hint=hint, where=place.where if place else None, place=place)

@@ -113,7 +113,7 @@ def _run(
     args, kwargs = pytrees.clone_tensors((entry.entry.args, dict(entry.entry.kwargs)))
     watch = Watch(_named(entry, args, kwargs), forced)
     error = None
-    with torch.no_grad(), uncompiled(), side_effects.watching() as seen:
+    with torch.no_grad(), uncompiled(), side_effects.recording() as seen:
         try:
             with watch:
                 entry.module(*args, **kwargs)

@@ -26,7 +26,6 @@ from aotpipe.model.spec import Spec
 from aotpipe.tools.check import baked, rewrites, source_ranges
 from aotpipe.tools.check.agreement import disagreement, is_worth_it
 from aotpipe.tools.check.attempt import Attempted, attempt
-from aotpipe.tools.check.codes import severity_of
 from aotpipe.tools.check.diagnostics import SEVERITIES, Checked, Diagnostic, Step
 from aotpipe.tools.check.eager_runs import Observed, observe
 from aotpipe.tools.check.fixes import with_fix
@@ -56,7 +55,7 @@ def _examine(spec: Spec, request: Request) -> Checked:
             with redirect_stdout(io.StringIO()):
                 canonical = canonicalize(spec, refusals=refusals)
         except TrainMode as error:
-            found.append(_train_mode(error))
+            found.append(Diagnostic.of_error(code="train-mode", error=error))
             modes = [(module, module.training) for module in build().modules()]
             for module, _ in modes:
                 module.training = False
@@ -64,7 +63,8 @@ def _examine(spec: Spec, request: Request) -> Checked:
                 canonical = canonicalize(spec, refusals=refusals)
         # stdout is the answer's; that the model prints is part of it.
         with redirect_stdout(io.StringIO()):
-            found += map(_of_refusal, refusals)
+            # What the model changes outside of itself, or keeps in a form that no program has.
+            found += [Diagnostic.of_error(of_reason(each) or "not-exported", each) for each in refusals]
             return _examined(canonical, found, request)
     except SpecInvalid as error:
         if error.__cause__ is None:
@@ -95,13 +95,13 @@ def _examined(canonical: Canonical, found: list[Diagnostic], request: Request) -
     attempted = attempt(canonical, observed, request)
     known = {(each.code, each.message) for each in found}
     found += [e for e in obstacles(attempted.refusals, observed) if (e.code, e.message) not in known]
-    found = [with_fix(each, canonical, observed, attempted.settled) for each in found]
+    found = [with_fix(each, canonical, observed, attempted.replayed) for each in found]
     if not any(each.severity == "error" for each in found):
         found += _disagreements(canonical, observed, attempted)
     found += _surroundings(canonical, observed, attempted)
     mentioned = {each.message.split("`")[1] for each in found if each.code == "baked-input"}
-    # What nothing reads in a model with settled lines, the model may well read.
-    untrue = {"unused-input", "integer-output"} if attempted.settled else set()
+    # What nothing reads in a model with replayed lines, the model may well read.
+    untrue = {"unused-input", "integer-output"} if attempted.replayed else set()
     said = {str(each.where) for each in found if each.code == "output-dropped"}
     for finding in (*canonical.findings, *attempted.findings):
         # Which `_surroundings` tells with their places.
@@ -114,12 +114,18 @@ def _examined(canonical: Canonical, found: list[Diagnostic], request: Request) -
         if finding.code != "constant-input" or not any(f"'{name}'" in finding.message for name in mentioned):
             found.append(_of_finding(finding, canonical))
     if not attempted.complete:
-        found.append(_incomplete())
+        found.append(
+            Diagnostic.of(
+                code="check-incomplete",
+                message="not every stage could be run to its end: there may be more to find",
+                hint="check again when the obstacles that were found are gone",
+            )
+        )
     rewritten = [
         rewrite
         for entry in canonical.entries
         for rewrite in rewrites.rewrites(
-            (e for e in observed[entry.name].events.values() if e.line not in attempted.settled),
+            (e for e in observed[entry.name].events.values() if e.line not in attempted.replayed),
             [f for f in attempted.findings if f.entry_point == entry.name],
             entry.name,
             {each.place for each in observed[entry.name].raised},
@@ -178,34 +184,6 @@ def _without_effect(entry: CanonicalEntry) -> list[str]:
     return [root.path for root in (*state.unread, *state.ignored)] if state is not None else []
 
 
-def _of_refusal(error: ExportFailed) -> Diagnostic:
-    """What the model changes outside of itself, or keeps in a form that no program has."""
-    code = of_reason(error) or "not-exported"
-    return Diagnostic(
-        severity=severity_of(code),
-        code=code,
-        message=error.message,
-        reason=error.reason,
-        hint=error.hint,
-        where=error.where,
-        place=_line(error.where),
-        seen=True,
-    )
-
-
-def _train_mode(error: TrainMode) -> Diagnostic:
-    return Diagnostic(
-        severity="error",
-        code="train-mode",
-        message=error.message,
-        reason=error.reason,
-        hint=error.hint,
-        where=error.where,
-        place=_line(error.where),
-        seen=True,
-    )
-
-
 def _raised(error: AotpipeError, cause: BaseException) -> Diagnostic:
     """What the model raised on its own examples, with its own lines as the history."""
     frames = [
@@ -213,19 +191,15 @@ def _raised(error: AotpipeError, cause: BaseException) -> Diagnostic:
         for (frame, line), tb_lasti in zip(walk_tb(cause.__traceback__), _instructions(cause), strict=True)
         if source_ranges.is_model(frame)
     ]
-    place = frames[-1] if frames else _line(error.where)
-    return Diagnostic(
-        severity="error",
+    place = frames[-1] if frames else source_ranges.of_source_line(error.where)
+    return Diagnostic.of_error(
         code="model-raises",
-        message=error.message,
-        reason=error.reason,
-        hint=error.hint,
+        error=error,
         where=place.where if place else error.where,
         place=place,
         history=tuple(
             Step(what=f"`{frame.expression}`", place=frame) for frame in frames[-2::-1] if frame.expression
         ),
-        seen=True,
     )
 
 
@@ -248,23 +222,9 @@ def _of_finding(finding: Finding, canonical: Canonical) -> Diagnostic:
         message=finding.message,
         hint=finding.hint,
         where=where,
-        place=_line(where),
+        place=source_ranges.of_source_line(where),
         entry_point=finding.entry_point,
     )
-
-
-def _incomplete() -> Diagnostic:
-    return Diagnostic(
-        severity=severity_of("check-incomplete"),
-        code="check-incomplete",
-        message="not every stage could be run to its end: there may be more to find",
-        hint="check again when the obstacles that were found are gone",
-    )
-
-
-def _line(where: SourceLine | None) -> Place | None:
-    place = source_ranges.of_line(where.path, where.line) if where else None
-    return place if place is not None and place.text else None
 
 
 def _sorted(found: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:

@@ -2,7 +2,7 @@
 
 `with_fix(diagnostic, ...)` tries the edits that may help with its code, each in the running function: the
 edited model must give eager's answers on several calls, and the stages must take it at that line, with the
-other obstacles settled. What does not pass is not shown.
+other obstacles replayed. What does not pass is not shown.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _FROM_NUMPY: Final = frozenset({"from_numpy", "as_tensor", "tensor"})
 
 
 def with_fix(
-    found: Diagnostic, canonical: Canonical, observed: Mapping[str, Observed], settled: Collection[Line]
+    found: Diagnostic, canonical: Canonical, observed: Mapping[str, Observed], replayed: Collection[Line]
 ) -> Diagnostic:
     """The diagnostic, with a fix where one was executed and found equal."""
     entry = next((each for each in canonical.entries if each.name == found.entry_point), None)
@@ -55,7 +55,7 @@ def with_fix(
         if not calls:
             continue
         with _swapped(function, text, code):
-            taken = is_taken(one, observed[entry.name], set(settled) - {line})
+            taken = is_taken(one, observed[entry.name], set(replayed) - {line})
         if taken:
             fix = Fix(place=place, replacement=replacement, verified=True, calls=calls)
             return replace(found, fix=fix)

@@ -13,12 +13,10 @@ from typing import Final
 from aotpipe.errors import AotpipeError, IslandsNotAllowed, SourceLine, StaticDim, UnsupportedOps
 from aotpipe.tools.check import source_ranges
 from aotpipe.tools.check.attempt import Refusal
-from aotpipe.tools.check.codes import severity_of
 from aotpipe.tools.check.data_dependence import Event, Kind
 from aotpipe.tools.check.diagnostics import Diagnostic
 from aotpipe.tools.check.eager_runs import Observed
 from aotpipe.tools.check.rewrites import deciding
-from aotpipe.tools.check.source_ranges import Place
 
 # What the rewriting refuses says itself which of these it is.
 _BY_MESSAGE: Final = (
@@ -98,14 +96,13 @@ def _unsupported(error: UnsupportedOps, observed: Mapping[str, Observed]) -> Ite
         if event is not None:
             yield _of_event(event, said)
             continue
-        yield Diagnostic(
-            severity="error",
+        yield Diagnostic.of(
             code="op-without-lowering",
             message=said,
             reason=f"met {op.count} times, first here" if op.count > 1 else "",
             hint=error.hint,
             where=op.where,
-            place=_line_of(op.where),
+            place=source_ranges.of_source_line(op.where),
             seen=True,
         )
 
@@ -118,8 +115,7 @@ def _taken_at(where: SourceLine | None, kind: Kind, observed: Mapping[str, Obser
 
 def _of_event(event: Event, reason: str) -> Diagnostic:
     code = _BY_KIND[event.kind]
-    return Diagnostic(
-        severity=severity_of(code),
+    return Diagnostic.of(
         code=code,
         message=_SAID[code].format(f"`{event.place.expression}`"),
         reason=reason,
@@ -134,11 +130,10 @@ def _of_event(event: Event, reason: str) -> Diagnostic:
 def _obstacle(refusal: Refusal, observed: Observed | None) -> Diagnostic:
     error, event = refusal.error, _main(refusal)
     code = _code(refusal, observed)
-    place = event.place if event else _line_of(error.where)
+    place = event.place if event else source_ranges.of_source_line(error.where)
     where = place.where if place else error.where
     hint = _HINTS.get(code, "") or (error.hint if _ADVICE not in error.hint else "")
-    return Diagnostic(
-        severity=severity_of(code),
+    return Diagnostic.of(
         code=code,
         message=_message(code, refusal, event),
         reason=_reason(code, refusal, event),
@@ -226,7 +221,7 @@ def _reason(code: str, refusal: Refusal, event: Event | None) -> str:
     if event is None:
         return "\n".join(lines)
     if error.where is not None and str(error.where) != str(event.place.where):
-        there = _line_of(error.where)
+        there = source_ranges.of_source_line(error.where)
         lines.insert(
             0,
             f"{error.where} needs it: {there.text.strip()}"
@@ -265,10 +260,3 @@ def _why_not_rewritten(event: Event) -> str:
             case ast.Call(func=ast.Name(id="locals" | "vars" | "eval" | "exec" | "globals" as called)):
                 return f"a function that calls {called}() is left as it is"
     return ""
-
-
-def _line_of(where: SourceLine | None) -> Place | None:
-    if where is None:
-        return None
-    place = source_ranges.of_line(where.path, where.line)
-    return place if place.text else None

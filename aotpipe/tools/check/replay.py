@@ -1,7 +1,7 @@
-"""Makes a model with some lines settled: there, Python gets what eager got, in place of traced tensors.
+"""Makes a model with some lines replayed: there, Python gets what eager got, in place of traced tensors.
 
-A build stops at the first obstacle. To find those behind it, `settled(entry, events)` gives an entry point
-that computes as before but for these events: a number, an array, a text or a tensor of unknown size is
+A build stops at the first obstacle. To find those behind it, `with_replay(entry, events)` gives an entry
+point that computes as before but for these events: a number, an array, a text or a tensor of unknown size is
 eager's own, and a tensor whose truth decides is a constant, so that the export goes on with eager's path.
 """
 
@@ -28,7 +28,7 @@ from aotpipe.tools.check.source_ranges import Place
 _Key = tuple[Place, str]
 
 
-def settled(entry: CanonicalEntry, events: Sequence[Event]) -> CanonicalEntry:
+def with_replay(entry: CanonicalEntry, events: Sequence[Event]) -> CanonicalEntry:
     """The entry point with eager's values at the places of these events, in their order."""
     if not events:
         return entry

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from aotpipe import __version__
-from aotpipe.tools.check import codes
+from aotpipe.tools.check import diagnostics
 from aotpipe.tools.check.diagnostics import Checked, Diagnostic
 from aotpipe.tools.check.source_ranges import Place
 
@@ -43,9 +43,9 @@ def to_sarif(checked: Checked) -> dict[str, Any]:
 def _rule(code: str) -> dict[str, Any]:
     return {
         "id": code,
-        "shortDescription": {"text": codes.of(code).title},
+        "shortDescription": {"text": diagnostics.code_of(code).title},
         "help": {"text": f"docs/check.md#{code}"},
-        "defaultConfiguration": {"level": _LEVELS[codes.of(code).severity]},
+        "defaultConfiguration": {"level": _LEVELS[diagnostics.code_of(code).severity]},
     }
 
 

@@ -1,12 +1,13 @@
 """Watches what a run of a model does besides tensors: talk, files, chance, the clock, and what it writes.
 
-`watching()` notes an `Effect` for each call of Python that a graph has no place for, with the expression
+`recording()` notes an `Effect` for each call of Python that a graph has no place for, with the expression
 that made it, and the code objects that the run reached. It listens to Python's profiler, and leaves the one
 that was set before as it was.
 """
 
 from __future__ import annotations
 
+import ast
 import logging
 import os
 import random
@@ -17,11 +18,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType, FrameType, ModuleType
 from typing import Any, Final, Literal
 
+import numpy as np
 import torch
 
+from aotpipe.model import source
 from aotpipe.model.garbage_collector import paused
 from aotpipe.tools.check import source_ranges
 from aotpipe.tools.check.source_ranges import Place
@@ -95,7 +98,7 @@ class Calls:
 
 
 @contextmanager
-def watching() -> Iterator[Calls]:
+def recording() -> Iterator[Calls]:
     """Note the effects of the body."""
     found = Calls()
     before = sys.getprofile()
@@ -152,7 +155,7 @@ def _note(found: Calls, kind: EffectKind, name: str, frame: FrameType | None) ->
         return  # logging and its kin read the clock for themselves
     while inner is not None and not source_ranges.is_model(inner):
         path = inner.f_code.co_filename
-        # What torch, an import and this watching do for themselves is their own affair.
+        # What torch, an import and this recording do for themselves is their own affair.
         if not (_is_standard(path) or (kind == "file" and _is_reader(path))):
             return
         inner = inner.f_back
@@ -172,3 +175,70 @@ _STANDARD: Final = tuple(
 
 def _is_standard(path: str) -> bool:
     return path.startswith(_STANDARD) and "site-packages" not in path and "dist-packages" not in path
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A place that writes the attribute `name`, or calls the function `name`."""
+
+    name: str
+    place: Place
+
+
+def self_writes(reached: Mapping[CodeType, Mapping[str, Any]]) -> Iterator[Written]:
+    """Every place at which reached code stores into an attribute of its first argument."""
+    for code in reached:
+        first = code.co_varnames[0] if code.co_argcount else ""
+        for node, base in _stores(code):
+            if base.id == first and (attribute := _first_attribute(node)):
+                yield Written(attribute, source_ranges.of_node(code.co_filename, node, code.co_qualname))
+
+
+def numpy_draws(reached: Mapping[CodeType, Mapping[str, Any]]) -> Iterator[Written]:
+    """Every call of a function of `np.random`, whose C code the profiler does not tell."""
+    for code, variables in reached.items():
+        definition = source.syntax_of(code)
+        for node in source_ranges.own(definition) if definition else ():
+            if not isinstance(node, ast.Call) or any(isinstance(n, ast.Call) for n in ast.walk(node.func)):
+                continue
+            chain = ast.unparse(node.func).split(".")
+            found: Any = variables.get(chain[0])
+            owners = []
+            for part in chain[1:]:
+                owners.append(found)
+                found = getattr(found, part, None) if isinstance(found, ModuleType) else None
+            if any(owner is np.random for owner in owners):
+                yield Written(
+                    ".".join(chain), source_ranges.of_node(code.co_filename, node, code.co_qualname)
+                )
+
+
+def _stores(code: CodeType) -> Iterator[tuple[ast.expr, ast.Name]]:
+    """Targets `name.a`, `name[k]`, `name.a[k]` of assignments, with the name."""
+    definition = source.syntax_of(code)
+    if definition is None or isinstance(definition, ast.Lambda):
+        return
+    for node in source_ranges.own(definition):
+        targets: list[ast.expr] = []
+        if isinstance(node, ast.Assign):
+            targets = node.targets
+        elif isinstance(node, ast.AugAssign | ast.AnnAssign):
+            targets = [node.target]
+        elif isinstance(node, ast.Delete):
+            targets = node.targets
+        for target in targets:
+            for part in target.elts if isinstance(target, ast.Tuple | ast.List) else [target]:
+                base = part
+                while isinstance(base, ast.Attribute | ast.Subscript):
+                    base = base.value
+                if isinstance(base, ast.Name) and base is not part:
+                    yield part, base
+
+
+def _first_attribute(node: ast.expr) -> str:
+    """`a` of `self.a[k].b`."""
+    attribute = ""
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        attribute = node.attr if isinstance(node, ast.Attribute) else attribute
+        node = node.value
+    return attribute

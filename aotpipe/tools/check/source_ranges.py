@@ -138,6 +138,12 @@ def of_line(path: str, line: int, function: str = "") -> Place:
     return Place(path, line, line, start + 1, max(len(text), start) + 1, function)
 
 
+def of_source_line(where: SourceLine | None) -> Place | None:
+    """A whole line of a source that can be read."""
+    place = of_line(where.path, where.line) if where else None
+    return place if place is not None and place.text else None
+
+
 def of_node(path: str, node: ast.expr | ast.stmt, function: str = "") -> Place:
     """A part of the syntax; of a statement with a body, its first line."""
     line, column = node.lineno, node.col_offset

@@ -1,9 +1,9 @@
 """A program with each kind of call once: as hard to legalize as the whole, and much smaller.
 
 A network repeats its layers, and whether an op can be lowered follows from the op and what it is given:
-shapes, dtypes, strides, numbers. `once(entry)` gives the entry point with the result of the first call of its
-kind in the place of each later one. What such a program computes is of no use. Results that nothing reads
-any more are outputs of it, so that what gave them is not dropped.
+shapes, dtypes, strides, numbers. `deduplicated(entry)` gives the entry point with the result of the first
+call of its kind in the place of each later one. What such a program computes is of no use. Results that
+nothing reads any more are outputs of it, so that what gave them is not dropped.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FEWEST: Final = 48
 """Calls below which a program is legalized as it is."""
 
 
-def once(entry: ExportedEntry) -> ExportedEntry | None:
+def deduplicated(entry: ExportedEntry) -> ExportedEntry | None:
     """The entry point with each kind of call once; None where that is little less, or not sure."""
     program = entry.program
     calls = [node for node in program.graph.nodes if node.op == "call_function"]
@@ -44,8 +44,8 @@ def once(entry: ExportedEntry) -> ExportedEntry | None:
     return replace(entry, program=_giving(program, module, left), signature=signature)
 
 
-def without_left(signature: Signature) -> Signature:
-    """A signature without the outputs that `once` added."""
+def without_extras(signature: Signature) -> Signature:
+    """A signature without the outputs that `deduplicated` added."""
     kept = tuple(each for each in signature.outputs if not each.name.startswith(_LEFT))
     return replace(signature, outputs=kept)
 

@@ -16,8 +16,7 @@ from typing import Final
 from torch._dynamo.backends import registry  # public as torch._dynamo.register_backend alone
 
 from aotpipe.tools.torch_compile.backend import aotpipe
-from aotpipe.tools.torch_compile.counters import LEDGER
-from aotpipe.tools.torch_compile.results import Counts, Graph
+from aotpipe.tools.torch_compile.results import COUNTERS, Counts, Graph
 
 __all__ = ["NAME", "Counts", "Graph", "aotpipe", "counts", "reset"]
 
@@ -26,12 +25,12 @@ NAME: Final = "aotpipe"
 
 def counts() -> Counts:
     """The graphs and calls of this process, and what fell back with its reasons."""
-    return LEDGER.counts()
+    return COUNTERS.counts()
 
 
 def reset() -> None:
     """Begin to count anew; programs stay."""
-    LEDGER.reset()
+    COUNTERS.reset()
 
 
 def _register() -> None:

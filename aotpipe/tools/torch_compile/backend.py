@@ -19,8 +19,8 @@ from torch._dynamo.backends.common import aot_autograd
 
 from aotpipe.errors import AotpipeError, TrainingNotSupported
 from aotpipe.tools.torch_compile import graphs
-from aotpipe.tools.torch_compile.counters import LEDGER, Account
 from aotpipe.tools.torch_compile.programs import Program
+from aotpipe.tools.torch_compile.results import COUNTERS, GraphCounter
 from aotpipe.tools.torch_compile.settings import Settings
 
 
@@ -43,17 +43,17 @@ def aotpipe(
         SpecInvalid: An option that there is not.
     """
     settings = Settings.of(options, mode)
-    account = LEDGER.open(graphs.where(graph), graphs.ops(graph))
+    counter = COUNTERS.add(graphs.where(graph), graphs.ops(graph))
     if torch.is_grad_enabled() and any(_is_trained(each) for each in example_inputs):
         error = TrainingNotSupported(
             "the graph is differentiated, and programs have no backward pass",
             hint="call the model under torch.no_grad(), or after model.requires_grad_(False)",
             where=graphs.where(graph),
         )
-        return _eager(graph, settings, account, error)
+        return _eager(graph, settings, counter, error)
 
     def compiler(pure: fx.GraphModule, _: Any) -> Callable[..., Any]:
-        boxed: Callable[..., Any] = make_boxed_func(Program(pure, settings, account))
+        boxed: Callable[..., Any] = make_boxed_func(Program(pure, settings, counter))
         return boxed
 
     compiled: Callable[..., Any] = aot_autograd(fw_compiler=compiler, inference_compiler=compiler)(
@@ -67,14 +67,14 @@ def _is_trained(value: Any) -> bool:
 
 
 def _eager(
-    graph: fx.GraphModule, settings: Settings, account: Account, error: AotpipeError
+    graph: fx.GraphModule, settings: Settings, counter: GraphCounter, error: AotpipeError
 ) -> Callable[..., Any]:
-    account.fell_back(error.message, error.hint)
+    counter.fell_back(error.message, error.hint)
 
     def run(*args: Any) -> Any:
         if settings.fallback == "error":
             raise error
-        account.eager[error.message] += 1
+        counter.eager[error.message] += 1
         return graph(*args)
 
     return run

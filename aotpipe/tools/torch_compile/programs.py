@@ -1,6 +1,6 @@
 """A graph's program: built at the first call, then called.
 
-`Program(graph, settings, account)` is what torch.compile calls in place of the graph. Where a stage refuses
+`Program(graph, settings, counter)` is what torch.compile calls in place of the graph. Where a stage refuses
 the graph, the program's answer differs from eager's, or a call does not fit, the graph is run eagerly and
 that is counted, or raised as the typed error that it is where the settings say so.
 """
@@ -25,7 +25,7 @@ from aotpipe.errors import AotpipeError, InputError, TargetError
 from aotpipe.model.torch_arrays import from_numpy, to_numpy, view_numpy
 from aotpipe.tools.torch_compile import build, graphs, layouts
 from aotpipe.tools.torch_compile.build import Built
-from aotpipe.tools.torch_compile.counters import Account
+from aotpipe.tools.torch_compile.results import GraphCounter
 from aotpipe.tools.torch_compile.settings import Settings
 
 Versions = tuple[tuple[int, int], ...]
@@ -49,10 +49,10 @@ class _Current:
 class Program:
     """Runs a graph: by its program, or eagerly."""
 
-    def __init__(self, graph: fx.GraphModule, settings: Settings, account: Account) -> None:
+    def __init__(self, graph: fx.GraphModule, settings: Settings, counter: GraphCounter) -> None:
         self._graph = graph
         self._settings = settings
-        self._account = account
+        self._counter = counter
         self._arguments = graphs.arguments(graph)
         self._lock = threading.Lock()
         self._current: _Current | None = None
@@ -69,9 +69,9 @@ class Program:
         except AotpipeError as error:
             if self._settings.fallback == "error":
                 raise
-            self._account.eager[error.message] += 1
+            self._counter.eager[error.message] += 1
             return self._graph(*args)
-        self._account.calls += 1
+        self._counter.calls += 1
         return answer
 
     def close(self) -> None:
@@ -112,9 +112,9 @@ class Program:
             built = build.build(closed, self._settings)
         except AotpipeError as error:
             self._failed = error
-            self._account.fell_back(error.message, error.hint)
+            self._counter.fell_back(error.message, error.hint)
             raise
-        self._account.compiled(
+        self._counter.compiled(
             compile_s=time.perf_counter() - start, ratio=built.ratio, islands=built.islands
         )
         return _Current(built, closed, _versions(closed, args))

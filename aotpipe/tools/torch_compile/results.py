@@ -1,8 +1,11 @@
-"""What the torch.compile backend did, as frozen types. Torch-free."""
+"""Counts the graphs of the torch.compile backend and their calls: frozen results and counters. Torch-free."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import threading
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from aotpipe.errors import SourceLine
 
@@ -83,3 +86,61 @@ class Counts:
                 f"  {graph.number}: {place}{graph.ops} ops, {graph.status}{f' ({said})' if said else ''}"
             )
         return "\n".join(lines)
+
+
+@dataclass(slots=True)
+class GraphCounter:
+    """Counts the calls of one graph.
+
+    Attributes:
+        graph: What is known of it beside its calls.
+        calls: How many its program answered.
+        eager: How many were run eagerly, by reason.
+    """
+
+    graph: Graph
+    calls: int = 0
+    eager: Counter[str] = field(default_factory=Counter)
+
+    def compiled(self, *, compile_s: float, ratio: float, islands: tuple[str, ...] = ()) -> None:
+        """It has a program."""
+        self.graph = replace(self.graph, status="compiled", compile_s=compile_s, ratio=ratio, islands=islands)
+
+    def fell_back(self, reason: str, hint: str = "") -> None:
+        """It runs eagerly from now on."""
+        self.graph = replace(self.graph, status="eager", reason=reason, hint=hint)
+
+    def counted(self) -> Graph:
+        """The graph with its calls up to now."""
+        reasons = tuple(sorted(self.eager.items()))
+        return replace(self.graph, calls=self.calls, eager_calls=self.eager.total(), reasons=reasons)
+
+
+class GraphCounters:
+    """The counters of all graphs, for all threads of the process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counters: list[GraphCounter] = []
+
+    def add(self, where: SourceLine | None, ops: int) -> GraphCounter:
+        """A counter of a new graph."""
+        with self._lock:
+            number = len(self._counters) + 1
+            counter = GraphCounter(Graph(number=number, where=where, ops=ops, status="waiting"))
+            self._counters.append(counter)
+            return counter
+
+    def counts(self) -> Counts:
+        """What was counted up to now."""
+        with self._lock:
+            return Counts(graphs=tuple(each.counted() for each in self._counters))
+
+    def reset(self) -> None:
+        """Forget all; graphs that go on being called are not counted any more."""
+        with self._lock:
+            self._counters = []
+
+
+COUNTERS: Final = GraphCounters()
+"""Of this process."""

@@ -25,7 +25,7 @@ def attempted(module: torch.nn.Module, *args: object) -> Attempted:
 def test_a_model_that_builds_is_refused_nowhere():
     found = attempted(models.Conditional(), X)
     assert not found.refusals
-    assert not found.settled
+    assert not found.replayed
     assert found.complete
     assert [entry.name for entry in found.entries] == ["forward"]
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from aotpipe.errors import Obstructed
+from aotpipe.tools.check import diagnostics
+from aotpipe.tools.check.diagnostics import CODES
 from tests.unit.tools.check.samples import sample
 
 
@@ -55,3 +58,34 @@ def test_the_page_names_every_field(tmp_path: Path):
     first = data["diagnostics"][0]
     names = {*data, *first, *first["place"], *first["fix"], *first["history"][0], *data["rewrites"][0]}
     assert not [name for name in names if f"`{name}`" not in page]
+
+
+PAGE = (ROOT / "docs" / "check.md").read_text(encoding="utf-8")
+
+
+def test_every_code_has_a_section_with_its_severity_and_title():
+    sections = re.findall(r"^### ([\w-]+)\n(\w+): (.+)$", PAGE, re.MULTILINE)
+    assert {code: (severity, title) for code, severity, title in sections} == {
+        code: (each.severity, each.title) for code, each in CODES.items()
+    }
+
+
+def test_every_code_that_the_package_uses_is_in_the_table():
+    used = {
+        code
+        for path in (ROOT / "aotpipe").rglob("*.py")
+        for code in re.findall(
+            r'(?:\bcode=|\bnote\(\s*"\w+",\s*)"([\w-]+)"', path.read_text(encoding="utf-8")
+        )
+    }
+    assert used <= set(CODES)
+
+
+def test_a_code_that_nobody_described_is_its_own_title():
+    assert diagnostics.code_of("something-new") == diagnostics.Code("note", "something-new")
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_codes_are_stable_words(code: str):
+    assert re.fullmatch(r"[a-z]+(-[a-z]+)*", code)
+    assert CODES[code].severity in ("error", "warning", "note")

@@ -16,7 +16,7 @@ from aotpipe.export import export
 from aotpipe.passes import legalize
 from aotpipe.tools.check.attempt import attempt
 from aotpipe.tools.check.eager_runs import observe
-from aotpipe.tools.check.unique_calls import once, without_left
+from aotpipe.tools.check.unique_calls import deduplicated, without_extras
 
 X = torch.linspace(-1.0, 1.0, 8).reshape(2, 4)
 DIMS = {"input": {0: Dim("n", min=1, max=8)}}
@@ -45,12 +45,12 @@ def exported(*layers: nn.Module) -> Exported:
 def test_layers_are_legalized_once_with_the_same_signature():
     whole = exported(*(Layer() for _ in range(5)))
     [entry] = whole.entries
-    small = once(entry)
+    small = deduplicated(entry)
     assert small is not None
     assert len(small.program.graph.nodes) < 0.6 * len(entry.program.graph.nodes)
     [got] = legalize(replace(whole, entries=(small,)), legalization()).entries
     [want] = legalize(whole, legalization()).entries
-    assert without_left(got.signature) == want.signature
+    assert without_extras(got.signature) == want.signature
     assert len(want.signature.state) == 5
     kinds = {str(node.target) for node in want.graph.graph.nodes if node.op == "call_function"}
     assert {str(node.target) for node in got.graph.graph.nodes if node.op == "call_function"} == kinds
@@ -72,4 +72,4 @@ def test_a_small_program_and_one_with_branches_are_taken_as_they_are():
 
     for layers in ((Layer(),), (*(Layer() for _ in range(5)), Branch())):
         [entry] = exported(*layers).entries
-        assert once(entry) is None
+        assert deduplicated(entry) is None

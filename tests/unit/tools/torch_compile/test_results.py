@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aotpipe.errors import SourceLine
-from aotpipe.tools.torch_compile.results import Counts, Graph
+from aotpipe.tools.torch_compile.results import Counts, Graph, GraphCounters
 
 
 def test_counts_add_up_and_say_so() -> None:
@@ -22,3 +22,35 @@ def test_counts_add_up_and_say_so() -> None:
         "  2: 1 ops, eager (no lowering)",
         "  3: 1 ops, compiled (1 calls: too large)",
     ]
+
+
+def test_each_graph_has_its_number_state_and_calls() -> None:
+    counters = GraphCounters()
+    first = counters.add(SourceLine("net.py", 3), 5)
+    second = counters.add(None, 2)
+    first.compiled(compile_s=1.5, ratio=0.25)
+    first.calls += 2
+    first.eager["too large"] += 1
+    second.fell_back("no lowering", "write it another way")
+    one, two = counters.counts().graphs
+    assert (one.number, one.status, one.calls, one.eager_calls, one.reasons) == (
+        1,
+        "compiled",
+        2,
+        1,
+        (("too large", 1),),
+    )
+    assert (two.number, two.status, two.reason, two.hint) == (
+        2,
+        "eager",
+        "no lowering",
+        "write it another way",
+    )
+
+
+def test_after_a_reset_nothing_is_counted() -> None:
+    counters = GraphCounters()
+    counters.add(None, 1)
+    counters.reset()
+    assert counters.counts().graphs == ()
+    assert counters.add(None, 1).graph.number == 1
