@@ -6,10 +6,13 @@ import hashlib
 import os
 import subprocess
 import tempfile
+from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 
+import aotpipe
 from aotpipe.backends.iree.compile import attempts, flags
 from aotpipe.backends.iree.fixes.rewrites import rewritten
 from aotpipe.backends.iree.fixes.torch_dialect import host_reads
@@ -60,20 +63,47 @@ def compiled(name: str, backend: str = "vmvx") -> bytes:
 
 
 def compile_text(text: str, backend: str = "vmvx") -> bytes:
-    """Compile a module of the torch dialect; what one run of the tests compiled, the next one reads."""
+    """Compile a module of the torch dialect; one run of the tests compiles it once."""
     text = (rewritten(text.encode(), [host_reads.FIX.apply]) or text.encode()).decode()
     command = ["--iree-input-type=torch", "--iree-hal-target-device=local", *BACKENDS[backend]]
     command += ["--iree-input-demote-f64-to-f32=false", *flags.REPRODUCIBLE]
     command.append(flags.PREPROCESS if backend == "vmvx" else flags.CHANNELS_LAST)
-    version = toolchain.version_of("iree-base-compiler")
-    key = hashlib.sha256(f"{version}\n{toolchain.host_features()}\n{command}\n{text}".encode()).hexdigest()
-    kept = Path(tempfile.gettempdir()) / f"aotpipe-test-programs-{os.getuid()}" / f"{key}.vmfb"
-    if not kept.exists():
-        kept.parent.mkdir(exist_ok=True)
-        # Beside its destination, so that it appears there whole.
-        with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
-            (Path(folder) / "module.mlir").write_text(text)
-            command = [str(attempts.binary()), "module.mlir", "-o", "module.vmfb", *command]
-            subprocess.run(command, cwd=folder, check=True, timeout=300, capture_output=True)
-            (Path(folder) / "module.vmfb").replace(kept)
-    return kept.read_bytes()
+
+    def compile_now(folder: Path) -> bytes:
+        (folder / "module.mlir").write_text(text)
+        run = [str(attempts.binary()), "module.mlir", "-o", "module.vmfb", *command]
+        subprocess.run(run, cwd=folder, check=True, timeout=300, capture_output=True)
+        return (folder / "module.vmfb").read_bytes()
+
+    return once_a_run(("compile_text", *command, text), compile_now)
+
+
+def once_a_run(key: Sequence[str], make: Callable[[Path], bytes]) -> bytes:
+    """What `make` gives in a scratch folder; the first of a run's processes to ask for a key makes it.
+
+    `tests/conftest.py` names the folder of the run; where no run is under way, nothing is kept.
+    """
+    kept = os.environ.get("AOTPIPE_TEST_PROGRAMS")
+    with tempfile.TemporaryDirectory(prefix="aotpipe-test-") as scratch:
+        if kept is None:
+            return make(Path(scratch))
+        digest = hashlib.sha256("\0".join((*_made_by(), *key)).encode()).hexdigest()
+        path = Path(kept) / digest
+        if not path.exists():
+            content = make(Path(scratch))
+            path.parent.mkdir(exist_ok=True)
+            # Beside its destination, so that it appears there whole.
+            with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+                file.write(content)
+            Path(file.name).replace(path)
+    return path.read_bytes()
+
+
+@cache
+def _made_by() -> tuple[str, ...]:
+    """The aotpipe, the compiler and the CPU that programs are made by."""
+    source = hashlib.sha256()
+    for path in sorted(Path(aotpipe.__file__).parent.rglob("*.py")):
+        source.update(path.read_bytes())
+    compiler = toolchain.version_of("iree-base-compiler")
+    return (source.hexdigest(), str(compiler), str(toolchain.host_features()))

@@ -23,7 +23,7 @@ from aotpipe.model.torch_arrays import view_numpy
 from aotpipe.passes import legalize
 from aotpipe.runtime.iree import devices, runtime
 from aotpipe.runtime.loading import Runner
-from tests.programs import compile_text
+from tests.programs import compile_text, once_a_run
 
 Call = tuple[Any, ...]
 ROOT = Path(__file__).parents[2]
@@ -58,8 +58,12 @@ def require_vulkan() -> None:
 def load_on_vulkan(program: Legal) -> runtime.Runner:
     """Compile a program for Vulkan as a build does, and load it; skips the test where nothing runs it."""
     require_vulkan()
-    compiled = compiler.compile(importer.lower(program), Target.parse("iree-vulkan"))
-    return _loaded(program, compiled.payload, "vulkan")
+    lowered = importer.lower(program)
+    payload = once_a_run(
+        ("load_on_vulkan", lowered.module.decode()),
+        lambda _: compiler.compile(lowered, Target.parse("iree-vulkan")).payload,
+    )
+    return _loaded(program, payload, "vulkan")
 
 
 def _loaded(program: Legal, payload: bytes, driver: str) -> runtime.Runner:
