@@ -21,6 +21,7 @@ import aotpipe
 from aotpipe import errors
 from aotpipe.runtime import tensor_file
 from aotpipe.runtime.bundle import manifest as manifests
+from tests import in_process
 
 HEAD = "import torch\nfrom aotpipe import Dim, EntryPoint, Spec\n"
 NET = HEAD + "NET = torch.nn.Linear(8, 4).eval()\nEXAMPLE_INPUTS = (torch.randn(2, 8),)\n"
@@ -28,7 +29,7 @@ LARGE = HEAD + "NET = torch.nn.Linear(512, 1024).eval()\nEXAMPLE_INPUTS = (torch
 
 
 class Folder:
-    """A user's folder, in which aotpipe runs in a process of its own."""
+    """A user's folder, in which aotpipe runs."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -41,6 +42,14 @@ class Folder:
     def run(
         self, *argv: str, preexec: Callable[[], None] | None = None, **env: str
     ) -> subprocess.CompletedProcess[str]:
+        if preexec is None:
+            return in_process.aotpipe(*argv, folder=self.path, **env)
+        return self.run_apart(*argv, preexec=preexec, **env)
+
+    def run_apart(
+        self, *argv: str, preexec: Callable[[], None] | None = None, **env: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command in a process of its own."""
         return subprocess.run(
             [sys.executable, "-m", "aotpipe", *argv],
             cwd=self.path,
@@ -89,6 +98,14 @@ def test_no_such_name_in_the_file(folder: Folder):
     (folder.path / "m.py").write_text(NET)
     error = folder.fail(errors.ModelNotFound, *build("m.py:NETT"))
     assert "NET" in error["hint"]
+
+
+def test_a_process_ends_with_the_code_of_its_error(folder: Folder):
+    done = folder.run_apart(*build("modle.py"))
+    assert done.returncode == errors.ModelNotFound.exit_code
+    assert done.stdout == ""
+    assert done.stderr.startswith("error[")
+    assert "Traceback" not in done.stderr
 
 
 def test_a_file_that_raises_on_import(folder: Folder):

@@ -1,11 +1,11 @@
-"""`aotpipe check` as users run it: a file in its problematic form, in a process of its own."""
+"""`aotpipe check` as users run it: a file in its problematic form."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
+
+from tests import in_process
 
 NET = '''import torch
 
@@ -51,8 +51,7 @@ EXAMPLE_INPUTS = ({"x": torch.ones(2, 4)}, 3)
 
 def test_a_file_in_its_problematic_form(tmp_path: Path) -> None:
     (tmp_path / "block.py").write_text(NET)
-    argv = [sys.executable, "-m", "aotpipe", "check", "block.py", "--json", "--sarif", "check.sarif"]
-    ran = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    ran = in_process.aotpipe("check", "block.py", "--json", "--sarif", "check.sarif", folder=tmp_path)
     assert ran.returncode == 22, ran.stderr
     data = json.loads(ran.stdout)
     lines = NET.splitlines()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-import subprocess
+import runpy
 import sys
 from pathlib import Path
 
@@ -11,6 +11,7 @@ import pytest
 
 from aotpipe import errors
 from aotpipe.core import targets
+from tests import in_process
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -28,17 +29,22 @@ def test_the_readme_has_runnable_blocks_of_both_kinds() -> None:
 
 
 @pytest.mark.parametrize(("language", "block"), BLOCKS)
-def test_a_runnable_block_runs(language: str, block: str, tmp_path: Path) -> None:
+def test_a_runnable_block_runs(
+    language: str, block: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "models").symlink_to(ROOT / "models")
     if language == "python":
         # Control flow is rewritten from its source, which code without a file does not have.
         (tmp_path / "block.py").write_text(block, encoding="utf-8")
-        commands = [[sys.executable, "block.py"]]
-    else:
-        commands = [[sys.executable, "-m", *line.split()] for line in block.splitlines()]
-    for command in commands:
-        ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
-        assert ran.returncode == 0, f"{command}\n{ran.stderr}"
+        with in_process.as_a_new_process(tmp_path):
+            sys.path.insert(0, str(tmp_path))
+            runpy.run_path("block.py", run_name="__main__")
+        assert capsys.readouterr().out.strip()
+    for line in block.splitlines() if language == "console" else ():
+        program, *argv = line.split()
+        assert program == "aotpipe"
+        ran = in_process.aotpipe(*argv, folder=tmp_path)
+        assert ran.returncode == 0, f"{line}\n{ran.stderr}"
         assert ran.stdout.strip()
 
 
