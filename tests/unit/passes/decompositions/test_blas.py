@@ -7,24 +7,23 @@ import torch
 
 from tests.unit.backends.iree.decompositions.agree import check_op, decomposed
 
+OPS = [
+    "addmm",
+    "baddbmm",
+    "bmm",
+    "mv",
+    "dot",
+    "addmv",
+    "addbmm",
+    "nn_functional_bilinear",
+    "linalg_multi_dot",
+]
+
 
 @pytest.mark.parametrize("dtype", ["float32"])
-@pytest.mark.parametrize(
-    "op",
-    [
-        "addmm",
-        "baddbmm",
-        "bmm",
-        "mv",
-        "dot",
-        "addmv",
-        "addbmm",
-        "nn_functional_bilinear",
-        "linalg_multi_dot",
-    ],
-)
+@pytest.mark.parametrize("op", OPS)
 def test_equal_to_eager(op: str, dtype: str) -> None:
-    check_op(op, dtype)
+    check_op(op, dtype, among=OPS)
 
 
 def test_half_precision_is_added_up_in_float32() -> None:

@@ -6,21 +6,20 @@ import pytest
 
 from tests.unit.backends.iree.decompositions.agree import check_op
 
+OPS = [
+    "nn_functional_layer_norm",
+    "nn_functional_group_norm",
+    "nn_functional_batch_norm",
+    "nn_functional_instance_norm",
+    "nn_functional_rms_norm",
+    "nn_functional_local_response_norm",
+]
+
 
 @pytest.mark.parametrize("dtype", ["float32"])
-@pytest.mark.parametrize(
-    "op",
-    [
-        "nn_functional_layer_norm",
-        "nn_functional_group_norm",
-        "nn_functional_batch_norm",
-        "nn_functional_instance_norm",
-        "nn_functional_rms_norm",
-        "nn_functional_local_response_norm",
-    ],
-)
+@pytest.mark.parametrize("op", OPS)
 def test_equal_to_eager(op: str, dtype: str) -> None:
-    check_op(op, dtype)
+    check_op(op, dtype, among=OPS)
 
 
 @pytest.mark.parametrize("op", ["native_layer_norm", "native_batch_norm", "_native_batch_norm_legit"])

@@ -6,23 +6,22 @@ import pytest
 
 from tests.unit.backends.iree.decompositions.agree import check_op
 
+OPS = [
+    "sort",
+    "topk",
+    "argsort",
+    "msort",
+    "kthvalue",
+    "median",
+    "nanmedian",
+    "mode",
+    "unique_consecutive",
+    "searchsorted",
+    "bucketize",
+]
+
 
 @pytest.mark.parametrize("dtype", ["float32"])
-@pytest.mark.parametrize(
-    "op",
-    [
-        "sort",
-        "topk",
-        "argsort",
-        "msort",
-        "kthvalue",
-        "median",
-        "nanmedian",
-        "mode",
-        "unique_consecutive",
-        "searchsorted",
-        "bucketize",
-    ],
-)
+@pytest.mark.parametrize("op", OPS)
 def test_equal_to_eager(op: str, dtype: str) -> None:
-    check_op(op, dtype)
+    check_op(op, dtype, among=OPS)

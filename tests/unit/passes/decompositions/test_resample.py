@@ -11,22 +11,21 @@ from torch.nn.functional import interpolate
 from tests.programs.through import check
 from tests.unit.backends.iree.decompositions.agree import check_op, decomposed
 
+OPS = [
+    "nn_functional_interpolate_linear",
+    "nn_functional_interpolate_bilinear",
+    "nn_functional_interpolate_bicubic",
+    "nn_functional_interpolate_trilinear",
+    "nn_functional_interpolate_nearest",
+    "nn_functional_interpolate_nearest-exact",
+    "_upsample_bilinear2d_aa",
+    "grid_sampler_2d",
+]
 
-@pytest.mark.parametrize(
-    "op",
-    [
-        "nn_functional_interpolate_linear",
-        "nn_functional_interpolate_bilinear",
-        "nn_functional_interpolate_bicubic",
-        "nn_functional_interpolate_trilinear",
-        "nn_functional_interpolate_nearest",
-        "nn_functional_interpolate_nearest-exact",
-        "_upsample_bilinear2d_aa",
-        "grid_sampler_2d",
-    ],
-)
+
+@pytest.mark.parametrize("op", OPS)
 def test_equal_to_eager(op: str) -> None:
-    check_op(op, "float32", count=8)
+    check_op(op, "float32", count=8, among=OPS)
 
 
 class Resized(torch.nn.Module):

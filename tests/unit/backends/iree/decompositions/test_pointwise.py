@@ -10,26 +10,27 @@ import torch
 from tests.programs.through import check
 from tests.unit.backends.iree.decompositions.agree import check_op
 
-INTEGER = (
-    "div_floor_rounding div_trunc_rounding fmod remainder gcd lcm pow clamp sgn float_power floor_divide"
-)
-FLOAT = f"{INTEGER} maximum minimum fmax fmin hypot copysign signbit isfinite nextafter heaviside".replace(
-    "gcd lcm", ""
-)
+BOTH = "div_floor_rounding div_trunc_rounding fmod remainder pow clamp sgn float_power floor_divide".split()
+FLOAT = "maximum minimum fmax fmin hypot copysign signbit isfinite nextafter heaviside".split()
 SPECIAL = torch.tensor(
     [math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.0, -7.3, 1e10, 3e38]
 )
 
 
-@pytest.mark.parametrize("op", INTEGER.split())
+@pytest.mark.parametrize("op", BOTH)
 def test_integers_equal_eager(op: str) -> None:
+    check_op(op, "int64", among=BOTH)
+
+
+@pytest.mark.parametrize("op", ["gcd", "lcm"])
+def test_common_divisors_equal_eager(op: str) -> None:
     # A common divisor is found in 64 steps.
-    check_op(op, "int64", count=1 if op in {"gcd", "lcm"} else 4)
+    check_op(op, "int64", count=1)
 
 
-@pytest.mark.parametrize("op", FLOAT.split())
+@pytest.mark.parametrize("op", [*BOTH, *FLOAT])
 def test_floats_equal_eager(op: str) -> None:
-    check_op(op, "float32")
+    check_op(op, "float32", among=[*BOTH, *FLOAT])
 
 
 @pytest.mark.parametrize("op", ["remainder", "div_floor_rounding"])

@@ -8,20 +8,13 @@ import torch
 from tests.programs.through import check
 from tests.unit.backends.iree.decompositions.agree import check_op
 
+OPS = ["cumsum", "cumprod", "cummax", "cummin", "logcumsumexp"]
+
 
 @pytest.mark.parametrize("dtype", ["float32"])
-@pytest.mark.parametrize(
-    "op",
-    [
-        "cumsum",
-        "cumprod",
-        "cummax",
-        "cummin",
-        "logcumsumexp",
-    ],
-)
+@pytest.mark.parametrize("op", OPS)
 def test_equal_to_eager(op: str, dtype: str) -> None:
-    check_op(op, dtype)
+    check_op(op, dtype, among=OPS)
 
 
 class Products(torch.nn.Module):
