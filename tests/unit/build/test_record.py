@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from aotpipe.build import dependencies
 from aotpipe.build.cache import Cache
 from aotpipe.build.dependencies import Dependencies, FileStamp
 from aotpipe.build.events import Recorder
@@ -42,15 +43,15 @@ def test_a_front_record_is_fresh_until_a_file_changes(cache: Cache, tmp_path: Pa
 
 
 def test_stamps_are_renewed_so_that_a_file_is_hashed_once(cache: Cache, tmp_path: Path, monkeypatch):
-    monkeypatch.setattr("aotpipe.build.dependencies._FINE_TICK_NS", -(10**12))
-    monkeypatch.setattr("aotpipe.build.dependencies._COARSE_TICK_NS", -(10**12))
+    monkeypatch.setattr(dependencies, "_FINE_TICK_NS", -(10**12))
+    monkeypatch.setattr(dependencies, "_COARSE_TICK_NS", -(10**12))
     path = tmp_path / "m.py"
     path.write_text("one")
     record = front_record(path)
     stamps = {name: replace(stamp, stat=None) for name, stamp in record.dependencies.files.items()}
     replace(record, dependencies=replace(record.dependencies, files=stamps)).save(cache, KEY)
     assert FrontRecord.fresh(cache, KEY) is not None
-    monkeypatch.setattr("aotpipe.build.dependencies.file_digest", lambda path: pytest.fail("read again"))
+    monkeypatch.setattr(dependencies, "file_digest", lambda path: pytest.fail("read again"))
     assert FrontRecord.fresh(cache, KEY) is not None
 
 
