@@ -104,7 +104,7 @@ def test_a_process_ends_with_the_code_of_its_error(folder: Folder):
     done = folder.run_apart(*build("modle.py"))
     assert done.returncode == errors.ModelNotFound.exit_code
     assert done.stdout == ""
-    assert done.stderr.startswith("error[")
+    assert "\nerror[spec]: no such file" in done.stderr
     assert "Traceback" not in done.stderr
 
 

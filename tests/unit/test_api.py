@@ -36,7 +36,7 @@ NAMES = [
 
 def python(code: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=60
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
 
@@ -74,6 +74,6 @@ def test_functions_are_not_hidden_by_the_modules_of_their_name(first: str):
 
 def test_the_module_is_a_command():
     done = subprocess.run(
-        [sys.executable, "-m", "aotpipe", "--version"], capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "aotpipe", "--version"], capture_output=True, text=True, timeout=300
     )
     assert done.stdout.strip() == f"aotpipe, version {aotpipe.__version__}"

@@ -34,7 +34,7 @@ try:
 finally:
     print("MODULES", *sys.modules)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     return set(done.stdout.rpartition("MODULES")[2].split())
 
 
