@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from aotpipe.build.file_reads import user_modules
 from aotpipe.cli import cli
 from aotpipe.cli.guard import guarded
 
@@ -31,11 +32,22 @@ def aotpipe(*argv: str, folder: Path, **env: str) -> subprocess.CompletedProcess
 
 @contextmanager
 def as_a_new_process(folder: Path, **env: str) -> Iterator[None]:
-    """Work in a folder with the random numbers of a new process; forget the modules imported from it."""
+    """Work in a folder with the random numbers of a new process, and without the modules that tests imported.
+
+    A build keeps nothing of a model for which it saw modules of the user before it began.
+    """
     torch.compiler.reset()
     torch.manual_seed(SEED_OF_A_NEW_PROCESS)
     linecache.clearcache()
     paths = list(sys.path)
+    users = user_modules()
+    hidden = {
+        name: module
+        for name, module in sys.modules.items()
+        if name != "__main__" and os.path.realpath(getattr(module, "__file__", None) or "") in users
+    }
+    for name in hidden:
+        del sys.modules[name]
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # which fail a test, and are only printed by a process
         patch.chdir(folder)
@@ -49,3 +61,4 @@ def as_a_new_process(folder: Path, **env: str) -> Iterator[None]:
             for name, module in list(sys.modules.items()):
                 if (getattr(module, "__file__", None) or "").startswith(below):
                     del sys.modules[name]
+            sys.modules.update(hidden)
