@@ -23,8 +23,8 @@ from aotpipe.tools.rewrite.expressions import dotted, is_name, name, of_tensor
 from aotpipe.tools.rewrite.formatting import text_of
 from aotpipe.tools.rewrite.graph_cleanup import simplify
 from aotpipe.tools.rewrite.graph_codegen import Writer, result_expression
-from aotpipe.tools.rewrite.mutations import writes
 from aotpipe.tools.rewrite.result import Code
+from aotpipe.tools.rewrite.torch_ops import writes
 from aotpipe.tools.rewrite.weights import ModuleContents
 
 

@@ -18,7 +18,6 @@ from torch.fx import GraphModule, Node
 
 from aotpipe.tools.rewrite import no_ops, nodes, op_syntax
 from aotpipe.tools.rewrite.expressions import call, is_name, literal, name, of_tensor, tuple_of
-from aotpipe.tools.rewrite.mutations import is_own_copy
 from aotpipe.tools.rewrite.nodes import (
     at,
     index_op,
@@ -30,7 +29,7 @@ from aotpipe.tools.rewrite.nodes import (
     times,
     unused,
 )
-from aotpipe.tools.rewrite.torch_ops import ATEN, is_higher, name_of, name_of_higher
+from aotpipe.tools.rewrite.torch_ops import ATEN, is_higher, is_own_copy, name_of, name_of_higher
 
 _MOST_INLINED: Final = 4
 """Ops that stand in one expression."""

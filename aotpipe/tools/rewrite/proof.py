@@ -32,7 +32,7 @@ from aotpipe.runtime.goldens import Array, compare
 from aotpipe.tools.rewrite.branch_inputs import variants
 from aotpipe.tools.rewrite.coverage import Coverage, counting, limited
 from aotpipe.tools.rewrite.from_graph import unlifted
-from aotpipe.tools.rewrite.mutations import writes
+from aotpipe.tools.rewrite.torch_ops import writes
 from aotpipe.validate import reference
 from aotpipe.validate.eager.eager import MUTATED, Eager, EagerFailed
 from aotpipe.validate.inputs import Call, plan

@@ -19,7 +19,7 @@ from aotpipe.tools.rewrite.expression_rewrites import Unsupported
 from aotpipe.tools.rewrite.expressions import call, dotted, literal, method
 from aotpipe.tools.rewrite.formatting import text_of
 from aotpipe.tools.rewrite.from_graph import unlifted
-from aotpipe.tools.rewrite.mutations import writes
+from aotpipe.tools.rewrite.torch_ops import writes
 
 _NATURAL = {int: torch.int64, float: torch.float64, bool: torch.bool}
 
