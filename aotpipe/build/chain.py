@@ -26,7 +26,7 @@ from aotpipe.build import prepared as prepared_file
 from aotpipe.build.cache import Cache
 from aotpipe.build.compile_stage import CompileSettings, Compiling, compile_all
 from aotpipe.build.events import Recorder, Stage
-from aotpipe.build.file_reads import ignore_this_thread, watching
+from aotpipe.build.file_reads import ignore_this_thread, recorded_reads
 from aotpipe.build.prepared import Prepared, digest_of, write_weights
 from aotpipe.build.record import FrontRecord
 from aotpipe.build.request import Request
@@ -251,9 +251,9 @@ def prepare(
     if key is None or cache.store is None:
         made = _through_torch(chain, compiling, folder)
         return Ready(prepared=made, key=None, canonical=lambda: chain.canonical)
-    with watching(exclude=(*exclude, folder, cache.store.root)) as watch:
+    with recorded_reads(exclude=(*exclude, folder, cache.store.root)) as reads:
         made = _through_torch(chain, compiling, folder)
-        dependencies = watch.dependencies(extra_packages=toolchain.PACKAGES)
+        dependencies = reads.dependencies(extra_packages=toolchain.PACKAGES)
     prepared_key = None
     if dependencies is not None:
         prepared_key = digest([key, dependencies.digest, made.digest])

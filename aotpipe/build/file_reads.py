@@ -1,13 +1,13 @@
-"""Watches what a user's code reads while it builds a model.
+"""Records which files, folders and variables a user's code reads while it builds a model.
 
-    with watching(exclude=...) as watch:
+    with recorded_reads(exclude=...) as reads:
         spec = load("model.py")
         ...
-    dependencies = watch.dependencies()      # None where they cannot be trusted
+    dependencies = reads.dependencies()      # None where they cannot be trusted
 
 Python tells of every file it opens (an audit hook). Modules come from `sys.modules`, since a cached `.pyc` is
-read in place of the source. Libraries that open weights without Python are wrapped (`natives`) or seen in
-what the kernel says is mapped. Variables and folder listings count only where the user's own code asked,
+read in place of the source. Libraries that open weights without Python are wrapped (`native_reads`), or seen
+in what the kernel says is mapped. Variables and folder listings count only where the user's own code asked,
 not the libraries below it. Torch-free.
 """
 
@@ -48,10 +48,10 @@ _WRITES: Final = os.O_WRONLY | os.O_RDWR
 
 
 @dataclass(slots=True)
-class Watch:
-    """What was seen so far.
+class RecordedReads:
+    """What was read so far.
 
-    `sound` is False where the user's code ran before the watch began: what it read then is unknown.
+    `sound` is False where the user's code ran before the recording began: what it read then is unknown.
     """
 
     exclude: tuple[str, ...]
@@ -64,7 +64,7 @@ class Watch:
     mapped_before: frozenset[str] = field(default_factory=lambda: _mapped())
 
     def dependencies(self, extra_packages: Iterable[str] = ()) -> Dependencies | None:
-        """What the model was made from; None where something escaped the watch or changed under it."""
+        """What the model was made from; None where something was not recorded, or changed meanwhile."""
         if not self.sound:
             return None
         opened = self.read | (_mapped() - self.mapped_before)
@@ -90,8 +90,8 @@ class Watch:
 
 
 @contextmanager
-def watching(*, exclude: Iterable[Path] = ()) -> Iterator[Watch]:
-    """Watch this process for as long as the body runs.
+def recorded_reads(*, exclude: Iterable[Path] = ()) -> Iterator[RecordedReads]:
+    """Record what this process reads while the body runs.
 
     Args:
         exclude: Folders that aotpipe itself writes and reads.
@@ -101,14 +101,14 @@ def watching(*, exclude: Iterable[Path] = ()) -> Iterator[Watch]:
     roots = tuple(os.path.realpath(path) + os.sep for path in exclude)
     # Of two builds in one process at once, nobody can say which of them reads a file.
     busy = _active is not None
-    watch = Watch(exclude=roots, sound=not busy and not user_modules(ignore_main=True))
+    reads = RecordedReads(exclude=roots, sound=not busy and not user_modules(ignore_main=True))
     if busy:
-        yield watch
+        yield reads
         return
-    with _watched_variables():
-        _active = watch
+    with _recorded_variables():
+        _active = reads
         try:
-            yield watch
+            yield reads
         finally:
             _active = None
 
@@ -136,7 +136,7 @@ def _resolved(path: str, folders: dict[str, str]) -> str:
     return os.path.realpath(resolved) if os.path.islink(resolved) else resolved  # noqa: PTH114
 
 
-_active: Watch | None = None
+_active: RecordedReads | None = None
 _inside = threading.local()
 
 
@@ -156,13 +156,13 @@ def _install() -> None:
 
 
 def _audit(event: str, args: tuple[Any, ...]) -> None:
-    watch = _active
-    if watch is None or event not in {"open", "os.listdir", "os.scandir"} or getattr(_inside, "busy", False):
+    reads = _active
+    if reads is None or event not in {"open", "os.listdir", "os.scandir"} or getattr(_inside, "busy", False):
         return
     _inside.busy = True  # what this function itself opens is not the user's
     try:
         native_reads.wrap_loaded(_note_native)
-        _note(watch, event, args)
+        _note(reads, event, args)
     finally:
         _inside.busy = False
 
@@ -172,7 +172,7 @@ def _note_native(path: object) -> None:
         _note(_active, "open", (path, None, os.O_RDONLY))
 
 
-def _note(watch: Watch, event: str, args: tuple[Any, ...]) -> None:
+def _note(reads: RecordedReads, event: str, args: tuple[Any, ...]) -> None:
     path = args[0] if args else None
     if path is None:
         path = "."
@@ -183,16 +183,16 @@ def _note(watch: Watch, event: str, args: tuple[Any, ...]) -> None:
     absolute = os.path.abspath(path)  # noqa: PTH100  # a pathlib call here would raise audit events itself
     if event != "open":
         if _asked_by_user():
-            watch.folders.add(absolute)
+            reads.folders.add(absolute)
     elif isinstance(args[2], int) and args[2] & _WRITES:
-        watch.written.add(absolute)
+        reads.written.add(absolute)
     elif not (absolute.endswith(_CODE) and absolute.startswith(_library_roots())):
         # An import of transformers opens thousands of modules, which the packages' records cover.
-        watch.read.add(absolute)
+        reads.read.add(absolute)
 
 
 @contextmanager
-def _watched_variables() -> Iterator[None]:
+def _recorded_variables() -> Iterator[None]:
     """Note the names of environment variables that the user's code reads."""
     kind = type(os.environ)
     original: Callable[[Any, str], str] = kind.__getitem__

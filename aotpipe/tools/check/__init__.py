@@ -10,13 +10,12 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
+from aotpipe.build import requirements
+from aotpipe.build.request import ModelOptions, Request
 from aotpipe.tools.check.diagnostics import SEVERITIES, Checked, Diagnostic, Fix, Rewrite, Step
 from aotpipe.tools.check.source_ranges import Place
-
-if TYPE_CHECKING:
-    from aotpipe.build.request import ModelOptions
 
 __all__ = ["SEVERITIES", "Checked", "Diagnostic", "Fix", "Place", "Rewrite", "Step", "check"]
 
@@ -35,11 +34,9 @@ def check(
         ModelError: There is no model, or nothing says what it is called with.
         NoBuckets, MeshError: The buckets, or the mesh, do not fit the model.
     """
-    from aotpipe.build import requirements
-    from aotpipe.build.request import Request
-    from aotpipe.tools.check import examine
-
     start = time.perf_counter()
     request = Request.of(model_or_spec, (), args, kwargs, **options)
     requirements.require(request.backends)
+    from aotpipe.tools.check import examine
+
     return replace(examine.examine(request), wall_s=time.perf_counter() - start)

@@ -11,14 +11,15 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import Any, Final, Unpack
 
+from aotpipe.build import requirements
+from aotpipe.build.cache import Cache
+from aotpipe.build.chain import Chain
 from aotpipe.build.events import Listener, Recorder
+from aotpipe.build.request import ModelOptions, Request
 from aotpipe.errors import AotpipeError
 from aotpipe.tools.recompiles.results import TORCH_COMPILE, Program, Recompiles, Refused, Way
-
-if TYPE_CHECKING:
-    from aotpipe.build.request import ModelOptions
 
 __all__ = ["DEFAULT_WAYS", "TORCH_COMPILE", "Program", "Recompiles", "Refused", "Way", "recompiles"]
 
@@ -58,15 +59,12 @@ def recompiles(
     Raises:
         ModelError: There is no model, or nothing says what it is called with.
     """
-    from aotpipe.build.chain import Chain
-    from aotpipe.build.request import Request
-
     start = time.perf_counter()
     names = [way for way in ways if way != TORCH_COMPILE]
     recorder = Recorder(on_event)
     chain = Chain(Request.of(model_or_spec, names, args, kwargs, **options), recorder)
+    requirements.require(chain.request.backends)
     with redirect_stdout(io.StringIO()):  # what the model prints is no part of the answer
-        from aotpipe.build.cache import Cache
         from aotpipe.tools.recompiles import calls as sequences
         from aotpipe.tools.recompiles import counting, files, programs
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
+from aotpipe.build.chain import Chain
+from aotpipe.build.events import Listener, Recorder
+from aotpipe.build.request import ModelOptions, Request
+from aotpipe.errors import AotpipeError
 from aotpipe.tools.rewrite.result import Written
-
-if TYPE_CHECKING:
-    from aotpipe.build.events import Listener
-    from aotpipe.build.request import ModelOptions
 
 __all__ = ["Written", "written"]
 
@@ -39,11 +39,7 @@ def written(
         ExportFailed: It cannot be one graph.
         RewriteFailed: What was written does not answer as the model does.
     """
-    from aotpipe.build.chain import Chain
-    from aotpipe.build.events import Recorder
-    from aotpipe.build.request import Request
     from aotpipe.canonicalize.trace import decisions
-    from aotpipe.errors import AotpipeError
     from aotpipe.export import strategies
     from aotpipe.tools.rewrite.writer import write
 

@@ -71,15 +71,9 @@ def build(closed: Closed, settings: Settings) -> Built:
 @torch.no_grad()
 def _build(closed: Closed, settings: Settings) -> Built:
     recorder = Recorder()
-    request = Request.of(
-        closed.module,
-        [str(settings.target)],
-        closed.args,
-        dynamic_shapes=dict(closed.dynamic_shapes) or None,
-        name=_NAME,
-        allow_islands=True,  # ops that have no lowering are run eagerly between the parts of the program
-    )
-    chain = Chain(request, recorder)
+    options = settings.model_options
+    options["name"], options["dynamic_shapes"] = _NAME, dict(closed.dynamic_shapes) or None
+    chain = Chain(Request.of(closed.module, [str(settings.target)], closed.args, **options), recorder)
     cache = Cache.open(recorder, enabled=settings.cache)
     try:
         [compiled] = chain.compiled(CompileSettings(), cache).values()

@@ -161,7 +161,9 @@ class Front:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, dependencies: Dependencies | None) -> None:
         self.calls = 0
         monkeypatch.setattr(chain, "_through_torch", self.prepare)
-        monkeypatch.setattr(file_reads.Watch, "dependencies", lambda self, extra_packages: dependencies)
+        monkeypatch.setattr(
+            file_reads.RecordedReads, "dependencies", lambda self, extra_packages: dependencies
+        )
 
     def prepare(self, _: Chain, compilers: Compilers, folder: Path) -> Prepared:
         self.calls += 1

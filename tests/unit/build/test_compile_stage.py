@@ -244,7 +244,7 @@ def test_what_a_compiler_opens_is_not_taken_for_the_models(
 
     monkeypatch.setattr(compiler, "compile", reading)
     (tmp_path / "flags.txt").write_text("")
-    with file_reads.watching(exclude=[]) as seen:
+    with file_reads.recorded_reads(exclude=[]) as seen:
         found = compile_stage.compile_all(
             LOWERED, [HOST], settings=CompileSettings(), cache=cache, recorder=recorder
         )

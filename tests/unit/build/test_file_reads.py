@@ -20,11 +20,11 @@ from safetensors.numpy import save_file
 RUN = """
 import json, sys
 from pathlib import Path
-from aotpipe.build.file_reads import watching
-with watching(exclude=[Path("cache").absolute()]) as watch:
+from aotpipe.build.file_reads import recorded_reads
+with recorded_reads(exclude=[Path("cache").absolute()]) as reads:
     sys.path.insert(0, ".")
     import model
-    found = watch.dependencies()
+    found = reads.dependencies()
 print(json.dumps(found and found.to_json()))
 """
 

@@ -27,6 +27,16 @@ def test_a_program_is_at_parity() -> None:
     assert built.ratio <= 1
 
 
+def test_a_program_has_the_precision_of_the_settings() -> None:
+    settings = Settings.of({"target": "iree-vmvx", "cache": False, "dtype": "bf16"})
+    given = torch.linspace(-1, 1, 64).reshape(8, 8)
+    built = build.build(closed(lambda x: x @ x, given), settings)
+    [name] = [leaf.name for leaf in built.signature.tensor_inputs]
+    [answer] = built.runner.infer({name: given.numpy()}).values()
+    assert built.ratio <= 1
+    assert 1e-4 < np.abs(answer - (given @ given).numpy()).max() < 0.1
+
+
 def test_a_stage_refuses_with_its_own_error() -> None:
     with pytest.raises(UnsupportedOps):
         build.build(closed(lambda x: torch.linalg.eig(x)[0], torch.eye(3)), SETTINGS)
