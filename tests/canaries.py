@@ -6,7 +6,8 @@ the day upstream mends the fault it passes, which pytest reports as a failure wi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import wraps
 from typing import Any
 from unittest import mock
@@ -14,10 +15,13 @@ from unittest import mock
 import pytest
 
 from aotpipe.backends.iree.compile import compiler, flags
+from aotpipe.backends.iree.lower import importer
 from aotpipe.core.fixes import Fix, without
-from aotpipe.core.stages import Compiled, Lowered
+from aotpipe.core.stages import Compiled, Legal, Lowered
 from aotpipe.core.targets import Target
 from aotpipe.errors import AotpipeError
+from aotpipe.runtime.loading import Runner
+from tests.programs.through import load_payload, require_vulkan
 
 
 class FaultShown(Exception):
@@ -45,7 +49,31 @@ def canary(fix: Fix) -> Callable[[Callable[..., None]], Any]:
     return decorate
 
 
-def compile_once(lowered: Lowered, target: str, extra_flags: tuple[str, ...] = ()) -> Compiled:
-    """Compile by the fast flags only: no fallback hides a fault."""
-    with mock.patch.object(flags, "RETREATS", ()):
-        return compiler.compile(lowered, Target.parse(target), extra_flags=extra_flags)
+def compile_once(
+    lowered: Lowered,
+    target: str,
+    extra_flags: tuple[str, ...] = (),
+    *,
+    beside: Sequence[Target] = (),
+    device: Sequence[str] | None = None,
+) -> Compiled:
+    """Compile by the fast flags only: no fallback hides a fault.
+
+    Args:
+        lowered: The module.
+        target: What to compile for.
+        extra_flags: Flags that are passed last.
+        beside: The other targets of a program for several devices.
+        device: Flags in place of those of the target's row.
+    """
+    with ExitStack() as patches:
+        patches.enter_context(mock.patch.object(flags, "fallbacks", return_value=()))
+        if device is not None:
+            patches.enter_context(mock.patch.object(flags.fat, "flags", return_value=tuple(device)))
+        return compiler.compile(lowered, Target.parse(target), extra_flags=extra_flags, beside=beside)
+
+
+def load_once_on_vulkan(program: Legal) -> Runner:
+    """Compile a program for Vulkan by the fast flags and load it, past what the tests' run has compiled."""
+    require_vulkan()
+    return load_payload(program, compile_once(importer.lower(program), "iree-vulkan").payload, "vulkan")

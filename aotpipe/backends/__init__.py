@@ -33,7 +33,7 @@ class Compiler(Protocol):
         target: Target,
         *,
         extra_flags: Sequence[str] = (),
-        retreat: Any = None,
+        fallback: Any = None,
         timeout_s: float = ...,
         memory_limit_bytes: int | None = None,
         log_dir: Path | None = None,
@@ -42,12 +42,14 @@ class Compiler(Protocol):
         ...
 
     def digest(
-        self, lowered: Lowered, target: Target, extra_flags: Sequence[str] = (), retreat: Any = None
+        self, lowered: Lowered, target: Target, extra_flags: Sequence[str] = (), fallback: Any = None
     ) -> str:
         """SHA-256 of everything that can change what `compile` gives."""
         ...
 
-    def suspects(self, lowered: Lowered, target: Target, extra_flags: Sequence[str] = ()) -> Sequence[Any]:
+    def fallbacks_for_numbers(
+        self, lowered: Lowered, target: Target, extra_flags: Sequence[str] = ()
+    ) -> Sequence[Any]:
         """What to compile with, in turn, where the program computes wrong numbers; each has a `name`."""
         ...
 

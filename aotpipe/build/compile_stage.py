@@ -102,13 +102,13 @@ class Compiling:
         wait(self._futures.values())
         return {target: _outcome(self._futures[target], target) for target in self.targets}
 
-    def again(self, lowered: Lowered, target: Target, retreat: Any) -> Compiled:
+    def again(self, lowered: Lowered, target: Target, fallback: Any) -> Compiled:
         """Compile for a target once more, more cautiously, in this thread.
 
         Raises:
             CompileError
         """
-        return self._compile(lowered, target, retreat)
+        return self._compile(lowered, target, fallback)
 
     def __enter__(self) -> Self:
         return self
@@ -147,13 +147,13 @@ class Compiling:
         return replace(compiled, notes=(*compiled.notes, note))
 
     def _compile(
-        self, lowered: Lowered, target: Target, retreat: Any = None, beside: tuple[Target, ...] = ()
+        self, lowered: Lowered, target: Target, fallback: Any = None, beside: tuple[Target, ...] = ()
     ) -> Compiled:
         tool, flags = compiler(target), own_flags(target, self.settings.extra_flags)
         # XLA's compiler has no word for it.
         more: dict[str, Any] = {"beside": beside} if beside else {}
         with self.recorder.stage("compile", "+".join(map(str, (target, *beside)))) as running:
-            key = tool.digest(lowered, target, flags, retreat, **more)
+            key = tool.digest(lowered, target, flags, fallback, **more)
             found = self._cache.load("compiled", key, lambda entry: read_compiled(entry, target, beside))
             if found is not None:
                 running.cached, running.size_bytes = True, len(found.payload)
@@ -165,7 +165,7 @@ class Compiling:
                 lowered,
                 target,
                 extra_flags=flags,
-                retreat=retreat,
+                fallback=fallback,
                 log_dir=self._cache.logs,
                 **more,
             )

@@ -62,16 +62,16 @@ def _judged(judge: _Judge, compiling: Compiling) -> dict[Target, Result]:
         first = judge.validate(program)
         if not isinstance(first, ParityError | ProgramCrashed):
             return first
-        for retreat in _suspects(lowered[module_of(target)], target, compiling.settings):
+        for fallback in _fallbacks(lowered[module_of(target)], target, compiling.settings):
             trials += 1
             judge.recorder.planned(dict.fromkeys(STAGES, trials))
             try:
-                careful = compiling.again(lowered[module_of(target)], target, retreat)
+                careful = compiling.again(lowered[module_of(target)], target, fallback)
             except CompileError:
                 continue
             second = judge.validate(careful)
             if isinstance(second, Validated):
-                note = f"compiled {retreat.name}: with the faster flags {first.message}"
+                note = f"compiled {fallback.name}: with the faster flags {first.message}"
                 return replace(second, notes=(note, *second.notes))
         return first
 
@@ -89,8 +89,8 @@ def _started(compiling: Compiling) -> Iterator[dict[Backend, Worker]]:
         }
 
 
-def _suspects(lowered: Lowered, target: Target, settings: CompileSettings) -> Sequence[Any]:
-    return compiler(target).suspects(lowered, target, own_flags(target, settings.extra_flags))
+def _fallbacks(lowered: Lowered, target: Target, settings: CompileSettings) -> Sequence[Any]:
+    return compiler(target).fallbacks_for_numbers(lowered, target, own_flags(target, settings.extra_flags))
 
 
 @dataclass(frozen=True, kw_only=True)

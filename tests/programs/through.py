@@ -46,7 +46,7 @@ def forget_traces() -> None:
 
 def load(program: Legal, lowered: Lowered, backend: str = "llvm-cpu") -> runtime.Runner:
     """Compile a lowered program and load it with its weights."""
-    return _loaded(program, compile_text(lowered.module.decode(), backend), "local-sync")
+    return load_payload(program, compile_text(lowered.module.decode(), backend), "local-sync")
 
 
 def require_vulkan() -> None:
@@ -63,10 +63,11 @@ def load_on_vulkan(program: Legal) -> runtime.Runner:
         ("load_on_vulkan", lowered.module.decode()),
         lambda _: compiler.compile(lowered, Target.parse("iree-vulkan")).payload,
     )
-    return _loaded(program, payload, "vulkan")
+    return load_payload(program, payload, "vulkan")
 
 
-def _loaded(program: Legal, payload: bytes, driver: str) -> runtime.Runner:
+def load_payload(program: Legal, payload: bytes, driver: str) -> runtime.Runner:
+    """Load a compiled program with its weights."""
     return runtime.load(
         payload,
         signatures={entry.name: entry.signature for entry in program.entries},

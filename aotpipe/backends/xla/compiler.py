@@ -72,7 +72,7 @@ def compile(  # noqa: A001  # the stage's name; nothing here needs the builtin
     target: Target,
     *,
     extra_flags: Sequence[str] = (),
-    retreat: None = None,
+    fallback: None = None,
     timeout_s: float = DEFAULT_TIMEOUT_S,
     memory_limit_bytes: int | None = None,
     log_dir: Path | None = None,
@@ -83,7 +83,7 @@ def compile(  # noqa: A001  # the stage's name; nothing here needs the builtin
         lowered: The module.
         target: What to compile for.
         extra_flags: Flags of XLA that are passed last.
-        retreat: XLA has no more cautious flags.
+        fallback: XLA has no more cautious flags.
         timeout_s: Seconds for all programs together.
         memory_limit_bytes: Resident bytes of the compiler; four fifths of the machine's where None.
         log_dir: Where a failed compile leaves its log.
@@ -160,7 +160,7 @@ def compile(  # noqa: A001  # the stage's name; nothing here needs the builtin
     )
 
 
-def digest(lowered: Lowered, target: Target, extra_flags: Sequence[str] = (), retreat: None = None) -> str:
+def digest(lowered: Lowered, target: Target, extra_flags: Sequence[str] = (), fallback: None = None) -> str:
     """SHA-256 of everything that can change `compile`'s payload, known before it runs."""
     key = {
         "module": lowered.digest,
@@ -173,7 +173,9 @@ def digest(lowered: Lowered, target: Target, extra_flags: Sequence[str] = (), re
     return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
 
 
-def suspects(lowered: Lowered, target: Target, extra_flags: Sequence[str] = ()) -> tuple[Any, ...]:
+def fallbacks_for_numbers(
+    lowered: Lowered, target: Target, extra_flags: Sequence[str] = ()
+) -> tuple[Any, ...]:
     """What to compile with where a program computes wrong numbers: XLA has nothing more cautious."""
     return ()
 

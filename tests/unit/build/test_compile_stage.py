@@ -69,7 +69,7 @@ def test_flags_are_part_of_the_key_and_limits_are_passed_on(cache: Cache, record
         "timeout_s": 9.0,
         "memory_limit_bytes": 5,
         "log_dir": cache.logs,
-        "retreat": None,
+        "fallback": None,
     }
 
 

@@ -118,19 +118,19 @@ def test_wrong_numbers_are_compiled_again_with_care(
     stand_in = Compiler(monkeypatch)
     lowered = replace(ready.prepared.lowered["iree"], module=b"torch.aten.convolution")
     ready = replace(ready, prepared=replace(ready.prepared, lowered={"iree": lowered}))
-    retreats = compiler.suspects(lowered, HOST)
-    assert [retreat.name for retreat in retreats] == ["with channels first", "without data tiling"]
+    fallbacks = compiler.fallbacks_for_numbers(lowered, HOST)
+    assert [fallback.name for fallback in fallbacks] == ["with channels first", "without data tiling"]
     judged: list[object] = []
 
     def judge(program: Compiled, *_: object, **__: object) -> Validated:
-        judged.append(stand_in.settings["retreat"])
+        judged.append(stand_in.settings["fallback"])
         if len(judged) < 3 or not mended:
             raise ParityError("differs", parity=REPORT.targets[2].parity)
         return Validated(compiled=program, status="executed", parity=REPORT.targets[0].parity)
 
     monkeypatch.setattr(matrix, "validate", judge)
     (result,) = run_for([HOST], ready, cache, recorder).values()
-    assert judged == [None, *retreats]
+    assert judged == [None, *fallbacks]
     if mended:
         assert result.notes == ("compiled without data tiling: with the faster flags differs",)
     else:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from aotpipe.backends.iree.compile import diagnostics, flags
+from aotpipe.backends.iree.fixes.flags.c_library_math import LINKER
 from aotpipe.core.stages import Schedule
 from aotpipe.errors import TargetError
 from aotpipe.runtime import process
@@ -42,7 +43,7 @@ class Attempt:
 
     Attributes:
         flags: What it was given, but for the statistics.
-        name: Of the retreat that made the flags; empty for the fast ones.
+        name: Of the fallback that made the flags; empty for the fast ones.
         payload: The program; None where it failed.
         schedule: What the program does, where the compiler says it.
     """
@@ -116,18 +117,18 @@ def from_input(chosen: Sequence[str]) -> tuple[str, ...]:
 
 
 def plan(fast: tuple[str, ...], attempts: Sequence[Attempt]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The fast flags, then each retreat that may help and differs from all before it.
+    """The fast flags, then each fallback that may help and differs from all before it.
 
     Args:
         fast: The fast flags.
-        attempts: Those made so far, seen anew before each retreat.
+        attempts: Those made so far, seen anew before each fallback.
     """
     yield "", fast
-    for retreat in flags.RETREATS:
-        chosen = retreat(fast)
+    for fallback in flags.fallbacks():
+        chosen = fallback(fast)
         is_new = all(chosen != attempt.flags for attempt in attempts)
-        if is_new and _can_retreat(attempts[-1]) and re.search(retreat.after, attempts[0].outcome.stderr):
-            yield retreat.name, chosen
+        if is_new and _can_fall_back(attempts[-1]) and re.search(fallback.after, attempts[0].outcome.stderr):
+            yield fallback.name, chosen
 
 
 @cache
@@ -148,7 +149,7 @@ def binary() -> Path:
     raise TargetError("the IREE compiler is not installed", hint="pip install 'aotpipe[build]'")
 
 
-def _can_retreat(attempt: Attempt) -> bool:
+def _can_fall_back(attempt: Attempt) -> bool:
     """Whether other flags may help: not at a limit, nor where the module itself was refused."""
     ended = attempt.outcome.ending in {"exited", "signalled"}
     return ended and not diagnostics.read(attempt.outcome.stderr).is_input
@@ -156,7 +157,7 @@ def _can_retreat(attempt: Attempt) -> bool:
 
 def _write_linker(folder: Path) -> None:
     """Make the package's linker speak GNU: it is one program with several command lines."""
-    linker = folder / flags.LINKER
+    linker = folder / LINKER
     linker.write_text(
         f'#!/bin/sh\nexec {shlex.quote(str(binary().with_name("iree-lld")))} -flavor gnu "$@"\n'
     )

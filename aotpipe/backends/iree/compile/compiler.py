@@ -3,7 +3,7 @@
 `compile(lowered, target)` gives a `Compiled` whose bytes depend on the module, the flags, the compiler's
 version and, for `host`, this CPU, and on nothing else: not on the folder, the process or the user's paths.
 Where the compiler fails or crashes on the fast flags, more cautious ones are tried in the order of
-`flags.RETREATS`; the flags and a note of the result say so. Weights are outside of the module.
+`flags.FALLBACKS`; the flags and a note of the result say so. Weights are outside of the module.
 
 Raises:
     CompileFailed, CompilerCrashed, CompileTimeout, CompilerOutOfMemory: With the first diagnostic, the op,
@@ -23,6 +23,7 @@ from typing import Final
 from aotpipe.backends.iree.compile import attempts as runs
 from aotpipe.backends.iree.compile import diagnostics, failures, flags
 from aotpipe.backends.iree.compile.attempts import Attempt, Workplace
+from aotpipe.backends.iree.fixes.flags import Fallback
 from aotpipe.backends.iree.fixes.rewrites import rewritten
 from aotpipe.backends.source_digest import backend_digest
 from aotpipe.core import fixes
@@ -42,7 +43,7 @@ def compile(  # noqa: A001  # the stage's name; nothing here needs the builtin
     target: Target,
     *,
     extra_flags: Sequence[str] = (),
-    retreat: flags.Retreat | None = None,
+    fallback: Fallback | None = None,
     beside: Sequence[Target] = (),
     timeout_s: float = DEFAULT_TIMEOUT_S,
     memory_limit_bytes: int | None = None,
@@ -54,15 +55,15 @@ def compile(  # noqa: A001  # the stage's name; nothing here needs the builtin
         lowered: The module.
         target: What to compile for.
         extra_flags: Flags of `iree-compile` that are passed last.
-        retreat: What makes the fast flags more cautious from the start.
+        fallback: What makes the fast flags more cautious from the start.
         beside: The other targets that the program is for, each of a driver of its own.
         timeout_s: Seconds for all attempts together.
         memory_limit_bytes: Resident bytes of the compiler; four fifths of the machine's where None.
         log_dir: Where a failed compile leaves its log and its module.
     """
     limit = process.default_memory_limit() if memory_limit_bytes is None else memory_limit_bytes
-    fast = _fast(lowered, target, extra_flags, retreat, beside)
-    key = digest(lowered, target, extra_flags, retreat, beside)
+    fast = _fast(lowered, target, extra_flags, fallback, beside)
+    key = digest(lowered, target, extra_flags, fallback, beside)
     targets = (target, *beside)
     name = "+".join(map(str, targets))
     module = _rewritten(lowered.module, _TORCH_DIALECT, targets) or lowered.module
@@ -87,9 +88,11 @@ def compile(  # noqa: A001  # the stage's name; nothing here needs the builtin
         raise DiskFull("no space left for the compiler's files", reason=str(error)) from error
 
 
-def suspects(lowered: Lowered, target: Target, extra_flags: Sequence[str] = ()) -> tuple[flags.Retreat, ...]:
+def fallbacks_for_numbers(
+    lowered: Lowered, target: Target, extra_flags: Sequence[str] = ()
+) -> tuple[Fallback, ...]:
     """What to compile with, in turn, where the program computes wrong numbers."""
-    return flags.suspects(_fast(lowered, target, extra_flags, None))
+    return flags.fallbacks_for_numbers(_fast(lowered, target, extra_flags, None))
 
 
 def shared(compiled: Compiled, lowered: Lowered, extra_flags: Sequence[str] = ()) -> dict[Target, Compiled]:
@@ -112,11 +115,11 @@ def _fast(
     lowered: Lowered,
     target: Target,
     extra_flags: Sequence[str],
-    retreat: flags.Retreat | None,
+    fallback: Fallback | None,
     beside: Sequence[Target] = (),
 ) -> tuple[str, ...]:
     chosen = flags.choose(lowered.module, lowered.dialect, target, extra_flags, beside)
-    return retreat(chosen) if retreat else chosen
+    return fallback(chosen) if fallback else chosen
 
 
 def _needs(target: Target) -> tuple[str, ...]:
@@ -131,7 +134,7 @@ def digest(
     lowered: Lowered,
     target: Target,
     extra_flags: Sequence[str] = (),
-    retreat: flags.Retreat | None = None,
+    fallback: Fallback | None = None,
     beside: Sequence[Target] = (),
 ) -> str:
     """SHA-256 of everything that can change `compile`'s payload, known before it runs."""
@@ -139,7 +142,7 @@ def digest(
     key = {
         "module": lowered.digest,
         "target": str(target),
-        "flags": _fast(lowered, target, extra_flags, retreat, beside),
+        "flags": _fast(lowered, target, extra_flags, fallback, beside),
         "beside": list(map(str, beside)),
         "toolchain": _versions(),
         "source": backend_digest("iree"),

@@ -16,9 +16,6 @@ from aotpipe.core.targets import Target
 from aotpipe.errors import TargetError
 
 _DEVICE: Final = "--iree-hal-target-device="
-# Linked, the kernels of a device become an executable that the other devices cannot load, and all are loaded
-# when the program is ("does not support any variant of executable `module_linked`", IREE 3.13).
-_UNLINKED: Final = "--iree-hal-link-executables=false"
 
 
 def groups(targets: Sequence[Target]) -> tuple[tuple[Target, ...], ...]:
@@ -52,7 +49,7 @@ def flags(targets: Sequence[Target]) -> tuple[str, ...]:
     found = [flag for target in targets for flag in target.row.flags]
     devices = [flag.removeprefix(_DEVICE) for flag in found if flag.startswith(_DEVICE)]
     select = f"{_DEVICE}#hal.device.select<[{', '.join(map(_spelled, devices))}]> : !hal.device"
-    return (select, _UNLINKED, *dict.fromkeys(flag for flag in found if not flag.startswith(_DEVICE)))
+    return (select, *dict.fromkeys(flag for flag in found if not flag.startswith(_DEVICE)))
 
 
 def _spelled(device: str) -> str:

@@ -1,20 +1,24 @@
-"""Which flags `iree-compile` gets: what every program needs, what a module's content calls for, and retreats.
+"""Which flags `iree-compile` gets: what each program needs, what a module's content calls for, and fallbacks.
 
 A flag stands here or in `targets.toml` with the reason it was measured to have. `choose` gives the fast set;
-`RETREATS` are the sets to try, in order, where the compiler fails or crashes on it; `suspects` are those to
-try where it computes wrong numbers.
+`fallbacks` gives the sets to try, in order, where the compiler fails or crashes on it, and
+`fallbacks_for_numbers` those to try where it computes wrong numbers.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, TypeVar
 
 from aotpipe.backends.iree.compile import fat
+from aotpipe.backends.iree.fixes.flags import Fallback, Rule
+from aotpipe.core import fixes
 from aotpipe.core.stages import Dialect
 from aotpipe.core.targets import Target
+
+_Form = TypeVar("_Form", Rule, Fallback)
+_FIXES: Final = "aotpipe.backends.iree.fixes.flags"
 
 # Equal models give equal bytes from any folder only without these: paths and generated file names leak into
 # the symbols of dispatches, the VM's source map and the executables' sources.
@@ -58,48 +62,6 @@ _WORKSPACE: Final = "--iree-torch-externalize-transients"
 _UNSHARED: Final = (_TILING, _WORKSPACE)
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """A flag that is passed where a module or target calls for it, and why.
-
-    Attributes:
-        for_all: Whether each target of a fat program has to call for it, or one.
-    """
-
-    flag: str
-    reason: str
-    applies: Callable[[bytes, Target], bool]
-    for_all: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retreat:
-    """A more cautious set of flags, tried where the compiler fails.
-
-    Attributes:
-        name: Completes the sentence "compiled ...".
-        drop: Prefixes of flags to leave out.
-        add: Flags that come last.
-        needs: Where this flag is not among them, the set stays as it is.
-        after: A pattern of the failed compile's words; the empty one matches all.
-        mends_numbers: Whether it leaves out what was seen to give wrong numbers.
-    """
-
-    name: str
-    drop: tuple[str, ...] = ()
-    add: tuple[str, ...] = ()
-    needs: str = ""
-    after: str = ""
-    mends_numbers: bool = False
-
-    def __call__(self, flags: Sequence[str]) -> tuple[str, ...]:
-        """The cautious form of a set of flags; equal to it where nothing of it is dropped or added."""
-        if self.needs and self.needs not in flags:
-            return tuple(flags)
-        kept = [flag for flag in flags if not (self.drop and flag.startswith(self.drop))]
-        return (*kept, *(flag for flag in self.add if flag not in kept))
-
-
 RULES: Final = (
     Rule(
         "--iree-hal-indirect-command-buffers=false",
@@ -109,61 +71,46 @@ RULES: Final = (
     Rule(
         "--iree-llvmcpu-stack-allocation-limit=262144",
         "wide softmax and norm dispatches need more than the 32 kB default; worker threads have 8 MB",
-        lambda _, target: target.device == "cpu",
+        lambda _, targets: _is_for_a_cpu(targets),
     ),
     Rule(
         _WORKSPACE,
         "local-task maps what is larger than 64 MB anew in each call: the page faults took 0.4 of the time",
-        lambda module, target: target.device == "cpu" and b"!torch." in module and not _WAITS.search(module),
+        lambda module, targets: _is_for_a_cpu(targets) and b"!torch." in module and not _WAITS.search(module),
     ),
     Rule(
         "--iree-input-demote-f64-to-f32=false",
         "float64 tensors would be computed in float32 without a word",
-        lambda module, target: bool(_F64.search(module)) and not _narrows(module, target),
-        for_all=True,
+        lambda module, targets: (
+            bool(_F64.search(module)) and not any(_narrows(module, target) for target in targets)
+        ),
     ),
 )
 
-LINKER: Final = "./lld"
-"""Where `compiler` puts the package's linker, as seen from the folder of a compile."""
-
-RETREATS: Final = (
-    # IREE has no float64 form of sin, tanh and their kin: they come from the host's C library, which an
-    # embedded ELF cannot reach.
-    Retreat(
-        name="against the C library's math functions",
-        add=("--iree-llvmcpu-link-embedded=false", f"--iree-llvmcpu-system-linker-path={LINKER}"),
-        after=r"undefined symbol: \w+",
-    ),
-    # A reduction over integers that become wider on the way is refused (CUDA, IREE 3.13): docs/targets.md.
-    Retreat(
-        name="without reductions over distributed vectors",
-        add=("--iree-codegen-llvmgpu-use-reduction-vector-distribution=false",),
-        after=r"failed to distribute",
-    ),
+FALLBACKS: Final = (
     # Not every size of a workspace can be known before the call.
-    Retreat(
+    Fallback(
         name="without a workspace",
         drop=(_WORKSPACE,),
         after=r"transient|size computation|dominator block|pack operation|outside the region",
-        mends_numbers=True,
+        fixes_numbers=True,
     ),
-    Retreat(
-        name="with channels first", drop=(CHANNELS_LAST, _WORKSPACE), add=(PREPROCESS,), mends_numbers=True
+    Fallback(
+        name="with channels first", drop=(CHANNELS_LAST, _WORKSPACE), add=(PREPROCESS,), fixes_numbers=True
     ),
-    Retreat(
+    Fallback(
         name="with data tiling after fusion",
         drop=(CHANNELS_LAST, _TILING, _WORKSPACE),
         add=(PREPROCESS, "--iree-dispatch-creation-data-tiling"),
         needs=_TILING,
     ),
-    Retreat(
+    Fallback(
         name="without data tiling",
         drop=(CHANNELS_LAST, _TILING, _WORKSPACE),
         add=(PREPROCESS,),
-        mends_numbers=True,
+        fixes_numbers=True,
     ),
-    Retreat(
+    Fallback(
         name="without optimization",
         drop=(CHANNELS_LAST, _TILING, _WORKSPACE),
         add=(PREPROCESS, "--iree-opt-level=O0", "--iree-opt-const-eval=false"),
@@ -171,14 +118,23 @@ RETREATS: Final = (
 )
 
 
-def suspects(fast: Sequence[str]) -> tuple[Retreat, ...]:
-    """The retreats to try where the program of the fast flags computes wrong numbers; each changes them."""
-    found: dict[tuple[str, ...], Retreat] = {}
-    for retreat in RETREATS:
-        chosen = retreat(fast)
-        if retreat.mends_numbers and chosen != tuple(fast):
-            found.setdefault(chosen, retreat)
+def fallbacks() -> tuple[Fallback, ...]:
+    """What to try, in order, where the compiler fails: what the failure's words call for first."""
+    return (*_of_fixes(Fallback), *FALLBACKS)
+
+
+def fallbacks_for_numbers(fast: Sequence[str]) -> tuple[Fallback, ...]:
+    """What to try where the program of the fast flags computes wrong numbers; each changes the flags."""
+    found: dict[tuple[str, ...], Fallback] = {}
+    for fallback in fallbacks():
+        chosen = fallback(fast)
+        if fallback.fixes_numbers and chosen != tuple(fast):
+            found.setdefault(chosen, fallback)
     return tuple(found.values())
+
+
+def _of_fixes(form: type[_Form]) -> list[_Form]:
+    return [fix.apply for fix in fixes.active(_FIXES) if isinstance(fix.apply, form)]
 
 
 def choose(
@@ -198,11 +154,7 @@ def choose(
         beside: The other targets of a fat program.
     """
     targets = sorted((target, *beside))
-    wanted = (
-        rule.flag
-        for rule in RULES
-        if (all if rule.for_all else any)(rule.applies(module, each) for each in targets)
-    )
+    wanted = [rule.flag for rule in (*RULES, *_of_fixes(Rule)) if rule.applies(module, targets)]
     own = [flag for flag in (*fat.flags(targets), *wanted) if not (beside and flag in _UNSHARED)]
     return (
         f"--iree-input-type={_INPUT_TYPES[dialect]}",
@@ -225,6 +177,10 @@ def remarks(module: bytes, targets: Sequence[Target]) -> tuple[str, ...]:
     if len(targets) > 1:
         found.append(f"one program for {', '.join(map(str, targets))}")
     return tuple(found)
+
+
+def _is_for_a_cpu(targets: Sequence[Target]) -> bool:
+    return any(target.device == "cpu" for target in targets)
 
 
 def _narrows(module: bytes, target: Target) -> bool:

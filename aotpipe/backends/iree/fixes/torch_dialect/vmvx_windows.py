@@ -31,9 +31,9 @@ def _keep_apart(window: Any) -> bool:
 
 FIX: Final = Fix(
     id="vmvx-windows",
-    fault="IREE reserves memory for every row that a batch may have where a convolution or a pool over it is "
-    "in one kernel with what follows: a call runs out of memory, or the compile fails (`'memref.alloca' op "
-    "incorrect number of dynamic sizes`)",
+    fault="IREE reserves memory for every row that a batch may have where a convolution or a pool over it "
+    "is in one kernel with what follows: a call runs out of memory, or the compile fails (`'memref.alloca' "
+    "op incorrect number of dynamic sizes`)",
     remedy="a fusion barrier makes it a kernel of its own",
     targets=("iree-vmvx",),
     program="`nn.AvgPool2d(2)`, or a convolution with what follows it, over a batch that varies "

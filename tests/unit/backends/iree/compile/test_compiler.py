@@ -1,4 +1,4 @@
-"""The compile stage: bytes, errors with the user's line, limits, retreats."""
+"""The compile stage: bytes, errors with the user's line, limits, fallbacks."""
 
 from __future__ import annotations
 
@@ -59,32 +59,6 @@ def test_a_program_for_another_machine(target: str) -> None:
     compiled = compiler.compile(RELU, Target.parse(target))
     assert compiled.notes == ()
     assert compiled.host_features == Target.parse(target).row.features
-
-
-_WIDENED_SUM = """\
-func.func @forward(%a: tensor<480xi32>) -> tensor<i64> {
-  %zero = arith.constant 0 : i64
-  %limit = arith.constant 479 : i64
-  %empty = tensor.empty() : tensor<i64>
-  %init = linalg.fill ins(%zero : i64) outs(%empty : tensor<i64>) -> tensor<i64>
-  %sum = linalg.reduce ins(%a : tensor<480xi32>) outs(%init : tensor<i64>) dimensions = [0]
-    (%x: i32, %y: i64) {
-      %wide = arith.extsi %x : i32 to i64
-      %fits = arith.cmpi sle, %wide, %limit : i64
-      %one = arith.extui %fits : i1 to i64
-      %next = arith.addi %one, %y : i64
-      linalg.yield %next : i64
-    }
-  return %sum : tensor<i64>
-}
-"""
-
-
-def test_cuda_counts_integers_that_become_wider() -> None:
-    compiled = compiler.compile(
-        lowered(_WIDENED_SUM), Target.parse("iree-cuda-sm_80"), extra_flags=("--iree-input-type=none",)
-    )
-    assert "without reductions over distributed vectors" in compiled.notes[0]
 
 
 def test_ptx_is_for_the_architecture_that_the_target_names() -> None:

@@ -35,7 +35,7 @@ def test_a_crash_is_typed_and_names_signal_and_pass(tmp_path: Path) -> None:
     with pytest.raises(CompilerCrashed, match="SIGSEGV in FormDispatchRegionsPass") as caught:
         compiler.compile(lowered(CRASHES), HOST, log_dir=tmp_path)
     assert Path(caught.value.log).read_text().count("$ iree-compile") == 1 + len(
-        {retreat(flags.choose(b"", "torch", HOST)) for retreat in flags.RETREATS if not retreat.after}
+        {fallback(flags.choose(b"", "torch", HOST)) for fallback in flags.fallbacks() if not fallback.after}
         - {flags.choose(b"", "torch", HOST)}
     )
 

@@ -42,7 +42,7 @@ def test_convolutions_have_their_channels_last_on_cpus(op: str) -> None:
 def test_one_pipeline_of_passes_is_asked_for() -> None:
     for text in (b"", b"torch.aten.conv2d"):
         fast = flags.choose(text, "torch", HOST)
-        for chosen in (fast, *(retreat(fast) for retreat in flags.RETREATS)):
+        for chosen in (fast, *(fallback(fast) for fallback in flags.fallbacks())):
             assert sum("pass-pipeline" in flag for flag in chosen) == 1
             assert not any("pass-pipeline" in flag for flag in flags.located(chosen))
 
@@ -56,9 +56,9 @@ def test_the_users_flags_come_last() -> None:
     assert flags.choose(b"", "torch", HOST, ("--iree-opt-level=O3",))[-1] == "--iree-opt-level=O3"
 
 
-def test_each_retreat_is_more_cautious_than_the_one_before() -> None:
+def test_each_fallback_is_more_cautious_than_the_one_before() -> None:
     fast = flags.choose(b"torch.aten.conv2d", "torch", HOST)
-    one, two, three, four = [retreat(fast) for retreat in flags.RETREATS if not retreat.after]
+    one, two, three, four = [fallback(fast) for fallback in flags.fallbacks() if not fallback.after]
     assert flags.CHANNELS_LAST not in one
     assert _TILING in one
     assert _TILING not in two
@@ -67,14 +67,14 @@ def test_each_retreat_is_more_cautious_than_the_one_before() -> None:
     assert "--iree-opt-level=O0" in four
 
 
-def test_a_target_without_data_tiling_does_not_retreat_to_it() -> None:
+def test_a_target_without_data_tiling_does_not_fall_back_to_it() -> None:
     fast = flags.choose(b"", "torch", Target.parse("iree-cpu-x86_64"))
-    assert not any("data-tiling" in flag for retreat in flags.RETREATS for flag in retreat(fast))
+    assert not any("data-tiling" in flag for fallback in flags.fallbacks() for flag in fallback(fast))
 
 
-def test_a_users_flag_survives_the_retreats() -> None:
+def test_a_users_flag_survives_the_fallbacks() -> None:
     fast = flags.choose(b"", "torch", HOST, ("--iree-opt-level=O3",))
-    assert all("--iree-opt-level=O3" in retreat(fast) for retreat in flags.RETREATS)
+    assert all("--iree-opt-level=O3" in fallback(fast) for fallback in flags.fallbacks())
 
 
 @pytest.mark.parametrize(("branches", "wanted"), [(0, False), (1, False), (2, True)])

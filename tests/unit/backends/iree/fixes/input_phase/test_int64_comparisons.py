@@ -9,7 +9,7 @@ import torch
 
 from aotpipe.backends.iree.fixes.input_phase import int64_comparisons
 from aotpipe.backends.iree.fixes.rewrites import rewritten
-from tests.canaries import canary
+from tests.canaries import canary, load_once_on_vulkan
 from tests.programs.through import compare, legal, load_on_vulkan, require_vulkan
 
 _LEAST, _MOST = -(2**63), 2**63 - 1
@@ -94,5 +94,5 @@ def test_the_driver_compares_them_right_without() -> None:
     model = Counted(lambda x: x <= 12).eval()
     x = torch.arange(24, dtype=torch.int32)
     program = legal(model, (x,))
-    with load_on_vulkan(program) as runner:
+    with load_once_on_vulkan(program) as runner:
         compare(runner, program, model, (x,))

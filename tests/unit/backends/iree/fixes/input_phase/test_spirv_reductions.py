@@ -11,7 +11,7 @@ from torch.export import Dim
 
 from aotpipe.backends.iree.fixes.input_phase import spirv_reductions
 from aotpipe.backends.iree.fixes.rewrites import rewritten
-from tests.canaries import canary
+from tests.canaries import canary, load_once_on_vulkan
 from tests.programs.through import compare, legal, load_on_vulkan, require_vulkan
 
 _MODULE = """\
@@ -108,5 +108,5 @@ def test_iree_computes_them_right_without() -> None:
     x = torch.randn(2, 3, 4, 5, generator=torch.Generator().manual_seed(0))
     model = Model(lambda x: x.softmax(1)).eval()
     program = legal(model, (x,))
-    with load_on_vulkan(program) as runner:
+    with load_once_on_vulkan(program) as runner:
         compare(runner, program, model, (x,))

@@ -14,7 +14,7 @@ from aotpipe.backends.iree.fixes.input_phase import spirv_slices
 from aotpipe.backends.iree.fixes.rewrites import rewritten
 from aotpipe.backends.iree.lower import importer
 from aotpipe.core.targets import Target
-from tests.canaries import canary
+from tests.canaries import canary, load_once_on_vulkan
 from tests.programs.mlir_text import ops_at
 from tests.programs.through import compare, legal, load_on_vulkan, require_vulkan
 
@@ -111,5 +111,5 @@ def test_iree_reads_them_right_without() -> None:
     model = Model(lambda x: x[:, 1:9] * 2).eval()
     x = torch.arange(128.0).reshape(8, 16)
     program = legal(model, (x,))
-    with load_on_vulkan(program) as runner:
+    with load_once_on_vulkan(program) as runner:
         compare(runner, program, model, (x,))

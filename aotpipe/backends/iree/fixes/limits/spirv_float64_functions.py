@@ -1,0 +1,16 @@
+"""SPIR-V has no float64 functions."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aotpipe.core.fixes import Fix
+
+FIX: Final = Fix(
+    id="spirv-float64-functions",
+    fault="SPIR-V has no float64 functions beside the square root",
+    remedy="the build refuses it, with the line",
+    targets=("iree-metal", "iree-vulkan"),
+    program="`x.softmax(-1, dtype=torch.float64)`",
+    diagnostic="'spirv.GL.Exp' op operand #0 must be 16/32-bit float",
+)
