@@ -218,10 +218,16 @@ class Request:
 
         To be read before `load`, which may add the user's folder to `sys.path`.
         """
-        if not isinstance(self.model, str) or self.spec_options.keys() - {"name", "optional", "tensorize"}:
+        if not isinstance(self.model, str) or self.spec_options.keys() - {
+            "name",
+            "optional",
+            "tensorize",
+            "value_ranges",
+        }:
             return None
         settings = {
-            name: value if name == "name" else list(value) for name, value in self.spec_options.items()
+            name: list(value) if name in {"optional", "tensorize"} else value
+            for name, value in self.spec_options.items()
         }
         return front_key(self.model, {**settings, **self._lowering()})
 

@@ -88,7 +88,29 @@ class _Buckets(click.ParamType[tuple[str, str]]):
         return name, given
 
 
-def _as_dict(_: click.Context, __: click.Parameter, values: tuple[tuple[str, str], ...]) -> dict[str, str]:
+class _ValueRange(click.ParamType[tuple[str, tuple[float, float]]]):
+    """The values of an input such as `input_ids=0:30521`."""
+
+    name = "range"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, tuple[float, float]]:
+        """Read it, or refuse the command line."""
+        if isinstance(value, tuple):
+            return value
+        name, _, given = str(value).rpartition("=")
+        try:
+            # A whole number stays one: an input of integers has such ends.
+            low, high = (float(end) if set(end) & set(".einEIN") else int(end) for end in given.split(":"))
+        except ValueError:
+            self.fail(f"{value!r} is no range of values; write NAME=LOW:HIGH", param, ctx)
+        if not name or not low <= high:
+            self.fail(f"{value!r} has no name, or ends below its beginning; write NAME=LOW:HIGH", param, ctx)
+        return name, (low, high)
+
+
+def _as_dict(_: click.Context, __: click.Parameter, values: tuple[tuple[str, T], ...]) -> dict[str, T]:
     return dict(values)
 
 
@@ -128,6 +150,19 @@ _MODEL_OPTIONS: Final[tuple[tuple[Until, Callable[[Any], Any]], ...]] = (
             metavar="NAME",
             help="A Python number that is to be an input: an argument, or an attribute such as self.scale; "
             "may be given several times.",
+        ),
+    ),
+    (
+        "canonicalize",
+        click.option(
+            "--value-range",
+            "value_ranges",
+            multiple=True,
+            type=_ValueRange(),
+            callback=_as_dict,
+            metavar="NAME=LOW:HIGH",
+            help="The values that a call may pass for an input, such as input_ids=0:30521; "
+            "once for each input.",
         ),
     ),
     (

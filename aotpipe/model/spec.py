@@ -138,7 +138,7 @@ def as_spec(
 
     Args:
         model_or_spec: What to build. A Spec brings its own inputs; only its name can be replaced, and
-            `optional` and `tensorize` extended, where an entry point has what they name.
+            `optional`, `tensorize` and `value_ranges` extended, where an entry point has what they name.
         args: Example inputs of the single entry point; this and the next six are `EntryPoint`'s fields.
         kwargs: Example inputs passed by name.
         dynamic_shapes: What may vary.
@@ -154,14 +154,15 @@ def as_spec(
         NoExampleInputs: The model needs inputs and none are given.
         SpecInvalid: Not a model, or both `args` and `entry_points`.
     """
-    single = bool(args or kwargs or dynamic_shapes is not None or value_ranges or examples)
+    single = bool(args or kwargs or dynamic_shapes is not None or examples)
     if isinstance(model_or_spec, Spec):
         if single or entry_points:
             raise SpecInvalid(
                 "a Spec brings its own inputs", hint="put args and dynamic_shapes into its EntryPoint"
             )
-        return _varied(replace(model_or_spec, name=name) if name else model_or_spec, optional, tensorize)
-    if single and entry_points:
+        named = replace(model_or_spec, name=name) if name else model_or_spec
+        return _varied(named, optional, tensorize, value_ranges or {})
+    if (single or value_ranges) and entry_points:
         raise SpecInvalid("both args and entry_points are given", hint="put args into an EntryPoint")
     if inspect.isclass(model_or_spec):
         raise SpecInvalid(
@@ -200,17 +201,28 @@ def as_spec(
     )
 
 
-def _varied(spec: Spec, optional: Sequence[str], tensorize: Sequence[str]) -> Spec:
-    """A Spec whose only entry point lets more vary."""
-    if not optional and not tensorize:
+def _varied(
+    spec: Spec,
+    optional: Sequence[str],
+    tensorize: Sequence[str],
+    value_ranges: Mapping[str, tuple[float, float]],
+) -> Spec:
+    """A Spec whose only entry point lets more vary, or takes other values."""
+    if not optional and not tensorize and not value_ranges:
         return spec
     if len(spec.entry_points) > 1:
         raise SpecInvalid(
-            f"{spec.name!r} has several entry points, and which one optional or tensorize is for is not said",
+            f"{spec.name!r} has several entry points, and which one optional, tensorize or "
+            "value_ranges are for is not said",
             hint="put them into the EntryPoint",
         )
     [(name, entry)] = spec.entry_points.items()
-    entry = replace(entry, optional=(*entry.optional, *optional), tensorize=(*entry.tensorize, *tensorize))
+    entry = replace(
+        entry,
+        optional=(*entry.optional, *optional),
+        tensorize=(*entry.tensorize, *tensorize),
+        value_ranges={**entry.value_ranges, **value_ranges},
+    )
     return replace(spec, entry_points={name: entry})
 
 

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from aotpipe.build.request import FIRST_STAGE
 from aotpipe.cli import cli, options
 
-OF_PYTHON = {"dynamic_shapes", "value_ranges", "examples", "entry_points"}
+OF_PYTHON = {"dynamic_shapes", "examples", "entry_points"}
 """Those of a model's options that are objects: a file that is named on a command line holds them itself."""
 
 
@@ -48,6 +48,25 @@ def test_a_command_gets_the_options_of_its_model_in_one_dict():
     assert "'dtype': 'bf16'" in out.stdout
     assert "'optional': ('a', 'b')" in out.stdout
     assert CliRunner().invoke(command, ["m.py", "--mesh", "2x2"]).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("ids=0:30521", {"ids": (0, 30521)}),
+        ("x=-1.5:2e3", {"x": (-1.5, 2000.0)}),
+        ("a=b=0:1", {"a=b": (0, 1)}),
+    ],
+)
+def test_a_range_of_values(text: str, want: dict[str, tuple[float, float]]):
+    @click.command()
+    @options.model("canonicalize")
+    def command(model: str, options: dict[str, object]) -> None:
+        assert options["value_ranges"] == want
+
+    CliRunner().invoke(command, ["m.py", "--value-range", text], catch_exceptions=False)
+    for wrong in ("ids", "ids=1", "ids=2:1", "=0:1", "ids=0:x", "ids=0:nan"):
+        assert CliRunner().invoke(command, ["m.py", "--value-range", wrong]).exit_code == 2, wrong
 
 
 @click.command()

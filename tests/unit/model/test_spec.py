@@ -90,3 +90,15 @@ def test_a_spec_that_contradicts_itself_is_refused(make: object) -> None:
 
 def test_dims_are_part_of_the_module() -> None:
     assert Dim("batch").name == "batch"
+
+
+def test_value_ranges_of_a_spec_are_extended():
+    spec = Spec(
+        name="scaled",
+        build=lambda: torch.nn.ReLU(),
+        entry_points={"forward": EntryPoint(args=(torch.ones(2),), value_ranges={"x": (0, 1), "y": (0, 1)})},
+    )
+    [entry] = as_spec(spec, value_ranges={"x": (-2, 2)}).entry_points.values()
+    assert entry.value_ranges == {"x": (-2, 2), "y": (0, 1)}
+    with pytest.raises(SpecInvalid, match="is empty"):
+        as_spec(spec, value_ranges={"x": (2, -2)})
