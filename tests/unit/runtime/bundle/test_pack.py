@@ -194,7 +194,7 @@ def test_ctrl_c_leaves_nothing(tmp_path, monkeypatch):
 KILLED = """
 import os, sys
 from aotpipe.runtime import tensor_file as tensors
-from tests.unit.bundle import samples
+from tests.unit.runtime.bundle import samples
 write = tensors.write
 def killed(arrays, path):
     write(arrays, path)
