@@ -1,11 +1,11 @@
 """Recurrent layers (LSTM, GRU, Elman) as one scan over time for each layer and direction.
 
 `KERNELS` gives for each op a function of the op's own arguments, written with torch calls. The inputs of all
-time steps are projected by one matmul before the loop, so that a trip multiplies the hidden state only. Where
-the length is known a trip takes several steps, as a trip of its own costs as much as the step (an LSTM of
-128 features takes half the time by IREE 3.13, at batch 1), and a sequence of a few steps gets no loop.
-`scanned()` lets torch trace these layers so: its own kernels write out every time step, which takes minutes
-for a long sequence and fixes its length.
+time steps are projected by one matmul before the loop, so that an iteration multiplies the hidden state only.
+Where the length is known an iteration takes several steps, as an iteration of its own costs as much as the
+step (an LSTM of 128 features takes half the time by IREE 3.13, at batch 1), and a sequence of a few steps
+gets no loop. `scanned()` lets torch trace these layers so: its own kernels write out every time step, which
+takes minutes for a long sequence and fixes its length.
 """
 
 from __future__ import annotations
@@ -136,16 +136,16 @@ def _over_time(steps: Steps, state: State, is_reverse: bool) -> tuple[torch.Tens
     length: int | torch.SymInt = inputs.shape[0]
     inputs = inputs.flip(0) if is_reverse and length != 1 else inputs
     if isinstance(length, int):
-        many = _steps_of_a_trip(length)
-        # What fills no trip comes first.
+        many = _steps_of_an_iteration(length)
+        # What fills no iteration comes first.
         alone = length % many if length > many else length
         outputs = []
         if alone:
             state, first = _in_turn(cell, inputs[:alone], weights, state)
             outputs.append(first)
         if length > alone:
-            trips = inputs[alone:].reshape(-1, many, *inputs.shape[1:])
-            state, rows = _scanned(partial(_in_turn, cell), trips, weights, state)
+            iterations = inputs[alone:].reshape(-1, many, *inputs.shape[1:])
+            state, rows = _scanned(partial(_in_turn, cell), iterations, weights, state)
             outputs.append(rows.flatten(0, 1))
         output = torch.cat(outputs) if len(outputs) > 1 else outputs[0]
     else:
@@ -153,7 +153,7 @@ def _over_time(steps: Steps, state: State, is_reverse: bool) -> tuple[torch.Tens
     return output.flip(0) if is_reverse and length != 1 else output, state
 
 
-def _steps_of_a_trip(length: int) -> int:
+def _steps_of_an_iteration(length: int) -> int:
     """A divisor of a length, if there is one: each step more takes longer to compile."""
     return max((count for count in range(5, 11) if length % count == 0), default=8)
 
@@ -174,16 +174,16 @@ def _in_turn(cell: Cell, inputs: torch.Tensor, weights: Weights, state: State) -
 
 
 def _scanned(
-    trip: Callable[[torch.Tensor, Weights, State], tuple[State, torch.Tensor]],
+    iteration: Callable[[torch.Tensor, Weights, State], tuple[State, torch.Tensor]],
     inputs: torch.Tensor,
     weights: Weights,
     state: State,
 ) -> tuple[State, torch.Tensor]:
-    """A trip for each row of the inputs: the last state, and the outputs along a new first dim."""
+    """An iteration for each row of the inputs: the last state, and the outputs along a new first dim."""
     count = len(state)
 
     def body(*operands: torch.Tensor) -> State:
-        following, output = trip(operands[count], operands[count + 1 :], operands[:count])
+        following, output = iteration(operands[count], operands[count + 1 :], operands[:count])
         return (*following, output)
 
     *last, outputs = scan_op(body, list(state), [inputs], tuple(weights))

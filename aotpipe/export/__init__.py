@@ -66,27 +66,27 @@ def _kept(state: State | None) -> Iterator[Finding]:
 
 
 def _export_entry(entry: CanonicalEntry) -> tuple[ExportedEntry, list[Finding], State | None]:
-    entry, traced, settled, findings = _settled(entry)
+    entry, traced, resolved, findings = _resolved(entry)
     findings += traced.findings
     program = traced.program
-    found = signatures.signature(entry, program, settled.ranges)
+    found = signatures.signature(entry, program, resolved.ranges)
     exported = ExportedEntry(name=entry.name, program=program, signature=found)
     findings += [*_unused(entry, exported), *_integer_outputs(exported)]
     return exported, findings, traced.state or entry.state
 
 
-def _settled(
+def _resolved(
     entry: CanonicalEntry,
-) -> tuple[CanonicalEntry, strategies.Traced, auto_dims.Settled, list[Finding]]:
+) -> tuple[CanonicalEntry, strategies.Traced, auto_dims.Resolved, list[Finding]]:
     """Export until every AUTO size is a plain range, a multiple or a constant."""
     findings: list[Finding] = []
     for left in reversed(range(_AUTO_ROUNDS)):
         traced = strategies.trace(entry)
-        settled = auto_dims.settle(entry, traced)
-        findings += settled.findings
-        if not settled.again:
-            return replace(entry, dims=settled.dims), traced, settled, findings
-        dims = settled.dims if left > 1 else auto_dims.without_auto(settled.dims)
+        resolved = auto_dims.resolve(entry, traced)
+        findings += resolved.findings
+        if not resolved.again:
+            return replace(entry, dims=resolved.dims), traced, resolved, findings
+        dims = resolved.dims if left > 1 else auto_dims.without_auto(resolved.dims)
         entry = replace(entry, dims=dims)
     raise AssertionError("without AUTO there is nothing left to settle")
 

@@ -28,7 +28,7 @@ _PROBED: Final = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
+class Resolved:
     """What became of the AUTO sizes.
 
     Attributes:
@@ -49,7 +49,7 @@ def without_auto(dims: Mapping[str, Mapping[int, Dim | Auto]]) -> dict[str, dict
     return {name: {axis: d for axis, d in axes.items() if isinstance(d, Dim)} for name, axes in dims.items()}
 
 
-def settle(entry: CanonicalEntry, traced: Traced) -> Settled:
+def resolve(entry: CanonicalEntry, traced: Traced) -> Resolved:
     """Read what became of each AUTO size in an exported program."""
     kept = {name: dict(axes) for name, axes in entry.dims.items()}
     ranges: dict[tuple[str, int], tuple[int, int | None]] = {}
@@ -76,7 +76,7 @@ def settle(entry: CanonicalEntry, traced: Traced) -> Settled:
         else:
             del kept[name][axis]
         findings.append(_conditional(entry, name, axis, multiple, expr, guards, traced))
-    return Settled(dims=kept, again=again, ranges=ranges, findings=tuple(findings))
+    return Resolved(dims=kept, again=again, ranges=ranges, findings=tuple(findings))
 
 
 def _auto_sizes(entry: CanonicalEntry, traced: Traced) -> Iterator[tuple[str, int, Auto, int | torch.SymInt]]:

@@ -40,7 +40,7 @@ def traced(entry: CanonicalEntry, trace: Callable[[Codes], Traced]) -> Traced:
     structure = entry.adapter.structure
     try:
         found = trace(_codes(entry))
-    except (lift.Unforeseen, StateRefused):
+    except (lift.UnknownState, StateRefused):
         raise
     except ExportFailed as error:
         first = error

@@ -70,19 +70,19 @@ class Traced:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
+class Strategy:
     """A way of calling torch.export.
 
     Attributes:
         strict: Whether the bytecode is read.
         all_sizes: Whether sizes of 0 and 1 are treated as any other.
-        unsure: Whether the program may be wrong at these sizes.
+        assumes_sizes: Whether the program may be wrong at these sizes.
         changed: Values of Dims other than the example's.
     """
 
     strict: bool = False
     all_sizes: bool = False
-    unsure: bool = False
+    assumes_sizes: bool = False
     changed: Mapping[str, int]
 
 
@@ -107,7 +107,7 @@ def _traced(entry: CanonicalEntry) -> Traced:
             # What it decides on is traced from the start: without our operators it would decide for good.
             return _staged(entry, *resized_examples.inside(entry), None)
         return _stateless(entry)
-    except lift.Unforeseen as late:
+    except lift.UnknownState as late:
         return _stateful(entry, late.state)
 
 
@@ -115,13 +115,18 @@ def _stateless(entry: CanonicalEntry) -> Traced:
     changed, at_bound = resized_examples.inside(entry)
     first: ExportFailed | None = None
     rounding = False
-    for way in _ways(dynamic=any(entry.dims.values()), changed=changed):
-        if way.strict and first and first.__cause__ and not diagnosis.may_strict_mode_help(first.__cause__):
+    for strategy in _strategies(dynamic=any(entry.dims.values()), changed=changed):
+        if (
+            strategy.strict
+            and first
+            and first.__cause__
+            and not diagnosis.may_strict_mode_help(first.__cause__)
+        ):
             break
         with listening() as log:
             try:
-                program = _export(entry, way)
-            except lift.Unforeseen:
+                program = _export(entry, strategy)
+            except lift.UnknownState:
                 raise
             except Exception as error:  # noqa: BLE001 torch.export raises what the model raises
                 failure = diagnosis.explain(error, log, entry.name)
@@ -129,12 +134,12 @@ def _stateless(entry: CanonicalEntry) -> Traced:
                 first = first or failure
                 rounding |= bool(log.rounding)
                 continue
-        if way.unsure and not small_sizes.agree(entry, program):
+        if strategy.assumes_sizes and not small_sizes.agree(entry, program):
             continue
-        findings = list(at_bound if way.changed else ())
-        if way.unsure and small_sizes.reached(entry):
+        findings = list(at_bound if strategy.changed else ())
+        if strategy.assumes_sizes and small_sizes.reached(entry):
             findings.append(_compared_finding(entry, first))
-        if way.strict:
+        if strategy.strict:
             findings.append(_strict_finding(entry, first))
         return Traced(program=program, log=log, findings=tuple(findings))
     assert first is not None
@@ -156,15 +161,15 @@ def _stateful(entry: CanonicalEntry, state: State) -> Traced:
     """
     changed, at_bound = resized_examples.inside(entry)
     for _ in range(_MOST_STATES):
-        carrier = lift.Carrier(entry.module, state)
+        lifted = lift.LiftedModel(entry.module, state)
         try:
-            traced = _staged(entry, changed, at_bound, None, carrier.module)
-        except lift.Unforeseen as late:
+            traced = _staged(entry, changed, at_bound, None, lifted.module)
+        except lift.UnknownState as late:
             state = late.state
             continue
         except StateRefused as error:
             raise discovery.refused(error, [entry]) from error
-        carrier.name_state(traced.program)
+        lifted.name_state(traced.program)
         return replace(traced, state=state)
     raise AssertionError("a state that grows without end is refused")
 
@@ -206,28 +211,28 @@ def _rewritten(
 
     Which those are is known one after another, as torch.export comes to them.
     """
-    way = Way(unsure=any(entry.dims.values()), changed=changed)
-    exactly = False
+    strategy = Strategy(assumes_sizes=any(entry.dims.values()), changed=changed)
+    exact_aliases = False
 
-    def attempt(way: Way) -> _Tried:
-        nonlocal exactly
-        tried = _tried(entry, way, codes, module, exactly=exactly)
+    def attempt(strategy: Strategy) -> _Tried:
+        nonlocal exact_aliases
+        tried = _tried(entry, strategy, codes, module, exact_aliases=exact_aliases)
         if isinstance(tried.found, Exception) and tried.needs_exact_aliases:
             # A write in place may reach names that only a run knows, which costs to follow.
-            exactly = True
-            tried = _tried(entry, way, codes, module, exactly=True)
+            exact_aliases = True
+            tried = _tried(entry, strategy, codes, module, exact_aliases=True)
         return tried
 
-    found, log, notes, _ = attempt(way)
+    found, log, notes, _ = attempt(strategy)
     while not isinstance(found, ExportedProgram):
-        if isinstance(found, lift.Unforeseen | StateRefused):
+        if isinstance(found, lift.UnknownState | StateRefused):
             raise found
         # Whatever a function raises that is not rewritten yet: it may come of a traced value.
         new = _deciding(found, log, codes) if len(codes) < _MOST_REWRITTEN else {}
-        if not new and diagnosis.is_about_sizes(found) and not way.all_sizes:
+        if not new and diagnosis.is_about_sizes(found) and not strategy.all_sizes:
             # What is computed of a size may be 0 or 1 where that is not.
-            way = replace(way, all_sizes=True)
-            found, log, notes, _ = attempt(way)
+            strategy = replace(strategy, all_sizes=True)
+            found, log, notes, _ = attempt(strategy)
             continue
         told = isinstance(found, ExportFailed | Unwritten | RecursionError) or diagnosis.is_data_dependent(
             found
@@ -239,12 +244,12 @@ def _rewritten(
             refused.__context__ = found
             raise refused from first.__cause__
         codes |= new
-        found, log, notes, _ = attempt(way)
+        found, log, notes, _ = attempt(strategy)
     program = found
-    if way.unsure and not small_sizes.agree(entry, program):
-        if way.all_sizes:
+    if strategy.assumes_sizes and not small_sizes.agree(entry, program):
+        if strategy.all_sizes:
             raise (first or _small_sizes(entry)) from (first.__cause__ if first else None)
-        found, log, notes, _ = attempt(replace(way, all_sizes=True))
+        found, log, notes, _ = attempt(replace(strategy, all_sizes=True))
         if not isinstance(found, ExportedProgram) or not small_sizes.agree(entry, found):
             raise (first or _small_sizes(entry)) from (first.__cause__ if first else None)
         program = found
@@ -271,22 +276,24 @@ class _Tried(NamedTuple):
 
 def _tried(
     entry: CanonicalEntry,
-    way: Way,
+    strategy: Strategy,
     codes: dict[FunctionType, CodeType],
     module: torch.nn.Module | None,
     *,
-    exactly: bool,
+    exact_aliases: bool,
 ) -> _Tried:
     ranges = entry.entry.value_ranges
-    tops = {
+    upper_bounds = {
         place: math.floor(ranges[name][1])
         for place, name in enumerate(entry.input_names)
         if name in ranges and math.isfinite(ranges[name][1])
     }
-    tracing = staging.staging(entry.module, kept=module is not None, exactly=exactly, tops=tops)
+    tracing = staging.staging(
+        entry.module, lifts_state=module is not None, exact_aliases=exact_aliases, upper_bounds=upper_bounds
+    )
     with tracing as known, functions.swapped(codes), listening() as log, trace_overhead.traced():
         try:
-            program = _export(entry, way, module)
+            program = _export(entry, strategy, module)
         except Exception as error:  # noqa: BLE001 torch.export raises what the model raises
             return _Tried(error, log, (), known.needs_exact_aliases)
         return _Tried(program, log, tuple(known.findings), known.needs_exact_aliases)
@@ -313,12 +320,12 @@ def _rewritten_finding(entry: CanonicalEntry, function: FunctionType) -> Finding
     )
 
 
-def _ways(*, dynamic: bool, changed: Mapping[str, int]) -> Iterator[Way]:
+def _strategies(*, dynamic: bool, changed: Mapping[str, int]) -> Iterator[Strategy]:
     sizes = (changed, {}) if changed else ({},)
     if dynamic:
-        yield from (Way(all_sizes=True, changed=values) for values in sizes)
-    yield from (Way(unsure=dynamic, changed=values) for values in sizes)
-    yield from (Way(strict=True, unsure=dynamic, changed=values) for values in sizes)
+        yield from (Strategy(all_sizes=True, changed=values) for values in sizes)
+    yield from (Strategy(assumes_sizes=dynamic, changed=values) for values in sizes)
+    yield from (Strategy(strict=True, assumes_sizes=dynamic, changed=values) for values in sizes)
 
 
 def _compared_finding(entry: CanonicalEntry, first: ExportFailed | None) -> Finding:
@@ -343,17 +350,19 @@ def _strict_finding(entry: CanonicalEntry, first: ExportFailed | None) -> Findin
     )
 
 
-def _export(entry: CanonicalEntry, way: Way, module: torch.nn.Module | None = None) -> ExportedProgram:
+def _export(
+    entry: CanonicalEntry, strategy: Strategy, module: torch.nn.Module | None = None
+) -> ExportedProgram:
     """Export a model, or in its place a module that takes its state from buffers.
 
     Raises:
-        Unforeseen: The model keeps in Python what no state is known of.
+        UnknownState: The model keeps in Python what no state is known of.
     """
-    args, kwargs = resized_examples.resized(entry, way.changed)
+    args, kwargs = resized_examples.resized(entry, strategy.changed)
     # A tensor passed twice would be one input; a call may pass two.
     args, kwargs = pytrees.clone_tensors((args, kwargs))
     shapes = torch_shapes(entry, args, kwargs)
-    sizes = symbolic_config.patch(backed_size_oblivious=way.all_sizes)  # type: ignore[attr-defined]
+    sizes = symbolic_config.patch(backed_size_oblivious=strategy.all_sizes)  # type: ignore[attr-defined]
     unchanged = example_call.unchanged(entry.module, traced=True)
     with (
         unchanged,
@@ -364,11 +373,13 @@ def _export(entry: CanonicalEntry, way: Way, module: torch.nn.Module | None = No
         detach.traced(),
         quiet(),
     ):
-        if module is not None or way.strict:
+        if module is not None or strategy.strict:
             module = module or entry.module
             with swallowed_exceptions.raised():
-                return torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=way.strict)
-        with swallowed_exceptions.raised(), lift.noticing(entry.module, entry.state):
+                return torch.export.export(
+                    module, args, kwargs, dynamic_shapes=shapes, strict=strategy.strict
+                )
+        with swallowed_exceptions.raised(), lift.watching(entry.module, entry.state):
             return torch.export.export(entry.module, args, kwargs, dynamic_shapes=shapes)
 
 

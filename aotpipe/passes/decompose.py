@@ -46,7 +46,11 @@ def decompose(entry: ExportedEntry, rules: LegalizationRules) -> ExportedProgram
     table: dict[Any, Callable[..., Any]] = dict(rules.decompositions())
     table |= {op: either(first, table.get(op)) for op, first in boolean_masks.table().items()}
     try:
-        with warnings.catch_warnings(), region_asserts.kept_apart(), _use_lazy_graph_module(should_use=True):
+        with (
+            warnings.catch_warnings(),
+            region_asserts.isolated_paths(),
+            _use_lazy_graph_module(should_use=True),
+        ):
             # torch's tracing warns of its own deprecated calls.
             warnings.simplefilter("ignore")
             program = lift_constants.lift(alias_copies.separate(wrapper_ops.inline(entry.program)))

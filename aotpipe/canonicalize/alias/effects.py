@@ -56,36 +56,39 @@ class _Watched:
 
     Attributes:
         roots: They.
-        is_kept: Whether what they hold at last is kept from call to call.
+        is_lifted: Whether what they hold at last is lifted into buffers.
         at_first: The containers that they held at first, by identity.
     """
 
     roots: list[nn.Module] = field(default_factory=list)
-    is_kept: bool = False
+    is_lifted: bool = False
     at_first: dict[int, Any] = field(default_factory=dict)
 
 
 @contextmanager
-def watching(module: nn.Module, *, kept: bool) -> Iterator[None]:
+def watching(module: nn.Module, *, lifts_state: bool) -> Iterator[None]:
     """Count the attributes of a module and its submodules among what is changed.
 
-    `kept`: what they hold at last is kept from call to call; else it would be lost, and must not change.
+    `lifts_state`: what they hold at last is lifted into buffers; else it would be lost, and must not change.
     """
     watched = trace.part(_Watched)
-    before = watched.is_kept, watched.at_first
+    before = watched.is_lifted, watched.at_first
     watched.roots.append(module)
-    watched.is_kept, watched.at_first = kept, {id(container): container for _, container in _held(())}
+    watched.is_lifted, watched.at_first = (
+        lifts_state,
+        {id(container): container for _, container in _held(())},
+    )
     try:
         yield
     finally:
         watched.roots.pop()
-        watched.is_kept, watched.at_first = before
+        watched.is_lifted, watched.at_first = before
 
 
 def lost(containers: Iterable[Any]) -> bool:
     """Whether one of these containers was a module's at first, and nothing keeps its changes."""
     watched = trace.part(_Watched)
-    return not watched.is_kept and any(id(container) in watched.at_first for container in containers)
+    return not watched.is_lifted and any(id(container) in watched.at_first for container in containers)
 
 
 def watched_modules() -> tuple[nn.Module, ...]:

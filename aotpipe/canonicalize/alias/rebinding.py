@@ -1,7 +1,7 @@
 """Keeps the names of one tensor alike where a graph has made a copy of it.
 
 After a branch or a loop a variable holds a tensor of the graph's own, where eager may have given it another
-name of a tensor from before (`identities`); what a traced index gives is a copy, where eager gives a view:
+name of a tensor from before (`alias_sets`); what a traced index gives is a copy, where eager gives a view:
 `note(pair)` remembers the two. As long as nobody writes to either in place nobody can tell. A write to one of
 them is repeated on the others, if somebody still holds those. Where that takes more than is followed, the
 write asks for it and is refused; where it cannot be, it is refused for good.
@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from aotpipe.canonicalize.alias import referrers, tensor_storage
-from aotpipe.canonicalize.alias.tensor_storage import Identity, storage_of
+from aotpipe.canonicalize.alias.tensor_storage import AliasSet, storage_of
 from aotpipe.canonicalize.values import trace
 from aotpipe.canonicalize.values.refusals import refusal
 
@@ -96,7 +96,7 @@ def note(pair: Pair) -> None:
     trace.part(_Copies).pairs.append(pair)
 
 
-def identity(tensor: torch.Tensor) -> Identity | None:
+def alias_set(tensor: torch.Tensor) -> AliasSet | None:
     """What is known of a tensor's memory; what this region notes of copies makes it a part of theirs."""
     found, copies = tensor_storage.of(tensor), trace.part(_Copies)
     if found is None or len(copies.pairs) == copies.outside:
@@ -184,7 +184,7 @@ def _others(tensor: torch.Tensor) -> Iterator[_Other]:
         yield _Other(paired, pair.to_original if paired is pair.original else pair.to_copy)
 
 
-def _named_too(own: Identity, other: Identity) -> _Other:
+def _named_too(own: AliasSet, other: AliasSet) -> _Other:
     """What repeats a write to one tensor on another one that may be in the same memory."""
     if own.numbers & other.numbers & (own.partial | other.partial) or own.tensor.shape != other.tensor.shape:
         return _Other(other.tensor, None)

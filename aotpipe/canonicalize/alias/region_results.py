@@ -1,8 +1,9 @@
 """Carries over the border of a branch or a loop which memory its results would be in, if eager ran it.
 
 What a region gives is a copy: of what was around it or of what it made. `Border` gives each result the
-numbers (`identities`) of the memories from around it that it may be in; a memory that was made inside gets
-the number of the first result that is in it. So two trips of a loop never give one number to two memories.
+numbers (`alias_sets`) of the memories from around it that it may be in; a memory that was made inside gets
+the number of the first result that is in it. So two iterations of a loop never give one number to two
+memories.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ import torch
 from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.alias import tensor_storage
-from aotpipe.canonicalize.alias.tensor_storage import Identity
+from aotpipe.canonicalize.alias.tensor_storage import AliasSet
 from aotpipe.canonicalize.values import host_scalars
-from aotpipe.canonicalize.values.abstract_values import UNDEFINED, Form, Leaf
-from aotpipe.canonicalize.values.optional_values import Maybe
+from aotpipe.canonicalize.values.abstract_values import UNDEFINED, AbstractValue, Leaf
+from aotpipe.canonicalize.values.optional_values import OptionalValue
 
 # More than a region has results.
 _MOST: Final = 1 << 20
-IdentityOf = Callable[[torch.Tensor], Identity | None]
+AliasSetOf = Callable[[torch.Tensor], AliasSet | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +91,8 @@ class Border:
     def __init__(self) -> None:
         self._first = tensor_storage.new_numbers(_MOST)
 
-    def settled(self, names: Sequence[Names], last_given: int) -> list[Names]:
-        """What every trip gives anew, a trip makes, whoever made it: its memory is the result's own."""
+    def stabilized(self, names: Sequence[Names], last_given: int) -> list[Names]:
+        """Give a result its own number where each iteration makes its memory anew."""
         return [each.since(last_given, self._first + at) for at, each in enumerate(names)]
 
     def noted(self, names: Sequence[Names], begun: Sequence[Names], last_given: int) -> list[Notes]:
@@ -132,9 +133,11 @@ class Border:
 
         return [Names(frozenset(numbers(whole)), frozenset(numbers(part))) for whole, part in notes]
 
-    def names(self, forms: Sequence[Form], values: Sequence[Any], identity_of: IdentityOf) -> list[Names]:
+    def names(
+        self, abstracts: Sequence[AbstractValue], values: Sequence[Any], alias_set_of: AliasSetOf
+    ) -> list[Names]:
         """Of each result that may be written in place, for the values on one path."""
-        parts = _parts(forms, values, identity_of)
+        parts = _parts(abstracts, values, alias_set_of)
         return [self._names(parts, at) for at in range(len(parts))]
 
     def _names(self, parts: Sequence[_Part], at: int) -> Names:
@@ -153,14 +156,14 @@ class Border:
 
     def known(
         self,
-        forms: Sequence[Form],
+        abstracts: Sequence[AbstractValue],
         values: Sequence[Any],
         names: Sequence[Names],
-        identity_of: IdentityOf,
+        alias_set_of: AliasSetOf,
     ) -> list[torch.Tensor]:
         """The traced numbers of the results that need one (`counted`)."""
-        parts = _parts(forms, values, identity_of)
-        return [self._known(parts, at) for at in counted(forms, names)]
+        parts = _parts(abstracts, values, alias_set_of)
+        return [self._known(parts, at) for at in counted(abstracts, names)]
 
     def _known(self, parts: Sequence[_Part], at: int) -> torch.Tensor:
         part = parts[at]
@@ -173,24 +176,24 @@ class Border:
 
     def register(
         self,
-        forms: Sequence[Form],
+        abstracts: Sequence[AbstractValue],
         values: Sequence[Any],
         names: Sequence[Names],
         known: Sequence[torch.Tensor],
     ) -> None:
         """Say of results, or of what a loop carries, which memory they would be in."""
-        found = dict(zip(counted(forms, names), known, strict=False))
-        for at, ((_, tensors), own) in enumerate(zip(_tensors(forms, values), names, strict=True)):
+        found = dict(zip(counted(abstracts, names), known, strict=False))
+        for at, ((_, tensors), own) in enumerate(zip(_tensors(abstracts, values), names, strict=True)):
             for tensor in tensors:
                 number = own.only if own.only is not None else found.get(at)
                 tensor_storage.register(tensor, own.numbers, number, own.partial)
 
 
-def counted(forms: Sequence[Form], names: Sequence[Names]) -> list[int]:
+def counted(abstracts: Sequence[AbstractValue], names: Sequence[Names]) -> list[int]:
     """The places of the results whose memory a traced number tells."""
     if not tensor_storage.are_followed():
         return []
-    grows = [form.fitted is not None for form in forms for _ in results(form)]
+    grows = [abstract.fitted is not None for abstract in abstracts for _ in results(abstract)]
     return [
         at for at, (own, grow) in enumerate(zip(names, grows, strict=True)) if own.only is None and not grow
     ]
@@ -204,50 +207,56 @@ def joined(*paths: Sequence[Names]) -> list[Names]:
     return found
 
 
-def _parts(forms: Sequence[Form], values: Sequence[Any], identity_of: IdentityOf) -> list[_Part]:
-    return [_part(grows, tensors, identity_of) for grows, tensors in _tensors(forms, values)]
+def _parts(
+    abstracts: Sequence[AbstractValue], values: Sequence[Any], alias_set_of: AliasSetOf
+) -> list[_Part]:
+    return [_part(grows, tensors, alias_set_of) for grows, tensors in _tensors(abstracts, values)]
 
 
-def _part(grows: bool, tensors: Sequence[torch.Tensor], identity_of: IdentityOf) -> _Part:
+def _part(grows: bool, tensors: Sequence[torch.Tensor], alias_set_of: AliasSetOf) -> _Part:
     part = _Part()
     for tensor in tensors:
-        identity = identity_of(tensor)
-        if identity is None:
+        alias_set = alias_set_of(tensor)
+        if alias_set is None:
             continue
-        whole = not grows and identity.is_like(tensor)
-        names = Names(identity.numbers, identity.partial if whole else identity.numbers)
-        part = _Part(part.names | names, None if grows else identity.known)
+        whole = not grows and alias_set.is_like(tensor)
+        names = Names(alias_set.numbers, alias_set.partial if whole else alias_set.numbers)
+        part = _Part(part.names | names, None if grows else alias_set.known)
     return part
 
 
-def _tensors(forms: Sequence[Form], values: Sequence[Any]) -> Iterator[tuple[bool, tuple[torch.Tensor, ...]]]:
+def _tensors(
+    abstracts: Sequence[AbstractValue], values: Sequence[Any]
+) -> Iterator[tuple[bool, tuple[torch.Tensor, ...]]]:
     """For each result that may be written in place: whether it is a list that grows, and what it is of."""
-    for form, whole in zip(forms, values, strict=True):
+    for abstract, whole in zip(abstracts, values, strict=True):
         value = whole
-        if form.optional:
-            value = value.held if isinstance(value, Maybe) else UNDEFINED if value is None else value
-        if form.fitted:
+        if abstract.optional:
+            value = (
+                value.payload if isinstance(value, OptionalValue) else UNDEFINED if value is None else value
+            )
+        if abstract.fitted:
             leaves = pytree.tree_leaves(value)
             yield (
                 True,
                 tuple(
                     each
                     for each in leaves
-                    if isinstance(each, torch.Tensor) and not host_scalars.is_number(each)
+                    if isinstance(each, torch.Tensor) and not host_scalars.is_host_scalar(each)
                 ),
             )
             continue
-        for leaf, given in form.parts(value):
-            tensor = given.held if isinstance(given, Maybe) else given
+        for leaf, given in abstract.parts(value):
+            tensor = given.payload if isinstance(given, OptionalValue) else given
             if not leaf.number:
                 yield False, (tensor,) if isinstance(tensor, torch.Tensor) else ()
 
 
-def results(form: Form) -> list[object]:
-    """One for each that `_tensors` gives of a form."""
-    if form.fitted:
-        return [form]
-    return [leaf for leaf in form.leaves if isinstance(leaf, Leaf) and not leaf.number]
+def results(abstract: AbstractValue) -> list[object]:
+    """One for each that `_tensors` gives of an abstract value."""
+    if abstract.fitted:
+        return [abstract]
+    return [leaf for leaf in abstract.leaves if isinstance(leaf, Leaf) and not leaf.number]
 
 
 def _either(test: bool | torch.Tensor, then: int | torch.Tensor, other: int | torch.Tensor) -> Any:

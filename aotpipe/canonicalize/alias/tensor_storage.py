@@ -22,7 +22,7 @@ _NO_NUMBERS: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Identity:
+class AliasSet:
     """What is known of a tensor's memory.
 
     Attributes:
@@ -55,7 +55,7 @@ class _Book:
     """What is known of the trace that runs now."""
 
     def __init__(self) -> None:
-        self.found: dict[int, Identity] = {}
+        self.found: dict[int, AliasSet] = {}
         # The storages of each number, in the order in which they came.
         self.of_number: dict[int, dict[int, None]] = {}
         # Of an operand's memory, that of the tensor which it stands for.
@@ -82,15 +82,15 @@ class _Book:
             if table is self.found and value is not None:
                 self._index(key, value)
 
-    def enter(self, storage: int, identity: Identity) -> None:
+    def enter(self, storage: int, alias_set: AliasSet) -> None:
         if (old := self.found.get(storage)) is not None:
             for number in old.numbers:
                 del self.of_number[number][storage]
-        self.put(self.found, storage, identity)
-        self._index(storage, identity)
+        self.put(self.found, storage, alias_set)
+        self._index(storage, alias_set)
 
-    def _index(self, storage: int, identity: Identity) -> None:
-        for number in identity.numbers:
+    def _index(self, storage: int, alias_set: AliasSet) -> None:
+        for number in alias_set.numbers:
             self.of_number.setdefault(number, {})[storage] = None
 
 
@@ -168,11 +168,11 @@ def _first_seen(tensor: torch.Tensor, *, new: bool) -> None:
         return
     if new:
         number = new_numbers(1)
-        book.enter(storage, Identity(tensor, frozenset({number}), number))
+        book.enter(storage, AliasSet(tensor, frozenset({number}), number))
         return
-    # Not taken back: what is met first in a trip of a loop is the same in the next one.
+    # Not taken back: what is met first in an iteration of a loop is the same in the next one.
     number = book.next_given = book.next_given - 1
-    book.found[storage] = Identity(tensor, frozenset({number}), number)
+    book.found[storage] = AliasSet(tensor, frozenset({number}), number)
     book.of_number[number] = {storage: None}
 
 
@@ -195,20 +195,20 @@ def register(
     partial: frozenset[int] = _NO_NUMBERS,
 ) -> None:
     """Say which memory a tensor, which is a copy in the graph, would have in eager."""
-    trace.part(_Book).enter(storage_of(tensor), Identity(tensor, numbers, known, partial))
+    trace.part(_Book).enter(storage_of(tensor), AliasSet(tensor, numbers, known, partial))
 
 
-def of(tensor: torch.Tensor) -> Identity | None:
+def of(tensor: torch.Tensor) -> AliasSet | None:
     """What is known of a tensor's memory; None for one that has none of its own."""
     _first_seen(tensor, new=False)
     return trace.part(_Book).found.get(owner_of(tensor))
 
 
-def others(identity: Identity) -> Iterator[Identity]:
+def others(alias_set: AliasSet) -> Iterator[AliasSet]:
     """Those of other tensors that may be in the same memory."""
-    own, book = owner_of(identity.tensor), trace.part(_Book)
+    own, book = owner_of(alias_set.tensor), trace.part(_Book)
     for storage in dict.fromkeys(
-        each for number in identity.numbers for each in book.of_number.get(number, ())
+        each for number in alias_set.numbers for each in book.of_number.get(number, ())
     ):
         if storage != own:
             yield book.found[storage]

@@ -2,9 +2,9 @@
 
 `Adapter(structure)` calls the model with what a flat dict stands for, and gives its results as a flat dict.
 Run on tensors, it leaves out what a flag says is not there, as eager's caller would. Traced, a part that
-may be missing is a value with a flag (`optional_values.Maybe`), so that the model's own `is None` and `in`
-decide in the graph; or, inside of `by_flags()`, the graph calls the whole model once for each combination of
-flags, whatever it does with them.
+may be missing is a value with a flag (`optional_values.OptionalValue`), so that the model's own `is None` and
+`in` decide in the graph; or, inside of `by_flags()`, the graph calls the whole model once for each
+combination of flags, whatever it does with them.
 
 Raises `SpecInvalid` where results of the combinations do not fit together.
 """
@@ -27,7 +27,7 @@ from aotpipe.canonicalize.operators import conditional
 from aotpipe.canonicalize.trace import dry_run, regions, runtime_asserts, torch_functions
 from aotpipe.canonicalize.values import host_scalars
 from aotpipe.canonicalize.values.abstract_values import UNDEFINED, Variables
-from aotpipe.canonicalize.values.optional_values import Maybe
+from aotpipe.canonicalize.values.optional_values import OptionalValue
 from aotpipe.canonicalize.values.partial_dict import Partial
 from aotpipe.canonicalize.values.refusals import refusal
 from aotpipe.core.signature import Presence
@@ -239,14 +239,16 @@ class Adapter:
         for name in self.outputs.names:
             value, part = found[name], self.outputs.flags.get(name)
             present: Any = value is not None
-            if isinstance(value, Maybe):
-                value, present = value.held, value.present.clone()
+            if isinstance(value, OptionalValue):
+                value, present = value.payload, value.present.clone()
                 if part is None:
-                    runtime_asserts.claim(present, f"the output {name!r} is None")
+                    runtime_asserts.add_assert(present, f"the output {name!r} is None")
             if value is None and part is not None:
                 raise refusal(f"the output {name!r} is None in every call that is traced", "return a tensor")
             given[name] = (
-                value.clone() if isinstance(value, torch.Tensor) and isinstance(found[name], Maybe) else value
+                value.clone()
+                if isinstance(value, torch.Tensor) and isinstance(found[name], OptionalValue)
+                else value
             )
             if part is not None:
                 flags[part.flag] = (
@@ -274,21 +276,21 @@ def _number(tensor: torch.Tensor) -> Any:
 
 def _maybe(node: Part, flag: torch.Tensor, held: Any) -> Any:
     if node.absent is not None and node.absent is not MISSING:
-        present = Maybe(flag, held)
+        present = OptionalValue(flag, held)
         return conditional.either(present, lambda: held, lambda: node.absent)
-    maybe = Maybe(flag, held, is_key=node.absent is MISSING)
+    optional = OptionalValue(flag, held, is_key=node.absent is MISSING)
 
-    def claim(truth: torch.Tensor, said: str) -> bool:
+    def add_assert(truth: torch.Tensor, said: str) -> bool:
         # An op of the region that claims it, which sees by its ops what it takes from outside.
         said = said.replace("a value", repr(node.name))
-        return runtime_asserts.claim(truth.clone(), said) and not dry_run.is_silent()
+        return runtime_asserts.add_assert(truth.clone(), said) and not dry_run.is_unrecorded()
 
-    maybe.claim = claim
-    return maybe
+    optional.add_assert = add_assert
+    return optional
 
 
 def _mapping(kind: type, items: dict[Any, Any]) -> Any:
-    unsure = {key for key, item in items.items() if isinstance(item, Maybe) and item.is_key}
+    unsure = {key for key, item in items.items() if isinstance(item, OptionalValue) and item.is_key}
     return Partial(items, unsure) if unsure else kind(items)
 
 
@@ -298,9 +300,9 @@ def _leaves(result: Any) -> Iterator[tuple[str, Any]]:
     for path, leaf in pytrees.leaves(result):
         if isinstance(leaf, Partial):
             raise refusal("a result holds keys that may be missing", "return each by its name")
-        if isinstance(leaf, Maybe) and not isinstance(leaf.held, torch.Tensor):
-            inner = pytrees.leaves(leaf.held)
-            found += [((*path, *below), Maybe(leaf.present, each)) for below, each in inner]
+        if isinstance(leaf, OptionalValue) and not isinstance(leaf.payload, torch.Tensor):
+            inner = pytrees.leaves(leaf.payload)
+            found += [((*path, *below), OptionalValue(leaf.present, each)) for below, each in inner]
         else:
             found.append((path, leaf))
     labels = pytree_names.unique(pytree_names.output_name(path) for path, _ in found)

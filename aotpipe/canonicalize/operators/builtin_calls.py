@@ -21,7 +21,7 @@ from aotpipe.canonicalize.trace import regions, runtime_asserts
 from aotpipe.canonicalize.trace.torch_functions import as_tensor, is_traced, predicate
 from aotpipe.canonicalize.values import dynamic_list, host_scalars, refusals
 from aotpipe.canonicalize.values.abstract_values import Variables
-from aotpipe.canonicalize.values.optional_values import Maybe, presence
+from aotpipe.canonicalize.values.optional_values import OptionalValue, presence
 from aotpipe.canonicalize.values.partial_dict import Partial
 from aotpipe.canonicalize.values.refusals import text
 
@@ -65,7 +65,7 @@ def int_(value: Any) -> Any:
     if isinstance(value, torch.SymInt):
         return value
     number = _number(value)
-    return host_scalars.as_number(number.to(torch.int64, copy=True))
+    return host_scalars.as_host_scalar(number.to(torch.int64, copy=True))
 
 
 def int_of(value: Any = 0, *args: Any, **kwargs: Any) -> Any:
@@ -82,28 +82,28 @@ def float_(value: Any) -> Any:
     number = _number(value)
     if number.dtype.is_floating_point:
         return number
-    return host_scalars.as_number(number.to(torch.get_default_dtype(), copy=True))
+    return host_scalars.as_host_scalar(number.to(torch.get_default_dtype(), copy=True))
 
 
 def bool_(value: Any) -> Any:
     """`bool(value)`."""
-    return host_scalars.as_number(predicate(value).clone())
+    return host_scalars.as_host_scalar(predicate(value).clone())
 
 
 def round_(value: Any, ndigits: int | None = None) -> Any:
     """`round(value)`, half to even."""
     if ndigits is None:
         rounded = value.round() if value.dtype.is_floating_point else value
-        return int_(rounded) if host_scalars.is_number(value) else rounded
+        return int_(rounded) if host_scalars.is_host_scalar(value) else rounded
     return torch.round(value, decimals=ndigits) if value.dtype.is_floating_point else value
 
 
 def min_(*values: Any, **kwargs: Any) -> Any:
     """`min`: the first of the smallest."""
     found = _extreme(builtins.min, operator.lt, values, kwargs)
-    tops = [top for value in values if (top := host_scalars.top(value)) is not None]
+    tops = [top for value in values if (top := host_scalars.upper_bound(value)) is not None]
     if tops and isinstance(found, torch.Tensor) and not found.dim():
-        host_scalars.note_top(found, min(tops))
+        host_scalars.note_upper_bound(found, min(tops))
     return found
 
 
@@ -113,7 +113,7 @@ def max_(*values: Any, **kwargs: Any) -> Any:
 
 
 def _extreme(function: Function, is_better: Function, values: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if len(values) == 1 and dynamic_list.is_growing(values[0]) and not kwargs:
+    if len(values) == 1 and dynamic_list.is_dynamic_list(values[0]) and not kwargs:
         return dynamic_list_methods.extreme(values[0], largest=function is builtins.max)
     items = list(values[0]) if len(values) == 1 and not isinstance(values[0], torch.Tensor) else list(values)
     if len(values) == 1 and isinstance(values[0], torch.Tensor):
@@ -137,7 +137,7 @@ def _either(test: Any, then: Any, other: Any) -> Any:
         return then if test else other
     found = torch.where(predicate(test), _operand(then), _operand(other))
     both = (then, other)
-    return host_scalars.as_number(found) if host_scalars.are_numbers(map(_operand, both)) else found
+    return host_scalars.as_host_scalar(found) if host_scalars.are_host_scalars(map(_operand, both)) else found
 
 
 def _operand(value: Any) -> Any:
@@ -147,7 +147,9 @@ def _operand(value: Any) -> Any:
 def sum_(values: Iterable[Any], start: Any = 0) -> Any:
     """`sum`."""
     return (
-        dynamic_list_methods.total(values, start) if dynamic_list.is_growing(values) else sum(values, start)
+        dynamic_list_methods.total(values, start)
+        if dynamic_list.is_dynamic_list(values)
+        else sum(values, start)
     )
 
 
@@ -162,7 +164,7 @@ def all_(values: Iterable[Any]) -> Any:
 
 
 def _folded(values: Iterable[Any], *, decides: bool, join: Function) -> Any:
-    if dynamic_list.is_growing(values):
+    if dynamic_list.is_dynamic_list(values):
         return dynamic_list_methods.folded(values, decides=decides)
     found: Any = not decides
     for value in values:
@@ -191,12 +193,12 @@ def pow_(base: Any, exponent: Any) -> Any:
 
 def isinstance_(value: Any, kinds: Any) -> Any:
     """`isinstance`, of a number by what it stands for, of a value that may be None by its flag."""
-    if isinstance(value, Maybe):
-        wanted = isinstance_(value.held, kinds)
-        if value.is_there or wanted is isinstance(None, kinds):
+    if isinstance(value, OptionalValue):
+        wanted = isinstance_(value.payload, kinds)
+        if value.is_present or wanted is isinstance(None, kinds):
             return wanted
         return presence(value, wanted=bool(wanted))
-    if host_scalars.is_number(value):
+    if host_scalars.is_host_scalar(value):
         kind = bool if value.dtype == torch.bool else float if value.dtype.is_floating_point else int
         return isinstance(kind(1), kinds)
     return isinstance(value, kinds)
@@ -218,9 +220,9 @@ def dict_(*args: Any, **kwargs: Any) -> dict[Any, Any]:
 
 def len_(value: Any) -> Any:
     """`len(value)`; of a tensor its size, which may be traced."""
-    if dynamic_list.is_growing(value):
+    if dynamic_list.is_dynamic_list(value):
         return dynamic_list_methods.length(value)
-    if isinstance(value, unbacked_rows.Rows):
+    if isinstance(value, unbacked_rows.UnbackedItems):
         return value.count
     return value.shape[0] if isinstance(value, torch.Tensor) and value.dim() else len(value)
 
@@ -254,7 +256,7 @@ def log(value: Any, base: Any = None) -> Any:
 def _of_two(function: Function) -> Function:
     def staged(left: Any, right: Any) -> Any:
         made = [float_(each) if is_traced(each) else torch.tensor(float(each)) for each in (left, right)]
-        return host_scalars.as_number(function(*made))
+        return host_scalars.as_host_scalar(function(*made))
 
     return staged
 
@@ -285,7 +287,7 @@ def _tensor_or(function: Function) -> Function:
         if (
             args
             or not _has_traced(data)
-            or (isinstance(data, torch.Tensor) and not host_scalars.is_number(data))
+            or (isinstance(data, torch.Tensor) and not host_scalars.is_host_scalar(data))
         ):
             return function(data, *args, **kwargs)
         return tensor(data, **kwargs)
@@ -300,7 +302,7 @@ def _has_traced(data: Any) -> bool:
 def while_loop(
     cond_fn: Function, body_fn: Function, carried_inputs: Iterable[Any], *more: Any, **options: Any
 ) -> Any:
-    """`torch.while_loop`; what is carried may change its form in the first trip, as variables may."""
+    """`torch.while_loop`; what is carried may change its form in the first iteration, as variables may."""
     del more, options  # of torch's own making
     held = [tuple(carried_inputs)]
 
@@ -319,7 +321,7 @@ def check(cond: Any, message: Any = None) -> None:
     """`torch._check`."""
     with refusals.message():
         said = str(message()) if callable(message) else "torch._check failed"
-    runtime_asserts.claim(predicate(cond), said)
+    runtime_asserts.add_assert(predicate(cond), said)
 
 
 def _nothing(*_: Any, **__: Any) -> None:

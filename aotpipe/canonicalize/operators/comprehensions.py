@@ -1,7 +1,7 @@
 """List comprehensions over lists whose length only a run knows, and with tests that a tensor decides.
 
-`of(items, plain, apart)` gives the list. `plain` is the comprehension as it was, over any items; `apart` the
-same with each element as two functions: of its test, and of itself.
+`of(items, plain, apart)` gives the list. `plain` is the comprehension as it was, over any items;
+`elementwise` the same with each element as two functions: of its test, and of itself.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Pair = tuple[Callable[[], Any], Callable[[], Any]]
 def of(
     items: Any,
     plain: Callable[[Iterable[Any]], list[Any]],
-    apart: Callable[[Iterable[Any]], list[Pair]],
+    elementwise: Callable[[Iterable[Any]], list[Pair]],
     *,
     tested: bool,
 ) -> list[Any]:
@@ -32,7 +32,7 @@ def of(
     Args:
         items: What it goes through.
         plain: Makes the list of any items.
-        apart: Makes the tests and the elements of any items.
+        elementwise: Makes the tests and the elements of any items.
         tested: Whether it has a test.
     """
     found = unbacked_rows.of(items)
@@ -47,7 +47,7 @@ def of(
     variables = Variables(lambda: (made,), lambda values: put(values[0]), ("elements",), tuple)
 
     def take(item: Any) -> None:
-        ((test, element),) = apart((item,))
+        ((test, element),) = elementwise((item,))
         truth = test()
         if torch_functions.is_traced(truth):
             regions.branch(truth, lambda: put([*made, element()]), lambda: None, variables)

@@ -9,7 +9,7 @@ from aotpipe.canonicalize.trace import decisions, regions
 from aotpipe.canonicalize.trace.torch_functions import is_staged
 from aotpipe.canonicalize.values import optional_values
 from aotpipe.canonicalize.values.abstract_values import UNDEFINED, Variables
-from aotpipe.canonicalize.values.optional_values import Maybe
+from aotpipe.canonicalize.values.optional_values import OptionalValue
 
 T = TypeVar("T")
 
@@ -22,11 +22,11 @@ def choose(test: object, then: Callable[[], T], other: Callable[[], T]) -> T:
     return _branch(test, then, other, "the expression")
 
 
-def either(maybe: Maybe, then: Callable[[], T], other: Callable[[], T]) -> T:
+def either(optional: OptionalValue, then: Callable[[], T], other: Callable[[], T]) -> T:
     """`then()` where a value is there, else `other()`."""
-    if maybe.is_there:
+    if optional.is_present:
         return then()
-    return _branch(optional_values.presence(maybe, wanted=True), then, other, "the result")
+    return _branch(optional_values.presence(optional, wanted=True), then, other, "the result")
 
 
 def _branch(test: object, then: Callable[[], T], other: Callable[[], T], name: str) -> T:

@@ -16,7 +16,7 @@ from aotpipe.canonicalize.alias import rebinding
 from aotpipe.canonicalize.operators import conditional
 from aotpipe.canonicalize.trace import decisions, runtime_asserts, torch_functions
 from aotpipe.canonicalize.values import dynamic_list, host_scalars, trace
-from aotpipe.canonicalize.values.abstract_values import Unlike
+from aotpipe.canonicalize.values.abstract_values import Incompatible
 from aotpipe.canonicalize.values.refusals import refusal
 
 _HINT = "give its elements one form, stack them, and index the tensor"
@@ -34,38 +34,38 @@ def get(value: Any, index: Any) -> Any:
         raise TypeError(f"{type(value).__name__} indices must be integers or slices")
     decisions.expression("index")
     if isinstance(value, dict):
-        items, place = list(value.values()), _of_key(list(value), number)
+        items, position = list(value.values()), _of_key(list(value), number)
     else:
         items, number = list(value), number.to(torch.int64)
-        place = torch.where(number < 0, number + len(items), number)
-        inside = (place >= 0).logical_and(place < len(items))
-        runtime_asserts.claim(inside, "IndexError: list index out of range")
-        place = place.clamp(0, len(items) - 1)
+        position = torch.where(number < 0, number + len(items), number)
+        inside = (position >= 0).logical_and(position < len(items))
+        runtime_asserts.add_assert(inside, "IndexError: list index out of range")
+        position = position.clamp(0, len(items) - 1)
     if all(callable(each) and not isinstance(each, torch.Tensor) for each in items):
-        return lambda *args, **kwargs: _called(items, place, args, kwargs)
-    return _element(items, place)
+        return lambda *args, **kwargs: _called(items, position, args, kwargs)
+    return _element(items, position)
 
 
 def _of_key(keys: Sequence[Any], number: torch.Tensor) -> torch.Tensor:
     if not all(isinstance(key, int) for key in keys):
         raise refusal("a dict whose keys are no numbers is asked for one that a tensor decides", _HINT)
     found = torch.tensor(keys) == number
-    runtime_asserts.claim(found.any(), "KeyError")
+    runtime_asserts.add_assert(found.any(), "KeyError")
     return found.to(torch.int64).argmax()
 
 
-def _element(items: Sequence[Any], place: torch.Tensor) -> Any:
+def _element(items: Sequence[Any], position: torch.Tensor) -> Any:
     try:
-        form = dynamic_list.form_of([list(items), [*items, items[0]]], len(items) + 1)
-    except Unlike as error:
+        abstract = dynamic_list.abstract_list([list(items), [*items, items[0]]], len(items) + 1)
+    except Incompatible as error:
         raise refusal(f"a list is indexed by what a tensor decides, and {error}", _HINT) from None
-    if form is None or form.fitted is None:
+    if abstract is None or abstract.fitted is None:
         raise refusal("a list is indexed by what a tensor decides, and its elements are no tensors", _HINT)
-    (found,) = form.fitted(list(items))
+    (found,) = abstract.fitted(list(items))
     held = [leaf for leaf in pytree.tree_leaves(list(items)) if isinstance(leaf, torch.Tensor)]
 
     def taken(buffer: torch.Tensor) -> torch.Tensor:
-        element = buffer.index_select(0, place.reshape(1)).squeeze(0)
+        element = buffer.index_select(0, position.reshape(1)).squeeze(0)
         # In eager it is one of them.
         for each in held:
             rebinding.note(rebinding.Pair(element, each))
@@ -74,12 +74,12 @@ def _element(items: Sequence[Any], place: torch.Tensor) -> Any:
     return found.element(taken)
 
 
-def _called(items: Sequence[Callable[..., Any]], place: torch.Tensor, args: Any, kwargs: Any) -> Any:
+def _called(items: Sequence[Callable[..., Any]], position: torch.Tensor, args: Any, kwargs: Any) -> Any:
     def pick(low: int, high: int) -> Any:
         if high - low == 1:
             return trace.operators().call(items[low], *args, **kwargs)
         middle = (low + high) // 2
-        return conditional.choose(place < middle, lambda: pick(low, middle), lambda: pick(middle, high))
+        return conditional.choose(position < middle, lambda: pick(low, middle), lambda: pick(middle, high))
 
     return pick(0, len(items))
 

@@ -15,21 +15,21 @@ from aotpipe.canonicalize.alias import rebinding
 from aotpipe.canonicalize.operators import dynamic_getitem
 from aotpipe.canonicalize.trace import runtime_asserts, torch_functions
 from aotpipe.canonicalize.values import host_scalars
-from aotpipe.canonicalize.values.dynamic_list import Growing, form_of, is_growing, slots
+from aotpipe.canonicalize.values.dynamic_list import DynamicList, abstract_list, is_dynamic_list, slots
 from aotpipe.canonicalize.values.refusals import refusal
 
 
-def whole(items: list[Any]) -> Growing:
+def whole(items: list[Any]) -> DynamicList:
     """All elements of a growing list as one."""
     if len(items) == 1:
         (only,) = items
-        assert isinstance(only, Growing)
+        assert isinstance(only, DynamicList)
         return only
-    form = form_of([items], slots(items))
-    assert form is not None
-    assert form.fitted is not None
-    (found,) = form.fitted(items)
-    assert isinstance(found, Growing)
+    abstract = abstract_list([items], slots(items))
+    assert abstract is not None
+    assert abstract.fitted is not None
+    (found,) = abstract.fitted(items)
+    assert isinstance(found, DynamicList)
     return found
 
 
@@ -37,13 +37,13 @@ def length(items: Sequence[Any]) -> Any:
     """`len(items)`, a traced number."""
     total: Any = 0
     for each in items:
-        total = total + (each.count if type(each) is Growing else 1)
+        total = total + (each.count if type(each) is DynamicList else 1)
     return total
 
 
 def opened(value: Any) -> Any:
     """A value, as what an index is applied to."""
-    return _Opened(value) if is_growing(value) or dynamic_getitem.is_indexed(value) else value
+    return _Opened(value) if is_dynamic_list(value) or dynamic_getitem.is_indexed(value) else value
 
 
 class _Opened:
@@ -51,7 +51,7 @@ class _Opened:
         self._items = items
 
     def __getitem__(self, index: Any) -> Any:
-        if is_growing(self._items):
+        if is_dynamic_list(self._items):
             return get(self._items, index)
         if not torch_functions.is_traced(index) or (isinstance(self._items, dict) and _is_key(index)):
             return self._items[index]
@@ -60,7 +60,7 @@ class _Opened:
 
 def _is_key(index: Any) -> bool:
     """Whether a traced value is a tensor, which is a key as the object that it is, and no number."""
-    return isinstance(index, torch.Tensor) and not host_scalars.is_number(index)
+    return isinstance(index, torch.Tensor) and not host_scalars.is_host_scalar(index)
 
 
 def get(items: list[Any], index: Any) -> Any:
@@ -73,27 +73,27 @@ def get(items: list[Any], index: Any) -> Any:
         # At the ends there may be elements that are known as they are.
         near = items if index >= 0 else items[::-1]
         at = index if index >= 0 else -index - 1
-        if at < len(near) and not is_growing(near[: at + 1]):
+        if at < len(near) and not is_dynamic_list(near[: at + 1]):
             return near[at]
     found = whole(items)
-    place = _place(found, index)
-    runtime_asserts.claim(
-        (place >= 0).logical_and(place < found.count), "IndexError: list index out of range"
+    position = _position(found, index)
+    runtime_asserts.add_assert(
+        (position >= 0).logical_and(position < found.count), "IndexError: list index out of range"
     )
-    return _at(found, place)
+    return _at(found, position)
 
 
-def _place(found: Growing, index: Any) -> Any:
+def _position(found: DynamicList, index: Any) -> Any:
     if isinstance(index, int):
         if index < 0:
             return found.count + index
-        return host_scalars.as_number(torch.full((), index, dtype=torch.int64))
+        return host_scalars.as_host_scalar(torch.full((), index, dtype=torch.int64))
     number = host_scalars.item(index) if isinstance(index, torch.Tensor) else index
     return torch.where(number < 0, number + found.count, number)
 
 
-def _at(found: Growing, place: Any) -> Any:
-    inside = place.clamp(0, found.kind.room - 1).reshape(1)
+def _at(found: DynamicList, position: Any) -> Any:
+    inside = position.clamp(0, found.kind.capacity - 1).reshape(1)
 
     def taken(buffer: torch.Tensor) -> torch.Tensor:
         element = buffer.index_select(0, inside).squeeze(0)
@@ -103,20 +103,20 @@ def _at(found: Growing, place: Any) -> Any:
     return found.element(taken)
 
 
-def item(found: Growing, number: Any) -> Any:
+def item(found: DynamicList, number: Any) -> Any:
     """The element of a number that is known to be in range."""
-    place = number if isinstance(number, torch.Tensor) else torch.full((), number, dtype=torch.int64)
-    return _at(found, place)
+    position = number if isinstance(number, torch.Tensor) else torch.full((), number, dtype=torch.int64)
+    return _at(found, position)
 
 
 def popped(items: list[Any], index: Any = -1) -> Any:
     """`items.pop(index)`."""
-    if isinstance(items[-1], Growing) and index == -1:
+    if isinstance(items[-1], DynamicList) and index == -1:
         last = items[-1]
         value = get([last], -1)
-        items[-1] = Growing(last.kind, last.buffers, last.count - 1)
+        items[-1] = DynamicList(last.kind, last.buffers, last.count - 1)
         return value
-    if index == -1 or (isinstance(index, int) and index >= 0 and not is_growing(items[: index + 1])):
+    if index == -1 or (isinstance(index, int) and index >= 0 and not is_dynamic_list(items[: index + 1])):
         return items.pop(index)
     raise refusal(
         "a list whose length a tensor decides loses an element that is not its last", "pop the last"
@@ -126,10 +126,10 @@ def popped(items: list[Any], index: Any = -1) -> Any:
 def total(items: Iterable[Any], start: Any = 0) -> Any:
     """`sum(items, start)`."""
     for each in items:
-        if type(each) is not Growing:
+        if type(each) is not DynamicList:
             start = start + each
             continue
-        flags = torch.arange(each.kind.room) < each.count
+        flags = torch.arange(each.kind.capacity) < each.count
 
         def summed(buffer: torch.Tensor, flags: torch.Tensor = flags) -> torch.Tensor:
             wide = flags.reshape(-1, *[1] * (buffer.dim() - 1))
@@ -146,7 +146,7 @@ def folded(items: Iterable[Any], *, decides: bool) -> torch.Tensor:
         raise refusal(
             "`any` or `all` of a list that grows, of more than numbers", "compare its elements first"
         )
-    there = torch.arange(found.kind.room) < found.count
+    there = torch.arange(found.kind.capacity) < found.count
     truths = found.buffers[0] != 0
     if decides:
         return torch.logical_and(there, truths).any()
@@ -160,11 +160,11 @@ def extreme(items: Iterable[Any], *, largest: bool) -> torch.Tensor:
         raise refusal(
             "`min` or `max` of a list that grows, of more than numbers", "compare its elements first"
         )
-    runtime_asserts.claim(found.count > 0, "ValueError: arg is an empty sequence")
+    runtime_asserts.add_assert(found.count > 0, "ValueError: arg is an empty sequence")
     (buffer,) = found.buffers
     # Python's takes another element where it compares as better, which one that is not a number never does;
     # nor does any compare as better than that.
-    there = (torch.arange(found.kind.room) < found.count).logical_and(buffer == buffer)
+    there = (torch.arange(found.kind.capacity) < found.count).logical_and(buffer == buffer)
     worst: float = -math.inf if largest else math.inf
     if buffer.dtype == torch.bool:
         worst = not largest
@@ -181,7 +181,7 @@ def method(function: Any) -> Callable[..., Any] | None:
     """What stands for a method of a growing list, where Python's own would take its parts for elements."""
     items: Any = getattr(function, "__self__", None)
     name = getattr(function, "__name__", "")
-    if not is_growing(items) or name not in _METHODS:
+    if not is_dynamic_list(items) or name not in _METHODS:
         return None
     if name == "pop":
         return lambda *args: popped(items, *args)
@@ -216,7 +216,7 @@ def _rows(items: list[Any]) -> torch.Tensor:
     found = whole(items)
     if len(found.buffers) != 1 or not found.kind.spec.is_leaf():
         raise refusal("a list of several tensors per element is stacked", "append each to a list of its own")
-    runtime_asserts.claim(found.count > 0, "RuntimeError: expected a non-empty list of Tensors")
+    runtime_asserts.add_assert(found.count > 0, "RuntimeError: expected a non-empty list of Tensors")
     # What is made of them is written in place by itself.
     rows: torch.Tensor = found.buffers[0][: found.count].clone()
     return rows

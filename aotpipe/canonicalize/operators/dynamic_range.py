@@ -36,7 +36,7 @@ class TensorRange:
         return cls(start, stop, step)
 
     @property
-    def trips(self) -> Any:
+    def iterations(self) -> Any:
         """How many numbers it has at most, where that is known before the run."""
         if self.most is not None:
             return self.most
@@ -67,12 +67,12 @@ def counted(
             return torch_functions.predicate(left).logical_and(torch_functions.predicate(stop).logical_not())
         return left
 
-    def trip() -> None:
+    def iteration() -> None:
         at = index[0]
         body(at)
         index[0] = at + items.step
 
-    trip.__wrapped__ = body  # type: ignore[attr-defined]  # whose place in the source is the loop's
+    iteration.__wrapped__ = body  # type: ignore[attr-defined]  # whose place in the source is the loop's
 
     def read() -> Values:
         return (index[0], *variables.get())
@@ -83,4 +83,6 @@ def counted(
 
     names = ("the index", *variables.names)
     dead = [at + 1 for at in variables.dead]
-    regions.loop(test, trip, Variables(read, write, names, variables.watched, dead), most=items.trips)
+    regions.loop(
+        test, iteration, Variables(read, write, names, variables.watched, dead), most=items.iterations
+    )

@@ -13,7 +13,7 @@ from aotpipe.canonicalize.trace.return_values import Unwritten
 from aotpipe.canonicalize.values.refusals import refusal
 
 
-class Undecided(Unwritten):
+class UndecidedGenerator(Unwritten):
     """A loop over a generator of Python's own ends where a tensor says so."""
 
     def __init__(self, generator: GeneratorType[Any, Any, Any]) -> None:

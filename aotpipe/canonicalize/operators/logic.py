@@ -13,8 +13,8 @@ from aotpipe.canonicalize.operators.conditional import choose
 from aotpipe.canonicalize.trace import decisions, dry_run, torch_functions
 from aotpipe.canonicalize.trace.torch_functions import is_staged, predicate
 from aotpipe.canonicalize.values import optional_values, partial_dict
-from aotpipe.canonicalize.values.abstract_values import Unlike, meet
-from aotpipe.canonicalize.values.optional_values import Maybe
+from aotpipe.canonicalize.values.abstract_values import Incompatible, join_values
+from aotpipe.canonicalize.values.optional_values import OptionalValue
 from aotpipe.canonicalize.values.refusals import refusal
 from aotpipe.canonicalize.values.trace import is_on
 
@@ -49,14 +49,14 @@ def _truth(value: Any) -> torch.Tensor:
 
 def _selected(test: Any, then: Any, other: Any) -> Any:
     try:
-        form = meet([then, other])
-    except Unlike as error:
+        abstract = join_values([then, other])
+    except Incompatible as error:
         raise refusal(f"the value of `and` or `or` {error}", "compare the values with zero first") from None
     chosen = iter(
         torch.where(predicate(test), a, b)
-        for a, b in zip(form.tensors(then), form.tensors(other), strict=True)
+        for a, b in zip(abstract.tensors(then), abstract.tensors(other), strict=True)
     )
-    return form.value(lambda: next(chosen))
+    return abstract.value(lambda: next(chosen))
 
 
 def and_(*operands: Callable[[], Any], truth: bool = False) -> Any:
@@ -66,10 +66,10 @@ def and_(*operands: Callable[[], Any], truth: bool = False) -> Any:
         for operand in operands[1:]:
             if is_staged(value):
                 decisions.expression("logic")
-                if dry_run.demands_sizes(operand):
+                if dry_run.constrains_sizes(operand):
                     value = _where_reached(value, operand, truth=truth, holds=True)
                     continue
-                reached.enter_context(optional_values.there(value, holds=True))
+                reached.enter_context(optional_values.assuming(value, holds=True))
                 right = operand()
                 value = optional_values.imply(_conjunction(value, right, truth=truth), value, right)
             elif not value:
@@ -98,10 +98,10 @@ def or_(*operands: Callable[[], Any], truth: bool = False) -> Any:
         for operand in operands[1:]:
             if is_staged(value):
                 decisions.expression("logic")
-                if dry_run.demands_sizes(operand):
+                if dry_run.constrains_sizes(operand):
                     value = _where_reached(value, operand, truth=truth, holds=False)
                     continue
-                reached.enter_context(optional_values.there(value, holds=False))
+                reached.enter_context(optional_values.assuming(value, holds=False))
                 right = operand()
                 value = optional_values.imply(
                     _disjunction(value, right, truth=truth), value, right, all_of=False
@@ -141,25 +141,27 @@ def compare(first: Callable[[], Any], *rest: Callable[..., Any]) -> Any:
 
 def is_(left: Any, right: Any) -> Any:
     """`left is right`; whether a value is None may be traced."""
-    maybe = _against_none(left, right)
+    optional = _against_none(left, right)
     return (
         left is right
-        if maybe is None
-        else not maybe.is_there and optional_values.presence(maybe, wanted=False)
+        if optional is None
+        else not optional.is_present and optional_values.presence(optional, wanted=False)
     )
 
 
 def is_not(left: Any, right: Any) -> Any:
     """`left is not right`."""
-    maybe = _against_none(left, right)
+    optional = _against_none(left, right)
     return (
-        left is not right if maybe is None else maybe.is_there or optional_values.presence(maybe, wanted=True)
+        left is not right
+        if optional is None
+        else optional.is_present or optional_values.presence(optional, wanted=True)
     )
 
 
-def _against_none(left: Any, right: Any) -> Maybe | None:
+def _against_none(left: Any, right: Any) -> OptionalValue | None:
     for value, other in ((left, right), (right, left)):
-        if isinstance(value, Maybe) and other is None:
+        if isinstance(value, OptionalValue) and other is None:
             return value
     return None
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from aotpipe.canonicalize.operators import conditional
-from aotpipe.canonicalize.values.optional_values import Maybe
+from aotpipe.canonicalize.values.optional_values import OptionalValue
 
 Hook = Callable[..., Any]
 
@@ -45,17 +45,17 @@ def _hook(hook: Hook, _: bool) -> Hook:
 def _pre_hook(hook: Hook, with_kwargs: bool) -> Hook:
     def joined(module: Any, *given: Any) -> Any:
         result = hook(module, *given)
-        if isinstance(result, Maybe) and not with_kwargs and not isinstance(result.held, tuple):
-            result = Maybe(result.present, (result.held,))
+        if isinstance(result, OptionalValue) and not with_kwargs and not isinstance(result.payload, tuple):
+            result = OptionalValue(result.present, (result.payload,))
         return _either(result, given if with_kwargs else given[0])
 
     return joined
 
 
 def _either(result: Any, otherwise: Any) -> Any:
-    if not isinstance(result, Maybe):
+    if not isinstance(result, OptionalValue):
         return result
-    return conditional.either(result, lambda: result.held, lambda: otherwise)
+    return conditional.either(result, lambda: result.payload, lambda: otherwise)
 
 
 __all__ = ["joined"]

@@ -26,13 +26,13 @@ from aotpipe.canonicalize.operators import (
     unbacked_rows,
 )
 from aotpipe.canonicalize.operators.conditional import choose
-from aotpipe.canonicalize.operators.generators import Generated, Undecided, listed
+from aotpipe.canonicalize.operators.generators import Generated, UndecidedGenerator, listed
 from aotpipe.canonicalize.operators.logic import and_, compare, in_, is_, is_not, not_, not_in, or_
 from aotpipe.canonicalize.trace import decisions, regions, return_values, runtime_asserts, torch_functions
 from aotpipe.canonicalize.trace.torch_functions import is_staged
 from aotpipe.canonicalize.values import host_scalars, optional_values, partial_dict, refusals
 from aotpipe.canonicalize.values.abstract_values import UNDEFINED, Undefined, Variables
-from aotpipe.canonicalize.values.optional_values import Maybe
+from aotpipe.canonicalize.values.optional_values import OptionalValue
 from aotpipe.canonicalize.values.refusals import refusal
 from aotpipe.canonicalize.values.trace import is_on
 from aotpipe.errors import AotpipeError
@@ -44,13 +44,13 @@ Set = Callable[[Values], None]
 
 Watched = Callable[[], Sequence[tuple[str, object]]]
 
-# The most trips with a jump out of them that are written out.
+# The most iterations with a jump out of them that are written out.
 _WRITTEN_OUT: Final = 1
-# The most trips over items without a length that are written out after such a jump.
+# The most iterations over items without a length that are written out after such a jump.
 _MOST_UNENDED: Final = 1000
 
 
-def held(read: Callable[[], T]) -> T | Undefined:
+def bound_or_undefined(read: Callable[[], T]) -> T | Undefined:
     """A variable's value, or a mark where it has none yet."""
     try:
         return read()
@@ -86,7 +86,7 @@ def while_(
     watched: Watched,
     dead: Sequence[int] = (),
 ) -> None:
-    """`while test(): body()`; trips whose test is a Python value are written out."""
+    """`while test(): body()`; iterations whose test is a Python value are written out."""
     while True:
         going = test()
         if is_staged(going):
@@ -107,7 +107,7 @@ def for_(
     watched: Watched,
     dead: Sequence[int] = (),
 ) -> None:
-    """`for item in items: body(item)`, until `stopped`; trips over Python's items are written out."""
+    """`for item in items: body(item)`, until `stopped`; iterations over Python's items are written out."""
     variables = Variables(get, set_, names, watched, dead)
     if isinstance(items, partial_dict.Partial | partial_dict.Keys):
         len(items)  # refuses keys that may be missing
@@ -129,8 +129,8 @@ def for_(
     for number, item in enumerate(items):
         if is_staged(stop) and isinstance(items, range) and len(items) - number > _WRITTEN_OUT:
             rest = dynamic_range.TensorRange(item, items.stop, items.step)
-            # A trip may need its number in Python, which shows in any error; then the trips are written out,
-            # and what is wrong with them by themselves is raised again.
+            # An iteration may need its number in Python, which shows in any error; then the iterations are
+            # unrolled, and what is wrong with them by themselves is raised again.
             try:
                 dynamic_range.counted(rest, body, stopped, variables)
             except Exception:
@@ -139,7 +139,7 @@ def for_(
             else:
                 return
         if is_staged(stop) and isinstance(items, GeneratorType):
-            raise Undecided(items)
+            raise UndecidedGenerator(items)
         if is_staged(stop) and number > _MOST_UNENDED and not hasattr(items, "__len__"):
             raise refusal(
                 "a loop over items that do not end is left where a tensor says so", "loop over `range(N)`"
@@ -180,17 +180,21 @@ def items(value: Any) -> Any:
     return found
 
 
-def comprehended(value: Any, plain: Callable[[Any], Any], apart: Callable[[Any], Any], tested: bool) -> Any:
+def comprehended(
+    value: Any, plain: Callable[[Any], Any], elementwise: Callable[[Any], Any], tested: bool
+) -> Any:
     """`[element for item in value if test]`, where it is `tested`."""
     found = listed(value)
-    return comprehensions.of(found, plain, apart, tested=tested) if is_on() else plain(found)
+    return comprehensions.of(found, plain, elementwise, tested=tested) if is_on() else plain(found)
 
 
-def generated_of(value: Any, plain: Callable[[Any], Any], apart: Callable[[Any], Any], tested: bool) -> Any:
+def generated_of(
+    value: Any, plain: Callable[[Any], Any], elementwise: Callable[[Any], Any], tested: bool
+) -> Any:
     """The same in parentheses: an element is computed when it is asked for, unless the list grows."""
     found = listed(value)
     grows = is_on() and unbacked_rows.of(found) is not None
-    return comprehensions.of(found, plain, apart, tested=tested) if grows else plain(found)
+    return comprehensions.of(found, plain, elementwise, tested=tested) if grows else plain(found)
 
 
 def indexed(value: Any) -> Any:
@@ -214,7 +218,7 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
         return staged(*args, **kwargs)
     return (
         optional_arguments.call(function, args, kwargs)
-        if optional_values.may_lack()
+        if optional_values.any_optional()
         else function(*args, **kwargs)
     )
 
@@ -268,7 +272,7 @@ def require(test: object, text: str, message: Callable[[], object] | None = None
 
 def augmented(name: str, left: Any, right: Any) -> Any:
     """`left += right` and its kin: the value that is assigned."""
-    if is_on() and (host_scalars.is_number(left) or isinstance(left, Maybe)):
+    if is_on() and (host_scalars.is_host_scalar(left) or isinstance(left, OptionalValue)):
         return _PLAIN[name](left, right)
     return _IN_PLACE[name](left, right)
 
@@ -319,6 +323,7 @@ __all__ = [
     "and_",
     "augment_item",
     "augmented",
+    "bound_or_undefined",
     "call",
     "caught",
     "choose",
@@ -327,7 +332,6 @@ __all__ = [
     "for_",
     "generated",
     "generated_of",
-    "held",
     "if_",
     "in_",
     "indexed",

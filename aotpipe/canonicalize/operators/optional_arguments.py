@@ -18,7 +18,7 @@ import torch
 from aotpipe.canonicalize.operators import conditional
 from aotpipe.canonicalize.trace import dry_run
 from aotpipe.canonicalize.values import trace
-from aotpipe.canonicalize.values.optional_values import Maybe
+from aotpipe.canonicalize.values.optional_values import OptionalValue
 from aotpipe.canonicalize.values.partial_dict import Partial
 from aotpipe.model import source
 
@@ -45,35 +45,35 @@ def call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 def called(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A call of a function that cannot be rewritten, with arguments that may be None."""
-    maybe = next((each for each in (*args, *kwargs.values()) if isinstance(each, Maybe)), None)
-    if maybe is None:
+    optional = next((each for each in (*args, *kwargs.values()) if isinstance(each, OptionalValue)), None)
+    if optional is None:
         return function(*args, **kwargs)
 
     def with_(value: Any) -> Any:
         return called(
             function,
-            tuple(value if each is maybe else each for each in args),
-            {key: value if each is maybe else each for key, each in kwargs.items()},
+            tuple(value if each is optional else each for each in args),
+            {key: value if each is optional else each for key, each in kwargs.items()},
         )
 
-    if maybe.is_there:
-        return with_(maybe.held)
-    if not _takes_none(function, args, kwargs, maybe):
-        maybe.demand(f"TypeError: {getattr(function, '__name__', 'a function')} takes no None")
-        return with_(maybe.held)
-    return conditional.either(maybe, lambda: with_(maybe.held), lambda: with_(None))
+    if optional.is_present:
+        return with_(optional.payload)
+    if not _takes_none(function, args, kwargs, optional):
+        optional.require_present(f"TypeError: {getattr(function, '__name__', 'a function')} takes no None")
+        return with_(optional.payload)
+    return conditional.either(optional, lambda: with_(optional.payload), lambda: with_(None))
 
 
 def _takes_none(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], maybe: Maybe
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], optional: OptionalValue
 ) -> bool:
     def tried(value: Any) -> Any:
-        if value is maybe:
+        if value is optional:
             return None
-        return value.held if isinstance(value, Maybe) else value
+        return value.payload if isinstance(value, OptionalValue) else value
 
     try:
-        with dry_run.silent():
+        with dry_run.unrecorded():
             function(*map(tried, args), **{key: tried(value) for key, value in kwargs.items()})
     except Exception:  # noqa: BLE001  # a function says in its own way that it takes no None
         return False
@@ -81,12 +81,12 @@ def _takes_none(
 
 
 def _known(value: Any) -> Any:
-    return value.held if isinstance(value, Maybe) and value.is_there else value
+    return value.payload if isinstance(value, OptionalValue) and value.is_present else value
 
 
 def _may_lack(value: Any, depth: int = _DEPTH) -> bool:
     """Whether a value, or something in it, may be None or missing."""
-    if isinstance(value, Maybe | Partial):
+    if isinstance(value, OptionalValue | Partial):
         return True
     if not depth or isinstance(value, torch.Tensor | torch.nn.Module | type):
         return False

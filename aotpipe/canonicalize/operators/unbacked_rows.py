@@ -22,7 +22,7 @@ from aotpipe.canonicalize.values.refusals import refusal
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class UnbackedItems:
     """Items by their number.
 
     Attributes:
@@ -44,39 +44,43 @@ class Rows:
 
     def each(self, take: Callable[[Any], None], stopped: Callable[[], object], variables: Variables) -> None:
         """`for item in self: take(item)`, until `stopped`, as one op."""
-        trips = TensorRange(0, self.count, 1, most=self.most)
-        dynamic_range.counted(trips, lambda number: take(self.at(number)), stopped, variables)
+        iterations = TensorRange(0, self.count, 1, most=self.most)
+        dynamic_range.counted(iterations, lambda number: take(self.at(number)), stopped, variables)
 
 
-def of(value: Any) -> Rows | None:
+def of(value: Any) -> UnbackedItems | None:
     """The items of a value, if only a run knows how many there are."""
-    if isinstance(value, Rows):
+    if isinstance(value, UnbackedItems):
         return value
     if isinstance(value, TensorRange):
         return _of_range(value)
-    if isinstance(value, list) and dynamic_list.is_growing(value):
+    if isinstance(value, list) and dynamic_list.is_dynamic_list(value):
         found = dynamic_list_methods.whole(value)
-        return Rows(found.count, found.kind.room, functools.partial(dynamic_list_methods.item, found))
+        return UnbackedItems(
+            found.count, found.kind.capacity, functools.partial(dynamic_list_methods.item, found)
+        )
     if isinstance(value, torch.Tensor) and value.dim() and torch_functions.is_traced(value.shape[0]):
         return _of_tensor(value)
     return None
 
 
-def _of_tensor(tensor: torch.Tensor) -> Rows:
+def _of_tensor(tensor: torch.Tensor) -> UnbackedItems:
     size = tensor.shape[0]
     count = host_scalars.item(torch_functions.as_tensor(size))
-    return Rows(count, host_scalars.most(size), lambda number: indexing.get(tensor, _place(number)))
+    return UnbackedItems(
+        count, host_scalars.most(size), lambda number: indexing.get(tensor, _position(number))
+    )
 
 
-def _of_range(numbers_: TensorRange) -> Rows:
+def _of_range(numbers_: TensorRange) -> UnbackedItems:
     start, stop, step = numbers_.start, numbers_.stop, numbers_.step
     away = stop - start if step > 0 else start - stop
-    most = numbers_.trips
+    most = numbers_.iterations
     size = (away + (abs(step) - 1)) // abs(step)
-    return Rows(size.clamp_min(0), most, lambda number: start + number * step)
+    return UnbackedItems(size.clamp_min(0), most, lambda number: start + number * step)
 
 
-def _place(number: Any) -> torch.Tensor:
+def _position(number: Any) -> torch.Tensor:
     return number if isinstance(number, torch.Tensor) else torch.full((), number, dtype=torch.int64)
 
 
@@ -85,7 +89,7 @@ def enumerated(items: Any, start: Any = 0) -> Any:
     found = of(items)
     if found is None:
         return enumerate(items, start)
-    return Rows(found.count, found.most, lambda number: (number + start, found.at(number)))
+    return UnbackedItems(found.count, found.most, lambda number: (number + start, found.at(number)))
 
 
 def turned(items: Any) -> Any:
@@ -93,7 +97,7 @@ def turned(items: Any) -> Any:
     found = of(items)
     if found is None:
         return reversed(items)
-    return Rows(found.count, found.most, lambda number: found.at(found.count - 1 - number))
+    return UnbackedItems(found.count, found.most, lambda number: found.at(found.count - 1 - number))
 
 
 def zipped(*values: Any, strict: bool = False) -> Any:
@@ -105,13 +109,13 @@ def zipped(*values: Any, strict: bool = False) -> Any:
     count = parts[0].count
     for part in parts[1:]:
         if strict:
-            runtime_asserts.claim(
+            runtime_asserts.add_assert(
                 torch_functions.predicate(count == part.count), "ValueError: zip() arguments differ in length"
             )
         count = _least(count, part.count)
     tops = [part.most for part in parts if isinstance(part.most, int)]
     most = min(tops) if tops else next((part.most for part in parts if part.most is not None), None)
-    return Rows(count, most, lambda number: tuple(part.at(number) for part in parts))
+    return UnbackedItems(count, most, lambda number: tuple(part.at(number) for part in parts))
 
 
 def _least(left: Any, right: Any) -> Any:
@@ -122,20 +126,20 @@ def _least(left: Any, right: Any) -> Any:
     return left.clamp_max(right) if not isinstance(right, torch.Tensor) else torch.minimum(left, right)
 
 
-def _of_known(value: Any) -> Rows:
+def _of_known(value: Any) -> UnbackedItems:
     """Items of a known number, beside others of which only a run knows how many there are."""
     if isinstance(value, range):
-        return Rows(len(value), len(value), lambda number: value.start + number * value.step)
+        return UnbackedItems(len(value), len(value), lambda number: value.start + number * value.step)
     if isinstance(value, torch.Tensor) and value.dim():
         size = value.shape[0]
-        return Rows(size, size, lambda number: indexing.get(value, _place(number)))
+        return UnbackedItems(size, size, lambda number: indexing.get(value, _position(number)))
     if isinstance(value, Sequence | torch.nn.ModuleList) and dynamic_getitem.is_indexed(value):
         size = len(value)
-        return Rows(size, size, lambda number: dynamic_getitem.get(value, _place(number)))
+        return UnbackedItems(size, size, lambda number: dynamic_getitem.get(value, _position(number)))
     raise refusal(
         f"zip takes a {type(value).__name__} beside items of which only a run knows how many there are",
         "give it a list or a tensor",
     )
 
 
-__all__ = ["Rows", "enumerated", "of", "turned", "zipped"]
+__all__ = ["UnbackedItems", "enumerated", "of", "turned", "zipped"]

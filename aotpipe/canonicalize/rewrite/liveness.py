@@ -24,14 +24,14 @@ class Liveness:
         self._after: dict[int, Names] = {}
         # Of each statement that may jump.
         self._jumped: dict[int, Names] = {}
-        # What a jump out of the loop around, or to its next trip, goes on to read.
+        # What a jump out of the loop around, or to its next iteration, goes on to read.
         self._targets: Names = _NONE
         # What an exception goes on to read.
         self._caught: Names = _NONE
         self._block(function.body, _NONE)
 
     def after(self, node: ast.stmt) -> Names | None:
-        """What is read after a branch or a loop, or by its next trip; None where that is not known."""
+        """What is read after a branch or a loop, or by its next iteration; None where that is not known."""
         if (goes_on := getattr(node, "goes_on", None)) is None:
             return self._after.get(id(node))
         jumping, last = goes_on

@@ -1,7 +1,7 @@
 """Turns `(name := value)` into statements where an operator would keep the name to itself, or lose it.
 
-What is computed at times only (`a and (n := b)`), or in every trip of a loop, becomes a function of its own
-when it is staged, and a walrus in that one would assign a variable of it. So it is written out, in order:
+What is computed at times only (`a and (n := b)`), or in every iteration of a loop, becomes a function of its
+own when it is staged, and a walrus in that one would assign a variable of it. So it is written out, in order:
 
     if a and (n := f(b)) > 1: ...          value = a
                                            if value:
@@ -45,7 +45,7 @@ class LoopTest(NamedTuple):
 
     Attributes:
         before: Goes before the loop.
-        again: Goes to the end of a trip.
+        again: Goes to the end of an iteration.
         test: What is left.
     """
 

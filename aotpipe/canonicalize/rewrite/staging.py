@@ -26,7 +26,7 @@ from aotpipe.canonicalize.operators import (
 from aotpipe.canonicalize.trace import region_sites, runtime_asserts, torch_functions
 from aotpipe.canonicalize.values import dynamic_list, hashing, host_scalars, trace
 from aotpipe.canonicalize.values.abstract_values import is_leaf
-from aotpipe.canonicalize.values.optional_values import Maybe
+from aotpipe.canonicalize.values.optional_values import OptionalValue
 from aotpipe.canonicalize.values.trace import Operators, Trace
 from aotpipe.errors import ExportFailed
 from aotpipe.model import capacity, source
@@ -44,26 +44,26 @@ _OPERATORS: Final = Operators(
 def staging(
     module: torch.nn.Module,
     *,
-    kept: bool = False,
-    exactly: bool = False,
-    tops: Mapping[int, int] = MappingProxyType({}),
+    lifts_state: bool = False,
+    exact_aliases: bool = False,
+    upper_bounds: Mapping[int, int] = MappingProxyType({}),
 ) -> Iterator[Trace]:
     """Put what depends on traced tensors into the graph, while a module is traced; gives the trace.
 
     Args:
         module: What is traced.
-        kept: Whether what its attributes, lists and dicts hold at last is kept from call to call.
-        exactly: Whether the graph follows which names of tensors are names of one.
-        tops: The highest values of integers among the leaves of a call, by place.
+        lifts_state: Whether what its attributes, lists and dicts hold at last is kept from call to call.
+        exact_aliases: Whether the graph follows which names of tensors are names of one.
+        upper_bounds: The highest values of integers among the leaves of a call, by place.
     """
     token = capacity.assert_in_trace.set(_assert_capacity)
     try:
         with (
-            trace.started(Trace(_OPERATORS, exact_aliases=exactly)) as found,
+            trace.started(Trace(_OPERATORS, exact_aliases=exact_aliases)) as found,
             module_hooks.joined(module),
-            effects.watching(module, kept=kept),
-            hashing.refused(host_scalars.is_number),
-            called_in_mode(module, tops),
+            effects.watching(module, lifts_state=lifts_state),
+            hashing.refused(host_scalars.is_host_scalar),
+            called_in_mode(module, upper_bounds),
         ):
             yield found
     finally:
@@ -73,12 +73,12 @@ def staging(
 def _assert_capacity(fits: Any, said: str) -> bool:
     if not torch_functions.is_staged(fits):
         return False
-    runtime_asserts.claim(torch_functions.predicate(fits), said)
+    runtime_asserts.add_assert(torch_functions.predicate(fits), said)
     return True
 
 
 @contextmanager
-def called_in_mode(module: torch.nn.Module, tops: Mapping[int, int]) -> Iterator[None]:
+def called_in_mode(module: torch.nn.Module, upper_bounds: Mapping[int, int]) -> Iterator[None]:
     """Run a module's forward in our mode, inside of the one that torch.export itself runs it in.
 
     That one asks an index for its value.
@@ -86,21 +86,21 @@ def called_in_mode(module: torch.nn.Module, tops: Mapping[int, int]) -> Iterator
     own = vars(module).get("forward")
     forward = module.forward
 
-    @region_sites.border
+    @region_sites.boundary
     @wraps(forward)
     def inside(*args: Any, **kwargs: Any) -> Any:
-        for place, leaf in enumerate(pytree.tree_leaves((args, kwargs))):
-            if place in tops and isinstance(leaf, torch.Tensor):
-                host_scalars.note_top(leaf, tops[place])
+        for position, leaf in enumerate(pytree.tree_leaves((args, kwargs))):
+            if position in upper_bounds and isinstance(leaf, torch.Tensor):
+                host_scalars.note_upper_bound(leaf, upper_bounds[position])
         with torch_functions.Traced(), _counted(), container_mutation.checked():
             result = forward(*args, **kwargs)
-        if any(map(dynamic_list.is_growing, _lists(result))):
+        if any(map(dynamic_list.is_dynamic_list, _lists(result))):
             raise ExportFailed(
                 "what forward returns is a list whose length a tensor decides",
                 hint="return torch.stack of it",
                 where=source.of_definition(forward),
             )
-        if any(isinstance(leaf, Maybe) for leaf in pytree.tree_leaves(result, is_leaf)):
+        if any(isinstance(leaf, OptionalValue) for leaf in pytree.tree_leaves(result, is_leaf)):
             raise ExportFailed(
                 "what forward returns is None on one path and a tensor on another, where a tensor decides",
                 hint="return a tensor on every path, and whether it counts beside it",

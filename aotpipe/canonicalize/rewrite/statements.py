@@ -246,7 +246,7 @@ class _Writer:
         return [*self.block(before), *written, *self.block(after)]
 
     def _lowered_test(self, node: ast.While, stop: str | None) -> list[ast.stmt]:
-        """Let the end of a trip compute the next test, which assigns; what computes the first one."""
+        """Let the end of an iteration compute the next test, which assigns; what computes the first one."""
         before, again, tested = self._walruses.loop(node.test)
         if stop is not None:
             again = [ast.If(negated(stop), again, [])]
@@ -307,7 +307,7 @@ class _Writer:
 
         def is_inside(name: str) -> bool:
             if name.startswith(SKIP):
-                # A loop's own one, which every trip begins with; not that of a loop around it.
+                # A loop's own one, which every iteration begins with; not that of a loop around it.
                 begun = [
                     node for node in bodies[0][:2] if isinstance(node, ast.Assign) and mentions([node])[name]
                 ]
@@ -340,7 +340,9 @@ class _Writer:
         for role, body in bodies.items():
             name = (parameters or {}).get(role)
             out.append(self._function(made[role], name, names.names, body))
-        read: list[ast.expr] = [calling("held", later(reference(each, ast.Load()))) for each in names.all]
+        read: list[ast.expr] = [
+            calling("bound_or_undefined", later(reference(each, ast.Load()))) for each in names.all
+        ]
         out.append(self._function(made["get"], None, (), [ast.Return(ast.Tuple(read, ast.Load()))]))
         write: list[ast.stmt] = [ast.Pass()]
         if names.all:
@@ -352,7 +354,10 @@ class _Writer:
         labels = ast.Tuple([ast.Constant(name) for name in names.all], ast.Load())
         touched = [path for path in names.touched if path not in names.all]
         watched: list[ast.expr] = [
-            ast.Tuple([ast.Constant(each), calling("held", later(reference(each, ast.Load())))], ast.Load())
+            ast.Tuple(
+                [ast.Constant(each), calling("bound_or_undefined", later(reference(each, ast.Load())))],
+                ast.Load(),
+            )
             for each in touched
         ]
         dead: ast.expr = ast.Tuple([ast.Constant(place) for place in self._dead(node, names)], ast.Load())
@@ -360,7 +365,7 @@ class _Writer:
         return [ast.copy_location(each, node) for each in (*out, ast.Expr(called))]
 
     def _dead(self, node: ast.stmt, names: Assigned) -> list[int]:
-        """The places of the variables that nothing reads after a statement, nor in its next trip."""
+        """The places of the variables that nothing reads after a statement, nor in its next iteration."""
         live = self._liveness.after(node)
         if live is None:
             return []

@@ -20,7 +20,7 @@ from torch.utils import _pytree as pytree  # torch.export's own flattening; see 
 from aotpipe.canonicalize import example_call
 from aotpipe.canonicalize.inputs import pytrees
 from aotpipe.canonicalize.state import free_variables, mutation_line
-from aotpipe.canonicalize.state.layouts import look_at
+from aotpipe.canonicalize.state.layouts import snapshot_at
 from aotpipe.canonicalize.state.slots import State, StateRefused, observe
 from aotpipe.core.stages import CanonicalEntry, Finding
 from aotpipe.errors import ExportFailed
@@ -88,7 +88,7 @@ def _call_of(entry: CanonicalEntry) -> Any:
 def _line_of(root: object_graph.Root, entries: Sequence[CanonicalEntry]) -> Any:
     for entry in entries:
         with example_call.unchanged(entry.module):
-            found = mutation_line.changing(_call_of(entry), partial(look_at, root))
+            found = mutation_line.changing(_call_of(entry), partial(snapshot_at, root))
         if found is not None:
             return found
     return None
@@ -163,24 +163,24 @@ class Untouched:
         if not self._outside.changed():
             return []
         call = _call_of(entry)
-        before = [free_variables.token(place) for place in self._outside.changed()]
+        before = [free_variables.token(variable) for variable in self._outside.changed()]
         with example_call.unchanged(entry.module):
             second = call()
         with example_call.unchanged(entry.module):
             third = call()
         moving = [
-            place
-            for place, old in zip(self._outside.changed(), before, strict=False)
-            if free_variables.token(place) != old
+            variable
+            for variable, old in zip(self._outside.changed(), before, strict=False)
+            if free_variables.token(variable) != old
         ]
-        places = moving or self._outside.changed()
+        variables = moving or self._outside.changed()
         self._outside.restore()
         with example_call.unchanged(entry.module):
             first = call()
         if not moving and is_same(first, second) and is_same(second, third):
             return []
         self._outside.restore()
-        return [self.refusal(entry, place) for place in places]
+        return [self.refusal(entry, variable) for variable in variables]
 
     def check_traced(self, entry: CanonicalEntry) -> None:
         """Refuse what a trace, which takes every path, changed; what it added to tables is taken out again.
@@ -188,23 +188,23 @@ class Untouched:
         Raises:
             ExportFailed: Names it, and its line where a call on the example changes it too.
         """
-        places = self._outside.changed(but_added=True)
+        variables = self._outside.changed(but_added=True)
         self._outside.restore()
-        for place in places:
-            error = self.refusal(entry, place)
+        for variable in variables:
+            error = self.refusal(entry, variable)
             if error.message in entry.refused:
                 continue
             if (told := _told.get()) is None:
                 raise error
             told.append(error)
 
-    def refusal(self, entry: CanonicalEntry, place: free_variables.Place) -> ExportFailed:
+    def refusal(self, entry: CanonicalEntry, variable: free_variables.OuterVariable) -> ExportFailed:
         """The error for a place that a call changes."""
         with example_call.unchanged(entry.module):
-            where = mutation_line.changing(_call_of(entry), partial(free_variables.token, place))
+            where = mutation_line.changing(_call_of(entry), partial(free_variables.token, variable))
         self._outside.restore()
         return ExportFailed(
-            f"{entry.name} changes {place.name}",
+            f"{entry.name} changes {variable.name}",
             reason="a program has nothing outside of the model to change",
             hint="keep it in an attribute of the module: that becomes state of the program",
             where=where or source.of_definition(entry.module.forward),

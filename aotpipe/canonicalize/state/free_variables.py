@@ -27,7 +27,7 @@ _UNCHANGING: Final = (ModuleType, FunctionType, MethodType, type, nn.Module, pro
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class OuterVariable:
     """A name outside of the modules.
 
     Attributes:
@@ -44,17 +44,17 @@ class Outside:
     """The values of all places at one moment."""
 
     def __init__(self, module: nn.Module) -> None:
-        self._places = list(_places(module))
-        self._before = [place.read() for place in self._places]
-        self._inner: list[tuple[Place, Any, Any]] = []
-        self._writes: list[tuple[Place, torch.Tensor, int]] = []
+        self._variables = list(_variables(module))
+        self._before = [variable.read() for variable in self._variables]
+        self._inner: list[tuple[OuterVariable, Any, Any]] = []
+        self._writes: list[tuple[OuterVariable, torch.Tensor, int]] = []
         seen: set[int] = set()
-        for place, value in zip(self._places, self._before, strict=True):
-            self._walk(place, value, seen, _DEPTH)
+        for variable, value in zip(self._variables, self._before, strict=True):
+            self._walk(variable, value, seen, _DEPTH)
 
-    def _walk(self, place: Place, value: Any, seen: set[int], depth: int) -> None:
+    def _walk(self, variable: OuterVariable, value: Any, seen: set[int], depth: int) -> None:
         if isinstance(value, torch.Tensor):
-            self._writes.append((place, value, object_graph.writes(value)))
+            self._writes.append((variable, value, object_graph.writes(value)))
         elif (
             depth
             and id(value) not in seen
@@ -62,35 +62,37 @@ class Outside:
         ):
             seen.add(id(value))
             items = object_graph.contents(value)
-            self._inner.append((place, value, items))
+            self._inner.append((variable, value, items))
             if len(items) <= _MOST_ITEMS:
                 for _, item in object_graph.items_of(value):
-                    self._walk(place, item, seen, depth - 1)
+                    self._walk(variable, item, seen, depth - 1)
 
-    def changed(self, *, but_added: bool = False) -> list[Place]:
+    def changed(self, *, but_added: bool = False) -> list[OuterVariable]:
         """The places whose value is another than before, `but_added` those of a table that has more in it."""
         found = {
-            place.name: place
-            for place, before in zip(self._places, self._before, strict=True)
-            if not object_graph.is_same(place.read(), before)
+            variable.name: variable
+            for variable, before in zip(self._variables, self._before, strict=True)
+            if not object_graph.is_same(variable.read(), before)
         }
         found |= {
-            place.name: place
-            for place, value, items in self._inner
+            variable.name: variable
+            for variable, value, items in self._inner
             if not object_graph.holds_same(
                 _among(value, items) if but_added else object_graph.contents(value), items
             )
         }
         found |= {
-            place.name: place for place, value, count in self._writes if object_graph.writes(value) != count
+            variable.name: variable
+            for variable, value, count in self._writes
+            if object_graph.writes(value) != count
         }
         return list(found.values())
 
     def restore(self) -> None:
         """Put names and containers back; what was written into tensors stays."""
-        for place, before in zip(self._places, self._before, strict=True):
-            if not object_graph.is_same(place.read(), before):
-                place.write(before)
+        for variable, before in zip(self._variables, self._before, strict=True):
+            if not object_graph.is_same(variable.read(), before):
+                variable.write(before)
         for _, value, items in self._inner:
             if not object_graph.holds_same(object_graph.contents(value), items):
                 object_graph.refill(value, items)
@@ -105,9 +107,9 @@ def _among(value: Any, items: Any) -> Any:
     return object_graph.contents(value)
 
 
-def token(place: Place) -> object:
+def token(variable: OuterVariable) -> object:
     """Equal for equal values of a place."""
-    return _frozen(place.read(), _DEPTH)
+    return _frozen(variable.read(), _DEPTH)
 
 
 def _frozen(value: Any, depth: int) -> object:
@@ -120,7 +122,7 @@ def _frozen(value: Any, depth: int) -> object:
     return value if isinstance(value, (bool, int, float, complex, str)) else id(value)
 
 
-def _places(module: nn.Module) -> Iterator[Place]:
+def _variables(module: nn.Module) -> Iterator[OuterVariable]:
     """Every place that the functions of a model can reach."""
     seen: set[object] = set()
     parts = list(object_graph.modules_of(module).values())
@@ -149,19 +151,21 @@ def _places(module: nn.Module) -> Iterator[Place]:
                 yield _attribute(cls, name)
 
 
-def _item(shown: str, namespace: dict[str, Any], name: str) -> Place:
-    return Place(shown, lambda: namespace.get(name, _MISSING), lambda value: namespace.update({name: value}))
+def _item(shown: str, namespace: dict[str, Any], name: str) -> OuterVariable:
+    return OuterVariable(
+        shown, lambda: namespace.get(name, _MISSING), lambda value: namespace.update({name: value})
+    )
 
 
-def _cell(shown: str, cell: CellType) -> Place:
+def _cell(shown: str, cell: CellType) -> OuterVariable:
     def write(value: Any) -> None:
         cell.cell_contents = value
 
-    return Place(shown, lambda: _held_by(cell), write)
+    return OuterVariable(shown, lambda: _held_by(cell), write)
 
 
-def _attribute(cls: type, name: str) -> Place:
-    return Place(
+def _attribute(cls: type, name: str) -> OuterVariable:
+    return OuterVariable(
         f"the class attribute `{cls.__name__}.{name}`",
         lambda: vars(cls).get(name, _MISSING),
         lambda value: setattr(cls, name, value),

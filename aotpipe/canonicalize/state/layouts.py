@@ -1,7 +1,7 @@
 """The forms of what a model keeps in Python: what is fixed, and what is a tensor that calls hand on.
 
-`look(value)` gives a picture of a value as it is now, all the way down. A form (`Node`) says the same with a
-`Slot` for each tensor and number that changes; `build` makes the value of a form again.
+`snapshot_of(value)` gives a picture of a value as it is now, all the way down. A form (`Node`) says the same
+with a `Slot` for each tensor and number that changes; `build` makes the value of a form again.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ Node = Fixed | Slot | Tree
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Seen:
+class LeafSnapshot:
     """A value as it was seen, with the count of its writes."""
 
     value: Any
@@ -72,7 +72,7 @@ class Seen:
 
     def __eq__(self, other: object) -> bool:
         return (
-            isinstance(other, Seen)
+            isinstance(other, LeafSnapshot)
             and object_graph.is_same(self.value, other.value)
             and self.writes == other.writes
         )
@@ -82,16 +82,16 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class SeenTree:
+class TreeSnapshot:
     """A container, a tuple or an object as it was seen."""
 
     live: Any = field(compare=False)
     keys: tuple[Any, ...]
-    children: tuple[Seen | SeenTree, ...]
+    children: tuple[LeafSnapshot | TreeSnapshot, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class AbstractLeaf:
     """A tensor or a number of which only the kind is known: it was seen in a trace."""
 
     dtype: torch.dtype
@@ -100,41 +100,41 @@ class Kept:
     number: bool
 
 
-Picture = Seen | SeenTree
+Snapshot = LeafSnapshot | TreeSnapshot
 
 
-def look(value: Any, above: tuple[int, ...] = ()) -> Picture:
+def snapshot_of(value: Any, above: tuple[int, ...] = ()) -> Snapshot:
     """What a value is now, all the way down."""
     if isinstance(value, torch.Tensor):
-        return Seen(value, object_graph.writes(value))
+        return LeafSnapshot(value, object_graph.writes(value))
     if id(value) in above or not (
         object_graph.is_container(value)
         or type(value) is tuple
         or hasattr(value, "_fields")
         or object_graph.is_object(value)
     ):
-        return Seen(value)
+        return LeafSnapshot(value)
     if isinstance(value, set):
-        return SeenTree(value, tuple(sorted(value, key=repr)), ())
+        return TreeSnapshot(value, tuple(sorted(value, key=repr)), ())
     if isinstance(value, dict):
         keys, items = tuple(value), list(value.values())
     else:
         named = dict(object_graph.items_of(value))
         keys, items = tuple(named), list(named.values())
-    return SeenTree(value, keys, tuple(look(item, (*above, id(value))) for item in items))
+    return TreeSnapshot(value, keys, tuple(snapshot_of(item, (*above, id(value))) for item in items))
 
 
-def look_at(root: Root) -> Picture:
+def snapshot_at(root: Root) -> Snapshot:
     """What a name holds now."""
-    return look(root.held.get(root.key, ABSENT))
+    return snapshot_of(root.held.get(root.key, ABSENT))
 
 
-def leaves_of(picture: Picture, path: Path) -> Iterator[tuple[Path, Seen]]:
+def leaves_of(snapshot: Snapshot, path: Path) -> Iterator[tuple[Path, LeafSnapshot]]:
     """Every leaf with its path."""
-    if isinstance(picture, Seen):
-        yield path, picture
+    if isinstance(snapshot, LeafSnapshot):
+        yield path, snapshot
     else:
-        for key, child in zip(picture.keys, picture.children, strict=False):
+        for key, child in zip(snapshot.keys, snapshot.children, strict=False):
             yield from leaves_of(child, (*path, str(key)))
 
 
@@ -179,13 +179,13 @@ def build(node: Node, value_of: Callable[[Slot], Any]) -> Any:
     return node.live
 
 
-def initial(picture: Picture, node: Node) -> Iterator[tuple[Slot, torch.Tensor]]:
+def initial(snapshot: Snapshot, node: Node) -> Iterator[tuple[Slot, torch.Tensor]]:
     """The first value of each slot of a form, from what was seen before the first call."""
-    if isinstance(node, Tree) and isinstance(picture, SeenTree):
-        for child, inner in zip(picture.children, node.children, strict=True):
+    if isinstance(node, Tree) and isinstance(snapshot, TreeSnapshot):
+        for child, inner in zip(snapshot.children, node.children, strict=True):
             yield from initial(child, inner)
-    elif isinstance(node, Slot) and isinstance(picture, Seen):
-        value = picture.value
+    elif isinstance(node, Slot) and isinstance(snapshot, LeafSnapshot):
+        value = snapshot.value
         if isinstance(value, torch.Tensor):
             yield node, value.detach().clone()
         else:

@@ -1,10 +1,10 @@
 """A model for torch.export that takes what it keeps in Python from buffers, and hands it on to them.
 
-`Carrier(module, state)` has a `module` with the parameters of the model and one buffer for each slot of its
-state. A call of that fills the model with what the buffers hold, calls it, and writes to the buffers what is
-left; in the phases of a state it is called in a branch for each. The model itself is as before afterwards.
+`LiftedModel(module, state)` has a `module` with the parameters of the model and one buffer for each slot of
+its state. A call of that fills the model with what the buffers hold, calls it, and writes to the buffers what
+is left; in the phases of a state it is called in a branch for each. The model itself is as before afterwards.
 
-Raises `Unforeseen`, with the state to try next, when a call leaves what the state does not know.
+Raises `UnknownState`, with the state to try next, when a call leaves what the state does not know.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from aotpipe.canonicalize.state.layouts import (
     ABSENT,
     KINDS,
     NUMBERS,
+    AbstractLeaf,
     Fixed,
-    Kept,
+    LeafSnapshot,
     Node,
     Path,
-    Picture,
-    Seen,
-    SeenTree,
     Slot,
+    Snapshot,
     Tree,
+    TreeSnapshot,
     build,
     dtype_of,
     initial,
-    look_at,
     slots_of,
+    snapshot_at,
 )
 from aotpipe.canonicalize.state.slots import MOST_PHASES, State, StateRefused
 from aotpipe.canonicalize.trace import regions
@@ -53,7 +53,7 @@ _PHASE: Final = "phase"
 _SYMBOLS: Final = (torch.SymBool, torch.SymInt, torch.SymFloat)
 
 
-class Unforeseen(Exception):
+class UnknownState(Exception):
     """A call left something that the state does not know; `state` knows it."""
 
     def __init__(self, state: State) -> None:
@@ -62,11 +62,11 @@ class Unforeseen(Exception):
 
 
 @contextmanager
-def noticing(module: nn.Module, state: State | None) -> Iterator[None]:
+def watching(module: nn.Module, state: State | None) -> Iterator[None]:
     """Notice what a call that is traced leaves in a model, before torch puts it back.
 
     Raises:
-        Unforeseen: The model keeps what no state is known of.
+        UnknownState: The model keeps what no state is known of.
     """
     known = State((), ((),)) if state is None else state
     watches: list[object_graph.Watch] = []
@@ -82,7 +82,7 @@ def noticing(module: nn.Module, state: State | None) -> Iterator[None]:
         late.extend(root for root in known.unread if seen.has(root))
         if late:
             watches[0].restore()
-            raise Unforeseen(_with_roots(known, late))
+            raise UnknownState(_with_roots(known, late))
 
     with attribute_reads.followed(known.unread) as seen:
         hooks = module.register_forward_pre_hook(before), module.register_forward_hook(after)
@@ -93,7 +93,7 @@ def noticing(module: nn.Module, state: State | None) -> Iterator[None]:
                 hook.remove()
 
 
-class Carrier:
+class LiftedModel:
     """A model and its state.
 
     Attributes:
@@ -113,8 +113,8 @@ class Carrier:
         }
         first = {
             slot.name: tensor
-            for picture, node in zip(state.first, self._phases[0], strict=True)
-            for slot, tensor in initial(picture, node)
+            for snapshot, node in zip(state.first, self._phases[0], strict=True)
+            for slot, tensor in initial(snapshot, node)
         }
         self._store = nn.Module()
         self._keys = {}
@@ -203,19 +203,19 @@ class Carrier:
             _buffer_hooks.clear()
             with attribute_reads.followed(state.unread) as seen:
                 result = self._module(*args, **kwargs)
-            pictures = tuple(map(_left_at, state.roots))
+            snapshots = tuple(map(_left_at, state.roots))
             late = [root for root in state.unread if seen.has(root)]
             late += [root for root in watch.changed() if not state.knows(root)]
         finally:
             _buffer_hooks.update(hooks)
             watch.restore()
         if late:
-            raise Unforeseen(_with_roots(state, late))
-        for number, form in enumerate(self._phases):
+            raise UnknownState(_with_roots(state, late))
+        for number, layout in enumerate(self._phases):
             values: dict[str, torch.Tensor] = {}
-            if all(_fits(node, picture, values) for node, picture in zip(form, pictures, strict=True)):
+            if all(_fits(node, snapshot, values) for node, snapshot in zip(layout, snapshots, strict=True)):
                 return result, {**given, **values}, number
-        raise Unforeseen(_grown(state, self._phases, pictures))
+        raise UnknownState(_grown(state, self._phases, snapshots))
 
 
 def _is_free(name: str, others: set[str]) -> bool:
@@ -226,14 +226,14 @@ def _is_free(name: str, others: set[str]) -> bool:
     )
 
 
-def _left_at(root: object_graph.Root) -> Picture:
+def _left_at(root: object_graph.Root) -> Snapshot:
     """What a call left under a name.
 
     Raises:
         StateRefused: A list whose length a tensor decides.
     """
-    left = pytree.tree_leaves(root.held.get(root.key), lambda each: type(each) is dynamic_list.Growing)
-    if any(type(each) is dynamic_list.Growing for each in left):
+    left = pytree.tree_leaves(root.held.get(root.key), lambda each: type(each) is dynamic_list.DynamicList)
+    if any(type(each) is dynamic_list.DynamicList for each in left):
         raise StateRefused(
             root,
             (root.path,),
@@ -241,7 +241,7 @@ def _left_at(root: object_graph.Root) -> Picture:
             f"keep a buffer and a count; or assign a new list in each call (`self.{root.path} = []`), if no "
             "call needs that of the one before",
         )
-    return look_at(root)
+    return snapshot_at(root)
 
 
 def _put(root: object_graph.Root, value: Any) -> None:
@@ -255,25 +255,25 @@ def _taken(slot: Slot, given: Mapping[str, torch.Tensor], taken: dict[str, torch
     """What a slot holds, for the model to do with as it likes."""
     if slot.name not in taken:
         value = given[slot.name].clone()
-        taken[slot.name] = host_scalars.as_number(value) if slot.number else value
+        taken[slot.name] = host_scalars.as_host_scalar(value) if slot.number else value
     return taken[slot.name]
 
 
-def _fits(node: Node, picture: Picture, values: dict[str, torch.Tensor]) -> bool:
+def _fits(node: Node, snapshot: Snapshot, values: dict[str, torch.Tensor]) -> bool:
     """Whether what is left is of a form; adds the values of its slots."""
     if isinstance(node, Tree):
         return (
-            isinstance(picture, SeenTree)
-            and type(picture.live) is node.kind
-            and picture.keys == node.keys
+            isinstance(snapshot, TreeSnapshot)
+            and type(snapshot.live) is node.kind
+            and snapshot.keys == node.keys
             and all(
                 _fits(child, inner, values)
-                for child, inner in zip(node.children, picture.children, strict=True)
+                for child, inner in zip(node.children, snapshot.children, strict=True)
             )
         )
-    if isinstance(picture, SeenTree):
+    if isinstance(snapshot, TreeSnapshot):
         return False
-    value = picture.value
+    value = snapshot.value
     if isinstance(node, Fixed):
         return object_graph.is_same(node.value, value)
     if node.number:
@@ -281,7 +281,7 @@ def _fits(node: Node, picture: Picture, values: dict[str, torch.Tensor]) -> bool
             return False
         values[node.name] = _as_tensor(value, node.dtype)
         return True
-    if not isinstance(value, torch.Tensor) or host_scalars.is_number(value):
+    if not isinstance(value, torch.Tensor) or host_scalars.is_host_scalar(value):
         return False
     if value.dtype != node.dtype or not is_of_shape(value, node.shape):
         return False
@@ -289,7 +289,7 @@ def _fits(node: Node, picture: Picture, values: dict[str, torch.Tensor]) -> bool
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (*NUMBERS, *_SYMBOLS)) or host_scalars.is_number(value)
+    return isinstance(value, (*NUMBERS, *_SYMBOLS)) or host_scalars.is_host_scalar(value)
 
 
 def _number_dtype(value: Any, *others: torch.dtype) -> torch.dtype:
@@ -320,41 +320,41 @@ def _with_roots(state: State, late: Sequence[object_graph.Root]) -> State:
     return state
 
 
-def _grown(state: State, phases: Sequence[tuple[Node, ...]], pictures: Sequence[Picture]) -> State:
+def _grown(state: State, phases: Sequence[tuple[Node, ...]], snapshots: Sequence[Snapshot]) -> State:
     """The state with what a call left: as slots where the form is a known one, else as a new phase."""
     paths = [(root.path,) for root in state.roots]
     found = []
-    for form in phases:
-        leaves: dict[Path, Seen] = {}
-        whole = [_compare(*each, leaves) for each in zip(form, pictures, paths, strict=True)]
+    for layout in phases:
+        leaves: dict[Path, LeafSnapshot] = {}
+        whole = [_compare(*each, leaves) for each in zip(layout, snapshots, paths, strict=True)]
         if all(whole):
             found.append(leaves)
     if found:
         return state.with_leaves(min(found, key=len))
-    kept = tuple(_kept(*each) for each in zip(pictures, paths, state.roots, strict=True))
-    grown = state.with_pictures(kept)
+    abstract = tuple(_abstract(*each) for each in zip(snapshots, paths, state.roots, strict=True))
+    grown = state.with_pictures(abstract)
     if len(grown.phases()) > MOST_PHASES:
-        raise grown.unsettled()
+        raise grown.without_fixpoint()
     return grown
 
 
-def _compare(node: Node, picture: Picture, path: Path, leaves: dict[Path, Seen]) -> bool:
+def _compare(node: Node, snapshot: Snapshot, path: Path, leaves: dict[Path, LeafSnapshot]) -> bool:
     """Whether a form differs in leaves only that may become slots; adds these."""
     if isinstance(node, Tree):
         return (
-            isinstance(picture, SeenTree)
-            and type(picture.live) is node.kind
-            and picture.keys == node.keys
+            isinstance(snapshot, TreeSnapshot)
+            and type(snapshot.live) is node.kind
+            and snapshot.keys == node.keys
             and all(
                 _compare(child, inner, (*path, str(key)), leaves)
-                for key, child, inner in zip(node.keys, node.children, picture.children, strict=False)
+                for key, child, inner in zip(node.keys, node.children, snapshot.children, strict=False)
             )
         )
-    if isinstance(picture, SeenTree):
+    if isinstance(snapshot, TreeSnapshot):
         return False
-    if _fits(node, picture, {}):
+    if _fits(node, snapshot, {}):
         return True
-    value = picture.value
+    value = snapshot.value
     if isinstance(node, Fixed):
         old = node.value
         fits = (isinstance(old, NUMBERS) and _is_number(value)) or (
@@ -367,21 +367,23 @@ def _compare(node: Node, picture: Picture, path: Path, leaves: dict[Path, Seen])
         fits = node.number and _is_number(value)
     if fits:
         kind = _number_dtype(value) if _is_number(value) else None
-        leaves[path] = Seen(Kept(kind, (), torch.device("cpu"), number=True) if kind else None)
+        leaves[path] = LeafSnapshot(
+            AbstractLeaf(kind, (), torch.device("cpu"), number=True) if kind else None
+        )
     return fits
 
 
-def _kept(picture: Picture, path: Path, root: object_graph.Root) -> Picture:
+def _abstract(snapshot: Snapshot, path: Path, root: object_graph.Root) -> Snapshot:
     """A picture without the values of a trace."""
-    if isinstance(picture, SeenTree):
-        inner = zip(picture.keys, picture.children, strict=False)
-        children = tuple(_kept(child, (*path, str(key)), root) for key, child in inner)
-        return SeenTree(picture.live, picture.keys, children)
-    value = picture.value
-    if isinstance(value, _SYMBOLS) or host_scalars.is_number(value):
-        return Seen(Kept(_number_dtype(value), (), torch.device("cpu"), number=True))
+    if isinstance(snapshot, TreeSnapshot):
+        inner = zip(snapshot.keys, snapshot.children, strict=False)
+        children = tuple(_abstract(child, (*path, str(key)), root) for key, child in inner)
+        return TreeSnapshot(snapshot.live, snapshot.keys, children)
+    value = snapshot.value
+    if isinstance(value, _SYMBOLS) or host_scalars.is_host_scalar(value):
+        return LeafSnapshot(AbstractLeaf(_number_dtype(value), (), torch.device("cpu"), number=True))
     if not isinstance(value, torch.Tensor) or type(value) in (torch.Tensor, nn.Parameter):
-        return picture
+        return snapshot
     shape = tuple(value.shape)
     if not is_of_shape(value, [size if type(size) is int else -1 for size in shape]):
         raise StateRefused(
@@ -390,4 +392,4 @@ def _kept(picture: Picture, path: Path, root: object_graph.Root) -> Picture:
             f"has the shape ({', '.join(map(str, shape))}), which varies from call to call",
             "keep a buffer of the largest size, or give that Dim one size",
         )
-    return Seen(Kept(value.dtype, shape, value.device, number=False))
+    return LeafSnapshot(AbstractLeaf(value.dtype, shape, value.device, number=False))

@@ -26,19 +26,19 @@ from aotpipe.canonicalize.state import attribute_reads
 from aotpipe.canonicalize.state.layouts import (
     KINDS,
     NUMBERS,
+    AbstractLeaf,
     Fixed,
-    Kept,
+    LeafSnapshot,
     Node,
     Path,
-    Picture,
-    Seen,
-    SeenTree,
     Slot,
+    Snapshot,
     Tree,
+    TreeSnapshot,
     dtype_of,
     leaves_of,
-    look_at,
     shown,
+    snapshot_at,
 )
 from aotpipe.model import object_graph
 from aotpipe.model.object_graph import Root
@@ -70,7 +70,7 @@ class State:
 
     Attributes:
         roots: The names under which something changes.
-        pictures: What they hold before the first call, and after each call that was looked at.
+        snapshots: What they hold before the first call, and after each call that was looked at.
         varying: The paths of the leaves that are slots.
         kinds: Dtypes that a number is seen to need besides those in the pictures.
         unread: The names that are always written before they are read: nothing is kept of them.
@@ -79,7 +79,7 @@ class State:
     """
 
     roots: tuple[Root, ...]
-    pictures: tuple[tuple[Picture, ...], ...]
+    snapshots: tuple[tuple[Snapshot, ...], ...]
     varying: frozenset[Path] = frozenset()
     kinds: frozenset[tuple[Path, torch.dtype]] = frozenset()
     unread: tuple[Root, ...] = ()
@@ -87,83 +87,87 @@ class State:
     buffers: dict[object, torch.Tensor] = field(default_factory=dict, compare=False)
 
     @property
-    def first(self) -> tuple[Picture, ...]:
+    def first(self) -> tuple[Snapshot, ...]:
         """What is held before the first call."""
-        return self.pictures[0]
+        return self.snapshots[0]
 
     def knows(self, root: Root) -> bool:
         """Whether a name is among those that change."""
         return any(root.identity == each.identity for each in (*self.roots, *self.unread, *self.ignored))
 
-    def with_root(self, root: Root, before: Picture) -> State:
+    def with_root(self, root: Root, before: Snapshot) -> State:
         """The same with one more name, which was the same in all calls that were looked at."""
         return replace(
             self,
             roots=(*self.roots, root),
-            pictures=tuple((*pictures, before) for pictures in self.pictures),
+            snapshots=tuple((*snapshots, before) for snapshots in self.snapshots),
             unread=tuple(each for each in self.unread if each.identity != root.identity),
         )
 
     def with_new_root(self, root: Root) -> State:
         """The same with one more name, which holds now what it holds before a call."""
-        return self.with_root(root, look_at(root))
+        return self.with_root(root, snapshot_at(root))
 
-    def with_leaves(self, leaves: Mapping[Path, Seen]) -> State:
+    def with_leaves(self, leaves: Mapping[Path, LeafSnapshot]) -> State:
         """The same with more slots, which are to hold what was seen."""
-        kinds = {(path, seen.value.dtype) for path, seen in leaves.items() if isinstance(seen.value, Kept)}
+        kinds = {
+            (path, seen.value.dtype) for path, seen in leaves.items() if isinstance(seen.value, AbstractLeaf)
+        }
         return replace(self, varying=self.varying | leaves.keys(), kinds=self.kinds | kinds)
 
-    def with_pictures(self, pictures: tuple[Picture, ...]) -> State:
+    def with_pictures(self, snapshots: tuple[Snapshot, ...]) -> State:
         """The same after a call that left something else."""
         late = {
             path
-            for root, picture in zip(self.roots, pictures, strict=True)
-            for path, leaf in leaves_of(picture, (root.path,))
-            if isinstance(leaf.value, Kept)
+            for root, snapshot in zip(self.roots, snapshots, strict=True)
+            for path, leaf in leaves_of(snapshot, (root.path,))
+            if isinstance(leaf.value, AbstractLeaf)
         }
-        return replace(self, pictures=(*self.pictures, pictures), varying=self.varying | late)
+        return replace(self, snapshots=(*self.snapshots, snapshots), varying=self.varying | late)
 
     def phases(self) -> list[tuple[Node, ...]]:
         """The forms in the order in which they were met; the last one met again is left out."""
         dtypes = self._number_dtypes()
         found: list[tuple[Node, ...]] = []
-        for pictures in self.pictures:
-            form = self._forms(pictures, dtypes)
-            if form not in found:
-                found.append(form)
+        for snapshots in self.snapshots:
+            layout = self._forms(snapshots, dtypes)
+            if layout not in found:
+                found.append(layout)
         return _named_apart(found)
 
     def is_settled(self, last: int = 1) -> bool:
         """Whether the last calls left forms that were there before."""
         dtypes = self._number_dtypes()
-        forms = [self._forms(pictures, dtypes) for pictures in self.pictures]
-        return all(form in forms[:-last] for form in forms[-last:])
+        layouts = [self._forms(snapshots, dtypes) for snapshots in self.snapshots]
+        return all(layout in layouts[:-last] for layout in layouts[-last:])
 
-    def unsettled(self) -> StateRefused:
+    def without_fixpoint(self) -> StateRefused:
         """Says what takes another form after every call."""
         dtypes = self._number_dtypes()
-        forms = [self._forms(pictures, dtypes) for pictures in self.pictures]
-        at = next(at for at, (old, new) in enumerate(zip(forms[-1], forms[-2], strict=True)) if old != new)
+        layouts = [self._forms(snapshots, dtypes) for snapshots in self.snapshots]
+        at = next(
+            at for at, (old, new) in enumerate(zip(layouts[-1], layouts[-2], strict=True)) if old != new
+        )
         # The first call may leave another kind of thing than those after it.
-        seen = [form[at] for form in forms[1:]]
+        seen = [layout[at] for layout in layouts[1:]]
         old, new = next((old, new) for old, new in pairwise(seen) if old != new)
         return _difference(self.roots[at], (self.roots[at].path,), old, new)
 
-    def _forms(self, pictures: tuple[Picture, ...], dtypes: Mapping[Path, torch.dtype]) -> tuple[Node, ...]:
+    def _forms(self, snapshots: tuple[Snapshot, ...], dtypes: Mapping[Path, torch.dtype]) -> tuple[Node, ...]:
         return tuple(
-            self._form(picture, (root.path,), dtypes)
-            for root, picture in zip(self.roots, pictures, strict=True)
+            self._form(snapshot, (root.path,), dtypes)
+            for root, snapshot in zip(self.roots, snapshots, strict=True)
         )
 
-    def _form(self, picture: Picture, path: Path, dtypes: Mapping[Path, torch.dtype]) -> Node:
-        if isinstance(picture, SeenTree):
-            children = zip(picture.keys, picture.children, strict=False)
+    def _form(self, snapshot: Snapshot, path: Path, dtypes: Mapping[Path, torch.dtype]) -> Node:
+        if isinstance(snapshot, TreeSnapshot):
+            children = zip(snapshot.keys, snapshot.children, strict=False)
             inner = tuple(self._form(child, (*path, str(key)), dtypes) for key, child in children)
-            return Tree(type(picture.live), picture.keys, inner, picture.live)
-        value = picture.value
-        if path not in self.varying or not isinstance(value, (torch.Tensor, Kept, *NUMBERS)):
+            return Tree(type(snapshot.live), snapshot.keys, inner, snapshot.live)
+        value = snapshot.value
+        if path not in self.varying or not isinstance(value, (torch.Tensor, AbstractLeaf, *NUMBERS)):
             return Fixed(value)
-        if isinstance(value, torch.Tensor) or (isinstance(value, Kept) and not value.number):
+        if isinstance(value, torch.Tensor) or (isinstance(value, AbstractLeaf) and not value.number):
             name = shown(self._names().get(path, path))
             return Slot(name, value.dtype, tuple(value.shape), value.device, number=False)
         return Slot(shown(path), dtypes[path], (), torch.device("cpu"), number=True)
@@ -171,9 +175,9 @@ class State:
     def _names(self) -> dict[Path, Path]:
         """The first name of each tensor that has always had several."""
         tensors: dict[Path, list[int]] = {}
-        for pictures in self.pictures:
-            for root, picture in zip(self.roots, pictures, strict=True):
-                for path, leaf in leaves_of(picture, (root.path,)):
+        for snapshots in self.snapshots:
+            for root, snapshot in zip(self.roots, snapshots, strict=True):
+                for path, leaf in leaves_of(snapshot, (root.path,)):
                     if isinstance(leaf.value, torch.Tensor):
                         tensors.setdefault(path, []).append(id(leaf.value))
         first: dict[tuple[int, ...], Path] = {}
@@ -188,12 +192,12 @@ class State:
 
         for path, dtype in self.kinds:
             add(path, dtype)
-        for pictures in self.pictures:
-            for root, picture in zip(self.roots, pictures, strict=True):
-                for path, leaf in leaves_of(picture, (root.path,)):
+        for snapshots in self.snapshots:
+            for root, snapshot in zip(self.roots, snapshots, strict=True):
+                for path, leaf in leaves_of(snapshot, (root.path,)):
                     if isinstance(leaf.value, NUMBERS):
                         add(path, dtype_of(leaf.value))
-                    elif isinstance(leaf.value, Kept) and leaf.value.number:
+                    elif isinstance(leaf.value, AbstractLeaf) and leaf.value.number:
                         add(path, leaf.value.dtype)
         return found
 
@@ -283,26 +287,26 @@ def observe(
 def _called(
     roots: tuple[Root, ...], calls: Sequence[Callable[[], object]], begin: Callable[[], None]
 ) -> tuple[State, StateRefused | None]:
-    pictures = [tuple(map(look_at, roots))]
-    state = State(roots, tuple(pictures))
+    snapshots = [tuple(map(snapshot_at, roots))]
+    state = State(roots, tuple(snapshots))
     for count in range(1, MOST_PHASES + 2):
         for call in calls:
             begin()
             call()
-            pictures.append(tuple(map(look_at, roots)))
-        varying = frozenset(_varying(roots, pictures, len(calls)))
-        _refuse_registered(roots, pictures[0], varying)
-        state = State(roots, tuple(pictures), varying)
+            snapshots.append(tuple(map(snapshot_at, roots)))
+        varying = frozenset(_varying(roots, snapshots, len(calls)))
+        _refuse_registered(roots, snapshots[0], varying)
+        state = State(roots, tuple(snapshots), varying)
         if count >= _CALLS and state.is_settled(len(calls)):
             return state, None
-    return state, state.unsettled()
+    return state, state.without_fixpoint()
 
 
-def _refuse_registered(roots: Sequence[Root], first: tuple[Picture, ...], varying: Collection[Path]) -> None:
+def _refuse_registered(roots: Sequence[Root], first: tuple[Snapshot, ...], varying: Collection[Path]) -> None:
     """Refuse a second name of a registered tensor: torch.export exchanges that under its own name only."""
     registered = {id(tensor) for root in roots for tensor in object_graph.registered(root.owner)}
-    for root, picture in zip(roots, first, strict=True):
-        for path, leaf in leaves_of(picture, (root.path,)):
+    for root, snapshot in zip(roots, first, strict=True):
+        for path, leaf in leaves_of(snapshot, (root.path,)):
             if not root.is_buffer and path in varying and id(leaf.value) in registered:
                 raise StateRefused(
                     root,
@@ -312,10 +316,10 @@ def _refuse_registered(roots: Sequence[Root], first: tuple[Picture, ...], varyin
                 )
 
 
-def _varying(roots: Sequence[Root], pictures: Sequence[tuple[Picture, ...]], last: int) -> Iterator[Path]:
+def _varying(roots: Sequence[Root], snapshots: Sequence[tuple[Snapshot, ...]], last: int) -> Iterator[Path]:
     """The leaves that are slots: tensors that change or come late, numbers that still change at the end."""
     for at, root in enumerate(roots):
-        seen = [dict(leaves_of(each[at], (root.path,))) for each in pictures]
+        seen = [dict(leaves_of(each[at], (root.path,))) for each in snapshots]
         for path in dict.fromkeys(path for each in seen for path in each):
             values = [each.get(path) for each in seen]
             tensors = [value for value in values if value and isinstance(value.value, torch.Tensor)]

@@ -30,7 +30,7 @@ class Decision:
         path, line: Where it stands; for a statement its first line.
         span: Of an expression: first and last line, first and last column, as Python counts them.
         names: The variables that a branch or a loop assigns.
-        forms: Of each, what it is afterwards (`values.Form`).
+        abstracts: Of each, what it is afterwards (`values.AbstractValue`).
         before: What each held before.
         after: What each held after each path.
         taken: What else its bodies read, by name.
@@ -42,7 +42,7 @@ class Decision:
     line: int
     span: Span | None = None
     names: tuple[str, ...] = ()
-    forms: tuple[Any, ...] = ()
+    abstracts: tuple[Any, ...] = ()
     before: tuple[Any, ...] = ()
     after: tuple[tuple[Any, ...], ...] = ()
     taken: Mapping[str, Any] = field(default_factory=dict)

@@ -1,6 +1,6 @@
 """Runs Python code that is put into the graph: once to see what it touches, and once with operands in place.
 
-`seen_of` runs it with nothing put into the graph, and tells which tensors it takes from outside and writes.
+`summarize` runs it with nothing put into the graph, and tells which tensors it takes from outside and writes.
 `replaced` gives ops other tensors in the place of those, inside of torch's own control-flow ops.
 """
 
@@ -23,12 +23,12 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from aotpipe.canonicalize.alias import container_mutation, effects, rebinding, tensor_storage
-from aotpipe.canonicalize.alias.tensor_storage import Identity
+from aotpipe.canonicalize.alias.tensor_storage import AliasSet
 from aotpipe.canonicalize.trace import constants, region_sites, torch_functions
 from aotpipe.canonicalize.trace.region_asserts import are_there, as_size, collected
 from aotpipe.canonicalize.values import host_scalars, trace
-from aotpipe.canonicalize.values.abstract_values import Variables, is_leaf, settled
-from aotpipe.canonicalize.values.optional_values import Maybe
+from aotpipe.canonicalize.values.abstract_values import Variables, is_leaf, unwrap_present
+from aotpipe.canonicalize.values.optional_values import OptionalValue
 from aotpipe.canonicalize.values.refusals import refusal
 from aotpipe.errors import AotpipeError
 
@@ -36,70 +36,72 @@ Values = tuple[Any, ...]
 
 
 @dataclass(slots=True)
-class Seen:
+class EffectSummary:
     """What a region does.
 
     Attributes:
         after: Its variables afterwards.
         outer, written: The tensors from outside, and which of them it writes.
-        claims: What it asserts, in a branch.
-        identities: What is known of the memory of its variables' tensors afterwards, by tensor.
+        asserts: What it asserts, in a branch.
+        alias_sets: What is known of the memory of its variables' tensors afterwards, by tensor.
         writes_own: Whether it writes in place what it carries.
         limits: What its test says of integers.
-        demands: What it demands of sizes from outside, as torch's conditions.
+        size_conditions: What it demands of sizes from outside, as torch's conditions.
         sizes: Torch's symbols from outside that it computes with, each as a SymInt.
     """
 
     after: Values = ()
     outer: list[torch.Tensor] = field(default_factory=list)
     written: list[torch.Tensor] = field(default_factory=list)
-    claims: list[str] = field(default_factory=list)
-    identities: dict[int, Identity | None] = field(default_factory=dict)
+    asserts: list[str] = field(default_factory=list)
+    alias_sets: dict[int, AliasSet | None] = field(default_factory=dict)
     writes_own: bool = False
     limits: tuple[host_scalars.Limit, ...] = ()
-    demands: list[Any] = field(default_factory=list)
+    size_conditions: list[Any] = field(default_factory=list)
     sizes: list[torch.SymInt] = field(default_factory=list)
 
-    def identity_of(self, tensor: torch.Tensor) -> Identity | None:
+    def alias_set_of(self, tensor: torch.Tensor) -> AliasSet | None:
         """What is known of the memory of one of its variables' tensors."""
-        return self.identities.get(id(tensor))
+        return self.alias_sets.get(id(tensor))
 
 
-def seen_of(
+def summarize(
     body: Callable[[], None],
     variables: Variables,
     start: Values,
     test: Callable[[], object] | None = None,
     own: Sequence[torch.Tensor] = (),
-) -> Seen:
+) -> EffectSummary:
     """Run a region with nothing put into the graph; tensors of its `own` are not from outside."""
-    seen = Seen()
+    summary = EffectSummary()
     # What stands for what a loop carries may be a part of its own tensors, with a size that is its own too.
     stored = {tensor_storage.storage_of(tensor) for tensor in own}
     own = [*own, *(each for each in _tensors_in(start) if tensor_storage.storage_of(each) in stored)]
     mine = {symbol for tensor in own for symbol in _symbols_in(tensor)}
-    with silent(), _noted(_Watch(seen, own, mine)) as watch, rebinding.inner():
+    with unrecorded(), _noted(_Watch(summary, own, mine)) as watch, rebinding.inner():
         if test is not None:
-            seen.limits = host_scalars.limits(tested(test, variables, start))
-        with collected() as demands:
-            seen.after = ran(body, variables, start)
-        seen.demands = [each for each in demands if not each.free_symbols & mine]
-        seen.identities = {id(tensor): rebinding.identity(tensor) for tensor in _tensors_in(seen.after)}
+            summary.limits = host_scalars.limits(run_test(test, variables, start))
+        with collected() as size_conditions:
+            summary.after = run_region(body, variables, start)
+        summary.size_conditions = [each for each in size_conditions if not each.free_symbols & mine]
+        summary.alias_sets = {
+            id(tensor): rebinding.alias_set(tensor) for tensor in _tensors_in(summary.after)
+        }
     # What it leaves in a variable comes from outside too, though no op has read it: from outside of every
     # region around it that did not make it. So does what tells its memory.
-    known = (each.known for each in seen.identities.values() if each is not None)
+    known = (each.known for each in summary.alias_sets.values() if each is not None)
     left = (tensor for tensor in known if isinstance(tensor, torch.Tensor))
-    for tensor in (*_tensors_in((start, seen.after)), *left):
+    for tensor in (*_tensors_in((start, summary.after)), *left):
         for each in (*trace.part(_Regions).watches, watch):
             each.take(_stood_for(tensor))
-    return seen
+    return summary
 
 
-def demands_sizes(compute: Callable[[], object]) -> bool:
+def constrains_sizes(compute: Callable[[], object]) -> bool:
     """Whether a computation fails for some sizes that depend on data."""
     if not are_there():
         return False
-    with silent(), collected() as found:
+    with unrecorded(), collected() as found:
         try:
             compute()
         except Exception as error:
@@ -118,9 +120,9 @@ def _symbols_in(tensor: torch.Tensor) -> Iterator[Any]:
 
 def _tensors_in(values: Any) -> Iterator[torch.Tensor]:
     for leaf in pytree.tree_leaves(values, is_leaf):
-        if isinstance(leaf, Maybe):
+        if isinstance(leaf, OptionalValue):
             yield leaf.present
-            yield from _tensors_in(leaf.held)
+            yield from _tensors_in(leaf.payload)
         elif isinstance(leaf, torch.Tensor):
             yield leaf
 
@@ -143,27 +145,27 @@ class _Regions:
     Attributes:
         watches: Of those that are run to see what they touch.
         replacements: Of those that are run with operands in place.
-        silences: How many runs of these put nothing into the graph.
+        unrecorded: How many runs of these put nothing into the graph.
     """
 
     watches: list[_Watch] = field(default_factory=list)
     replacements: list[_Replace] = field(default_factory=list)
-    silences: int = 0
+    unrecorded: int = 0
 
 
-@region_sites.border
-def ran(body: Callable[[], None], variables: Variables, start: Values) -> Values:
+@region_sites.boundary
+def run_region(body: Callable[[], None], variables: Variables, start: Values) -> Values:
     """The variables after a region that starts from these; they are as before afterwards."""
     before = variables.get()
     held = [*zip(variables.names, start, strict=True), *variables.watched()]
-    with effects.unchanged(held), _unhooked(), host_scalars.apart():
+    with effects.unchanged(held), _unhooked(), host_scalars.fresh_items():
         variables.set(start)
         try:
             with container_mutation.checked():
                 body()
             values = variables.live()
             # Copies of lists and dicts: what is changed in place is taken back.
-            after = tuple(map(settled, values))
+            after = tuple(map(unwrap_present, values))
             container_mutation.copied(values, after)
             return after
         finally:
@@ -181,10 +183,10 @@ def _unhooked() -> Iterator[None]:
         _buffer_hooks.update(hooks)
 
 
-def tested(test: Callable[[], object], variables: Variables, start: Values) -> torch.Tensor:
+def run_test(test: Callable[[], object], variables: Variables, start: Values) -> torch.Tensor:
     """What a loop's test gives for these variables, as one bool."""
     found: list[Any] = []
-    ran(lambda: found.append(test()), variables, start)
+    run_region(lambda: found.append(test()), variables, start)
     if torch_functions.is_traced(found[0]):
         return torch_functions.predicate(found[0])
     return torch.full((), bool(found[0]), dtype=torch.bool)
@@ -195,9 +197,9 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     supports_higher_order_operators = True  # a recurrent layer is a `scan`
 
-    def __init__(self, seen: Seen, own: Sequence[torch.Tensor], mine: Collection[Any]) -> None:
+    def __init__(self, summary: EffectSummary, own: Sequence[torch.Tensor], mine: Collection[Any]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._seen = seen
+        self._summary = summary
         self._made = {id(tensor): tensor for tensor in own}
         self._own = {tensor_storage.storage_of(tensor) for tensor in own}
         self._taken: dict[int, torch.Tensor] = {}
@@ -208,7 +210,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Note a tensor, if it is from outside."""
         if id(tensor) not in self._made and id(tensor) not in self._taken:
             self._taken[id(tensor)] = tensor
-            self._seen.outer.append(tensor)
+            self._summary.outer.append(tensor)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -231,12 +233,12 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         env = number.node.shape_env
         for symbol in sorted(number.node.expr.free_symbols & self._symbols, key=str):
             self._symbols.remove(symbol)
-            self._seen.sizes.append(as_size(env, symbol))
+            self._summary.sizes.append(as_size(env, symbol))
 
     def _write(self, tensor: torch.Tensor) -> None:
         storage = tensor_storage.storage_of(tensor)
-        self._seen.writes_own |= storage in self._own
-        sharing = [each for each in self._seen.outer if tensor_storage.storage_of(each) == storage]
+        self._summary.writes_own |= storage in self._own
+        sharing = [each for each in self._summary.outer if tensor_storage.storage_of(each) == storage]
         if not sharing:
             return
         if len(sharing) > 1:
@@ -246,8 +248,8 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 "write to a clone of it, and assign the clone",
             )
         # A view of it that was made inside will be one of its copy.
-        if all(each is not sharing[0] for each in self._seen.written):
-            self._seen.written.append(sharing[0])
+        if all(each is not sharing[0] for each in self._summary.written):
+            self._summary.written.append(sharing[0])
 
 
 def _targets(func: Any, args: Sequence[Any], kwargs: Any) -> Iterator[torch.Tensor]:
@@ -291,8 +293,8 @@ def replaced(
     for tensor in written:
         others[id(tensor)] = others[id(tensor)].clone()
     for tensor in outer:
-        if host_scalars.is_number(tensor):
-            host_scalars.as_number(others[id(tensor)])
+        if host_scalars.is_host_scalar(tensor):
+            host_scalars.as_host_scalar(others[id(tensor)])
     # torch switches the replacements of an outer region off inside of an op, and their originals are what
     # the user's variables still hold.
     replacements = trace.part(_Regions).replacements
@@ -318,18 +320,18 @@ def _stood_for(tensor: torch.Tensor) -> torch.Tensor:
     return replacements[-1].others.get(id(tensor), tensor) if replacements else tensor
 
 
-def sizes_of(seen: Iterable[Seen], operands: Iterable[torch.Tensor]) -> list[torch.SymInt]:
+def sizes_of(summary: Iterable[EffectSummary], operands: Iterable[torch.Tensor]) -> list[torch.SymInt]:
     """The symbols that regions compute with, but for sizes of their operands: they are operands too."""
     mode = get_proxy_mode()
     # What `.item()` gave in a run that put nothing into the graph is asked for anew inside.
     traced = mode.tracer.sympy_expr_tracker if mode else {}
     shapes: Iterable[Any] = (size for each in operands for size in each.shape)
     known = {size.node.expr for size in shapes if isinstance(size, torch.SymInt)}
-    sizes = {size.node.expr: size for each in seen for size in each.sizes}
+    sizes = {size.node.expr: size for each in summary for size in each.sizes}
     return [size for symbol, size in sizes.items() if symbol not in known and symbol in traced]
 
 
-def apart(tensors: Iterable[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+def unaliased(tensors: Iterable[torch.Tensor]) -> tuple[torch.Tensor, ...]:
     """Tensors that share no memory with the operands or each other, in the same layout on every path."""
     return tuple(tensor.clone(memory_format=torch.contiguous_format) for tensor in tensors)
 
@@ -340,24 +342,24 @@ def depth() -> int:
     return len(regions.watches) + len(regions.replacements)
 
 
-def is_silent() -> bool:
+def is_unrecorded() -> bool:
     """Whether ops are put into no graph now."""
-    return trace.part(_Regions).silences > 0
+    return trace.part(_Regions).unrecorded > 0
 
 
 @contextmanager
-def silent() -> Iterator[None]:
+def unrecorded() -> Iterator[None]:
     """Run ops without putting them into the graph."""
     regions = trace.part(_Regions)
     mode = detect_fake_mode()
     env = mode.shape_env if mode else None
     asked = host_scalars.asked()
-    regions.silences += 1
+    regions.unrecorded += 1
     try:
         with disable_proxy_modes_tracing(), env.ignore_fresh_unbacked_symbols() if env else nullcontext():
             yield
     finally:
-        regions.silences -= 1
+        regions.unrecorded -= 1
         if mode and host_scalars.asked() != asked:
             # A tensor remembers its symbol, which belongs to no op of the graph.
             mode.epoch += 1

@@ -144,7 +144,9 @@ def _known(part: slice) -> _Window | slice:
     if part.step in (None, 1) and length is not None and length > 0:
         return _Window(part.start, length)
     ends = (part.start, part.stop, part.step)
-    return slice(*(host_scalars.plain(host_scalars.item(end)) if _is_integer(end) else end for end in ends))
+    return slice(
+        *(host_scalars.as_symbol(host_scalars.item(end)) if _is_integer(end) else end for end in ends)
+    )
 
 
 def _gathered(tensor: torch.Tensor, chosen: Chosen) -> torch.Tensor:

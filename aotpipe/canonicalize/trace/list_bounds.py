@@ -14,26 +14,26 @@ from aotpipe.canonicalize.values.refusals import refusal
 Values = tuple[Any, ...]
 
 
-def room(at: int, start: Values, values: Values, seen: dry_run.Seen, most: Any) -> Any:
+def capacity(at: int, start: Values, values: Values, summary: dry_run.EffectSummary, most: Any) -> Any:
     """How many elements a variable needs room for, if it is a list that grows; else None.
 
     Args:
         at: The variable's place.
         start: The variables before the loop.
-        values: Those that a trip started from.
-        seen: What the trip did.
-        most: How many trips there are at most, where that is known.
+        values: Those that an iteration started from.
+        summary: What the iteration did.
+        most: How many iterations there are at most, where that is known.
 
     Raises:
-        ExportFailed: Nothing says how many trips there are.
+        ExportFailed: Nothing says how many iterations there are.
     """
-    if not all(type(each[at]) is list for each in (start, values, seen.after)):
+    if not all(type(each[at]) is list for each in (start, values, summary.after)):
         return None
-    growth = dynamic_list.slots(seen.after[at]) - dynamic_list.slots(values[at])
+    growth = dynamic_list.slots(summary.after[at]) - dynamic_list.slots(values[at])
     if not isinstance(growth, int):
         raise refusal(
             "a list grows in a loop by a number of elements that varies",
-            "append the same number in each trip",
+            "append the same number in each iteration",
         )
     if growth <= 0:
         return dynamic_list.slots(values[at])
@@ -42,29 +42,29 @@ def room(at: int, start: Values, values: Values, seen: dry_run.Seen, most: Any) 
         return first + most * growth
     own = [
         limit.value - off
-        for limit, base, off in _limits(seen)
+        for limit, base, off in _limits(summary)
         if not limit.floor and _is_count_of(values[at], base)
     ]
     if own:
         return dynamic_list.sym_max(first, min(own) - 1 + growth)
     counts = [
         -(-(limit.value - off - begun) // step)
-        for limit, base, off in _limits(seen)
-        for begun, step in _steps(base, start, values, seen.after, down=limit.floor)
+        for limit, base, off in _limits(summary)
+        for begun, step in _steps(base, start, values, summary.after, down=limit.floor)
     ]
     if counts:
         return first + max(0, min(counts)) * growth
-    if not dynamic_list.is_growing(values[at]):
-        return dynamic_list.slots(seen.after[at])  # the next round tells
+    if not dynamic_list.is_dynamic_list(values[at]):
+        return dynamic_list.slots(summary.after[at])  # the next round tells
     raise refusal(
-        "a list grows in a loop whose number of trips has no bound",
+        "a list grows in a loop whose number of iterations has no bound",
         "loop over `range(N)` and `break`, or let the loop's test say `i < N` of a counter",
     )
 
 
 def length(start: Any, stop: Any, step: int) -> Any:
     """How many numbers a range has at most, as an int or a SymInt; None where only a run knows."""
-    ends = [host_scalars.top(end) if isinstance(end, torch.Tensor) else end for end in (start, stop)]
+    ends = [host_scalars.upper_bound(end) if isinstance(end, torch.Tensor) else end for end in (start, stop)]
     if step > 0 and isinstance(start, int) and isinstance(ends[1], int):
         return len(range(start, ends[1], step))
     if step < 0 and isinstance(ends[0], int) and isinstance(stop, int):
@@ -76,21 +76,21 @@ def length(start: Any, stop: Any, step: int) -> Any:
     return None
 
 
-def _limits(seen: dry_run.Seen) -> Iterator[tuple[host_scalars.Limit, torch.Tensor, int]]:
-    for limit in seen.limits:
+def _limits(summary: dry_run.EffectSummary) -> Iterator[tuple[host_scalars.Limit, torch.Tensor, int]]:
+    for limit in summary.limits:
         yield (limit, *host_scalars.from_base(limit.number))
 
 
 def _is_count_of(items: list[Any], base: torch.Tensor) -> bool:
-    return len(items) == 1 and dynamic_list.is_growing(items) and items[0].count is base
+    return len(items) == 1 and dynamic_list.is_dynamic_list(items) and items[0].count is base
 
 
 def _steps(
     base: torch.Tensor, start: Values, values: Values, after: Values, *, down: bool
 ) -> Iterator[tuple[int, int]]:
-    """Where the counter that a trip starts from begins (at most, if it goes down), and what a trip adds."""
+    """The first value of an iteration's counter (the highest, if it goes down), and what each one adds."""
     for first, given, last in zip(start, values, after, strict=True):
-        begun = host_scalars.top(first) if down or isinstance(first, int) else None
+        begun = host_scalars.upper_bound(first) if down or isinstance(first, int) else None
         if given is base and begun is not None:
             step = host_scalars.distance(base, last)
             if step is not None and (step < 0 if down else step > 0):
@@ -99,8 +99,8 @@ def _steps(
             not down
             and type(given) is list
             and _is_count_of(given, base)
-            and not dynamic_list.is_growing(first)
+            and not dynamic_list.is_dynamic_list(first)
         ):
-            added = last[1:] if dynamic_list.is_growing(last) and last[0].count is base else []
-            if added and not dynamic_list.is_growing(added):
+            added = last[1:] if dynamic_list.is_dynamic_list(last) and last[0].count is base else []
+            if added and not dynamic_list.is_dynamic_list(added):
                 yield len(first), len(added)

@@ -1,9 +1,9 @@
-"""What one path of a branch, or a trip of a loop, demands of sizes that depend on data: of that path alone.
+"""Conditions on sizes that depend on data, where one path of a branch or one iteration of a loop makes them.
 
 `rows[1]` of as many rows as a mask has demands two of them. torch notes such demands for the whole program,
 and what follows from them; where they stand in a branch, another path may have fewer rows.
 
-`collected()` takes such notes back. `kept_apart()` does so in each path that torch itself traces again.
+`collected()` takes such notes back. `isolated_paths()` does so in each path that torch itself traces again.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _forget(env: Any) -> None:
 
 
 @contextmanager
-def kept_apart() -> Iterator[None]:
+def isolated_paths() -> Iterator[None]:
     """Inside, each path of torch's own branches and loops is traced with what is known around it alone.
 
     For programs that were exported: what their paths demand is among their asserts.
@@ -108,7 +108,7 @@ def kept_apart() -> Iterator[None]:
     # torch hands the paths of a program from one of its own modes to the next: each begins with such a call.
     calls = {op: op.__call__ for op in (CondOp, WhileLoopOp)}
     for op, call in calls.items():
-        setattr(op, "__call__", _apart(call))  # noqa: B010
+        setattr(op, "__call__", _isolated(call))  # noqa: B010
     try:
         yield
     finally:
@@ -116,7 +116,7 @@ def kept_apart() -> Iterator[None]:
             setattr(op, "__call__", call)  # noqa: B010
 
 
-def _apart(call: Callable[..., Any]) -> Callable[..., Any]:
+def _isolated(call: Callable[..., Any]) -> Callable[..., Any]:
     def called(self: Any, *args: Any, **kwargs: Any) -> Any:
         with collected(*torch.utils._pytree.tree_leaves(args)):  # noqa: SLF001
             return call(self, *(_path(each) if callable(each) else each for each in args), **kwargs)
@@ -134,4 +134,4 @@ def _path(function: Callable[..., Any]) -> Callable[..., Any]:
     return path
 
 
-__all__ = ["are_there", "as_size", "collected", "environment", "kept_apart"]
+__all__ = ["are_there", "as_size", "collected", "environment", "isolated_paths"]

@@ -1,7 +1,7 @@
 """Where in a trace a branch or a loop stands, and what was found there when it was run before.
 
 A loop runs its body until its variables settle, and each region is run once more when it is put into the
-graph. Settled anew in every run, one inside of d loops would be run r**d times. A `Place` is a statement as
+graph. Fixpoint anew in every run, one inside of d loops would be run r**d times. A `Site` is a statement as
 one run of what is around it comes to it: by which calls, and the how many-th time. It keeps what was found
 there, and the next run begins with that. A loop around it only widens what it starts from, so that what it
 needed the last time it needs again.
@@ -24,20 +24,20 @@ F = TypeVar("F", bound=Callable[..., Any])
 _Key = tuple[tuple[tuple[CodeType, int], ...], int]
 
 
-class Place:
+class Site:
     """What is known of one region.
 
     Attributes:
         changed: The containers that it changes, in the order in which that was found.
-        settled: What its variables settled to, if it is a loop.
+        fixpoint_note: What its variables settled to, if it is a loop.
     """
 
     def __init__(self) -> None:
         self.changed: list[tuple[Mark, ...]] = []
-        self.settled: Any = None
-        self._inner: dict[Hashable, dict[_Key, Place]] = {}
+        self.fixpoint_note: Any = None
+        self._inner: dict[Hashable, dict[_Key, Site]] = {}
 
-    def inner(self, path: Hashable) -> dict[_Key, Place]:
+    def inner(self, path: Hashable) -> dict[_Key, Site]:
         """The places inside of it, on one of its paths."""
         return self._inner.setdefault(path, {})
 
@@ -45,8 +45,8 @@ class Place:
 class _Run:
     """One run of what is around a region."""
 
-    def __init__(self, places: dict[_Key, Place]) -> None:
-        self.places = places
+    def __init__(self, sites: dict[_Key, Site]) -> None:
+        self.sites = sites
         self.counts: Counter[tuple[tuple[CodeType, int], ...]] = Counter()
 
 
@@ -60,29 +60,29 @@ class _Runs:
 _borders: set[CodeType] = set()
 
 
-def border(function: F) -> F:
+def boundary(function: F) -> F:
     """A function whose callers are no part of a place: it runs the region that the place is in."""
     _borders.add(function.__code__)
     return function
 
 
 @contextmanager
-def inside(place: Place, path: Hashable = None) -> Iterator[None]:
+def entered(site: Site, path: Hashable = None) -> Iterator[None]:
     """Run a region, or one path of it."""
     stack = trace.part(_Runs).stack
-    stack.append(_Run(place.inner(path)))
+    stack.append(_Run(site.inner(path)))
     try:
         yield
     finally:
         stack.pop()
 
 
-def here() -> Place:
+def current() -> Site:
     """The place of what calls; a new one outside of a trace."""
     run = trace.part(_Runs).stack[-1]
     steps = tuple(_steps(sys._getframe(1)))  # noqa: SLF001  # the only way to who called
     run.counts[steps] += 1
-    return run.places.setdefault((steps, run.counts[steps]), Place())
+    return run.sites.setdefault((steps, run.counts[steps]), Site())
 
 
 def _steps(frame: FrameType | None) -> Iterator[tuple[CodeType, int]]:

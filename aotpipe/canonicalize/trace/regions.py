@@ -28,8 +28,8 @@ from aotpipe.canonicalize.trace import (
     torch_functions,
 )
 from aotpipe.canonicalize.trace.region_asserts import collected
-from aotpipe.canonicalize.values.abstract_values import Form, Variables
-from aotpipe.canonicalize.values.optional_values import there
+from aotpipe.canonicalize.values.abstract_values import AbstractValue, Variables
+from aotpipe.canonicalize.values.optional_values import assuming
 from aotpipe.canonicalize.values.refusals import refusal
 
 _cond: Final[Any] = torch.ops.higher_order.cond
@@ -42,8 +42,8 @@ Values = tuple[Any, ...]
 
 def branch(test: Any, then: Callable[[], None], other: Callable[[], None], variables: Variables) -> None:
     """`if test: then() else: other()` as one op; sets the variables to what comes of it."""
-    _settle_containers(
-        variables, lambda each: each.get(), lambda found, place: _branch(test, then, other, found, place)
+    _with_changed_containers(
+        variables, lambda each: each.get(), lambda found, site: _branch(test, then, other, found, site)
     )
 
 
@@ -52,17 +52,17 @@ def _branch(
     then: Callable[[], None],
     other: Callable[[], None],
     variables: Variables,
-    place: region_sites.Place,
+    site: region_sites.Site,
 ) -> None:
     start = variables.get()
     border = region_results.Border()
-    seen: list[dry_run.Seen] = []
+    summaries: list[dry_run.EffectSummary] = []
     for body, rest, wanted in ((then, other, False), (other, then, True)):
         try:
-            path = region_sites.inside(place, not wanted)
-            with path, runtime_asserts.collected() as claims, there(test, holds=not wanted):
-                seen.append(dry_run.seen_of(body, variables, start))
-            seen[-1].claims += [said for _, said in claims]
+            path = region_sites.entered(site, not wanted)
+            with path, runtime_asserts.collected() as asserts, assuming(test, holds=not wanted):
+                summaries.append(dry_run.summarize(body, variables, start))
+            summaries[-1].asserts += [said for _, said in asserts]
         except Exception as error:
             if not runtime_asserts.is_raised(error):
                 raise
@@ -71,55 +71,62 @@ def _branch(
             runtime_asserts.require(test, error, holds=wanted)
             rest()
             return
-    forms = fixpoint.forms_of(variables.names, [each.after for each in seen])
-    names = region_results.joined(*(border.names(forms, each.after, each.identity_of) for each in seen))
+    abstracts = fixpoint.join_paths(variables.names, [each.after for each in summaries])
+    names = region_results.joined(
+        *(border.names(abstracts, each.after, each.alias_set_of) for each in summaries)
+    )
     decisions.statement(
         "branch",
         (then, other),
         names=tuple(variables.names),
-        forms=tuple(forms),
+        abstracts=tuple(abstracts),
         before=start,
-        after=tuple(each.after for each in seen),
+        after=tuple(each.after for each in summaries),
     )
-    written = _union(each.written for each in seen)
-    outer = _union(each.outer for each in seen)
+    written = _union(each.written for each in summaries)
+    outer = _union(each.outer for each in summaries)
     chosen = torch_functions.predicate(test)
-    for each, holds in zip(seen, (True, False), strict=True):
-        size_asserts.claim(each.demands, chosen, holds=holds)
-    claimed = [said for each in seen for said in each.claims]
-    paths = [each.after for each in seen]
-    if all(form.is_constant for form in forms) and not written and not claimed:
-        _set(variables, fixpoint.values_of(forms, iter(())), paths)
+    for each, holds in zip(summaries, (True, False), strict=True):
+        size_asserts.add_assert(each.size_conditions, chosen, holds=holds)
+    claimed = [said for each in summaries for said in each.asserts]
+    paths = [each.after for each in summaries]
+    if all(abstract.is_constant for abstract in abstracts) and not written and not claimed:
+        _set(variables, fixpoint.values_of(abstracts, iter(())), paths)
         return
 
     def traced(path: int, body: Callable[[], None]) -> Callable[..., tuple[torch.Tensor, ...]]:
         def run(*operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
             replaced = dry_run.replaced(outer, operands[: len(outer)], written)
-            inner = region_sites.inside(place, path == 0)
-            with inner, replaced as now, runtime_asserts.collected() as claims, there(test, holds=path == 0):
+            inner = region_sites.entered(site, path == 0)
+            with (
+                inner,
+                replaced as now,
+                runtime_asserts.collected() as asserts,
+                assuming(test, holds=path == 0),
+            ):
                 with collected():
-                    after = dry_run.ran(body, variables, start)
-                results = fixpoint.tensors_of(forms, variables.names, after)
-                results += border.known(forms, after, names, rebinding.identity)
-                held = runtime_asserts.settled(claims, len(seen[path].claims))
+                    after = dry_run.run_region(body, variables, start)
+                results = fixpoint.tensors_of(abstracts, variables.names, after)
+                results += border.known(abstracts, after, names, rebinding.alias_set)
+                held = runtime_asserts.padded(asserts, len(summaries[path].asserts))
                 # What only the other path claims holds on this one.
-                other = [torch.full((), True) for _ in seen[1 - path].claims]
+                other = [torch.full((), True) for _ in summaries[1 - path].asserts]
                 truths = [*held, *other] if path == 0 else [*other, *held]
-                return dry_run.apart([*results, *(now(tensor) for tensor in written), *truths])
+                return dry_run.unaliased([*results, *(now(tensor) for tensor in written), *truths])
 
         return run
 
-    if dry_run.is_silent():
-        results = [*fixpoint.stand_ins(forms, names, written), *(torch.full((), True) for _ in claimed)]
+    if dry_run.is_unrecorded():
+        results = [*fixpoint.stand_ins(abstracts, names, written), *(torch.full((), True) for _ in claimed)]
     else:
-        operands = (*outer, *dry_run.sizes_of(seen, outer))
+        operands = (*outer, *dry_run.sizes_of(summaries, outer))
         # torch runs the paths, and then the graphs of them.
         with collected():
             results = list(_cond(chosen, traced(0, then), traced(1, other), operands))
     for truth, said in zip(results[len(results) - len(claimed) :], claimed, strict=True):
-        runtime_asserts.claim(truth, said)
+        runtime_asserts.add_assert(truth, said)
     results = results[: len(results) - len(claimed)]
-    _leave(border, forms, names, written, results, variables, paths)
+    _leave(border, abstracts, names, written, results, variables, paths)
 
 
 # Loops.
@@ -138,9 +145,11 @@ def loop(
         test: A function of the variables.
         body: One that assigns them.
         variables: What they read and assign.
-        most: How many trips there are at most, where that is known.
+        most: How many iterations there are at most, where that is known.
     """
-    _settle_containers(variables, Variables.live, lambda found, place: _loop(test, body, found, most, place))
+    _with_changed_containers(
+        variables, Variables.live, lambda found, site: _loop(test, body, found, most, site)
+    )
 
 
 def _loop(
@@ -148,40 +157,42 @@ def _loop(
     body: Callable[[], None],
     variables: Variables,
     most: Any,
-    place: region_sites.Place,
+    site: region_sites.Site,
 ) -> None:
     start = variables.live()
     border = region_results.Border()
     try:
-        found = fixpoint.settle(test, body, variables, start, most=most, border=border, place=place)
+        found = fixpoint.solve(test, body, variables, start, most=most, border=border, site=site)
     except Exception as error:
         if not runtime_asserts.is_raised(error):
             raise
-        # Each trip raises: there is none.
+        # Each iteration raises: there is none.
         runtime_asserts.require(test(), error, holds=False)
         return
-    forms, names, seen = found.forms, found.names, found.seen
+    abstracts, names, summary = found.abstracts, found.names, found.summary
     decisions.statement(
         "loop",
         (body, test),
         names=tuple(variables.names),
-        forms=tuple(forms),
+        abstracts=tuple(abstracts),
         before=start,
-        after=(seen.after,),
+        after=(summary.after,),
     )
-    if seen.demands:
-        size_asserts.claim(seen.demands, dry_run.tested(test, variables, start), holds=True)
-    written = seen.written
-    carried = [tensor for form, value in zip(forms, start, strict=True) for tensor in form.tensors(value)]
-    carried += border.known(forms, start, names, rebinding.identity)
+    if summary.size_conditions:
+        size_asserts.add_assert(summary.size_conditions, dry_run.run_test(test, variables, start), holds=True)
+    written = summary.written
+    carried = [
+        tensor for abstract, value in zip(abstracts, start, strict=True) for tensor in abstract.tensors(value)
+    ]
+    carried += border.known(abstracts, start, names, rebinding.alias_set)
     state = [*carried, *written]
-    outer = [tensor for tensor in seen.outer if all(tensor is not each for each in written)]
+    outer = [tensor for tensor in summary.outer if all(tensor is not each for each in written)]
 
     def inside(operands: Sequence[torch.Tensor]) -> tuple[Values, list[torch.Tensor], Any]:
         """The variables, what tells their memory, and the replacement of tensors from outside."""
         # A body may not write what it is given.
-        given = [each.clone() for each in operands] if seen.writes_own else operands
-        values, known = fixpoint.carried(forms, given[: len(carried)])
+        given = [each.clone() for each in operands] if summary.writes_own else operands
+        values, known = fixpoint.carried(abstracts, given[: len(carried)])
         kept = operands[len(carried) : len(state)]
         beside = operands[len(state) : len(state) + len(outer)]
         return values, known, dry_run.replaced([*written, *outer], [*kept, *beside], written)
@@ -189,36 +200,36 @@ def _loop(
     def going(*operands: torch.Tensor) -> torch.Tensor:
         with collected():
             values, known, replaced = inside(operands)
-            with replaced, runtime_asserts.in_place(), region_sites.inside(place):
-                border.register(forms, values, names, known)
-                return dry_run.apart([dry_run.tested(test, variables, values)])[0]
+            with replaced, runtime_asserts.in_place(), region_sites.entered(site):
+                border.register(abstracts, values, names, known)
+                return dry_run.unaliased([dry_run.run_test(test, variables, values)])[0]
 
-    def trip(*operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def iteration(*operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
         with collected():
             values, known, replaced = inside(operands)
-            with replaced as now, runtime_asserts.in_place(), region_sites.inside(place):
-                border.register(forms, values, names, known)
-                after = dry_run.ran(body, variables, values)
-                results = fixpoint.tensors_of(forms, variables.names, after)
-                results += border.known(forms, after, names, rebinding.identity)
-                return dry_run.apart([*results, *(now(tensor) for tensor in written)])
+            with replaced as now, runtime_asserts.in_place(), region_sites.entered(site):
+                border.register(abstracts, values, names, known)
+                after = dry_run.run_region(body, variables, values)
+                results = fixpoint.tensors_of(abstracts, variables.names, after)
+                results += border.known(abstracts, after, names, rebinding.alias_set)
+                return dry_run.unaliased([*results, *(now(tensor) for tensor in written)])
 
-    if dry_run.is_silent():
-        results = fixpoint.stand_ins(forms, names, written)
+    if dry_run.is_unrecorded():
+        results = fixpoint.stand_ins(abstracts, names, written)
     else:
-        beside = (*outer, *dry_run.sizes_of([seen], [*state, *outer]))
+        beside = (*outer, *dry_run.sizes_of([summary], [*state, *outer]))
         with collected():
-            results = list(_while_loop(going, trip, dry_run.apart(state), beside))
-    _leave(border, forms, names, written, results, variables, [start, seen.after])
+            results = list(_while_loop(going, iteration, dry_run.unaliased(state), beside))
+    _leave(border, abstracts, names, written, results, variables, [start, summary.after])
 
 
 # What regions change in place.
 
 
-def _settle_containers(
+def _with_changed_containers(
     variables: Variables,
     start: Callable[[Variables], Values],
-    put: Callable[[Variables, region_sites.Place], None],
+    put: Callable[[Variables, region_sites.Site], None],
 ) -> None:
     """Put a region into the graph; what it is found to change in place is one more variable of it.
 
@@ -230,20 +241,20 @@ def _settle_containers(
     Raises:
         ExportFailed: What it changes can be no variable.
     """
-    place = region_sites.here()
-    for at, marks in enumerate(place.changed):
+    site = region_sites.current()
+    for at, marks in enumerate(site.changed):
         values = zip(variables.names, start(variables), strict=True)
         changed = effects.again([*values, *variables.watched()], marks)
         if changed is None:
-            del place.changed[at:]
+            del site.changed[at:]
             break
         variables = _with_containers(variables, changed)
     for _ in range(fixpoint.MOST_ROUNDS):
         try:
-            put(variables, place)
+            put(variables, site)
         except effects.Changed as changed:
             variables = _with_containers(variables, changed)
-            place.changed.append(changed.marks)
+            site.changed.append(changed.marks)
         else:
             return
     raise refusal(
@@ -277,7 +288,7 @@ def _with_containers(variables: Variables, changed: effects.Changed) -> Variable
 
 def _leave(
     border: region_results.Border,
-    forms: Sequence[Form],
+    abstracts: Sequence[AbstractValue],
     names: Sequence[region_results.Names],
     written: Sequence[torch.Tensor],
     results: Sequence[torch.Tensor],
@@ -289,9 +300,9 @@ def _leave(
     with rebinding.told():
         for tensor, result in zip(written, results[split:], strict=True):
             tensor.copy_(result)
-    values, known = fixpoint.carried(forms, results[:split])
+    values, known = fixpoint.carried(abstracts, results[:split])
     _set(variables, values, paths)
-    border.register(forms, values, names, known)
+    border.register(abstracts, values, names, known)
 
 
 def _set(variables: Variables, values: Values, paths: Sequence[Values]) -> None:

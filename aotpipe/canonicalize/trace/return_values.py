@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 from aotpipe.canonicalize.alias.referrers import CALL
 from aotpipe.canonicalize.values import dynamic_list, optional_values
 from aotpipe.canonicalize.values.abstract_values import is_leaf
-from aotpipe.canonicalize.values.optional_values import Maybe
+from aotpipe.canonicalize.values.optional_values import OptionalValue
 from aotpipe.canonicalize.values.refusals import refusal
 from aotpipe.canonicalize.values.trace import GENERATED, OPERATORS_MODULE
 from aotpipe.errors import ExportFailed
@@ -49,7 +49,7 @@ def checked(value: Any) -> Any:
     Raises:
         Unwritten: It goes to code that is not rewritten and would take it for something else.
     """
-    if (optional_values.may_lack() or dynamic_list.are_there()) and _is_known_here_only(value):
+    if (optional_values.any_optional() or dynamic_list.are_there()) and _is_known_here_only(value):
         # The caller's frame is behind those of the operator and of the function that returns.
         for frame in _unwritten(sys._getframe(3), around=False):  # noqa: SLF001  # the only way to who called
             raise _refused(frame)
@@ -77,8 +77,8 @@ def _refused(frame: FrameType) -> Unwritten:
 
 
 def _is_known_here_only(value: Any) -> bool:
-    leaves = pytree.tree_leaves(value, lambda each: is_leaf(each) or type(each) is dynamic_list.Growing)
-    return any(isinstance(leaf, Maybe) or type(leaf) is dynamic_list.Growing for leaf in leaves)
+    leaves = pytree.tree_leaves(value, lambda each: is_leaf(each) or type(each) is dynamic_list.DynamicList)
+    return any(isinstance(leaf, OptionalValue) or type(leaf) is dynamic_list.DynamicList for leaf in leaves)
 
 
 def _unwritten(frame: FrameType | None, *, around: bool) -> Iterator[FrameType]:

@@ -70,30 +70,30 @@ def require(test: Any, error: BaseException, *, holds: bool) -> None:
             "decide with `if` and `else` in place of `try` and `except`",
         )
     truth = torch_functions.predicate(test)
-    claim(truth if holds else truth.logical_not(), f"{type(error).__name__}: {error}".rstrip(": "))
+    add_assert(truth if holds else truth.logical_not(), f"{type(error).__name__}: {error}".rstrip(": "))
 
 
-def claim(truth: torch.Tensor, said: str) -> bool:
+def add_assert(truth: torch.Tensor, said: str) -> bool:
     """Put an assert into the graph; whether it holds for all that comes after it."""
     stack = trace.part(_Asserts).collected
-    if stack and (claims := stack[-1]) is not None:
-        claims.append((truth, said))
+    if stack and (asserts := stack[-1]) is not None:
+        asserts.append((truth, said))
     else:
         torch._assert_async(truth, said)  # noqa: SLF001  # what torch.export keeps
     return not stack
 
 
-def settled(claims: list[tuple[torch.Tensor, str]], wanted: int) -> list[torch.Tensor]:
+def padded(asserts: list[tuple[torch.Tensor, str]], wanted: int) -> list[torch.Tensor]:
     """The truths of as many claims as the run that saw a path has found.
 
     What that run asked of a number that it had asked for before, this one may ask inside: then it makes other
     claims.
     """
-    truths = [truth for truth, _ in claims]
+    truths = [truth for truth, _ in asserts]
     if wanted and len(truths) > wanted:
         truths = [*truths[: wanted - 1], torch.stack(truths[wanted - 1 :]).all()]
     if not wanted:
-        for truth, said in claims:
+        for truth, said in asserts:
             torch._assert_async(truth, said)  # noqa: SLF001  # what torch.export keeps
     return [*truths[:wanted], *(torch.full((), True) for _ in range(wanted - len(truths)))]
 
@@ -101,9 +101,9 @@ def settled(claims: list[tuple[torch.Tensor, str]], wanted: int) -> list[torch.T
 @contextmanager
 def collected() -> Iterator[list[tuple[torch.Tensor, str]]]:
     """Inside, claims are collected: torch drops a branch that gives no result, with its asserts."""
-    claims: list[tuple[torch.Tensor, str]] = []
-    with _collecting(claims):
-        yield claims
+    asserts: list[tuple[torch.Tensor, str]] = []
+    with _collecting(asserts):
+        yield asserts
 
 
 @contextmanager
@@ -114,9 +114,9 @@ def in_place() -> Iterator[None]:
 
 
 @contextmanager
-def _collecting(claims: list[tuple[torch.Tensor, str]] | None) -> Iterator[None]:
+def _collecting(asserts: list[tuple[torch.Tensor, str]] | None) -> Iterator[None]:
     stack = trace.part(_Asserts).collected
-    stack.append(claims)
+    stack.append(asserts)
     try:
         yield
     finally:

@@ -15,13 +15,13 @@ from aotpipe.canonicalize.trace import runtime_asserts, torch_functions
 from aotpipe.canonicalize.trace.region_asserts import as_size, environment
 
 
-def claim(demands: Iterable[Any], test: torch.Tensor, *, holds: bool) -> None:
+def add_assert(size_conditions: Iterable[Any], test: torch.Tensor, *, holds: bool) -> None:
     """Put an assert into the graph for each condition: it holds, or the test has another truth."""
-    for condition in demands:
+    for condition in size_conditions:
         truth = torch_functions.predicate(_computed(condition))
         elsewhere = test.logical_not() if holds else test
         said = f"a size that depends on data does not fit: {condition} does not hold"
-        runtime_asserts.claim(elsewhere.logical_or(truth), said)
+        runtime_asserts.add_assert(elsewhere.logical_or(truth), said)
 
 
 def _computed(condition: Any) -> Any:
@@ -31,4 +31,4 @@ def _computed(condition: Any) -> Any:
     return sympy_interp(PythonReferenceAnalysis, symbols, condition)
 
 
-__all__ = ["claim"]
+__all__ = ["add_assert"]

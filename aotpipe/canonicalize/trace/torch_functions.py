@@ -21,7 +21,7 @@ from torch.utils._mode_utils import no_dispatch  # likewise
 from aotpipe.canonicalize.alias import rebinding, tensor_storage
 from aotpipe.canonicalize.trace import constants, decisions, indexing
 from aotpipe.canonicalize.values import dynamic_list, host_scalars, refusals, trace
-from aotpipe.canonicalize.values.optional_values import Maybe
+from aotpipe.canonicalize.values.optional_values import OptionalValue
 
 _set_grad_enabled: Final = torch._C._set_grad_enabled  # noqa: SLF001  # what `no_grad` calls
 _MOST_LISTED: Final = 64
@@ -45,7 +45,7 @@ def is_traced(value: object) -> bool:
         return bool(free_unbacked_symbols(value)) and not known
     if isinstance(value, torch.SymInt | torch.SymFloat):
         return bool(free_unbacked_symbols(value))
-    return isinstance(value, Maybe) or dynamic_list.is_growing(value)
+    return isinstance(value, OptionalValue) or dynamic_list.is_dynamic_list(value)
 
 
 def is_staged(value: object) -> bool:
@@ -57,17 +57,17 @@ def as_tensor(value: Any) -> torch.Tensor:
     """A traced value as a tensor; torch's symbols become numbers."""
     if isinstance(value, torch.Tensor):
         return value
-    if isinstance(value, Maybe):
-        return as_tensor(value.held)
+    if isinstance(value, OptionalValue):
+        return as_tensor(value.payload)
     kind = torch.int64 if isinstance(value, torch.SymInt) else torch.get_default_dtype()
     dtype = torch.bool if isinstance(value, torch.SymBool) else kind
-    return host_scalars.as_number(torch.full((), value, dtype=dtype))
+    return host_scalars.as_host_scalar(torch.full((), value, dtype=dtype))
 
 
 def predicate(value: Any) -> torch.Tensor:
     """A traced value as what an `if` makes of it: one bool."""
-    if isinstance(value, Maybe):
-        held = value.held
+    if isinstance(value, OptionalValue):
+        held = value.payload
         return value.present.logical_and(predicate(held)) if is_traced(held) else value.present
     if isinstance(value, list):
         return dynamic_list.is_filled(value)
@@ -103,15 +103,15 @@ def _without_example(func: Any, args: Any, kwargs: Any) -> tuple[Any, Any, Any]:
 def _equal(one: torch.Tensor, other: torch.Tensor) -> Any:
     if one.shape != other.shape:
         return False
-    return host_scalars.as_number((one == other).all())
+    return host_scalars.as_host_scalar((one == other).all())
 
 
 def _allclose(one: torch.Tensor, other: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-    return host_scalars.as_number(torch.isclose(one, other, *args, **kwargs).all())
+    return host_scalars.as_host_scalar(torch.isclose(one, other, *args, **kwargs).all())
 
 
 def _is_nonzero(tensor: torch.Tensor) -> Any:
-    return host_scalars.as_number(predicate(tensor))
+    return host_scalars.as_host_scalar(predicate(tensor))
 
 
 # Torch's functions that give a bool of Python's.
@@ -133,7 +133,7 @@ class Traced(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if args and dynamic_list.is_growing(args[0]):
+        if args and dynamic_list.is_dynamic_list(args[0]):
             with self:  # what it does with the buffers is called as the model's own
                 return dynamic_list.called(func, args, kwargs)
         target = rebinding.written(func, args, kwargs)
@@ -148,7 +148,7 @@ class Traced(TorchFunctionMode):
         return result
 
     def _called(self, func: Any, args: Any, kwargs: Any) -> Any:
-        if any(isinstance(each, Maybe) for each in (*args, *kwargs.values())):
+        if any(isinstance(each, OptionalValue) for each in (*args, *kwargs.values())):
             with self:
                 return trace.operators().call_with_optional(func, args, kwargs)
         if func is _set_grad_enabled:
@@ -179,9 +179,9 @@ class Traced(TorchFunctionMode):
         if func is torch.Tensor.__setitem__ and indexing.is_traced_index(args[1]):
             decisions.expression("index")
             return indexing.put(*args)
-        if func in _TEXTS and host_scalars.is_number(args[0]):
+        if func in _TEXTS and host_scalars.is_host_scalar(args[0]):
             return refusals.text()
-        func = host_scalars.unwritten(func, args)
+        func = host_scalars.out_of_place(func, args)
         args, kwargs = host_scalars.prepared(func, args, kwargs)
         result = func(*args, **kwargs)
         host_scalars.note(func, result, (args, kwargs))

@@ -1,6 +1,6 @@
 """What a variable holds, as the leaves that a graph can compute and the structure around them.
 
-`meet(values)` finds for the values that a variable has on several paths one structure whose leaves are
+`join_values(values)` finds for the values that a variable has on several paths one structure whose leaves are
 tensors where the paths differ: numbers become 0-d tensors, which promote as Python numbers do, dtypes are
 promoted, and a variable without a value takes zeros, which nothing reads that eager would run.
 """
@@ -16,7 +16,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.values import host_scalars
-from aotpipe.canonicalize.values.optional_values import Maybe
+from aotpipe.canonicalize.values.optional_values import OptionalValue
 
 Number = bool | int | float | complex
 
@@ -37,13 +37,13 @@ class Undefined:
 UNDEFINED: Final = Undefined()
 
 
-class Unlike(Exception):
-    """The values of a variable have no common form; the message completes "NAME ..."."""
+class Incompatible(Exception):
+    """The values of a variable have no common abstract value; the message completes "NAME ..."."""
 
     hint = "give it one form on every path"
 
 
-class OtherSize(Unlike):
+class IncompatibleSizes(Incompatible):
     """They are tensors of which one dim has other sizes."""
 
     hint = (
@@ -60,7 +60,7 @@ class Variables:
         get, set: Read and write them all.
         names: Of each.
         watched: Gives the names and values of what else the region may change in place.
-        dead: The places of those that nothing reads afterwards, nor the next trip of a loop.
+        dead: The places of those that nothing reads afterwards, nor the next iteration of a loop.
     """
 
     get: Callable[[], tuple[Any, ...]]
@@ -74,10 +74,12 @@ class Variables:
         return tuple(UNDEFINED if at in self.dead else value for at, value in enumerate(self.get()))
 
 
-def settled(values: Any) -> Any:
+def unwrap_present(values: Any) -> Any:
     """Values with what is known to be there in place of what may be None."""
     return pytree.tree_map(
-        lambda leaf: settled(leaf.held) if isinstance(leaf, Maybe) and leaf.is_there else leaf,
+        lambda leaf: (
+            unwrap_present(leaf.payload) if isinstance(leaf, OptionalValue) and leaf.is_present else leaf
+        ),
         values,
         is_leaf=is_leaf,
     )
@@ -106,8 +108,8 @@ class Leaf:
         """A leaf's value as that tensor, after its flag and before its size if it has these."""
         if not self.optional:
             return self._sized(value)
-        if isinstance(value, Maybe):
-            return [value.present, *self._sized(value.held)]
+        if isinstance(value, OptionalValue):
+            return [value.present, *self._sized(value.payload)]
         present = not isinstance(value, Undefined) and value is not None
         flag = torch.full((), present, dtype=torch.bool, device=self.device)
         return [flag, *self._sized(value if present else UNDEFINED)]
@@ -115,13 +117,13 @@ class Leaf:
     def taken(self, next_tensor: Callable[[], torch.Tensor]) -> Any:
         """The leaf's value, from the tensors that `of` gave."""
         flag = next_tensor() if self.optional else None
-        tensor = host_scalars.as_number(next_tensor()) if self.number else next_tensor()
+        tensor = host_scalars.as_host_scalar(next_tensor()) if self.number else next_tensor()
         if self.cut is not None:
-            size = host_scalars.plain(host_scalars.as_number(next_tensor()))
+            size = host_scalars.as_symbol(host_scalars.as_host_scalar(next_tensor()))
             for holds in (size >= 0, size <= self.shape[self.cut]):
                 torch._check(holds)  # type: ignore[no-untyped-call]  # noqa: SLF001  # torch wants to be told
             tensor = tensor.narrow(self.cut, 0, size)
-        return tensor if flag is None else Maybe(flag, tensor)
+        return tensor if flag is None else OptionalValue(flag, tensor)
 
     def stand_ins(self) -> list[torch.Tensor]:
         """Tensors of the kinds that `of` gives."""
@@ -133,8 +135,8 @@ class Leaf:
         if self.cut is None:
             return [self._tensor(value)]
         if not isinstance(value, torch.Tensor) or value.dim() != len(self.shape):
-            room: Any = self.shape[self.cut]
-            return [self._tensor(value), torch.full((), room, dtype=torch.int64)]
+            capacity: Any = self.shape[self.cut]
+            return [self._tensor(value), torch.full((), capacity, dtype=torch.int64)]
         size: Any = value.shape[self.cut]
         behind = [0, 0] * (value.dim() - 1 - self.cut)
         cast = value if value.dtype == self.dtype else value.to(self.dtype)
@@ -153,11 +155,11 @@ class Leaf:
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class AbstractValue:
     """A variable's structure; its leaves are a `Leaf` where a graph computes them, else their value.
 
-    `optional`: the whole may be None, and is a `Maybe` of that structure. `fitted` brings a value into that
-    structure, where it may have another one.
+    `optional`: the whole may be None, and is an `OptionalValue` of that structure. `fitted` brings a value
+    into that structure, where it may have another one.
     """
 
     spec: pytree.TreeSpec
@@ -171,19 +173,19 @@ class Form:
         return not self.optional and not any(isinstance(leaf, Leaf) for leaf in self.leaves)
 
     def tensors(self, value: object) -> list[torch.Tensor]:
-        """The graph's part of a value of this form."""
+        """The graph's part of a value of this abstract value."""
         flag: list[torch.Tensor] = []
         if self.optional:
-            if isinstance(value, Maybe):
+            if isinstance(value, OptionalValue):
                 flag = [value.present]
-                value = value.held
+                value = value.payload
             else:
                 flag = [torch.full((), value is not None, dtype=torch.bool)]
                 value = UNDEFINED if value is None else value
         return [*flag, *(tensor for leaf, each in self.parts(value) for tensor in leaf.of(each))]
 
     def parts(self, value: object) -> list[tuple[Leaf, object]]:
-        """The leaves that the graph computes, each with its part of a value of this form."""
+        """The leaves that the graph computes, each with its part of a value of this abstract value."""
         if isinstance(value, Undefined):
             given = [UNDEFINED] * len(self.leaves)
         else:
@@ -195,7 +197,7 @@ class Form:
         flag = next_tensor() if self.optional else None
         made = [leaf.taken(next_tensor) if isinstance(leaf, Leaf) else leaf for leaf in self.leaves]
         whole = UNDEFINED if self.leaves == (UNDEFINED,) else pytree.tree_unflatten(made, self.spec)
-        return whole if flag is None else Maybe(flag, whole)
+        return whole if flag is None else OptionalValue(flag, whole)
 
     def stand_ins(self) -> list[torch.Tensor]:
         """Tensors of the kinds that `tensors` gives."""
@@ -206,61 +208,63 @@ class Form:
 
 def is_leaf(value: object) -> bool:
     """What is no structure: torch takes None for an empty one."""
-    return value is None or isinstance(value, Maybe)
+    return value is None or isinstance(value, OptionalValue)
 
 
-def meet(values: Sequence[object]) -> Form:
-    """The form that all of a variable's values fit.
+def join_values(values: Sequence[object]) -> AbstractValue:
+    """The abstract value that all of a variable's values fit.
 
     Raises:
-        Unlike: There is none.
+        Incompatible: There is none.
     """
     known = [value for value in values if not isinstance(value, Undefined)]
     if not known:
-        return Form(pytree.tree_structure(0), (UNDEFINED,))
+        return AbstractValue(pytree.tree_structure(0), (UNDEFINED,))
     missing = len(known) < len(values)
     there = [_held(value) if _is_whole(value) else value for value in known if value is not None]
     if len(there) < len(known) or any(map(_is_whole, known)):
         flat = [pytree.tree_flatten(value, is_leaf) for value in there]
         if there and not flat[0][1].is_leaf() and all(other == flat[0][1] for _, other in flat[1:]):
             columns = zip(*(leaves for leaves, _ in flat), strict=True)
-            return Form(
-                flat[0][1], tuple(_meet(each, missing=True, computed=True) for each in columns), optional=True
+            return AbstractValue(
+                flat[0][1],
+                tuple(_join_leaves(each, missing=True, computed=True) for each in columns),
+                optional=True,
             )
     flat = [pytree.tree_flatten(value, is_leaf) for value in known]
     spec = flat[0][1]
     if any(other != spec for _, other in flat[1:]):
-        raise Unlike(f"is {_kind(known[0])} on one path and {_kind(known[-1])} on another")
+        raise Incompatible(f"is {_kind(known[0])} on one path and {_kind(known[-1])} on another")
     columns = zip(*(leaves for leaves, _ in flat), strict=True)
-    return Form(spec, tuple(_meet(column, missing=missing) for column in columns))
+    return AbstractValue(spec, tuple(_join_leaves(column, missing=missing) for column in columns))
 
 
 def _held(value: Any) -> Any:
-    return value.held if isinstance(value, Maybe) else value
+    return value.payload if isinstance(value, OptionalValue) else value
 
 
 def _is_whole(value: object) -> bool:
     """Whether a value is a structure that may be None, as a whole."""
-    return isinstance(value, Maybe) and not isinstance(value.held, torch.Tensor)
+    return isinstance(value, OptionalValue) and not isinstance(value.payload, torch.Tensor)
 
 
-def met(leaves: Sequence[Any]) -> object:
+def join_leaves(leaves: Sequence[Any]) -> object:
     """The leaf that all of these fit: a `Leaf`, even for equal numbers, or a value that is no graph's.
 
     Raises:
-        Unlike: There is none.
+        Incompatible: There is none.
     """
-    return _meet(leaves, missing=True, computed=True)
+    return _join_leaves(leaves, missing=True, computed=True)
 
 
-def _meet(leaves: Sequence[Any], *, missing: bool, computed: bool = False) -> object:
+def _join_leaves(leaves: Sequence[Any], *, missing: bool, computed: bool = False) -> object:
     first = leaves[0]
     there = [_held(leaf) for leaf in leaves if leaf is not None]
-    if there and (len(there) < len(leaves) or any(isinstance(leaf, Maybe) for leaf in leaves)):
-        found = _meet(there, missing=True, computed=True) if all(map(_is_of_a_graph, there)) else None
+    if there and (len(there) < len(leaves) or any(isinstance(leaf, OptionalValue) for leaf in leaves)):
+        found = _join_leaves(there, missing=True, computed=True) if all(map(_is_of_a_graph, there)) else None
         if not isinstance(found, Leaf):
             other = next(leaf for leaf in leaves if leaf is not None)
-            raise Unlike(f"is None on one path and {_kind(other)} on another")
+            raise Incompatible(f"is None on one path and {_kind(other)} on another")
         return replace(found, optional=True)
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     if computed and all(map(_is_of_a_graph, leaves)):
@@ -272,7 +276,7 @@ def _meet(leaves: Sequence[Any], *, missing: bool, computed: bool = False) -> ob
     for leaf in leaves:
         if not _is_of_a_graph(leaf):
             other = next(each for each in leaves if not _is_same(each, leaf))
-            raise Unlike(f"is {_kind(leaf)} on one path and {_kind(other)} on another")
+            raise Incompatible(f"is {_kind(leaf)} on one path and {_kind(other)} on another")
     # What has one element and no dims fills the place of one that has some.
     tensors = [leaf for leaf in tensors if leaf.dim()] or tensors
     shapes = {tuple(map(str, tensor.shape)) for tensor in tensors}
@@ -280,13 +284,15 @@ def _meet(leaves: Sequence[Any], *, missing: bool, computed: bool = False) -> ob
     cut = None
     if len(shapes) > 1:
         cut = _other_dim(shapes)
-        room = _room([tensor.shape[cut] for tensor in tensors]) if cut is not None else None
-        if cut is None or room is None:
-            kind = Unlike if cut is None else OtherSize
+        capacity = _capacity([tensor.shape[cut] for tensor in tensors]) if cut is not None else None
+        if cut is None or capacity is None:
+            kind = Incompatible if cut is None else IncompatibleSizes
             raise kind(f"has the shapes {_listed(shapes)} on different paths")
-        shape = (*shape[:cut], room, *shape[cut + 1 :])
+        shape = (*shape[:cut], capacity, *shape[cut + 1 :])
     device = tensors[0].device if tensors else torch.device("cpu")
-    typed = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and not host_scalars.is_number(leaf)]
+    typed = [
+        leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and not host_scalars.is_host_scalar(leaf)
+    ]
     dtype = reduce(_promoted, (tensor.dtype for tensor in typed or tensors)) if tensors else torch.bool
     for leaf in leaves:
         # A number takes the tensors' dtype where that can hold its kind.
@@ -298,7 +304,7 @@ def _meet(leaves: Sequence[Any], *, missing: bool, computed: bool = False) -> ob
         dtype,
         shape,
         device,
-        number=host_scalars.are_numbers(leaves),
+        number=host_scalars.are_host_scalars(leaves),
         filled=0 < len(tensors) < len(leaves) and tensors[0].dim() > 0,
         promoted=any(tensor.dtype != dtype for tensor in typed) if typed else _has_ranks(leaves),
         cut=cut,
@@ -313,7 +319,7 @@ def _other_dim(shapes: Collection[tuple[str, ...]]) -> int | None:
     return found[0] if len(found) == 1 else None
 
 
-def _room(sizes: Sequence[Any]) -> int | None:
+def _capacity(sizes: Sequence[Any]) -> int | None:
     """The most that sizes may be."""
     known = [most for size in sizes if (most := host_scalars.most(size)) is not None]
     return max(known) if len(known) == len(sizes) else None
@@ -333,7 +339,7 @@ def _promoted(left: torch.dtype, right: torch.dtype) -> torch.dtype:
     try:
         return host_scalars.promoted(left, right)
     except KeyError:
-        raise Unlike(f"is {left} on one path and {right} on another") from None
+        raise Incompatible(f"is {left} on one path and {right} on another") from None
 
 
 def _is_of_a_graph(value: object) -> bool:

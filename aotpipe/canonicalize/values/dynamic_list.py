@@ -1,8 +1,8 @@
 """Lists whose length is known to a run of the graph only.
 
 Where a branch or a loop on a tensor appends to a list, a graph holds it as buffers with room for as many
-elements as there may be, and a count. The user's list then holds one `Growing` in the place of these
-elements; what eager appends afterwards stands behind it until the next branch or trip ends.
+elements as there may be, and a count. The user's list then holds one `DynamicList` in the place of these
+elements; what eager appends afterwards stands behind it until the next branch or iteration ends.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.values import abstract_values, host_scalars, trace
-from aotpipe.canonicalize.values.abstract_values import Form, Leaf, Unlike, is_leaf
+from aotpipe.canonicalize.values.abstract_values import AbstractValue, Incompatible, Leaf, is_leaf
 from aotpipe.canonicalize.values.refusals import refusal
 
 # torch gives it no types.
@@ -28,12 +28,12 @@ class Kind:
     """What a growing list holds.
 
     Attributes:
-        room: How many elements it may have: an int or a SymInt.
+        capacity: How many elements it may have: an int or a SymInt.
         spec: An element's structure.
         leaves: Of an element: a `Leaf` where the graph computes it, else its value.
     """
 
-    room: Any
+    capacity: Any
     spec: pytree.TreeSpec
     leaves: tuple[object, ...]
 
@@ -41,11 +41,11 @@ class Kind:
         return isinstance(other, Kind) and self._key == other._key
 
     def __hash__(self) -> int:
-        return hash(str(self.room))
+        return hash(str(self.capacity))
 
     @property
     def _key(self) -> tuple[object, ...]:
-        return (str(self.room), self.spec, tuple(map(_key, self.leaves)))
+        return (str(self.capacity), self.spec, tuple(map(_key, self.leaves)))
 
     @property
     def computed(self) -> list[Leaf]:
@@ -57,7 +57,7 @@ def _key(leaf: object) -> object:
     return (leaf.dtype, tuple(map(str, leaf.shape)), leaf.number) if isinstance(leaf, Leaf) else leaf
 
 
-class Growing:
+class DynamicList:
     """The elements of a list, as buffers with room and a count.
 
     Attributes:
@@ -102,19 +102,19 @@ class Growing:
 
 
 def _as_leaf(leaf: Leaf, tensor: torch.Tensor) -> torch.Tensor:
-    return host_scalars.as_number(tensor.clone()) if leaf.number else tensor
+    return host_scalars.as_host_scalar(tensor.clone()) if leaf.number else tensor
 
 
-def _flatten(value: Growing) -> tuple[list[Any], Kind]:
+def _flatten(value: DynamicList) -> tuple[list[Any], Kind]:
     return [*value.buffers, value.count], value.kind
 
 
-def _unflatten(children: Any, kind: Kind) -> Growing:
+def _unflatten(children: Any, kind: Kind) -> DynamicList:
     *buffers, count = children
-    return Growing(kind, buffers, count)
+    return DynamicList(kind, buffers, count)
 
 
-pytree.register_pytree_node(Growing, _flatten, _unflatten, serialized_type_name="aotpipe.Growing")
+pytree.register_pytree_node(DynamicList, _flatten, _unflatten, serialized_type_name="aotpipe.Growing")
 
 
 @dataclass(slots=True)
@@ -129,9 +129,9 @@ def are_there() -> bool:
     return trace.part(_Lists).are_there
 
 
-def is_growing(value: object) -> bool:
+def is_dynamic_list(value: object) -> bool:
     """Whether a value is a list whose length is known to a run only."""
-    return type(value) is list and any(type(each) is Growing for each in value)
+    return type(value) is list and any(type(each) is DynamicList for each in value)
 
 
 def called(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -141,7 +141,7 @@ def called(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
 
 def is_filled(items: Sequence[Any]) -> torch.Tensor:
     """Whether such a list has an element, as a traced bool."""
-    if any(type(each) is not Growing for each in items):
+    if any(type(each) is not DynamicList for each in items):
         return torch.full((), True)
     flags = [each.count > 0 for each in items]
     return flags[0] if len(flags) == 1 else torch.stack(flags).any()
@@ -149,7 +149,7 @@ def is_filled(items: Sequence[Any]) -> torch.Tensor:
 
 def slots(items: Sequence[Any]) -> Any:
     """How many elements a list may have: an int or a SymInt."""
-    return sum(each.kind.room if type(each) is Growing else 1 for each in items)
+    return sum(each.kind.capacity if type(each) is DynamicList else 1 for each in items)
 
 
 def most(numbers: Iterable[Any]) -> Any:
@@ -157,42 +157,42 @@ def most(numbers: Iterable[Any]) -> Any:
     return reduce(sym_max, numbers)
 
 
-def form_of(paths: Sequence[object], room: Any) -> Form | None:
-    """The form of a list that has other lengths on other paths; None for any other variable.
+def abstract_list(paths: Sequence[object], capacity: Any) -> AbstractValue | None:
+    """The abstract value of a list that has other lengths on other paths; None for any other variable.
 
     Args:
         paths: The variable's values.
-        room: How many elements it may have; None for the most that it has on a path.
+        capacity: How many elements it may have; None for the most that it has on a path.
 
     Raises:
-        Unlike: Its elements have no common form.
+        Incompatible: Its elements have no common abstract value.
     """
     known: list[list[Any]] = [each for each in paths if type(each) is list]
     if not known or len(known) < sum(not isinstance(each, abstract_values.Undefined) for each in paths):
         return None
-    if len({len(each) for each in known}) == 1 and not any(map(is_growing, known)):
+    if len({len(each) for each in known}) == 1 and not any(map(is_dynamic_list, known)):
         return None
-    if room is None:
-        room = most(map(slots, known))
-    kind = _kind([segment for each in known for segment in each], room)
+    if capacity is None:
+        capacity = most(map(slots, known))
+    kind = _kind([segment for each in known for segment in each], capacity)
     count = Leaf(torch.int64, (), torch.device("cpu"), number=True)
-    leaves = (*(replace(leaf, shape=(room, *leaf.shape), number=False) for leaf in kind.computed), count)
-    spec = pytree.tree_structure([Growing(kind, [0] * len(kind.computed), 0)])  # type: ignore[list-item, arg-type]
-    return Form(spec, leaves, fitted=lambda items: [fitted(items, kind)])
+    leaves = (*(replace(leaf, shape=(capacity, *leaf.shape), number=False) for leaf in kind.computed), count)
+    spec = pytree.tree_structure([DynamicList(kind, [0] * len(kind.computed), 0)])  # type: ignore[list-item, arg-type]
+    return AbstractValue(spec, leaves, fitted=lambda items: [fitted(items, kind)])
 
 
-def _kind(segments: Sequence[Any], room: Any) -> Kind:
+def _kind(segments: Sequence[Any], capacity: Any) -> Kind:
     rows = [
         (each.kind.spec, each.kind.leaves)
-        if type(each) is Growing
+        if type(each) is DynamicList
         else tuple(reversed(pytree.tree_flatten(each, is_leaf)))
         for each in segments
     ]
     spec = rows[0][0]
     if any(other != spec for other, _ in rows[1:]):
-        raise Unlike("holds elements of different structures")
+        raise Incompatible("holds elements of different structures")
     columns = zip(*(leaves for _, leaves in rows), strict=True)
-    return Kind(room, spec, tuple(map(_column, columns)))
+    return Kind(capacity, spec, tuple(map(_column, columns)))
 
 
 def _column(leaves: Sequence[Any]) -> object:
@@ -200,41 +200,41 @@ def _column(leaves: Sequence[Any]) -> object:
     plain = [leaf for leaf in leaves if not isinstance(leaf, Leaf)]
     if plain:
         try:
-            found = abstract_values.met(plain)
-        except Unlike as error:
-            raise Unlike(f"holds an element that {error}") from None
+            found = abstract_values.join_leaves(plain)
+        except Incompatible as error:
+            raise Incompatible(f"holds an element that {error}") from None
         if isinstance(found, Leaf) and found.cut is not None:
-            raise Unlike("holds tensors of different shapes")
+            raise Incompatible("holds tensors of different shapes")
         if not isinstance(found, Leaf):
             if held or any(leaf is not found and leaf != found for leaf in plain):
-                raise Unlike("holds elements of different kinds")
+                raise Incompatible("holds elements of different kinds")
             return found
         held.append(found)
     first = held[0]
     for other in held[1:]:
         if tuple(map(str, other.shape)) != tuple(map(str, first.shape)):
-            raise Unlike("holds tensors of different shapes")
+            raise Incompatible("holds tensors of different shapes")
         if other.optional or first.optional:
-            raise Unlike("holds None and tensors")
+            raise Incompatible("holds None and tensors")
         dtype = host_scalars.promoted(first.dtype, other.dtype)
         first = replace(first, dtype=dtype, number=first.number and other.number, filled=False)
     return first
 
 
-def fitted(items: Sequence[Any], kind: Kind) -> Growing:
-    """The elements of a list as one `Growing` of a kind that has room for them."""
-    room = kind.room
-    split = next((at for at, each in enumerate(items) if type(each) is Growing), len(items))
+def fitted(items: Sequence[Any], kind: Kind) -> DynamicList:
+    """The elements of a list as one `DynamicList` of a kind that has room for them."""
+    capacity = kind.capacity
+    split = next((at for at, each in enumerate(items) if type(each) is DynamicList), len(items))
     count: Any = split
     start = [pytree.tree_leaves(each, is_leaf) for each in items[:split]]
     at = [index for index, leaf in enumerate(kind.leaves) if isinstance(leaf, Leaf)]
     buffers = [
-        _filled(leaf, [_tensor(leaf, row[index]) for row in start], room)
+        _filled(leaf, [_tensor(leaf, row[index]) for row in start], capacity)
         for index, leaf in zip(at, kind.computed, strict=True)
     ]
-    places = torch.arange(room)
+    places = torch.arange(capacity)
     for each in items[split:]:
-        if type(each) is not Growing:
+        if type(each) is not DynamicList:
             row = pytree.tree_leaves(each, is_leaf)
             new = [_tensor(leaf, row[index]) for index, leaf in zip(at, kind.computed, strict=True)]
             buffers = [
@@ -244,19 +244,19 @@ def fitted(items: Sequence[Any], kind: Kind) -> Growing:
             count = count + 1
         elif isinstance(count, int) and count == 0:
             buffers = [
-                _grown(given.to(buffer.dtype), room, each.kind.room)
+                _grown(given.to(buffer.dtype), capacity, each.kind.capacity)
                 for buffer, given in zip(buffers, each.buffers, strict=True)
             ]
             count = each.count
         else:
             buffers = [
-                _joined(buffer, given.to(buffer.dtype), places - count, each.kind.room)
+                _joined(buffer, given.to(buffer.dtype), places - count, each.kind.capacity)
                 for buffer, given in zip(buffers, each.buffers, strict=True)
             ]
             count = count + each.count
     if isinstance(count, int):
-        count = host_scalars.as_number(torch.full((), count, dtype=torch.int64))
-    return Growing(kind, buffers, count)
+        count = host_scalars.as_host_scalar(torch.full((), count, dtype=torch.int64))
+    return DynamicList(kind, buffers, count)
 
 
 def _tensor(leaf: Leaf, value: object) -> torch.Tensor:
@@ -264,26 +264,26 @@ def _tensor(leaf: Leaf, value: object) -> torch.Tensor:
     return tensor
 
 
-def _filled(leaf: Leaf, rows: Sequence[torch.Tensor], room: Any) -> torch.Tensor:
+def _filled(leaf: Leaf, rows: Sequence[torch.Tensor], capacity: Any) -> torch.Tensor:
     if not rows:
-        return torch.zeros((room, *leaf.shape), dtype=leaf.dtype, device=leaf.device)
-    return _grown(torch.stack(list(rows)), room, len(rows))
+        return torch.zeros((capacity, *leaf.shape), dtype=leaf.dtype, device=leaf.device)
+    return _grown(torch.stack(list(rows)), capacity, len(rows))
 
 
-def _grown(buffer: torch.Tensor, room: Any, held: Any) -> torch.Tensor:
-    if str(room) == str(held):
+def _grown(buffer: torch.Tensor, capacity: Any, held: Any) -> torch.Tensor:
+    if str(capacity) == str(held):
         return buffer
-    if isinstance(room, int) and isinstance(held, int) and room < held:
-        # A branch in the last trip that there can be has room for one more.
-        return buffer[:room]
-    rest = torch.zeros((room - held, *buffer.shape[1:]), dtype=buffer.dtype, device=buffer.device)
+    if isinstance(capacity, int) and isinstance(held, int) and capacity < held:
+        # A branch in the last iteration that there can be has room for one more.
+        return buffer[:capacity]
+    rest = torch.zeros((capacity - held, *buffer.shape[1:]), dtype=buffer.dtype, device=buffer.device)
     return torch.cat([buffer, rest])
 
 
-def _joined(buffer: torch.Tensor, given: torch.Tensor, places: torch.Tensor, room: Any) -> torch.Tensor:
+def _joined(buffer: torch.Tensor, given: torch.Tensor, places: torch.Tensor, capacity: Any) -> torch.Tensor:
     """The buffer with what is given behind its elements; `places` counts from there."""
-    moved = given.index_select(0, places.clamp(0, room - 1))
-    return torch.where(_beside((places >= 0) & (places < room), buffer), moved, buffer)
+    moved = given.index_select(0, places.clamp(0, capacity - 1))
+    return torch.where(_beside((places >= 0) & (places < capacity), buffer), moved, buffer)
 
 
 def _beside(flags: torch.Tensor, buffer: torch.Tensor) -> torch.Tensor:

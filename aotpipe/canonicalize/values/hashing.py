@@ -19,13 +19,13 @@ from aotpipe.model import source
 
 
 @contextmanager
-def refused(is_number: Callable[[object], bool]) -> Iterator[None]:
+def refused(is_host_scalar: Callable[[object], bool]) -> Iterator[None]:
     """Refuse the hash of what stands for a number."""
     before: Any = torch.Tensor.__hash__
 
     def hashed(tensor: torch.Tensor) -> int:
         # What asks for a hash in C, a dict or a set, has no frame of its own.
-        if is_number(tensor) and _is_model(sys._getframe(1)):  # noqa: SLF001
+        if is_host_scalar(tensor) and _is_model(sys._getframe(1)):  # noqa: SLF001
             raise refusal(
                 "a number that is known to a run of the graph only is a key of a dict or in a set",
                 "compare it with each key, or index a tensor by it",

@@ -43,7 +43,7 @@ class _Scalars:
         offsets: What an integer is apart from another one, with the versions of both: `i + 3` is 3 from `i`.
         items: The number that a tensor's `.item()` gave, with the version of the tensor's contents.
         limits: What a flag says of integers, if it is set.
-        tops: The highest value that an integer may have, with the version of the tensor's contents.
+        upper_bounds: The highest value that an integer may have, with the version of the tensor's contents.
         asked: How often a number became a symbol.
     """
 
@@ -52,7 +52,7 @@ class _Scalars:
     offsets: dict[int, tuple[torch.Tensor, int, torch.Tensor, int, int]] = field(default_factory=dict)
     items: dict[int, tuple[torch.Tensor, int, torch.Tensor]] = field(default_factory=dict)
     limits: dict[int, tuple[torch.Tensor, tuple[Limit, ...]]] = field(default_factory=dict)
-    tops: dict[int, tuple[torch.Tensor, int, int]] = field(default_factory=dict)
+    upper_bounds: dict[int, tuple[torch.Tensor, int, int]] = field(default_factory=dict)
     asked: int = 0
 
 
@@ -86,12 +86,12 @@ _RELATED: Final[Mapping[str, Callable[..., Any]]] = {
 }
 
 
-def is_number(value: object) -> bool:
+def is_host_scalar(value: object) -> bool:
     """Whether a tensor stands for a Python number."""
     return id(value) in trace.part(_Scalars).tensors
 
 
-def as_number(tensor: torch.Tensor) -> torch.Tensor:
+def as_host_scalar(tensor: torch.Tensor) -> torch.Tensor:
     """Take a tensor for a Python number from now on; it must have no other name."""
     trace.part(_Scalars).tensors[id(tensor)] = tensor
     return tensor
@@ -103,7 +103,7 @@ def item(tensor: torch.Tensor) -> torch.Tensor:
     Raises:
         RuntimeError: It has another number of elements, as torch says it.
     """
-    if is_number(tensor):
+    if is_host_scalar(tensor):
         return tensor
     known = trace.part(_Scalars).items.get(id(tensor))
     if known is not None and known[1] == tensor._version:  # noqa: SLF001  # the only mark of a write
@@ -115,9 +115,9 @@ def item(tensor: torch.Tensor) -> torch.Tensor:
         wanted = torch.get_default_dtype() if wanted != torch.float64 else wanted
     elif wanted != torch.bool and not wanted.is_complex:
         wanted = torch.int64
-    found = as_number(tensor.reshape(()).to(wanted, copy=True))
-    if (highest := top(tensor)) is not None:
-        note_top(found, highest)
+    found = as_host_scalar(tensor.reshape(()).to(wanted, copy=True))
+    if (highest := upper_bound(tensor)) is not None:
+        note_upper_bound(found, highest)
     trace.part(_Scalars).items[id(tensor)] = (tensor, tensor._version, found)  # noqa: SLF001
     return found
 
@@ -127,13 +127,13 @@ def asked() -> int:
     return trace.part(_Scalars).asked
 
 
-def plain(number: torch.Tensor) -> Any:
+def as_symbol(number: torch.Tensor) -> Any:
     """A number as torch's symbol, for where only a Python number does."""
     scalars = trace.part(_Scalars)
     scalars.asked += 1
     if (origin := scalars.origins.get(id(number))) is not None:
         function, parts = origin
-        return function(*(plain(part) if is_number(part) else part for part in parts))
+        return function(*(as_symbol(part) if is_host_scalar(part) else part for part in parts))
     with torch._C.DisableTorchFunction():  # noqa: SLF001  # `item` itself, not what stands for it
         return torch.Tensor.item(number)
 
@@ -147,13 +147,13 @@ def note(func: Callable[..., Any], result: object, given: tuple[Any, Mapping[str
     if not trace.part(_Scalars).tensors:
         return
     tensors = [value for value in pytree.tree_leaves(given) if isinstance(value, torch.Tensor)]
-    if not tensors or not all(map(is_number, tensors)):
+    if not tensors or not all(map(is_host_scalar, tensors)):
         return
-    as_number(result)
+    as_host_scalar(result)
     args, kwargs = given
     name = _base_name(func)
     whole = all(
-        isinstance(part, int) or (is_number(part) and part.dtype == torch.int64)
+        isinstance(part, int) or (is_host_scalar(part) and part.dtype == torch.int64)
         for part in args
         if not isinstance(part, bool)
     )
@@ -197,22 +197,23 @@ _COMPARED: Final = {
 """What is added to the number for a strict comparison, and whether it is a floor."""
 
 
-def note_top(integer: torch.Tensor, top: int) -> None:
+def note_upper_bound(integer: torch.Tensor, upper_bound: int) -> None:
     """Take an integer to be at most so large."""
-    trace.part(_Scalars).tops[id(integer)] = (integer, integer._version, top)  # noqa: SLF001  # the only mark of a write
+    trace.part(_Scalars).upper_bounds[id(integer)] = (integer, integer._version, upper_bound)  # noqa: SLF001  # the only mark of a write
 
 
-def top(integer: object) -> int | None:
+def upper_bound(integer: object) -> int | None:
     """The highest value that an integer may have, where that is known."""
     if not isinstance(integer, torch.Tensor):
         return integer if isinstance(integer, int) else None
     base, off = from_base(integer)
-    tops = [
+    upper_bounds = [
         known[2] + shift
         for tensor, shift in ((integer, 0), (base, off))
-        if (known := trace.part(_Scalars).tops.get(id(tensor))) is not None and known[1] == tensor._version  # noqa: SLF001
+        if (known := trace.part(_Scalars).upper_bounds.get(id(tensor))) is not None
+        and known[1] == tensor._version  # noqa: SLF001
     ]
-    return min(tops, default=None)
+    return min(upper_bounds, default=None)
 
 
 def most(size: Any) -> int | None:
@@ -256,7 +257,7 @@ def from_base(tensor: torch.Tensor) -> tuple[torch.Tensor, int]:
 
 
 @contextmanager
-def apart() -> Iterator[None]:
+def fresh_items() -> Iterator[None]:
     """Inside, `.item()` is asked anew: what was computed outside of a part of the graph stays there."""
     scalars = trace.part(_Scalars)
     before, scalars.items = scalars.items, {}
@@ -274,7 +275,7 @@ def prepared(
     if not trace.part(_Scalars).tensors:
         return given
     leaves = pytree.tree_leaves(given)
-    if not any(map(is_number, leaves)):
+    if not any(map(is_host_scalar, leaves)):
         return given
     name = _base_name(func)
     if name not in _ARITHMETIC:
@@ -284,15 +285,15 @@ def prepared(
             return given
         rest: tuple[tuple[Any, ...], dict[str, Any]] = pytree.tree_map_only(
             torch.Tensor,
-            lambda value: plain(value) if is_number(value) else value,
+            lambda value: as_symbol(value) if is_host_scalar(value) else value,
             (given[0][own:], given[1]),
         )
         return (*given[0][:own], *rest[0]), rest[1]
     among = given[0][1:] if name == "where" else given[0]
-    others = [each for each in among if isinstance(each, torch.Tensor) and not is_number(each)]
+    others = [each for each in among if isinstance(each, torch.Tensor) and not is_host_scalar(each)]
     if others:
         dtype = reduce(promoted, (each.dtype for each in others))
-        cast = tuple(each.to(_beside(dtype, each.dtype)) if is_number(each) else each for each in among)
+        cast = tuple(each.to(_beside(dtype, each.dtype)) if is_host_scalar(each) else each for each in among)
     elif name == "where":
         return given
     else:
@@ -305,7 +306,7 @@ _DIVISIONS: Final = frozenset("div divide true_divide truediv rtruediv rdiv".spl
 
 def _among_numbers(name: str, operands: Sequence[Any]) -> tuple[Any, ...]:
     """Numbers that are computed with among themselves: whole ones are float64 where Python makes floats."""
-    if any(is_number(each) and rank(each.dtype) > 1 for each in operands):
+    if any(is_host_scalar(each) and rank(each.dtype) > 1 for each in operands):
         return tuple(operands)
     if name in _DIVISIONS or any(isinstance(each, float) for each in operands):
         wanted = torch.float64
@@ -313,7 +314,7 @@ def _among_numbers(name: str, operands: Sequence[Any]) -> tuple[Any, ...]:
         wanted = torch.int64
     else:
         return tuple(operands)
-    return tuple(as_number(each.to(wanted)) if is_number(each) else each for each in operands)
+    return tuple(as_host_scalar(each.to(wanted)) if is_host_scalar(each) else each for each in operands)
 
 
 # In Python, True + True is 2.
@@ -333,10 +334,10 @@ _WRITING: Final = frozenset("add_ sub_ mul_ div_ floor_divide_ remainder_ pow_".
 _WRITING_BITS: Final = frozenset("__iand__ __ior__ __ixor__ __ilshift__ __irshift__".split())
 
 
-def unwritten(func: Callable[..., Any], args: Sequence[Any]) -> Callable[..., Any]:
+def out_of_place(func: Callable[..., Any], args: Sequence[Any]) -> Callable[..., Any]:
     """For a function that would write into a number (`n += 1`), the one that gives a new number."""
     name = getattr(func, "__name__", "")
-    if not args or not is_number(args[0]) or name not in _WRITING | _WRITING_BITS:
+    if not args or not is_host_scalar(args[0]) or name not in _WRITING | _WRITING_BITS:
         return func
     found: Callable[..., Any] = getattr(
         torch.Tensor, name[:-1] if name in _WRITING else name.replace("__i", "__", 1)
@@ -390,6 +391,6 @@ def promoted(left: torch.dtype, right: torch.dtype) -> torch.dtype:
     return left if left == right else _PROMOTED[left, right]
 
 
-def are_numbers(values: Iterable[object]) -> bool:
+def are_host_scalars(values: Iterable[object]) -> bool:
     """Whether every tensor among these stands for a number."""
-    return all(not isinstance(value, torch.Tensor) or is_number(value) for value in values)
+    return all(not isinstance(value, torch.Tensor) or is_host_scalar(value) for value in values)

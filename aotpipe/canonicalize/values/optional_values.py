@@ -1,7 +1,7 @@
 """A value that may be None: it goes with a traced flag, and what is known of flags goes with paths.
 
-A `Maybe` is used as what it holds. Where eager would raise on None, one with a `claim` asserts that it is
-there.
+An `OptionalValue` is used as what it holds. Where eager would raise on None, one with an `add_assert` asserts
+that it is there.
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ from torch.utils import _pytree as pytree
 from aotpipe.canonicalize.values import trace
 
 
-class Maybe:
+class OptionalValue:
     """A value that is None unless a traced flag says otherwise; it is used as what it holds.
 
     Attributes:
         present: The flag, a bool of no dimensions.
-        held: The value; zeros where there is none.
+        payload: The value; zeros where there is none.
         is_key: Whether it is of a key that is missing, where it is not there.
     """
 
-    def __init__(self, present: torch.Tensor, held: Any, *, is_key: bool = False) -> None:
+    def __init__(self, present: torch.Tensor, payload: Any, *, is_key: bool = False) -> None:
         self.present = present
-        self.held = held
+        self.payload = payload
         self.is_key = is_key
         # What is called to assert that it is there, where eager would raise.
-        self.claim: Callable[[torch.Tensor, str], bool] | None = None
+        self.add_assert: Callable[[torch.Tensor, str], bool] | None = None
         # On a path that is taken only where it is there.
-        self.is_there = False
+        self.is_present = False
         trace.part(_Presence).is_optional = True
 
-    def demand(self, said: str) -> None:
+    def require_present(self, said: str) -> None:
         """Eager raises where it is not there."""
-        if self.claim is not None and not self.is_there:
-            self.is_there = self.claim(self.present, said)
+        if self.add_assert is not None and not self.is_present:
+            self.is_present = self.add_assert(self.present, said)
 
     def needed(self, said: str = "TypeError: a value is None") -> Any:
         """The value, for what takes no None."""
-        self.demand(said)
-        return self.held
+        self.require_present(said)
+        return self.payload
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -54,7 +54,7 @@ class Maybe:
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
-            return getattr(self.held, name)
+            return getattr(self.payload, name)
         return getattr(self.needed(f"AttributeError: None has no {name}"), name)
 
     def __getitem__(self, index: Any) -> Any:
@@ -80,34 +80,36 @@ class _Presence:
     """
 
     is_optional: bool = False
-    implied: dict[int, tuple[object, tuple[Maybe, ...], tuple[Maybe, ...]]] = field(default_factory=dict)
+    implied: dict[int, tuple[object, tuple[OptionalValue, ...], tuple[OptionalValue, ...]]] = field(
+        default_factory=dict
+    )
 
 
-def may_lack() -> bool:
+def any_optional() -> bool:
     """Whether there is any value that may be None, in the model that is traced now."""
     return trace.part(_Presence).is_optional
 
 
 @contextmanager
-def there(flag: object, *, holds: bool) -> Iterator[None]:
+def assuming(flag: object, *, holds: bool) -> Iterator[None]:
     """Inside, what is there by a flag, or by its negation, is known to be there if `holds` says so."""
     known = trace.part(_Presence).implied.get(id(flag))
-    implied: tuple[Maybe, ...] = () if known is None else known[1] if holds else known[2]
-    found = [maybe for maybe in implied if not maybe.is_there]
-    for maybe in found:
-        maybe.is_there = True
+    implied: tuple[OptionalValue, ...] = () if known is None else known[1] if holds else known[2]
+    found = [optional for optional in implied if not optional.is_present]
+    for optional in found:
+        optional.is_present = True
     try:
         yield
     finally:
-        for maybe in found:
-            maybe.is_there = False
+        for optional in found:
+            optional.is_present = False
 
 
-def presence(maybe: Maybe, *, wanted: bool) -> Any:
+def presence(optional: OptionalValue, *, wanted: bool) -> Any:
     """Whether a value is there, or whether it is None, as a traced flag."""
-    flag = maybe.present.clone() if wanted else maybe.present.logical_not()
+    flag = optional.present.clone() if wanted else optional.present.logical_not()
     implied = trace.part(_Presence).implied
-    implied[id(flag)] = (flag, (maybe,), ()) if wanted else (flag, (), (maybe,))
+    implied[id(flag)] = (flag, (optional,), ()) if wanted else (flag, (), (optional,))
     return flag
 
 
@@ -122,8 +124,8 @@ def imply(flag: object, *parts: object, negated: bool = False, all_of: bool = Tr
     """
     implied = trace.part(_Presence).implied
     known = [implied[id(each)] for each in parts if id(each) in implied]
-    true: tuple[Maybe, ...] = tuple(maybe for each in known for maybe in each[1])
-    false: tuple[Maybe, ...] = tuple(maybe for each in known for maybe in each[2])
+    true: tuple[OptionalValue, ...] = tuple(optional for each in known for optional in each[1])
+    false: tuple[OptionalValue, ...] = tuple(optional for each in known for optional in each[2])
     if negated:
         true, false = false, true
     elif len(parts) > 1:
@@ -134,7 +136,9 @@ def imply(flag: object, *parts: object, negated: bool = False, all_of: bool = Tr
 
 
 def _binary(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    return lambda self, other: function(self.needed(), other.needed() if isinstance(other, Maybe) else other)
+    return lambda self, other: function(
+        self.needed(), other.needed() if isinstance(other, OptionalValue) else other
+    )
 
 
 def _reflected(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -146,10 +150,10 @@ def _unary(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
-    setattr(Maybe, f"__{_name}__", _binary(getattr(operator, _name)))
+    setattr(OptionalValue, f"__{_name}__", _binary(getattr(operator, _name)))
 for _name in ("add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "pow", "and_", "or_", "xor"):
-    setattr(Maybe, f"__{_name.strip('_')}__", _binary(getattr(operator, _name)))
-    setattr(Maybe, f"__r{_name.strip('_')}__", _reflected(getattr(operator, _name)))
+    setattr(OptionalValue, f"__{_name.strip('_')}__", _binary(getattr(operator, _name)))
+    setattr(OptionalValue, f"__r{_name.strip('_')}__", _reflected(getattr(operator, _name)))
 for _name in ("neg", "abs", "invert", "pos"):
-    setattr(Maybe, f"__{_name}__", _unary(getattr(operator, _name)))
-Maybe.__hash__ = object.__hash__  # type: ignore[method-assign]  # it compares as what it holds
+    setattr(OptionalValue, f"__{_name}__", _unary(getattr(operator, _name)))
+OptionalValue.__hash__ = object.__hash__  # type: ignore[method-assign]  # it compares as what it holds

@@ -1,7 +1,8 @@
 """A dict of which only a run of the graph knows some keys: a batch whose optional keys may be missing.
 
-The value of such a key is a `Maybe`. `in` gives its flag, `get` the `Maybe`, and `[key]` the value, with an
-assert that it is there. What goes over all keys is refused: how many there are is a matter of the run.
+The value of such a key is an `OptionalValue`. `in` gives its flag, `get` the `OptionalValue`, and `[key]` the
+value, with an assert that it is there. What goes over all keys is refused: how many there are is a matter of
+the run.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from aotpipe.canonicalize.values import optional_values, refusals, trace
-from aotpipe.canonicalize.values.optional_values import Maybe
+from aotpipe.canonicalize.values.optional_values import OptionalValue
 
 _NO_DEFAULT: Final = object()
 
@@ -18,7 +19,7 @@ _NO_DEFAULT: Final = object()
 class Partial(dict[Any, Any]):
     """See the module; `unsure` are the keys that may be missing.
 
-    `**partial` gives the `Maybe`s, by which `of_keywords` knows the keys again.
+    `**partial` gives the `OptionalValue`s, by which `of_keywords` knows the keys again.
     """
 
     def __init__(self, items: Any = (), unsure: Iterable[Any] = ()) -> None:
@@ -29,19 +30,23 @@ class Partial(dict[Any, Any]):
         """`key in self`: a bool, or the flag that says so."""
         if not dict.__contains__(self, key):
             return False
-        maybe = self._unsure(key)
-        return True if maybe is None else optional_values.presence(maybe, wanted=True)
+        optional = self._unsure(key)
+        return True if optional is None else optional_values.presence(optional, wanted=True)
 
-    def _unsure(self, key: Any) -> Maybe | None:
+    def _unsure(self, key: Any) -> OptionalValue | None:
         """The value of a key, if it may be missing."""
         value = dict.get(self, key)
-        return value if key in self.unsure and isinstance(value, Maybe) and not value.is_there else None
+        return (
+            value
+            if key in self.unsure and isinstance(value, OptionalValue) and not value.is_present
+            else None
+        )
 
     def _demanded(self, key: Any) -> Any:
         value = dict.__getitem__(self, key)
-        if key in self.unsure and isinstance(value, Maybe):
-            value.demand(f"KeyError: {key!r}")
-            return value.held
+        if key in self.unsure and isinstance(value, OptionalValue):
+            value.require_present(f"KeyError: {key!r}")
+            return value.payload
         return value
 
     def __contains__(self, key: object) -> bool:
@@ -54,13 +59,13 @@ class Partial(dict[Any, Any]):
         return self._demanded(key)
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """The value; a `Maybe` in place of None."""
-        maybe = self._unsure(key)
-        if maybe is None:
+        """The value; an `OptionalValue` in place of None."""
+        optional = self._unsure(key)
+        if optional is None:
             return self._demanded(key) if dict.__contains__(self, key) else default
         if default is None:
-            return maybe
-        return trace.operators().either(maybe, lambda: maybe.held, lambda: default)
+            return optional
+        return trace.operators().either(optional, lambda: optional.payload, lambda: default)
 
     def pop(self, key: Any, default: Any = _NO_DEFAULT) -> Any:
         """The value of a key that is missing from then on."""
@@ -136,5 +141,5 @@ class Keys:
 
 def of_keywords(kwargs: dict[str, Any]) -> dict[str, Any]:
     """`**kwargs` of a function, of which some may be missing."""
-    unsure = {key for key, value in kwargs.items() if isinstance(value, Maybe) and value.is_key}
+    unsure = {key for key, value in kwargs.items() if isinstance(value, OptionalValue) and value.is_key}
     return Partial(kwargs, unsure) if unsure else kwargs

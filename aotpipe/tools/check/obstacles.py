@@ -25,7 +25,7 @@ _BY_MESSAGE: Final = (
     (re.compile(r"changes .+ in place|changes too many things"), "python-object-changed"),
     (re.compile(r"text is made of a value"), "text-from-tensor"),
     (re.compile(r"is a key of a dict or in a set"), "number-from-tensor"),
-    (re.compile(r"changes its form in every trip"), "loop-changes-form"),
+    (re.compile(r"changes its form in every iteration"), "loop-changes-form"),
     (re.compile(r"written in place|write in place|second name"), "written-in-place"),
     (re.compile(r"on one path and|on different paths|where a tensor decides"), "paths-differ"),
     (re.compile(r"allow sizes that the model does not take"), "sizes-refused"),

@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree  # torch.export's own flattening; see 
 
 from aotpipe.canonicalize.rewrite.ast_builders import assign
 from aotpipe.canonicalize.trace.decisions import Decision
-from aotpipe.canonicalize.values.abstract_values import Form, Leaf
+from aotpipe.canonicalize.values.abstract_values import AbstractValue, Leaf
 from aotpipe.tools.rewrite.expression_rewrites import Unsupported
 from aotpipe.tools.rewrite.expressions import call, literal, method, name, tuple_of
 from aotpipe.tools.rewrite.statements import shown
@@ -29,13 +29,13 @@ class Facts:
 
     def __init__(self, decision: Decision | None) -> None:
         names = decision.names if decision else ()
-        forms = map(_computed, decision.forms) if decision else ()
-        self._forms: dict[str, Form] = dict(zip(names, forms, strict=True))
+        abstracts = map(_computed, decision.abstracts) if decision else ()
+        self._forms: dict[str, AbstractValue] = dict(zip(names, abstracts, strict=True))
         self.before: dict[str, Any] = dict(zip(names, decision.before, strict=False)) if decision else {}
         self._after = [dict(zip(names, path, strict=False)) for path in decision.after] if decision else []
         self.taken = decision.taken if decision else {}
 
-    def form(self, variable: str) -> Form | None:
+    def form(self, variable: str) -> AbstractValue | None:
         """What a variable is afterwards; None where the trace did not note it."""
         return self._forms.get(variable)
 
@@ -65,7 +65,7 @@ class Facts:
         return literal(self.value(variable))
 
 
-def _computed(form: Form) -> Form:
+def _computed(form: AbstractValue) -> AbstractValue:
     """A form in which a tensor that is the same on all paths is computed: it may be written in place."""
     leaves = [
         Leaf(each.dtype, tuple(each.shape), each.device, number=False)
@@ -103,7 +103,7 @@ _NUMBER: Final = (bool, int, float)
 _NATURAL: Final = {bool: torch.bool, int: torch.int64, float: torch.float32}
 
 
-def as_form(made: ast.expr, form: Form, value: Any, node: ast.AST) -> ast.expr:
+def as_form(made: ast.expr, form: AbstractValue, value: Any, node: ast.AST) -> ast.expr:
     """An expression whose value is of a form.
 
     Args:
@@ -146,7 +146,7 @@ def _leaf(made: ast.expr, leaf: object, value: Any, node: ast.AST) -> ast.expr:
     return made
 
 
-def zeros(form: Form, node: ast.AST) -> ast.expr:
+def zeros(form: AbstractValue, node: ast.AST) -> ast.expr:
     """What stands for a variable that has no value yet: nothing reads it that eager would run."""
     if form.optional or any(isinstance(leaf, Leaf) and leaf.optional for leaf in form.leaves):
         raise Unsupported("a value is None on one path and a tensor on another", node)
@@ -174,7 +174,7 @@ def is_plain(value: object) -> bool:
     return isinstance(value, (*_NUMBER, str, type(None)))
 
 
-def is_one_tensor(form: Form) -> bool:
+def is_one_tensor(form: AbstractValue) -> bool:
     """Whether a form is that of a tensor or a number, which is always there."""
     [*leaves] = form.leaves
     return (
@@ -182,6 +182,6 @@ def is_one_tensor(form: Form) -> bool:
     )
 
 
-def has_dims(form: Form) -> bool:
+def has_dims(form: AbstractValue) -> bool:
     """Whether a form is that of a tensor that may lie in memory in several ways."""
     return is_one_tensor(form) and any(isinstance(leaf, Leaf) and len(leaf.shape) > 0 for leaf in form.leaves)

@@ -48,15 +48,15 @@ def test_gives_what_the_compiled_op_gives(function: Callable[[torch.Tensor], Any
 
 
 def test_bodies_are_called_and_not_compiled():
-    trips: list[int] = []
+    iterations: list[int] = []
 
     def body(i: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        trips.append(1)
+        iterations.append(1)
         return i + 1, x * 2
 
     with uncompiled():
         _, x = torch.while_loop(lambda i, x: i < 3, body, (torch.tensor(0), torch.ones(2)))
-    assert (len(trips), x.tolist()) == (3, [8, 8])
+    assert (len(iterations), x.tolist()) == (3, [8, 8])
 
 
 def test_is_over_at_its_end():

@@ -17,7 +17,7 @@ B = Dim("b", max=64)
 def agree(function: Any, *args: Any, dim: Dim = B) -> bool:
     entry = entry_of(function, *args, shapes={"x": {0: dim}})
     # As torch.export does unless told otherwise: sizes of 0 and 1 are taken for impossible.
-    program = strategies._export(entry, strategies.Way(changed={}))
+    program = strategies._export(entry, strategies.Strategy(changed={}))
     return small_sizes.agree(entry, program)
 
 

@@ -1,4 +1,4 @@
-"""The ways of exporting, and their order."""
+"""The strategies of exporting, and their order."""
 
 from __future__ import annotations
 
@@ -16,52 +16,52 @@ B = Dim("b", max=64)
 
 
 @pytest.fixture
-def tried(monkeypatch: pytest.MonkeyPatch) -> list[strategies.Way]:
-    ways: list[strategies.Way] = []
+def tried(monkeypatch: pytest.MonkeyPatch) -> list[strategies.Strategy]:
+    found: list[strategies.Strategy] = []
     real = strategies._export
 
-    def spy(entry: Any, way: strategies.Way) -> Any:
-        ways.append(way)
-        return real(entry, way)
+    def spy(entry: Any, strategy: strategies.Strategy) -> Any:
+        found.append(strategy)
+        return real(entry, strategy)
 
     monkeypatch.setattr(strategies, "_export", spy)
-    return ways
+    return found
 
 
-def test_without_dims_it_is_plain_export(tried: list[strategies.Way]) -> None:
+def test_without_dims_it_is_plain_export(tried: list[strategies.Strategy]) -> None:
     strategies.trace(entry_of(lambda x: x + 1, torch.ones(2)))
-    assert tried == [strategies.Way(changed={})]
+    assert tried == [strategies.Strategy(changed={})]
 
 
-def test_with_dims_sizes_of_zero_and_one_are_ordinary_first(tried: list[strategies.Way]) -> None:
+def test_with_dims_sizes_of_zero_and_one_are_ordinary_first(tried: list[strategies.Strategy]) -> None:
     strategies.trace(entry_of(lambda x: x[1:], torch.ones(2), shapes={"x": {0: B}}))
-    assert tried == [strategies.Way(all_sizes=True, changed={})]
+    assert tried == [strategies.Strategy(all_sizes=True, changed={})]
 
 
 def test_the_examples_own_sizes_come_after_those_inside() -> None:
-    way, inside = strategies.Way, {"b": 4}
-    assert list(strategies._ways(dynamic=True, changed=inside)) == [
-        way(all_sizes=True, changed=inside),
-        way(all_sizes=True, changed={}),
-        way(unsure=True, changed=inside),
-        way(unsure=True, changed={}),
-        way(strict=True, unsure=True, changed=inside),
-        way(strict=True, unsure=True, changed={}),
+    strategy, inside = strategies.Strategy, {"b": 4}
+    assert list(strategies._strategies(dynamic=True, changed=inside)) == [
+        strategy(all_sizes=True, changed=inside),
+        strategy(all_sizes=True, changed={}),
+        strategy(assumes_sizes=True, changed=inside),
+        strategy(assumes_sizes=True, changed={}),
+        strategy(strict=True, assumes_sizes=True, changed=inside),
+        strategy(strict=True, assumes_sizes=True, changed={}),
     ]
 
 
-def test_strict_mode_is_not_tried_when_the_dims_are_to_blame(tried: list[strategies.Way]) -> None:
+def test_strict_mode_is_not_tried_when_the_dims_are_to_blame(tried: list[strategies.Strategy]) -> None:
     with pytest.raises(ExportFailed):
         strategies.trace(entry_of(lambda x: x + torch.ones(4), torch.ones(4), shapes={"x": {0: B}}))
-    assert not any(way.strict for way in tried)
+    assert not any(strategy.strict for strategy in tried)
 
 
-def test_strict_mode_comes_last(tried: list[strategies.Way]) -> None:
+def test_strict_mode_comes_last(tried: list[strategies.Strategy]) -> None:
     def f(x: torch.Tensor) -> torch.Tensor:
         return torch.from_numpy(x.numpy() + 1)
 
     traced = strategies.trace(entry_of(f, torch.ones(3)))
-    assert [way.strict for way in tried] == [False, True]
+    assert [strategy.strict for strategy in tried] == [False, True]
     [finding] = traced.findings
     assert finding.code == "strict-export"
     assert "numpy" in finding.message

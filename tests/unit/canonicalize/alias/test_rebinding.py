@@ -66,7 +66,7 @@ def test_what_a_branch_notes_is_forgotten_after_it():
     with started(Trace()):
         with rebinding.inner():
             rebinding.note(rebinding.Pair(copy, held))
-            left, given = rebinding.identity(copy), tensor_storage.of(held)
+            left, given = rebinding.alias_set(copy), tensor_storage.of(held)
         assert left is not None
         assert given is not None
         assert given.numbers <= left.partial

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from aotpipe.canonicalize.alias import region_results, tensor_storage
-from aotpipe.canonicalize.values.abstract_values import meet
+from aotpipe.canonicalize.values.abstract_values import join_values
 from aotpipe.canonicalize.values.trace import Trace, started
 
 
@@ -17,16 +17,16 @@ def test_results_in_one_memory_and_in_one_from_outside():
         new, other, third = torch.ones(3), torch.ones(3), torch.ones(3)
         tensor_storage.made([new, other, third], ())
         paths = ((outside, new, new, 1.0), (other, other, outside, third))
-        forms = [meet(values) for values in zip(*paths, strict=True)]
+        abstracts = [join_values(values) for values in zip(*paths, strict=True)]
         assert around is not None
-        found = [border.names(forms, path, tensor_storage.of) for path in paths]
+        found = [border.names(abstracts, path, tensor_storage.of) for path in paths]
         numbers = [[each.numbers for each in path] for path in found]
         second = numbers[0][1]
         assert numbers[0][:3] == [around.numbers, second, second]
         assert numbers[1][0] == numbers[1][1]
         names = region_results.joined(*found)
-        assert region_results.counted(forms, names) == [0, 1, 2]
-        known = [border.known(forms, path, names, tensor_storage.of) for path in paths]
+        assert region_results.counted(abstracts, names) == [0, 1, 2]
+        known = [border.known(abstracts, path, names, tensor_storage.of) for path in paths]
         assert int(known[0][0]) == next(iter(around.numbers))
         assert int(known[0][1]) == int(known[0][2])
         assert int(known[1][0]) == int(known[1][1])
@@ -49,13 +49,13 @@ def test_what_every_trip_is_given_anew_is_the_results_own():
             region_results.Names(frozenset({kept, anew})),
             region_results.Names(frozenset({anew}), frozenset({anew})),
         ]
-        settled = border.settled(names, before)
+        settled = border.stabilized(names, before)
         (second,) = settled[1].numbers
         assert settled == [
             region_results.Names(frozenset({kept, second - 1})),
             region_results.Names(frozenset({second}), frozenset({second})),
         ]
-        assert border.settled(names, tensor_storage.last_given()) == names
+        assert border.stabilized(names, tensor_storage.last_given()) == names
 
 
 def test_another_run_begins_with_the_names_of_the_last():
@@ -64,10 +64,10 @@ def test_another_run_begins_with_the_names_of_the_last():
         tensor_storage.made([first, second], (around,))
         border, other = region_results.Border(), region_results.Border()
         start, later = ([region_results.Names(frozenset({numbered(each)}))] for each in (first, second))
-        own = border.settled([region_results.Names(frozenset({-99}))], -1)[0]
+        own = border.stabilized([region_results.Names(frozenset({-99}))], -1)[0]
         before = tensor_storage.last_given()
         anew = region_results.Names(frozenset({numbered(torch.ones(3))}))
         names = [start[0] | own | anew | region_results.Names(frozenset({numbered(around)}))]
         found = other.recalled(border.noted(names, start, before), later)
-        theirs = other.settled([region_results.Names(frozenset({-99}))], -1)[0]
+        theirs = other.stabilized([region_results.Names(frozenset({-99}))], -1)[0]
         assert found == [later[0] | theirs | region_results.Names(frozenset({numbered(around)}))]

@@ -63,7 +63,7 @@ def test_what_is_given_later_has_lower_numbers():
         with tensor_storage.scope():
             late = torch.zeros(3)
             assert number(late) < before
-        # What is given is the same in every trip of a loop.
+        # What is given is the same in every iteration of a loop.
         assert number(late) == tensor_storage.last_given()
         assert tensor_storage.is_known(number(late))
         assert not tensor_storage.is_known(5)

@@ -66,7 +66,7 @@ class Items(dict[str, Any]):
     pass
 
 
-class Rows(list[Any]):
+class UnbackedItems(list[Any]):
     pass
 
 
@@ -88,7 +88,7 @@ def names(tree: Any) -> list[str]:
         (Slots(T), ["x"]),
         (Cache(), ["layers.0.keys", "layers.1.keys"]),
         (Items(x=T, label="s"), ["x"]),
-        (Rows([T, 1, T]), ["0", "2"]),
+        (UnbackedItems([T, 1, T]), ["0", "2"]),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -111,7 +111,7 @@ def test_what_is_no_tensor_travels_with_the_object() -> None:
     copied = pytrees.clone_tensors(Cache())
     assert (copied.length, copied.layers[0].name, copied.layers[0].window) == (2, "layer", None)
     assert pytrees.clone_tensors(Slots(T)).private() == 1
-    rows = Rows([T, 1, T])
+    rows = UnbackedItems([T, 1, T])
     pytrees.register(rows)
     assert pytrees.clone_tensors(rows)[1] == 1
 

@@ -178,7 +178,7 @@ def mixed_up(x, n):
     [
         (returned, "a list whose length a tensor decides"),
         (sliced, "is sliced"),
-        (without_a_bound, "whose number of trips has no bound"),
+        (without_a_bound, "whose number of iterations has no bound"),
         (mixed_up, "`reverse` of a list whose length a tensor decides"),
     ],
 )

@@ -32,9 +32,9 @@ def test_ranges_as_in_eager() -> None:
 
 
 def test_a_range_of_plain_numbers_knows_its_trips() -> None:
-    assert TensorRange.of((5,)).trips == 5
-    assert TensorRange.of((9, 2, -3)).trips == len(range(9, 2, -3))
-    assert TensorRange(0, torch.tensor(3), 1, most=4).trips == 4
+    assert TensorRange.of((5,)).iterations == 5
+    assert TensorRange.of((9, 2, -3)).iterations == len(range(9, 2, -3))
+    assert TensorRange(0, torch.tensor(3), 1, most=4).iterations == 4
 
 
 def test_it_is_not_written_out() -> None:

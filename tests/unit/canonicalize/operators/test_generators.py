@@ -67,15 +67,15 @@ def with_state_of_its_own(x):
 
 
 def with_a_break(x):
-    found, trips = x.sum(), 0
+    found, iterations = x.sum(), 0
     for each in forever(x):
-        trips += 1
+        iterations += 1
         if each.sum() > 50:
             found = each.sum()
             break
     else:
         found = found - 1
-    return found, trips
+    return found, iterations
 
 
 def from_another(x):

@@ -45,7 +45,7 @@ class Logging(nn.Module):
         return x * 2
 
 
-class Growing(nn.Module):
+class DynamicList(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.keys: torch.Tensor | None = None
@@ -99,7 +99,7 @@ def test_what_nothing_depends_on_is_left_out_with_its_line() -> None:
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (Growing, r"`keys` grows in every call: its shape is \(2,\), then \(4,\)"),
+        (DynamicList, r"`keys` grows in every call: its shape is \(2,\), then \(4,\)"),
         (Global, "forward changes the global `CALLS`"),
         (Once, r"forward changes the class attribute `Once.seen`"),
     ],

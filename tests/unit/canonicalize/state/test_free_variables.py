@@ -48,8 +48,8 @@ def test_a_change_is_named_and_taken_back(name: str) -> None:
     before = free_variables.Outside(Model())
     assert before.changed() == []
     CHANGES[name]()
-    [place] = before.changed()
-    assert place.name == name
+    [variable] = before.changed()
+    assert variable.name == name
     before.restore()
     # What was written into tensors stays.
     assert len(before.changed()) == int("TABLE" in name)
@@ -67,7 +67,7 @@ def test_the_variables_of_outer_functions_are_reached() -> None:
 
     before = free_variables.Outside(as_module(model))
     model(torch.ones(1))
-    assert {place.name for place in before.changed()} == {
+    assert {variable.name for variable in before.changed()} == {
         "the variable `n` of an outer function",
         "the variable `rows` of an outer function",
     }
@@ -78,10 +78,10 @@ def test_the_variables_of_outer_functions_are_reached() -> None:
 def test_tokens_are_equal_for_equal_values() -> None:
     before = free_variables.Outside(Model())
     ROWS.append(7)
-    [place] = before.changed()
-    token = free_variables.token(place)
+    [variable] = before.changed()
+    token = free_variables.token(variable)
     ROWS[:] = [*ROWS]
-    assert free_variables.token(place) == token
+    assert free_variables.token(variable) == token
     ROWS.append(8)
-    assert free_variables.token(place) != token
+    assert free_variables.token(variable) != token
     before.restore()

@@ -1,4 +1,4 @@
-"""Pictures of values, and the forms that make the values again."""
+"""Snapshots of values, and the forms that make the values again."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ import pytest
 import torch
 
 from aotpipe.canonicalize.state import layouts
-from aotpipe.canonicalize.state.layouts import Fixed, Seen, Slot, Tree
+from aotpipe.canonicalize.state.layouts import Fixed, LeafSnapshot, Slot, Tree
 from aotpipe.model import object_graph
 
 X = torch.ones(2)
 Pair = namedtuple("Pair", "h c")  # noqa: PYI024  # what models use
 
 
-def form_of(picture: layouts.Picture, path: str = "x") -> layouts.Node:
+def abstract_list(snapshot: layouts.Snapshot, path: str = "x") -> layouts.Node:
     """Every tensor a slot."""
-    if isinstance(picture, Seen):
-        value = picture.value
+    if isinstance(snapshot, LeafSnapshot):
+        value = snapshot.value
         if not isinstance(value, torch.Tensor):
             return Fixed(value)
         return Slot(path, value.dtype, tuple(value.shape), value.device, number=False)
-    children = zip(picture.keys, picture.children, strict=False)
-    inner = tuple(form_of(child, f"{path}.{key}") for key, child in children)
-    return Tree(type(picture.live), picture.keys, inner, picture.live)
+    children = zip(snapshot.keys, snapshot.children, strict=False)
+    inner = tuple(abstract_list(child, f"{path}.{key}") for key, child in children)
+    return Tree(type(snapshot.live), snapshot.keys, inner, snapshot.live)
 
 
 @pytest.mark.parametrize(
@@ -44,8 +44,8 @@ def form_of(picture: layouts.Picture, path: str = "x") -> layouts.Node:
 )
 def test_a_form_makes_the_value_again(value: Any) -> None:
     before = repr(value)
-    form = form_of(layouts.look(value))
-    made = layouts.build(form, lambda _: X)
+    layout = abstract_list(layouts.snapshot_of(value))
+    made = layouts.build(layout, lambda _: X)
     assert type(made) is type(value)
     assert repr(made) == before
     # What can be filled is the very object.
@@ -54,25 +54,25 @@ def test_a_form_makes_the_value_again(value: Any) -> None:
 
 def test_slots_are_named_by_their_paths_and_start_from_what_is_held() -> None:
     value = {"h": [X, X * 2]}
-    picture = layouts.look(value)
-    form = form_of(picture, "state")
-    assert [slot.name for slot in layouts.slots_of(form)] == ["state.h.0", "state.h.1"]
-    first = {slot.name: tensor.tolist() for slot, tensor in layouts.initial(picture, form)}
+    snapshot = layouts.snapshot_of(value)
+    layout = abstract_list(snapshot, "state")
+    assert [slot.name for slot in layouts.slots_of(layout)] == ["state.h.0", "state.h.1"]
+    first = {slot.name: tensor.tolist() for slot, tensor in layouts.initial(snapshot, layout)}
     assert first == {"state.h.0": [1, 1], "state.h.1": [2, 2]}
 
 
 def test_what_holds_itself_is_looked_at_once() -> None:
     value: list[Any] = [1]
     value.append(value)
-    assert [path for path, _ in layouts.leaves_of(layouts.look(value), ())] == [("0",), ("1",)]
+    assert [path for path, _ in layouts.leaves_of(layouts.snapshot_of(value), ())] == [("0",), ("1",)]
 
 
 def test_pictures_tell_writes_apart() -> None:
     tensor = torch.zeros(2)
-    before = layouts.look([tensor])
-    assert before == layouts.look([tensor])
+    before = layouts.snapshot_of([tensor])
+    assert before == layouts.snapshot_of([tensor])
     tensor.add_(1)
-    assert before != layouts.look([tensor])
+    assert before != layouts.snapshot_of([tensor])
 
 
 def test_a_number_is_no_equal_bool() -> None:

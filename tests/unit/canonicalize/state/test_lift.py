@@ -177,7 +177,7 @@ def test_state_of_a_size_that_varies_is_refused() -> None:
 
 def test_a_model_that_keeps_nothing_is_traced_as_it_is() -> None:
     model = nn.Linear(2, 2).eval()
-    with lift.noticing(model, None):
+    with lift.watching(model, None):
         model(X)
     assert not model._forward_hooks
     assert not model._forward_pre_hooks
@@ -185,11 +185,11 @@ def test_a_model_that_keeps_nothing_is_traced_as_it_is() -> None:
 
 def test_something_new_is_noticed_and_put_back() -> None:
     model = Counter()
-    with pytest.raises(lift.Unforeseen) as caught, lift.noticing(model, None):
+    with pytest.raises(lift.UnknownState) as caught, lift.watching(model, None):
         model(X)
     assert [root.path for root in caught.value.state.roots] == ["calls"]
     assert model.calls == 0
-    with lift.noticing(model, State((), ((),), ignored=caught.value.state.roots)):
+    with lift.watching(model, State((), ((),), ignored=caught.value.state.roots)):
         model(X)
 
 

@@ -112,7 +112,7 @@ def test_slots_of_one_path_and_several_shapes_have_names_of_their_own() -> None:
         model.rows = torch.cat([model.rows, x])[-4:]
 
     phases = observed(Model(step, rows=torch.zeros(1))).phases()
-    names = [slot.name for form in phases for node in form for slot in slots_of(node)]
+    names = [slot.name for layout in phases for node in layout for slot in slots_of(node)]
     assert names == ["rows", "rows.1", "rows.2"]
 
 

@@ -33,7 +33,7 @@ def test_statements_and_expressions_have_their_places():
     assert kinds >= {("loop", 2), ("branch", 3), ("logic", 2)}
     loop = next(each for each in notes if each.kind == "loop")
     assert set(loop.names) >= {"x", "n"}
-    assert len(loop.forms) == len(loop.before) == len(loop.names)
+    assert len(loop.abstracts) == len(loop.before) == len(loop.names)
     logic = next(each for each in notes if each.kind == "logic")
     assert logic.span is not None
     line = Path(__file__).read_text().splitlines()[logic.span[0] - 1]

@@ -24,12 +24,12 @@ def test_a_region_is_seen_and_leaves_nothing():
             held[0] = read * 2
             written.add_(held[0])
 
-        seen = dry_run.seen_of(body, variables, variables.get())
+        summary = dry_run.summarize(body, variables, variables.get())
     assert held[0] is before
-    assert seen.after[0] is not before
-    assert {id(each) for each in seen.outer} >= {id(read), id(written)}
-    assert id(other) not in {id(each) for each in seen.outer}
-    assert [each is written for each in seen.written] == [True]
+    assert summary.after[0] is not before
+    assert {id(each) for each in summary.outer} >= {id(read), id(written)}
+    assert id(other) not in {id(each) for each in summary.outer}
+    assert [each is written for each in summary.written] == [True]
 
 
 def test_ops_take_the_operands_in_place_of_what_is_outside():

@@ -1,4 +1,4 @@
-"""What the variables of a loop stay from trip to trip, and how often that is found out."""
+"""What the variables of a loop stay from iteration to iteration, and how often that is found out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ X = torch.ones(3)
 
 
 def test_a_form_fits_the_values_of_all_paths():
-    fixed, number, wide, late = fixpoint.forms_of(
+    fixed, number, wide, late = fixpoint.join_paths(
         ("a", "b", "c", "d"), [(1, 1, X, Undefined()), (1, 2, X * 2, X)]
     )
     assert fixed.is_constant
@@ -40,13 +40,13 @@ def nested(x, n):
 
 def test_loops_in_loops_are_settled_once(monkeypatch):
     runs: list[object] = []
-    seen_of = dry_run.seen_of
+    summarize = dry_run.summarize
 
     def counted(*args, **kwargs):
         runs.append(None)
-        return seen_of(*args, **kwargs)
+        return summarize(*args, **kwargs)
 
-    monkeypatch.setattr(dry_run, "seen_of", counted)
+    monkeypatch.setattr(dry_run, "summarize", counted)
     exported(nested, X, torch.tensor(2))
     # Anew in every run of the loops around it, the innermost one alone would be run some 30 times.
     assert len(runs) < 24
@@ -96,10 +96,10 @@ def test_a_dtype_that_differs_is_said():
 
 
 def test_a_tensor_that_the_second_run_changes_is_refused():
-    (form,) = fixpoint.forms_of(("y",), [(X,), (X,)])
-    assert fixpoint.tensors_of([form], ["y"], (X,)) == []
+    (abstract,) = fixpoint.join_paths(("y",), [(X,), (X,)])
+    assert fixpoint.tensors_of([abstract], ["y"], (X,)) == []
     with pytest.raises(ExportFailed, match="another tensor each time"):
-        fixpoint.tensors_of([form], ["y"], (X * 2,))
+        fixpoint.tensors_of([abstract], ["y"], (X * 2,))
 
 
 def queue(x):

@@ -173,16 +173,16 @@ def closures_and_lambdas(x):
 @case(((torch.tensor([4.0, 3.0])),), (torch.tensor([100.0, 3.0]),), (torch.tensor([0.1, 0.1]),))
 def newton(a):
     target = a.abs().sum()
-    x, trips = target, 0
-    while trips < 20:
+    x, iterations = target, 0
+    while iterations < 20:
         new = 0.5 * (x + target / x)
         if (new - x).abs() < 1e-3:
             break
         x = new
-        trips += 1
+        iterations += 1
     else:
-        trips = -1
-    return x, trips
+        iterations = -1
+    return x, iterations
 
 
 @case(*TRIPS)
@@ -443,7 +443,7 @@ def grows_in_every_trip(x):
         (results_that_differ, "what is returned has the shapes"),
         (a_list_of_texts, "`found` holds an element that is 'positive' on one path"),
         (Remembering().eval(), "changes Remembering.calls in place"),
-        (grows_in_every_trip, "`x` gets longer in every trip"),
+        (grows_in_every_trip, "`x` gets longer in every iteration"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )
@@ -466,10 +466,10 @@ def newton_by_hand(x):
     def going(value, step):
         return step.abs().max() > 1e-3
 
-    def trip(value, step):
+    def iteration(value, step):
         return value * 0.5, value * 0.5 - value
 
-    return torch.while_loop(going, trip, (x, torch.tensor(1.0)))[0]
+    return torch.while_loop(going, iteration, (x, torch.tensor(1.0)))[0]
 
 
 def test_what_a_while_loop_carries_may_get_dims_in_the_first_trip():

@@ -141,12 +141,12 @@ def test_what_no_handler_is_for_is_an_assert():
 @pytest.mark.parametrize("wanted", [1, 2, 3, 5])
 def test_another_number_of_claims_says_the_same(wanted: int) -> None:
     for flags in ([True] * 3, [True, True, False], [False, True, True]):
-        truths = runtime_asserts.settled([(torch.tensor(flag), "said") for flag in flags], wanted)
+        truths = runtime_asserts.padded([(torch.tensor(flag), "said") for flag in flags], wanted)
         assert len(truths) == wanted
         assert all(map(bool, truths)) is all(flags)
 
 
 def test_claims_that_nobody_waits_for_are_made_at_once() -> None:
-    assert runtime_asserts.settled([(torch.tensor(True), "said")], 0) == []
+    assert runtime_asserts.padded([(torch.tensor(True), "said")], 0) == []
     with pytest.raises(RuntimeError, match="said"):
-        runtime_asserts.settled([(torch.tensor(False), "said")], 0)
+        runtime_asserts.padded([(torch.tensor(False), "said")], 0)

@@ -127,8 +127,8 @@ def test_branches_where_no_gradients_are_wanted():
     check(Ungraded().eval(), *((torch.tensor(v),) for v in ([1.0, 2.5], [1.0, 0.1], [0.1, 0.2])))
 
 
-@pytest.mark.parametrize("trips", [False, True])
-def test_a_region_may_take_a_shape_or_a_dtype_of_another_tensor(trips):
+@pytest.mark.parametrize("iterations", [False, True])
+def test_a_region_may_take_a_shape_or_a_dtype_of_another_tensor(iterations):
     def like(x):
         grid, whole = torch.zeros(2, 3), torch.zeros(1, dtype=torch.int64)
         if x.sum() > 0:
@@ -142,4 +142,4 @@ def test_a_region_may_take_a_shape_or_a_dtype_of_another_tensor(trips):
             x = x.view_as(grid).reshape(-1) + 1
         return x
 
-    check(looped if trips else like, (torch.arange(6.0),), (torch.arange(6.0) - 9,))
+    check(looped if iterations else like, (torch.arange(6.0),), (torch.arange(6.0) - 9,))

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aotpipe.canonicalize.values.abstract_values import UNDEFINED, Leaf, Unlike, meet
+from aotpipe.canonicalize.values.abstract_values import UNDEFINED, Incompatible, Leaf, join_values
 
 FLOAT, INT = torch.zeros(2), torch.zeros(2, dtype=torch.int32)
 
@@ -33,7 +33,7 @@ FLOAT, INT = torch.zeros(2), torch.zeros(2, dtype=torch.int32)
 def test_tensors_in_place_of_what_differs(
     values: tuple[Any, ...], dtype: torch.dtype, shape: tuple[int, ...]
 ):
-    [leaf] = meet(values).leaves
+    [leaf] = join_values(values).leaves
     assert isinstance(leaf, Leaf)
     assert (leaf.dtype, leaf.shape) == (dtype, shape)
     for value in values:
@@ -45,9 +45,9 @@ def test_tensors_in_place_of_what_differs(
 
 @pytest.mark.parametrize("value", [1, "text", None, (1, "a"), {"a": None}, FLOAT, [FLOAT, 2]])
 def test_what_is_the_same_stays(value: Any):
-    form = meet([value, value])
-    assert not [leaf for leaf in form.leaves if isinstance(leaf, Leaf)]
-    assert form.value(iter(()).__next__) == value if not isinstance(value, torch.Tensor) else True
+    abstract = join_values([value, value])
+    assert not [leaf for leaf in abstract.leaves if isinstance(leaf, Leaf)]
+    assert abstract.value(iter(()).__next__) == value if not isinstance(value, torch.Tensor) else True
 
 
 @pytest.mark.parametrize(
@@ -60,19 +60,19 @@ def test_what_is_the_same_stays(value: Any):
     ],
 )
 def test_what_has_no_common_form(values: tuple[Any, ...], said: str):
-    with pytest.raises(Unlike, match=said):
-        meet(values)
+    with pytest.raises(Incompatible, match=said):
+        join_values(values)
 
 
 def test_one_size_that_differs_has_room_for_the_largest():
     short, long = torch.ones(2, 3), torch.full((4, 3), 2.0)
-    form = meet((short, long))
-    ((leaf, _),) = form.parts(short)
+    abstract = join_values((short, long))
+    ((leaf, _),) = abstract.parts(short)
     assert (leaf.shape, leaf.cut) == ((4, 3), 0)
     for value in (short, long):
-        assert torch.equal(form.value(iter(form.tensors(value)).__next__), value)
-    with pytest.raises(Unlike, match="has the shapes"):
-        meet((torch.zeros(2, 3), torch.zeros(3, 2)))
+        assert torch.equal(abstract.value(iter(abstract.tensors(value)).__next__), value)
+    with pytest.raises(Incompatible, match="has the shapes"):
+        join_values((torch.zeros(2, 3), torch.zeros(3, 2)))
 
 
 NUMBERS = st.booleans() | st.integers(-1000, 1000) | st.floats(-1000, 1000, width=32)
@@ -80,11 +80,11 @@ NUMBERS = st.booleans() | st.integers(-1000, 1000) | st.floats(-1000, 1000, widt
 
 @given(NUMBERS, NUMBERS, st.sampled_from([torch.float32, torch.int32, torch.float64]))
 def test_a_number_that_became_a_tensor_promotes_as_the_number(left: Any, right: Any, dtype: torch.dtype):
-    form = meet([left, right])
+    abstract = join_values([left, right])
     x = torch.ones(3, dtype=dtype)
     for value in (left, right):
-        tensors = iter(form.tensors(value))
-        now = form.value(tensors.__next__)
+        tensors = iter(abstract.tensors(value))
+        now = abstract.value(tensors.__next__)
         want, got = x * left + x * right, x * now
         if type(left) is type(right):
             assert got.dtype == (x * value).dtype

@@ -8,8 +8,8 @@ from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.rewrite import staging
 from aotpipe.canonicalize.values import dynamic_list, host_scalars
-from aotpipe.canonicalize.values.abstract_values import Unlike
-from aotpipe.canonicalize.values.dynamic_list import Growing, Kind
+from aotpipe.canonicalize.values.abstract_values import Incompatible
+from aotpipe.canonicalize.values.dynamic_list import DynamicList, Kind
 from aotpipe.canonicalize.values.trace import Trace, started
 from aotpipe.errors import ExportFailed
 from tests.unit.canonicalize.trace.agree import check
@@ -19,36 +19,36 @@ def rows(*starts: float) -> list[torch.Tensor]:
     return [torch.tensor([start, start + 0.5]) for start in starts]
 
 
-def made(items: list[object], room: int) -> Growing:
-    form = dynamic_list.form_of([items, [*items, items[0]]], room)
-    assert form is not None
-    assert form.fitted is not None
-    (found,) = form.fitted(items)
+def made(items: list[object], capacity: int) -> DynamicList:
+    abstract = dynamic_list.abstract_list([items, [*items, items[0]]], capacity)
+    assert abstract is not None
+    assert abstract.fitted is not None
+    (found,) = abstract.fitted(items)
     return found
 
 
-def held(found: Growing) -> list[list[float]]:
+def held(found: DynamicList) -> list[list[float]]:
     return found.buffers[0][: int(found.count)].tolist()
 
 
 def test_elements_are_filled_in_from_the_front() -> None:
     with started(Trace()):
-        found = made(rows(1, 2), room=4)
+        found = made(rows(1, 2), capacity=4)
         assert held(found) == [[1, 1.5], [2, 2.5]]
         assert found.buffers[0].shape == (4, 2)
 
 
 def test_what_is_appended_comes_behind_the_last() -> None:
     with started(Trace()):
-        first = made(rows(1, 2), room=4)
-        assert held(made([first, *rows(7)], room=4)) == [[1, 1.5], [2, 2.5], [7, 7.5]]
-        assert held(made([*rows(9), first, *rows(7)], room=8)) == [[9, 9.5], [1, 1.5], [2, 2.5], [7, 7.5]]
-        assert held(made([first, first], room=8)) == [[1, 1.5], [2, 2.5], [1, 1.5], [2, 2.5]]
+        first = made(rows(1, 2), capacity=4)
+        assert held(made([first, *rows(7)], capacity=4)) == [[1, 1.5], [2, 2.5], [7, 7.5]]
+        assert held(made([*rows(9), first, *rows(7)], capacity=8)) == [[9, 9.5], [1, 1.5], [2, 2.5], [7, 7.5]]
+        assert held(made([first, first], capacity=8)) == [[1, 1.5], [2, 2.5], [1, 1.5], [2, 2.5]]
 
 
 def test_room_for_one_more_than_there_can_be_is_taken_back() -> None:
     with started(Trace()):
-        assert held(made([made(rows(1, 2), room=5)], room=4)) == [[1, 1.5], [2, 2.5]]
+        assert held(made([made(rows(1, 2), capacity=5)], capacity=4)) == [[1, 1.5], [2, 2.5]]
 
 
 def appended_in_a_branch_of_a_loop(x, going):
@@ -74,16 +74,16 @@ def test_a_list_that_grows_in_a_branch_of_a_loop() -> None:
 
 def test_an_element_of_several_leaves_has_a_buffer_each() -> None:
     with started(Trace()):
-        found = made([(torch.ones(2), 3, "kept"), (torch.zeros(2), 4, "kept")], room=2)
+        found = made([(torch.ones(2), 3, "kept"), (torch.zeros(2), 4, "kept")], capacity=2)
         assert [each.shape for each in found.buffers] == [(2, 2), (2,)]
         tensor, number, text = found.element(lambda buffer: buffer[1])
         assert (tensor.tolist(), int(number), text) == ([0, 0], 4, "kept")
-        assert host_scalars.is_number(number)
+        assert host_scalars.is_host_scalar(number)
 
 
 def test_dtypes_are_promoted() -> None:
     with started(Trace()):
-        assert made([torch.tensor(1), torch.tensor(0.5)], room=2).buffers[0].dtype == torch.float32
+        assert made([torch.tensor(1), torch.tensor(0.5)], capacity=2).buffers[0].dtype == torch.float32
 
 
 @pytest.mark.parametrize(
@@ -95,27 +95,27 @@ def test_dtypes_are_promoted() -> None:
     ],
 )
 def test_elements_that_differ_have_no_form(items: list[object], said: str) -> None:
-    with pytest.raises(Unlike, match=said):
-        dynamic_list.form_of([items, items[:1]], None)
+    with pytest.raises(Incompatible, match=said):
+        dynamic_list.abstract_list([items, items[:1]], None)
 
 
 def test_lists_of_one_length_keep_their_form() -> None:
-    assert dynamic_list.form_of([rows(1, 2), rows(3, 4)], None) is None
-    assert dynamic_list.form_of([rows(1), torch.ones(2)], None) is None
+    assert dynamic_list.abstract_list([rows(1, 2), rows(3, 4)], None) is None
+    assert dynamic_list.abstract_list([rows(1), torch.ones(2)], None) is None
 
 
 def test_kinds_are_equal_by_what_they_hold() -> None:
     with started(Trace()):
-        one, other = made(rows(1), room=4), made(rows(2), room=4)
+        one, other = made(rows(1), capacity=4), made(rows(2), capacity=4)
         assert one.kind == other.kind
         assert pytree.tree_structure([one]) == pytree.tree_structure([other])
-        assert one.kind != made(rows(1), room=5).kind
+        assert one.kind != made(rows(1), capacity=5).kind
         assert isinstance(one.kind, Kind)
 
 
 def test_it_is_no_element() -> None:
     with staging.staging(torch.nn.Identity()):
-        found = made(rows(1), room=2)
+        found = made(rows(1), capacity=2)
         for use in (lambda: found + 1, lambda: list(found), lambda: found == 1, lambda: torch.exp(found)):
             with pytest.raises(ExportFailed):
                 use()

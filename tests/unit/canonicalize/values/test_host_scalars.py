@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from aotpipe.canonicalize.trace import torch_functions
 from aotpipe.canonicalize.values import host_scalars
-from aotpipe.canonicalize.values.abstract_values import meet
+from aotpipe.canonicalize.values.abstract_values import join_values
 from aotpipe.canonicalize.values.trace import Trace, started
 from tests.unit.canonicalize.trace.agree import check
 
@@ -78,15 +78,15 @@ def test_numbers_of_integers(model: Any):
 
 
 def test_what_is_computed_of_numbers_alone_is_a_number():
-    form = meet([1, 2])
+    abstract = join_values([1, 2])
     with started(Trace()), torch_functions.Traced():
-        number = form.value(iter(form.tensors(1)).__next__)
-        assert host_scalars.is_number(number)
-        assert host_scalars.is_number(number + 1)
-        assert host_scalars.is_number(number * number)
-        assert not host_scalars.is_number(number * torch.ones(3))
-        assert not host_scalars.is_number(torch.tensor(1))
-    assert not host_scalars.is_number(number)
+        number = abstract.value(iter(abstract.tensors(1)).__next__)
+        assert host_scalars.is_host_scalar(number)
+        assert host_scalars.is_host_scalar(number + 1)
+        assert host_scalars.is_host_scalar(number * number)
+        assert not host_scalars.is_host_scalar(number * torch.ones(3))
+        assert not host_scalars.is_host_scalar(torch.tensor(1))
+    assert not host_scalars.is_host_scalar(number)
 
 
 DTYPES = st.sampled_from([torch.bool, torch.uint8, torch.int32, torch.float16, torch.float32, torch.float64])
@@ -114,7 +114,7 @@ def test_how_far_integers_are_apart(first: int, second: int):
 
 
 def of(value: float, dtype: torch.dtype) -> torch.Tensor:
-    return host_scalars.as_number(torch.tensor(value, dtype=dtype))
+    return host_scalars.as_host_scalar(torch.tensor(value, dtype=dtype))
 
 
 F64, I64, BOOL = torch.float64, torch.int64, torch.bool
@@ -140,7 +140,7 @@ F64, I64, BOOL = torch.float64, torch.int64, torch.bool
 def test_numbers_are_computed_with_as_pythons(compute: Any, value: Any) -> None:
     with started(Trace()), torch_functions.Traced():
         found = compute()
-        assert host_scalars.is_number(found) == (not isinstance(value, torch.Tensor))
+        assert host_scalars.is_host_scalar(found) == (not isinstance(value, torch.Tensor))
     if isinstance(value, torch.Tensor):
         assert found.dtype == value.dtype
         assert torch.equal(found, value)

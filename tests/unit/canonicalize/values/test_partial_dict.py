@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from aotpipe.canonicalize.values.optional_values import Maybe, there
+from aotpipe.canonicalize.values.optional_values import OptionalValue, assuming
 from aotpipe.canonicalize.values.partial_dict import Partial, of_keywords
 from aotpipe.canonicalize.values.trace import Trace, started
 from aotpipe.errors import ExportFailed
@@ -14,13 +14,13 @@ FLAG = torch.tensor(True)
 X = torch.ones(2)
 
 
-def partial() -> tuple[Partial, Maybe]:
-    maybe = Maybe(FLAG, X, is_key=True)
-    return Partial({"x": 1, "m": maybe}, {"m"}), maybe
+def partial() -> tuple[Partial, OptionalValue]:
+    optional = OptionalValue(FLAG, X, is_key=True)
+    return Partial({"x": 1, "m": optional}, {"m"}), optional
 
 
 def test_in_gives_a_flag_under_which_the_key_is_there():
-    batch, maybe = partial()
+    batch, optional = partial()
     assert batch.has("x") is True
     assert batch.has("y") is False
     with started(Trace()):
@@ -28,16 +28,16 @@ def test_in_gives_a_flag_under_which_the_key_is_there():
         assert isinstance(flag, torch.Tensor)
         with pytest.raises(RuntimeError, match="data-dependent"):
             assert "m" in batch.keys()  # noqa: SIM118
-        with there(flag, holds=True):
+        with assuming(flag, holds=True):
             assert "m" in batch
             assert batch.get("m") is X
-    assert batch.get("m") is maybe
+    assert batch.get("m") is optional
 
 
 def test_reading_a_key_asserts_that_it_is_there():
-    batch, maybe = partial()
+    batch, optional = partial()
     said: list[str] = []
-    maybe.claim = lambda _, text: bool(said.append(text))
+    optional.add_assert = lambda _, text: bool(said.append(text))
     assert batch["m"] is X
     assert said == ["KeyError: 'm'"]
 
@@ -52,20 +52,20 @@ def test_going_over_all_keys_is_refused():
 
 
 def test_copies_and_what_is_put_in_and_taken_out():
-    batch, maybe = partial()
+    batch, optional = partial()
     copied = batch.copy()
     assert copied.unsure == {"m"}
-    assert copied.pop("m", None) is maybe
+    assert copied.pop("m", None) is optional
     assert "m" not in copied
     assert copied.setdefault("z", 3) == 3
-    batch.refill({"m": maybe})
-    assert batch.get("m") is maybe
+    batch.refill({"m": optional})
+    assert batch.get("m") is optional
     assert "x" not in batch
 
 
 def test_keywords_of_which_some_may_be_missing():
-    maybe = Maybe(FLAG, X, is_key=True)
-    found = of_keywords({"a": 1, "m": maybe})
+    optional = OptionalValue(FLAG, X, is_key=True)
+    found = of_keywords({"a": 1, "m": optional})
     assert isinstance(found, Partial)
     assert found.unsure == {"m"}
-    assert type(of_keywords({"a": 1, "m": Maybe(FLAG, X)})) is dict
+    assert type(of_keywords({"a": 1, "m": OptionalValue(FLAG, X)})) is dict

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from aotpipe.canonicalize.trace.decisions import Decision
-from aotpipe.canonicalize.values.abstract_values import UNDEFINED, meet
+from aotpipe.canonicalize.values.abstract_values import UNDEFINED, join_values
 from aotpipe.tools.rewrite import trace_facts
 from aotpipe.tools.rewrite.expression_rewrites import Unsupported
 from aotpipe.tools.rewrite.expressions import name
@@ -20,7 +20,12 @@ NOTED = trace_facts.Facts(
         path="m.py",
         line=1,
         names=("x", "pair", "flag", "thing"),
-        forms=(meet([X, X + 1]), meet([(X, 1), (X + 1, 2)]), meet([True, True]), meet([object] * 2)),
+        abstracts=(
+            join_values([X, X + 1]),
+            join_values([(X, 1), (X + 1, 2)]),
+            join_values([True, True]),
+            join_values([object] * 2),
+        ),
         before=(X, None, True, None),
         after=((X, (X, 1), True, None), (X + 1, (X, 2), True, None)),
     )
@@ -51,7 +56,7 @@ NODE = ast.Pass()
 
 
 def made(value: object, *others: object) -> str:
-    return ast.unparse(trace_facts.as_form(name("v"), meet([value, *others]), value, NODE))
+    return ast.unparse(trace_facts.as_form(name("v"), join_values([value, *others]), value, NODE))
 
 
 def test_numbers_and_dtypes():
@@ -65,7 +70,8 @@ def test_numbers_and_dtypes():
 
 def test_what_has_no_value_yet_is_zeros():
     assert (
-        ast.unparse(trace_facts.zeros(meet([X, UNDEFINED]), NODE)) == "torch.zeros((2,), dtype=torch.float32)"
+        ast.unparse(trace_facts.zeros(join_values([X, UNDEFINED]), NODE))
+        == "torch.zeros((2,), dtype=torch.float32)"
     )
 
 
@@ -79,7 +85,7 @@ def test_what_has_no_form():
 def test_kinds():
     assert trace_facts.is_plain("a")
     assert not trace_facts.is_plain(object())
-    assert trace_facts.is_one_tensor(meet([X, X + 1]))
-    assert not trace_facts.is_one_tensor(meet([(X,), (X + 1,)]))
-    assert trace_facts.has_dims(meet([X, X + 1]))
-    assert not trace_facts.has_dims(meet([1, 2]))
+    assert trace_facts.is_one_tensor(join_values([X, X + 1]))
+    assert not trace_facts.is_one_tensor(join_values([(X,), (X + 1,)]))
+    assert trace_facts.has_dims(join_values([X, X + 1]))
+    assert not trace_facts.has_dims(join_values([1, 2]))
