@@ -30,12 +30,12 @@ from aotpipe.core.targets import Target
 from aotpipe.errors import AotpipeError, LowerFailed, ParityError, SpecInvalid, UnsupportedOps
 from aotpipe.model.torch_arrays import view_all
 from aotpipe.runtime.goldens import Golden
-from aotpipe.tools.bisect.fault import Fault, Place, Reproducer
+from aotpipe.tools.bisect.fault import Fault, GraphValue, Reproducer
 from aotpipe.tools.bisect.probes import Probe, Probes
 from aotpipe.tools.bisect.search import search
 from aotpipe.validate import Loadable, validate
 
-__all__ = ["Fault", "Place", "Reproducer", "bisect"]
+__all__ = ["Fault", "GraphValue", "Reproducer", "bisect"]
 
 
 def bisect(
@@ -105,11 +105,11 @@ def _find(trials: _Trials, legal: Legal, sequence: Sequence[Golden], failed: Par
     return Fault(
         target=str(trials.target),
         failed=failed,
-        place=Place(found.culprit, probes.op(found.culprit), probes.line(found.culprit)),
+        place=GraphValue(found.culprit, probes.op(found.culprit), probes.line(found.culprit)),
         case=cases.get(found.culprit, failed),
         operands=tuple(str(spec) for spec in alone.legal.entries[0].signature.tensor_inputs),
         alone=judged[0] if is_alone and judged else None,
-        cures=tuple(Place(name, probes.op(name), probes.line(name)) for name in found.cures),
+        cures=tuple(GraphValue(name, probes.op(name), probes.line(name)) for name in found.cures),
         programs=found.trials + 2,
         reproducer=trials.reproducer(alone if is_alone else probes.program([found.culprit])),
     )

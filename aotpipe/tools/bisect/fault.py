@@ -18,7 +18,7 @@ from aotpipe.runtime.xla import container
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class GraphValue:
     """A value of the graph: its name, the op that gives it, and the user's line."""
 
     name: str
@@ -90,11 +90,11 @@ class Fault:
 
     target: str
     failed: ParityCase
-    place: Place
+    place: GraphValue
     case: ParityCase
     operands: tuple[str, ...]
     alone: ParityCase | None
-    cures: tuple[Place, ...]
+    cures: tuple[GraphValue, ...]
     programs: int
     reproducer: Reproducer
 

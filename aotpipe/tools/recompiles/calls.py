@@ -1,8 +1,8 @@
 """The calls of a run: drawn to cover what a Spec lets vary, or given by the user.
 
 `planned` takes the calls that validation judges programs on: the ends of every Dim, points between them,
-value ranges, sequences over state. `given` names what a user passes. Both give `Given`s: arguments as eager
-takes them, in their order, of which `leaves` are the flattened ones by name.
+value ranges, sequences over state. `given` names what a user passes. Both give `ModelCall`s: arguments as
+eager takes them, in their order, of which `leaves` are the flattened ones by name.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _AGAIN: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
+class ModelCall:
     """One call; `reset` says whether the model's state is the initial one before it."""
 
     entry_point: str
@@ -38,7 +38,7 @@ class Given:
     reset: bool = False
 
 
-def leaves(entry: CanonicalEntry, call: Given) -> dict[str, Any]:
+def leaves(entry: CanonicalEntry, call: ModelCall) -> dict[str, Any]:
     """The flattened arguments of a call, by the names that a program has for them."""
     if entry.adapter is not None:
         return dict(call.args[0])
@@ -70,11 +70,11 @@ def filled(entry: CanonicalEntry, inputs: Mapping[str, Any]) -> tuple[tuple[Any,
 
 def planned(
     canonical: Canonical, signatures: Mapping[str, Signature], *, count: int | None = None, seed: int = 0
-) -> tuple[Given, ...]:
+) -> tuple[ModelCall, ...]:
     """Calls that cover what may vary; so many of them, drawn on with other seeds where more are asked for."""
     examples = {entry.name: example_inputs(entry) for entry in canonical.entries}
     entries = {entry.name: entry for entry in canonical.entries}
-    found: list[Given] = []
+    found: list[ModelCall] = []
     for number in range(_MOST_ROUNDS if count is not None else 1):
         drawn = plan(signatures, examples, seed=seed + number, seeds=1).calls
         # The example and the ends are the same in each round; what is drawn is not.
@@ -89,8 +89,8 @@ def planned(
     return tuple(found if count is None else found[:count])
 
 
-def _again(entry: CanonicalEntry, number: int) -> Given:
-    return Given(
+def _again(entry: CanonicalEntry, number: int) -> ModelCall:
+    return ModelCall(
         entry_point=entry.name,
         case=f"example again/{number + 1}",
         args=entry.entry.args,
@@ -102,21 +102,21 @@ def _sequences(calls: Sequence[Call], *, again: bool) -> Iterator[Call]:
     return (call for call in calls if not again or call.case.startswith(("seed", "inside", "sequence")))
 
 
-def _of_call(entry: CanonicalEntry, call: Call, number: int) -> Given:
+def _of_call(entry: CanonicalEntry, call: Call, number: int) -> ModelCall:
     args, kwargs = filled(entry, {name: from_numpy(array) for name, array in call.inputs.items()})
     case = f"{call.case}, draw {number + 1}" if number else call.case
-    return Given(entry_point=entry.name, case=case, args=args, kwargs=kwargs, reset=call.reset)
+    return ModelCall(entry_point=entry.name, case=case, args=args, kwargs=kwargs, reset=call.reset)
 
 
-def given(canonical: Canonical, calls: Iterable[Any]) -> tuple[Given, ...]:
-    """The calls that a user passes: tuples of args, dicts of kwargs, single values, or Givens.
+def given(canonical: Canonical, calls: Iterable[Any]) -> tuple[ModelCall, ...]:
+    """The calls that a user passes: tuples of args, dicts of kwargs, single values, or ModelCalls.
 
     Raises:
         SpecInvalid: There is none.
     """
     first = canonical.entries[0].name
     found = [
-        call if isinstance(call, Given) else _of_value(first, number, call)
+        call if isinstance(call, ModelCall) else _of_value(first, number, call)
         for number, call in enumerate(calls, 1)
     ]
     if not found:
@@ -134,19 +134,19 @@ def given(canonical: Canonical, calls: Iterable[Any]) -> tuple[Given, ...]:
     return tuple(_in_one_form(known[call.entry_point], call) for call in found)
 
 
-def _in_one_form(entry: CanonicalEntry, call: Given) -> Given:
+def _in_one_form(entry: CanonicalEntry, call: ModelCall) -> ModelCall:
     """A call as the entry point's module takes it, where calls differ in what they have."""
     if entry.adapter is None:
         return call
     return replace(call, args=(entry.adapter.packed(call.args, call.kwargs),), kwargs={})
 
 
-def _of_value(entry_point: str, number: int, value: Any) -> Given:
+def _of_value(entry_point: str, number: int, value: Any) -> ModelCall:
     case = f"call {number}"
     if isinstance(value, Mapping):
-        return Given(entry_point=entry_point, case=case, kwargs=dict(value))
+        return ModelCall(entry_point=entry_point, case=case, kwargs=dict(value))
     args = tuple(value) if isinstance(value, (tuple, list)) else (value,)
-    return Given(entry_point=entry_point, case=case, args=args)
+    return ModelCall(entry_point=entry_point, case=case, args=args)
 
 
 def signatures_of(canonical: Canonical) -> dict[str, Signature]:

@@ -16,13 +16,13 @@ from aotpipe.canonicalize.inputs import pytrees
 from aotpipe.core.stages import Canonical, CanonicalEntry
 from aotpipe.errors import SourceLine
 from aotpipe.model import source
-from aotpipe.tools.recompiles.calls import Given
+from aotpipe.tools.recompiles.calls import ModelCall
 from aotpipe.tools.recompiles.dynamo import Break, Made, counting
 from aotpipe.tools.recompiles.results import TORCH_COMPILE, Program, Refused, Way
 from aotpipe.validate.eager.swap import Contents
 
 
-def count(canonical: Canonical, calls: Sequence[Given], *, dynamic: bool | None = None) -> Way:
+def count(canonical: Canonical, calls: Sequence[ModelCall], *, dynamic: bool | None = None) -> Way:
     """Count the programs of torch.compile.
 
     Args:

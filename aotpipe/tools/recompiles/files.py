@@ -6,7 +6,7 @@
     calls.py     `CALLS`, or a function `calls()`: tuples of args, dicts of kwargs, or single values
 
 In the first two a name that is left out has the example's value, and an array gets the example's dtype.
-Gives `Given`s; raises `SpecInvalid` for a file that does not say calls.
+Gives `ModelCall`s; raises `SpecInvalid` for a file that does not say calls.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from aotpipe.core.stages import Canonical, CanonicalEntry
 from aotpipe.errors import ModelNotFound, SpecInvalid
 from aotpipe.model import reference
 from aotpipe.model.torch_arrays import from_numpy, to_numpy
-from aotpipe.tools.recompiles.calls import Given, filled, given
+from aotpipe.tools.recompiles.calls import ModelCall, filled, given
 from aotpipe.validate.inputs import draw
 
 _SHAPE: Final = "shape"
 _KEYS: Final = frozenset({"inputs", "entry_point", "case", "reset"})
 
 
-def read(path: Path, canonical: Canonical, seed: int = 0) -> tuple[Given, ...]:
+def read(path: Path, canonical: Canonical, seed: int = 0) -> tuple[ModelCall, ...]:
     """Read the calls of a file.
 
     Raises:
@@ -92,7 +92,7 @@ def _json(path: Path) -> list[Mapping[str, Any]]:
     return calls
 
 
-def _call(canonical: Canonical, call: Mapping[str, Any], number: int, seed: int) -> Given:
+def _call(canonical: Canonical, call: Mapping[str, Any], number: int, seed: int) -> ModelCall:
     name = call.get("entry_point", canonical.entries[0].name)
     entry = next((each for each in canonical.entries if each.name == name), canonical.entries[0])
     examples = dict(
@@ -107,7 +107,7 @@ def _call(canonical: Canonical, call: Mapping[str, Any], number: int, seed: int)
         for key, value in call["inputs"].items()
     }
     args, kwargs = filled(entry, values)
-    return Given(
+    return ModelCall(
         entry_point=name,
         case=str(call.get("case", f"call {number}")),
         args=args,

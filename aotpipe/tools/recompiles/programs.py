@@ -25,7 +25,7 @@ from aotpipe.model.torch_arrays import to_numpy
 from aotpipe.runtime.input_checks import Checker
 from aotpipe.runtime.xla import container
 from aotpipe.runtime.xla.buckets import takes
-from aotpipe.tools.recompiles.calls import Given, leaves
+from aotpipe.tools.recompiles.calls import ModelCall, leaves
 from aotpipe.tools.recompiles.results import Refused, Way
 from aotpipe.validate import Loadable, validate
 from aotpipe.validate.inputs import Call
@@ -42,7 +42,7 @@ class _Admitted:
     sizes: _Sizes
 
 
-def run(chain: Chain, calls: Sequence[Given], cache: Cache) -> tuple[Way, ...]:
+def run(chain: Chain, calls: Sequence[ModelCall], cache: Cache) -> tuple[Way, ...]:
     """Compile a model for each target and make the calls.
 
     Raises:
@@ -96,7 +96,7 @@ def _judged(
 
 
 def _admitted(
-    canonical: Canonical, signatures: Mapping[str, Signature], calls: Sequence[Given]
+    canonical: Canonical, signatures: Mapping[str, Signature], calls: Sequence[ModelCall]
 ) -> tuple[dict[int, _Admitted], tuple[Refused, ...]]:
     """The calls that a program takes, by number, and those that it refuses."""
     entries = {entry.name: entry for entry in canonical.entries}
@@ -123,7 +123,7 @@ def _admitted(
     return admitted, tuple(refused)
 
 
-def _inputs(entry: CanonicalEntry, call: Given) -> dict[str, Array]:
+def _inputs(entry: CanonicalEntry, call: ModelCall) -> dict[str, Array]:
     """The arrays of a call, by name.
 
     Raises:

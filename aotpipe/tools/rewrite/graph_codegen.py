@@ -280,46 +280,35 @@ class _Function:
 
     def _higher(self, node: Node, op: Any) -> ast.expr:
         self._writer.count += 1
-        number = self._writer.count
+        number, direct = self._writer.count, self._writer.direct
+        owner = "torch.ops.higher_order" if direct else "torch"
         arguments: tuple[Any, ...] = node.args
+
+        def functions(given: Sequence[tuple[ast.expr, str | None]], **graphs: Any) -> list[ast.expr]:
+            single = self._is_single(node)
+            return [
+                self._local(f"{role}_{number}", graph, given, node, single=single)
+                for role, graph in graphs.items()
+            ]
+
         match name_of_higher(op):
-            case "cond" if self._writer.direct:
-                test, then, other, operands = arguments
-                given = self._named(operands)
-                bodies = [
-                    self._local(f"{role}_{number}", graph, given, node)
-                    for role, graph in (("true_fn", then), ("false_fn", other))
-                ]
-                passed = tuple_of([made for made, _ in given])
-                return call("torch.ops.higher_order.cond", self._expression(test), *bodies, passed)
-            case "while_loop" if self._writer.direct:
-                test, body, carried, extra = arguments
-                given = self._named([*carried, *extra])
-                bodies = [
-                    self._local(f"{role}_{number}", graph, given, node)
-                    for role, graph in (("cond_fn", test), ("body_fn", body))
-                ]
-                values = [made for made, _ in given]
-                apart = tuple_of(values[: len(carried)]), tuple_of(values[len(carried) :])
-                return call("torch.ops.higher_order.while_loop", *bodies, *apart)
             case "cond":
                 test, then, other, operands = arguments
-                given = self._operands(operands)
-                bodies = [
-                    self._local(f"{role}_{number}", graph, given, node, single=self._is_single(node))
-                    for role, graph in (("true_fn", then), ("false_fn", other))
-                ]
-                taken = {called: made for made, called in given if called}
-                return call("torch.cond", self._expression(test), *bodies, tuple_of(list(taken.values())))
+                given = self._named(operands) if direct else self._operands(operands)
+                bodies = functions(given, true_fn=then, false_fn=other)
+                passed = {called: made for made, called in given if called}
+                return call(f"{owner}.cond", self._expression(test), *bodies, tuple_of(list(passed.values())))
             case "while_loop":
                 test, body, carried, extra = arguments
-                outer = [(self._expression(each), None) for each in extra]
-                given = self._carried(carried, {ast.unparse(each) for each, _ in outer})
-                bodies = [
-                    self._local(f"{role}_{number}", graph, [*given, *outer], node)
-                    for role, graph in (("cond_fn", test), ("body_fn", body))
-                ]
-                return call("torch.while_loop", *bodies, tuple_of([made for made, _ in given]))
+                if direct:
+                    given = self._named([*carried, *extra])
+                else:
+                    outer = [(self._expression(each), None) for each in extra]
+                    given = [*self._carried(carried, {ast.unparse(each) for each, _ in outer}), *outer]
+                bodies = functions(given, cond_fn=test, body_fn=body)
+                values = [made for made, _ in given]
+                parts = [values[: len(carried)], *([values[len(carried) :]] if direct else [])]
+                return call(f"{owner}.while_loop", *bodies, *map(tuple_of, parts))
             case other:
                 args = [self._operand(each, f"{other}_{number}", node) for each in node.args]
                 kwargs = {

@@ -53,7 +53,11 @@ def kept(exported: Exported) -> dict[str, torch.dtype]:
 def edits(
     statements: Iterable[ast.stmt], model: nn.Module, states: Iterable[str]
 ) -> Iterator[tuple[tuple[int, int], str]]:
-    """For each attribute that is state, the lines that set it first, and what takes their place."""
+    """For each attribute that is state, the lines that set it first, and what takes their place.
+
+    Raises:
+        Unsupported: It is not set once in its class's `__init__`.
+    """
     classes = {node.name: node for node in statements if isinstance(node, ast.ClassDef)}
     done: set[tuple[str, str]] = set()
     for path in states:

@@ -111,6 +111,9 @@ def as_form(made: ast.expr, form: AbstractValue, value: Any, node: ast.AST) -> a
         form: What is wanted.
         value: What the trace saw there; None where it is not known.
         node: The statement, for a refusal.
+
+    Raises:
+        Unsupported: No op of torch's carries such a value.
     """
     if form.optional or any(isinstance(leaf, Leaf) and leaf.optional for leaf in form.leaves):
         raise Unsupported("a value is None on one path and a tensor on another", node)
@@ -147,7 +150,11 @@ def _leaf(made: ast.expr, leaf: object, value: Any, node: ast.AST) -> ast.expr:
 
 
 def zeros(form: AbstractValue, node: ast.AST) -> ast.expr:
-    """What stands for a variable that has no value yet: nothing reads it that eager would run."""
+    """What stands for a variable that has no value yet: nothing reads it that eager would run.
+
+    Raises:
+        Unsupported: The variable is no tensor, or its size varies.
+    """
     if form.optional or any(isinstance(leaf, Leaf) and leaf.optional for leaf in form.leaves):
         raise Unsupported("a value is None on one path and a tensor on another", node)
     parts = [

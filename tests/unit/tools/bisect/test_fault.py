@@ -9,18 +9,18 @@ import ml_dtypes
 import numpy as np
 
 from aotpipe.errors import SourceLine
-from aotpipe.tools.bisect.fault import Fault, Place, Reproducer
+from aotpipe.tools.bisect.fault import Fault, GraphValue, Reproducer
 from tests.unit.build.report.samples import BAD
 from tests.unit.build.samples import LOWERED
 
 FAULT = Fault(
     target="iree-cpu-host",
     failed=BAD,
-    place=Place("exp", "aten.exp.default", SourceLine("model.py", 12)),
+    place=GraphValue("exp", "aten.exp.default", SourceLine("model.py", 12)),
     case=BAD,
     operands=("mul: float32[2]",),
     alone=None,
-    cures=(Place("mul", "aten.mul.Tensor", None),),
+    cures=(GraphValue("mul", "aten.mul.Tensor", None),),
     programs=4,
     reproducer=Reproducer(
         lowered=LOWERED,

@@ -9,15 +9,15 @@ import torch
 
 from aotpipe.errors import SpecInvalid
 from aotpipe.tools.recompiles import calls
-from aotpipe.tools.recompiles.calls import Given
+from aotpipe.tools.recompiles.calls import ModelCall
 from tests.unit.tools.recompiles.models import Counting, Scaled, canonical
 
 
-def sizes(given: tuple[Given, ...]) -> list[int]:
+def sizes(given: tuple[ModelCall, ...]) -> list[int]:
     return [call.args[0].shape[0] for call in given]
 
 
-def planned(module: torch.nn.Module, *args: Any, **settings: Any) -> tuple[Given, ...]:
+def planned(module: torch.nn.Module, *args: Any, **settings: Any) -> tuple[ModelCall, ...]:
     model = canonical(module, *args)
     return calls.planned(model, calls.signatures_of(model), **settings)
 
@@ -54,7 +54,7 @@ def test_what_is_no_call_is_refused() -> None:
     with pytest.raises(SpecInvalid, match="no call is given"):
         calls.given(model, [])
     with pytest.raises(SpecInvalid, match="entry point 'other'"):
-        calls.given(model, [Given(entry_point="other", case="a")])
+        calls.given(model, [ModelCall(entry_point="other", case="a")])
     with pytest.raises(SpecInvalid, match="do not fit"):
         calls.given(model, [(1, 2, 3, 4)])
     with pytest.raises(SpecInvalid, match="'z', which is no input"):

@@ -9,7 +9,7 @@ from aotpipe.build.chain import Chain
 from aotpipe.build.events import Recorder
 from aotpipe.build.request import Request
 from aotpipe.tools.recompiles import programs
-from aotpipe.tools.recompiles.calls import Given, given
+from aotpipe.tools.recompiles.calls import ModelCall, given
 from aotpipe.tools.recompiles.results import Way
 from tests.unit.tools.recompiles.models import Counting, N, Scaled
 
@@ -25,7 +25,7 @@ def test_one_program_over_state_and_sizes_at_parity() -> None:
     way = run(
         Counting(),
         (torch.ones(3, 2),),
-        [*calls, Given(entry_point="forward", case="", args=(calls[0],), reset=True)],
+        [*calls, ModelCall(entry_point="forward", case="", args=(calls[0],), reset=True)],
     )
     assert way.so_far == (1,) * 5
     assert (way.compared, way.refused, way.error) == (5, (), None)
