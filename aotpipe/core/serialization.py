@@ -51,17 +51,25 @@ def to_json(value: Any, *, derived: bool = True) -> Any:
             return [value.path, value.line]
         case Text():
             return str(value)
+        case Serializable():
+            more = value.derived if derived else ()
+            return fields_of(value, derived=derived) | {name: walk(getattr(value, name)) for name in more}
+        case _ if hasattr(value, "to_json"):
+            return value.to_json()
         case _ if is_dataclass(value):
-            key = getattr(value, _CONFIG, {}).get("alias_generator", str)
-            found = {
-                key(field.name): walk(each)
-                for field in fields(value)
-                if (each := getattr(value, field.name)) or _OMIT_EMPTY not in field.metadata
-            }
-            more = getattr(value, "derived", ()) if derived else ()
-            return found | {name: walk(getattr(value, name)) for name in more}
+            return fields_of(value, derived=derived)
         case _:
             return value
+
+
+def fields_of(value: Any, *, derived: bool = True) -> dict[str, Any]:
+    """The fields of a dataclass as a JSON object, whatever `to_json` of its own it has."""
+    key = getattr(value, _CONFIG, {}).get("alias_generator", str)
+    return {
+        key(field.name): to_json(each, derived=derived)
+        for field in fields(value)
+        if (each := getattr(value, field.name)) or _OMIT_EMPTY not in field.metadata
+    }
 
 
 def from_json(kind: type[T], data: Any) -> T:

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Self
 
+from aotpipe.core.serialization import fields_of, to_json
 from aotpipe.core.signature import Signature
 from aotpipe.errors import AotpipeError, Obstructed, SourceLine
 from aotpipe.tools.check import source_ranges
 from aotpipe.tools.check.source_ranges import Place
-from aotpipe.tools.json_values import fields_of, json_value
 
 Severity = Literal["error", "warning", "note"]
 SCHEMA: Final = 1
@@ -152,9 +152,9 @@ class Checked:
             "complete": self.complete,
             "exit_code": self.exit_code,
             "wall_s": self.wall_s,
-            "diagnostics": json_value(self.diagnostics),
-            "rewrites": json_value(self.rewrites),
-            "entry_points": json_value(self.signatures),
+            "diagnostics": to_json(self.diagnostics),
+            "rewrites": to_json(self.rewrites),
+            "entry_points": to_json(self.signatures),
         }
 
     def require(self) -> None:

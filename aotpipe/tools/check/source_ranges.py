@@ -16,9 +16,9 @@ from functools import cache
 from types import CodeType, FrameType
 from typing import Any, Final
 
+from aotpipe.core.serialization import fields_of
 from aotpipe.errors import SourceLine
 from aotpipe.model import source
-from aotpipe.tools.json_values import fields_of
 
 # What computes for a model rather than being one.
 _TOOLS: Final = ("torch", "torch_mlir", "functorch", "iree", "sympy", "numpy", "scipy", "aotpipe")

@@ -9,8 +9,8 @@ import math
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from aotpipe.core.serialization import fields_of
 from aotpipe.errors import AotpipeError, SourceLine, TooManyPrograms
-from aotpipe.tools.json_values import fields_of
 
 SCHEMA: Final = 1
 """Counts incompatible changes of `Recompiles.to_json`."""

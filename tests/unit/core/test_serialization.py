@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from aotpipe.core.serialization import from_json, to_json
 from aotpipe.core.signature import Constant
 from aotpipe.core.stages import Finding, Parity, ParityCase, Partition, Schedule
-from aotpipe.errors import SourceLine
+from aotpipe.errors import SourceLine, SpecInvalid
 from tests.unit.build.report.samples import TIME
 
 FLOATS = st.floats(allow_nan=False)
@@ -88,3 +88,8 @@ def test_what_is_no_such_value_is_refused(data: Any) -> None:
 
 def test_keys_of_a_later_release_are_ignored() -> None:
     assert Schedule.from_json({**SCHEDULE.to_json(), "later": 1}) == SCHEDULE
+
+
+def test_what_writes_itself_is_asked() -> None:
+    error = SpecInvalid("no", hint="do")
+    assert to_json({"errors": [error]}) == {"errors": [error.to_json()]}
