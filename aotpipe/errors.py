@@ -187,9 +187,22 @@ class UnknownTarget(TargetError):
 
 
 class ExportFailed(AotpipeError):
-    """torch.export refused the model."""
+    """torch.export refused the model; `code` is what `aotpipe check` calls the cause, where that is known."""
 
     exit_code, stage = 20, "export"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        reason: str = "",
+        hint: str = "",
+        where: SourceLine | None = None,
+        log: str = "",
+        code: str = "",
+    ) -> None:
+        super().__init__(message, reason=reason, hint=hint, where=where, log=log)
+        self.code = code
 
 
 class StaticDim(ExportFailed):

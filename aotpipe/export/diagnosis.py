@@ -89,7 +89,7 @@ def explain(error: Exception, log: GuardLog, entry: str) -> ExportFailed:
         error = error.refused
     if isinstance(error, ExportFailed):
         where = error.where or source.from_exception(error)
-        return type(error)(error.message, reason=error.reason, hint=error.hint, where=where)
+        return type(error)(error.message, reason=error.reason, hint=error.hint, where=where, code=error.code)
     text = _ADVICE.sub("", str(error)).strip()
     if is_about_sizes(error):
         return _sizes(text, log, entry)
@@ -97,7 +97,7 @@ def explain(error: Exception, log: GuardLog, entry: str) -> ExportFailed:
         return _data_dependent(error, text, entry)
     where = source.from_exception(error) or source.from_stack_trace(text)
     if isinstance(error, traced_strings.MadeText):
-        return ExportFailed(refusals.TEXT, hint=refusals.TEXT_HINT, where=where)
+        return ExportFailed(refusals.TEXT, hint=refusals.TEXT_HINT, where=where, code="text-from-tensor")
     if isinstance(error, RecursionError):
         return ExportFailed(
             f"a function of {entry} calls itself without end",
@@ -155,6 +155,7 @@ def with_rewritten(first: ExportFailed, rewritten: ExportFailed) -> ExportFailed
         reason=f"{first.reason}\nas part of the graph it is refused{place}: {said[0]}",
         hint=first.hint,
         where=first.where,
+        code=first.code,
     )
 
 
@@ -190,6 +191,7 @@ def _sizes(text: str, log: GuardLog, entry: str) -> ExportFailed:
         reason="\n".join(lines) or text.splitlines()[0],
         hint="; ".join(fixes),
         where=where,
+        code="sizes-refused",
     )
 
 

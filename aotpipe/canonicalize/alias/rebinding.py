@@ -130,6 +130,7 @@ def refuse_lost(tensor: torch.Tensor) -> None:
         raise refusal(
             "a tensor is written in place that may have a second name, by a branch or a loop on a tensor",
             "assign a new value (`y = y + 1` for `y += 1`), or clone it before",
+            "written-in-place",
         )
 
 

@@ -58,7 +58,7 @@ def _element(items: Sequence[Any], position: torch.Tensor) -> Any:
     try:
         abstract = dynamic_list.abstract_list([list(items), [*items, items[0]]], len(items) + 1)
     except Incompatible as error:
-        raise refusal(f"a list is indexed by what a tensor decides, and {error}", _HINT) from None
+        raise refusal(f"a list is indexed by what a tensor decides, and {error}", _HINT, error.code) from None
     if abstract is None or abstract.fitted is None:
         raise refusal("a list is indexed by what a tensor decides, and its elements are no tensors", _HINT)
     (found,) = abstract.fitted(list(items))

@@ -67,7 +67,9 @@ def get(items: list[Any], index: Any) -> Any:
     """`items[index]`."""
     if isinstance(index, slice):
         raise refusal(
-            "a list whose length a tensor decides is sliced", "stack it, and slice the tensor of its elements"
+            "a list whose length a tensor decides is sliced",
+            "stack it, and slice the tensor of its elements",
+            "list-grows",
         )
     if isinstance(index, int):
         # At the ends there may be elements that are known as they are.
@@ -119,7 +121,9 @@ def popped(items: list[Any], index: Any = -1) -> Any:
     if index == -1 or (isinstance(index, int) and index >= 0 and not is_dynamic_list(items[: index + 1])):
         return items.pop(index)
     raise refusal(
-        "a list whose length a tensor decides loses an element that is not its last", "pop the last"
+        "a list whose length a tensor decides loses an element that is not its last",
+        "pop the last",
+        "list-grows",
     )
 
 
@@ -189,7 +193,11 @@ def method(function: Any) -> Callable[..., Any] | None:
         return lambda: list(items)
 
     def refuse(*_: object, **__: object) -> Any:
-        raise refusal(f"`{name}` of a list whose length a tensor decides", "stack it, and work on the tensor")
+        raise refusal(
+            f"`{name}` of a list whose length a tensor decides",
+            "stack it, and work on the tensor",
+            "list-grows",
+        )
 
     return refuse
 
@@ -208,6 +216,7 @@ def called(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         raise refusal(
             f"`{getattr(func, '__name__', func)}` is called with a list whose length a tensor decides",
             "stack the list first",
+            "list-grows",
         )
     return function(list(items), *args[1:], **kwargs)
 

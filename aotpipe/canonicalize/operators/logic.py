@@ -51,7 +51,9 @@ def _selected(test: Any, then: Any, other: Any) -> Any:
     try:
         abstract = join_values([then, other])
     except Incompatible as error:
-        raise refusal(f"the value of `and` or `or` {error}", "compare the values with zero first") from None
+        raise refusal(
+            f"the value of `and` or `or` {error}", "compare the values with zero first", error.code
+        ) from None
     chosen = iter(
         torch.where(predicate(test), a, b)
         for a, b in zip(abstract.tensors(then), abstract.tensors(other), strict=True)

@@ -176,6 +176,7 @@ def items(value: Any) -> Any:
         raise refusal(
             "a comprehension goes through a list whose length a tensor decides",
             "stack it, and compute with the tensor",
+            "list-grows",
         )
     return found
 

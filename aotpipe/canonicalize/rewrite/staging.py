@@ -98,12 +98,14 @@ def called_in_mode(module: torch.nn.Module, upper_bounds: Mapping[int, int]) -> 
             raise ExportFailed(
                 "what forward returns is a list whose length a tensor decides",
                 hint="return torch.stack of it",
+                code="list-grows",
                 where=source.of_definition(forward),
             )
         if any(isinstance(leaf, OptionalValue) for leaf in pytree.tree_leaves(result, is_leaf)):
             raise ExportFailed(
                 "what forward returns is None on one path and a tensor on another, where a tensor decides",
                 hint="return a tensor on every path, and whether it counts beside it",
+                code="paths-differ",
                 where=source.of_definition(forward),
             )
         return result

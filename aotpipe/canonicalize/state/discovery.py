@@ -76,6 +76,7 @@ def refused(error: StateRefused, entries: Sequence[CanonicalEntry]) -> ExportFai
     return ExportFailed(
         f"`{error.name}` {error.reason}",
         reason="what a model keeps between its calls needs one form",
+        code="state-refused",
         hint=error.hint,
         where=_line_of(error.root, entries),
     )
@@ -206,6 +207,7 @@ class Untouched:
         return ExportFailed(
             f"{entry.name} changes {variable.name}",
             reason="a program has nothing outside of the model to change",
+            code="global-changed",
             hint="keep it in an attribute of the module: that becomes state of the program",
             where=where or source.of_definition(entry.module.forward),
         )

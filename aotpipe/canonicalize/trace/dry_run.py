@@ -246,6 +246,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 "a tensor from outside, of which there is a view too, is written in place in a branch or a "
                 "loop on a tensor",
                 "write to a clone of it, and assign the clone",
+                "written-in-place",
             )
         # A view of it that was made inside will be one of its copy.
         if all(each is not sharing[0] for each in self._summary.written):

@@ -142,6 +142,7 @@ def _solve(
     raise refusal(
         f"{', '.join(changing)} changes its form in every iteration of a loop on a tensor",
         "keep the shape and the dtype of what the loop computes",
+        "loop-changes-form",
     )
 
 
@@ -259,7 +260,11 @@ def join_paths(
                 values
             )
         except Incompatible as error:
-            raise refusal(f"{_shown(name)} {error}, where a tensor decides which", error.hint) from None
+            raise refusal(
+                f"{_shown(name)} {error}, where a tensor decides which",
+                error.hint,
+                error.code or "paths-differ",
+            ) from None
         if any(isinstance(leaf, Leaf) and leaf.filled for leaf in abstract.leaves):
             refusals.note(
                 "warning",

@@ -34,6 +34,7 @@ def capacity(at: int, start: Values, values: Values, summary: dry_run.EffectSumm
         raise refusal(
             "a list grows in a loop by a number of elements that varies",
             "append the same number in each iteration",
+            "list-grows",
         )
     if growth <= 0:
         return dynamic_list.slots(values[at])
@@ -59,6 +60,7 @@ def capacity(at: int, start: Values, values: Values, summary: dry_run.EffectSumm
     raise refusal(
         "a list grows in a loop whose number of iterations has no bound",
         "loop over `range(N)` and `break`, or let the loop's test say `i < N` of a counter",
+        "list-grows",
     )
 
 

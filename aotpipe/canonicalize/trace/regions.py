@@ -260,6 +260,7 @@ def _with_changed_containers(
     raise refusal(
         f"a branch or a loop on a tensor changes too many things: {', '.join(variables.names)}",
         "assign new values in place of changing objects",
+        "python-object-changed",
     )
 
 
@@ -270,6 +271,7 @@ def _with_containers(variables: Variables, changed: effects.Changed) -> Variable
         raise refusal(
             f"a branch or a loop on a tensor changes {changed} in place",
             "assign a new value, or keep tensors in buffers of the module",
+            "python-object-changed",
         )
     split = len(variables.names)
 

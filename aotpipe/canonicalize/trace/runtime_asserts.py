@@ -68,6 +68,7 @@ def require(test: Any, error: BaseException, *, holds: bool) -> None:
         raise refusal(
             f"{type(error).__name__} is raised where a tensor decides, and caught",
             "decide with `if` and `else` in place of `try` and `except`",
+            "paths-differ",
         )
     truth = torch_functions.predicate(test)
     add_assert(truth if holds else truth.logical_not(), f"{type(error).__name__}: {error}".rstrip(": "))

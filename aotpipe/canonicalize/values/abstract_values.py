@@ -41,6 +41,13 @@ class Incompatible(Exception):
     """The values of a variable have no common abstract value; the message completes "NAME ..."."""
 
     hint = "give it one form on every path"
+    code = "paths-differ"
+
+
+class IncompatibleLengths(Incompatible):
+    """They are tuples of several lengths."""
+
+    code = "list-grows"
 
 
 class IncompatibleSizes(Incompatible):
@@ -234,7 +241,8 @@ def join_values(values: Sequence[object]) -> AbstractValue:
     flat = [pytree.tree_flatten(value, is_leaf) for value in known]
     spec = flat[0][1]
     if any(other != spec for _, other in flat[1:]):
-        raise Incompatible(f"is {_kind(known[0])} on one path and {_kind(known[-1])} on another")
+        kind = IncompatibleLengths if _are_tuples(known[0], known[-1]) else Incompatible
+        raise kind(f"is {_kind(known[0])} on one path and {_kind(known[-1])} on another")
     columns = zip(*(leaves for leaves, _ in flat), strict=True)
     return AbstractValue(spec, tuple(_join_leaves(column, missing=missing) for column in columns))
 
@@ -378,6 +386,10 @@ def _is_same(left: object, right: object) -> bool:
         return bool(left == right)
     except Exception:  # noqa: BLE001 a class may refuse to be compared
         return False
+
+
+def _are_tuples(left: object, right: object) -> bool:
+    return type(left) is tuple and type(right) is tuple
 
 
 def _kind(value: object) -> str:

@@ -53,6 +53,12 @@ class Kind:
         return [leaf for leaf in self.leaves if isinstance(leaf, Leaf)]
 
 
+class MixedElements(Incompatible):
+    """The elements of a list have no common abstract value."""
+
+    code = ""
+
+
 def _key(leaf: object) -> object:
     return (leaf.dtype, tuple(map(str, leaf.shape)), leaf.number) if isinstance(leaf, Leaf) else leaf
 
@@ -88,6 +94,7 @@ class DynamicList:
         raise refusal(
             "a list whose length a tensor decides is used in a way that no graph can",
             "stack it, index it, loop over it with `for`, or ask for its length",
+            "list-grows",
         )
 
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __bool__ = __iter__ = __call__ = _refuse
@@ -190,7 +197,7 @@ def _kind(segments: Sequence[Any], capacity: Any) -> Kind:
     ]
     spec = rows[0][0]
     if any(other != spec for other, _ in rows[1:]):
-        raise Incompatible("holds elements of different structures")
+        raise MixedElements("holds elements of different structures")
     columns = zip(*(leaves for _, leaves in rows), strict=True)
     return Kind(capacity, spec, tuple(map(_column, columns)))
 
@@ -204,18 +211,18 @@ def _column(leaves: Sequence[Any]) -> object:
         except Incompatible as error:
             raise Incompatible(f"holds an element that {error}") from None
         if isinstance(found, Leaf) and found.cut is not None:
-            raise Incompatible("holds tensors of different shapes")
+            raise MixedElements("holds tensors of different shapes")
         if not isinstance(found, Leaf):
             if held or any(leaf is not found and leaf != found for leaf in plain):
-                raise Incompatible("holds elements of different kinds")
+                raise MixedElements("holds elements of different kinds")
             return found
         held.append(found)
     first = held[0]
     for other in held[1:]:
         if tuple(map(str, other.shape)) != tuple(map(str, first.shape)):
-            raise Incompatible("holds tensors of different shapes")
+            raise MixedElements("holds tensors of different shapes")
         if other.optional or first.optional:
-            raise Incompatible("holds None and tensors")
+            raise MixedElements("holds None and tensors")
         dtype = host_scalars.promoted(first.dtype, other.dtype)
         first = replace(first, dtype=dtype, number=first.number and other.number, filled=False)
     return first

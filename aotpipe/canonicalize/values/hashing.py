@@ -29,6 +29,7 @@ def refused(is_host_scalar: Callable[[object], bool]) -> Iterator[None]:
             raise refusal(
                 "a number that is known to a run of the graph only is a key of a dict or in a set",
                 "compare it with each key, or index a tensor by it",
+                "number-from-tensor",
             )
         found: int = before(tensor)
         return found

@@ -23,9 +23,9 @@ class _Messages:
     depth: int = 0
 
 
-def refusal(message: str, hint: str) -> ExportFailed:
-    """An error for the user's line that called."""
-    return ExportFailed(message, hint=hint, where=source.of_caller())
+def refusal(message: str, hint: str, code: str = "") -> ExportFailed:
+    """An error for the user's line that called; `code` as `aotpipe check` has it."""
+    return ExportFailed(message, hint=hint, where=source.of_caller(), code=code)
 
 
 def note(severity: Severity, code: str, message: str) -> None:
@@ -67,4 +67,4 @@ def text() -> str:
     """
     if is_message():
         return _Shown("...")
-    raise refusal(TEXT, TEXT_HINT)
+    raise refusal(TEXT, TEXT_HINT, "text-from-tensor")

@@ -29,7 +29,7 @@ from aotpipe.tools.check.attempt import Attempted, attempt
 from aotpipe.tools.check.diagnostics import SEVERITIES, Checked, Diagnostic, Step
 from aotpipe.tools.check.eager_runs import Observed, observe
 from aotpipe.tools.check.fixes import with_fix
-from aotpipe.tools.check.obstacles import obstacles, of_reason
+from aotpipe.tools.check.obstacles import obstacles, stated_code
 from aotpipe.tools.check.source_ranges import Place
 
 
@@ -64,7 +64,7 @@ def _examine(spec: Spec, request: Request) -> Checked:
         # stdout is the answer's; that the model prints is part of it.
         with redirect_stdout(io.StringIO()):
             # What the model changes outside of itself, or keeps in a form that no program has.
-            found += [Diagnostic.of_error(of_reason(each) or "not-exported", each) for each in refusals]
+            found += [Diagnostic.of_error(stated_code(each) or "not-exported", each) for each in refusals]
             return _examined(canonical, found, request)
     except SpecInvalid as error:
         if error.__cause__ is None:

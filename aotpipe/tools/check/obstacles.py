@@ -6,11 +6,17 @@ Takes the refusals of `attempt` with the events of their lines; gives one `Diagn
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from aotpipe.errors import AotpipeError, IslandsNotAllowed, SourceLine, StaticDim, UnsupportedOps
+from aotpipe.errors import (
+    AotpipeError,
+    ExportFailed,
+    IslandsNotAllowed,
+    SourceLine,
+    StaticDim,
+    UnsupportedOps,
+)
 from aotpipe.tools.check import source_ranges
 from aotpipe.tools.check.attempt import Refusal
 from aotpipe.tools.check.data_dependence import Event, Kind
@@ -18,22 +24,6 @@ from aotpipe.tools.check.diagnostics import Diagnostic
 from aotpipe.tools.check.eager_runs import Observed
 from aotpipe.tools.check.rewrites import deciding
 
-# What the rewriting refuses says itself which of these it is.
-_BY_MESSAGE: Final = (
-    (re.compile(r"a list grows in a loop|a list whose length a tensor decides"), "list-grows"),
-    (re.compile(r"(dict|set|deque|tuple) of \d+ on one path and a \1 of \d+"), "list-grows"),
-    (re.compile(r"changes .+ in place|changes too many things"), "python-object-changed"),
-    (re.compile(r"text is made of a value"), "text-from-tensor"),
-    (re.compile(r"is a key of a dict or in a set"), "number-from-tensor"),
-    (re.compile(r"changes its form in every iteration"), "loop-changes-form"),
-    (re.compile(r"written in place|write in place|second name"), "written-in-place"),
-    (re.compile(r"on one path and|on different paths|where a tensor decides"), "paths-differ"),
-    (re.compile(r"allow sizes that the model does not take"), "sizes-refused"),
-)  # fmt: skip
-_BY_REASON: Final = {
-    "a program has nothing outside of the model to change": "global-changed",
-    "what a model keeps between its calls needs one form": "state-refused",
-}
 _BY_KIND: Final[Mapping[Kind, str]] = {
     "truth": "branch-on-tensor",
     "number": "number-from-tensor",
@@ -158,11 +148,8 @@ def _code(refusal: Refusal, observed: Observed | None) -> str:
         return "static-dim"
     if isinstance(error.__cause__, RecursionError) or "RecursionError" in error.message:
         return "recursion-on-data"
-    if (stated := of_reason(error)) is not None:
+    if (stated := stated_code(error)) is not None:
         return stated
-    for pattern, code in _BY_MESSAGE:
-        if pattern.search(error.message):
-            return code
     if event is None:
         return "not-exported"
     if not event.place.text:
@@ -175,11 +162,11 @@ def _code(refusal: Refusal, observed: Observed | None) -> str:
     return _BY_KIND[event.kind]
 
 
-def of_reason(error: AotpipeError) -> str | None:
-    """The code of a refusal that concerns what a model keeps, changes or calls, where the refusal tells."""
+def stated_code(error: AotpipeError) -> str | None:
+    """The code that a refusal gives itself, if it does."""
     if isinstance(error, IslandsNotAllowed):
         return "stays-python"
-    return next((code for reason, code in _BY_REASON.items() if error.reason == reason), None)
+    return (error.code or None) if isinstance(error, ExportFailed) else None
 
 
 def _raised(event: Event, observed: Observed | None) -> Exception | None:
