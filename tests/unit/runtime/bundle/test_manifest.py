@@ -1,5 +1,6 @@
 import json
 import math
+import re
 from dataclasses import replace
 
 import pytest
@@ -229,6 +230,38 @@ def test_only_plain_names_below_the_bundle_are_files(name):
 def test_a_manifest_of_another_form(change):
     with pytest.raises(BundleCorrupt):
         read(changed(change))
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda content: content.pop("files"), r"^files: Field required"),
+        (
+            lambda content: content["programs"][0].update(status="great"),
+            r"^programs\.0\.status: .*'executed'",
+        ),
+        (
+            lambda content: content["programs"][0]["parity"].update(calls="many"),
+            r"^programs\.0\.parity\.calls: ",
+        ),
+        (lambda content: content["files"].update(a=None), r"^files\.a: "),
+        (
+            lambda content: content["entry_points"]["forward"]["signature"].update(state=["count: f[2]"]),
+            r"^entry_points\.forward\.signature\.state\.0: .*not a tensor",
+        ),
+        (
+            lambda content: content["entry_points"]["forward"]["signature"].update(symbols=[3]),
+            r"^entry_points\.forward\.signature\.symbols\.0: .*not int",
+        ),
+        (lambda content: content.update(parts={"chains": {"forward": {"steps": [{}]}}}), r"^parts\."),
+        (lambda content: content["findings"][0].update(where=["m.py"]), r"^findings\.0\.where"),
+    ],
+)
+def test_what_is_wrong_is_named_by_its_place(change, reason):
+    with pytest.raises(BundleCorrupt) as caught:
+        read(changed(change))
+    assert re.search(reason, caught.value.reason)
+    assert "\n" not in caught.value.reason
 
 
 def test_fields_of_a_later_release_are_ignored():
