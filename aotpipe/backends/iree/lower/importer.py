@@ -27,7 +27,7 @@ from torch.fx.passes.shape_prop import _extract_tensor_metadata  # the form that
 from aotpipe.backends.iree.fixes.graphs import modules
 from aotpipe.backends.iree.lower.control_flow import ControlFlowImporter
 from aotpipe.backends.iree.lower.liveness import output_args, placeholders
-from aotpipe.backends.iree.lower.loop_carries import ViewBorder, apart
+from aotpipe.backends.iree.lower.loop_carries import ViewBorder, in_own_buffer
 from aotpipe.backends.iree.lower.region_types import builtin_type, convert
 from aotpipe.core import fixes
 from aotpipe.core.stages import Legal, LegalEntry, Lowered
@@ -172,7 +172,7 @@ class _NodeImporter(ControlFlowImporter):
         sources = [source for fix in fixes.active(_FIXES) for source in fix.apply.own_buffers(node)]
         values = {(source, 0): self.resolve_node_value(source) for source in sources}
         with loc, ir.InsertionPoint(self._b):
-            self._v.update({place: _apart(value) for place, value in values.items()})
+            self._v.update({place: _in_own_buffer(value) for place, value in values.items()})
         super()._import_torch_op_overload(loc, node, target)
         self._v.update(values)
 
@@ -189,9 +189,9 @@ class _NodeImporter(ControlFlowImporter):
         return literal.result
 
 
-def _apart(value: ir.Value) -> ir.Value:
+def _in_own_buffer(value: ir.Value) -> ir.Value:
     """A torch tensor's elements in a buffer of their own."""
-    return convert(apart(convert(value, builtin_type(value.type))), value.type)
+    return convert(in_own_buffer(convert(value, builtin_type(value.type))), value.type)
 
 
 def _dense(value: torch.Tensor, element: ir.Type) -> str:

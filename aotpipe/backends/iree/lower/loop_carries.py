@@ -62,7 +62,7 @@ class ViewBorder:
 
     def own(self, values: list[Value]) -> list[Value]:
         """Each tensor in a buffer of its own."""
-        return [apart(value) if _is_tensor(value) else value for value in values]
+        return [in_own_buffer(value) if _is_tensor(value) else value for value in values]
 
     def pack(self, values: list[Value]) -> list[Value]:
         """The buffers or views of such tensors, and numbers in 64 bits."""
@@ -109,7 +109,7 @@ class _Buffers:
         return _alias(value, [], arith.SelectOp(is_first, second, first).result)
 
 
-def apart(value: Value) -> Value:
+def in_own_buffer(value: Value) -> Value:
     """A tensor's elements in a buffer of their own: what computes them writes there, else they are copied."""
     sizes = dynamic_dims(value)
     return _alias(value, sizes, _allocated(value.type, sizes))

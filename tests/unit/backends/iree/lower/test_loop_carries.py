@@ -7,7 +7,7 @@ import torch
 from iree.compiler import ir
 from iree.compiler.passmanager import PassManager
 
-from aotpipe.backends.iree.lower.loop_carries import ViewBorder, apart
+from aotpipe.backends.iree.lower.loop_carries import ViewBorder, in_own_buffer
 from tests.programs.through import check
 
 ELEMENTS = ["f32", "f64", "f16", "bf16", "i1", "i8", "i64", "f8E4M3FN"]
@@ -20,7 +20,7 @@ def test_no_pass_merges_the_buffers(element: str, dims: str) -> None:
         module = ir.Module.parse(f"func.func @f(%x: tensor<{dims}{element}>) {{ return }}")
         block = module.body.operations[0].regions[0].blocks[0]
         with ir.InsertionPoint.at_block_terminator(block):
-            made = [apart(block.arguments[0]) for _ in range(3)]
+            made = [in_own_buffer(block.arguments[0]) for _ in range(3)]
             ir.Operation.create("util.optimization_barrier", results=[v.type for v in made], operands=made)
         assert module.operation.verify()
         PassManager.parse("builtin.module(canonicalize,cse)").run(module.operation)
