@@ -7,17 +7,7 @@ import torch
 
 from tests.unit.backends.iree.decompositions.agree import check_op, decomposed
 
-OPS = [
-    "addmm",
-    "baddbmm",
-    "bmm",
-    "mv",
-    "dot",
-    "addmv",
-    "addbmm",
-    "nn_functional_bilinear",
-    "linalg_multi_dot",
-]
+OPS = ["addbmm", "addr", "nn_functional_bilinear", "vdot"]
 
 
 @pytest.mark.parametrize("dtype", ["float32"])

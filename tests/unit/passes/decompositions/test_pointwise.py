@@ -7,8 +7,10 @@ import math
 import pytest
 import torch
 
+from aotpipe.backends import Ruleset, legalization
 from aotpipe.passes.decompositions import pointwise
 from tests.programs import on_xla, through
+from tests.unit.backends.iree.decompositions.agree import check_op
 
 ENDS = torch.tensor([0.0, -0.0, 0.5, -0.5, 0.49999997, 1e-30, 1e30, math.inf, -math.inf, math.nan])
 WIDE = torch.cat([torch.linspace(-30, 30, 4001), torch.logspace(-8, 6, 400), ENDS])
@@ -35,3 +37,29 @@ def test_spherical_bessel_j0_has_eagers_dtype_and_shape(x: torch.Tensor) -> None
 @pytest.mark.parametrize("backend", [through, on_xla], ids=["iree", "xla"])
 def test_spherical_bessel_j0_builds(backend: object) -> None:
     backend.check(SphericalBessel(), (WIDE,))
+
+
+@pytest.mark.parametrize("n", [1, 2, 4])
+def test_polygamma(n: int) -> None:
+    arguments = torch.linspace(0.3, 40, 500)
+    want = torch.polygamma(n, arguments.double())
+    got = pointwise.polygamma(n, arguments).double()
+    assert ((got - want).abs() / want.abs()).max() < 1e-5
+
+
+OPS = ["polar", "float_power", "polygamma_polygamma_n_1"]
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_equal_to_eager(op: str) -> None:
+    check_op(op, "float32", among=OPS)
+
+
+@pytest.mark.parametrize("op", ["__rand__", "__ror__", "__rxor__"])
+def test_operators_on_bits(op: str) -> None:
+    check_op(op, "int64")
+
+
+@pytest.mark.parametrize("rules", ["torch", "stablehlo"])
+def test_every_backend_has_them(rules: Ruleset) -> None:
+    assert pointwise.DECOMPOSITIONS.keys() <= legalization(rules).decompositions().keys()

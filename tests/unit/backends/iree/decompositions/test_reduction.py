@@ -15,7 +15,6 @@ OPS = [
     "min_reduction_no_dim",
     "argmax",
     "argmin",
-    "aminmax",
     "any",
     "all",
     "prod",
