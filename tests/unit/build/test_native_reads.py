@@ -10,13 +10,13 @@ import pytest
 
 TELL = """
 import sys
-from aotpipe.build.chain import natives
+from aotpipe.build import native_reads
 told = []
 import safetensors, numpy
 from safetensors.numpy import save_file
 EARLY
-natives.wrap_loaded(told.append)
-natives.wrap_loaded(told.append)
+native_reads.wrap_loaded(told.append)
+native_reads.wrap_loaded(told.append)
 """
 
 CASES = {
@@ -36,7 +36,7 @@ assert told == ["w.bin"], told
 """,
     "export.load": """
 import torch
-natives.wrap_loaded(told.append)
+native_reads.wrap_loaded(told.append)
 program = torch.export.export(torch.nn.Linear(2, 2), (torch.ones(1, 2),))
 torch.export.save(program, "m.pt2")
 told.clear()
@@ -45,7 +45,7 @@ assert "m.pt2" in map(str, told), told
 """,
     "jit.load": """
 import torch
-natives.wrap_loaded(told.append)
+native_reads.wrap_loaded(told.append)
 torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), "m.pt")
 told.clear()
 torch.jit.load("m.pt")
