@@ -73,7 +73,7 @@ class Project:
     def command(self, *argv: str) -> list[str]:
         return [sys.executable, "-m", "aotpipe", *argv]
 
-    def build(self, *argv: str, apart: bool = False) -> dict[str, Any]:
+    def build(self, *argv: str, apart: bool = False, code: int = 0) -> dict[str, Any]:
         """Build, in a process of its own where `apart`; gives the report."""
         argv = ("build", "net.py", "-o", "out", "--no-latency", "--json", *argv)
         if apart:
@@ -88,7 +88,7 @@ class Project:
             )
         else:
             done = in_process.aotpipe(*argv, folder=self.folder, AOTPIPE_CACHE=str(self.cache))
-        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.returncode == code, done.stdout + done.stderr
         found: dict[str, Any] = json.loads(done.stdout)
         return found
 
@@ -203,14 +203,15 @@ def test_a_killed_build_goes_on_where_it_was(project: Project):
     )
     process = subprocess.Popen(argv, cwd=project.folder, env=project.env, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
-    while not (entries(project, "compiled") and entries(project, "prepared")):
+    # The record is written last: it says what the prepared model was made of.
+    while not (entries(project, "compiled") and entries(project, "record")):
         assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.005)
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert not (project.folder / "out").exists()
-    second = project.build("--jobs", "1", "-t", HOST, "-t", BYTECODE)
+    second = project.build("--jobs", "1", "-t", HOST, "-t", BYTECODE, apart=True)
     assert project.cached(second) >= {*FRONT, f"compile {HOST}"}
     assert second["ok"]
 
