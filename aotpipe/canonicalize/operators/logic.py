@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -63,18 +63,29 @@ def _selected(test: Any, then: Any, other: Any) -> Any:
 
 def and_(*operands: Callable[[], Any], truth: bool = False) -> Any:
     """`a and b and ...`, each computed only where it is reached; `truth`: it is asked for nothing else."""
+    return _short_circuit(operands, truth=truth, all_of=True)
+
+
+def or_(*operands: Callable[[], Any], truth: bool = False) -> Any:
+    """`a or b or ...`, as `and_`."""
+    return _short_circuit(operands, truth=truth, all_of=False)
+
+
+def _short_circuit(operands: Sequence[Callable[[], Any]], *, truth: bool, all_of: bool) -> Any:
+    """`and` of operands where `all_of` them count, else `or`."""
+    join = _conjunction if all_of else _disjunction
     value = operands[0]()
     with ExitStack() as reached:
         for operand in operands[1:]:
             if is_staged(value):
                 decisions.expression("logic")
                 if dry_run.constrains_sizes(operand):
-                    value = _where_reached(value, operand, truth=truth, holds=True)
+                    value = _where_reached(value, operand, truth=truth, holds=all_of)
                     continue
-                reached.enter_context(optional_values.assuming(value, holds=True))
+                reached.enter_context(optional_values.assuming(value, holds=all_of))
                 right = operand()
-                value = optional_values.imply(_conjunction(value, right, truth=truth), value, right)
-            elif not value:
+                value = optional_values.imply(join(value, right, truth=truth), value, right, all_of=all_of)
+            elif bool(value) is not all_of:
                 return value
             else:
                 value = operand()
@@ -91,28 +102,6 @@ def _where_reached(value: Any, operand: Callable[[], Any], *, truth: bool, holds
         return _truth(operand()) if truth else operand()
 
     return choose(value, reached, plain) if holds else choose(value, plain, reached)
-
-
-def or_(*operands: Callable[[], Any], truth: bool = False) -> Any:
-    """`a or b or ...`, as `and_`."""
-    value = operands[0]()
-    with ExitStack() as reached:
-        for operand in operands[1:]:
-            if is_staged(value):
-                decisions.expression("logic")
-                if dry_run.constrains_sizes(operand):
-                    value = _where_reached(value, operand, truth=truth, holds=False)
-                    continue
-                reached.enter_context(optional_values.assuming(value, holds=False))
-                right = operand()
-                value = optional_values.imply(
-                    _disjunction(value, right, truth=truth), value, right, all_of=False
-                )
-            elif value:
-                return value
-            else:
-                value = operand()
-    return value
 
 
 def not_(value: Any) -> Any:

@@ -58,50 +58,46 @@ class _Note:
     names: list[region_results.Notes]
 
 
-def solve(
-    test: Callable[[], object],
-    body: Callable[[], None],
-    variables: Variables,
-    start: Values,
-    *,
-    most: Any,
-    border: region_results.Border,
-    site: region_sites.Site,
-) -> Fixpoint:
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A loop whose fixpoint is asked for.
+
+    Attributes:
+        test, body, variables: As `regions.loop` has them.
+        start: What the variables start from.
+        most: How many iterations there are at most.
+        border: Gives the storages numbers.
+        site: Keeps what is found.
+    """
+
+    test: Callable[[], object]
+    body: Callable[[], None]
+    variables: Variables
+    start: Values
+    most: Any
+    border: region_results.Border
+    site: region_sites.Site
+
+
+def solve(loop: Loop) -> Fixpoint:
     """Find what the variables of a loop stay from iteration to iteration.
 
-    Args:
-        test: Of the loop; with the others as `regions.loop` has them.
-        body: An iteration.
-        variables: What they read and assign.
-        most: How many iterations there are at most.
-        start: What it starts from.
-        border: Gives the memories numbers.
-        site: Keeps what is found.
-
     Raises:
-        ExportFailed: They never settle.
+        ExportFailed: They reach no fixpoint.
     """
-    if site.fixpoint_note is not None:
+    if loop.site.fixpoint_note is not None:
         try:
-            return _solve(test, body, variables, start, most, border, site)
+            return _solve(loop)
         except ExportFailed:
             if tensor_storage.are_wanted():
                 raise
             # What another run needed may be more than this one does.
-            site.fixpoint_note = None
-    return _solve(test, body, variables, start, most, border, site)
+            loop.site.fixpoint_note = None
+    return _solve(loop)
 
 
-def _solve(
-    test: Callable[[], object],
-    body: Callable[[], None],
-    variables: Variables,
-    start: Values,
-    most: Any,
-    border: region_results.Border,
-    site: region_sites.Site,
-) -> Fixpoint:
+def _solve(loop: Loop) -> Fixpoint:
+    variables, start, border, site = loop.variables, loop.start, loop.border, loop.site
     at = variables.names
     abstracts, names, values, own = _begun(variables, start, border, site)
     before = tensor_storage.last_given()
@@ -117,8 +113,10 @@ def _solve(
                 with dry_run.unrecorded():
                     _, known = carried(abstracts, own)
                 border.register(abstracts, values, names, known)
-            summary = dry_run.summarize(body, variables, values, test=test, own=own)
-        capacities = [list_bounds.capacity(each, start, values, summary, most) for each in range(len(at))]
+            summary = dry_run.summarize(loop.body, variables, values, test=loop.test, own=own)
+        capacities = [
+            list_bounds.capacity(each, start, values, summary, loop.most) for each in range(len(at))
+        ]
         grown = join_paths(at, [start, values, summary.after], capacities)
         begun = border.names(grown, start, rebinding.alias_set)
         found = region_results.joined(begun, border.names(grown, summary.after, summary.alias_set_of))

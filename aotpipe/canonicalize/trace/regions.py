@@ -162,7 +162,7 @@ def _loop(
     start = variables.live()
     border = region_results.Border()
     try:
-        found = fixpoint.solve(test, body, variables, start, most=most, border=border, site=site)
+        found = fixpoint.solve(fixpoint.Loop(test, body, variables, start, most, border, site))
     except Exception as error:
         if not runtime_asserts.is_raised(error):
             raise
