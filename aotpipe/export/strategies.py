@@ -23,7 +23,7 @@ import math
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import CodeType, FunctionType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, NoReturn
 
 import torch
 from torch.export import ExportedProgram
@@ -234,15 +234,8 @@ def _rewritten(
             strategy = replace(strategy, all_sizes=True)
             found, log, notes, _ = attempt(strategy)
             continue
-        told = isinstance(found, ExportFailed | Unwritten | RecursionError) or diagnosis.is_data_dependent(
-            found
-        )
-        if not new and (first is None or told):
-            raise diagnosis.explain(found, log, entry.name) from found
-        if not new and first is not None:
-            refused = diagnosis.with_rewritten(first, diagnosis.explain(found, log, entry.name))
-            refused.__context__ = found
-            raise refused from first.__cause__
+        if not new:
+            _raise_refusal(entry, found, log, first)
         codes |= new
         found, log, notes, _ = attempt(strategy)
     program = found
@@ -256,6 +249,23 @@ def _rewritten(
     findings = [*(at_bound if changed else ()), *(_rewritten_finding(entry, function) for function in codes)]
     findings += [replace(note, entry_point=entry.name) for note in notes]
     return Traced(program=program, log=log, findings=tuple(findings))
+
+
+def _raise_refusal(
+    entry: CanonicalEntry, found: Exception, log: GuardLog, first: ExportFailed | None
+) -> NoReturn:
+    """Raise what export ended with once no further function is to be rewritten.
+
+    Raises:
+        ExportFailed: Of the rewritten model where that says why; else of the model as it was, `first`.
+    """
+    explained = diagnosis.explain(found, log, entry.name)
+    told = isinstance(found, ExportFailed | Unwritten | RecursionError) or diagnosis.is_data_dependent(found)
+    if first is None or told:
+        raise explained from found
+    refused = diagnosis.with_rewritten(first, explained)
+    refused.__context__ = found
+    raise refused from first.__cause__
 
 
 def _small_sizes(entry: CanonicalEntry) -> ExportFailed:

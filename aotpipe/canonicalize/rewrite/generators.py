@@ -39,11 +39,7 @@ def split(
         function: The function; it is changed.
         rewrite: Rewrites a function's control flow.
     """
-    statements = [node for node in own(function.body) if isinstance(node, ast.Expr)]
-    plain_yields = [node.value for node in statements if isinstance(node.value, ast.Yield | ast.YieldFrom)]
-    yields = [node for node in own(function.body) if isinstance(node, ast.Yield | ast.YieldFrom)]
-    returns = [node for node in own(function.body) if isinstance(node, ast.Return) and node.value is not None]
-    if len(plain_yields) < len(yields) or returns:
+    if not _only_yields(function):
         return None
     declared = {
         name
@@ -69,6 +65,16 @@ def split(
         ast.Return(calling("generated", *names)),
     ]
     return function
+
+
+def _only_yields(function: ast.FunctionDef) -> bool:
+    """Whether no yield and no return of a function has a value that the function or its caller takes."""
+    nodes = list(own(function.body))
+    yields = [node for node in nodes if isinstance(node, ast.Yield | ast.YieldFrom)]
+    statements = [node.value for node in nodes if isinstance(node, ast.Expr)]
+    plain = [value for value in statements if isinstance(value, ast.Yield | ast.YieldFrom)]
+    returns = any(isinstance(node, ast.Return) and node.value is not None for node in nodes)
+    return len(plain) == len(yields) and not returns
 
 
 def _stored(body: list[ast.stmt]) -> set[str]:

@@ -67,51 +67,67 @@ def starts(body: Sequence[ast.stmt], name: str) -> bool:
     return False
 
 
-def assigned(body: Sequence[ast.AST]) -> Assigned:
-    """What statements assign, and what they may change."""
-    names: dict[str, None] = {}
-    attributes: dict[str, None] = {}
-    touched: dict[str, None] = {}
+class _Assignments:
+    """Collects what statements assign, and what they may change, in the order of their text."""
 
-    def visit(node: ast.AST) -> None:
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del):
-            names[node.id] = None
-        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-            if (path := dotted(node)) is not None:
-                attributes[path] = None
-        elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store | ast.Del):
-            touch(node.value)
-        elif isinstance(node, ast.Call):
-            touch(node.func.value if isinstance(node.func, ast.Attribute) else node.func)
-            for argument in node.args:
-                touch(argument)
-        elif isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
-            names[node.name] = None
-            return
-        elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
-            names[node.name] = None
-        elif isinstance(node, ast.MatchMapping) and node.rest:
-            names[node.rest] = None
-        elif isinstance(node, ast.Lambda):
-            return
+    def __init__(self) -> None:
+        self.names: dict[str, None] = {}
+        self.attributes: dict[str, None] = {}
+        self.touched: dict[str, None] = {}
+
+    def visit(self, node: ast.AST) -> None:
+        """Collect of a node and of what is below it, in the same scope."""
+        match node:
+            case ast.Name(ctx=ast.Store() | ast.Del()):
+                self.names[node.id] = None
+            case ast.Attribute(ctx=ast.Store()):
+                if (path := dotted(node)) is not None:
+                    self.attributes[path] = None
+            case ast.Subscript(ctx=ast.Store() | ast.Del()):
+                self._touch(node.value)
+            case ast.Call():
+                self._touch(node.func.value if isinstance(node.func, ast.Attribute) else node.func)
+                for argument in node.args:
+                    self._touch(argument)
+            case ast.FunctionDef() | ast.ClassDef() | ast.AsyncFunctionDef():
+                self.names[node.name] = None
+                return
+            case (
+                ast.ExceptHandler(name=str(name))
+                | ast.MatchAs(name=str(name))
+                | ast.MatchStar(name=str(name))
+            ):
+                self.names[name] = None
+            case ast.MatchMapping(rest=str(name)):
+                self.names[name] = None
+            case ast.Lambda():
+                return
         if isinstance(node, COMPREHENSIONS):
-            # Its targets are its own; a walrus in it is not.
-            for inner in ast.walk(node):
-                if isinstance(inner, ast.NamedExpr) and isinstance(inner.target, ast.Name):
-                    names[inner.target.id] = None
+            self._comprehension(node)
             return
         for child in ast.iter_child_nodes(node):
-            visit(child)
+            self.visit(child)
 
-    def touch(node: ast.expr) -> None:
+    def _comprehension(self, node: ast.AST) -> None:
+        # Its targets are its own; a walrus in it is not.
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.NamedExpr) and isinstance(inner.target, ast.Name):
+                self.names[inner.target.id] = None
+
+    def _touch(self, node: ast.expr) -> None:
         # What a method, a function or an item's assignment may change.
         if isinstance(node, ast.Name | ast.Attribute) and (path := dotted(node)) is not None:
-            touched[path] = None
+            self.touched[path] = None
 
+
+def assigned(body: Sequence[ast.AST]) -> Assigned:
+    """What statements assign, and what they may change."""
+    found = _Assignments()
     for each in body:
-        visit(each)
-    own = [name for name in names if not name.startswith(HELPER)]
-    return Assigned(own, list(attributes), [path for path in touched if not path.startswith(HELPER)])
+        found.visit(each)
+    own = [name for name in found.names if not name.startswith(HELPER)]
+    touched = [path for path in found.touched if not path.startswith(HELPER)]
+    return Assigned(own, list(found.attributes), touched)
 
 
 def reference(path: str, context: ast.expr_context) -> ast.expr:

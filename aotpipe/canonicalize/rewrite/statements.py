@@ -161,13 +161,7 @@ class _Writer:
         if isinstance(node, ast.FunctionDef):
             return [self._nested(node)]
         if isinstance(node, ast.Assert) and __debug__:
-            text = ast.Constant(ast.unparse(node.test))
-            if node.msg is not None and binds(node.msg):
-                node.test = test(node.test)
-                return [node]
-            message = [] if node.msg is None else [later(expression(node.msg))]
-            made = ast.Expr(calling("require", test(node.test), text, *message))
-            return [ast.copy_location(made, node)]
+            return [self._assert(node)]
         if isinstance(node, ast.AugAssign):
             return [self._augmented(node)]
         if isinstance(node, ast.Raise) and node.exc is not None and not binds(node.exc):
@@ -175,8 +169,10 @@ class _Writer:
             return [node]
         if isinstance(node, ast.Expr) and is_talk(node.value):
             return [ast.copy_location(ast.Expr(calling("said", later(expression(node.value)))), node)]
-        if isinstance(node, ast.ClassDef | ast.AsyncFunctionDef):
-            return [node]
+        return [node if isinstance(node, ast.ClassDef | ast.AsyncFunctionDef) else self._other(node)]
+
+    def _other(self, node: ast.stmt) -> ast.stmt:
+        """A statement that stays what it is, with its expressions and blocks rewritten."""
         # The expressions first: what is made of the blocks has none of the user's own left.
         inner = {id(statement) for block in blocks(node) for statement in block}
         _each_expression(node, inner)
@@ -189,7 +185,17 @@ class _Writer:
             catching(node)
         for handler in [*getattr(node, "handlers", []), *getattr(node, "cases", [])]:
             handler.body = self.block(handler.body)
-        return [node]
+        return node
+
+    @staticmethod
+    def _assert(node: ast.Assert) -> ast.stmt:
+        text = ast.Constant(ast.unparse(node.test))
+        if node.msg is not None and binds(node.msg):
+            node.test = test(node.test)
+            return node
+        message = [] if node.msg is None else [later(expression(node.msg))]
+        made = ast.Expr(calling("require", test(node.test), text, *message))
+        return ast.copy_location(made, node)
 
     @staticmethod
     def _augmented(node: ast.AugAssign) -> ast.stmt:
