@@ -12,7 +12,6 @@ from traceback import walk_tb
 from types import CodeType
 from typing import Final
 
-import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException  # of `torch.equal` and its like
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
@@ -242,8 +241,3 @@ def _without_source(error: Exception) -> CodeType | None:
     outside = [code for code in codes if not code.co_filename.startswith("<frozen")]
     last = [code for code in outside if _is_models(code) or not linecache.getlines(code.co_filename)][-1:]
     return next((code for code in last if not linecache.getlines(code.co_filename)), None)
-
-
-def is_torch_error(error: BaseException) -> bool:
-    """Whether the error is one that an export may raise and another way of exporting may avoid."""
-    return isinstance(error, Exception) and not isinstance(error, (MemoryError, torch.OutOfMemoryError))

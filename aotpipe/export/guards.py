@@ -41,10 +41,6 @@ class GuardLog:
         fixing = [guard for guard in found if guard[0].startswith("Eq(")]
         return next(iter(fixing or found), None)
 
-    def line_of(self, guard: str) -> SourceLine | None:
-        """The model's line at which a guard was made."""
-        return next((line for text, line in self.guards if text == guard), None)
-
 
 class _Handler(logging.Handler):
     def __init__(self, log: GuardLog) -> None:

@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.alias import tensor_storage
 from aotpipe.canonicalize.alias.tensor_storage import AliasSet
-from aotpipe.canonicalize.values import host_scalars
+from aotpipe.canonicalize.values import host_scalars, trace
 from aotpipe.canonicalize.values.abstract_values import UNDEFINED, AbstractValue, Leaf
 from aotpipe.canonicalize.values.optional_values import OptionalValue
 
@@ -191,7 +191,7 @@ class Border:
 
 def counted(abstracts: Sequence[AbstractValue], names: Sequence[Names]) -> list[int]:
     """The places of the results whose memory a traced number tells."""
-    if not tensor_storage.are_followed():
+    if not trace.current().exact_aliases:
         return []
     grows = [abstract.fitted is not None for abstract in abstracts for _ in results(abstract)]
     return [

@@ -105,22 +105,6 @@ def scope() -> Iterator[None]:
         book.take_back(mark)
 
 
-def are_followed() -> bool:
-    """Whether traced numbers tell the memories that only a run knows."""
-    return trace.current().exact_aliases
-
-
-def want() -> None:
-    """Ask for another trace, in which they are."""
-    current = trace.current()
-    current.needs_exact_aliases = not current.exact_aliases
-
-
-def are_wanted() -> bool:
-    """Whether they were asked for, and missing."""
-    return trace.current().needs_exact_aliases
-
-
 def storage_of(tensor: torch.Tensor) -> int:
     """The identity of a tensor's memory in the trace itself; 0 of one that has no single one."""
     with torch._C.DisableTorchFunction():  # noqa: SLF001  # inside of a region a mode gives an operand's

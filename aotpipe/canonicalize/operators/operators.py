@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 import torch
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode  # ends a trace
 
-from aotpipe.canonicalize.alias import effects, tensor_storage
+from aotpipe.canonicalize.alias import effects
 from aotpipe.canonicalize.operators import (
     builtin_calls,
     comprehensions,
@@ -25,12 +25,19 @@ from aotpipe.canonicalize.operators import (
     optional_arguments,
     unbacked_rows,
 )
-from aotpipe.canonicalize.operators.conditional import choose
+from aotpipe.canonicalize.operators.conditional import choose as choose
 from aotpipe.canonicalize.operators.generators import Generated, UndecidedGenerator, listed
-from aotpipe.canonicalize.operators.logic import and_, compare, in_, is_, is_not, not_, not_in, or_
+from aotpipe.canonicalize.operators.logic import and_ as and_
+from aotpipe.canonicalize.operators.logic import compare as compare
+from aotpipe.canonicalize.operators.logic import in_ as in_
+from aotpipe.canonicalize.operators.logic import is_ as is_
+from aotpipe.canonicalize.operators.logic import is_not as is_not
+from aotpipe.canonicalize.operators.logic import not_ as not_
+from aotpipe.canonicalize.operators.logic import not_in as not_in
+from aotpipe.canonicalize.operators.logic import or_ as or_
 from aotpipe.canonicalize.trace import decisions, regions, return_values, runtime_asserts, torch_functions
 from aotpipe.canonicalize.trace.torch_functions import is_staged
-from aotpipe.canonicalize.values import host_scalars, optional_values, partial_dict, refusals
+from aotpipe.canonicalize.values import host_scalars, optional_values, partial_dict, refusals, trace
 from aotpipe.canonicalize.values.abstract_values import UNDEFINED, Undefined, Variables
 from aotpipe.canonicalize.values.optional_values import OptionalValue
 from aotpipe.canonicalize.values.refusals import refusal
@@ -134,7 +141,7 @@ def for_(
             try:
                 dynamic_range.counted(rest, body, stopped, variables)
             except Exception:
-                if tensor_storage.are_wanted():
+                if trace.current().needs_exact_aliases:
                     raise
             else:
                 return
@@ -287,67 +294,18 @@ def augment_item(name: str, container: Any, index: Any, right: Any) -> None:
     container[index] = _PLAIN[name](left, right) if is_on() and is_copy else augmented(name, left, right)
 
 
+_OPERATIONS: Final = {
+    **{name: name.lower() for name in "Add Sub Mod Pow LShift RShift FloorDiv".split()},
+    "Mult": "mul",
+    "MatMult": "matmul",
+    "Div": "truediv",
+    "BitOr": "or",
+    "BitXor": "xor",
+    "BitAnd": "and",
+}
 _IN_PLACE: Final[dict[str, Callable[[Any, Any], Any]]] = {
-    "Add": operator.iadd,
-    "Sub": operator.isub,
-    "Mult": operator.imul,
-    "MatMult": operator.imatmul,
-    "Div": operator.itruediv,
-    "FloorDiv": operator.ifloordiv,
-    "Mod": operator.imod,
-    "Pow": operator.ipow,
-    "LShift": operator.ilshift,
-    "RShift": operator.irshift,
-    "BitOr": operator.ior,
-    "BitXor": operator.ixor,
-    "BitAnd": operator.iand,
+    name: getattr(operator, f"__i{plain}__") for name, plain in _OPERATIONS.items()
 }
 _PLAIN: Final[dict[str, Callable[[Any, Any], Any]]] = {
-    "Add": operator.add,
-    "Sub": operator.sub,
-    "Mult": operator.mul,
-    "MatMult": operator.matmul,
-    "Div": operator.truediv,
-    "FloorDiv": operator.floordiv,
-    "Mod": operator.mod,
-    "Pow": operator.pow,
-    "LShift": operator.lshift,
-    "RShift": operator.rshift,
-    "BitOr": operator.or_,
-    "BitXor": operator.xor,
-    "BitAnd": operator.and_,
+    name: getattr(operator, f"__{plain}__") for name, plain in _OPERATIONS.items()
 }
-
-
-__all__ = [
-    "STOPS",
-    "and_",
-    "augment_item",
-    "augmented",
-    "bound_or_undefined",
-    "call",
-    "caught",
-    "choose",
-    "compare",
-    "comprehended",
-    "for_",
-    "generated",
-    "generated_of",
-    "if_",
-    "in_",
-    "indexed",
-    "is_",
-    "is_not",
-    "items",
-    "keywords",
-    "not_",
-    "not_in",
-    "or_",
-    "raised",
-    "require",
-    "returned",
-    "said",
-    "shown",
-    "slice",
-    "while_",
-]

@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.alias import rebinding, region_results, tensor_storage
 from aotpipe.canonicalize.trace import dry_run, list_bounds, region_sites, runtime_asserts
-from aotpipe.canonicalize.values import dynamic_list, refusals
+from aotpipe.canonicalize.values import dynamic_list, refusals, trace
 from aotpipe.canonicalize.values.abstract_values import (
     AbstractValue,
     Incompatible,
@@ -89,7 +89,7 @@ def solve(loop: Loop) -> Fixpoint:
         try:
             return _solve(loop)
         except ExportFailed:
-            if tensor_storage.are_wanted():
+            if trace.current().needs_exact_aliases:
                 raise
             # What another run needed may be more than this one does.
             loop.site.fixpoint_note = None

@@ -37,7 +37,6 @@ def test_a_guard_that_fixes_a_symbol_comes_first() -> None:
     assert log.about("s1") == ("Eq(s1, 4)", line)
     assert log.about("s12") == ("Eq(s12, 4)", None)
     assert log.about("s2") is None
-    assert log.line_of("Eq(s1, 4)") == line
 
 
 def test_where_a_size_is_rounded_is_noted() -> None:
