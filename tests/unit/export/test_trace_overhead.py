@@ -31,9 +31,13 @@ def test_graphs_and_lines_are_the_same():
         found = exported()
     assert _traceback._extract_symbolized_tb is before
     assert str(found.graph) == str(wanted.graph)
-    lines = [{line for line in (each or "").splitlines() if "test_lighter" in line} for each in traces(found)]
+    lines = [
+        {line for line in (each or "").splitlines() if "test_trace_overhead" in line}
+        for each in traces(found)
+    ]
     assert lines == [
-        {line for line in (each or "").splitlines() if "test_lighter" in line} for each in traces(wanted)
+        {line for line in (each or "").splitlines() if "test_trace_overhead" in line}
+        for each in traces(wanted)
     ]
     assert any(lines)
     for value in (1.0, 0.1, -1.0):

@@ -12,6 +12,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from aotpipe import Dim
 from aotpipe.canonicalize import canonicalize
 from aotpipe.canonicalize.values import refusals
+from aotpipe.canonicalize.values.trace import Trace, started
 from aotpipe.core.stages import Exported
 from aotpipe.errors import ExportFailed
 from aotpipe.export import export, traced_strings
@@ -89,7 +90,7 @@ def test_the_line_is_that_of_the_text() -> None:
         exported(Named(), X)
     assert caught.value.where is not None
     assert caught.value.where.path.endswith("test_traced_strings.py")
-    assert caught.value.where.line == 31
+    assert caught.value.where.line == 32
 
 
 class OfWhole(Named):
@@ -144,7 +145,7 @@ def test_what_is_printed_is_left_out(capsys: pytest.CaptureFixture[str]) -> None
 def test_a_message_may_show_a_number_that_only_a_run_knows() -> None:
     number = ShapeEnv().create_unbacked_symint()
     with traced_strings.refused():
-        with refusals.message():
+        with started(Trace()), refusals.message():
             assert f"{number}" == "..."
         with pytest.raises(traced_strings.MadeText):
             f"{number}"
