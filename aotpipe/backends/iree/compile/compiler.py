@@ -60,6 +60,12 @@ def compile(  # noqa: A001  # the stage's name; nothing here needs the builtin
         timeout_s: Seconds for all attempts together.
         memory_limit_bytes: Resident bytes of the compiler; four fifths of the machine's where None.
         log_dir: Where a failed compile leaves its log and its module.
+
+    Raises:
+        CompileFailed, CompilerCrashed: The compiler refused the module, or crashed on it.
+        CompileTimeout, CompilerOutOfMemory: The compiler passed its time limit or its memory limit.
+        TargetError: The IREE compiler is not installed.
+        DiskFull: There is no space left for the compiler's files.
     """
     limit = process.default_memory_limit() if memory_limit_bytes is None else memory_limit_bytes
     fast = _fast(lowered, target, extra_flags, fallback, beside)
