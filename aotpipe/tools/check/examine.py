@@ -7,7 +7,7 @@ like any other; where the check can go on behind it, it does.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import nullcontext, redirect_stdout
 from dataclasses import replace
 from traceback import walk_tb
@@ -26,7 +26,7 @@ from aotpipe.model.spec import Spec
 from aotpipe.tools.check import baked, rewrites, source_ranges
 from aotpipe.tools.check.agreement import disagreement, is_worth_it
 from aotpipe.tools.check.attempt import Attempted, attempt
-from aotpipe.tools.check.diagnostics import SEVERITIES, Checked, Diagnostic, Step
+from aotpipe.tools.check.diagnostics import SEVERITIES, Checked, Diagnostic, Rewrite, Step
 from aotpipe.tools.check.eager_runs import Observed, observe
 from aotpipe.tools.check.fixes import with_fix
 from aotpipe.tools.check.obstacles import obstacles, stated_code
@@ -99,20 +99,7 @@ def _examined(canonical: Canonical, found: list[Diagnostic], request: Request) -
     if not any(each.severity == "error" for each in found):
         found += _disagreements(canonical, observed, attempted)
     found += _surroundings(canonical, observed, attempted)
-    mentioned = {each.message.split("`")[1] for each in found if each.code == "baked-input"}
-    # What nothing reads in a model with replayed lines, the model may well read.
-    untrue = {"unused-input", "integer-output"} if attempted.replayed else set()
-    said = {str(each.where) for each in found if each.code == "output-dropped"}
-    for finding in (*canonical.findings, *attempted.findings):
-        # Which `_surroundings` tells with their places.
-        if finding.code.startswith("baked-"):
-            continue
-        if finding.code == "control-flow-in-graph" or finding.code in untrue:
-            continue
-        if finding.code == "talk-left-out" and str(finding.where) in said:
-            continue
-        if finding.code != "constant-input" or not any(f"'{name}'" in finding.message for name in mentioned):
-            found.append(_of_finding(finding, canonical))
+    found += _told_by_stages(canonical, attempted, found)
     if not attempted.complete:
         found.append(
             Diagnostic.of(
@@ -121,23 +108,51 @@ def _examined(canonical: Canonical, found: list[Diagnostic], request: Request) -
                 hint="check again when the obstacles that were found are gone",
             )
         )
-    rewritten = [
-        rewrite
-        for entry in canonical.entries
-        for rewrite in rewrites.rewrites(
-            (e for e in observed[entry.name].events.values() if e.line not in attempted.replayed),
-            [f for f in attempted.findings if f.entry_point == entry.name],
-            entry.name,
-            {each.place for each in observed[entry.name].raised},
-        )
-    ]
     return Checked(
         name=canonical.spec.name,
         diagnostics=_sorted(found),
-        rewrites=tuple(rewritten),
+        rewrites=tuple(_rewrites(canonical, observed, attempted)),
         signatures=attempted.signatures,
         complete=attempted.complete,
     )
+
+
+def _told_by_stages(
+    canonical: Canonical, attempted: Attempted, found: Collection[Diagnostic]
+) -> list[Diagnostic]:
+    """What the stages found, without what is not true of the model and what `found` says already."""
+    baked_inputs = {each.message.split("`")[1] for each in found if each.code == "baked-input"}
+    dropped = {str(each.where) for each in found if each.code == "output-dropped"}
+    # What nothing reads in a model with replayed lines, the model may well read.
+    untrue = {"unused-input", "integer-output"} if attempted.replayed else set()
+
+    def is_told(finding: Finding) -> bool:
+        match finding.code:
+            case "control-flow-in-graph":
+                return False
+            case "talk-left-out":
+                return str(finding.where) not in dropped
+            case "constant-input":
+                return not any(f"'{name}'" in finding.message for name in baked_inputs)
+        # `_surroundings` gives the diagnostics of what is baked, with their places.
+        return finding.code not in untrue and not finding.code.startswith("baked-")
+
+    findings = (*canonical.findings, *attempted.findings)
+    return [_of_finding(each, canonical) for each in findings if is_told(each)]
+
+
+def _rewrites(
+    canonical: Canonical, observed: Mapping[str, Observed], attempted: Attempted
+) -> Iterator[Rewrite]:
+    """The constructs that a build rewrites, without those of replayed lines."""
+    for entry in canonical.entries:
+        seen = observed[entry.name]
+        yield from rewrites.rewrites(
+            (each for each in seen.events.values() if each.line not in attempted.replayed),
+            [each for each in attempted.findings if each.entry_point == entry.name],
+            entry.name,
+            {each.place for each in seen.raised},
+        )
 
 
 def _disagreements(
