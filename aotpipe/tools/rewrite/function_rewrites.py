@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -30,6 +31,7 @@ from aotpipe.tools.rewrite.expression_rewrites import ExpressionRewriter, Unsupp
 from aotpipe.tools.rewrite.expressions import call, method, name, tuple_of
 from aotpipe.tools.rewrite.statements import (
     NUMBER,
+    Counter,
     counter,
     function,
     is_handed_on,
@@ -87,6 +89,100 @@ def rewrite_function(
     ExpressionRewriter(decisions, sizes=sizes).visit(made)
     made = _FunctionRewriter(made, decisions, contiguous=contiguous, attributes=attributes).rewritten()
     return renamed(made)
+
+
+@dataclass(frozen=True, slots=True)
+class _Branch:
+    """What both functions of a torch.cond share.
+
+    Attributes:
+        node: The statement.
+        facts: What the trace noted of its variables.
+        results: The variables that both functions return.
+        numbers: The variables that hold a number of Python's before the statement.
+        tensors: The variables that the functions read and do not set.
+        parts: The other variables that the functions take, each with the number of its parts.
+    """
+
+    node: ast.If
+    facts: Facts
+    results: list[str]
+    numbers: list[str]
+    tensors: list[str]
+    parts: dict[str, int]
+
+    @property
+    def parameters(self) -> list[str]:
+        return [*self.tensors, *_part_names(self.parts)]
+
+    @property
+    def operands(self) -> list[ast.expr]:
+        parts = [part for each, count in self.parts.items() for part in parts_of(name(each), count)]
+        return [*map(name, self.tensors), *parts]
+
+
+@dataclass(frozen=True, slots=True)
+class _Loop:
+    """What both functions of a torch.while_loop share.
+
+    Attributes:
+        node: The statement.
+        facts: What the trace noted of its variables.
+        counter: What counts a `for`; None for a `while`.
+        parts: The variables that it carries, each with the number of its parts.
+    """
+
+    node: Any
+    facts: Facts
+    counter: Counter | None
+    parts: dict[str, int]
+
+    @property
+    def parameters(self) -> list[str]:
+        index = [self.counter.index] if self.counter else []
+        return [*index, *_part_names(self.parts)]
+
+    @property
+    def test(self) -> ast.expr:
+        """Whether it goes on: its own test holds, and no jump has set the flag that ends it."""
+        test = self.counter.test if self.counter else self.node.test
+        if self.node.stop is not None and self.node.stop in self.parts:
+            return ast.BinOp(negated(name(self.node.stop)), ast.BitAnd(), test)
+        return test
+
+    @property
+    def next_values(self) -> list[ast.expr]:
+        """What an iteration gives to the next one."""
+        index: list[ast.expr] = []
+        if self.counter:
+            index = [ast.BinOp(name(self.counter.index), ast.Add(), ast.Constant(self.counter.step))]
+        values = [
+            part for each, count in self.parts.items() for part in parts_of(self._next_value(each), count)
+        ]
+        return [*index, *values]
+
+    def _next_value(self, variable: str) -> ast.expr:
+        form = self.facts.form(variable)
+        if form is None:
+            return name(variable)
+        return as_form(name(variable), form, self.facts.after(variable, 0), self.node)
+
+    @property
+    def targets(self) -> ast.expr:
+        """The variables that the loop sets: those that something reads after it."""
+        later = _part_names({each: count for each, count in self.parts.items() if each in self.node.live})
+        return ast.Tuple(
+            [ast.Name(each if each in later else "_", ast.Store()) for each in self.parameters], ast.Store()
+        )
+
+
+def _part_names(parts: Mapping[str, int]) -> list[str]:
+    return [part for each, count in parts.items() for part in part_names(each, count)]
+
+
+def _copies(body: Block, variables: Collection[str]) -> Block:
+    """Copies of those whose items are written: a function of an op may not write what it is given."""
+    return [assign(each, call(f"{each}.clone")) for each in item_written(body) if each in variables]
 
 
 class _FunctionRewriter:
@@ -197,54 +293,27 @@ class _FunctionRewriter:
         if raising is not None and hasattr(node, "lineno") and (raises(node.body) or raises(node.orelse)):
             return self._runtime_assert(node)
         live: frozenset[str] = node.live  # type: ignore[attr-defined]  # set by liveness
-        written = liveness.assigned([*node.body, *node.orelse])
-        outs = [each for each in written if each in live]
-        decision = self._decision(node, ("branch",), outs)
-        facts = Facts(decision)
-        constants = [each for each in outs if facts.is_constant(each)]
-        outs = [each for each in outs if each not in constants]
+        outs = [each for each in liveness.assigned([*node.body, *node.orelse]) if each in live]
+        facts = Facts(self._decision(node, ("branch",), outs))
         test = truth(node.test)
-        after: Block = []
-        for each in constants:
-            if facts.value(each) is not None and not isinstance(facts.value(each), Undefined):
-                after.append(assign(each, facts.literal(each, node)))
+        after: Block = [
+            assign(each, facts.literal(each, node))
+            for each in outs
+            if facts.is_constant(each) and not isinstance(facts.value(each), Undefined | None)
+        ]
+        outs = [each for each in outs if not facts.is_constant(each)]
         if not outs:
             return after
         if (chosen := self._chosen(node, outs, test, facts)) is not None:
             return with_comments(node, [*chosen, *after])
-        known = [each for each in written if each in self._known]
-        numbers = [each for each in known if self._is_number(each, facts)]
-        read = liveness.needed(node.body, written) | liveness.needed(node.orelse, written)
-        passed = {each for each in outs if each not in liveness.assigned(node.body)}
-        passed |= {each for each in outs if each not in liveness.assigned(node.orelse)}
-        parameters = [each for each in known if each in read | passed and each not in numbers]
-        around = liveness.reads(ast.Module([*node.body, *node.orelse], []))
-        others = [
-            each
-            for each, value in facts.taken.items()
-            if isinstance(value, torch.Tensor)
-            and each in around
-            and each not in written
-            and each not in self._numbers
+        branch = self._branch(node, outs, facts)
+        functions = [
+            self._branch_function("true_fn", branch, 0, node.body),
+            self._branch_function("false_fn", branch, 1, node.orelse),
         ]
-        apart = {each: facts.parts(each) for each in parameters}
-        operands = [*others, *(part for each in parameters for part in part_names(each, apart[each]))]
-        passing = [name(each) for each in others]
-        passing += [part for each in parameters for part in parts_of(name(each), apart[each])]
-        functions: list[ast.FunctionDef] = []
-        for path, (role, body) in enumerate((("true_fn", node.body), ("false_fn", node.orelse))):
-            made = self._branch_body(body, numbers, parameters)
-            results = [self._result(each, facts, path, body, node) for each in outs]
-            made.append(ast.Return(results[0] if len(results) == 1 else tuple_of(results)))
-            read_here = liveness.needed(made, apart)
-            made = [*repacked({each: count for each, count in apart.items() if each in read_here}), *made]
-            functions.append(function(self._called(role), operands, made))
-        called = call("torch.cond", test, *(name(each.name) for each in functions), tuple_of(passing))
-        target: ast.expr = (
-            ast.Name(outs[0], ast.Store())
-            if len(outs) == 1
-            else ast.Tuple([ast.Name(each, ast.Store()) for each in outs], ast.Store())
-        )
+        called = call("torch.cond", test, *(name(each.name) for each in functions), tuple_of(branch.operands))
+        targets: list[ast.expr] = [ast.Name(each, ast.Store()) for each in outs]
+        target = targets[0] if len(targets) == 1 else ast.Tuple(targets, ast.Store())
         return with_comments(node, [*functions, ast.Assign([target], called), *after])
 
     def _chosen(self, node: ast.If, outs: Sequence[str], test: ast.expr, facts: Facts) -> Block | None:
@@ -275,26 +344,56 @@ class _FunctionRewriter:
             return True
         return not self._depth and isinstance(facts.before.get(variable), NUMBER)
 
-    def _inside(self, body: Iterable[ast.stmt]) -> Block:
-        known, numbers = set(self._known), dict(self._numbers)
+    def _branch(self, node: ast.If, results: list[str], facts: Facts) -> _Branch:
+        """What the functions of a branch take and return."""
+        paths = (node.body, node.orelse)
+        written = liveness.assigned([*node.body, *node.orelse])
+        known = [each for each in written if each in self._known]
+        numbers = [each for each in known if self._is_number(each, facts)]
+        taken = frozenset[str]().union(
+            *(liveness.needed(body, written) for body in paths),
+            # A path that does not set a result returns what it was given.
+            *(set(results).difference(liveness.assigned(body)) for body in paths),
+        )
+        reads = liveness.reads(ast.Module([*node.body, *node.orelse], []))
+        tensors = [
+            each
+            for each, value in facts.taken.items()
+            if isinstance(value, torch.Tensor)
+            and each in reads
+            and each not in written
+            and each not in self._numbers
+        ]
+        parts = {each: facts.parts(each) for each in known if each in taken and each not in numbers}
+        return _Branch(node, facts, results, numbers, tensors, parts)
+
+    def _branch_function(self, role: str, branch: _Branch, path: int, body: Block) -> ast.FunctionDef:
+        """The function of one path."""
+        made = self._branch_body(body, branch)
+        results = [self._result(each, branch.facts, path, body, branch.node) for each in branch.results]
+        made.append(ast.Return(results[0] if len(results) == 1 else tuple_of(results)))
+        read = liveness.needed(made, branch.parts)
+        tuples = repacked({each: count for each, count in branch.parts.items() if each in read})
+        return function(self._called(role), branch.parameters, [*tuples, *made])
+
+    def _branch_body(self, body: Block, branch: _Branch) -> Block:
+        inside = self._inside(body, branch.parts)
+        # A branch has no number of the outer function under its own name.
+        rebound = set(liveness.assigned(inside)) & liveness.needed(inside, branch.numbers)
+        if rebound:
+            raise Unsupported(f"`{min(rebound)}` is a number that a branch changes")
+        return [*_copies(body, branch.parts), *(each for each in inside if not is_nothing(each))]
+
+    def _inside(self, body: Block, tensors: Collection[str], index: Sequence[str] = ()) -> Block:
+        """The statements of a function of an op, which takes these variables as tensors."""
+        numbers, known = self._numbers, self._known
+        self._numbers = {key: value for key, value in numbers.items() if key not in tensors}
+        self._known = known.union(tensors, index)
         self._depth += 1
         made = self._block(body)
         self._depth -= 1
-        self._known, self._numbers = known, numbers
+        self._numbers, self._known = numbers, known
         return made
-
-    def _branch_body(self, body: Block, numbers: Sequence[str], parameters: Sequence[str]) -> Block:
-        outer = dict(self._numbers)
-        self._numbers = {key: value for key, value in outer.items() if key not in parameters}
-        inside = self._inside(body)
-        self._numbers = outer
-        # A branch may not write what it is given, and has no number of the outer function under its own name.
-        copied = [each for each in item_written(body) if each in parameters]
-        first: Block = [assign(each, call(f"{each}.clone")) for each in copied]
-        rebound = set(liveness.assigned(inside)) & liveness.needed(inside, numbers)
-        if rebound:
-            raise Unsupported(f"`{min(rebound)}` is a number that a branch changes")
-        return [*first, *(each for each in inside if not is_nothing(each))]
 
     def _result(self, variable: str, facts: Facts, path: int, body: Block, node: ast.stmt) -> ast.expr:
         """What a branch gives for a variable, in the form that it has afterwards."""
@@ -325,56 +424,43 @@ class _FunctionRewriter:
     # Loops.
 
     def _loop(self, node: Any) -> Block:
-        live: frozenset[str] = node.live
-        is_for = isinstance(node, ast.For)
-        written = liveness.assigned(node.body)
-        count = counter(node) if is_for else None
-        index, before, test = (count.index, count.before, count.test) if count else ("", [], node.test)
-        read = liveness.needed(node.body, written) | (liveness.reads(test) if not is_for else frozenset())
-        carried = [each for each in written if each in read | live | {node.stop}]
-        decision = self._decision(node, ("loop",), [*carried, "the index"])
-        facts = Facts(decision)
-        carried = [each for each in carried if not facts.is_constant(each)]
-        if node.stop is not None and node.stop in carried:
-            test = ast.BinOp(negated(name(node.stop)), ast.BitAnd(), test)
-        if is_for and node.target.id in live:
-            raise Unsupported(f"`{node.target.id}` is read after its loop", node)
-        apart = {each: facts.parts(each) for each in carried}
-        first = [part for each in carried for part in self._initial(each, facts, node)]
-        outer, known = dict(self._numbers), set(self._known)
-        self._numbers = {key: value for key, value in outer.items() if key not in carried}
-        self._known |= set(carried) | ({index} if index else set())
-        inside = self._inside(node.body)
-        self._numbers, self._known = outer, known
-        copied = [each for each in item_written(node.body) if each in carried]
-        body: Block = [assign(each, call(f"{each}.clone")) for each in copied]
-        if (
-            index
-            and index != node.target.id
-            and node.target.id in liveness.needed(node.body, [node.target.id])
-        ):
-            body.append(assign(node.target.id, name(index)))
-        body += [each for each in inside if not is_nothing(each)]
-        body = [*repacked(apart), *body]
-        results = [
-            part for each in carried for part in parts_of(self._next_value(each, facts, node), apart[each])
-        ]
-        names = [part for each in carried for part in part_names(each, apart[each])]
-        if count is not None:
-            names.insert(0, index)
-            results.insert(0, ast.BinOp(name(index), ast.Add(), ast.Constant(count.step)))
-            first.insert(0, call("torch.tensor", count.begin))
-        body.append(ast.Return(tuple_of(results)))
+        loop = self._carried(node)
+        first = [part for each in loop.parts for part in self._initial(each, loop.facts, node)]
+        if loop.counter:
+            first.insert(0, call("torch.tensor", loop.counter.begin))
+        body = [*self._loop_body(loop), ast.Return(tuple_of(loop.next_values))]
         functions = [
-            function(self._called("cond_fn"), names, [ast.Return(truth(test))]),
-            function(self._called("body_fn"), names, body),
+            function(self._called("cond_fn"), loop.parameters, [ast.Return(truth(loop.test))]),
+            function(self._called("body_fn"), loop.parameters, body),
         ]
         called = call("torch.while_loop", *(name(each.name) for each in functions), tuple_of(first))
-        read_later = {part for each in carried if each in live for part in part_names(each, apart[each])}
-        kept = [each if each in read_later else "_" for each in names]
-        target = ast.Tuple([ast.Name(each, ast.Store()) for each in kept], ast.Store())
-        whole = repacked({each: parts for each, parts in apart.items() if each in live})
-        return with_comments(node, [*before, *functions, ast.Assign([target], called), *whole])
+        before = loop.counter.before if loop.counter else []
+        whole = repacked({each: count for each, count in loop.parts.items() if each in node.live})
+        return with_comments(node, [*before, *functions, ast.Assign([loop.targets], called), *whole])
+
+    def _carried(self, node: Any) -> _Loop:
+        """What a loop carries: what it sets and an iteration, its test or something after it reads."""
+        written = liveness.assigned(node.body)
+        count = counter(node) if isinstance(node, ast.For) else None
+        read = liveness.needed(node.body, written) | node.live | {node.stop}
+        if count is None:
+            read |= liveness.reads(node.test)
+        carried = [each for each in written if each in read]
+        facts = Facts(self._decision(node, ("loop",), [*carried, "the index"]))
+        if count is not None and node.target.id in node.live:
+            raise Unsupported(f"`{node.target.id}` is read after its loop", node)
+        parts = {each: facts.parts(each) for each in carried if not facts.is_constant(each)}
+        return _Loop(node, facts, count, parts)
+
+    def _loop_body(self, loop: _Loop) -> Block:
+        """What an iteration does before it gives the next values."""
+        node = loop.node
+        index = [loop.counter.index] if loop.counter else []
+        inside = self._inside(node.body, loop.parts, index)
+        body = [*repacked(loop.parts), *_copies(node.body, loop.parts)]
+        if index and node.target.id not in index and liveness.needed(node.body, [node.target.id]):
+            body.append(assign(node.target.id, name(index[0])))
+        return [*body, *(each for each in inside if not is_nothing(each))]
 
     def _initial(self, variable: str, facts: Facts, node: ast.stmt) -> list[ast.expr]:
         """What a variable is before a loop, each part by itself."""
@@ -391,9 +477,3 @@ class _FunctionRewriter:
         if self._contiguous and isinstance(made, ast.Name) and has_dims(form):
             made = call(f"{variable}.contiguous")
         return parts_of(made, parts)
-
-    def _next_value(self, variable: str, facts: Facts, node: ast.stmt) -> ast.expr:
-        form = facts.form(variable)
-        if form is None:
-            return name(variable)
-        return as_form(name(variable), form, facts.after(variable, 0), node)
