@@ -267,56 +267,78 @@ def join_leaves(leaves: Sequence[Any]) -> object:
 
 def _join_leaves(leaves: Sequence[Any], *, missing: bool, computed: bool = False) -> object:
     first = leaves[0]
-    there = [_held(leaf) for leaf in leaves if leaf is not None]
-    if there and (len(there) < len(leaves) or any(isinstance(leaf, OptionalValue) for leaf in leaves)):
-        found = _join_leaves(there, missing=True, computed=True) if all(map(_is_of_a_graph, there)) else None
-        if not isinstance(found, Leaf):
-            other = next(leaf for leaf in leaves if leaf is not None)
-            raise Incompatible(f"is None on one path and {_kind(other)} on another")
-        return replace(found, optional=True)
+    if (optional := _join_optional(leaves)) is not None:
+        return optional
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-    if computed and all(map(_is_of_a_graph, leaves)):
-        pass  # a constant too, where a flag goes with it
-    elif not tensors and all(_is_same(leaf, first) for leaf in leaves[1:]):
+    # A constant is computed too where a flag goes with it.
+    is_computed = computed and all(map(_is_of_a_graph, leaves))
+    if not is_computed and not tensors and all(_is_same(leaf, first) for leaf in leaves[1:]):
         return first
     if all(leaf is first for leaf in leaves[1:]) and not missing:
         return first
-    for leaf in leaves:
-        if not _is_of_a_graph(leaf):
-            other = next(each for each in leaves if not _is_same(each, leaf))
-            raise Incompatible(f"is {_kind(leaf)} on one path and {_kind(other)} on another")
+    _require_of_a_graph(leaves)
     # What has one element and no dims fills the place of one that has some.
     tensors = [leaf for leaf in tensors if leaf.dim()] or tensors
-    shapes = {tuple(map(str, tensor.shape)) for tensor in tensors}
-    shape = tuple(tensors[0].shape) if tensors else ()
-    cut = None
-    if len(shapes) > 1:
-        cut = _other_dim(shapes)
-        capacity = _capacity([tensor.shape[cut] for tensor in tensors]) if cut is not None else None
-        if cut is None or capacity is None:
-            kind = Incompatible if cut is None else IncompatibleSizes
-            raise kind(f"has the shapes {_listed(shapes)} on different paths")
-        shape = (*shape[:cut], capacity, *shape[cut + 1 :])
-    device = tensors[0].device if tensors else torch.device("cpu")
+    shape, cut = _join_shapes(tensors)
     typed = [
         leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and not host_scalars.is_host_scalar(leaf)
     ]
-    dtype = reduce(_promoted, (tensor.dtype for tensor in typed or tensors)) if tensors else torch.bool
-    for leaf in leaves:
-        # A number takes the tensors' dtype where that can hold its kind.
-        if not isinstance(leaf, torch.Tensor) and host_scalars.rank(_dtype(leaf)) > (
-            host_scalars.rank(dtype) if tensors else -1
-        ):
-            dtype = _promoted(dtype, _dtype(leaf))
+    dtype = _join_dtypes(leaves, tensors, typed)
     return Leaf(
         dtype,
         shape,
-        device,
+        tensors[0].device if tensors else torch.device("cpu"),
         number=host_scalars.are_host_scalars(leaves),
         filled=0 < len(tensors) < len(leaves) and tensors[0].dim() > 0,
         promoted=any(tensor.dtype != dtype for tensor in typed) if typed else _has_ranks(leaves),
         cut=cut,
     )
+
+
+def _join_optional(leaves: Sequence[Any]) -> Leaf | None:
+    """The leaf of values of which some are None or may be; None where none of them is."""
+    there = [_held(leaf) for leaf in leaves if leaf is not None]
+    if not there or not (len(there) < len(leaves) or any(isinstance(leaf, OptionalValue) for leaf in leaves)):
+        return None
+    found = _join_leaves(there, missing=True, computed=True) if all(map(_is_of_a_graph, there)) else None
+    if not isinstance(found, Leaf):
+        other = next(leaf for leaf in leaves if leaf is not None)
+        raise Incompatible(f"is None on one path and {_kind(other)} on another")
+    return replace(found, optional=True)
+
+
+def _require_of_a_graph(leaves: Sequence[Any]) -> None:
+    for leaf in leaves:
+        if not _is_of_a_graph(leaf):
+            other = next(each for each in leaves if not _is_same(each, leaf))
+            raise Incompatible(f"is {_kind(leaf)} on one path and {_kind(other)} on another")
+
+
+def _join_shapes(tensors: Sequence[torch.Tensor]) -> tuple[tuple[Any, ...], int | None]:
+    """The shape that all tensors fit, and the dim in which they differ: there it has the greatest size."""
+    shape = tuple(tensors[0].shape) if tensors else ()
+    shapes = {tuple(map(str, tensor.shape)) for tensor in tensors}
+    if len(shapes) < 2:
+        return shape, None
+    cut = _other_dim(shapes)
+    capacity = _capacity([tensor.shape[cut] for tensor in tensors]) if cut is not None else None
+    if cut is None or capacity is None:
+        kind = Incompatible if cut is None else IncompatibleSizes
+        raise kind(f"has the shapes {_listed(shapes)} on different paths")
+    return (*shape[:cut], capacity, *shape[cut + 1 :]), cut
+
+
+def _join_dtypes(
+    leaves: Sequence[Any], tensors: Sequence[torch.Tensor], typed: Sequence[torch.Tensor]
+) -> torch.dtype:
+    """The dtype that the tensors promote to; a number takes it where it can hold the number's kind."""
+    dtype = reduce(_promoted, (tensor.dtype for tensor in typed or tensors)) if tensors else torch.bool
+    for leaf in leaves:
+        if not isinstance(leaf, torch.Tensor) and host_scalars.rank(_dtype(leaf)) > (
+            host_scalars.rank(dtype) if tensors else -1
+        ):
+            dtype = _promoted(dtype, _dtype(leaf))
+    return dtype
 
 
 def _other_dim(shapes: Collection[tuple[str, ...]]) -> int | None:
