@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import itertools
-import textwrap
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +11,7 @@ import pytest
 import torch
 
 from aotpipe.canonicalize import canonicalize
-from aotpipe.canonicalize.rewrite import functions, generators, statements
+from aotpipe.canonicalize.rewrite import functions
 from aotpipe.errors import ExportFailed
 from aotpipe.export import export
 from aotpipe.model.spec import as_spec
@@ -186,13 +184,3 @@ def test_a_generator_that_cannot_be_rewritten_is_refused_at_the_loop() -> None:
         export(canonicalize(as_spec(until, args=CASES[:1])))
     assert caught.value.where is not None
     assert caught.value.where.path.endswith("test_generators.py")
-
-
-@pytest.mark.parametrize(
-    "body", ["got = yield x", "yield x\n    return 3", "print((yield))"], ids=["sent", "returned", "nested"]
-)
-def test_a_yield_with_a_value_is_left_alone(body: str) -> None:
-    (node,) = ast.parse(textwrap.dedent(f"def f(x):\n    {body}")).body
-    assert isinstance(node, ast.FunctionDef)
-    assert generators.is_generator(node)
-    assert statements.rewrite(node) is None
