@@ -146,7 +146,7 @@ class Spoken(torch.nn.Module):
     ("model", "said"),
     [
         (GrowingCache, "`cache` grows in every call"),
-        (GrowingText, "`x` gets longer in every trip of a loop on a tensor"),
+        (GrowingText, "`x` gets longer in every iteration of a loop on a tensor"),
         (Recursive, "calls itself without end"),
         (Labelled, "is 'positive' on one path and 'negative' on another"),
         (Spoken, "a text is made of a value"),

@@ -27,7 +27,7 @@ def _failed(forward: Any, good: list[Any], bad: list[Any], **options: Any) -> li
 
 
 def _place(forward: Any, line: int) -> str:
-    return f"(test_asserts.py:{forward.__code__.co_firstlineno + line})"
+    return f"(test_runtime_asserts.py:{forward.__code__.co_firstlineno + line})"
 
 
 def test_an_assert_over_a_tensor() -> None:
