@@ -36,6 +36,7 @@ from tests.faults.faults import Fault, load  # noqa: E402  # the root is no fold
 
 # A test that fails so has not looked at what the fault changes.
 _BROKEN: Final = ("ImportError", "IndentationError", "ModuleNotFoundError", "NameError", "SyntaxError")
+_LATE: Final = "Failed: Timeout"
 _FAILED: Final = 1
 
 
@@ -74,6 +75,8 @@ class Tree:
             [sys.executable, *arguments],
             cwd=self.root,
             env={**os.environ, "PYTHONPATH": str(self.root)},
+            # A terminal would stop a test in the background that reads from it.
+            stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             check=False,
@@ -126,6 +129,8 @@ def _problem(code: int, report: ET.Element | None, output: str) -> str:
     if not failures:
         return f"no test failed:\n{output[-2000:]}"
     said = [failure.get("message", "") for failure in failures]
+    if all(each.startswith(_LATE) for each in said):
+        return "the test ran past its limit: --timeout gives it more"
     if all(each.startswith(_BROKEN) for each in said):
         return f"the changed code is broken in another way: {said[0][:500]}"
     return ""
