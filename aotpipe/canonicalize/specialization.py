@@ -17,6 +17,7 @@ import torch
 from aotpipe.canonicalize import example_call
 from aotpipe.canonicalize.eager_hops import uncompiled
 from aotpipe.canonicalize.inputs import pytrees
+from aotpipe.canonicalize.rewrite.ast_builders import below
 from aotpipe.core.stages import CanonicalEntry, Finding
 from aotpipe.errors import SourceLine
 from aotpipe.model import source
@@ -73,7 +74,7 @@ class Method:
         found = source.syntax_of(code)
         if found is None or isinstance(found, ast.Lambda):
             return None
-        return cls(found, code.co_filename, code.co_qualname, tuple(_own(found)))
+        return cls(found, code.co_filename, code.co_qualname, tuple(below(found)))
 
     def first_use(self, name: str) -> ast.expr | None:
         """Where an input is read first: `batch.scale` itself, or else what it is a part of."""
@@ -325,11 +326,3 @@ def _dotted(node: ast.AST) -> str:
 def _names(definition: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
     names = [argument.arg for argument in (*definition.args.posonlyargs, *definition.args.args)]
     return names[1:] if names[:1] == ["self"] else names
-
-
-def _own(node: ast.AST) -> Iterator[ast.AST]:
-    """All syntax below a function's that belongs to the same scope."""
-    for child in ast.iter_child_nodes(node):
-        yield child
-        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
-            yield from _own(child)

@@ -39,7 +39,7 @@ def check(
     checked = checks(model, **options)
     if sarif is not None:
         from aotpipe.runtime.store import typed_os_errors
-        from aotpipe.tools.check.sarif import to_sarif
+        from aotpipe.tools.check.formats import to_sarif
 
         with typed_os_errors("the SARIF file", sarif):
             sarif.parent.mkdir(parents=True, exist_ok=True)
@@ -47,7 +47,7 @@ def check(
     if as_json:
         text.echo_json(checked.to_json())
     else:
-        from aotpipe.tools.check.text import render
+        from aotpipe.tools.check.formats import render
 
         click.echo(render(checked, quiet=quiet))
     return checked.exit_code

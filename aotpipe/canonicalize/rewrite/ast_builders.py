@@ -39,7 +39,12 @@ def own(nodes: Sequence[ast.AST]) -> Iterator[ast.AST]:
     for node in nodes:
         yield node
         if not isinstance(node, SCOPES):
-            yield from own(list(ast.iter_child_nodes(node)))
+            yield from below(node)
+
+
+def below(node: ast.AST) -> Iterator[ast.AST]:
+    """All nodes below one, such as a function, that belong to its scope."""
+    return own(list(ast.iter_child_nodes(node)))
 
 
 def contains(nodes: Sequence[ast.AST], *kinds: type[ast.AST]) -> bool:

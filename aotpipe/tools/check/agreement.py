@@ -8,6 +8,7 @@ answer.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -42,18 +43,19 @@ def disagreement(entry: CanonicalEntry, program: ExportedEntry) -> Diagnostic | 
     for number, ((how, _), want) in enumerate(zip(calls, wanted, strict=False)):
         other = got[number] if number < len(got) else None
         said = "raises" if other is None else difference(entry, want, other)
-        if said and _is_steady(entry, calls[number][1]):
-            return Diagnostic.of(
-                code="differs-from-eager",
-                message=f"the exported program {said} in call {number + 1}, {how}",
-                reason="torch.export fixed something that eager computes in each call",
-                hint="look at the warnings, and at numbers, texts and keys that are taken out of tensors",
-                where=source.of_definition(entry.module.forward),
-                seen=True,
-                entry_point=entry.name,
-            )
-        if said:
+        if not said:
+            continue
+        if not _is_steady(entry, calls[number][1]):
             return None
+        return Diagnostic.of(
+            code="differs-from-eager",
+            message=f"the exported program {said} in call {number + 1}, {how}",
+            reason="torch.export fixed something that eager computes in each call",
+            hint="look at the warnings, and at numbers, texts and keys that are taken out of tensors",
+            where=source.of_definition(entry.module.forward),
+            seen=True,
+            entry_point=entry.name,
+        )
     return None
 
 
@@ -77,30 +79,29 @@ def _turned(leaf: torch.Tensor) -> torch.Tensor:
 
 
 def answers(
-    module: torch.nn.Module, entry: CanonicalEntry, changes: list[Callable[[torch.Tensor], torch.Tensor]]
+    module: torch.nn.Module,
+    entry: CanonicalEntry,
+    changes: list[Callable[[torch.Tensor], torch.Tensor]],
+    seed: int = 0,
 ) -> list[list[Any]]:
     """The answers to calls one after another, as far as none raises."""
     found: list[list[Any]] = []
     with example_call.unchanged(module), torch.random.fork_rng(devices=[]), torch.no_grad(), uncompiled():
-        torch.manual_seed(0)
+        torch.manual_seed(seed)
         for change in changes:
             given = pytrees.clone_tensors((entry.entry.args, dict(entry.entry.kwargs)))
-            args, kwargs = pytrees.map_leaves(_on_tensors(change), given)
+            args, kwargs = pytrees.map_leaves(partial(_changed, change), given)
             try:
                 result = module(*args, **kwargs)
             except Exception:  # noqa: BLE001  # a call that the model refuses compares nothing
                 return found
-            found.append([_kept(leaf) for _, leaf in pytrees.leaves(result)])
+            # A later call may write into a result.
+            found.append([pytrees.clone_tensors(leaf) for _, leaf in pytrees.leaves(result)])
     return found
 
 
-def _on_tensors(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Any], Any]:
-    return lambda leaf: change(leaf) if isinstance(leaf, torch.Tensor) else leaf
-
-
-def _kept(leaf: Any) -> Any:
-    """A result as it is now: a later call may write into it."""
-    return leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf
+def _changed(change: Callable[[torch.Tensor], torch.Tensor], leaf: Any) -> Any:
+    return change(leaf) if isinstance(leaf, torch.Tensor) else leaf
 
 
 def difference(entry: CanonicalEntry, want: list[Any], got: list[Any], relative: float = _RELATIVE) -> str:
@@ -113,26 +114,15 @@ def difference(entry: CanonicalEntry, want: list[Any], got: list[Any], relative:
         ours, theirs = torch.as_tensor(mine), torch.as_tensor(other)
         if ours.shape != theirs.shape:
             return f"gives {name!r} the shape {tuple(theirs.shape)} for {tuple(ours.shape)}"
-        exact = not (ours.is_floating_point() or ours.is_complex())
+        is_inexact = ours.is_floating_point() or ours.is_complex()
+        rtol, atol = (relative, _ABSOLUTE) if is_inexact else (0.0, 0.0)
         kind = torch.complex128 if ours.is_complex() else torch.float64
-        if not torch.allclose(
-            theirs.to(kind),
-            ours.to(kind),
-            rtol=0.0 if exact else relative,
-            atol=0.0 if exact else _ABSOLUTE,
-            equal_nan=True,
-        ):
+        if not torch.allclose(theirs.to(kind), ours.to(kind), rtol=rtol, atol=atol, equal_nan=True):
             return f"gives another {name!r}"
     return ""
 
 
 def _is_steady(entry: CanonicalEntry, change: Callable[[torch.Tensor], torch.Tensor]) -> bool:
     """Whether eager gives itself the same answer with other random numbers."""
-    first = answers(entry.module, entry, [change])
-    with torch.random.fork_rng(devices=[]):
-        given = pytrees.clone_tensors((entry.entry.args, dict(entry.entry.kwargs)))
-        args, kwargs = pytrees.map_leaves(_on_tensors(change), given)
-        with example_call.unchanged(entry.module), torch.no_grad(), uncompiled():
-            torch.manual_seed(1)
-            second = [_kept(leaf) for _, leaf in pytrees.leaves(entry.module(*args, **kwargs))]
-    return bool(first) and not difference(entry, first[0], second)
+    first, second = (answers(entry.module, entry, [change], seed) for seed in (0, 1))
+    return bool(first and second) and not difference(entry, first[0], second[0])

@@ -1,24 +1,31 @@
 """Runs a build's stages up to the compiler, and finds each line of Python that they refuse.
 
 `attempt(canonical, observed, request)` exports and legalizes as a build does. Where an export is refused,
-every line at which Python looks into a tensor gets eager's values (`replay`), then each is freed
-again, in the order of the run: the export that now fails is refused for that line alone. So every refusal is
-one that a stage of a build made, and all are found. Gives an `Attempted`; raises nothing that a model can
-cause.
+every line at which Python looks into a tensor is replayed: Python gets what eager got there, in place of
+traced tensors. Then each line is freed again, in the order of the run: the export that now fails is refused
+for that line alone. So every refusal is one that a stage of a build made, and all are found. Gives an
+`Attempted`; raises nothing that a model can cause.
 """
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree  # torch.export's own flattening; see pytrees
 
 from aotpipe.backends.xla import lowering
 from aotpipe.build import front
 from aotpipe.build.events import Recorder
 from aotpipe.build.request import Request
+from aotpipe.canonicalize import modules
+from aotpipe.canonicalize.inputs import pytrees
 from aotpipe.canonicalize.state import discovery
 from aotpipe.core.signature import Signature
 from aotpipe.core.stages import Canonical, CanonicalEntry, Exported, ExportedEntry, Finding, Legal
@@ -27,13 +34,15 @@ from aotpipe.export import diagnosis, export
 from aotpipe.export.guards import GuardLog
 from aotpipe.export.stack_traces import helpers_too
 from aotpipe.model import garbage_collector
+from aotpipe.model.source import signature_of
+from aotpipe.tools.check import source_ranges
 from aotpipe.tools.check.data_dependence import Event
 from aotpipe.tools.check.eager_runs import Observed
-from aotpipe.tools.check.replay import with_replay
-from aotpipe.tools.check.rewrites import deciding
+from aotpipe.tools.check.source_ranges import Place, deciding
 from aotpipe.tools.check.unique_calls import deduplicated, without_extras
 
 Line = tuple[str, int]
+_Key = tuple[Place, str]
 _BUDGET_S: Final = 60.0
 
 
@@ -239,13 +248,11 @@ class _Entry:
         return self._known[key]
 
     def _exported(self, lines: Collection[Line]) -> Exported | AotpipeError:
-        recorded = {event.line for event in self._observed.first}
-        events = [
-            *self._observed.first,
-            *(event for event in self._observed.events.values() if event.line not in recorded),
-        ]
+        first = {event.line for event in self._observed.first}
+        later = [event for event in self._observed.events.values() if event.line not in first]
+        events = [event for event in (*self._observed.first, *later) if event.line in lines]
         [entry] = self._model.entries
-        known = with_replay(entry, [event for event in events if event.line in lines])
+        known = with_replay(entry, events)
         try:
             with discovery.telling(self._outside), garbage_collector.paused(), helpers_too():
                 return export(replace(self._model, entries=(known,)))
@@ -253,3 +260,68 @@ class _Entry:
             return _last(error, self._name)
         except Exception as error:  # noqa: BLE001  # what a replayed model raises is the model's own
             return ExportFailed(f"{self._name} raised {type(error).__name__}", reason=str(error))
+
+
+def with_replay(entry: CanonicalEntry, events: Sequence[Event]) -> CanonicalEntry:
+    """The entry point with eager's values at the places of these events, in their order."""
+    if not events:
+        return entry
+    inputs = {event.source: event.operand for event in events if event.kind == "truth" and event.source}
+    call = entry.module.forward
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        given = iter(entry.input_names)
+
+        def known(leaf: Any) -> Any:
+            name = next(given, "")
+            return _constant(inputs[name]) if name in inputs else leaf
+
+        args, kwargs = pytrees.map_leaves(known, (args, kwargs))
+        with _Replay(_recorded(events)):
+            return call(*args, **kwargs)
+
+    forward.__signature__ = signature_of(call)  # type: ignore[attr-defined]
+    forward.__wrapped__ = call  # type: ignore[attr-defined]
+    forward.__name__ = type(entry.module).__name__
+    return replace(entry, module=modules.view_of(entry.module, forward))
+
+
+def _recorded(events: Iterable[Event]) -> Mapping[_Key, list[Any]]:
+    """What the function at a place gave, each time: the one that takes, or the one whose result decides."""
+    found: dict[_Key, list[Any]] = {}
+    for event in events:
+        found.setdefault((event.at, event.op), []).append(event.value)
+        if event.op == "tolist":
+            # A traced tensor has a tolist of its own, made of the items.
+            found.setdefault((event.at, "item"), []).extend(pytree.tree_leaves(event.value))
+        if event.kind == "truth" and event.node.place is not None:
+            found.setdefault((event.node.place, event.node.what), []).append(event.operand)
+    return found
+
+
+def _constant(value: Any) -> Any:
+    """A tensor as one that is made while the model is traced: torch keeps the value of such a one."""
+    if isinstance(value, torch.Tensor):
+        return torch.tensor(value.tolist(), dtype=value.dtype).reshape(value.shape)
+    return value
+
+
+class _Replay(TorchFunctionMode):
+    """Gives what eager got, in the order of the run."""
+
+    def __init__(self, recorded: Mapping[_Key, list[Any]]) -> None:
+        super().__init__()
+        self._recorded = recorded
+        self._names = frozenset(name for _, name in recorded)
+        self._next: dict[_Key, int] = {}
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(func, "__name__", "")
+        if name in self._names:
+            inner = source_ranges.model_frame(sys._getframe(1))  # noqa: SLF001  # the code that calls
+            key = (source_ranges.of_frame(inner), name) if inner is not None else None
+            if key is not None and (values := self._recorded.get(key)):
+                index = self._next.get(key, 0)
+                self._next[key] = index + 1
+                return _constant(values[min(index, len(values) - 1)])
+        return func(*args, **(kwargs or {}))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
 from aotpipe.canonicalize import specialization
@@ -16,7 +15,7 @@ from aotpipe.core.stages import CanonicalEntry
 from aotpipe.tools.check import side_effects, source_ranges
 from aotpipe.tools.check.diagnostics import Diagnostic
 from aotpipe.tools.check.eager_runs import Observed
-from aotpipe.tools.check.side_effects import CONTAINERS, EffectKind
+from aotpipe.tools.check.side_effects import CONTAINERS, Effect, EffectKind
 from aotpipe.tools.check.source_ranges import Place
 
 _EFFECTS: Final[Mapping[EffectKind, tuple[str, str, str]]] = {
@@ -48,19 +47,15 @@ _EFFECTS: Final[Mapping[EffectKind, tuple[str, str, str]]] = {
 def effects(observed: Observed) -> Iterator[Diagnostic]:
     """What the model's code does besides tensors."""
     seen: set[tuple[str, Place]] = set()
-    for effect in observed.effects.values():
+    for effect in (*observed.effects.values(), *side_effects.numpy_draws(observed.reached)):
         if effect.kind == "write":
             continue
         code, message, hint = _EFFECTS[effect.kind]
-        if (code, effect.place) in seen:
-            continue
-        seen.add((code, effect.place))
-        yield _diagnostic(code, message.format(effect.place.expression or effect.name), effect.place, hint)
-    for drawn in side_effects.numpy_draws(observed.reached):
-        if ("baked-random", drawn.place) not in seen:
-            seen.add(("baked-random", drawn.place))
-            message, hint = _EFFECTS["chance"][1:]
-            yield _diagnostic("baked-random", message.format(drawn.place.expression), drawn.place, hint)
+        if (code, effect.place) not in seen:
+            seen.add((code, effect.place))
+            yield _diagnostic(
+                code, message.format(effect.place.expression or effect.name), effect.place, hint
+            )
 
 
 def attributes(observed: Observed, kept: Mapping[str, str]) -> Iterator[Diagnostic]:
@@ -98,41 +93,26 @@ def _as_state(path: str, values: Sequence[object]) -> str:
 
 def _writing(path: str, observed: Observed) -> list[Place]:
     module, _, attribute = path.rpartition(".")
-    found: dict[Place, None] = {}
-    for effect in observed.effects.values():
+
+    def is_written(effect: Effect) -> bool:
         owner = observed.owners.get(id(effect.owner))
-        if effect.kind == "write" and (
-            owner == path
-            or (effect.name == attribute and owner == module and not isinstance(effect.owner, CONTAINERS))
-        ):
-            found[effect.place] = None
-    if not found:
-        for written in side_effects.self_writes(observed.reached):
-            if written.name == attribute:
-                found[written.place] = None
-    return sorted(found, key=lambda place: (place.path, place.line))
+        itself = effect.name == attribute and owner == module and not isinstance(effect.owner, CONTAINERS)
+        return effect.kind == "write" and (owner == path or itself)
+
+    found = [effect for effect in observed.effects.values() if is_written(effect)]
+    found = found or [e for e in side_effects.self_writes(observed.reached) if e.name == attribute]
+    places = dict.fromkeys(effect.place for effect in found)
+    return sorted(places, key=lambda place: (place.path, place.line))
 
 
-# What a call is given.
-
-
-def inputs(entry: CanonicalEntry) -> Iterator[Diagnostic]:
-    """Inputs that are no tensors, with what another value does to eager's answer."""
-    yield from map(partial(_of_fixed, entry), specialization.numbers(entry))
-
-
-def nones(entry: CanonicalEntry) -> Iterator[Diagnostic]:
-    """Optional inputs that the examples leave out and that the method asks about; keys that it looks for."""
-    yield from map(partial(_of_fixed, entry), specialization.asks(entry))
-
-
-def _of_fixed(entry: CanonicalEntry, found: specialization.Fixed) -> Diagnostic:
-    place, method = None, found.method
-    if method is not None and found.node is not None:
-        place = source_ranges.of_node(method.path, found.node, method.name)
-    elif method is not None:
-        place = source_ranges.of_line(method.path, method.definition.lineno, method.name)
-    return replace(_diagnostic(found.code, found.message, place, found.hint), entry_point=entry.name)
+def fixed(entry: CanonicalEntry) -> Iterator[Diagnostic]:
+    """What `specialization` finds, with its places: numbers, what is left out, keys that are looked for."""
+    for found in (*specialization.numbers(entry), *specialization.asks(entry)):
+        place, method = None, found.method
+        if method is not None:
+            at = found.node or method.definition
+            place = source_ranges.of_node(method.path, at, method.name)
+        yield replace(_diagnostic(found.code, found.message, place, found.hint), entry_point=entry.name)
 
 
 def _diagnostic(code: str, message: str, place: Place | None, hint: str = "") -> Diagnostic:

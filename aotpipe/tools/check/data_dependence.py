@@ -12,7 +12,6 @@ import ast
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import FrameType
 from typing import Any, Final, Literal
 
 import torch
@@ -28,10 +27,7 @@ Kind = Literal["truth", "number", "size", "array", "text"]
 
 _KINDS: Final[Mapping[str, Kind]] = {
     **dict.fromkeys(("__bool__", "is_nonzero", "equal", "allclose", "__contains__"), "truth"),
-    **dict.fromkeys(
-        ("item", "tolist", "__int__", "__float__", "__complex__", "__index__"),
-        "number",
-    ),
+    **dict.fromkeys(("item", "tolist", "__int__", "__float__", "__complex__", "__index__"), "number"),
     **dict.fromkeys(
         ("nonzero", "argwhere", "masked_select", "unique", "unique_consecutive", "_unique2", "bincount"),
         "size",
@@ -64,7 +60,7 @@ class Node:
             visited.add(id(node))
             if node.place is None:
                 steps.append(Step(what=node.what))
-            elif node.place not in seen and not (steps and _holds(steps[-1].place, node.place)):
+            elif node.place not in seen and not _says(steps, node.place):
                 seen.add(node.place)
                 steps.append(Step(what=f"`{node.place.expression or node.what}`", place=node.place))
             candidates = sorted(node.operands, key=lambda each: not each.varies)
@@ -72,14 +68,9 @@ class Node:
         return tuple(steps)
 
 
-def _holds(outer: Place | None, inner: Place) -> bool:
-    """Whether a place is a part of another one, which says it all."""
-    return (
-        outer is not None
-        and outer.path == inner.path
-        and (outer.line, outer.column) <= (inner.line, inner.column)
-        and (inner.end_line, inner.end_column) <= (outer.end_line, outer.end_column)
-    )
+def _says(steps: Sequence[Step], place: Place) -> bool:
+    """Whether the last step shows a place already, as a part of its own."""
+    return bool(steps) and steps[-1].place is not None and steps[-1].place.holds(place)
 
 
 @dataclass(slots=True)
@@ -91,7 +82,6 @@ class Event:
         op: torch's name of the operation.
         at: What the innermost code of a model computes, as Python has it.
         place: The expression itself: of an `if`, its test.
-        user: The innermost place in the user's own files, where that is another.
         node: The tensor's.
         value: What eager got.
         operand: The tensor, where its truth is taken.
@@ -102,7 +92,6 @@ class Event:
     op: str
     at: Place
     place: Place
-    user: Place | None
     node: Node
     value: Any = None
     operand: torch.Tensor | None = None
@@ -156,13 +145,13 @@ class Watch(TorchFunctionMode):
             result = func(*args, **kwargs)
             self._derive(result, "", None, args)
             return result
-        frame = sys._getframe(1)  # noqa: SLF001  # the only way to the code that calls
-        inner = source_ranges.model_frame(frame)
+        inner = source_ranges.model_frame(sys._getframe(1))  # noqa: SLF001  # the only way to the code that calls
         place = source_ranges.of_frame(inner) if inner is not None else None
         kind = _kind(name, args, kwargs)
         if place is not None and kind is not None:
             operands = self._operands(args, kwargs)
-            event = self._event(kind, name, place, frame, operands)
+            node = next((each for each in operands if each.varies), operands[0] if operands else Node(name))
+            event = Event(kind, name, place, _tested(place, node) if kind == "truth" else place, node)
             if kind == "truth" and isinstance(args[0], torch.Tensor):
                 event.operand = args[0].detach().clone()
                 event.source = self._inputs.get(id(args[0]), "")
@@ -170,22 +159,14 @@ class Watch(TorchFunctionMode):
             event.value = result
             self.seen.events.append(event)
             if name == "__bool__":
-                return self._decided(event.place, result, event)
+                return self._decided(event, result)
         else:
             result = func(*args, **kwargs)
         self._derive(result, name, place, (args, kwargs))
         return result
 
-    def _event(
-        self, kind: Kind, name: str, place: Place, frame: FrameType, operands: tuple[Node, ...]
-    ) -> Event:
-        outer = source_ranges.user_frame(frame)
-        user = source_ranges.of_frame(outer) if outer is not None else None
-        node = next((each for each in operands if each.varies), operands[0] if operands else Node(name))
-        shown = _tested(place, node) if kind == "truth" else place
-        return Event(kind, name, place, shown, user if user != place else None, node)
-
-    def _decided(self, place: Place, result: bool, event: Event) -> bool:
+    def _decided(self, event: Event, result: bool) -> bool:
+        place = event.place
         if not event.node.varies:
             return result
         forced = next((each for each in self._forced if each.place == place), None)
@@ -194,10 +175,6 @@ class Watch(TorchFunctionMode):
             result = forced.to
         self.seen.outcomes.setdefault(place, set()).add(result)
         return result
-
-    def _node(self, tensor: torch.Tensor) -> Node | None:
-        found: Node | None = self._nodes.get(tensor)  # type: ignore[no-untyped-call]
-        return found
 
     def _returned(self, tensor: torch.Tensor) -> Node | None:
         """What a tensor came from that no function of torch gave, after one was taken out as an array."""
@@ -210,12 +187,12 @@ class Watch(TorchFunctionMode):
         return node
 
     def _operands(self, *trees: Any) -> tuple[Node, ...]:
-        found = []
+        found: list[Node] = []
         for leaf in pytree.tree_leaves(trees):
             if isinstance(leaf, torch.Tensor):
-                node = self._node(leaf) or self._returned(leaf)
-                if node is not None:
-                    found.append(node)
+                node: Node | None = self._nodes.get(leaf)  # type: ignore[no-untyped-call]
+                node = node or self._returned(leaf)
+                found += [node] if node is not None else []
             elif isinstance(leaf, slice):
                 found += self._operands((leaf.start, leaf.stop, leaf.step))
         return tuple(found)
@@ -239,7 +216,7 @@ class Watch(TorchFunctionMode):
 
 def _tested(place: Place, node: Node) -> Place:
     """The expression whose truth a statement takes; Python has no more than the statement for some."""
-    if node.place is not None and _holds(place, node.place):
+    if node.place is not None and place.holds(node.place):
         return node.place
     found = next(iter(source_ranges.around(place)), None)
     if isinstance(found, ast.If | ast.While | ast.IfExp | ast.Assert):
@@ -253,12 +230,11 @@ def _kind(name: str, args: Any, kwargs: Any) -> Kind | None:
     if name == "where":
         return "size" if len(args) + len(kwargs) == 1 else None
     if name == "repeat_interleave":
-        given = [*args[1:2], kwargs.get("repeats")]
         known = kwargs.get("output_size") is not None
-        return "size" if any(isinstance(each, torch.Tensor) for each in given) and not known else None
+        return "size" if _has_tensor(*args[1:2], kwargs.get("repeats")) and not known else None
     if name == "__getitem__":
         return _index_kind(args[1])
-    if name == "topk" and any(isinstance(each, torch.Tensor) for each in (*args[1:2], kwargs.get("k"))):
+    if name == "topk" and _has_tensor(*args[1:2], kwargs.get("k")):
         return "number"
     return None
 
@@ -268,8 +244,10 @@ def _index_kind(index: Any) -> Kind | None:
     for part in parts:
         if isinstance(part, torch.Tensor) and part.dtype in (torch.bool, torch.uint8):
             return "size"
-        if isinstance(part, slice) and any(
-            isinstance(bound, torch.Tensor) for bound in (part.start, part.stop, part.step)
-        ):
+        if isinstance(part, slice) and _has_tensor(part.start, part.stop, part.step):
             return "size"
     return None
+
+
+def _has_tensor(*values: Any) -> bool:
+    return any(isinstance(each, torch.Tensor) for each in values)

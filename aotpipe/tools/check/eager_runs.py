@@ -20,6 +20,7 @@ from aotpipe.canonicalize import example_call
 from aotpipe.canonicalize.eager_hops import uncompiled
 from aotpipe.canonicalize.inputs import pytrees
 from aotpipe.core.stages import CanonicalEntry
+from aotpipe.model.object_graph import OWN
 from aotpipe.tools.check import side_effects
 from aotpipe.tools.check.data_dependence import Event, Forced, Watch
 from aotpipe.tools.check.side_effects import Effect
@@ -27,15 +28,13 @@ from aotpipe.tools.check.source_ranges import Place
 
 _MOST_FORCED: Final = 24
 _FORCED_S: Final = 3.0
-_INNER: Final = frozenset({"_parameters", "_buffers", "_modules"})
 
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """What a forced path raised: the decision that led there, and the outcome that it was given."""
+    """What a path raised that eager does not take: the decision that was forced to lead there."""
 
     place: Place
-    to: bool
     error: Exception
 
 
@@ -100,7 +99,7 @@ def _explore(entry: CanonicalEntry, found: Observed) -> None:
         with example_call.unchanged(entry.module), torch.random.fork_rng(devices=[]):
             watch, error = _run(entry, found, way)
         if error is not None:
-            found.raised.append(Raised(last.place, last.to, error))
+            found.raised.append(Raised(last.place, error))
         _note(found, watch, forced=True)
         for each, values in watch.seen.outcomes.items():
             ways.setdefault(each, way)
@@ -154,12 +153,14 @@ _ABSENT: Final = "nothing"
 
 def _state(module: nn.Module) -> dict[str, object]:
     """A summary of every attribute of the modules that is neither parameter, buffer nor submodule."""
-    found: dict[str, object] = {}
+    return {path: _summary(value, 3) for path, value in _attributes(module)}
+
+
+def _attributes(module: nn.Module) -> Iterator[tuple[str, Any]]:
     for path, one in module.named_modules():
         for name, value in vars(one).items():
-            if name not in _INNER and not name.startswith(("_forward", "_backward", "_state_dict", "_load")):
-                found[f"{path}.{name}" if path else name] = _summary(value, 3)
-    return found
+            if name not in OWN and not name.startswith(("_forward", "_backward", "_state_dict", "_load")):
+                yield f"{path}.{name}" if path else name, value
 
 
 def _summary(value: Any, depth: int) -> object:
@@ -181,10 +182,8 @@ def _summary(value: Any, depth: int) -> object:
 
 def _owners(module: nn.Module) -> dict[int, str]:
     """The attribute path of each module and container, by identity."""
-    found: dict[int, str] = {}
-    for path, one in module.named_modules():
-        found.setdefault(id(one), path)
-        for name, value in vars(one).items():
-            if isinstance(value, side_effects.CONTAINERS) and name not in _INNER:
-                found.setdefault(id(value), f"{path}.{name}" if path else name)
+    found = {id(one): path for path, one in module.named_modules()}
+    for path, value in _attributes(module):
+        if isinstance(value, side_effects.CONTAINERS):
+            found.setdefault(id(value), path)
     return found

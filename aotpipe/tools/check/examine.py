@@ -6,11 +6,12 @@ like any other; where the check can go on behind it, it does.
 
 from __future__ import annotations
 
+import ast
 import io
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import nullcontext, redirect_stdout
 from dataclasses import replace
-from traceback import walk_tb
+from functools import cache
 from typing import Any
 
 from torch import nn
@@ -23,14 +24,14 @@ from aotpipe.errors import AotpipeError, ExportFailed, SourceLine, SpecInvalid, 
 from aotpipe.islands.sites import recording
 from aotpipe.model import source
 from aotpipe.model.spec import Spec
-from aotpipe.tools.check import baked, rewrites, source_ranges
+from aotpipe.tools.check import baked, source_ranges
 from aotpipe.tools.check.agreement import disagreement, is_worth_it
 from aotpipe.tools.check.attempt import Attempted, attempt
 from aotpipe.tools.check.diagnostics import SEVERITIES, Checked, Diagnostic, Rewrite, Step
 from aotpipe.tools.check.eager_runs import Observed, observe
 from aotpipe.tools.check.fixes import with_fix
 from aotpipe.tools.check.obstacles import obstacles, stated_code
-from aotpipe.tools.check.source_ranges import Place
+from aotpipe.tools.check.source_ranges import Place, constructs
 
 
 def examine(request: Request) -> Checked:
@@ -45,24 +46,22 @@ def examine(request: Request) -> Checked:
 
 
 def _examine(spec: Spec, request: Request) -> Checked:
-    build = _once(spec.build)
+    build: Callable[[], Any] = cache(spec.build)  # the model is built at the first call only
     spec = replace(spec, build=build)
     found: list[Diagnostic] = []
     refusals: list[ExportFailed] = []
     modes: list[tuple[nn.Module, bool]] = []
     try:
-        try:
-            with redirect_stdout(io.StringIO()):
-                canonical = canonicalize(spec, refusals=refusals)
-        except TrainMode as error:
-            found.append(Diagnostic.of_error(code="train-mode", error=error))
-            modes = [(module, module.training) for module in build().modules()]
-            for module, _ in modes:
-                module.training = False
-            with redirect_stdout(io.StringIO()):
-                canonical = canonicalize(spec, refusals=refusals)
         # stdout is the answer's; that the model prints is part of it.
         with redirect_stdout(io.StringIO()):
+            try:
+                canonical = canonicalize(spec, refusals=refusals)
+            except TrainMode as error:
+                found.append(Diagnostic.of_error(code="train-mode", error=error))
+                modes = [(module, module.training) for module in build().modules()]
+                for module, _ in modes:
+                    module.training = False
+                canonical = canonicalize(spec, refusals=refusals)
             # What the model changes outside of itself, or keeps in a form that no program has.
             found += [Diagnostic.of_error(stated_code(each) or "not-exported", each) for each in refusals]
             return _examined(canonical, found, request)
@@ -74,18 +73,6 @@ def _examine(spec: Spec, request: Request) -> Checked:
     finally:
         for module, training in modes:
             module.training = training
-
-
-def _once(build: Callable[[], Any]) -> Callable[[], Any]:
-    """A build function that builds at its first call only."""
-    made: list[Any] = []
-
-    def model() -> Any:
-        if not made:
-            made.append(build())
-        return made[0]
-
-    return model
 
 
 def _examined(canonical: Canonical, found: list[Diagnostic], request: Request) -> Checked:
@@ -103,8 +90,8 @@ def _examined(canonical: Canonical, found: list[Diagnostic], request: Request) -
     if not attempted.complete:
         found.append(
             Diagnostic.of(
-                code="check-incomplete",
-                message="not every stage could be run to its end: there may be more to find",
+                "check-incomplete",
+                "not every stage could be run to its end: there may be more to find",
                 hint="check again when the obstacles that were found are gone",
             )
         )
@@ -144,15 +131,35 @@ def _told_by_stages(
 def _rewrites(
     canonical: Canonical, observed: Mapping[str, Observed], attempted: Attempted
 ) -> Iterator[Rewrite]:
-    """The constructs that a build rewrites, without those of replayed lines."""
+    """The constructs on varying tensors in the functions that a build rewrote, without replayed lines."""
     for entry in canonical.entries:
         seen = observed[entry.name]
-        yield from rewrites.rewrites(
-            (each for each in seen.events.values() if each.line not in attempted.replayed),
-            [each for each in attempted.findings if each.entry_point == entry.name],
-            entry.name,
-            {each.place for each in seen.raised},
-        )
+        raising = {each.place for each in seen.raised}
+        functions = {
+            str(each.where)
+            for each in attempted.findings
+            if each.entry_point == entry.name and each.code == "control-flow-in-graph"
+        }
+        made: dict[tuple[str, int, int, str], Rewrite] = {}
+        for event in seen.events.values():
+            decides = event.node.varies and event.kind in ("truth", "number")
+            for each in constructs(event.place) if decides and event.line not in attempted.replayed else ():
+                if each.function is None or not _is_among(each.function, event.place.path, functions):
+                    continue
+                place = event.place
+                if isinstance(each.node, ast.expr | ast.stmt):
+                    place = source_ranges.of_node(place.path, each.node, place.function)
+                is_assert = each.what == "if" and event.place in raising
+                into = source_ranges.ASSERT if is_assert else each.into
+                made[place.path, place.line, place.column, each.what] = Rewrite(
+                    what=each.what, into=into, place=place, entry_point=entry.name
+                )
+        yield from (made[key] for key in sorted(made))
+
+
+def _is_among(function: source.Definition, path: str, lines: Collection[str]) -> bool:
+    starts = [function, *getattr(function, "decorator_list", ())]
+    return any(f"{source.shown(path)}:{each.lineno}" in lines for each in starts)
 
 
 def _disagreements(
@@ -176,12 +183,7 @@ def _surroundings(
         kept = {path: state for path in seen.changed if (state := _state_of(path, names))}
         for path in _without_effect(entry):
             seen.changed.pop(path, None)
-        for each in (
-            *baked.effects(seen),
-            *baked.attributes(seen, kept),
-            *baked.inputs(entry),
-            *baked.nones(entry),
-        ):
+        for each in (*baked.effects(seen), *baked.attributes(seen, kept), *baked.fixed(entry)):
             if (key := (each.code, each.message, each.place)) not in said:
                 said.add(key)
                 yield each
@@ -201,11 +203,14 @@ def _without_effect(entry: CanonicalEntry) -> list[str]:
 
 def _raised(error: AotpipeError, cause: BaseException) -> Diagnostic:
     """What the model raised on its own examples, with its own lines as the history."""
-    frames = [
-        (source_ranges.at(frame.f_code, tb_lasti) or source_ranges.of_line(frame.f_code.co_filename, line))
-        for (frame, line), tb_lasti in zip(walk_tb(cause.__traceback__), _instructions(cause), strict=True)
-        if source_ranges.is_model(frame)
-    ]
+    frames = []
+    traceback = cause.__traceback__
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        if source_ranges.is_model(traceback.tb_frame):
+            line = source_ranges.of_line(code.co_filename, traceback.tb_lineno)
+            frames.append(source_ranges.at(code, traceback.tb_lasti) or line)
+        traceback = traceback.tb_next
     place = frames[-1] if frames else source_ranges.of_source_line(error.where)
     return Diagnostic.of_error(
         code="model-raises",
@@ -216,13 +221,6 @@ def _raised(error: AotpipeError, cause: BaseException) -> Diagnostic:
             Step(what=f"`{frame.expression}`", place=frame) for frame in frames[-2::-1] if frame.expression
         ),
     )
-
-
-def _instructions(cause: BaseException) -> Iterator[int]:
-    traceback = cause.__traceback__
-    while traceback is not None:
-        yield traceback.tb_lasti
-        traceback = traceback.tb_next
 
 
 def _of_finding(finding: Finding, canonical: Canonical) -> Diagnostic:

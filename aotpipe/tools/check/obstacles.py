@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
+from aotpipe.canonicalize.rewrite.ast_builders import COMPREHENSIONS, OPAQUE, below, dotted
 from aotpipe.errors import (
     AotpipeError,
     ExportFailed,
@@ -17,12 +19,11 @@ from aotpipe.errors import (
     StaticDim,
     UnsupportedOps,
 )
-from aotpipe.tools.check import source_ranges
 from aotpipe.tools.check.attempt import Refusal
 from aotpipe.tools.check.data_dependence import Event, Kind
 from aotpipe.tools.check.diagnostics import Diagnostic
 from aotpipe.tools.check.eager_runs import Observed
-from aotpipe.tools.check.rewrites import deciding
+from aotpipe.tools.check.source_ranges import around, deciding, of_source_line
 
 _BY_KIND: Final[Mapping[Kind, str]] = {
     "truth": "branch-on-tensor",
@@ -55,25 +56,19 @@ _SAID: Final[Mapping[str, str]] = {
 _OWN_WORDS: Final = frozenset(
     {"list-grows", "loop-changes-form", "paths-differ", "python-object-changed", "written-in-place"}
 )
-_COMPREHENSIONS: Final = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _ADVICE: Final = "run torch.export.draft_export"
 
 
 def obstacles(refusals: Sequence[Refusal], observed: Mapping[str, Observed]) -> Iterator[Diagnostic]:
     """One diagnostic per refusal; where one line only led to another, that one alone."""
-    own = {_key(event.place.where) for refusal in refusals for event in refusal.events}
+    own = {event.place.where for refusal in refusals for event in refusal.events}
     for refusal in refusals:
         if isinstance(refusal.error, UnsupportedOps) and refusal.error.ops:
             yield from _unsupported(refusal.error, observed)
             continue
-        mine = {_key(event.place.where) for event in refusal.events}
-        if refusal.events and refusal.error.where and _key(refusal.error.where) in own - mine:
-            continue
-        yield _obstacle(refusal, observed.get(refusal.entry_point))
-
-
-def _key(where: SourceLine) -> str:
-    return str(where)
+        mine = {event.place.where for event in refusal.events}
+        if not mine or refusal.error.where not in own - mine:
+            yield _obstacle(refusal, observed.get(refusal.entry_point))
 
 
 def _unsupported(error: UnsupportedOps, observed: Mapping[str, Observed]) -> Iterator[Diagnostic]:
@@ -84,17 +79,12 @@ def _unsupported(error: UnsupportedOps, observed: Mapping[str, Observed]) -> Ite
         event = _taken_at(op.where, kind, observed) if kind else None
         said = f"{op.name} has no lowering" if op.reason.startswith("has no") else f"{op.name} {op.reason}"
         if event is not None:
-            yield _of_event(event, said)
+            code = _BY_KIND[event.kind]
+            yield _of_event(event, code, _said(code, event), said, _HINTS[code])
             continue
-        yield Diagnostic.of(
-            code="op-without-lowering",
-            message=said,
-            reason=f"met {op.count} times, first here" if op.count > 1 else "",
-            hint=error.hint,
-            where=op.where,
-            place=source_ranges.of_source_line(op.where),
-            seen=True,
-        )
+        more = f"met {op.count} times, first here" if op.count > 1 else ""
+        found = Diagnostic.of("op-without-lowering", said, reason=more, hint=error.hint, seen=True)
+        yield replace(found, where=op.where, place=of_source_line(op.where))
 
 
 def _taken_at(where: SourceLine | None, kind: Kind, observed: Mapping[str, Observed]) -> Event | None:
@@ -103,13 +93,12 @@ def _taken_at(where: SourceLine | None, kind: Kind, observed: Mapping[str, Obser
     return next((e for e in events if e.kind == kind and e.node.varies and e.place.where == where), None)
 
 
-def _of_event(event: Event, reason: str) -> Diagnostic:
-    code = _BY_KIND[event.kind]
+def _of_event(event: Event, code: str, message: str, reason: str, hint: str) -> Diagnostic:
     return Diagnostic.of(
         code=code,
-        message=_SAID[code].format(f"`{event.place.expression}`"),
+        message=message,
         reason=reason,
-        hint=_HINTS[code],
+        hint=hint,
         where=event.place.where,
         place=event.place,
         history=event.node.history(),
@@ -117,23 +106,19 @@ def _of_event(event: Event, reason: str) -> Diagnostic:
     )
 
 
+def _said(code: str, event: Event) -> str:
+    return _SAID[code].format(f"`{event.place.expression}`" if event.place.expression else "this")
+
+
 def _obstacle(refusal: Refusal, observed: Observed | None) -> Diagnostic:
     error, event = refusal.error, _main(refusal)
-    code = _code(refusal, observed)
-    place = event.place if event else source_ranges.of_source_line(error.where)
-    where = place.where if place else error.where
+    code = _code(error, event, observed)
     hint = _HINTS.get(code, "") or (error.hint if _ADVICE not in error.hint else "")
-    return Diagnostic.of(
-        code=code,
-        message=_message(code, refusal, event),
-        reason=_reason(code, refusal, event),
-        hint=hint,
-        where=where,
-        place=place,
-        history=event.node.history() if event else (),
-        seen=True,
-        entry_point=refusal.entry_point,
-    )
+    if event is None:
+        return Diagnostic.of_error(code, error, hint=hint, entry_point=refusal.entry_point)
+    message = error.message if code in _OWN_WORDS or code not in _SAID else _said(code, event)
+    found = _of_event(event, code, message, _reason(code, error, event), hint)
+    return replace(found, entry_point=refusal.entry_point)
 
 
 def _main(refusal: Refusal) -> Event | None:
@@ -142,8 +127,7 @@ def _main(refusal: Refusal) -> Event | None:
     return min(refusal.events, key=lambda event: order.index(event.kind), default=None)
 
 
-def _code(refusal: Refusal, observed: Observed | None) -> str:
-    error, event = refusal.error, _main(refusal)
+def _code(error: AotpipeError, event: Event | None, observed: Observed | None) -> str:
     if isinstance(error, StaticDim):
         return "static-dim"
     if isinstance(error.__cause__, RecursionError) or "RecursionError" in error.message:
@@ -155,7 +139,8 @@ def _code(refusal: Refusal, observed: Observed | None) -> str:
     if not event.place.text:
         return "no-source"
     if event.kind == "truth":
-        if _raised(event, observed) is not None and deciding(event.place) is not None:
+        raised = {each.place for each in observed.raised} if observed else set()
+        if event.place in raised and deciding(event.place) is not None:
             return "raises-on-tensor"
         if _is_recursive(event):
             return "recursion-on-data"
@@ -169,59 +154,25 @@ def stated_code(error: AotpipeError) -> str | None:
     return (error.code or None) if isinstance(error, ExportFailed) else None
 
 
-def _raised(event: Event, observed: Observed | None) -> Exception | None:
-    """What the path raises that eager did not take."""
-    found = observed.raised if observed else []
-    return next((each.error for each in found if each.place == event.place), None)
-
-
 def _is_recursive(event: Event) -> bool:
     """Whether the function that decides calls itself."""
     found = deciding(event.place)
-    name = getattr(found.function, "name", None) if found and found.function else None
-    return name is not None and any(
-        isinstance(node, ast.Call)
-        and (
-            (isinstance(node.func, ast.Name) and node.func.id == name)
-            or (
-                isinstance(node.func, ast.Attribute)
-                and node.func.attr == name
-                and isinstance(node.func.value, ast.Name)
-                and node.func.value.id == "self"
-            )
-        )
-        for node in ast.walk(found.function)  # type: ignore[union-attr,arg-type]
-    )
+    function = found.function if found else None
+    name = getattr(function, "name", None)
+    calls = (node for node in ast.walk(function) if isinstance(node, ast.Call)) if function and name else ()
+    return any(dotted(call.func) in (name, f"self.{name}") for call in calls)
 
 
-def _message(code: str, refusal: Refusal, event: Event | None) -> str:
-    error = refusal.error
-    if event is None or code in _OWN_WORDS:
-        return error.message
-    text = f"`{event.place.expression}`" if event.place.expression else "this"
-    return _SAID[code].format(text) if code in _SAID else error.message
-
-
-def _reason(code: str, refusal: Refusal, event: Event | None) -> str:
-    error = refusal.error
+def _reason(code: str, error: AotpipeError, event: Event) -> str:
     lines = [error.reason] if error.reason else []
-    if event is None:
-        return "\n".join(lines)
-    if error.where is not None and str(error.where) != str(event.place.where):
-        there = source_ranges.of_source_line(error.where)
-        lines.insert(
-            0,
-            f"{error.where} needs it: {there.text.strip()}"
-            if there and there.text
-            else f"{error.where} needs it",
-        )
-    if code == "branch-on-tensor" and (why := _why_not_rewritten(event)):
-        lines = [why]
     if code in _OWN_WORDS:
-        lines = [error.reason] if error.reason else []
         found = deciding(event.place)
-        if found is not None and found.into:
-            lines.append(f"this {found.what} would become {found.into}")
+        return "\n".join([*lines, *([f"this {found.what} would become {found.into}"] if found else [])])
+    if code == "branch-on-tensor" and (why := _why_not_rewritten(event)):
+        return why
+    if error.where is not None and error.where != event.place.where:
+        there = of_source_line(error.where)
+        lines.insert(0, f"{error.where} needs it" + (f": {there.text.strip()}" if there else ""))
     return "\n".join(lines)
 
 
@@ -229,10 +180,10 @@ def _why_not_rewritten(event: Event) -> str:
     """What about a function keeps its control flow from being rewritten."""
     found = deciding(event.place)
     if found is None:
-        comprehended = any(isinstance(node, _COMPREHENSIONS) for node in source_ranges.around(event.place))
+        is_comprehended = any(isinstance(node, COMPREHENSIONS) for node in around(event.place))
         return (
             "the test of a comprehension is left as it is"
-            if comprehended
+            if is_comprehended
             else "the value is used where Python itself wants a bool"
         )
     function = found.function
@@ -240,10 +191,10 @@ def _why_not_rewritten(event: Event) -> str:
         return "a lambda is left as it is"
     if isinstance(function, ast.AsyncFunctionDef):
         return "an async function is left as it is"
-    for node in source_ranges.own(function) if function else ():
-        if isinstance(node, ast.Yield | ast.YieldFrom):
-            return "a generator is left as it is"
+    for node in below(function) if function else ():
         match node:
-            case ast.Call(func=ast.Name(id="locals" | "vars" | "eval" | "exec" | "globals" as called)):
+            case ast.Yield() | ast.YieldFrom():
+                return "a generator is left as it is"
+            case ast.Call(func=ast.Name(id=called)) if called in OPAQUE:
                 return f"a function that calls {called}() is left as it is"
     return ""

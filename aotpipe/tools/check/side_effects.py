@@ -14,7 +14,7 @@ import random
 import sys
 import warnings
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +24,7 @@ from typing import Any, Final, Literal
 import numpy as np
 import torch
 
+from aotpipe.canonicalize.rewrite.ast_builders import below
 from aotpipe.model import source
 from aotpipe.model.garbage_collector import paused
 from aotpipe.tools.check import source_ranges
@@ -31,45 +32,33 @@ from aotpipe.tools.check.source_ranges import Place
 
 EffectKind = Literal["talk", "file", "chance", "clock", "environment", "write"]
 
-# Functions of C, by the name of what they belong to and their own.
+# Functions of C, by the name of what they belong to and their own; without one, all of an owner's.
+_BUILTIN_NAMES: Final[Mapping[EffectKind, str]] = {
+    "talk": "builtins.print _warnings.warn",
+    "file": "builtins.input io.open _io.open posix.open posix.remove posix.mkdir socket.connect",
+    "chance": "Random.random Random.getrandbits RandomState. Generator. posix.urandom",
+    "clock": "time. datetime.now datetime.utcnow date.today",
+    "environment": "posix.getenv",
+}
 _BUILTINS: Final[Mapping[tuple[str, str], EffectKind]] = {
-    ("builtins", "print"): "talk",
-    ("_warnings", "warn"): "talk",
-    ("builtins", "input"): "file",
-    ("io", "open"): "file",
-    ("_io", "open"): "file",
-    ("posix", "open"): "file",
-    ("posix", "remove"): "file",
-    ("posix", "mkdir"): "file",
-    ("socket", "connect"): "file",
-    ("Random", "random"): "chance",
-    ("Random", "getrandbits"): "chance",
-    ("RandomState", ""): "chance",
-    ("Generator", ""): "chance",
-    ("posix", "urandom"): "chance",
-    ("time", ""): "clock",
-    ("datetime", "now"): "clock",
-    ("datetime", "utcnow"): "clock",
-    ("date", "today"): "clock",
-    ("posix", "getenv"): "environment",
+    (owner, name): kind
+    for kind, functions in _BUILTIN_NAMES.items()
+    for owner, _, name in (each.partition(".") for each in functions.split())
 }
 # Functions of Python.
 _FUNCTIONS: Final[Mapping[CodeType, EffectKind]] = {
     logging.Logger._log.__code__: "talk",  # noqa: SLF001  # all levels come to it
     type(os.environ).__getitem__.__code__: "environment",
-    **{
-        function.__code__: "chance"
-        for function in (random.Random.choice, random.Random.randrange, random.Random.uniform)
-    },
+    random.Random.choice.__code__: "chance",
+    random.Random.randrange.__code__: "chance",
+    random.Random.uniform.__code__: "chance",
 }
 CONTAINERS: Final = (list, dict, set, deque, OrderedDict)
 """What a call may change in place."""
 _CHANGES: Final = frozenset(
-    {
-        "append", "extend", "insert", "pop", "popleft", "remove", "clear", "sort", "reverse", "update",
-        "setdefault", "popitem", "add", "discard", "appendleft",
-    }
-)  # fmt: skip
+    "append extend insert pop popleft remove clear sort reverse update setdefault popitem add discard "
+    "appendleft".split()
+)
 _SET_ATTRIBUTE: Final = torch.nn.Module.__setattr__.__code__
 _MOST: Final = 10_000
 
@@ -142,8 +131,9 @@ def _entered(found: Calls, frame: FrameType) -> None:
         caller = frame.f_back
         if caller is not None and source_ranges.is_model(caller):
             values = frame.f_locals
-            effect = Effect("write", values["name"], source_ranges.of_frame(caller), values["self"])
-            found.effects.append(effect)
+            found.effects.append(
+                Effect("write", values["name"], source_ranges.of_frame(caller), values["self"])
+            )
     elif code not in found.reached and source_ranges.is_model(frame) and code.co_name != "<module>":
         found.reached[code] = frame.f_globals
 
@@ -177,68 +167,41 @@ def _is_standard(path: str) -> bool:
     return path.startswith(_STANDARD) and "site-packages" not in path and "dist-packages" not in path
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
-    """A place that writes the attribute `name`, or calls the function `name`."""
-
-    name: str
-    place: Place
-
-
-def self_writes(reached: Mapping[CodeType, Mapping[str, Any]]) -> Iterator[Written]:
+def self_writes(reached: Mapping[CodeType, Mapping[str, Any]]) -> Iterator[Effect]:
     """Every place at which reached code stores into an attribute of its first argument."""
-    for code in reached:
+    for code, node in _syntax(reached):
         first = code.co_varnames[0] if code.co_argcount else ""
-        for node, base in _stores(code):
-            if base.id == first and (attribute := _first_attribute(node)):
-                yield Written(attribute, source_ranges.of_node(code.co_filename, node, code.co_qualname))
+        if not isinstance(getattr(node, "ctx", None), ast.Store | ast.Del):
+            continue
+        part, attribute = node, ""
+        while isinstance(part, ast.Attribute | ast.Subscript):
+            attribute = part.attr if isinstance(part, ast.Attribute) else attribute
+            part = part.value
+        if isinstance(part, ast.Name) and part.id == first and attribute:
+            yield _at(code, node, "write", attribute)
 
 
-def numpy_draws(reached: Mapping[CodeType, Mapping[str, Any]]) -> Iterator[Written]:
+def numpy_draws(reached: Mapping[CodeType, Mapping[str, Any]]) -> Iterator[Effect]:
     """Every call of a function of `np.random`, whose C code the profiler does not tell."""
-    for code, variables in reached.items():
+    for code, node in _syntax(reached):
+        if not isinstance(node, ast.Call) or any(isinstance(n, ast.Call) for n in ast.walk(node.func)):
+            continue
+        chain = ast.unparse(node.func).split(".")
+        found: Any = reached[code].get(chain[0])
+        owners = []
+        for part in chain[1:]:
+            owners.append(found)
+            found = getattr(found, part, None) if isinstance(found, ModuleType) else None
+        if any(owner is np.random for owner in owners):
+            yield _at(code, node, "chance", ".".join(chain))
+
+
+def _syntax(reached: Collection[CodeType]) -> Iterator[tuple[CodeType, Any]]:
+    """The syntax of each code's own scope, of those that have a source."""
+    for code in reached:
         definition = source.syntax_of(code)
-        for node in source_ranges.own(definition) if definition else ():
-            if not isinstance(node, ast.Call) or any(isinstance(n, ast.Call) for n in ast.walk(node.func)):
-                continue
-            chain = ast.unparse(node.func).split(".")
-            found: Any = variables.get(chain[0])
-            owners = []
-            for part in chain[1:]:
-                owners.append(found)
-                found = getattr(found, part, None) if isinstance(found, ModuleType) else None
-            if any(owner is np.random for owner in owners):
-                yield Written(
-                    ".".join(chain), source_ranges.of_node(code.co_filename, node, code.co_qualname)
-                )
+        yield from ((code, node) for node in below(definition)) if definition else ()
 
 
-def _stores(code: CodeType) -> Iterator[tuple[ast.expr, ast.Name]]:
-    """Targets `name.a`, `name[k]`, `name.a[k]` of assignments, with the name."""
-    definition = source.syntax_of(code)
-    if definition is None or isinstance(definition, ast.Lambda):
-        return
-    for node in source_ranges.own(definition):
-        targets: list[ast.expr] = []
-        if isinstance(node, ast.Assign):
-            targets = node.targets
-        elif isinstance(node, ast.AugAssign | ast.AnnAssign):
-            targets = [node.target]
-        elif isinstance(node, ast.Delete):
-            targets = node.targets
-        for target in targets:
-            for part in target.elts if isinstance(target, ast.Tuple | ast.List) else [target]:
-                base = part
-                while isinstance(base, ast.Attribute | ast.Subscript):
-                    base = base.value
-                if isinstance(base, ast.Name) and base is not part:
-                    yield part, base
-
-
-def _first_attribute(node: ast.expr) -> str:
-    """`a` of `self.a[k].b`."""
-    attribute = ""
-    while isinstance(node, ast.Attribute | ast.Subscript):
-        attribute = node.attr if isinstance(node, ast.Attribute) else attribute
-        node = node.value
-    return attribute
+def _at(code: CodeType, node: ast.expr, kind: EffectKind, name: str) -> Effect:
+    return Effect(kind, name, source_ranges.of_node(code.co_filename, node, code.co_qualname))

@@ -1,8 +1,9 @@
-"""Exact places in Python source: of a running frame, and of the statements around it.
+"""Exact places in Python source: of a running frame, of syntax, and of what an expression decides.
 
 Takes frames and code objects; gives a `Place` with the line and the columns of the expression that is being
-computed (Python keeps them for each instruction), and the syntax around it. Never raises for source that is
-not there: a place then has no text and no syntax.
+computed (Python keeps them for each instruction). `around(place)` gives the syntax that holds it, and
+`deciding(place)` the statement or operator whose outcome it decides. Never raises for source that is not
+there: a place then has no text and no syntax.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import ast
 import linecache
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import islice
 from types import CodeType, FrameType
 from typing import Any, Final
 
@@ -22,6 +24,8 @@ from aotpipe.model import source
 
 # What computes for a model rather than being one.
 _TOOLS: Final = ("torch", "torch_mlir", "functorch", "iree", "sympy", "numpy", "scipy", "aotpipe")
+_Located = ast.expr | ast.stmt | ast.ExceptHandler
+ASSERT: Final = "an assert of the program"
 _GENERATED: Final = ("<frozen", "<__array_function__", "<eval_with_key", "<attrs", "<@beartype")
 
 
@@ -57,11 +61,20 @@ class Place:
         lines[-1] = lines[-1][: self.end_column - 1]
         return re.sub(r"\s+", " ", "".join([lines[0][self.column - 1 :], *lines[1:]])).strip()
 
+    def holds(self, inner: Place) -> bool:
+        """Whether another place is a part of this one."""
+        return (
+            self.path == inner.path
+            and (self.line, self.column) <= (inner.line, inner.column)
+            and (inner.end_line, inner.end_column) <= (self.end_line, self.end_column)
+        )
+
     def to_json(self) -> dict[str, Any]:
         """A JSON object, with the path as people read it and the source line."""
         return {**fields_of(self), "path": self.where.path, "text": self.text}
 
 
+@cache
 def is_model_file(path: str) -> bool:
     """Whether a file may hold a model: the user's own, an installed package, or code without a file."""
     if path.startswith("<"):
@@ -72,24 +85,14 @@ def is_model_file(path: str) -> bool:
     return source.is_user_file(path)
 
 
-_is_model_file = cache(is_model_file)
-
-
 def is_model(frame: FrameType) -> bool:
     """Whether a frame runs a model's code."""
-    return _is_model_file(frame.f_code.co_filename)
+    return is_model_file(frame.f_code.co_filename)
 
 
 def model_frame(frame: FrameType | None) -> FrameType | None:
     """The innermost frame of a model's code."""
-    while frame is not None and not _is_model_file(frame.f_code.co_filename):
-        frame = frame.f_back
-    return frame
-
-
-def user_frame(frame: FrameType | None) -> FrameType | None:
-    """The innermost frame of the user's own code."""
-    while frame is not None and not source.is_user_file(frame.f_code.co_filename):
+    while frame is not None and not is_model_file(frame.f_code.co_filename):
         frame = frame.f_back
     return frame
 
@@ -102,27 +105,18 @@ def of_frame(frame: FrameType) -> Place:
 
 
 @cache
-def _positions(code: CodeType) -> tuple[tuple[int | None, ...], ...]:
-    return tuple(code.co_positions())
-
-
-@cache
 def at(code: CodeType, instruction: int) -> Place | None:
     """What an instruction of a code object computes; None where Python does not know."""
-    index = instruction // 2
-    positions = _positions(code)
-    line, end_line, column, end_column = positions[index] if 0 <= index < len(positions) else (None,) * 4
+    position = next(islice(code.co_positions(), instruction // 2, None), ()) if instruction >= 0 else ()
+    line, end_line, column, end_column = position or (None,) * 4
     if line is None or end_line is None or column is None or end_column is None:
         return None
-    path = code.co_filename
-    return Place(
-        path,
-        line,
-        end_line,
-        _characters(path, line, column) + 1,
-        _characters(path, end_line, end_column) + 1,
-        code.co_qualname,
-    )
+    return _span(code.co_filename, (line, column), (end_line, end_column), code.co_qualname)
+
+
+def _span(path: str, start: tuple[int, int], end: tuple[int, int], function: str) -> Place:
+    """A place of lines and columns that count bytes from 0, as Python has them."""
+    return Place(path, start[0], end[0], _characters(path, *start) + 1, _characters(path, *end) + 1, function)
 
 
 def _characters(path: str, line: int, count: int) -> int:
@@ -144,41 +138,29 @@ def of_source_line(where: SourceLine | None) -> Place | None:
     return place if place is not None and place.text else None
 
 
-def of_node(path: str, node: ast.expr | ast.stmt, function: str = "") -> Place:
+def of_node(path: str, node: _Located, function: str = "") -> Place:
     """A part of the syntax; of a statement with a body, its first line."""
+    whole = _whole(path, node, function)
+    if isinstance(node, ast.stmt) and hasattr(node, "body") and whole.end_line > whole.line:
+        end = of_line(path, whole.line).end_column
+        return replace(whole, end_line=whole.line, end_column=end)
+    return whole
+
+
+def _whole(path: str, node: _Located, function: str = "") -> Place:
     line, column = node.lineno, node.col_offset
-    end_line, end_column = node.end_lineno or line, node.end_col_offset or column
-    if hasattr(node, "body") and isinstance(node, ast.stmt) and end_line > line:
-        whole = of_line(path, line, function)
-        end_line, end_column = line, len(linecache.getline(path, line).rstrip().encode())
-        return Place(path, line, line, _characters(path, line, column) + 1, whole.end_column, function)
-    return Place(
-        path,
-        line,
-        end_line,
-        _characters(path, line, column) + 1,
-        _characters(path, end_line, end_column) + 1,
-        function,
-    )
+    return _span(path, (line, column), (node.end_lineno or line, node.end_col_offset or column), function)
 
 
 def around(place: Place) -> list[ast.AST]:
     """The syntax that holds a place, from the innermost out; empty where there is no source."""
     tree = source.syntax(place.path)
-    start, end = (place.line, place.column - 1), (place.end_line, place.end_column - 1)
     found: list[ast.AST] = []
-
-    def inside(node: ast.AST) -> bool:
-        if not isinstance(node, ast.expr | ast.stmt | ast.ExceptHandler):
-            return True
-        first = (node.lineno, _characters(place.path, node.lineno, node.col_offset))
-        last_line = node.end_lineno or node.lineno
-        last = (last_line, _characters(place.path, last_line, node.end_col_offset or 0))
-        return first <= start and end <= last
-
     level: list[ast.AST] = [tree] if tree else []
     while level:
-        node = next(filter(inside, level), None)
+        node = next(
+            (n for n in level if not isinstance(n, _Located) or _whole(place.path, n).holds(place)), None
+        )
         if node is None:
             break
         found.append(node)
@@ -190,16 +172,60 @@ def _children(node: ast.AST) -> list[ast.AST]:
     """Children that have places of their own, those that have none replaced by theirs."""
     found: list[ast.AST] = []
     for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.expr | ast.stmt | ast.ExceptHandler):
-            found.append(child)
-        else:
-            found += _children(child)
+        found += [child] if isinstance(child, _Located) else _children(child)
     return found
 
 
-def own(node: ast.AST) -> Iterator[ast.AST]:
-    """All syntax below a function's that belongs to the same scope."""
-    for child in ast.iter_child_nodes(node):
-        yield child
-        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
-            yield from own(child)
+@dataclass(frozen=True, slots=True)
+class Deciding:
+    """A construct of Python: what it is called, the op in its place, and the function around it."""
+
+    what: str
+    into: str
+    node: ast.AST
+    function: source.Definition | None
+
+
+def deciding(place: Place) -> Deciding | None:
+    """What an expression decides; None where it decides nothing, or there is no source."""
+    return next(constructs(place), None)
+
+
+def constructs(place: Place) -> Iterator[Deciding]:
+    """The construct that an expression decides, and those around it in the same test."""
+    parents = around(place)
+    function = next((node for node in parents if isinstance(node, source.Definition)), None)
+    inner: ast.AST | None = None
+    for node in parents:
+        found = _construct(node, inner)
+        if found is not None:
+            yield Deciding(*found, node, function)
+        if isinstance(node, ast.stmt | ast.IfExp):
+            return
+        inner = node
+
+
+def _construct(node: ast.AST, inner: ast.AST | None) -> tuple[str, str] | None:
+    match node:
+        case ast.If(test=test) if test is inner:
+            return "if", "torch.cond"
+        case ast.While(test=test) if test is inner:
+            return "while", "torch.while_loop"
+        case ast.IfExp(test=test) if test is inner:
+            return "conditional expression", "torch.cond"
+        case ast.For(iter=ast.Call(func=ast.Name(id="range")) as items) if items is inner:
+            return "for over range", "torch.while_loop"
+        case ast.Assert(test=test) if test is inner:
+            return "assert", ASSERT
+        case ast.BoolOp(op=ast.And()):
+            return "and", "torch.logical_and"
+        case ast.BoolOp(op=ast.Or()):
+            return "or", "torch.logical_or"
+        case ast.UnaryOp(op=ast.Not()):
+            return "not", "torch.logical_not"
+        case ast.Compare(ops=ops) if len(ops) > 1:
+            return "chained comparison", "torch.logical_and"
+        case ast.ListComp(generators=[each]) if inner in each.ifs:
+            return "comprehension", "torch.cond"
+        case _:
+            return None

@@ -11,7 +11,7 @@ from aotpipe.build.request import Request
 from aotpipe.errors import MeshError, NoBuckets, UnsupportedOps
 from aotpipe.export import export
 from aotpipe.tools.check import attempt as module
-from aotpipe.tools.check.attempt import Attempted, attempt
+from aotpipe.tools.check.attempt import Attempted, attempt, with_replay
 from aotpipe.tools.check.eager_runs import observe
 from tests.unit.tools.check import models
 from tests.unit.tools.check.models import X
@@ -113,3 +113,40 @@ def test_what_may_stay_python_is_no_obstacle_where_islands_are_allowed():
 
     assert "stays-python" in codes(model, X)
     assert codes(model, X, allow_islands=True) == {"eager-island"}
+
+
+ROW = torch.tensor([1.0, 2.0, 3.0])
+
+
+class Looking(torch.nn.Module):
+    def forward(self, x, flag):
+        y = x.numpy() * 2
+        if flag:
+            x = x + 1
+        name = str(x.sum().item() > 3)
+        k = int(x[0])
+        while x.sum() > 4:
+            x = x / 2
+        return x[:k] * {"True": 1.0, "False": 2.0}[name] + float(y[0]), x[x > 0.1]
+
+
+def test_a_model_with_all_its_looks_replayed_is_exported():
+    [entry] = canonicalize(Looking().eval(), (ROW, torch.tensor(True))).entries
+    known = with_replay(entry, observe(entry).first)
+    program = torch.export.export(known.module, entry.entry.args, strict=False)
+    want = entry.module(*entry.entry.args)
+    got = program.module()(*entry.entry.args)
+    for mine, other in zip(want, got, strict=True):
+        torch.testing.assert_close(mine, other)
+
+
+def test_nothing_replayed_is_the_entry_itself():
+    [entry] = canonicalize(Looking().eval(), (ROW, torch.tensor(True))).entries
+    assert with_replay(entry, []) is entry
+
+
+def test_the_rest_is_refused_as_before():
+    [entry] = canonicalize(Looking().eval(), (ROW, torch.tensor(True))).entries
+    events = [event for event in observe(entry).first if event.kind != "array"]
+    with pytest.raises(Exception, match="numpy"):
+        torch.export.export(with_replay(entry, events).module, entry.entry.args, strict=False)

@@ -22,7 +22,7 @@ class Scaled(torch.nn.Module):
 
 
 def test_an_input_is_baked_where_another_value_changes_the_answer():
-    found = list(baked.inputs(entry(Scaled(), X, 2.0, 3, flag=False, name="b")))
+    found = list(baked.fixed(entry(Scaled(), X, 2.0, 3, flag=False, name="b")))
     flagged = (
         "the input `flag` is no tensor: it is fixed at False, and with True eager gives the shape "
         "(1,) for (2,)"
@@ -39,7 +39,7 @@ def test_an_input_that_raises_with_another_value_is_baked():
         def forward(self, x, k):
             return x * [1.0, 2.0][k]
 
-    [found] = baked.inputs(entry(Indexed(), X, 1))
+    [found] = baked.fixed(entry(Indexed(), X, 1))
     assert found.message.endswith("with 2 eager raises IndexError")
 
 
@@ -74,7 +74,7 @@ def test_nones_and_keys_are_those_of_the_method_alone():
                 return batch["x"] * mask
             return batch["x"] if scale is None else batch["x"] * scale
 
-    found = list(baked.nones(entry(Optional(), {"x": X}, scale=torch.tensor(2.0))))
+    found = list(baked.fixed(entry(Optional(), {"x": X}, scale=torch.tensor(2.0))))
     assert [(each.code, each.place.expression) for each in found if each.place] == [
         ("baked-none", "mask is not None"),
         ("baked-key", '"y" in batch'),
