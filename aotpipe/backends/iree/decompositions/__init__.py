@@ -8,54 +8,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, Final
+from typing import Any
 
 from aotpipe.backends.iree.decompositions import (
-    bitwise,
     blas,
     complex_numbers,
     fourier,
     indexing,
-    ordering,
-    padding,
+    integers,
     pointwise,
-    powers,
     reduction,
     scan,
-    scatter_gather,
     shape,
     special,
     transcendental,
-    trigonometry,
-    unsigned,
     windows,
 )
 from aotpipe.passes import decompositions
 from aotpipe.passes.decompositions.entries import either, joined
 
-_GROUPS: Final = (
-    bitwise,
-    blas,
-    complex_numbers,
-    fourier,
-    indexing,
-    ordering,
-    padding,
-    pointwise,
-    powers,
-    reduction,
-    scan,
-    scatter_gather,
-    shape,
-    special,
-    transcendental,
-    trigonometry,
-    windows,
-)
-
 
 @cache
 def table() -> Mapping[Any, Callable[..., Any]]:
     """The decompositions for IREE: op -> function of the op's own arguments."""
-    entries = {**decompositions.table(), **joined(group.DECOMPOSITIONS for group in _GROUPS)}
-    return entries | {op: either(first, entries.get(op)) for op, first in unsigned.DECOMPOSITIONS.items()}
+    groups = (
+        *(blas, complex_numbers, fourier, indexing, integers, pointwise, reduction),
+        *(scan, shape, special, transcendental, windows),
+    )
+    entries = {**decompositions.table(), **joined(group.DECOMPOSITIONS for group in groups)}
+    return entries | {op: either(first, entries.get(op)) for op, first in integers.OF_BYTES.items()}

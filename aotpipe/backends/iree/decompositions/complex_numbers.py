@@ -6,12 +6,11 @@ The compiler has a complex type with sums and products, and lowers few functions
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from aotpipe.passes.decompositions.entries import Decomposition, Table
+from aotpipe.passes.decompositions.entries import Table
 from aotpipe.passes.decompositions.pointwise import conjugate
 
 aten = torch.ops.aten
@@ -38,13 +37,6 @@ def angle(tensor: torch.Tensor) -> torch.Tensor:
     values = tensor if tensor.is_floating_point() else tensor.to(torch.get_default_dtype())
     straight = torch.where(values < 0, math.pi, 0.0).to(values.dtype)
     return torch.where(values != values, values, straight)
-
-
-def _over_parts(function: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> Decomposition:
-    def decompose(tensor: torch.Tensor) -> Any:
-        return function(tensor.real, tensor.imag) if tensor.is_complex() else NotImplemented
-
-    return decompose
 
 
 def negation(tensor: torch.Tensor) -> Any:

@@ -1,48 +1,47 @@
-"""Reads and writes at index tensors: the forms that the compiler lacks, in terms of those that it has."""
+"""Reads and writes at indices: the forms, ranks, dims and dtypes that the compiler lacks or dies on.
+
+Its `scatter` takes no negative dim and no rank 0, its `gather`, `index_select` and `nonzero` no rank 0, its
+indices no masks, and its constants no uint8.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, TypeGuard
 
 import torch
 
-from aotpipe.passes.decompositions.entries import Table
+from aotpipe.passes.decompositions.entries import Decomposition, Table, empty
 
 aten = torch.ops.aten
 Indices = Sequence[torch.Tensor | None]
 
 
-def _masks(indices: Indices) -> bool:
-    return any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in indices)
+def _is_mask(index: torch.Tensor | None) -> TypeGuard[torch.Tensor]:
+    return index is not None and index.dtype in (torch.bool, torch.uint8)
 
 
 def _numbers(indices: Indices) -> list[torch.Tensor | None]:
     """Boolean masks as the index tensors of their true elements."""
     numbers: list[torch.Tensor | None] = []
     for index in indices:
-        if index is not None and index.dtype in (torch.bool, torch.uint8):
-            numbers += list(index.to(torch.bool).nonzero().unbind(1))
-        else:
-            numbers.append(index)
+        numbers += index.to(torch.bool).nonzero().unbind(1) if _is_mask(index) else [index]
     return numbers
 
 
 def index_tensor(tensor: torch.Tensor, indices: Indices) -> torch.Tensor:
-    if _masks(indices):
-        return aten.index.Tensor(tensor, _numbers(indices))
-    return NotImplemented
+    return aten.index.Tensor(tensor, _numbers(indices)) if any(map(_is_mask, indices)) else NotImplemented
 
 
 def index_put(
     tensor: torch.Tensor, indices: Indices, values: torch.Tensor, accumulate: bool = False
 ) -> torch.Tensor:
     if values.dtype != tensor.dtype:
-        values = values.to(tensor.dtype)
-        return aten.index_put.default(tensor, indices, values, accumulate)
+        return aten.index_put.default(tensor, indices, values.to(tensor.dtype), accumulate)
     mask = _one_mask(indices)
     if mask is not None:
-        return _masked_put(tensor, mask, len(indices), values, accumulate)
-    if _masks(indices):
+        return _masked_put(tensor, mask, values, accumulate)
+    if any(map(_is_mask, indices)):
         return aten.index_put.default(tensor, _numbers(indices), values, accumulate)
     if tensor.dtype == torch.bool:
         # A scatter of single bits is not compiled right.
@@ -67,13 +66,11 @@ def _put_one(tensor: torch.Tensor, indices: Indices, values: torch.Tensor, accum
 def _one_mask(indices: Indices) -> torch.Tensor | None:
     """The mask, where a leading mask is all there is."""
     given = [index for index in indices if index is not None]
-    if len(given) == 1 and given[0].dtype in (torch.bool, torch.uint8) and indices[0] is not None:
-        return given[0].to(torch.bool)
-    return None
+    return given[0].to(torch.bool) if len(given) == 1 and _is_mask(indices[0]) else None
 
 
 def _masked_put(
-    tensor: torch.Tensor, mask: torch.Tensor, count: int, values: torch.Tensor, accumulate: bool
+    tensor: torch.Tensor, mask: torch.Tensor, values: torch.Tensor, accumulate: bool
 ) -> torch.Tensor:
     rest = tensor.dim() - mask.dim()
     wide = mask.reshape(*mask.shape, *([1] * rest))
@@ -96,8 +93,107 @@ def take(tensor: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
     return flat.index_select(0, wrapped).reshape(index.shape)
 
 
+def _written(op: Callable[..., torch.Tensor]) -> Decomposition:
+    """A scatter of a tensor with at least one dim, along one counted from the front."""
+
+    def decompose(tensor: torch.Tensor, dim: int, index: torch.Tensor, source: Any) -> Any:
+        if not tensor.dim():
+            lone = source.reshape(1) if isinstance(source, torch.Tensor) and not source.dim() else source
+            return op(tensor.reshape(1), 0, index.reshape(-1), lone).reshape(())
+        if not index.dim():
+            lone = source.reshape(1) if isinstance(source, torch.Tensor) else source
+            return op(tensor, dim % tensor.dim(), index.reshape(1), lone)
+        return op(tensor, dim + tensor.dim(), index, source) if dim < 0 else NotImplemented
+
+    return decompose
+
+
+def gather(tensor: torch.Tensor, dim: int, index: torch.Tensor, *, sparse_grad: bool = False) -> Any:
+    if tensor.dim() and index.dim():
+        return NotImplemented
+    return tensor.reshape(-1).gather(0, index.reshape(-1)).reshape(index.shape)
+
+
+def index_select(tensor: torch.Tensor, dim: int, index: torch.Tensor) -> Any:
+    if tensor.dim():
+        return NotImplemented
+    return tensor.reshape(1).index_select(0, index.reshape(-1)).reshape(())
+
+
+def diagonal_scatter(
+    tensor: torch.Tensor, source: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> torch.Tensor:
+    if empty(tensor, source):
+        return tensor.clone()
+    plane = tensor.movedim((dim1, dim2), (-2, -1))
+    rows, columns = (torch.arange(size, device=tensor.device) for size in plane.shape[-2:])
+    rows = rows.unsqueeze(1)
+    # The diagonal starts at the edge that the offset goes along.
+    place = rows if offset >= 0 else columns
+    spread = source.index_select(-1, place.reshape(-1).clamp(max=source.shape[-1] - 1))
+    spread = spread.unsqueeze(-1 if offset >= 0 else -2).to(tensor.dtype)
+    written = torch.where(columns - rows == offset, spread, plane)
+    return written.movedim((-2, -1), (dim1, dim2))
+
+
+def nonzero(tensor: torch.Tensor) -> Any:
+    # Zero columns: what the rows of the one-element form have in front of their only column.
+    return NotImplemented if tensor.dim() else tensor.reshape(1).nonzero()[:, :0]
+
+
+def scatter_add(tensor: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor) -> Any:
+    if tensor.dtype == torch.bool:
+        # One bit holds no sum.
+        return tensor.to(torch.int32).scatter_add(dim, index, source.to(torch.int32)) != 0
+    return _written(aten.scatter_add.default)(tensor, dim, index, source)
+
+
+def full(size: Sequence[int], fill_value: float, *, dtype: torch.dtype | None = None, **options: Any) -> Any:
+    if isinstance(fill_value, torch.SymBool):
+        return NotImplemented
+    if dtype == torch.bool and isinstance(fill_value, torch.SymInt | torch.SymFloat):
+        return torch.full(list(size), fill_value != 0, dtype=dtype, device=options.get("device"))
+    if dtype == torch.bool and not isinstance(fill_value, bool):
+        # The compiler keeps the last bit of the number.
+        return torch.full(list(size), bool(fill_value), dtype=dtype, device=options.get("device"))
+    return _byte(int(fill_value), size, options.get("device")) if dtype == torch.uint8 else NotImplemented
+
+
+def full_like(tensor: torch.Tensor, fill_value: float, *, dtype: torch.dtype | None = None, **_: Any) -> Any:
+    if (dtype or tensor.dtype) == torch.bool and not isinstance(fill_value, bool):
+        return torch.full_like(tensor, bool(fill_value), dtype=torch.bool)
+    if (dtype or tensor.dtype) != torch.uint8:
+        return NotImplemented
+    return _byte(int(fill_value), tensor.shape, tensor.device)
+
+
+def _byte(value: int, size: Sequence[int], device: torch.device | None) -> torch.Tensor:
+    # A range, as that is the one constant that the compiler does not fold, with the sign of bytes wrong.
+    one = torch.arange(value, value + 1, dtype=torch.int32, device=device).to(torch.uint8)
+    return one.reshape([1] * len(size)).expand(list(size))
+
+
+def arange(
+    start: float, end: float, step: float = 1, *, dtype: torch.dtype | None = None, **options: Any
+) -> Any:
+    if dtype != torch.uint8:
+        return NotImplemented
+    return torch.arange(start, end, step, dtype=torch.int32, device=options.get("device")).to(dtype)
+
+
 DECOMPOSITIONS: Table = {
     aten.take.default: take,
     aten.index.Tensor: index_tensor,
     aten.index_put.default: index_put,
+    aten.scatter.src: _written(aten.scatter.src),
+    aten.scatter.value: _written(aten.scatter.value),
+    aten.scatter_add.default: scatter_add,
+    aten.gather.default: gather,
+    aten.index_select.default: index_select,
+    aten.diagonal_scatter.default: diagonal_scatter,
+    aten.nonzero.default: nonzero,
+    aten.full.default: full,
+    aten.full_like.default: full_like,
+    aten.scalar_tensor.default: lambda value, **options: full([], value, **options),
+    aten.arange.start_step: arange,
 }

@@ -1,17 +1,21 @@
 """Elementwise arithmetic where the compiler's own loses a NaN, an infinity or bits, or is missing.
 
 Its maximum, minimum and clamp drop the NaN of a left operand, its floor division of floats and `fmod` know no
-infinities, it divides integers through floats, and it has no powers of integers.
+infinities, it divides integers through floats, has no powers of integers, and computes those of floats not by
+C's rules for signs, zeros and infinities.
 """
 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 
+from aotpipe.backends.iree.decompositions.integers import COMPARISONS
 from aotpipe.passes.decompositions.entries import (
     HALF,
     Decomposition,
@@ -50,28 +54,20 @@ def _compared(op: Callable[..., torch.Tensor]) -> Decomposition:
     return decompose
 
 
-def maximum(left: torch.Tensor, right: torch.Tensor) -> Any:
+def _extremum(is_beyond: Callable[..., torch.Tensor], left: torch.Tensor, right: torch.Tensor) -> Any:
+    """`maximum` or `minimum`: a NaN is beyond every number."""
     left, right = promoted(left, right)
     if not left.is_floating_point():
         return NotImplemented
-    return torch.where((left > right) | is_nan(left), left, right)
+    return torch.where(is_beyond(left, right) | is_nan(left), left, right)
 
 
-def minimum(left: torch.Tensor, right: torch.Tensor) -> Any:
-    left, right = promoted(left, right)
-    if not left.is_floating_point():
-        return NotImplemented
-    return torch.where((left < right) | is_nan(left), left, right)
-
-
-def fmax(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+def _number_extremum(
+    is_beyond: Callable[..., torch.Tensor], left: torch.Tensor, right: torch.Tensor
+) -> torch.Tensor:
+    """`fmax` or `fmin`: a number comes before a NaN."""
     left, right = torch.broadcast_tensors(*promoted(left, right))
-    return torch.where((left >= right) | is_nan(right), left, right)
-
-
-def fmin(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    left, right = torch.broadcast_tensors(*promoted(left, right))
-    return torch.where((left <= right) | is_nan(right), left, right)
+    return torch.where(is_beyond(left, right) | is_nan(right), left, right)
 
 
 def clamp(tensor: torch.Tensor, min: Number | None = None, max: Number | None = None) -> Any:
@@ -88,18 +84,8 @@ def clamp(tensor: torch.Tensor, min: Number | None = None, max: Number | None = 
     return held
 
 
-def clamp_min(tensor: torch.Tensor, min: Number) -> Any:
-    return clamp(tensor, min)
-
-
-def clamp_max(tensor: torch.Tensor, max: Number) -> Any:
-    return clamp(tensor, None, max)
-
-
 def clamp_tensor(
-    tensor: torch.Tensor,
-    min: torch.Tensor | None = None,
-    max: torch.Tensor | None = None,
+    tensor: torch.Tensor, min: torch.Tensor | None = None, max: torch.Tensor | None = None
 ) -> torch.Tensor:
     held = tensor
     if min is not None:
@@ -147,17 +133,14 @@ def div_mode(left: torch.Tensor, right: Value, *, rounding_mode: str | None = No
         if dtype == torch.int64 and rounding_mode == "floor" and not isinstance(right, torch.Tensor):
             # Of places in a tensor, mostly, whose range is to be known: see `divisions`.
             return NotImplemented
-        return _integer_floor(one, two) if rounding_mode == "floor" else _kept(left, right, one, two)
+        if rounding_mode == "floor":
+            return _integer_floor(one, two)
+        is_promoted = left is not one or right is not two
+        return torch.div(one, two, rounding_mode="trunc") if is_promoted else NotImplemented
     one, two = widened(one, two)
     if rounding_mode == "trunc":
         return torch.trunc(one / two).to(dtype)
     return _floor_quotient(one, two).to(dtype)
-
-
-def _kept(left: torch.Tensor, right: Value, one: torch.Tensor, two: torch.Tensor) -> Any:
-    if left is one and right is two:
-        return NotImplemented
-    return torch.div(one, two, rounding_mode="trunc")
 
 
 def _integer_floor(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
@@ -286,26 +269,83 @@ def nextafter(left: torch.Tensor, right: torch.Tensor) -> Any:
     return torch.where(is_nan(one) | is_nan(two), math.nan, moved)
 
 
+# Powers.
+
+
+def pow_scalar(base: torch.Tensor, exponent: Number) -> Any:
+    dtype = torch.result_type(base, exponent)
+    if base.is_complex():
+        return NotImplemented
+    values = base.to(dtype)
+    if not dtype.is_floating_point or (float(exponent).is_integer() and abs(exponent) <= 16):
+        return _integer_power(values, int(exponent))
+    if abs(exponent) == 0.5:
+        # As eager has it, also for -inf, of which C's power would be inf.
+        root = widened(values)[0]
+        return (root.sqrt() if exponent > 0 else root.rsqrt()).to(dtype)
+    return pow_tensor(base, torch.full((), exponent, dtype=dtype, device=base.device))
+
+
+def _integer_power(base: torch.Tensor, exponent: int) -> torch.Tensor:
+    """By squaring."""
+    dtype = base.dtype
+    base = base.to(torch.int32) if dtype in (torch.uint8, torch.bool) else widened(base)[0]
+    left, square, product = abs(exponent), base, torch.ones_like(base)
+    first = True
+    while left:
+        if left & 1:
+            product, first = (square if first else product * square), False
+        left >>= 1
+        square = square * square if left else square
+    return (product if exponent >= 0 else 1 / product).to(dtype)
+
+
+def pow_tensor(base: Value, exponent: torch.Tensor) -> Any:
+    one, two = promoted(base, exponent)
+    dtype = one.dtype
+    if dtype.is_complex:
+        return NotImplemented
+    if not dtype.is_floating_point:
+        return _integer_powers(one, two).to(dtype)
+    return _power(*widened(one, two)).to(dtype)
+
+
+def _integer_powers(base: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:
+    base, exponent = base.to(torch.int64), exponent.to(torch.int64)
+    square, left, product = base, exponent, torch.ones_like(base)
+    # Every bit of the exponent counts, as large powers wrap around like eager's.
+    for _ in range(63):
+        product = torch.where(left & 1 != 0, product * square, product)
+        square, left = square * square, left >> 1
+    # Of negative powers only those of 1 and -1 are whole.
+    sign = torch.where(base == -1, 1 - 2 * (exponent & 1), torch.where(base == 1, 1, 0))
+    return torch.where(exponent < 0, sign, product)
+
+
+def _power(base: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:
+    """Of the absolute base through logarithms, then C's rules for signs, zeros and infinities."""
+    size = base.abs()
+    # Squared, as an exponential is inexact next to its largest values.
+    root = torch.exp2(0.5 * (exponent * torch.log2(size)))
+    power = root * root
+    power = torch.where((size == 1) & ~is_nan(exponent), 1.0, power)
+    whole = torch.floor(exponent) == exponent
+    odd = whole & (torch.floor(exponent * 0.5) * 2 != exponent)
+    power = torch.where(odd & torch.signbit(base), -power, power)
+    power = torch.where((base < 0) & ~whole & (base != -math.inf) & ~is_nan(exponent), math.nan, power)
+    return torch.where((exponent == 0) | (base == 1), 1.0, power)
+
+
 DECOMPOSITIONS: Table = {
-    **{
-        op: _compared(op)
-        for op in (
-            aten.lt.Scalar,
-            aten.le.Scalar,
-            aten.gt.Scalar,
-            aten.ge.Scalar,
-            aten.eq.Scalar,
-            aten.ne.Scalar,
-        )
-    },
-    aten.maximum.default: maximum,
-    aten.minimum.default: minimum,
-    aten.fmax.default: fmax,
-    aten.fmin.default: fmin,
+    **{op: _compared(op) for op in (getattr(aten, name).Scalar for name in COMPARISONS)},
+    aten.maximum.default: partial(_extremum, operator.gt),
+    aten.minimum.default: partial(_extremum, operator.lt),
+    aten.fmax.default: partial(_number_extremum, operator.ge),
+    aten.fmin.default: partial(_number_extremum, operator.le),
     aten.clamp.default: clamp,
     aten.clamp.Tensor: clamp_tensor,
-    aten.clamp_min.default: clamp_min,
-    aten.clamp_max.default: clamp_max,
+    aten.clamp_min.default: clamp,
+    aten.clamp_max.default: lambda tensor, most: clamp(tensor, None, most),
     aten.hardtanh.default: hardtanh,
     aten.isfinite.default: isfinite,
     aten.mul.Tensor: multiply,
@@ -325,4 +365,7 @@ DECOMPOSITIONS: Table = {
     aten.sgn.default: sgn,
     aten.hypot.default: hypot,
     aten.nextafter.default: nextafter,
+    aten.pow.Tensor_Scalar: pow_scalar,
+    aten.pow.Tensor_Tensor: pow_tensor,
+    aten.pow.Scalar: pow_tensor,
 }

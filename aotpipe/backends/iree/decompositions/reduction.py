@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
+from functools import partial, reduce
+from math import prod
+from typing import Any
 
 import torch
 
@@ -26,37 +30,44 @@ def _shape(tensor: torch.Tensor, dims: Sequence[int], keepdim: bool) -> list[int
     return sizes if keepdim else [size for axis, size in enumerate(tensor.shape) if axis not in dims]
 
 
-def _filled(tensor: torch.Tensor, dims: Sequence[int], keepdim: bool, value: float) -> torch.Tensor:
-    return torch.full(_shape(tensor, dims, keepdim), value, dtype=tensor.dtype, device=tensor.device)
-
-
 def _count(tensor: torch.Tensor, dims: Sequence[int]) -> int:
-    count = 1
-    for axis in dims:
-        count *= tensor.shape[axis]
-    return count
+    return prod(tensor.shape[axis] for axis in dims)
+
+
+def sum_dtype(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.dtype:
+    """The dtype of a sum or a product, where the call asks for one or for none."""
+    inexact = tensor.is_floating_point() or tensor.is_complex()
+    return dtype or (tensor.dtype if inexact else torch.int64)
+
+
+def _accumulated(
+    op: Callable[..., torch.Tensor],
+    tensor: torch.Tensor,
+    unit: int,
+    dims: Any,
+    keepdim: bool,
+    dtype: torch.dtype,
+) -> torch.Tensor:
+    """A sum or a product in the dtype that eager computes it in; NotImplemented where the op has that."""
+    if empty(tensor):
+        shape = _shape(tensor, _dims(tensor, [dims] if isinstance(dims, int) else dims), keepdim)
+        return torch.full(shape, unit, dtype=dtype, device=tensor.device)
+    if not tensor.dim():
+        return tensor.to(dtype)
+    if dtype in HALF:
+        return op(tensor.float(), dims, keepdim).to(dtype)
+    return op(tensor.to(dtype), dims, keepdim) if tensor.dtype != dtype else NotImplemented
 
 
 def sum_dim(
     tensor: torch.Tensor, dim: Dims, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> torch.Tensor:
-    dims = _dims(tensor, dim)
-    if dtype is None:
-        exact = not tensor.is_floating_point() and not tensor.is_complex()
-        dtype = torch.int64 if exact else tensor.dtype
-    if empty(tensor):
-        return torch.zeros(_shape(tensor, dims, keepdim), dtype=dtype, device=tensor.device)
-    if not tensor.dim():
-        return tensor.to(dtype)
-    if dtype in HALF:
-        return tensor.float().sum(dims, keepdim).to(dtype)
-    if tensor.dtype != dtype:
-        return tensor.to(dtype).sum(dims, keepdim)
-    return NotImplemented
+    dims, dtype = _dims(tensor, dim), sum_dtype(tensor, dtype)
+    return _accumulated(torch.sum, tensor, 0, dims, keepdim, dtype)
 
 
 def mean_dim(
-    tensor: torch.Tensor, dim: Dims, keepdim: bool = False, *, dtype: torch.dtype | None = None
+    tensor: torch.Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> torch.Tensor:
     dims = _dims(tensor, dim)
     result = dtype or tensor.dtype
@@ -64,48 +75,20 @@ def mean_dim(
     return (values.sum(dims, keepdim) / _count(tensor, dims)).to(result)
 
 
-def mean(tensor: torch.Tensor, *, dtype: torch.dtype | None = None) -> torch.Tensor:
-    return mean_dim(tensor, None, dtype=dtype)
-
-
-def amax(tensor: torch.Tensor, dim: Dims = (), keepdim: bool = False) -> torch.Tensor:
-    return _extremum(tensor, dim, keepdim, largest=True)
-
-
-def amin(tensor: torch.Tensor, dim: Dims = (), keepdim: bool = False) -> torch.Tensor:
-    return _extremum(tensor, dim, keepdim, largest=False)
-
-
-def _extremum(tensor: torch.Tensor, dim: Dims, keepdim: bool, *, largest: bool) -> torch.Tensor:
+def _extremum(tensor: torch.Tensor, dim: Dims = (), keepdim: bool = False, *, largest: bool) -> torch.Tensor:
     dims = _dims(tensor, dim)
     if not tensor.dim():
         return tensor.clone()
     if empty(tensor):
         # Only dims that are not empty can be reduced: the result is empty too.
         return tensor.new_empty(_shape(tensor, dims, keepdim))
-    reduce = torch.amax if largest else torch.amin
     if tensor.dtype in (torch.bool, torch.uint8):
-        return reduce(tensor.to(torch.int32), dims, keepdim).to(tensor.dtype)
+        op = torch.amax if largest else torch.amin
+        return op(tensor.to(torch.int32), dims, keepdim).to(tensor.dtype)
     return NotImplemented
 
 
-def max_all(tensor: torch.Tensor) -> torch.Tensor:
-    return torch.amax(tensor, list(range(tensor.dim())))
-
-
-def min_all(tensor: torch.Tensor) -> torch.Tensor:
-    return torch.amin(tensor, list(range(tensor.dim())))
-
-
-def max_dim(tensor: torch.Tensor, dim: int, keepdim: bool = False) -> Pair:
-    return _with_index(tensor, dim, keepdim, largest=True)
-
-
-def min_dim(tensor: torch.Tensor, dim: int, keepdim: bool = False) -> Pair:
-    return _with_index(tensor, dim, keepdim, largest=False)
-
-
-def _with_index(tensor: torch.Tensor, dim: int, keepdim: bool, *, largest: bool) -> Pair:
+def _with_index(tensor: torch.Tensor, dim: int, keepdim: bool = False, *, largest: bool) -> Pair:
     """The extremum and its first index; a NaN is beyond every number."""
     if not tensor.dim():
         return tensor.clone(), torch.zeros_like(tensor, dtype=torch.int64)
@@ -133,115 +116,51 @@ def _first_extremum(tensor: torch.Tensor, dim: int, largest: bool) -> torch.Tens
     return torch.where(hit, numbers, size).amin([dim], True)
 
 
-def argmax(tensor: torch.Tensor, dim: int | None = None, keepdim: bool = False) -> torch.Tensor:
-    return _arg(tensor, dim, keepdim, largest=True)
-
-
-def argmin(tensor: torch.Tensor, dim: int | None = None, keepdim: bool = False) -> torch.Tensor:
-    return _arg(tensor, dim, keepdim, largest=False)
-
-
-def _arg(tensor: torch.Tensor, dim: int | None, keepdim: bool, *, largest: bool) -> torch.Tensor:
-    if not tensor.dim():
-        return torch.zeros_like(tensor, dtype=torch.int64)
-    if dim is None:
-        index = _with_index(tensor.reshape(-1), 0, False, largest=largest)[1]
+def _index(
+    tensor: torch.Tensor, dim: int | None = None, keepdim: bool = False, *, largest: bool
+) -> torch.Tensor:
+    """The first index of the extremum, in the flat tensor where no dim is given."""
+    if tensor.dim() and dim is None:
+        index = _with_index(tensor.reshape(-1), 0, largest=largest)[1]
         return index.reshape([1] * tensor.dim()) if keepdim else index
-    return _with_index(tensor, dim, keepdim, largest=largest)[1]
+    return _with_index(tensor, dim or 0, keepdim, largest=largest)[1]
 
 
-def any_dims(tensor: torch.Tensor, dim: Dims = None, keepdim: bool = False) -> torch.Tensor:
-    dims = list(range(tensor.dim())) if dim is None else _dims(tensor, dim) if dim else []
+def any_dims(tensor: torch.Tensor, dim: int | Dims = None, keepdim: bool = False) -> torch.Tensor:
+    chosen = [dim] if isinstance(dim, int) else dim
+    dims = [] if chosen is not None and not chosen else _dims(tensor, chosen)
     result = torch.uint8 if tensor.dtype == torch.uint8 else torch.bool
     true = tensor != 0 if tensor.dtype != torch.bool else tensor
-    if not dims or not tensor.dim():
+    if not dims:
         return true.to(result)
     if empty(tensor):
         return torch.zeros(_shape(tensor, dims, keepdim), dtype=result, device=tensor.device)
     return (true.to(torch.int32).amax(dims, keepdim) != 0).to(result)
 
 
-def all_dims(tensor: torch.Tensor, dim: Dims = None, keepdim: bool = False) -> torch.Tensor:
+def all_dims(tensor: torch.Tensor, dim: int | Dims = None, keepdim: bool = False) -> torch.Tensor:
     result = torch.uint8 if tensor.dtype == torch.uint8 else torch.bool
     return (~any_dims(tensor == 0, dim, keepdim)).to(result)
-
-
-def any_all(tensor: torch.Tensor) -> torch.Tensor:
-    return any_dims(tensor)
-
-
-def all_all(tensor: torch.Tensor) -> torch.Tensor:
-    return all_dims(tensor)
-
-
-def any_dim(tensor: torch.Tensor, dim: int, keepdim: bool = False) -> torch.Tensor:
-    return any_dims(tensor, [dim], keepdim)
-
-
-def all_dim(tensor: torch.Tensor, dim: int, keepdim: bool = False) -> torch.Tensor:
-    return all_dims(tensor, [dim], keepdim)
-
-
-def prod(tensor: torch.Tensor, *, dtype: torch.dtype | None = None) -> torch.Tensor:
-    return prod_dim(tensor.reshape(-1), 0, dtype=dtype)
 
 
 def prod_dim(
     tensor: torch.Tensor, dim: int, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> torch.Tensor:
-    if dtype is None:
-        exact = not tensor.is_floating_point() and not tensor.is_complex()
-        dtype = torch.int64 if exact else tensor.dtype
-    if not tensor.dim():
-        return tensor.to(dtype)
-    if empty(tensor):
-        shape = _shape(tensor, [dim % tensor.dim()], keepdim)
-        return torch.ones(shape, dtype=dtype, device=tensor.device)
-    if dtype in HALF:
-        return tensor.float().prod(dim, keepdim).to(dtype)
-    if tensor.dtype != dtype:
-        return tensor.to(dtype).prod(dim, keepdim)
-    return _folded_prod(tensor, dim, keepdim) if tensor.is_complex() else NotImplemented
-
-
-def _folded_prod(tensor: torch.Tensor, dim: int, keepdim: bool) -> torch.Tensor:
-    values = last(tensor, dim)
-    if not static(values.shape[-1]):
-        return NotImplemented
-    factors = values.unbind(-1)
-    product = factors[0]
-    for factor in factors[1:]:
-        product = product * factor
-    return reduced(product, dim, keepdim, tensor)
-
-
-def var_correction(
-    tensor: torch.Tensor, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False
-) -> torch.Tensor:
-    return _moments(tensor, dim, correction, keepdim)[0]
-
-
-def std_correction(
-    tensor: torch.Tensor, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False
-) -> torch.Tensor:
-    return _moments(tensor, dim, correction, keepdim, root=True)[0]
-
-
-def var_mean_correction(
-    tensor: torch.Tensor, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False
-) -> Pair:
-    return _moments(tensor, dim, correction, keepdim)
-
-
-def std_mean_correction(
-    tensor: torch.Tensor, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False
-) -> Pair:
-    return _moments(tensor, dim, correction, keepdim, root=True)
+    found = _accumulated(torch.prod, tensor, 1, dim, keepdim, sum_dtype(tensor, dtype))
+    if found is not NotImplemented or not tensor.is_complex() or not static(tensor.shape[dim]):
+        return found
+    return reduced(reduce(operator.mul, last(tensor, dim).unbind(-1)), dim, keepdim, tensor)
 
 
 def _moments(
-    tensor: torch.Tensor, dim: Dims, correction: float | None, keepdim: bool, *, root: bool = False
+    tensor: torch.Tensor,
+    dim: Dims = None,
+    *,
+    correction: float | None = None,
+    keepdim: bool = False,
+    root: bool = False,
 ) -> Pair:
+    """The variance, or with `root` the standard deviation, and the mean."""
     dims = _dims(tensor, dim)
     count = _count(tensor, dims)
     values = widened(tensor)[0]
@@ -257,6 +176,10 @@ def _moments(
     average = average if keepdim else average.reshape(_shape(tensor, dims, False))
     real = tensor.real.dtype if tensor.is_complex() else tensor.dtype
     return spread.to(real), average.to(tensor.dtype)
+
+
+def _spread(*args: Any, **options: Any) -> torch.Tensor:
+    return _moments(*args, **options)[0]
 
 
 def softmax(tensor: torch.Tensor, dim: int, half_to_float: bool) -> torch.Tensor:
@@ -283,28 +206,28 @@ def log_softmax(tensor: torch.Tensor, dim: int, half_to_float: bool) -> torch.Te
 
 DECOMPOSITIONS: Table = {
     aten.sum.dim_IntList: sum_dim,
-    aten.mean.default: mean,
+    aten.mean.default: mean_dim,
     aten.mean.dim: mean_dim,
-    aten.amax.default: amax,
-    aten.amin.default: amin,
-    aten.max.default: max_all,
-    aten.min.default: min_all,
-    aten.max.dim: max_dim,
-    aten.min.dim: min_dim,
-    aten.argmax.default: argmax,
-    aten.argmin.default: argmin,
-    aten.any.default: any_all,
-    aten.any.dim: any_dim,
+    aten.amax.default: partial(_extremum, largest=True),
+    aten.amin.default: partial(_extremum, largest=False),
+    aten.max.default: lambda tensor: torch.amax(tensor, _dims(tensor, None)),
+    aten.min.default: lambda tensor: torch.amin(tensor, _dims(tensor, None)),
+    aten.max.dim: partial(_with_index, largest=True),
+    aten.min.dim: partial(_with_index, largest=False),
+    aten.argmax.default: partial(_index, largest=True),
+    aten.argmin.default: partial(_index, largest=False),
+    aten.any.default: any_dims,
+    aten.any.dim: any_dims,
     aten.any.dims: any_dims,
-    aten.all.default: all_all,
-    aten.all.dim: all_dim,
+    aten.all.default: all_dims,
+    aten.all.dim: all_dims,
     aten.all.dims: all_dims,
-    aten.prod.default: prod,
+    aten.prod.default: lambda tensor, **options: prod_dim(tensor.reshape(-1), 0, **options),
     aten.prod.dim_int: prod_dim,
-    aten.var.correction: var_correction,
-    aten.var_mean.correction: var_mean_correction,
-    aten.std.correction: std_correction,
-    aten.std_mean.correction: std_mean_correction,
+    aten.var.correction: _spread,
+    aten.var_mean.correction: _moments,
+    aten.std.correction: partial(_spread, root=True),
+    aten.std_mean.correction: partial(_moments, root=True),
     aten._softmax.default: softmax,
     aten._log_softmax.default: log_softmax,
 }

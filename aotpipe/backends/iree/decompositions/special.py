@@ -8,42 +8,27 @@ others, "Numerical Recipes", 6.2.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
 import torch
 
-from aotpipe.passes.decompositions.entries import Decomposition, Table, floating, widened
+from aotpipe.backends.iree.decompositions.transcendental import polynomial, single
+from aotpipe.passes.decompositions.entries import Decomposition, Table
 from aotpipe.passes.decompositions.pointwise import sum_of_powers
 
 aten = torch.ops.aten
 
 
 def _single(function: Callable[[torch.Tensor], torch.Tensor]) -> Decomposition:
-    """A function of float32 for whatever dtype eager takes but float64."""
+    """A function of float32 for whatever dtype eager takes but float64 and complex numbers.
 
-    def decompose(tensor: torch.Tensor) -> Any:
-        if tensor.is_complex() or tensor.dtype == torch.float64:
-            return NotImplemented
-        values = floating(tensor)
-        if not tensor.dim():
-            # The compiler takes minutes over a long function of a lone scalar.
-            return function(widened(values.reshape(1).expand(2))[0])[0].to(values.dtype)
-        return function(widened(values)[0]).to(values.dtype)
-
-    return decompose
+    The compiler takes minutes over a long function of a lone scalar: it is computed as one of two.
+    """
+    return single(lambda x: function(x) if x.dim() else function(x.reshape(1).expand(2))[0])
 
 
-def _polynomial(x: torch.Tensor, coefficients: Sequence[float]) -> torch.Tensor:
-    """By Horner's rule; the highest power comes first."""
-    total: Any = coefficients[0]
-    for coefficient in coefficients[1:]:
-        total = total * x + coefficient
-    assert isinstance(total, torch.Tensor)
-    return total
-
-
-def _chebyshev(x: torch.Tensor, coefficients: Sequence[float]) -> torch.Tensor:
+def _chebyshev(x: torch.Tensor, coefficients: tuple[float, ...]) -> torch.Tensor:
     """A Chebyshev series at x / 2; the highest order comes first."""
     before, now, last = torch.zeros_like(x), torch.zeros_like(x), torch.zeros_like(x)
     for coefficient in coefficients:
@@ -66,7 +51,7 @@ def erfc(x: torch.Tensor) -> torch.Tensor:
 
 
 # exp(x^2) erfc(x) = t * P(t) with t = 1 / (1 + x / 2).
-_ERFC: Final[Sequence[float]] = (
+_ERFC: Final = (
     0.17087277, -0.82215223, 1.48851587, -1.13520398, 0.27886807, -0.18628806, 0.09678418, 0.37409196,
     1.00002368, -1.26551223,
 )  # fmt: skip
@@ -75,14 +60,14 @@ _ERFC: Final[Sequence[float]] = (
 def _scaled_erfc(x: torch.Tensor) -> torch.Tensor:
     """exp(x^2) erfc(x) for x >= 0, relative error below 1.2e-7."""
     t = 1 / (1 + 0.5 * x)
-    return t * torch.exp(_polynomial(t, _ERFC))
+    return t * torch.exp(polynomial(t, _ERFC))
 
 
-_ERFINV_NEAR: Final[Sequence[float]] = (
+_ERFINV_NEAR: Final = (
     2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503,
     -0.00417768164, 0.246640727, 1.50140941,
 )  # fmt: skip
-_ERFINV_FAR: Final[Sequence[float]] = (
+_ERFINV_FAR: Final = (
     -0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773, -0.0076224613,
     0.00943887047, 1.00167406, 2.83297682,
 )  # fmt: skip
@@ -90,13 +75,13 @@ _ERFINV_FAR: Final[Sequence[float]] = (
 
 def erfinv(x: torch.Tensor) -> torch.Tensor:
     w = -torch.log1p(-x * x)
-    near = _polynomial(w - 2.5, _ERFINV_NEAR)
-    far = _polynomial(torch.sqrt(w) - 3, _ERFINV_FAR)
+    near = polynomial(w - 2.5, _ERFINV_NEAR)
+    far = polynomial(torch.sqrt(w) - 3, _ERFINV_FAR)
     edge = torch.where(x.abs() == 1, x * math.inf, torch.where(w < 5, near, far) * x)
     return torch.where(x.abs() > 1, math.nan, edge)
 
 
-_LANCZOS: Final[Sequence[float]] = (
+_LANCZOS: Final = (
     676.5203681218851, -1259.1392167224028, 771.32342877765313, -176.61502916214059, 12.507343278686905,
     -0.13857109526572012, 9.9843695780195716e-6, 1.5056327351493116e-7,
 )  # fmt: skip
@@ -118,7 +103,7 @@ def lgamma(x: torch.Tensor) -> torch.Tensor:
     return torch.where(x.abs() == math.inf, math.inf, out)
 
 
-_DIGAMMA: Final[Sequence[float]] = (
+_DIGAMMA: Final = (
     8.33333333333333333333e-2, -2.10927960927960927961e-2, 7.57575757575757575758e-3,
     -4.16666666666666666667e-3, 3.96825396825396825397e-3, -8.33333333333333333333e-3,
     8.33333333333333333333e-2,
@@ -132,14 +117,14 @@ def digamma(x: torch.Tensor) -> torch.Tensor:
     total = torch.where(low, -sum_of_powers(y, 10, 1), 0.0)
     y = torch.where(low, y + 10, y)
     z = 1 / (y * y)
-    value = total + torch.log(y) - 0.5 / y - z * _polynomial(z, _DIGAMMA)
+    value = total + torch.log(y) - 0.5 / y - z * polynomial(z, _DIGAMMA)
     rest = x - torch.round(x)
     value = torch.where(reflected, value - math.pi / torch.tan(math.pi * rest), value)
     value = torch.where((x < 0) & (rest == 0), math.nan, value)
     return torch.where(x == 0, torch.copysign(torch.full_like(x, math.inf), -x), value)
 
 
-_I0_NEAR: Final[Sequence[float]] = (
+_I0_NEAR: Final = (
     -1.30002500998624804212e-8, 6.04699502254191894932e-8, -2.67079385394061173391e-7,
     1.11738753912010371815e-6, -4.41673835845875056359e-6, 1.64484480707288970893e-5,
     -5.75419501008210370398e-5, 1.88502885095841655729e-4, -5.76375574538582365885e-4,
@@ -147,12 +132,12 @@ _I0_NEAR: Final[Sequence[float]] = (
     -2.37374148058994688156e-2, 4.93052842396707084878e-2, -9.49010970480476444210e-2,
     1.71620901522208775349e-1, -3.04682672343198398683e-1, 6.76795274409476084995e-1,
 )  # fmt: skip
-_I0_FAR: Final[Sequence[float]] = (
+_I0_FAR: Final = (
     3.39623202570838634515e-9, 2.26666899049817806459e-8, 2.04891858946906374183e-7,
     2.89137052083475648297e-6, 6.88975834691682398426e-5, 3.36911647825569408990e-3,
     8.04490411014108831608e-1,
 )  # fmt: skip
-_I1_NEAR: Final[Sequence[float]] = (
+_I1_NEAR: Final = (
     9.38153738649577178388e-9, -4.44505912879632808065e-8, 2.00329475355213526229e-7,
     -8.56872026469545474066e-7, 3.47025130813767847674e-6, -1.32731636560394358279e-5,
     4.78156510755005422638e-5, -1.61760815825896745588e-4, 5.12285956168575772895e-4,
@@ -160,7 +145,7 @@ _I1_NEAR: Final[Sequence[float]] = (
     2.47264490306265168283e-2, -5.29459812080949914269e-2, 1.02643658689847095384e-1,
     -1.76416518357834055153e-1, 2.52587186443633654823e-1,
 )  # fmt: skip
-_I1_FAR: Final[Sequence[float]] = (
+_I1_FAR: Final = (
     -3.83538038596423702205e-9, -2.63146884688951950684e-8, -2.51223623787020892529e-7,
     -3.88256480887769039346e-6, -1.10588938762623716291e-4, -9.76109749136146840777e-3,
     7.78576235018280120474e-1,

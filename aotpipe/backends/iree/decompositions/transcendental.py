@@ -2,15 +2,20 @@
 
 The compiler computes tanh, sinh, asinh, atanh and elu from exponentials and logarithms, which cancel near
 zero (an error of 1e-7 however small the argument) and for negative arguments (asinh: 1e-2), and has a short
-polynomial for atan (4e-6). Polynomials: S. L. Moshier, Cephes `atanf`; the rational form of tanh is that of
-Eigen `ptanh`. Half precision is computed in float32, as in eager; float64 stays as it is.
+polynomial for atan (4e-6). It reduces the arguments of sin, cos and tan by one constant, which is 1e-4 off at
+4096, where rotary embeddings are. Here an argument m * 2**s of these is reduced in whole numbers (M. Payne
+and R. Hanek, 1983): the bits of 1 / 2 pi from the 2**-s place on, times m, are the fraction of a turn in
+units of 2**-64; what overflows are whole turns.
+
+Polynomials: S. L. Moshier, Cephes `atanf`, `sinf`, `cosf`; the rational form of tanh is Eigen's `ptanh`. Half
+precision is computed in float32, as in eager; float64 stays as it is.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 
@@ -22,15 +27,10 @@ aten = torch.ops.aten
 _TANH_ONE: Final = 7.90531110763549805
 _TANH_LINEAR: Final = 0.0004
 _TANH_OVER: Final = (
-    4.89352455891786e-3,
-    6.37261928875436e-4,
-    1.48572235717979e-5,
-    5.12229709037114e-8,
-    -8.60467152213735e-11,
-    2.00018790482477e-13,
-    -2.76076847742355e-16,
-)
-_ATAN: Final = (-3.33329491539e-1, 1.99777106478e-1, -1.38776856032e-1, 8.05374449538e-2)
+    -2.76076847742355e-16, 2.00018790482477e-13, -8.60467152213735e-11, 5.12229709037114e-8,
+    1.48572235717979e-5, 6.37261928875436e-4, 4.89352455891786e-3,
+)  # fmt: skip
+_ATAN: Final = (8.05374449538e-2, -1.38776856032e-1, 1.99777106478e-1, -3.33329491539e-1)
 # The tangents of 3 / 8 and 1 / 8 of pi.
 _TAN_FAR: Final = 2.414213562373095
 _TAN_MIDDLE: Final = 0.414213562373095
@@ -38,13 +38,22 @@ _TAN_MIDDLE: Final = 0.414213562373095
 _LN_2: Final = (0.693359375, -2.12194440054690583e-4)
 # Beyond this exp2 is 0 or infinite in float32.
 _EXP2_RANGE: Final = 150.0
-_TANH_UNDER: Final = (4.89352518554385e-3, 2.26843463243900e-3, 1.18534705686654e-4, 1.19825839466702e-6)
+_TANH_UNDER: Final = (1.19825839466702e-6, 1.18534705686654e-4, 2.26843463243900e-3, 4.89352518554385e-3)
+# The binary digits of 1 / 2 pi from the 2**24 place on, in words of 64 bits, as signed numbers.
+_TURN: Final = (174992710547, -7996903653840128899, 5564039245504800335)
+# A float32 is a whole number of 24 bits times 2 to the power of its exponent field less this.
+_BIAS: Final = 150
+_FIRST: Final = 24
+# Smaller arguments need no reduction, and lose bits by one.
+_SMALL: Final = 0.78
+_SIN: Final = (-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1)
+_COS: Final = (2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2)
 
 
 def polynomial(x: torch.Tensor, coefficients: tuple[float, ...]) -> torch.Tensor:
-    """The sum of `coefficients[i] * x**i`, by Horner's rule."""
-    total = x * coefficients[-1] + coefficients[-2]
-    for coefficient in reversed(coefficients[:-2]):
+    """A polynomial by Horner's rule; the highest power comes first."""
+    total = x * coefficients[0] + coefficients[1]
+    for coefficient in coefficients[2:]:
         total = total * x + coefficient
     return total
 
@@ -154,6 +163,66 @@ def gelu(x: torch.Tensor, *, approximate: str = "none") -> Any:
     return (0.5 * single * (1 + torch.tanh(inner))).to(x.dtype)
 
 
+class _Quadrant(NamedTuple):
+    """The multiple of pi / 2 next to an absolute argument, modulo 4, and sine and cosine of the rest."""
+
+    number: torch.Tensor
+    sine: torch.Tensor
+    cosine: torch.Tensor
+
+
+def _turns(x: torch.Tensor) -> torch.Tensor:
+    """What |x| / 2 pi is beyond whole turns, in units of 2**-64 of one, for |x| of at least 0.5."""
+    bits = x.view(torch.int32)
+    place = (((bits >> 23) & 255) - (_BIAS - _FIRST)).to(torch.int64).clamp(min=0)
+    # The largest numbers would start in a third word: they are twice a smaller one.
+    whole = ((bits & 0x7FFFFF) | 0x800000).to(torch.int64) << (place >> 7)
+    place = place.clamp(max=127)
+    first = torch.where(place >= 64, _TURN[1], _TURN[0])
+    second = torch.where(place >= 64, _TURN[2], _TURN[1])
+    shift = place & 63
+    # The second word without its sign: one digit goes first.
+    digits = (first << shift) | (((second >> 1) & 0x7FFFFFFFFFFFFFFF) >> (63 - shift))
+    return whole * digits
+
+
+def _quadrant(x: torch.Tensor) -> _Quadrant:
+    turns = _turns(x)
+    number = (turns + (1 << 61)) >> 62
+    rest = (turns - (number << 62)).to(torch.float32) * (2 * math.pi / 2**64)
+    small = x.abs() < _SMALL
+    rest = torch.where(small, x.abs(), rest)
+    # An infinite argument has none.
+    rest = torch.where(x.abs() < math.inf, rest, math.nan)
+    square = rest * rest
+    return _Quadrant(
+        torch.where(small, 0, number & 3),
+        rest + rest * square * polynomial(square, _SIN),
+        1 - 0.5 * square + square * square * polynomial(square, _COS),
+    )
+
+
+def sin(x: torch.Tensor) -> torch.Tensor:
+    number, sine, cosine = _quadrant(x)
+    value = torch.where((number & 1) == 1, cosine, sine)
+    value = torch.where((number >= 2) != (x < 0), -value, value)
+    # A zero keeps its sign.
+    return torch.where(x == 0, x, value)
+
+
+def cos(x: torch.Tensor) -> torch.Tensor:
+    number, sine, cosine = _quadrant(x)
+    value = torch.where((number & 1) == 1, sine, cosine)
+    return torch.where((number == 1) | (number == 2), -value, value)
+
+
+def tan(x: torch.Tensor) -> torch.Tensor:
+    number, sine, cosine = _quadrant(x)
+    odd = (number & 1) == 1
+    value = torch.where(odd, -cosine, sine) / torch.where(odd, sine, cosine)
+    return torch.where(x == 0, x, torch.where(x < 0, -value, value))
+
+
 DECOMPOSITIONS: Table = {
     aten.gelu.default: gelu,
     aten.tanh.default: single(tanh),
@@ -165,4 +234,7 @@ DECOMPOSITIONS: Table = {
     aten.exp2.default: single(exp2),
     aten.log10.default: single(log10),
     aten.elu.default: elu,
+    aten.sin.default: single(sin),
+    aten.cos.default: single(cos),
+    aten.tan.default: single(tan),
 }

@@ -1,20 +1,30 @@
-"""Reads and writes at index tensors as IREE takes them: equal to eager on torch's own samples."""
+"""Reads and writes at indices, and constants, in the forms that the compiler dies on."""
 
 from __future__ import annotations
 
 import pytest
+import torch
 
+from tests.programs.through import check
 from tests.unit.backends.iree.decompositions.agree import check_op
 
 OPS = [
-    "gather",
     "scatter",
     "scatter_add",
+    "gather",
+    "index_select",
+    "argwhere",
+    "index_put",
+    "full",
+    "arange",
+    "diagonal_scatter",
+]
+
+
+INDEXED = [
     "index_add",
     "index_copy",
     "index_fill",
-    "index_put",
-    "index_select",
     "take",
     "take_along_dim",
     "masked_fill",
@@ -22,6 +32,36 @@ OPS = [
 ]
 
 
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
 @pytest.mark.parametrize("op", OPS)
-def test_equal_to_eager(op: str) -> None:
-    check_op(op, "float32", among=OPS)
+def test_equal_to_eager(op: str, dtype: str) -> None:
+    check_op(op, dtype, among=OPS)
+
+
+@pytest.mark.parametrize("op", INDEXED)
+def test_index_tensors_equal_to_eager(op: str) -> None:
+    check_op(op, "float32", among=INDEXED)
+
+
+class Places(torch.nn.Module):
+    def forward(self, x: torch.Tensor, index: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        zero = index[0, 0] * 0
+        return (
+            x.scatter(-1, index, x * 2),
+            x.scatter(-2, index, 7.0),
+            x.scatter_add(-1, index, x),
+            x[0, 0].scatter(0, zero, x[1, 1]),
+            x[0, 0].gather(0, zero),
+            x.index_put((zero, zero + 1), x[1, 1]),
+            torch.full((2,), 3, dtype=torch.uint8) + index[0, :2].to(torch.uint8),
+            torch.arange(3, dtype=torch.uint8),
+            torch.full((3,), 2, dtype=torch.bool) & (x > 0),
+            torch.full_like(x, -0.5, dtype=torch.bool) & (x > 0),
+            (x > 0).scatter_add(1, index[:, :1].expand(3, 3), x < 9),
+            torch.diagonal_scatter(x, x[0, :2], 1),
+            torch.diagonal_scatter(x, x[0, :2], -1, 1, 0),
+        )
+
+
+def test_program() -> None:
+    check(Places(), (torch.randn(3, 3), torch.tensor([[0, 1, 2], [2, 0, 1], [1, 2, 0]])))

@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 
+from aotpipe.backends.iree.decompositions import pointwise
 from tests.programs.through import check
 from tests.unit.backends.iree.decompositions.agree import check_op
 
@@ -114,3 +115,20 @@ def test_program_of_mixed_kinds() -> None:
     whole = torch.tensor([[0, 5, -7], [-3, 0, 2]])
     x = torch.tensor([[1.0, math.nan, -2.0], [math.nan, 0.0, 4.0]])
     check(Mixed(), (x, torch.tensor([0.5, math.nan, 3.0]), whole, whole.to(torch.int8)))
+
+
+POWERS = ["pow", "__rpow__", "square"]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64", "float16"])
+@pytest.mark.parametrize("op", POWERS)
+def test_powers_equal_eager(op: str, dtype: str) -> None:
+    check_op(op, dtype, among=POWERS, count=2)
+
+
+def test_whole_powers_wrap_around_and_vanish() -> None:
+    values = torch.tensor([0, 1, -1, 2, -3, 10, 2**40])
+    base, exponent = torch.meshgrid(values, torch.tensor([0, 1, 2, 5, 64, 70]), indexing="ij")
+    assert torch.equal(pointwise.pow_tensor(base, exponent), torch.pow(base, exponent))
+    negative = pointwise.pow_tensor(torch.tensor([1, -1, -1, 2, -3]), torch.tensor([-2, -2, -3, -1, -5]))
+    assert negative.tolist() == [1, 1, -1, 0, 0]

@@ -1,4 +1,4 @@
-"""Running sums and products as the compiler takes it: equal to eager on torch's own samples."""
+"""Sorts and scans as the compiler takes them: equal to eager on torch's own samples."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from tests.programs.through import check
 from tests.unit.backends.iree.decompositions.agree import check_op
 
-OPS = ["cumsum", "cumprod", "cummax", "cummin", "logcumsumexp"]
+OPS = ["cumsum", "cumprod", "cummax", "cummin", "logcumsumexp", "sort", "topk", "argsort", "msort"]
 
 
 @pytest.mark.parametrize("dtype", ["float32"])

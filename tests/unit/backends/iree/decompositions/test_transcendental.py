@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from aotpipe.backends.iree.decompositions import transcendental
+from tests.programs.through import check
 from tests.unit.backends.iree.decompositions.agree import check_op
 
 ARGUMENTS = torch.cat(
@@ -19,6 +20,7 @@ ARGUMENTS = torch.cat(
 
 
 NAMES = ["tanh", "atan", "sinh", "asinh", "atanh", "exp2", "log10"]
+CIRCULAR = ["sin", "cos", "tan"]
 OPS = [*NAMES, "atan2", "nn_functional_elu", "nn_functional_gelu"]
 
 
@@ -35,7 +37,7 @@ def test_close_to_float64(name: str) -> None:
     assert torch.equal(got.isnan(), want.isnan())
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, *CIRCULAR])
 def test_special_values(name: str) -> None:
     special = torch.tensor([0.0, -0.0, torch.inf, -torch.inf, torch.nan])
     got, want = getattr(transcendental, name)(special), getattr(torch, name)(special)
@@ -69,3 +71,40 @@ def test_whole_numbers() -> None:
         op = getattr(torch.ops.aten, name).default
         x = torch.tensor([0, 1])
         torch.testing.assert_close(transcendental.DECOMPOSITIONS[op](x), op(x))
+
+
+SIZES = torch.cat(
+    [
+        torch.linspace(0, 30, 4001),
+        torch.arange(0.0, 9000.0, 3.7),
+        torch.logspace(-12, 38, 20001),
+        # Next to a multiple of pi / 2, and the largest there is.
+        torch.tensor([1.57079637, 16367173 * 2.0**72, 3.4028235e38, 0.5, 0.78, 0.785]),
+    ]
+)
+
+
+@pytest.mark.parametrize("name", CIRCULAR)
+def test_arguments_of_every_size(name: str) -> None:
+    arguments = torch.cat([SIZES, -SIZES])
+    got = getattr(transcendental, name)(arguments).double()
+    want = getattr(torch, name)(arguments.double())
+    # A tangent's slope is 1 + tan**2.
+    scale = 1 + want * want if name == "tan" else torch.ones_like(want)
+    assert ((got - want).abs() / scale).max() < 3e-7
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64", "int64"])
+@pytest.mark.parametrize("op", CIRCULAR)
+def test_circular_functions_equal_eager(op: str, dtype: str) -> None:
+    check_op(op, dtype, among=CIRCULAR)
+
+
+class Waves(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x.sin(), x.cos(), x[0].sin(), torch.sin(torch.full((), 1e6)) + x[:2]
+
+
+def test_program_of_waves() -> None:
+    x = torch.tensor([1e6, 0.0, 0.3, -0.7, 0.9, 2.0, -4096.5, 3e20, -3.4e38, torch.inf, torch.nan])
+    check(Waves(), (x,))

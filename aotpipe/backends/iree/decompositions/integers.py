@@ -1,0 +1,104 @@
+"""Bits and unsigned bytes: the compiler knows bitwise ops of two tensors, and takes bytes for signed numbers.
+
+A byte of 200 would enter a sum with another dtype as -56. The entries of `OF_BYTES` cast bytes first to what
+eager promotes them to. They come before those of the other groups, and leave calls without bytes to these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import torch
+
+from aotpipe.passes.decompositions.entries import Decomposition, Table, Value, promoted
+from aotpipe.passes.decompositions.pointwise import of_tensors
+
+aten = torch.ops.aten
+
+COMPARISONS: Final = ("lt", "le", "gt", "ge", "eq", "ne")
+_BITWISE: Final = ("and", "or", "xor")
+_SHIFTS: Final = ("left_shift", "right_shift")
+
+
+def _byte_shift(op: Callable[..., torch.Tensor]) -> Decomposition:
+    def decompose(left: torch.Tensor, right: Value) -> Any:
+        one, two = promoted(left, right)
+        if one.dtype != torch.uint8:
+            return NotImplemented
+        return (op(one.to(torch.int32), two.to(torch.int32)) & 255).to(torch.uint8)
+
+    return decompose
+
+
+def _promoted(op: Callable[..., torch.Tensor]) -> Decomposition:
+    """An op of two operands, in the dtype that they promote to."""
+
+    def decompose(left: Value, right: Value, **options: Any) -> Any:
+        dtype = torch.result_type(left, right)
+        if not _differ((left, right), dtype):
+            return NotImplemented
+        operands = (each.to(dtype) if isinstance(each, torch.Tensor) else each for each in (left, right))
+        return op(*operands, **options)
+
+    return decompose
+
+
+def _differ(operands: Sequence[Value], dtype: torch.dtype) -> bool:
+    dtypes = {operand.dtype for operand in operands if isinstance(operand, torch.Tensor)}
+    return torch.uint8 in dtypes and dtypes != {dtype}
+
+
+def _against_number(op: Callable[..., torch.Tensor]) -> Decomposition:
+    """A comparison, which is one of signed bytes where the number is an integer."""
+
+    def decompose(tensor: torch.Tensor, number: float) -> Any:
+        return op(tensor.to(torch.int32), number) if tensor.dtype == torch.uint8 else NotImplemented
+
+    return decompose
+
+
+def where(condition: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> Any:
+    return _promoted(lambda one, two: torch.where(condition, one, two))(left, right)
+
+
+def cat(tensors: Sequence[torch.Tensor], dim: int = 0) -> Any:
+    dtype = tensors[0].dtype
+    for tensor in tensors:
+        dtype = torch.promote_types(dtype, tensor.dtype)
+    if not _differ(tensors, dtype):
+        return NotImplemented
+    return torch.cat([tensor.to(dtype) for tensor in tensors], dim)
+
+
+def reciprocal(tensor: torch.Tensor) -> Any:
+    return 1 / tensor.to(torch.get_default_dtype()) if tensor.dtype == torch.uint8 else NotImplemented
+
+
+_BINARY: Final = (
+    aten.maximum.default,
+    aten.minimum.default,
+    *(getattr(aten, name).Tensor for name in ("add", "sub", "mul", "div", "remainder", *COMPARISONS)),
+    *(getattr(aten, f"bitwise_{name}").Tensor for name in _BITWISE),
+)
+
+DECOMPOSITIONS: Table = {
+    **{
+        getattr(getattr(aten, f"bitwise_{name}"), overload): of_tensors(getattr(torch, f"bitwise_{name}"))
+        for names, overloads in (
+            (_BITWISE, ("Scalar", "Scalar_Tensor")),
+            (_SHIFTS, ("Tensor_Scalar", "Scalar_Tensor")),
+        )
+        for name in names
+        for overload in overloads
+    },
+    aten.bitwise_left_shift.Tensor: _byte_shift(torch.bitwise_left_shift),
+    aten.bitwise_right_shift.Tensor: _byte_shift(torch.bitwise_right_shift),
+}
+OF_BYTES: Table = {
+    **{op: _promoted(op) for op in _BINARY},
+    **{op: _against_number(op) for op in (getattr(aten, name).Scalar for name in COMPARISONS)},
+    aten.where.self: where,
+    aten.cat.default: cat,
+    aten.reciprocal.default: reciprocal,
+}
