@@ -6,19 +6,18 @@ of CPU features are LLVM's (`avx512f`, `sse4.1`), and the first of them is alway
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import json
+import mmap
 import platform
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
-
-from aotpipe.runtime import cpuid
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+from typing import Final
 
 PACKAGES: Final = (
     "iree-base-compiler",
@@ -31,83 +30,58 @@ PACKAGES: Final = (
     "torch",
 )
 
-# The kernel's name of a feature -> LLVM's. Only what a code generator may use is listed: a program that
-# names `smep` as a need would be refused on machines that run it well.
+# What CPUID says on x86-64: (leaf, subleaf, register) -> feature -> bit, by the manuals of Intel and AMD. Only
+# what a code generator may use is listed: a program that needs `smep` would be refused where it runs well.
+_BITS: Final[Mapping[tuple[int, int, int], Mapping[str, int]]] = {
+    # xsave is the bit of the system's use of it: without, nothing wider than SSE works.
+    (1, 0, 2): {
+        "sse3": 0, "pclmul": 1, "ssse3": 9, "fma": 12, "cx16": 13, "sse4.1": 19, "sse4.2": 20, "movbe": 22,
+        "popcnt": 23, "aes": 25, "xsave": 27, "avx": 28, "f16c": 29,
+    },
+    (7, 0, 1): {
+        "fsgsbase": 0, "bmi": 3, "avx2": 5, "bmi2": 8, "avx512f": 16, "avx512dq": 17, "adx": 19,
+        "avx512ifma": 21, "avx512cd": 28, "sha": 29, "avx512bw": 30, "avx512vl": 31,
+    },
+    (7, 0, 2): {
+        "avx512vbmi": 1, "avx512vbmi2": 6, "gfni": 8, "vaes": 9, "vpclmulqdq": 10, "avx512vnni": 11,
+        "avx512bitalg": 12, "avx512vpopcntdq": 14,
+    },
+    (7, 0, 3): {
+        "avx512vp2intersect": 8, "amx-bf16": 22, "avx512fp16": 23, "amx-tile": 24, "amx-int8": 25,
+    },
+    (7, 1, 0): {"avxvnni": 4, "avx512bf16": 5, "amx-fp16": 21, "avxifma": 23},
+    (7, 1, 3): {"avxvnniint8": 4, "avxneconvert": 5, "avxvnniint16": 10},
+    (0x80000001, 0, 2): {"sahf": 0, "lzcnt": 5, "sse4a": 6, "xop": 11, "fma4": 16},
+}  # fmt: skip
+# void query(uint32_t leaf, uint32_t subleaf, uint32_t registers[4]), by the calling convention of Linux.
+_CODE: Final = bytes.fromhex("53 89f8 89f1 4989d0 0fa2 418900 41895804 41894808 4189500c 5b c3")
+Query = Callable[[int, int], tuple[int, int, int, int]]
+"""From a leaf and a subleaf to eax, ebx, ecx and edx."""
+
+# The kernel's name of a feature -> LLVM's. On x86-64 most differ in punctuation only (`avx512_vnni`).
 _X86_64: Final[Mapping[str, str]] = {
     "pni": "sse3",
-    "ssse3": "ssse3",
-    "sse4_1": "sse4.1",
-    "sse4_2": "sse4.2",
-    "sse4a": "sse4a",
     "abm": "lzcnt",
-    "aes": "aes",
-    "adx": "adx",
-    "avx": "avx",
-    "avx2": "avx2",
     "bmi1": "bmi",
-    "bmi2": "bmi2",
-    "cx16": "cx16",
-    "f16c": "f16c",
-    "fma": "fma",
-    "fma4": "fma4",
-    "fsgsbase": "fsgsbase",
-    "gfni": "gfni",
     "lahf_lm": "sahf",
-    "movbe": "movbe",
     "pclmulqdq": "pclmul",
-    "popcnt": "popcnt",
     "sha_ni": "sha",
-    "vaes": "vaes",
-    "vpclmulqdq": "vpclmulqdq",
-    "xop": "xop",
-    "xsave": "xsave",
-    "avx512f": "avx512f",
-    "avx512bw": "avx512bw",
-    "avx512cd": "avx512cd",
-    "avx512dq": "avx512dq",
-    "avx512vl": "avx512vl",
-    "avx512ifma": "avx512ifma",
-    "avx512vbmi": "avx512vbmi",
-    "avx512_vbmi2": "avx512vbmi2",
-    "avx512_bf16": "avx512bf16",
-    "avx512_bitalg": "avx512bitalg",
-    "avx512_fp16": "avx512fp16",
-    "avx512_vnni": "avx512vnni",
-    "avx512_vp2intersect": "avx512vp2intersect",
-    "avx512_vpopcntdq": "avx512vpopcntdq",
-    "avx_ifma": "avxifma",
-    "avx_ne_convert": "avxneconvert",
-    "avx_vnni": "avxvnni",
-    "avx_vnni_int8": "avxvnniint8",
-    "avx_vnni_int16": "avxvnniint16",
-    "amx_bf16": "amx-bf16",
-    "amx_fp16": "amx-fp16",
-    "amx_int8": "amx-int8",
-    "amx_tile": "amx-tile",
+    **{re.sub(r"\W", "", name): name for bits in _BITS.values() for name in bits},
 }
 _AARCH64: Final[Mapping[str, str]] = {
-    "aes": "aes",
+    **{name: name for name in ("aes", "bf16", "i8mm", "sha2", "sha3", "sme", "sme2", "sve", "sve2")},
     "asimd": "neon",
     "asimddp": "dotprod",
     "asimdhp": "fullfp16",
     "asimdrdm": "rdm",
     "asimdfhm": "fp16fml",
     "atomics": "lse",
-    "bf16": "bf16",
     "crc32": "crc",
     "fcma": "complxnum",
     "fp": "fp-armv8",
-    "i8mm": "i8mm",
     "jscvt": "jsconv",
     "lrcpc": "rcpc",
-    "sha2": "sha2",
-    "sha3": "sha3",
-    "sme": "sme",
-    "sme2": "sme2",
-    "sve": "sve",
-    "sve2": "sve2",
 }
-_TABLES: Final[Mapping[str, Mapping[str, str]]] = {"x86_64": _X86_64, "aarch64": _AARCH64}
 _ARCH_ALIASES: Final[Mapping[str, str]] = {"amd64": "x86_64", "x64": "x86_64", "arm64": "aarch64"}
 
 
@@ -151,7 +125,8 @@ def host_features() -> tuple[str, ...]:
 
     Where the kernel does not list features (not Linux), the CPU's own name stands for all of them, so that a
     `host` program is refused on any other CPU rather than killed there by an illegal instruction. What the
-    kernel lists and the CPU itself denies (`cpuid`) is not there: an emulator shows its host's kernel.
+    kernel lists and the CPU itself denies (`cpuid`) is not there: an emulator (qemu-user) and some sandboxes
+    show the kernel of their host.
     """
     arch = _ARCH_ALIASES.get(platform.machine().lower(), platform.machine().lower())
     try:
@@ -159,8 +134,8 @@ def host_features() -> tuple[str, ...]:
     except OSError:
         return (arch, f"cpu:{platform.processor() or platform.node()}")
     listed = parse_cpuinfo(text, arch)
-    own = cpuid.features()
-    return (arch, *(name for name in listed if own is None or name in own or name not in cpuid.KNOWN))
+    own = cpuid()
+    return (arch, *(name for name in listed if own is None or name in own))
 
 
 def parse_cpuinfo(text: str, arch: str) -> tuple[str, ...]:
@@ -173,8 +148,54 @@ def parse_cpuinfo(text: str, arch: str) -> tuple[str, ...]:
     pairs = (line.partition(":") for line in text.splitlines())
     cores = [set(value.split()) for key, _, value in pairs if key.strip().lower() in keys]
     common = set.intersection(*cores) if cores else set()
-    table = _TABLES.get(arch)
-    return tuple(sorted(common if table is None else {table[name] for name in common & table.keys()}))
+    if arch == "x86_64":
+        plain = (name if name in _X86_64 else name.replace("_", "") for name in common)
+        common = {_X86_64[name] for name in plain if name in _X86_64}
+    elif arch == "aarch64":
+        common = {_AARCH64[name] for name in common & _AARCH64.keys()}
+    return tuple(sorted(common))
+
+
+def cpuid(query: Query | None = None) -> frozenset[str] | None:
+    """The features that an x86-64 CPU says it has, by its own instruction; None where it cannot be asked.
+
+    Args:
+        query: How to ask; the instruction where None.
+    """
+    ask = query or _instruction()
+    if ask is None:
+        return None
+    most = {start: ask(start, 0)[0] for start in (0, 0x80000000)}
+    found: set[str] = set()
+    for (leaf, subleaf, register), bits in _BITS.items():
+        start = leaf & 0x80000000
+        # A leaf that is not there answers with another one's registers.
+        if leaf > most[start] or subleaf > (ask(leaf, 0)[0] if subleaf else 0):
+            continue
+        word = ask(leaf, subleaf)[register]
+        found.update(name for name, bit in bits.items() if word >> bit & 1)
+    return frozenset(found)
+
+
+def _instruction() -> Query | None:
+    if platform.system() != "Linux" or platform.machine() != "x86_64":
+        return None
+    try:
+        page = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+    except OSError:  # a hardened kernel gives no memory that can be written and executed
+        return None
+    page.write(_CODE)
+    registers = (ctypes.c_uint32 * 4)()
+    start = ctypes.addressof(ctypes.c_char.from_buffer(page))
+    call = ctypes.CFUNCTYPE(None, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_void_p)(start)
+
+    def query(leaf: int, subleaf: int) -> tuple[int, int, int, int]:
+        assert not page.closed
+        call(leaf, subleaf, ctypes.addressof(registers))
+        eax, ebx, ecx, edx = registers
+        return eax, ebx, ecx, edx
+
+    return query
 
 
 def missing_features(required: Iterable[str]) -> tuple[str, ...]:

@@ -1,12 +1,20 @@
-"""The toolchain: versions without imports, features by LLVM's names."""
+"""The toolchain: versions without imports, features by LLVM's names, and what the CPU says of itself."""
 
 from __future__ import annotations
 
+import mmap
+import platform
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
 
 from aotpipe.runtime import toolchain
 
+LINUX_X86 = pytest.mark.skipif(
+    (platform.system(), platform.machine()) != ("Linux", "x86_64"), reason="the instruction is x86-64's"
+)
 _TWO_CORES = """\
 processor : 0
 flags     : fpu sse4_1 avx2 avx512f smep
@@ -62,3 +70,59 @@ def test_the_digest_is_full_and_stable() -> None:
 
 def test_an_unknown_package_has_no_version() -> None:
     assert toolchain.version_of("no-such-package-anywhere") is None
+
+
+def nehalem(leaf: int, subleaf: int) -> tuple[int, int, int, int]:
+    """A CPU whose last leaf is 1; what lies beyond answers as leaf 1 does."""
+    if leaf in {0, 0x80000000}:
+        return (1 if leaf == 0 else 0x80000001, 0, 0, 0)
+    return (0, 0, 1 if leaf == 0x80000001 else (1 << 0 | 1 << 9 | 1 << 19 | 1 << 20 | 1 << 23), 0)
+
+
+def test_bits_have_llvms_names_and_absent_leaves_say_nothing() -> None:
+    assert toolchain.cpuid(nehalem) == {"sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "sahf"}
+
+
+@LINUX_X86
+def test_this_cpu_has_what_its_kernel_lists() -> None:
+    own = toolchain.cpuid()
+    assert own is not None
+    listed = toolchain.parse_cpuinfo(Path("/proc/cpuinfo").read_text(), "x86_64")
+    assert set(listed) <= own | {"xsave"}
+    assert set(toolchain.host_features()[1:]) <= own
+
+
+@pytest.mark.parametrize(
+    ("kernel", "llvm"),
+    [
+        ("pni abm bmi1 lahf_lm pclmulqdq sha_ni", ("bmi", "lzcnt", "pclmul", "sahf", "sha", "sse3")),
+        ("sse4_1 sse4a avx512_vnni avx512vl", ("avx512vl", "avx512vnni", "sse4.1", "sse4a")),
+        ("amx_tile avx_vnni_int8 vpclmulqdq", ("amx-tile", "avxvnniint8", "vpclmulqdq")),
+        ("smep xsaveopt avx512_unheard_of", ()),
+    ],
+)
+def test_the_kernels_words_for_x86_features(kernel: str, llvm: tuple[str, ...]) -> None:
+    assert toolchain.parse_cpuinfo(f"flags : {kernel}\n", "x86_64") == llvm
+
+
+def test_where_the_cpu_cannot_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*args: object, **options: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(mmap, "mmap", refused)
+    assert toolchain.cpuid() is None
+    toolchain.host_features.cache_clear()
+    try:
+        assert toolchain.host_features()[0]
+    finally:
+        toolchain.host_features.cache_clear()
+
+
+@LINUX_X86
+def test_a_feature_that_the_cpu_denies_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toolchain, "cpuid", lambda: frozenset({"sse3"}))
+    toolchain.host_features.cache_clear()
+    try:
+        assert toolchain.host_features() == ("x86_64", "sse3")
+    finally:
+        toolchain.host_features.cache_clear()
