@@ -36,7 +36,7 @@ from aotpipe.islands.sites import recording
 from aotpipe.model.garbage_collector import rarer_collections
 from aotpipe.runtime import goldens as goldens_file
 from aotpipe.runtime import toolchain
-from aotpipe.runtime.islands import Parts
+from aotpipe.runtime.islands.chain import Parts
 from aotpipe.runtime.store import digest
 from aotpipe.validate import Loadable
 

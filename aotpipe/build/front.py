@@ -18,7 +18,7 @@ from aotpipe.core.stages import Finding
 from aotpipe.core.targets import Backend
 from aotpipe.errors import LowerFailed, SpecInvalid
 from aotpipe.model.garbage_collector import import_torch
-from aotpipe.runtime.islands import Island, Parts
+from aotpipe.runtime.islands.chain import Island, Parts
 
 if TYPE_CHECKING:
     import torch

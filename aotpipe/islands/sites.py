@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from aotpipe.errors import IslandsNotAllowed, SourceLine, SpecInvalid
 from aotpipe.model import source
-from aotpipe.runtime.islands.marks import Mark
+from aotpipe.runtime.islands.functions import Mark
 from aotpipe.runtime.islands.templates import Kind, Packed, Template, pack
 
 

@@ -16,7 +16,7 @@ from aotpipe.errors import ExportFailed
 from aotpipe.islands import sites
 from aotpipe.model import source
 from aotpipe.runtime.islands import templates
-from aotpipe.runtime.islands.marks import Mark
+from aotpipe.runtime.islands.functions import Mark
 from aotpipe.runtime.islands.templates import unpack
 
 _LIBRARY: Final[Any] = torch.library.Library("aotpipe", "FRAGMENT")  # type: ignore[no-untyped-call]

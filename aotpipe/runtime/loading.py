@@ -6,47 +6,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self, assert_never, cast
+from typing import TYPE_CHECKING, Any, Protocol, assert_never, cast
 
 from aotpipe.core.targets import Backend, Target
 from aotpipe.runtime import toolchain
+from aotpipe.runtime.runner import BaseRunner
 
 if TYPE_CHECKING:
     from aotpipe.core.dtypes import Array
     from aotpipe.core.signature import Signature
 
 
-class Runner(Protocol):
-    """A loaded program with its own state; a context manager that owns the device's memory."""
-
-    @property
-    def signatures(self) -> Mapping[str, Signature]:
-        """The signature of each entry point."""
-        ...
-
-    @property
-    def signature(self) -> Signature:
-        """The signature of the entry point that `infer` calls unless told otherwise."""
-        ...
-
-    def infer(self, inputs: Mapping[str, Any], *, entry_point: str | None = None) -> dict[str, Array]:
-        """Call the program on inputs by name, or a batch as the model takes it; outputs are the caller's."""
-        ...
-
-    def reset(self) -> None:
-        """Go back to the initial state."""
-        ...
-
-    def close(self) -> None:
-        """Free the program and its state."""
-        ...
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+Runner = BaseRunner[Any]
+"""A loaded program with its own state; a context manager that owns the device's memory."""
 
 
 class Runtime(Protocol):

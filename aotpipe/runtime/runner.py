@@ -9,10 +9,10 @@ from __future__ import annotations
 import difflib
 import os
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar
 
 import numpy as np
@@ -123,6 +123,19 @@ class BaseRunner(ABC, Generic[E]):
             outputs = self._call(entry, arrays, sizes)
         return entry.checker.unpacked(inputs, outputs)
 
+    def time(
+        self, inputs: Mapping[str, Any], *, entry_point: str, samples: int, reset: bool = False
+    ) -> list[float]:
+        """Microseconds of each of some calls; `reset` goes before each, untimed."""
+        durations = []
+        for _ in range(samples):
+            if reset:
+                self.reset()
+            start = time.perf_counter_ns()
+            self.infer(inputs, entry_point=entry_point)
+            durations.append((time.perf_counter_ns() - start) / 1000)
+        return durations
+
     def reset(self) -> None:
         """Go back to the initial state."""
         with self._lock:
@@ -140,9 +153,7 @@ class BaseRunner(ABC, Generic[E]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.close()
 
     def _entry(self, name: str | None) -> E:

@@ -30,8 +30,9 @@ PACKAGES: Final = (
     "torch",
 )
 
-# What CPUID says on x86-64: (leaf, subleaf, register) -> feature -> bit, by the manuals of Intel and AMD. Only
-# what a code generator may use is listed: a program that needs `smep` would be refused where it runs well.
+# What CPUID says on x86-64: (leaf, subleaf, register) -> feature -> bit, by the manuals of Intel and AMD.
+# Only what a code generator may use is listed: a program that needs `smep` would be refused where it
+# runs well.
 _BITS: Final[Mapping[tuple[int, int, int], Mapping[str, int]]] = {
     # xsave is the bit of the system's use of it: without, nothing wider than SSE works.
     (1, 0, 2): {

@@ -21,7 +21,6 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self, cast
 
 import numpy as np
@@ -79,9 +78,8 @@ class Worker:
         weights: Path,
         initial_state: Mapping[str, Array],
         asserts: Mapping[str, tuple[str, ...]],
-        driver: str = "auto",
         threads: int | None = None,
-    ) -> None:
+    ) -> Self:
         """Load a program as the runtime's `load` does; `weights` is a file of `runtime.tensor_file`."""
         if not self._is_given:
             self._timeout_s = _BYTECODE_TIMEOUT_S if target.device == "vmvx" else _CALL_TIMEOUT_S
@@ -92,12 +90,15 @@ class Worker:
                 "signatures": {name: signature.to_json() for name, signature in signatures.items()},
                 "weights": str(weights.absolute()),
                 "asserts": dict(asserts),
-                "driver": driver,
                 "threads": threads,
             },
-            {"payload": np.frombuffer(payload, np.uint8), **_prefixed("state", initial_state)},
+            {
+                "payload": np.frombuffer(payload, np.uint8),
+                **{f"state.{name}": array for name, array in initial_state.items()},
+            },
             timeout_s=max(_LOAD_TIMEOUT_S, self._timeout_s),
         )
+        return self
 
     def infer(self, inputs: Mapping[str, Array], *, entry_point: str) -> dict[str, Array]:
         """Call the program."""
@@ -128,9 +129,7 @@ class Worker:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.close()
 
     def _ask(
@@ -173,10 +172,6 @@ def _import_path() -> str:
     return os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
 
 
-def _prefixed(prefix: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
-    return {f"{prefix}.{name}": array for name, array in arrays.items()}
-
-
 def _rebuilt(error: Mapping[str, str]) -> AotpipeError:
     kind = getattr(errors, error["kind"], AotpipeError)
     rebuilt: AotpipeError = kind(error["message"], reason=error["reason"], hint=error["hint"])
@@ -205,11 +200,12 @@ def main() -> None:
         answer: dict[str, Any] = {}
         results: dict[str, Array] = {}
         try:
-            if message["do"] == "load":
+            do = message.pop("do")
+            if do == "load":
                 runner = _load(message, arrays)
             else:
                 assert runner is not None, "load comes first"
-                answer, results = _serve(runner, message, arrays)
+                answer, results = _serve(runner, do, message, arrays)
         except AotpipeError as error:
             kind = type(error).__name__
             answer = {
@@ -227,36 +223,25 @@ def _load(message: Mapping[str, Any], arrays: Mapping[str, Array]) -> Runner:
         initial_state={
             name.removeprefix("state."): array for name, array in arrays.items() if name.startswith("state.")
         },
-        driver=driver(target) if message["driver"] == "auto" else message["driver"],
+        driver=driver(target),
         asserts={name: tuple(texts) for name, texts in message["asserts"].items()},
         threads=message["threads"],
     )
 
 
 def _serve(
-    runner: Runner, message: Mapping[str, Any], arrays: Mapping[str, Array]
+    runner: Runner, do: str, options: dict[str, Any], arrays: Mapping[str, Array]
 ) -> tuple[dict[str, Any], dict[str, Array]]:
-    match message["do"]:
+    match do:
         case "infer":
-            return {}, runner.infer(arrays, entry_point=message["entry_point"])
+            return {}, runner.infer(arrays, **options)
         case "reset":
             runner.reset()
             return {}, {}
         case "time":
-            return {"samples_us": _time(runner, message, arrays)}, {}
+            return {"samples_us": runner.time(arrays, **options)}, {}
         case unknown:
             raise AssertionError(unknown)
-
-
-def _time(runner: Runner, message: Mapping[str, Any], arrays: Mapping[str, Array]) -> list[float]:
-    samples = []
-    for _ in range(message["samples"]):
-        if message["reset"]:
-            runner.reset()
-        start = time.perf_counter_ns()
-        runner.infer(arrays, entry_point=message["entry_point"])
-        samples.append((time.perf_counter_ns() - start) / 1000)
-    return samples
 
 
 if __name__ == "__main__":

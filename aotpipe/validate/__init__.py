@@ -17,6 +17,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -28,8 +29,7 @@ from aotpipe.errors import AotpipeError, AssertionViolated, InputError, OutsideB
 from aotpipe.runtime.call_structure import Packer
 from aotpipe.runtime.goldens import Golden
 from aotpipe.runtime.islands.chain import Parts
-from aotpipe.runtime.islands.chain_runner import ChainRunner
-from aotpipe.runtime.islands.functions import functions
+from aotpipe.runtime.islands.chain_runner import ChainRunner, load_parts
 from aotpipe.runtime.loading import why_not_runnable
 from aotpipe.runtime.worker import Worker
 from aotpipe.validate.parity import describe, failure, judge
@@ -108,24 +108,18 @@ def validate(
 
 def loaded(process: Worker, compiled: Compiled, loadable: Loadable) -> Caller:
     """Load a program into a worker; what calls it: the worker, or a chain whose segments it runs."""
-    parts = loadable.parts
-    process.load(
-        compiled.target,
-        compiled.payload,
-        signatures=parts.signatures if parts else loadable.signatures,
-        weights=loadable.weights,
-        initial_state={} if parts else loadable.initial_state,
-        asserts=parts.asserts if parts else loadable.asserts,
-        threads=loadable.threads,
-    )
-    if parts is None:
-        return process
-    return ChainRunner(
-        process,
-        parts,
+    return load_parts(
+        partial(
+            process.load,
+            compiled.target,
+            compiled.payload,
+            weights=loadable.weights,
+            threads=loadable.threads,
+        ),
+        loadable.parts,
         signatures=loadable.signatures,
         initial_state=loadable.initial_state,
-        functions=functions(parts.islands),
+        asserts=loadable.asserts,
     )
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final
@@ -22,8 +23,7 @@ from aotpipe.errors import IncompatibleHost, MissingWeight, NoProgram, UnknownTa
 from aotpipe.runtime import loading, toolchain
 from aotpipe.runtime.bundle import files
 from aotpipe.runtime.bundle.manifest import STATE_PREFIX, WEIGHTS, Manifest, Program
-from aotpipe.runtime.islands.chain_runner import ChainRunner
-from aotpipe.runtime.islands.functions import functions
+from aotpipe.runtime.islands.chain_runner import load_parts
 from aotpipe.runtime.loading import Runner
 
 # Of the programs that can run here the one of the first of these is taken: those made for this very machine
@@ -65,27 +65,20 @@ def load(
     if variants:
         program = fitting(program)
     found = contents(root, manifest, program, verify=verify)
-    parts = manifest.parts
-    # Before the program is loaded: a host that lacks a function cannot use it.
-    found_functions = functions(parts.islands, islands) if parts else {}
     chosen = Target.parse(program.target)
-    runner = loading.runtime(chosen.backend).load(
-        found.payload,
-        signatures=parts.signatures if parts else manifest.signatures,
-        weights=found.weights,
-        initial_state={} if parts else found.initial_state,
-        asserts=parts.asserts if parts else manifest.asserts,
-        driver=loading.driver(chosen) if driver == "auto" else driver,
-        threads=threads,
-    )
-    if parts is None:
-        return runner
-    return ChainRunner(
-        runner,
-        parts,
+    return load_parts(
+        partial(
+            loading.runtime(chosen.backend).load,
+            found.payload,
+            weights=found.weights,
+            driver=loading.driver(chosen) if driver == "auto" else driver,
+            threads=threads,
+        ),
+        manifest.parts,
         signatures=manifest.signatures,
         initial_state=found.initial_state,
-        functions=found_functions,
+        asserts=manifest.asserts,
+        given=islands,
     )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Literal
@@ -18,8 +19,7 @@ from aotpipe.runtime.bundle import files
 from aotpipe.runtime.bundle.load import choose, contents, why_not_runnable
 from aotpipe.runtime.bundle.manifest import GOLDENS, WEIGHTS, Manifest, Program
 from aotpipe.runtime.goldens import Golden, Measure
-from aotpipe.runtime.islands.chain_runner import ChainRunner
-from aotpipe.runtime.islands.functions import functions
+from aotpipe.runtime.islands.chain_runner import ChainRunner, load_parts
 from aotpipe.runtime.worker import Worker
 
 
@@ -131,23 +131,13 @@ def _judged(worker: Worker | ChainRunner, calls: Sequence[Golden]) -> tuple[list
 def _loaded(process: Worker, root: Path, manifest: Manifest, program: Program) -> Worker | ChainRunner:
     """What calls the program: the worker, or a chain whose segments it runs."""
     found = contents(root, manifest, program, verify=True)
-    parts = manifest.parts
-    process.load(
-        Target.parse(program.target),
-        found.payload,
-        signatures=parts.signatures if parts else manifest.signatures,
-        weights=files.locate(root, WEIGHTS),
-        initial_state={} if parts else found.initial_state,
-        asserts=parts.asserts if parts else manifest.asserts,
-    )
-    if parts is None:
-        return process
-    return ChainRunner(
-        process,
-        parts,
+    weights = files.locate(root, WEIGHTS)
+    return load_parts(
+        partial(process.load, Target.parse(program.target), found.payload, weights=weights),
+        manifest.parts,
         signatures=manifest.signatures,
         initial_state=found.initial_state,
-        functions=functions(parts.islands),
+        asserts=manifest.asserts,
     )
 
 

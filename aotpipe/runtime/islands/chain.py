@@ -14,7 +14,8 @@ from aotpipe.core.serialization import Line, Serializable, renamed
 from aotpipe.core.signature import Signature, TensorSpec
 from aotpipe.runtime.islands.templates import Template
 
-IslandKind = Literal["function", "op"]
+Arrays = Literal["torch", "numpy"]
+"""What a function takes and gives: torch's tensors or numpy's arrays."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +36,6 @@ class Island(Serializable):
         kind: A `function` that is marked, or an `op` that no target has a lowering for.
         where: The model's line.
         reason: Why it is no part of a program.
-        arrays: What the function takes and gives: tensors of `torch` or arrays of `numpy`.
         arguments: How the inputs become the arguments: a template of `[args, kwargs]`.
         result: How the result becomes the outputs.
         inputs: The values that it takes.
@@ -45,10 +45,10 @@ class Island(Serializable):
     __pydantic_config__: ClassVar = renamed(name="island")
 
     name: str
-    kind: IslandKind
+    kind: Literal["function", "op"]
     where: Line | None
     reason: str
-    arrays: Literal["torch", "numpy"]
+    arrays: Arrays
     arguments: Template
     result: Template
     inputs: tuple[str, ...]

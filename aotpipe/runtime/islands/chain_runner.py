@@ -1,8 +1,8 @@
 """Runs a chain: segments of a program and Python islands, one after another.
 
-`ChainRunner` is a `Runner` over another one (or a worker) that holds the segments. Inputs are checked before
-anything runs; what an island gives is checked against what it gave when the chain was built. State is kept
-here, and replaced once a whole call succeeded. torch is imported only for islands that take torch's tensors.
+`ChainRunner` is a runner over another one (or a worker) that holds the segments. What an island gives is
+checked against what it gave when the chain was built. State is kept here, and replaced once a whole call
+succeeded. torch is imported only for islands that take torch's tensors.
 
 Raises:
     InputError: An input does not fit; nothing was run.
@@ -13,15 +13,12 @@ Raises:
 from __future__ import annotations
 
 import statistics
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from aotpipe.core.dtypes import Array, name_of
 from aotpipe.core.signature import Signature, TensorSpec, dim_symbols, evaluate_dim
@@ -30,7 +27,10 @@ from aotpipe.model import source
 from aotpipe.runtime.input_checks import Checker
 from aotpipe.runtime.islands import templates
 from aotpipe.runtime.islands.chain import Chain, Island, Parts, Segment
-from aotpipe.runtime.runner import chosen_entry_point
+from aotpipe.runtime.islands.functions import functions
+from aotpipe.runtime.runner import BaseRunner, Entry, outputs_of, states_of
+
+S = TypeVar("S")
 
 _MAX_SAMPLES: Final = 1000
 
@@ -47,11 +47,11 @@ class StepTime:
     total_us: float
 
 
-class ChainRunner:
+class ChainRunner(BaseRunner[Entry]):
     """The entry points of a model in parts.
 
     Args:
-        segments: Holds the programs' segments; closed with this runner where it can be.
+        segments: Holds the programs' segments, and is closed with this runner.
         parts: How they make up the entry points.
         signatures: By entry point.
         initial_state: By name.
@@ -67,34 +67,34 @@ class ChainRunner:
         initial_state: Mapping[str, Array],
         functions: Mapping[str, Callable[..., Any]],
     ) -> None:
-        self.signatures = dict(signatures)
         self.parts = parts
         self._segments = segments
-        self._checkers = {name: Checker(signature) for name, signature in signatures.items()}
-        self._initial_state = dict(initial_state)
         self._functions = functions
-        self._lock = threading.Lock()
-        self._state = dict(initial_state)
         self._times: dict[tuple[str, int], list[float]] = {}
+        entries = {
+            name: Entry(
+                name=name,
+                checker=Checker(signature),
+                state=states_of(signature),
+                outputs=outputs_of(signature),
+                asserts=(),  # those of the segments
+            )
+            for name, signature in signatures.items()
+        }
+        super().__init__(entries=entries, initial_state=initial_state, device="")
 
-    @property
-    def signature(self) -> Signature:
-        """The signature of the entry point that `infer` calls unless told otherwise."""
-        return self.signatures[chosen_entry_point(None, self.signatures)]
-
-    def infer(self, inputs: Mapping[str, ArrayLike], *, entry_point: str | None = None) -> dict[str, Array]:
-        """Call an entry point; the outputs, by name, are the caller's own."""
-        name = chosen_entry_point(entry_point, self.signatures)
-        chain, checker = self.parts.chains[name], self._checkers[name]
-        arrays, bound = checker.check(inputs)
-        leaves = checker.signature.tensor_inputs
-        with self._lock:
-            values = {chain.inputs[leaf.name]: array for leaf, array in zip(leaves, arrays, strict=True)}
-            values |= {before: self._state[state] for state, (before, _) in chain.state.items()}
-            self._run(name, chain, values, dict(bound))
-            outputs = {output: _own(values[value]) for output, value in chain.outputs.items()}
-            self._state |= {state: values[after] for state, (_, after) in chain.state.items()}
+    def _call(self, entry: Entry, arrays: list[Array], sizes: Mapping[str, int]) -> dict[str, Array]:
+        chain = self.parts.chains[entry.name]
+        leaves = entry.checker.signature.tensor_inputs
+        values = {chain.inputs[leaf.name]: array for leaf, array in zip(leaves, arrays, strict=True)}
+        values |= {before: self._state[state] for state, (before, _) in chain.state.items()}
+        self._run(entry.name, chain, values, dict(sizes))
+        outputs = {output: _own(values[value]) for output, value in chain.outputs.items()}
+        self._state |= {state: values[after] for state, (_, after) in chain.state.items()}
         return outputs
+
+    def _placed(self, name: str, array: Array) -> Array:  # noqa: ARG002  # all stay with the host
+        return array
 
     def _run(self, name: str, chain: Chain, values: dict[str, Array], sizes: dict[str, int]) -> None:
         for index, step in enumerate(chain.steps):
@@ -130,37 +130,39 @@ class ChainRunner:
         """Drop the times of the calls so far."""
         self._times.clear()
 
-    def time(
-        self, inputs: Mapping[str, Array], *, entry_point: str, samples: int, reset: bool = False
-    ) -> list[float]:
-        """Microseconds of each of some calls; `reset` goes before each, untimed."""
-        found = []
-        for _ in range(samples):
-            if reset:
-                self.reset()
-            start = time.perf_counter()
-            self.infer(inputs, entry_point=entry_point)
-            found.append((time.perf_counter() - start) * 1e6)
-        return found
-
-    def reset(self) -> None:
-        """Go back to the initial state."""
-        with self._lock:
-            self._state = dict(self._initial_state)
-
     def close(self) -> None:
         """Free the segments and the state."""
-        with self._lock:
-            self._state = {}
-            self._segments.close()
+        super().close()
+        self._segments.close()
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+def load_parts(
+    load: Callable[..., S],
+    parts: Parts | None,
+    *,
+    signatures: Mapping[str, Signature],
+    initial_state: Mapping[str, Array],
+    asserts: Mapping[str, tuple[str, ...]],
+    given: Mapping[str, Callable[..., Any]] | None = None,
+) -> S | ChainRunner:
+    """Load a program, and where it holds the segments of a model in parts, make the chain over them.
+
+    Args:
+        load: Takes `signatures`, `initial_state` and `asserts` and gives what calls a program.
+        parts: Of a model with islands.
+        signatures: By entry point of the model.
+        initial_state: By name.
+        asserts: By entry point of a model without islands.
+        given: Functions of islands by name, before those that are found.
+
+    Raises:
+        IslandNotFound: This host lacks a function; nothing was loaded.
+    """
+    if parts is None:
+        return load(signatures=signatures, initial_state=initial_state, asserts=asserts)
+    found = functions(parts.islands, given)
+    segments = load(signatures=parts.signatures, initial_state={}, asserts=parts.asserts)
+    return ChainRunner(segments, parts, signatures=signatures, initial_state=initial_state, functions=found)
 
 
 def _own(array: Array) -> Array:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -22,8 +23,7 @@ from aotpipe.build.request import Request
 from aotpipe.core.signature import Signature
 from aotpipe.core.stages import Compiled
 from aotpipe.errors import AotpipeError, TargetError
-from aotpipe.runtime.islands.chain_runner import ChainRunner
-from aotpipe.runtime.islands.functions import functions
+from aotpipe.runtime.islands.chain_runner import load_parts
 from aotpipe.runtime.loading import Runner, runtime, why_not_runnable
 from aotpipe.tools.torch_compile.graphs import Closed
 from aotpipe.tools.torch_compile.settings import Settings
@@ -91,23 +91,15 @@ def _build(closed: Closed, settings: Settings) -> Built:
 
 
 def _loaded(chain: Chain, compiled: Compiled) -> Runner:
-    [entry], [lowerable] = chain.legal.entries, chain.lowerable.values()
-    parts, (weights, state) = chain.parts, chain.arrays()
-    runner = runtime(compiled.target.backend).load(
-        compiled.payload,
-        signatures={each.name: each.signature for each in lowerable.entries},
-        weights=weights,
-        initial_state=state if parts is None else {},
-        asserts={each.name: each.asserts for each in lowerable.entries},
-    )
-    if parts is None:
-        return runner
-    return ChainRunner(
-        runner,
-        parts,
+    [lowerable] = chain.lowerable.values()
+    [entry] = (chain.legal if chain.parts else lowerable).entries
+    weights, state = chain.arrays()
+    return load_parts(
+        partial(runtime(compiled.target.backend).load, compiled.payload, weights=weights),
+        chain.parts,
         signatures={entry.name: entry.signature},
         initial_state=state,
-        functions=functions(parts.islands),
+        asserts={entry.name: entry.asserts},
     )
 
 
