@@ -58,7 +58,7 @@ def canonicalize(spec: Spec, *, refusals: list[ExportFailed] | None = None) -> C
         entries[index] = replace(canonical, refused=frozenset(error.message for error in errors))
     if roots:
         state, found = discovery.find(model, entries, roots, refusals)
-        entries = discovery.with_state(entries, state)
+        entries = [replace(entry, state=state) for entry in entries]
         findings += found
     return Canonical(spec=spec, model=model, entries=tuple(entries), findings=tuple(findings))
 

@@ -111,7 +111,7 @@ def note(names: Sequence[str], paths: Sequence[Sequence[Any]], results: Sequence
 
 
 def _pairs(old: Any, new: Any) -> Iterator[tuple[Any, Any]]:
-    """The containers of a value, each with what it became."""
+    """Each container in a value with what it became."""
     if old is new or type(old) is not type(new):
         return
     if isinstance(old, tuple):
@@ -125,6 +125,3 @@ def _pairs(old: Any, new: Any) -> Iterator[tuple[Any, Any]]:
         else:
             for each, other in zip(old, new, strict=False):
                 yield from _pairs(each, other)
-
-
-__all__ = ["checked", "copied", "note", "original"]

@@ -6,6 +6,7 @@ on paths that eager would not take, so that nothing else may come of it.
 
 from __future__ import annotations
 
+import operator
 from collections import Counter, OrderedDict, deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,10 +19,10 @@ from torch import nn
 
 from aotpipe.canonicalize.values import trace
 from aotpipe.canonicalize.values.abstract_values import UNDEFINED, Undefined
-from aotpipe.canonicalize.values.partial_dict import Partial
+from aotpipe.canonicalize.values.optional_values import Partial
+from aotpipe.model import object_graph
 
 _KINDS: Final = frozenset({list, dict, set, deque, OrderedDict, Partial})
-_INNER: Final = ("_parameters", "_buffers", "_modules")
 _NONE: Final = object()
 # What is not looked into: a module is watched by `watching`, a tensor's writes are ops.
 _CLOSED: Final = (nn.Module, torch.Tensor, ModuleType, type)
@@ -72,17 +73,10 @@ def watching(module: nn.Module, *, lifts_state: bool) -> Iterator[None]:
     `lifts_state`: what they hold at last is lifted into buffers; else it would be lost, and must not change.
     """
     watched = trace.part(_Watched)
-    before = watched.is_lifted, watched.at_first
-    watched.roots.append(module)
-    watched.is_lifted, watched.at_first = (
-        lifts_state,
-        {id(container): container for _, container in _held(())},
-    )
-    try:
-        yield
-    finally:
-        watched.roots.pop()
-        watched.is_lifted, watched.at_first = before
+    with trace.pushed(watched.roots, module):
+        at_first = {id(container): container for _, container in _held(())}
+        with trace.assigned(watched, is_lifted=lifts_state, at_first=at_first):
+            yield
 
 
 def lost(containers: Iterable[Any]) -> bool:
@@ -117,7 +111,7 @@ def unchanged(values: Iterable[tuple[str, object]]) -> Iterator[None]:
 
 
 def again(values: Iterable[tuple[str, object]], marks: Collection[Mark]) -> Changed | None:
-    """What was changed at another time, among these values and in modules; None where it is not there."""
+    """What an earlier run changed, among these values and in modules; None where it is not there."""
     held = list(_held(values))
     found = [each for mark, each in zip(_marks(held), held, strict=True) if mark in marks]
     return Changed(held, found, (name for name, _ in found)) if len(found) == len(marks) else None
@@ -158,12 +152,13 @@ def _held(values: Iterable[tuple[str, object]]) -> Iterator[tuple[str, Any]]:
     for root in watched_modules():
         for path, module in root.named_modules():
             own = vars(module)
-            yield f"{path or type(module).__name__}.", own
+            prefix = f"{path or type(module).__name__}."
+            yield prefix, own
             for attribute, value in own.items():
-                if attribute in _INNER:
-                    yield f"{path or type(module).__name__}.", value
+                if attribute in object_graph.OWN:
+                    yield prefix, value
                 else:
-                    yield from walk(f"{path or type(module).__name__}.{attribute}", value)
+                    yield from walk(prefix + attribute, value)
 
 
 def _items(container: dict[Any, Any]) -> dict[Any, Any]:
@@ -195,17 +190,11 @@ def is_same(container: Any, old: Any) -> bool:
     if isinstance(container, CellType):
         container = _held_by(container)
     if isinstance(container, dict):
-        return len(_items(container)) == len(_items(old)) and all(
-            key == other and value is held
-            for (key, value), (other, held) in zip(
-                _items(container).items(), _items(old).items(), strict=True
-            )
-        )
-    if len(container) != len(old):
-        return False
+        container, old = _items(container), _items(old)
+        return list(container) == list(old) and all(map(operator.is_, container.values(), old.values()))
     if isinstance(container, set):
         return bool(container == old)
-    return all(value is held for value, held in zip(container, old, strict=True))
+    return len(container) == len(old) and all(map(operator.is_, container, old))
 
 
 def contents(container: Any, known: Iterable[Any]) -> Any:
@@ -227,8 +216,7 @@ def fill(container: Any, found: Any) -> None:
     """Put contents back."""
     if isinstance(container, CellType):
         _restore(container, [_NONE if isinstance(found, Undefined) else _opened(found)])
-        return
-    if isinstance(found, dict):
+    elif isinstance(found, dict):
         _restore(container, {key: _opened(value) for key, value in _items(found).items()})
     else:
         _restore(container, [_opened(value) for value in found])
@@ -257,15 +245,10 @@ def _restore(container: Any, old: Any) -> None:
             del container.cell_contents
         else:
             container.cell_contents = old[0]
-        return
-    if isinstance(container, Partial):
+    elif isinstance(container, Partial):
         container.refill(old)
-        return
-    if isinstance(container, list):
-        container[:] = old
-        return
-    container.clear()
-    (container.extend if isinstance(container, (list, deque)) else container.update)(old)
+    else:
+        object_graph.refill(container, old)
 
 
 def _named(name: str, container: Any, old: Any) -> str:

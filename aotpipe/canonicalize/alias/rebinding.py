@@ -10,7 +10,7 @@ write asks for it and is refused; where it cannot be, it is refused for good.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -71,24 +71,17 @@ class _Copies:
 def inner() -> Iterator[None]:
     """Trace a branch or a loop, and forget what is noted inside."""
     copies = trace.part(_Copies)
-    before, copies.outside = copies.outside, len(copies.pairs)
-    with tensor_storage.scope():
+    count = len(copies.pairs)
+    with tensor_storage.scope(), trace.assigned(copies, outside=count):
         try:
             yield
         finally:
-            del copies.pairs[copies.outside :]
-            copies.outside = before
+            del copies.pairs[count:]
 
 
-@contextmanager
-def told() -> Iterator[None]:
+def told() -> AbstractContextManager[None]:
     """Inside, a write to a tensor is one to all of its names already."""
-    copies = trace.part(_Copies)
-    before, copies.is_repeating = copies.is_repeating, True
-    try:
-        yield
-    finally:
-        copies.is_repeating = before
+    return trace.assigned(trace.part(_Copies), is_repeating=True)
 
 
 def note(pair: Pair) -> None:

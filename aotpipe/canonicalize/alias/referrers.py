@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from functools import cache
-from pathlib import Path
 from types import FrameType, FunctionType, ModuleType
 from typing import Final
 
@@ -15,7 +14,6 @@ from aotpipe.canonicalize.alias import effects
 from aotpipe.canonicalize.alias.tensor_storage import storage_of
 from aotpipe.model import source
 
-_OWN: Final = str(Path(__file__).resolve().parents[2])
 _DEPTH: Final = 4
 _MOST: Final = 10_000
 # The function that calls the model.
@@ -30,7 +28,7 @@ def storages() -> set[int]:
 
 def containers() -> set[int]:
     """The identities of all lists, dicts and objects that somebody holds."""
-    return _found(sys._getframe(1)).others  # noqa: SLF001
+    return set(_found(sys._getframe(1)).depths)  # noqa: SLF001
 
 
 def _found(frame: FrameType | None) -> _Found:
@@ -40,8 +38,7 @@ def _found(frame: FrameType | None) -> _Found:
         code = frame.f_code
         # Within the call of the model, what torch's own functions hold is on its way only.
         called = called or code.co_qualname == CALL
-        is_asked = not code.co_filename.startswith(_OWN) and (called or _is_model_code(code.co_filename))
-        if is_asked:
+        if not source.is_own(code.co_filename) and (called or _is_model_code(code.co_filename)):
             # Who calls from outside holds what was passed; all that hangs on a caller may be a whole program.
             for value in frame.f_locals.values():
                 found.add(value, 1 if called else _DEPTH)
@@ -53,24 +50,20 @@ def _found(frame: FrameType | None) -> _Found:
 
 
 class _Found:
+    """What is held: the memories of tensors, and how deep each other object was looked into."""
+
     def __init__(self) -> None:
         self.storages: set[int] = set()
-        # How deep each was looked into.
-        self._depths: dict[int, int] = {}
-
-    @property
-    def others(self) -> set[int]:
-        return set(self._depths)
+        self.depths: dict[int, int] = {}
 
     def add(self, value: object, depth: int) -> None:
         """Note the tensors in a value, so many containers deep."""
         if isinstance(value, torch.Tensor):
             self.storages.add(storage_of(value))
-        if isinstance(value, torch.Tensor) or depth <= self._depths.get(id(value), 0):
-            return
-        self._depths[id(value)] = depth
-        for each in _inside(value):
-            self.add(each, depth - 1)
+        elif depth > self.depths.get(id(value), 0):
+            self.depths[id(value)] = depth
+            for each in _inside(value):
+                self.add(each, depth - 1)
 
 
 def _inside(value: object) -> Iterable[object]:

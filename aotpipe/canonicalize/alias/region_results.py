@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 from aotpipe.canonicalize.alias import tensor_storage
 from aotpipe.canonicalize.alias.tensor_storage import AliasSet
 from aotpipe.canonicalize.values import host_scalars, trace
-from aotpipe.canonicalize.values.abstract_values import UNDEFINED, AbstractValue, Leaf
+from aotpipe.canonicalize.values.abstract_values import AbstractValue, Leaf
 from aotpipe.canonicalize.values.optional_values import OptionalValue
 
 # More than a region has results.
@@ -230,21 +230,10 @@ def _tensors(
 ) -> Iterator[tuple[bool, tuple[torch.Tensor, ...]]]:
     """For each result that may be written in place: whether it is a list that grows, and what it is of."""
     for abstract, whole in zip(abstracts, values, strict=True):
-        value = whole
-        if abstract.optional:
-            value = (
-                value.payload if isinstance(value, OptionalValue) else UNDEFINED if value is None else value
-            )
+        value = abstract.payload(whole)
         if abstract.fitted:
-            leaves = pytree.tree_leaves(value)
-            yield (
-                True,
-                tuple(
-                    each
-                    for each in leaves
-                    if isinstance(each, torch.Tensor) and not host_scalars.is_host_scalar(each)
-                ),
-            )
+            tensors = (each for each in pytree.tree_leaves(value) if isinstance(each, torch.Tensor))
+            yield True, tuple(each for each in tensors if not host_scalars.is_host_scalar(each))
             continue
         for leaf, given in abstract.parts(value):
             tensor = given.payload if isinstance(given, OptionalValue) else given

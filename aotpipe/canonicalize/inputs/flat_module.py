@@ -27,8 +27,7 @@ from aotpipe.canonicalize.operators import conditional
 from aotpipe.canonicalize.trace import dry_run, regions, runtime_asserts, torch_functions
 from aotpipe.canonicalize.values import host_scalars
 from aotpipe.canonicalize.values.abstract_values import UNDEFINED, Variables
-from aotpipe.canonicalize.values.optional_values import OptionalValue
-from aotpipe.canonicalize.values.partial_dict import Partial
+from aotpipe.canonicalize.values.optional_values import OptionalValue, Partial
 from aotpipe.canonicalize.values.refusals import refusal
 from aotpipe.core.signature import Presence
 from aotpipe.errors import SpecInvalid

@@ -21,8 +21,7 @@ from aotpipe.canonicalize.trace import regions, runtime_asserts
 from aotpipe.canonicalize.trace.torch_functions import as_tensor, is_traced, predicate
 from aotpipe.canonicalize.values import dynamic_list, host_scalars, refusals
 from aotpipe.canonicalize.values.abstract_values import Variables
-from aotpipe.canonicalize.values.optional_values import OptionalValue, presence
-from aotpipe.canonicalize.values.partial_dict import Partial
+from aotpipe.canonicalize.values.optional_values import OptionalValue, Partial, presence
 from aotpipe.canonicalize.values.refusals import text
 
 Function = Callable[..., Any]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aotpipe.canonicalize.trace import list_bounds, regions, torch_functions
+from aotpipe.canonicalize.trace import fixpoint, regions, torch_functions
 from aotpipe.canonicalize.values import host_scalars
 from aotpipe.canonicalize.values.abstract_values import Variables
 from aotpipe.canonicalize.values.refusals import refusal
@@ -40,7 +40,7 @@ class TensorRange:
         """How many numbers it has at most, where that is known before the run."""
         if self.most is not None:
             return self.most
-        return list_bounds.length(self.start, self.stop, self.step)
+        return fixpoint.most_in_range(self.start, self.stop, self.step)
 
     def __iter__(self) -> Any:
         """A range is not written out."""

@@ -12,7 +12,7 @@ from aotpipe.canonicalize.operators import builtin_calls, dynamic_range
 from aotpipe.canonicalize.operators.conditional import choose
 from aotpipe.canonicalize.trace import decisions, dry_run, torch_functions
 from aotpipe.canonicalize.trace.torch_functions import is_staged, predicate
-from aotpipe.canonicalize.values import optional_values, partial_dict
+from aotpipe.canonicalize.values import optional_values
 from aotpipe.canonicalize.values.abstract_values import Incompatible, join_values
 from aotpipe.canonicalize.values.optional_values import OptionalValue
 from aotpipe.canonicalize.values.refusals import refusal
@@ -159,8 +159,8 @@ def _against_none(left: Any, right: Any) -> OptionalValue | None:
 
 def in_(item: Any, items: Any) -> Any:
     """`item in items`."""
-    if isinstance(items, partial_dict.Partial | partial_dict.Keys) and not is_staged(item):
-        return (items.of if isinstance(items, partial_dict.Keys) else items).has(item)
+    if isinstance(items, optional_values.Partial | optional_values.Keys) and not is_staged(item):
+        return (items.of if isinstance(items, optional_values.Keys) else items).has(item)
     if isinstance(items, dict):
         items = items.keys() if is_staged(item) else items
     if not is_on() or isinstance(items, torch.Tensor | str | dynamic_range.TensorRange):

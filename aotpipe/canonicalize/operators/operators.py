@@ -37,7 +37,7 @@ from aotpipe.canonicalize.operators.logic import not_in as not_in
 from aotpipe.canonicalize.operators.logic import or_ as or_
 from aotpipe.canonicalize.trace import decisions, regions, return_values, runtime_asserts, torch_functions
 from aotpipe.canonicalize.trace.torch_functions import is_staged
-from aotpipe.canonicalize.values import host_scalars, optional_values, partial_dict, refusals, trace
+from aotpipe.canonicalize.values import host_scalars, optional_values, refusals, trace
 from aotpipe.canonicalize.values.abstract_values import UNDEFINED, Undefined, Variables
 from aotpipe.canonicalize.values.optional_values import OptionalValue
 from aotpipe.canonicalize.values.refusals import refusal
@@ -116,7 +116,7 @@ def for_(
 ) -> None:
     """`for item in items: body(item)`, until `stopped`; iterations over Python's items are written out."""
     variables = Variables(get, set_, names, watched, dead)
-    if isinstance(items, partial_dict.Partial | partial_dict.Keys):
+    if isinstance(items, optional_values.Partial | optional_values.Keys):
         len(items)  # refuses keys that may be missing
     if isinstance(items, dynamic_range.TensorRange):
         dynamic_range.counted(items, body, stopped, variables)
@@ -233,7 +233,7 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
 
 def keywords(kwargs: dict[str, Any]) -> dict[str, Any]:
     """`**kwargs` at the beginning of a function."""
-    return partial_dict.of_keywords(kwargs) if is_on() else kwargs
+    return optional_values.of_keywords(kwargs) if is_on() else kwargs
 
 
 # What may loop over a generator with `for`.

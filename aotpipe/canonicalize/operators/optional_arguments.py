@@ -18,8 +18,7 @@ import torch
 from aotpipe.canonicalize.operators import conditional
 from aotpipe.canonicalize.trace import dry_run
 from aotpipe.canonicalize.values import trace
-from aotpipe.canonicalize.values.optional_values import OptionalValue
-from aotpipe.canonicalize.values.partial_dict import Partial
+from aotpipe.canonicalize.values.optional_values import OptionalValue, Partial
 from aotpipe.model import source
 
 _DEPTH: Final = 3

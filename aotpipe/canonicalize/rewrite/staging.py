@@ -24,7 +24,7 @@ from aotpipe.canonicalize.operators import (
     unbacked_rows,
 )
 from aotpipe.canonicalize.trace import region_sites, runtime_asserts, torch_functions
-from aotpipe.canonicalize.values import dynamic_list, hashing, host_scalars, trace
+from aotpipe.canonicalize.values import dynamic_list, host_scalars, trace
 from aotpipe.canonicalize.values.abstract_values import is_leaf
 from aotpipe.canonicalize.values.optional_values import OptionalValue
 from aotpipe.canonicalize.values.trace import Operators, Trace
@@ -62,7 +62,7 @@ def staging(
             trace.started(Trace(_OPERATORS, exact_aliases=exact_aliases)) as found,
             module_hooks.joined(module),
             effects.watching(module, lifts_state=lifts_state),
-            hashing.refused(host_scalars.is_host_scalar),
+            host_scalars.unhashable(),
             called_in_mode(module, upper_bounds),
         ):
             yield found
@@ -92,7 +92,9 @@ def called_in_mode(module: torch.nn.Module, upper_bounds: Mapping[int, int]) -> 
         for position, leaf in enumerate(pytree.tree_leaves((args, kwargs))):
             if position in upper_bounds and isinstance(leaf, torch.Tensor):
                 host_scalars.note_upper_bound(leaf, upper_bounds[position])
-        with torch_functions.Traced(), _counted(), container_mutation.checked():
+        current = trace.current()
+        counted = trace.assigned(current, modes=current.modes + 1)
+        with torch_functions.Traced(), counted, container_mutation.checked():
             result = forward(*args, **kwargs)
         if any(map(dynamic_list.is_dynamic_list, _lists(result))):
             raise ExportFailed(
@@ -120,16 +122,6 @@ def called_in_mode(module: torch.nn.Module, upper_bounds: Mapping[int, int]) -> 
             del vars(module)["forward"]
         else:
             vars(module)["forward"] = own
-
-
-@contextmanager
-def _counted() -> Iterator[None]:
-    current = trace.current()
-    current.modes += 1
-    try:
-        yield
-    finally:
-        current.modes -= 1
 
 
 def _lists(result: Any) -> Iterator[Any]:

@@ -6,11 +6,13 @@ sees to it that nothing outside of the model changes. Both raise `ExportFailed`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
+from types import FrameType
 from typing import Any
 
 import torch
@@ -19,11 +21,11 @@ from torch.utils import _pytree as pytree  # torch.export's own flattening; see 
 
 from aotpipe.canonicalize import example_call
 from aotpipe.canonicalize.inputs import pytrees
-from aotpipe.canonicalize.state import free_variables, mutation_line
+from aotpipe.canonicalize.state import free_variables
 from aotpipe.canonicalize.state.layouts import snapshot_at
 from aotpipe.canonicalize.state.slots import State, StateRefused, observe
 from aotpipe.core.stages import CanonicalEntry, Finding
-from aotpipe.errors import ExportFailed
+from aotpipe.errors import ExportFailed, SourceLine
 from aotpipe.model import object_graph, source
 
 _CALLS = 3
@@ -89,7 +91,7 @@ def _call_of(entry: CanonicalEntry) -> Any:
 def _line_of(root: object_graph.Root, entries: Sequence[CanonicalEntry]) -> Any:
     for entry in entries:
         with example_call.unchanged(entry.module):
-            found = mutation_line.changing(_call_of(entry), partial(snapshot_at, root))
+            found = changing(_call_of(entry), partial(snapshot_at, root))
         if found is not None:
             return found
     return None
@@ -202,7 +204,7 @@ class Untouched:
     def refusal(self, entry: CanonicalEntry, variable: free_variables.OuterVariable) -> ExportFailed:
         """The error for a place that a call changes."""
         with example_call.unchanged(entry.module):
-            where = mutation_line.changing(_call_of(entry), partial(free_variables.token, variable))
+            where = changing(_call_of(entry), partial(free_variables.token, variable))
         self._outside.restore()
         return ExportFailed(
             f"{entry.name} changes {variable.name}",
@@ -213,6 +215,39 @@ class Untouched:
         )
 
 
-def with_state(entries: Sequence[CanonicalEntry], state: State | None) -> list[CanonicalEntry]:
-    """The entries over one state."""
-    return [replace(entry, state=state) for entry in entries]
+def changing(call: Callable[[], object], token: Callable[[], object]) -> SourceLine | None:
+    """The first line of the model's code after which a token is another than before a call.
+
+    None where that is not seen, as when a C extension changes it.
+    """
+    before = token()
+    at: SourceLine | None = None
+    found: SourceLine | None = None
+
+    def step(frame: FrameType, event: str, _: Any) -> Any:
+        # A line has run when the next one begins, or when its function returns.
+        nonlocal at, found
+        if found is None and token() != before:
+            found = at
+            return None
+        at = _line(frame if event != "return" else frame.f_back)
+        return step
+
+    def enter(frame: FrameType, _event: str, _arg: Any) -> Any:
+        return step if found is None and source.is_model_code(frame.f_code.co_filename) else None
+
+    tracer = sys.gettrace()
+    sys.settrace(enter)
+    # What a model raises, it raises without being looked at too.
+    with suppress(Exception):
+        try:
+            call()
+        finally:
+            sys.settrace(tracer)
+    return found
+
+
+def _line(frame: FrameType | None) -> SourceLine | None:
+    while frame is not None and not source.is_model_code(frame.f_code.co_filename):
+        frame = frame.f_back
+    return None if frame is None else SourceLine(source.shown(frame.f_code.co_filename), frame.f_lineno)

@@ -7,7 +7,7 @@ with a `Slot` for each tensor and number that changes; `build` makes the value o
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -136,6 +136,12 @@ def leaves_of(snapshot: Snapshot, path: Path) -> Iterator[tuple[Path, LeafSnapsh
     else:
         for key, child in zip(snapshot.keys, snapshot.children, strict=False):
             yield from leaves_of(child, (*path, str(key)))
+
+
+def leaves_at(roots: Iterable[Root], snapshots: Iterable[Snapshot]) -> Iterator[tuple[Path, LeafSnapshot]]:
+    """Every leaf under several names with its path."""
+    for root, snapshot in zip(roots, snapshots, strict=True):
+        yield from leaves_of(snapshot, (root.path,))
 
 
 def shown(path: Path) -> str:

@@ -9,7 +9,8 @@ Raises `UnknownState`, with the state to try next, when a call leaves what the s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -17,7 +18,6 @@ import torch
 from torch import nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
-from torch.nn.modules.module import _global_buffer_registration_hooks as _buffer_hooks
 from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize import modules
@@ -43,7 +43,7 @@ from aotpipe.canonicalize.state.layouts import (
     snapshot_at,
 )
 from aotpipe.canonicalize.state.slots import MOST_PHASES, State, StateRefused
-from aotpipe.canonicalize.trace import regions
+from aotpipe.canonicalize.trace import dry_run, regions
 from aotpipe.canonicalize.values import dynamic_list, host_scalars
 from aotpipe.canonicalize.values.abstract_values import Variables
 from aotpipe.model import object_graph
@@ -82,7 +82,7 @@ def watching(module: nn.Module, state: State | None) -> Iterator[None]:
         late.extend(root for root in known.unread if seen.has(root))
         if late:
             watches[0].restore()
-            raise UnknownState(_with_roots(known, late))
+            raise UnknownState(known.with_roots(late))
 
     with attribute_reads.followed(known.unread) as seen:
         hooks = module.register_forward_pre_hook(before), module.register_forward_hook(after)
@@ -150,15 +150,11 @@ class LiftedModel:
         given |= {name: root.held[root.key] for name, root in self._registered.items()}
         result, after, phase = self._from(0, given, args, kwargs)
         # All are read before any is written: one may be handed on as another.
-        fresh = [after[name].clone() for name in given if after[name] is not given[name]]
-        for name in given:
-            if after[name] is not given[name]:
-                given[name].copy_(fresh.pop(0))
+        fresh = {name: after[name].clone() for name in given if after[name] is not given[name]}
+        for name, value in fresh.items():
+            given[name].copy_(value)
         if len(self._phases) > 1:
-            after_it = (
-                phase if isinstance(phase, torch.Tensor) else torch.scalar_tensor(phase, dtype=torch.int64)
-            )
-            self._store.get_buffer(_PHASE).copy_(after_it)
+            self._store.get_buffer(_PHASE).copy_(_as_tensor(phase, torch.int64))
         return result
 
     def _from(
@@ -172,12 +168,8 @@ class LiftedModel:
         def keep(values: tuple[Any, ...]) -> None:
             found[:] = values
 
-        variables = Variables(
-            lambda: tuple(found),
-            keep,
-            ("__aotpipe_result", "what is kept", "the phase"),
-            tuple,
-        )
+        names = ("__aotpipe_result", "what is kept", "the phase")
+        variables = Variables(lambda: tuple(found), keep, names, tuple)
         now = self._store.get_buffer(_PHASE)
         regions.branch(
             now == phase,
@@ -193,27 +185,25 @@ class LiftedModel:
         """The call in one phase: what it returns, what the slots are afterwards, and the phase after it."""
         state = self._state
         watch = object_graph.Watch(self._module)
-        hooks = dict(_buffer_hooks)
         try:
             # A tensor of several names is one object under all of them.
             taken: dict[str, torch.Tensor] = {}
             for root, node in zip(state.roots, self._phases[phase], strict=True):
                 _put(root, build(node, lambda slot: _taken(slot, given, taken)))
             # torch.export would take an assigned buffer for written; it is, below.
-            _buffer_hooks.clear()
-            with attribute_reads.followed(state.unread) as seen:
+            with dry_run.unhooked(), attribute_reads.followed(state.unread) as seen:
                 result = self._module(*args, **kwargs)
             snapshots = tuple(map(_left_at, state.roots))
             late = [root for root in state.unread if seen.has(root)]
             late += [root for root in watch.changed() if not state.knows(root)]
         finally:
-            _buffer_hooks.update(hooks)
             watch.restore()
         if late:
-            raise UnknownState(_with_roots(state, late))
+            raise UnknownState(state.with_roots(late))
         for number, layout in enumerate(self._phases):
             values: dict[str, torch.Tensor] = {}
-            if all(_fits(node, snapshot, values) for node, snapshot in zip(layout, snapshots, strict=True)):
+            fits_leaf = functools.partial(_is_of, values)
+            if all(_fits(*each, fits_leaf) for each in zip(layout, snapshots, strict=True)):
                 return result, {**given, **values}, number
         raise UnknownState(_grown(state, self._phases, snapshots))
 
@@ -259,21 +249,28 @@ def _taken(slot: Slot, given: Mapping[str, torch.Tensor], taken: dict[str, torch
     return taken[slot.name]
 
 
-def _fits(node: Node, snapshot: Snapshot, values: dict[str, torch.Tensor]) -> bool:
-    """Whether what is left is of a form; adds the values of its slots."""
-    if isinstance(node, Tree):
-        return (
-            isinstance(snapshot, TreeSnapshot)
-            and type(snapshot.live) is node.kind
-            and snapshot.keys == node.keys
-            and all(
-                _fits(child, inner, values)
-                for child, inner in zip(node.children, snapshot.children, strict=True)
-            )
+def _fits(
+    node: Node,
+    snapshot: Snapshot,
+    fits_leaf: Callable[[Fixed | Slot, Any, Path], bool],
+    path: Path = (),
+) -> bool:
+    """Whether what is left is of a form, where the leaves decide on the values in their places."""
+    if not isinstance(node, Tree):
+        return isinstance(snapshot, LeafSnapshot) and fits_leaf(node, snapshot.value, path)
+    return (
+        isinstance(snapshot, TreeSnapshot)
+        and type(snapshot.live) is node.kind
+        and snapshot.keys == node.keys
+        and all(
+            _fits(child, inner, fits_leaf, (*path, str(key)))
+            for key, child, inner in zip(node.keys, node.children, snapshot.children, strict=False)
         )
-    if isinstance(snapshot, TreeSnapshot):
-        return False
-    value = snapshot.value
+    )
+
+
+def _is_of(values: dict[str, torch.Tensor], node: Fixed | Slot, value: Any, _: Path = ()) -> bool:
+    """Whether a value is what a form has in its place; adds the value of a slot."""
     if isinstance(node, Fixed):
         return object_graph.is_same(node.value, value)
     if node.number:
@@ -300,6 +297,10 @@ def _number_dtype(value: Any, *others: torch.dtype) -> torch.dtype:
     return max((own, *others), key=KINDS.index)
 
 
+def _abstract_number(value: Any) -> AbstractLeaf:
+    return AbstractLeaf(_number_dtype(value), (), torch.device("cpu"), number=True)
+
+
 def _as_tensor(value: Any, dtype: torch.dtype) -> torch.Tensor:
     if isinstance(value, torch.Tensor):
         return value.to(dtype)
@@ -313,63 +314,38 @@ def is_of_shape(value: torch.Tensor, shape: Sequence[int]) -> bool:
     )
 
 
-def _with_roots(state: State, late: Sequence[object_graph.Root]) -> State:
-    """The state with names that turned out to matter, which hold now what they hold before a call."""
-    for root in late:
-        state = state.with_new_root(root)
-    return state
-
-
 def _grown(state: State, phases: Sequence[tuple[Node, ...]], snapshots: Sequence[Snapshot]) -> State:
     """The state with what a call left: as slots where the form is a known one, else as a new phase."""
     paths = [(root.path,) for root in state.roots]
     found = []
     for layout in phases:
         leaves: dict[Path, LeafSnapshot] = {}
-        whole = [_compare(*each, leaves) for each in zip(layout, snapshots, paths, strict=True)]
-        if all(whole):
+        fits_leaf = functools.partial(_may_become_slot, leaves)
+        columns = zip(layout, snapshots, paths, strict=True)
+        if all(_fits(node, left, fits_leaf, path) for node, left, path in columns):
             found.append(leaves)
     if found:
         return state.with_leaves(min(found, key=len))
     abstract = tuple(_abstract(*each) for each in zip(snapshots, paths, state.roots, strict=True))
-    grown = state.with_pictures(abstract)
+    grown = state.with_snapshots(abstract)
     if len(grown.phases()) > MOST_PHASES:
         raise grown.without_fixpoint()
     return grown
 
 
-def _compare(node: Node, snapshot: Snapshot, path: Path, leaves: dict[Path, LeafSnapshot]) -> bool:
-    """Whether a form differs in leaves only that may become slots; adds these."""
-    if isinstance(node, Tree):
-        return (
-            isinstance(snapshot, TreeSnapshot)
-            and type(snapshot.live) is node.kind
-            and snapshot.keys == node.keys
-            and all(
-                _compare(child, inner, (*path, str(key)), leaves)
-                for key, child, inner in zip(node.keys, node.children, snapshot.children, strict=False)
-            )
-        )
-    if isinstance(snapshot, TreeSnapshot):
-        return False
-    if _fits(node, snapshot, {}):
+def _may_become_slot(leaves: dict[Path, LeafSnapshot], node: Fixed | Slot, value: Any, path: Path) -> bool:
+    """Whether a value is what a form has in its place, or differs so that a slot may hold both; adds that."""
+    if _is_of({}, node, value):
         return True
-    value = snapshot.value
-    if isinstance(node, Fixed):
-        old = node.value
-        fits = (isinstance(old, NUMBERS) and _is_number(value)) or (
-            isinstance(old, torch.Tensor)
-            and isinstance(value, torch.Tensor)
-            and old.dtype == value.dtype
-            and is_of_shape(value, old.shape)
-        )
+    is_number = _is_number(value)
+    if isinstance(node, Slot):
+        fits = node.number and is_number
+    elif isinstance(old := node.value, torch.Tensor) and isinstance(value, torch.Tensor):
+        fits = old.dtype == value.dtype and is_of_shape(value, old.shape)
     else:
-        fits = node.number and _is_number(value)
+        fits = isinstance(old, NUMBERS) and is_number
     if fits:
-        kind = _number_dtype(value) if _is_number(value) else None
-        leaves[path] = LeafSnapshot(
-            AbstractLeaf(kind, (), torch.device("cpu"), number=True) if kind else None
-        )
+        leaves[path] = LeafSnapshot(_abstract_number(value) if is_number else None)
     return fits
 
 
@@ -381,7 +357,7 @@ def _abstract(snapshot: Snapshot, path: Path, root: object_graph.Root) -> Snapsh
         return TreeSnapshot(snapshot.live, snapshot.keys, children)
     value = snapshot.value
     if isinstance(value, _SYMBOLS) or host_scalars.is_host_scalar(value):
-        return LeafSnapshot(AbstractLeaf(_number_dtype(value), (), torch.device("cpu"), number=True))
+        return LeafSnapshot(_abstract_number(value))
     if not isinstance(value, torch.Tensor) or type(value) in (torch.Tensor, nn.Parameter):
         return snapshot
     shape = tuple(value.shape)

@@ -36,6 +36,7 @@ from aotpipe.canonicalize.state.layouts import (
     Tree,
     TreeSnapshot,
     dtype_of,
+    leaves_at,
     leaves_of,
     shown,
     snapshot_at,
@@ -72,7 +73,7 @@ class State:
         roots: The names under which something changes.
         snapshots: What they hold before the first call, and after each call that was looked at.
         varying: The paths of the leaves that are slots.
-        kinds: Dtypes that a number is seen to need besides those in the pictures.
+        kinds: Dtypes that a number is seen to need besides those in the snapshots.
         unread: The names that are always written before they are read: nothing is kept of them.
         ignored: Names that change and have no effect on the results.
         buffers: The tensors of the slots, which all entry points of a model share.
@@ -95,18 +96,16 @@ class State:
         """Whether a name is among those that change."""
         return any(root.identity == each.identity for each in (*self.roots, *self.unread, *self.ignored))
 
-    def with_root(self, root: Root, before: Snapshot) -> State:
-        """The same with one more name, which was the same in all calls that were looked at."""
+    def with_roots(self, late: Collection[Root]) -> State:
+        """The same with more names, which hold now what they hold before a call."""
+        held = tuple(map(snapshot_at, late))
+        added = {root.identity for root in late}
         return replace(
             self,
-            roots=(*self.roots, root),
-            snapshots=tuple((*snapshots, before) for snapshots in self.snapshots),
-            unread=tuple(each for each in self.unread if each.identity != root.identity),
+            roots=(*self.roots, *late),
+            snapshots=tuple((*snapshots, *held) for snapshots in self.snapshots),
+            unread=tuple(each for each in self.unread if each.identity not in added),
         )
-
-    def with_new_root(self, root: Root) -> State:
-        """The same with one more name, which holds now what it holds before a call."""
-        return self.with_root(root, snapshot_at(root))
 
     def with_leaves(self, leaves: Mapping[Path, LeafSnapshot]) -> State:
         """The same with more slots, which are to hold what was seen."""
@@ -115,36 +114,28 @@ class State:
         }
         return replace(self, varying=self.varying | leaves.keys(), kinds=self.kinds | kinds)
 
-    def with_pictures(self, snapshots: tuple[Snapshot, ...]) -> State:
+    def with_snapshots(self, snapshots: tuple[Snapshot, ...]) -> State:
         """The same after a call that left something else."""
-        late = {
-            path
-            for root, snapshot in zip(self.roots, snapshots, strict=True)
-            for path, leaf in leaves_of(snapshot, (root.path,))
-            if isinstance(leaf.value, AbstractLeaf)
-        }
+        leaves = leaves_at(self.roots, snapshots)
+        late = {path for path, leaf in leaves if isinstance(leaf.value, AbstractLeaf)}
         return replace(self, snapshots=(*self.snapshots, snapshots), varying=self.varying | late)
 
     def phases(self) -> list[tuple[Node, ...]]:
         """The forms in the order in which they were met; the last one met again is left out."""
-        dtypes = self._number_dtypes()
         found: list[tuple[Node, ...]] = []
-        for snapshots in self.snapshots:
-            layout = self._forms(snapshots, dtypes)
+        for layout in self._layouts():
             if layout not in found:
                 found.append(layout)
         return _named_apart(found)
 
     def is_settled(self, last: int = 1) -> bool:
         """Whether the last calls left forms that were there before."""
-        dtypes = self._number_dtypes()
-        layouts = [self._forms(snapshots, dtypes) for snapshots in self.snapshots]
+        layouts = self._layouts()
         return all(layout in layouts[:-last] for layout in layouts[-last:])
 
     def without_fixpoint(self) -> StateRefused:
         """Says what takes another form after every call."""
-        dtypes = self._number_dtypes()
-        layouts = [self._forms(snapshots, dtypes) for snapshots in self.snapshots]
+        layouts = self._layouts()
         at = next(
             at for at, (old, new) in enumerate(zip(layouts[-1], layouts[-2], strict=True)) if old != new
         )
@@ -153,11 +144,14 @@ class State:
         old, new = next((old, new) for old, new in pairwise(seen) if old != new)
         return _difference(self.roots[at], (self.roots[at].path,), old, new)
 
-    def _forms(self, snapshots: tuple[Snapshot, ...], dtypes: Mapping[Path, torch.dtype]) -> tuple[Node, ...]:
-        return tuple(
-            self._form(snapshot, (root.path,), dtypes)
-            for root, snapshot in zip(self.roots, snapshots, strict=True)
-        )
+    def _layouts(self) -> list[tuple[Node, ...]]:
+        """The forms before the first call and after each call."""
+        dtypes = self._number_dtypes()
+        paths = [(root.path,) for root in self.roots]
+        return [
+            tuple(self._form(each, path, dtypes) for each, path in zip(snapshots, paths, strict=True))
+            for snapshots in self.snapshots
+        ]
 
     def _form(self, snapshot: Snapshot, path: Path, dtypes: Mapping[Path, torch.dtype]) -> Node:
         if isinstance(snapshot, TreeSnapshot):
@@ -176,10 +170,9 @@ class State:
         """The first name of each tensor that has always had several."""
         tensors: dict[Path, list[int]] = {}
         for snapshots in self.snapshots:
-            for root, snapshot in zip(self.roots, snapshots, strict=True):
-                for path, leaf in leaves_of(snapshot, (root.path,)):
-                    if isinstance(leaf.value, torch.Tensor):
-                        tensors.setdefault(path, []).append(id(leaf.value))
+            for path, leaf in leaves_at(self.roots, snapshots):
+                if isinstance(leaf.value, torch.Tensor):
+                    tensors.setdefault(path, []).append(id(leaf.value))
         first: dict[tuple[int, ...], Path] = {}
         return {path: first.setdefault(tuple(found), path) for path, found in tensors.items()}
 
@@ -193,12 +186,11 @@ class State:
         for path, dtype in self.kinds:
             add(path, dtype)
         for snapshots in self.snapshots:
-            for root, snapshot in zip(self.roots, snapshots, strict=True):
-                for path, leaf in leaves_of(snapshot, (root.path,)):
-                    if isinstance(leaf.value, NUMBERS):
-                        add(path, dtype_of(leaf.value))
-                    elif isinstance(leaf.value, AbstractLeaf) and leaf.value.number:
-                        add(path, leaf.value.dtype)
+            for path, leaf in leaves_at(self.roots, snapshots):
+                if isinstance(leaf.value, NUMBERS):
+                    add(path, dtype_of(leaf.value))
+                elif isinstance(leaf.value, AbstractLeaf) and leaf.value.number:
+                    add(path, leaf.value.dtype)
         return found
 
 

@@ -24,17 +24,8 @@ from aotpipe.canonicalize.values import trace
 _MOST_ELEMENTS: Final = 1024
 
 _FACTORIES: Final = frozenset(
-    {
-        torch.arange,
-        torch.eye,
-        torch.full,
-        torch.linspace,
-        torch.logspace,
-        torch.ones,
-        torch.scalar_tensor,
-        torch.tensor,
-        torch.zeros,
-    }
+    getattr(torch, name)
+    for name in "arange eye full linspace logspace ones scalar_tensor tensor zeros".split()
 )
 # By name, as a function of torch's, a method and an operator are different objects.
 _PURE: Final = frozenset(

@@ -33,6 +33,8 @@ from aotpipe.canonicalize.values.refusals import refusal
 from aotpipe.errors import AotpipeError
 
 Values = tuple[Any, ...]
+Replacement = Callable[[torch.Tensor], torch.Tensor]
+"""Gives what stands for a tensor from outside."""
 
 
 @dataclass(slots=True)
@@ -78,7 +80,8 @@ def summarize(
     stored = {tensor_storage.storage_of(tensor) for tensor in own}
     own = [*own, *(each for each in _tensors_in(start) if tensor_storage.storage_of(each) in stored)]
     mine = {symbol for tensor in own for symbol in _symbols_in(tensor)}
-    with unrecorded(), _noted(_Watch(summary, own, mine)) as watch, rebinding.inner():
+    watch = _Watch(summary, own, mine)
+    with unrecorded(), trace.pushed(trace.part(_Regions).watches, watch), watch, rebinding.inner():
         if test is not None:
             summary.limits = host_scalars.limits(run_test(test, variables, start))
         with collected() as size_conditions:
@@ -127,17 +130,6 @@ def _tensors_in(values: Any) -> Iterator[torch.Tensor]:
             yield leaf
 
 
-@contextmanager
-def _noted(watch: _Watch) -> Iterator[_Watch]:
-    watches = trace.part(_Regions).watches
-    watches.append(watch)
-    try:
-        with watch:
-            yield watch
-    finally:
-        watches.pop()
-
-
 @dataclass(slots=True)
 class _Regions:
     """The regions that run now, the innermost last.
@@ -145,12 +137,12 @@ class _Regions:
     Attributes:
         watches: Of those that are run to see what they touch.
         replacements: Of those that are run with operands in place.
-        unrecorded: How many runs of these put nothing into the graph.
+        is_unrecorded: Whether ops are put into no graph now.
     """
 
     watches: list[_Watch] = field(default_factory=list)
     replacements: list[_Replace] = field(default_factory=list)
-    unrecorded: int = 0
+    is_unrecorded: bool = False
 
 
 @region_sites.boundary
@@ -158,7 +150,7 @@ def run_region(body: Callable[[], None], variables: Variables, start: Values) ->
     """The variables after a region that starts from these; they are as before afterwards."""
     before = variables.get()
     held = [*zip(variables.names, start, strict=True), *variables.watched()]
-    with effects.unchanged(held), _unhooked(), host_scalars.fresh_items():
+    with effects.unchanged(held), unhooked(), host_scalars.fresh_items():
         variables.set(start)
         try:
             with container_mutation.checked():
@@ -173,7 +165,7 @@ def run_region(body: Callable[[], None], variables: Variables, start: Values) ->
 
 
 @contextmanager
-def _unhooked() -> Iterator[None]:
+def unhooked() -> Iterator[None]:
     """Let a module's buffer be assigned without telling torch.export: what comes of a region counts."""
     hooks = dict(_buffer_hooks)
     _buffer_hooks.clear()
@@ -288,7 +280,7 @@ class _Replace(torch_functions.Traced):
 @contextmanager
 def replaced(
     outer: Sequence[torch.Tensor], operands: Sequence[torch.Tensor], written: Sequence[torch.Tensor]
-) -> Iterator[Callable[[torch.Tensor], torch.Tensor]]:
+) -> Iterator[Replacement]:
     """Inside, ops take operands for the tensors from outside; gives the tensor that stands for one."""
     others = {id(tensor): operand for tensor, operand in zip(outer, operands, strict=True)}
     for tensor in written:
@@ -308,11 +300,8 @@ def replaced(
             tensor_storage.stands_for(others[id(tensor)], tensor)
             if all(tensor is not each for each in written):
                 constants.stands_for(others[id(tensor)], tensor)
-        replacements.append(replace)
-        try:
+        with trace.pushed(replacements, replace):
             yield lambda tensor: others.get(id(tensor), tensor)
-        finally:
-            replacements.pop()
 
 
 def _stood_for(tensor: torch.Tensor) -> torch.Tensor:
@@ -345,7 +334,7 @@ def depth() -> int:
 
 def is_unrecorded() -> bool:
     """Whether ops are put into no graph now."""
-    return trace.part(_Regions).unrecorded > 0
+    return trace.part(_Regions).is_unrecorded
 
 
 @contextmanager
@@ -355,12 +344,11 @@ def unrecorded() -> Iterator[None]:
     mode = detect_fake_mode()
     env = mode.shape_env if mode else None
     asked = host_scalars.asked()
-    regions.unrecorded += 1
+    fresh = env.ignore_fresh_unbacked_symbols() if env else nullcontext()
     try:
-        with disable_proxy_modes_tracing(), env.ignore_fresh_unbacked_symbols() if env else nullcontext():
+        with trace.assigned(regions, is_unrecorded=True), disable_proxy_modes_tracing(), fresh:
             yield
     finally:
-        regions.unrecorded -= 1
         if mode and host_scalars.asked() != asked:
             # A tensor remembers its symbol, which belongs to no op of the graph.
             mode.epoch += 1

@@ -2,7 +2,7 @@
 
 `join_paths` gives the abstract value that fits the values of all paths. `solve` widens those of a loop until
 an iteration that starts from them ends with them, each time with a run of the body that puts nothing into the
-graph.
+graph. A list that grows needs room for as many elements as the loop can append: its bound tells how many.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.alias import rebinding, region_results, tensor_storage
-from aotpipe.canonicalize.trace import dry_run, list_bounds, region_sites, runtime_asserts
-from aotpipe.canonicalize.values import dynamic_list, refusals, trace
+from aotpipe.canonicalize.trace import dry_run, region_sites, runtime_asserts, torch_functions
+from aotpipe.canonicalize.values import dynamic_list, host_scalars, refusals, trace
 from aotpipe.canonicalize.values.abstract_values import (
     AbstractValue,
     Incompatible,
@@ -114,9 +114,7 @@ def _solve(loop: Loop) -> Fixpoint:
                     _, known = carried(abstracts, own)
                 border.register(abstracts, values, names, known)
             summary = dry_run.summarize(loop.body, variables, values, test=loop.test, own=own)
-        capacities = [
-            list_bounds.capacity(each, start, values, summary, loop.most) for each in range(len(at))
-        ]
+        capacities = [_capacity(each, start, values, summary, loop.most) for each in range(len(at))]
         grown = join_paths(at, [start, values, summary.after], capacities)
         begun = border.names(grown, start, rebinding.alias_set)
         found = region_results.joined(begun, border.names(grown, summary.after, summary.alias_set_of))
@@ -200,7 +198,7 @@ def _wider(name: str, value: Any, own: AbstractValue, last: AbstractValue) -> Ab
 
 
 def _has_same_results(left: AbstractValue, right: AbstractValue) -> bool:
-    """Whether names of the one are names of the other."""
+    """Whether the results of both have names in the same places."""
     return len(region_results.results(left)) == len(region_results.results(right))
 
 
@@ -212,18 +210,10 @@ def _is_same(left: AbstractValue, right: AbstractValue) -> bool:
 
 def _is_same_leaf(left: object, right: object) -> bool:
     if isinstance(left, Leaf) and isinstance(right, Leaf):
-        return (
-            left.dtype == right.dtype
-            and tuple(map(str, left.shape)) == tuple(map(str, right.shape))
-            and (left.number, left.optional, left.cut) == (right.number, right.optional, right.cut)
-        )
-    if left is right:
-        return True
-    return (
-        not isinstance(left, Leaf | torch.Tensor)
-        and not isinstance(right, Leaf | torch.Tensor)
-        and left == right
-    )
+        return left.form == right.form
+    if left is right or isinstance(left, Leaf | torch.Tensor) or isinstance(right, Leaf | torch.Tensor):
+        return left is right
+    return bool(left == right)
 
 
 def _is_longer(before: object, after: object) -> bool:
@@ -233,7 +223,7 @@ def _is_longer(before: object, after: object) -> bool:
     return before.cut == after.cut and bool(after.shape[before.cut] > before.shape[before.cut])
 
 
-# AbstractValues and their tensors.
+# Abstract values and their tensors.
 
 
 def join_paths(
@@ -308,9 +298,13 @@ def tensors_of(abstracts: Sequence[AbstractValue], names: Sequence[str], after: 
                 f"{_shown(name)} is another tensor each time that a branch or a loop on a tensor is run",
                 "assign a new value (`y = y + 1` for `y += 1`), or clone it before",
             )
-    return [
-        tensor for abstract, value in zip(abstracts, after, strict=True) for tensor in abstract.tensors(value)
-    ]
+    return operands_of(abstracts, after)
+
+
+def operands_of(abstracts: Sequence[AbstractValue], values: Values) -> list[torch.Tensor]:
+    """The graph's part of the variables."""
+    columns = zip(abstracts, values, strict=True)
+    return [tensor for abstract, value in columns for tensor in abstract.tensors(value)]
 
 
 def values_of(abstracts: Sequence[AbstractValue], tensors: Iterator[torch.Tensor]) -> Values:
@@ -333,3 +327,100 @@ def stand_ins(
     made = [tensor for abstract in abstracts for tensor in abstract.stand_ins()]
     known = [torch.empty((), dtype=torch.int64) for _ in region_results.counted(abstracts, names)]
     return [*made, *known, *(torch.empty_like(tensor) for tensor in written)]
+
+
+# How many elements a list may have that grows in a loop.
+
+
+def _capacity(at: int, start: Values, values: Values, summary: dry_run.EffectSummary, most: Any) -> Any:
+    """How many elements a variable needs room for, if it is a list that grows; else None.
+
+    Args:
+        at: The variable's place.
+        start: The variables before the loop.
+        values: Those that an iteration started from.
+        summary: What the iteration did.
+        most: How many iterations there are at most, where that is known.
+
+    Raises:
+        ExportFailed: Nothing says how many iterations there are.
+    """
+    if not all(type(each[at]) is list for each in (start, values, summary.after)):
+        return None
+    growth = dynamic_list.slots(summary.after[at]) - dynamic_list.slots(values[at])
+    if not isinstance(growth, int):
+        raise refusal(
+            "a list grows in a loop by a number of elements that varies",
+            "append the same number in each iteration",
+            "list-grows",
+        )
+    if growth <= 0:
+        return dynamic_list.slots(values[at])
+    first = dynamic_list.slots(start[at])
+    if most is not None:
+        return first + most * growth
+    own = [
+        limit.value - off
+        for limit, base, off in _limits(summary)
+        if not limit.floor and _is_count_of(values[at], base)
+    ]
+    if own:
+        return dynamic_list.sym_max(first, min(own) - 1 + growth)
+    counts = [
+        -(-(limit.value - off - begun) // step)
+        for limit, base, off in _limits(summary)
+        for begun, step in _steps(base, start, values, summary.after, down=limit.floor)
+    ]
+    if counts:
+        return first + max(0, min(counts)) * growth
+    if not dynamic_list.is_dynamic_list(values[at]):
+        return dynamic_list.slots(summary.after[at])  # the next round tells
+    raise refusal(
+        "a list grows in a loop whose number of iterations has no bound",
+        "loop over `range(N)` and `break`, or let the loop's test say `i < N` of a counter",
+        "list-grows",
+    )
+
+
+def most_in_range(start: Any, stop: Any, step: int) -> Any:
+    """How many numbers a range has at most, as an int or a SymInt; None where only a run knows."""
+    ends = [host_scalars.upper_bound(end) if isinstance(end, torch.Tensor) else end for end in (start, stop)]
+    if step > 0 and isinstance(start, int) and isinstance(ends[1], int):
+        return len(range(start, ends[1], step))
+    if step < 0 and isinstance(ends[0], int) and isinstance(stop, int):
+        return len(range(ends[0], stop, step))
+    if step == 1 and not any(
+        isinstance(end, torch.Tensor) or torch_functions.is_traced(end) for end in (start, stop)
+    ):
+        return dynamic_list.sym_max(stop - start, 0)
+    return None
+
+
+def _limits(summary: dry_run.EffectSummary) -> Iterator[tuple[host_scalars.Limit, torch.Tensor, int]]:
+    for limit in summary.limits:
+        yield (limit, *host_scalars.from_base(limit.number))
+
+
+def _is_count_of(items: list[Any], base: torch.Tensor) -> bool:
+    return len(items) == 1 and dynamic_list.is_dynamic_list(items) and items[0].count is base
+
+
+def _steps(
+    base: torch.Tensor, start: Values, values: Values, after: Values, *, down: bool
+) -> Iterator[tuple[int, int]]:
+    """The first value of an iteration's counter (the highest, if it goes down), and what each one adds."""
+    for first, given, last in zip(start, values, after, strict=True):
+        begun = host_scalars.upper_bound(first) if down or isinstance(first, int) else None
+        if given is base and begun is not None:
+            step = host_scalars.distance(base, last)
+            if step is not None and (step < 0 if down else step > 0):
+                yield begun, step
+        if (
+            not down
+            and type(given) is list
+            and _is_count_of(given, base)
+            and not dynamic_list.is_dynamic_list(first)
+        ):
+            added = last[1:] if dynamic_list.is_dynamic_list(last) and last[0].count is base else []
+            if added and not dynamic_list.is_dynamic_list(added):
+                yield len(first), len(added)

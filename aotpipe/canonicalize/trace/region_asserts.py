@@ -3,12 +3,13 @@
 `rows[1]` of as many rows as a mask has demands two of them. torch notes such demands for the whole program,
 and what follows from them; where they stand in a branch, another path may have fewer rows.
 
-`collected()` takes such notes back. `isolated_paths()` does so in each path that torch itself traces again.
+`collected()` takes such notes back, and `add_asserts` says that they hold or that the path is not taken.
+`isolated_paths()` takes them back in each path that torch itself traces again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,7 +18,11 @@ from torch._guards import detect_fake_mode  # the mode that torch traces under; 
 from torch._higher_order_ops.cond import CondOp
 from torch._higher_order_ops.utils import _maybe_run_with_interpreter  # keeps the user's lines
 from torch._higher_order_ops.while_loop import WhileLoopOp
+from torch.utils._sympy.interp import sympy_interp  # no public way to compute a condition of symbols
+from torch.utils._sympy.reference import PythonReferenceAnalysis
 from torch.utils._sympy.symbol import SymT, symbol_is_type  # no public way to tell the kinds of symbols
+
+from aotpipe.canonicalize.trace import runtime_asserts, torch_functions
 
 
 def environment(*values: object) -> Any:
@@ -79,6 +84,18 @@ def collected(*values: object) -> Iterator[list[Any]]:
             _forget(env)
 
 
+def add_asserts(size_conditions: Iterable[Any], test: torch.Tensor, *, holds: bool) -> None:
+    """Put an assert into the graph for each condition: it holds, or the test has another truth."""
+    for condition in size_conditions:
+        env = environment()
+        symbols = {symbol: as_size(env, symbol) for symbol in condition.free_symbols}
+        # Op by op: of a whole condition torch traces functions that no program holds.
+        truth = torch_functions.predicate(sympy_interp(PythonReferenceAnalysis, symbols, condition))
+        elsewhere = test.logical_not() if holds else test
+        said = f"a size that depends on data does not fit: {condition} does not hold"
+        runtime_asserts.add_assert(elsewhere.logical_or(truth), said)
+
+
 def _is_unbacked(symbol: Any) -> bool:
     return symbol_is_type(symbol, SymT.UNBACKED_INT)
 
@@ -132,6 +149,3 @@ def _path(function: Callable[..., Any]) -> Callable[..., Any]:
             return run(*operands)
 
     return path
-
-
-__all__ = ["are_there", "as_size", "collected", "environment", "isolated_paths"]

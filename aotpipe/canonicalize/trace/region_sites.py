@@ -10,9 +10,9 @@ needed the last time it needs again.
 from __future__ import annotations
 
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
 from typing import Any, TypeVar
@@ -21,33 +21,31 @@ from aotpipe.canonicalize.alias.effects import Mark
 from aotpipe.canonicalize.values import trace
 
 F = TypeVar("F", bound=Callable[..., Any])
-_Key = tuple[tuple[tuple[CodeType, int], ...], int]
+_Steps = tuple[tuple[CodeType, int], ...]
+_Key = tuple[_Steps, int]
 
 
+@dataclass(slots=True, eq=False)
 class Site:
     """What is known of one region.
 
     Attributes:
         changed: The containers that it changes, in the order in which that was found.
         fixpoint_note: What its variables settled to, if it is a loop.
+        inner: The places inside of it, by its paths.
     """
 
-    def __init__(self) -> None:
-        self.changed: list[tuple[Mark, ...]] = []
-        self.fixpoint_note: Any = None
-        self._inner: dict[Hashable, dict[_Key, Site]] = {}
-
-    def inner(self, path: Hashable) -> dict[_Key, Site]:
-        """The places inside of it, on one of its paths."""
-        return self._inner.setdefault(path, {})
+    changed: list[tuple[Mark, ...]] = field(default_factory=list)
+    fixpoint_note: Any = None
+    inner: defaultdict[Hashable, dict[_Key, Site]] = field(default_factory=lambda: defaultdict(dict))
 
 
+@dataclass(slots=True)
 class _Run:
-    """One run of what is around a region."""
+    """One run of what is around a region: the places in it, and how often each path of calls came."""
 
-    def __init__(self, sites: dict[_Key, Site]) -> None:
-        self.sites = sites
-        self.counts: Counter[tuple[tuple[CodeType, int], ...]] = Counter()
+    sites: dict[_Key, Site]
+    counts: Counter[_Steps] = field(default_factory=Counter)
 
 
 @dataclass(slots=True)
@@ -66,15 +64,9 @@ def boundary(function: F) -> F:
     return function
 
 
-@contextmanager
-def entered(site: Site, path: Hashable = None) -> Iterator[None]:
+def entered(site: Site, path: Hashable = None) -> AbstractContextManager[object]:
     """Run a region, or one path of it."""
-    stack = trace.part(_Runs).stack
-    stack.append(_Run(site.inner(path)))
-    try:
-        yield
-    finally:
-        stack.pop()
+    return trace.pushed(trace.part(_Runs).stack, _Run(site.inner[path]))
 
 
 def current() -> Site:

@@ -10,7 +10,8 @@ A list, a dict or an object that a region changes is one more variable. A path t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 import torch
@@ -24,10 +25,9 @@ from aotpipe.canonicalize.trace import (
     region_sites,
     return_values,
     runtime_asserts,
-    size_asserts,
     torch_functions,
 )
-from aotpipe.canonicalize.trace.region_asserts import collected
+from aotpipe.canonicalize.trace.region_asserts import add_asserts, collected
 from aotpipe.canonicalize.values.abstract_values import AbstractValue, Variables
 from aotpipe.canonicalize.values.optional_values import assuming
 from aotpipe.canonicalize.values.refusals import refusal
@@ -87,7 +87,7 @@ def _branch(
     outer = _union(each.outer for each in summaries)
     chosen = torch_functions.predicate(test)
     for each, holds in zip(summaries, (True, False), strict=True):
-        size_asserts.add_assert(each.size_conditions, chosen, holds=holds)
+        add_asserts(each.size_conditions, chosen, holds=holds)
     claimed = [said for each in summaries for said in each.asserts]
     paths = [each.after for each in summaries]
     if all(abstract.is_constant for abstract in abstracts) and not written and not claimed:
@@ -179,40 +179,37 @@ def _loop(
         after=(summary.after,),
     )
     if summary.size_conditions:
-        size_asserts.add_assert(summary.size_conditions, dry_run.run_test(test, variables, start), holds=True)
+        add_asserts(summary.size_conditions, dry_run.run_test(test, variables, start), holds=True)
     written = summary.written
-    carried = [
-        tensor for abstract, value in zip(abstracts, start, strict=True) for tensor in abstract.tensors(value)
-    ]
+    carried = fixpoint.operands_of(abstracts, start)
     carried += border.known(abstracts, start, names, rebinding.alias_set)
     state = [*carried, *written]
     outer = [tensor for tensor in summary.outer if all(tensor is not each for each in written)]
 
-    def inside(operands: Sequence[torch.Tensor]) -> tuple[Values, list[torch.Tensor], Any]:
-        """The variables, what tells their memory, and the replacement of tensors from outside."""
-        # A body may not write what it is given.
-        given = [each.clone() for each in operands] if summary.writes_own else operands
-        values, known = fixpoint.carried(abstracts, given[: len(carried)])
-        kept = operands[len(carried) : len(state)]
-        beside = operands[len(state) : len(state) + len(outer)]
-        return values, known, dry_run.replaced([*written, *outer], [*kept, *beside], written)
-
-    def going(*operands: torch.Tensor) -> torch.Tensor:
+    @contextmanager
+    def inside(operands: Sequence[torch.Tensor]) -> Iterator[tuple[Values, dry_run.Replacement]]:
+        """The variables of an iteration, and what stands for a tensor from outside."""
         with collected():
-            values, known, replaced = inside(operands)
-            with replaced, runtime_asserts.in_place(), region_sites.entered(site):
-                border.register(abstracts, values, names, known)
-                return dry_run.unaliased([dry_run.run_test(test, variables, values)])[0]
-
-    def iteration(*operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        with collected():
-            values, known, replaced = inside(operands)
+            # A body may not write what it is given.
+            given = [each.clone() for each in operands] if summary.writes_own else operands
+            values, known = fixpoint.carried(abstracts, given[: len(carried)])
+            kept = operands[len(carried) : len(state)]
+            beside = operands[len(state) : len(state) + len(outer)]
+            replaced = dry_run.replaced([*written, *outer], [*kept, *beside], written)
             with replaced as now, runtime_asserts.in_place(), region_sites.entered(site):
                 border.register(abstracts, values, names, known)
-                after = dry_run.run_region(body, variables, values)
-                results = fixpoint.tensors_of(abstracts, variables.names, after)
-                results += border.known(abstracts, after, names, rebinding.alias_set)
-                return dry_run.unaliased([*results, *(now(tensor) for tensor in written)])
+                yield values, now
+
+    def going(*operands: torch.Tensor) -> torch.Tensor:
+        with inside(operands) as (values, _):
+            return dry_run.unaliased([dry_run.run_test(test, variables, values)])[0]
+
+    def iteration(*operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        with inside(operands) as (values, now):
+            after = dry_run.run_region(body, variables, values)
+            results = fixpoint.tensors_of(abstracts, variables.names, after)
+            results += border.known(abstracts, after, names, rebinding.alias_set)
+            return dry_run.unaliased([*results, *(now(tensor) for tensor in written)])
 
     if dry_run.is_unrecorded():
         results = fixpoint.stand_ins(abstracts, names, written)
@@ -323,6 +320,3 @@ def _set(variables: Variables, values: Values, paths: Sequence[Values]) -> None:
 def _union(lists: Iterable[list[torch.Tensor]]) -> list[torch.Tensor]:
     found = {id(tensor): tensor for tensors in lists for tensor in tensors}
     return list(found.values())
-
-
-__all__ = ["branch", "loop"]

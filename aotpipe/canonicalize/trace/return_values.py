@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from types import CodeType, FrameType, ModuleType
 from typing import Any, Final
 
@@ -24,7 +23,6 @@ from aotpipe.canonicalize.values.trace import GENERATED, OPERATORS_MODULE
 from aotpipe.errors import ExportFailed
 from aotpipe.model import source
 
-_PACKAGE: Final = str(Path(__file__).resolve().parents[2])
 _DEPTH: Final = 3
 _MOST: Final = 10_000
 
@@ -85,7 +83,7 @@ def _unwritten(frame: FrameType | None, *, around: bool) -> Iterator[FrameType]:
     """The frame of a model's code that is not rewritten, from one on: the nearest, or all `around`."""
     while frame is not None and frame.f_code.co_qualname != CALL:
         code = frame.f_code
-        is_own = code.co_filename.startswith(_PACKAGE)
+        is_own = source.is_own(code.co_filename)
         is_model = not is_own and source.is_model_code(code.co_filename)
         if is_model and GENERATED not in code.co_qualname and not any(map(_is_operators, code.co_consts)):
             yield frame

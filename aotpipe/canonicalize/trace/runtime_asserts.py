@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,9 @@ import torch
 from aotpipe.canonicalize.trace import torch_functions
 from aotpipe.canonicalize.values import trace
 from aotpipe.canonicalize.values.refusals import message, refusal
+
+Assert = tuple[torch.Tensor, str]
+"""What must hold, and what is said where it does not."""
 
 
 @dataclass(slots=True)
@@ -29,7 +32,7 @@ class _Asserts:
 
     raised: dict[int, object] = field(default_factory=dict)
     caught: list[Callable[[], Any]] = field(default_factory=list)
-    collected: list[list[tuple[torch.Tensor, str]] | None] = field(default_factory=list)
+    collected: list[list[Assert] | None] = field(default_factory=list)
 
 
 def raised(make: Callable[[], Any]) -> Any:
@@ -47,15 +50,9 @@ def is_raised(error: BaseException) -> bool:
     return id(error) in trace.part(_Asserts).raised
 
 
-@contextmanager
-def catching(kinds: Callable[[], Any]) -> Iterator[None]:
+def catching(kinds: Callable[[], Any]) -> AbstractContextManager[Any]:
     """Run the body of a `try` that has handlers for these exceptions; `kinds` gives a tuple."""
-    caught = trace.part(_Asserts).caught
-    caught.append(kinds)
-    try:
-        yield
-    finally:
-        caught.pop()
+    return trace.pushed(trace.part(_Asserts).caught, kinds)
 
 
 def require(test: Any, error: BaseException, *, holds: bool) -> None:
@@ -84,11 +81,11 @@ def add_assert(truth: torch.Tensor, said: str) -> bool:
     return not stack
 
 
-def padded(asserts: list[tuple[torch.Tensor, str]], wanted: int) -> list[torch.Tensor]:
-    """The truths of as many claims as the run that saw a path has found.
+def padded(asserts: list[Assert], wanted: int) -> list[torch.Tensor]:
+    """The truths of as many asserts as the run that saw a path has found.
 
     What that run asked of a number that it had asked for before, this one may ask inside: then it makes other
-    claims.
+    asserts.
     """
     truths = [truth for truth, _ in asserts]
     if wanted and len(truths) > wanted:
@@ -99,26 +96,12 @@ def padded(asserts: list[tuple[torch.Tensor, str]], wanted: int) -> list[torch.T
     return [*truths[:wanted], *(torch.full((), True) for _ in range(wanted - len(truths)))]
 
 
-@contextmanager
-def collected() -> Iterator[list[tuple[torch.Tensor, str]]]:
-    """Inside, claims are collected: torch drops a branch that gives no result, with its asserts."""
-    asserts: list[tuple[torch.Tensor, str]] = []
-    with _collecting(asserts):
-        yield asserts
+def collected() -> AbstractContextManager[list[Assert]]:
+    """Inside, asserts are collected: torch drops a branch that gives no result, with its asserts."""
+    asserts: list[Assert] = []
+    return trace.pushed(trace.part(_Asserts).collected, asserts)
 
 
-@contextmanager
-def in_place() -> Iterator[None]:
-    """Inside, claims are asserts of the graph that is traced."""
-    with _collecting(None):
-        yield
-
-
-@contextmanager
-def _collecting(asserts: list[tuple[torch.Tensor, str]] | None) -> Iterator[None]:
-    stack = trace.part(_Asserts).collected
-    stack.append(asserts)
-    try:
-        yield
-    finally:
-        stack.pop()
+def in_place() -> AbstractContextManager[object]:
+    """Inside, asserts go into the graph that is traced."""
+    return trace.pushed(trace.part(_Asserts).collected, None)

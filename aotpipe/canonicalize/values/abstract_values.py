@@ -18,8 +18,6 @@ from torch.utils import _pytree as pytree
 from aotpipe.canonicalize.values import host_scalars
 from aotpipe.canonicalize.values.optional_values import OptionalValue
 
-Number = bool | int | float | complex
-
 
 class Undefined:
     """A variable that has no value yet; using it raises what Python would."""
@@ -111,6 +109,11 @@ class Leaf:
     promoted: bool = False
     cut: int | None = None
 
+    @property
+    def form(self) -> tuple[object, ...]:
+        """Equal for leaves whose tensors are of one kind; comparing sizes themselves would guard on them."""
+        return self.dtype, tuple(map(str, self.shape)), self.number, self.optional, self.cut
+
     def of(self, value: object) -> list[torch.Tensor]:
         """A leaf's value as that tensor, after its flag and before its size if it has these."""
         if not self.optional:
@@ -179,17 +182,20 @@ class AbstractValue:
         """Whether no leaf is computed by the graph."""
         return not self.optional and not any(isinstance(leaf, Leaf) for leaf in self.leaves)
 
-    def tensors(self, value: object) -> list[torch.Tensor]:
+    def tensors(self, value: Any) -> list[torch.Tensor]:
         """The graph's part of a value of this abstract value."""
         flag: list[torch.Tensor] = []
         if self.optional:
-            if isinstance(value, OptionalValue):
-                flag = [value.present]
-                value = value.payload
-            else:
-                flag = [torch.full((), value is not None, dtype=torch.bool)]
-                value = UNDEFINED if value is None else value
-        return [*flag, *(tensor for leaf, each in self.parts(value) for tensor in leaf.of(each))]
+            is_flagged = isinstance(value, OptionalValue)
+            flag = [value.present if is_flagged else torch.full((), value is not None, dtype=torch.bool)]
+        parts = self.parts(self.payload(value))
+        return [*flag, *(tensor for leaf, each in parts for tensor in leaf.of(each))]
+
+    def payload(self, value: Any) -> Any:
+        """A value of this abstract value without its flag; without a value where it is None."""
+        if not self.optional or value is None:
+            return UNDEFINED if self.optional else value
+        return value.payload if isinstance(value, OptionalValue) else value
 
     def parts(self, value: object) -> list[tuple[Leaf, object]]:
         """The leaves that the graph computes, each with its part of a value of this abstract value."""
@@ -378,23 +384,14 @@ def _is_of_a_graph(value: object) -> bool:
     )
 
 
-def _plain(number: Any) -> Number:
-    if isinstance(number, torch.SymInt):
-        return 1
-    if isinstance(number, torch.SymFloat):
-        return 1.0
-    return True if isinstance(number, torch.SymBool) else number
-
-
 def _dtype(value: Any) -> torch.dtype:
     if isinstance(value, torch.Tensor):
         return value.dtype
-    value = _plain(value)
-    if isinstance(value, bool):
+    if isinstance(value, bool | torch.SymBool):
         return torch.bool
-    if isinstance(value, int):
+    if isinstance(value, int | torch.SymInt):
         return torch.int64
-    return torch.get_default_dtype() if isinstance(value, float) else torch.complex64
+    return torch.get_default_dtype() if isinstance(value, float | torch.SymFloat) else torch.complex64
 
 
 def _is_same(left: object, right: object) -> bool:

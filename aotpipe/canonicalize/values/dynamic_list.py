@@ -45,7 +45,8 @@ class Kind:
 
     @property
     def _key(self) -> tuple[object, ...]:
-        return (str(self.capacity), self.spec, tuple(map(_key, self.leaves)))
+        forms = (leaf.form if isinstance(leaf, Leaf) else leaf for leaf in self.leaves)
+        return (str(self.capacity), self.spec, tuple(forms))
 
     @property
     def computed(self) -> list[Leaf]:
@@ -57,10 +58,6 @@ class MixedElements(Incompatible):
     """The elements of a list have no common abstract value."""
 
     code = ""
-
-
-def _key(leaf: object) -> object:
-    return (leaf.dtype, tuple(map(str, leaf.shape)), leaf.number) if isinstance(leaf, Leaf) else leaf
 
 
 class DynamicList:

@@ -1,18 +1,20 @@
 """Tensors that stand for Python numbers: what `.item()` gives while a graph is traced.
 
 Such a number has no dimensions. It promotes as a Python number does, is never written in place, and where
-torch wants a plain int (a size, a slice's end) it becomes one of torch's symbols.
+torch wants a plain int (a size, a slice's end) it becomes one of torch's symbols. A tensor is its own key, so
+that `counts[n] = 1` and `n in seen` would find no equal number: `unhashable()` refuses both.
 """
 
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import product
-from types import MethodDescriptorType, MethodWrapperType, WrapperDescriptorType
+from types import FrameType, MethodDescriptorType, MethodWrapperType, WrapperDescriptorType
 from typing import Any, Final
 
 import torch
@@ -22,6 +24,8 @@ from torch.utils import _pytree as pytree
 from torch.utils._sympy.value_ranges import bound_sympy  # the bounds of what is computed of sizes
 
 from aotpipe.canonicalize.values import trace
+from aotpipe.canonicalize.values.refusals import refusal
+from aotpipe.model import source
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,15 +260,9 @@ def from_base(tensor: torch.Tensor) -> tuple[torch.Tensor, int]:
     return tensor, total
 
 
-@contextmanager
-def fresh_items() -> Iterator[None]:
+def fresh_items() -> AbstractContextManager[None]:
     """Inside, `.item()` is asked anew: what was computed outside of a part of the graph stays there."""
-    scalars = trace.part(_Scalars)
-    before, scalars.items = scalars.items, {}
-    try:
-        yield
-    finally:
-        scalars.items = before
+    return trace.assigned(trace.part(_Scalars), items={})
 
 
 def prepared(
@@ -359,26 +357,11 @@ def rank(dtype: torch.dtype) -> int:
     return 2 if dtype.is_floating_point else int(dtype != torch.bool)
 
 
+_DTYPES: Final = "bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64 complex64 complex128"
 # Computed once: while torch.export traces, a call of torch.promote_types would become a part of the graph.
 _PROMOTED: Final = {
     (left, right): torch.promote_types(left, right)
-    for left, right in product(
-        [
-            torch.bool,
-            torch.uint8,
-            torch.int8,
-            torch.int16,
-            torch.int32,
-            torch.int64,
-            torch.float16,
-            torch.bfloat16,
-            torch.float32,
-            torch.float64,
-            torch.complex64,
-            torch.complex128,
-        ],
-        repeat=2,
-    )
+    for left, right in product((getattr(torch, name) for name in _DTYPES.split()), repeat=2)
 }
 
 
@@ -394,3 +377,31 @@ def promoted(left: torch.dtype, right: torch.dtype) -> torch.dtype:
 def are_host_scalars(values: Iterable[object]) -> bool:
     """Whether every tensor among these stands for a number."""
     return all(not isinstance(value, torch.Tensor) or is_host_scalar(value) for value in values)
+
+
+@contextmanager
+def unhashable() -> Iterator[None]:
+    """Refuse the hash of what stands for a number to a model's code; libraries may keep tables."""
+    before: Any = torch.Tensor.__hash__
+
+    def hashed(tensor: torch.Tensor) -> int:
+        # What asks for a hash in C, a dict or a set, has no frame of its own.
+        if is_host_scalar(tensor) and _is_model(sys._getframe(1)):  # noqa: SLF001
+            raise refusal(
+                "a number that is known to a run of the graph only is a key of a dict or in a set",
+                "compare it with each key, or index a tensor by it",
+                "number-from-tensor",
+            )
+        found: int = before(tensor)
+        return found
+
+    torch.Tensor.__hash__ = hashed  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        torch.Tensor.__hash__ = before  # type: ignore[method-assign]
+
+
+def _is_model(frame: FrameType) -> bool:
+    name = frame.f_globals.get("__name__")
+    return source.is_user_file(frame.f_code.co_filename) or name == trace.OPERATORS_MODULE

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,9 +17,9 @@ TEXT_HINT: Final = "compute with numbers; texts are for errors and for print"
 
 @dataclass(slots=True)
 class _Messages:
-    """How many messages are being made, one inside of the other."""
+    """Whether a message is being made."""
 
-    depth: int = 0
+    is_made: bool = False
 
 
 def refusal(message: str, hint: str, code: str = "") -> ExportFailed:
@@ -34,20 +33,14 @@ def note(severity: Severity, code: str, message: str) -> None:
     trace.current().findings[finding] = None
 
 
-@contextmanager
-def message() -> Iterator[None]:
+def message() -> AbstractContextManager[None]:
     """Texts that are made inside may show traced values: nobody computes with them."""
-    messages = trace.part(_Messages)
-    messages.depth += 1
-    try:
-        yield
-    finally:
-        messages.depth -= 1
+    return trace.assigned(trace.part(_Messages), is_made=True)
 
 
 def is_message() -> bool:
     """Whether a text that is made now is only shown."""
-    return trace.part(_Messages).depth > 0
+    return trace.part(_Messages).is_made
 
 
 class _Shown(str):

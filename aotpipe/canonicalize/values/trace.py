@@ -72,6 +72,29 @@ class Trace:
         return found
 
 
+@contextmanager
+def assigned(owner: object, **attributes: Any) -> Iterator[None]:
+    """Let attributes of an object hold these values while the body runs."""
+    before = {name: getattr(owner, name) for name in attributes}
+    for name, value in attributes.items():
+        setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(owner, name, value)
+
+
+@contextmanager
+def pushed(stack: list[Any], top: P) -> Iterator[P]:
+    """Let a stack have one more element, which this gives, while the body runs."""
+    stack.append(top)
+    try:
+        yield top
+    finally:
+        stack.pop()
+
+
 _current: ContextVar[Trace | None] = ContextVar("trace", default=None)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from aotpipe.canonicalize.state import mutation_line
+from aotpipe.canonicalize.state import discovery
 
 
 class Box:
@@ -29,7 +29,7 @@ def _line_of(function: Any, mark: str) -> int:
 
 def test_the_first_line_that_changes_it_is_found() -> None:
     box = Box()
-    found = mutation_line.changing(box.change, lambda: box.value)
+    found = discovery.changing(box.change, lambda: box.value)
     assert found is not None
     assert found.path.endswith("test_mutation_line.py")
     assert found.line == _line_of(Box.change, "# here")
@@ -42,11 +42,11 @@ def test_a_line_before_an_exception_is_found_too() -> None:
         box.value = 1  # here
         raise ValueError
 
-    found = mutation_line.changing(fail, lambda: box.value)
+    found = discovery.changing(fail, lambda: box.value)
     assert found is not None
     assert found.line == _line_of(fail, "# here")
 
 
 def test_nothing_is_found_where_nothing_changes() -> None:
     box = Box()
-    assert mutation_line.changing(box.plus, lambda: box.value) is None
+    assert discovery.changing(box.plus, lambda: box.value) is None

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from aotpipe.canonicalize.values.optional_values import OptionalValue, assuming
-from aotpipe.canonicalize.values.partial_dict import Partial, of_keywords
+from aotpipe.canonicalize.values.optional_values import OptionalValue, Partial, assuming, of_keywords
 from aotpipe.canonicalize.values.trace import Trace, started
 from aotpipe.errors import ExportFailed
 
