@@ -79,7 +79,7 @@ def test_help_is_quick_to_import() -> None:
 
 
 # Packages whose modules are parts of one table, and are tested entry by entry in one file.
-TABLES = {"backends/xla/ops", "backends/xla/padding/rules"}
+TABLES = {"backends/xla/ops"}
 
 
 def test_every_module_has_a_test_of_its_name() -> None:

@@ -21,13 +21,11 @@ from torch._ops import HigherOrderOperator, OpOverload
 
 from aotpipe.backends.xla import control_flow
 from aotpipe.backends.xla.lines import Lines
-from aotpipe.backends.xla.ops import table
+from aotpipe.backends.xla.ops import Op, table
 from aotpipe.backends.xla.sizes import Sizes, UnknownSize
 from aotpipe.backends.xla.values import BOOL, FLOAT64, INT64, Array, Out, cast, is_array
 from aotpipe.model.torch_arrays import view_numpy
 from aotpipe.passes import hops, ops
-
-_ATEN: Final = torch.ops.aten
 
 
 class Refused(Exception):
@@ -104,10 +102,15 @@ class Interpreter:
         if not isinstance(node.meta.get("val"), (torch.Tensor, tuple, list)):
             return self._of_size(node)
         args, kwargs = (fx.node.map_aggregate(each, self._size) for each in (args, kwargs))
-        lower = table().get(target)
-        if lower is None:
-            raise Refused(node, "has no lowering to StableHLO")
+        lower = self._op_of(node).lower
         return self._checked(node, lower(self._sizes.out(node.meta["val"]), *args, **kwargs))
+
+    def _op_of(self, node: fx.Node) -> Op:
+        assert isinstance(node.target, OpOverload), node.target
+        found = table().get(node.target)
+        if found is None:
+            raise Refused(node, "has no lowering to StableHLO")
+        return found
 
     def _item(self, node: fx.Node, x: Array) -> Any:
         """The number in a tensor; of what sizes alone decide (`int(tokens * 1.25 / experts)`) a size."""

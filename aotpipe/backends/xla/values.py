@@ -122,67 +122,15 @@ def broadcast(value: Array, shape: Sequence[int]) -> Array:
     return lax.broadcast_in_dim(squeezed, shape, [axis + offset for axis in kept])
 
 
-def result_dtype(*operands: Any) -> DType:
-    """What torch computes operands in: tensors with dims count for more than 0-d ones, those than numbers."""
-    found: Any = None
-    for operand in operands:
-        if operand is None:
-            continue
-        one = (
-            torch.empty((1,) * min(operand.ndim, 1), dtype=torch_dtype(operand.dtype), device="meta")
-            if (is_array(operand))
-            else operand
-        )
-        found = _Kinds.of(one) if found is None else found.joined(one)
-    assert found is not None
-    return dtype_of(found.dtype())
-
-
-class _Kinds:
-    """The promotion of operands by category, as `at::native::ResultTypeState` does it."""
-
-    def __init__(self) -> None:
-        self.dims: torch.dtype | None = None
-        self.zero: torch.dtype | None = None
-        self.number: torch.dtype | None = None
-
-    @classmethod
-    def of(cls, operand: Any) -> _Kinds:
-        return cls().joined(operand)
-
-    def joined(self, operand: Any) -> _Kinds:
-        if isinstance(operand, torch.Tensor):
-            name = "dims" if operand.dim() else "zero"
-            dtype = operand.dtype
-        else:
-            name, dtype = "number", _number_dtype(operand)
-        before = getattr(self, name)
-        setattr(self, name, dtype if before is None else torch.promote_types(before, dtype))
-        return self
-
-    def dtype(self) -> torch.dtype:
-        higher = self.dims
-        for lower in (self.zero, self.number):
-            if higher is None:
-                higher = lower
-            elif lower is not None and _rank(lower) > _rank(higher):
-                higher = torch.promote_types(higher, lower)
-        assert higher is not None
-        return higher
-
-
-def _number_dtype(value: Any) -> torch.dtype:
-    if isinstance(value, bool):
-        return torch.bool
-    if isinstance(value, int):
-        return torch.int64
-    return torch.complex64 if isinstance(value, complex) else torch.float32
-
-
-def _rank(dtype: torch.dtype) -> int:
-    if dtype.is_complex:
-        return 3
-    return 2 if dtype.is_floating_point else int(dtype is not torch.bool)
+def result_dtype(left: Any, right: Any) -> DType:
+    """What torch computes two operands in, of which one is an array."""
+    operands = [
+        torch.empty((1,) * min(each.ndim, 1), dtype=torch_dtype(each.dtype), device="meta")
+        if is_array(each)
+        else each
+        for each in (left, right)
+    ]
+    return dtype_of(torch.result_type(*operands))
 
 
 def axis_of(dim: int, rank: int) -> int:

@@ -1,18 +1,23 @@
-"""The table: an ATen op to its lowering, grouped by file as ATen's documentation groups the ops."""
+"""The table of ops: an ATen op to its lowering and its rule for padded values, grouped by file.
+
+A group's `OPS` has a row for each op, or for several in a tuple: a lowering, or a lowering and a rule. An op
+that torch tags as pointwise needs no rule of its own; any other op without one is refused where padding
+reaches it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from types import MappingProxyType
 from typing import Any, Final
 
+import torch
 from torch._ops import OpOverload
 
-Lowering = Callable[..., Any]
-"""`lower(out, *args, **kwargs)`: `out` is the `Out` of the op's result, or a tuple of them."""
-Table = Mapping[OpOverload, Lowering]
+from aotpipe.backends.xla.padding.rules import Rule, elementwise
 
 _GROUPS: Final = (
     "binary",
@@ -20,23 +25,37 @@ _GROUPS: Final = (
     "creation",
     "fourier",
     "indexing",
-    "normalization",
     "ordering",
     "reduction",
-    "scan",
-    "scatter",
     "shape",
+    "slices",
     "unary",
     "windows",
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Op:
+    """What is known of an ATen op.
+
+    Attributes:
+        lower: `lower(out, *args, **kwargs)`: `out` is the `Out` of the op's result, or a tuple of them.
+        pad: Its rule for padded values, if it has one.
+    """
+
+    lower: Callable[..., Any]
+    pad: Rule | None
+
+
 @cache
-def table() -> Table:
+def table() -> Mapping[OpOverload, Op]:
     """Every op that is lowered."""
-    entries: dict[OpOverload, Lowering] = {}
+    entries: dict[OpOverload, Op] = {}
     for group in _GROUPS:
-        found = import_module(f"{__name__}.{group}").OPS
-        assert not entries.keys() & found.keys(), entries.keys() & found.keys()
-        entries.update(found)
+        for ops, row in import_module(f"{__name__}.{group}").OPS.items():
+            lower, rule = row if isinstance(row, tuple) else (row, None)
+            for op in ops if isinstance(ops, tuple) else (ops,):
+                assert op not in entries, op
+                default = elementwise if torch.Tag.pointwise in op.tags else None
+                entries[op] = Op(lower, rule or default)
     return MappingProxyType(entries)

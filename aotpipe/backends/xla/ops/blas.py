@@ -1,14 +1,19 @@
-"""Products of matrices; in float32 and exactly so on every device."""
+"""Products of matrices; in float32 and exactly so on every device.
+
+In a bucket, what does not count along the dims that are summed over is 0 on both sides.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import torch
 from jax import lax
 
 from aotpipe.backends.xla.ops.unary import like
+from aotpipe.backends.xla.padding.layout import Padded
+from aotpipe.backends.xla.padding.rules import Call, Rule, bare
 from aotpipe.backends.xla.values import INT32, Array, Out, Scalar, broadcast, cast, constant, wide
 
 aten = torch.ops.aten
@@ -29,13 +34,12 @@ def contract(
             tpu=lambda x, y: _summed(x, y, len(batch)),
             default=lambda x, y: lax.dot_general(x, y, (axes, (tuple(batch), tuple(batch)))),
         )
-    narrow = left.dtype != wide(left.dtype)
     return lax.dot_general(
         left,
         right,
         (axes, (tuple(batch), tuple(batch))),
         precision=PRECISION,
-        preferred_element_type=wide(left.dtype) if narrow else left.dtype,
+        preferred_element_type=wide(left.dtype),
     )
 
 
@@ -44,9 +48,7 @@ def _summed(left: Array, right: Array, batch: int) -> Array:
     shape = (*left.shape, *right.shape[batch + 1 :])
     summed = left.ndim - 1
     own = (*range(batch), *range(summed, len(shape)))
-    products = lax.mul(
-        lax.broadcast_in_dim(left, shape, range(left.ndim)), lax.broadcast_in_dim(right, shape, own)
-    )
+    products = lax.broadcast_in_dim(left, shape, range(left.ndim)) * lax.broadcast_in_dim(right, shape, own)
     return lax.reduce(products, constant(0, left.dtype), lax.add, (summed,))
 
 
@@ -65,11 +67,11 @@ def vector_product(out: Out, left: Array, right: Array) -> Array:
 def added(out: Out, x: Array, product: Array, beta: Scalar, alpha: Scalar) -> Array:
     """`beta * x + alpha * product`; with a beta of 0, NaN in `x` counts for nothing."""
     if alpha != 1:
-        product = lax.mul(product, like(product, alpha))
+        product = product * like(product, alpha)
     if beta == 0:
         return product
     x = broadcast(cast(x, product.dtype), out.shape)
-    return lax.add(lax.mul(x, like(x, beta)) if beta != 1 else x, product)
+    return (x * like(x, beta) if beta != 1 else x) + product
 
 
 def addmm(out: Out, x: Array, left: Array, right: Array, *, beta: Scalar = 1, alpha: Scalar = 1) -> Array:
@@ -87,13 +89,60 @@ def int_mm(out: Out, left: Array, right: Array) -> Array:
     return lax.dot_general(left, right, (((1,), (0,)), ((), ())), preferred_element_type=out.dtype)
 
 
-OPS: Final[dict[Any, Callable[..., Any]]] = {
-    aten.mm.default: matmul,
-    aten.bmm.default: matmul,
-    aten.mv.default: vector_product,
-    aten.dot.default: vector_product,
-    aten.addmm.default: addmm,
-    aten.baddbmm.default: addmm,
-    aten.addmv.default: addmv,
-    aten._int_mm.default: int_mm,
+def _contracted(call: Call, left: Padded, right: Padded, axes: tuple[int, int]) -> tuple[Padded, Padded]:
+    """Both sides with equal axes to sum over, 0 where these do not count."""
+    arena = call.arena
+    if left.axes[axes[0]] != right.axes[axes[1]]:
+        left, right = arena.plain(left, axes[:1]), arena.plain(right, axes[1:])
+    return arena.filled(left, axes[:1], 0), arena.filled(right, axes[1:], 0)
+
+
+def _of_matrices(call: Call, left: Padded, right: Padded, rank: int) -> tuple[Padded, Padded]:
+    if rank == 3 and left.axes[0] != right.axes[0]:
+        left, right = call.arena.plain(left, (0,)), call.arena.plain(right, (0,))
+    return _contracted(call, left, right, (rank - 1, rank - 2))
+
+
+def _padded_product(rank: int) -> Rule:
+    """Of matrices, `rank` 2, or of batches of them, 3."""
+
+    def rule(call: Call) -> Padded:
+        left, right = _of_matrices(call, call.args[0], call.args[1], rank)
+        return Padded(call.as_it_is(left, right), (*left.axes[:-1], right.axes[-1]))
+
+    return rule
+
+
+def _padded_addmm(rank: int) -> Rule:
+    """A product and something that is broadcast to it."""
+
+    def rule(call: Call) -> Padded:
+        left, right = _of_matrices(call, call.args[1], call.args[2], rank)
+        product = Padded(matmul(call.out, left.array, right.array), (*left.axes[:-1], right.axes[-1]))
+        (x, product), axes = call.arena.aligned([call.first, product], rank)
+        beta, alpha = (bare(call.kwargs.get(name, 1)) for name in ("beta", "alpha"))
+        return Padded(added(call.out, x.array, product.array, beta, alpha), axes)
+
+    return rule
+
+
+def _padded_vector_product(call: Call) -> Padded:
+    left, right = _contracted(call, call.args[0], call.args[1], (call.first.ndim - 1, 0))
+    return Padded(call.as_it_is(left, right), left.axes[:-1])
+
+
+def _padded_addmv(call: Call) -> Padded:
+    left, right = _contracted(call, call.args[1], call.args[2], (1, 0))
+    x, left = call.arena.plain(call.first), call.arena.plain(left, (0,))
+    return Padded(call.as_it_is(x, left, right), left.axes[:-1])
+
+
+OPS: Final[dict[Any, Any]] = {
+    aten.mm.default: (matmul, _padded_product(2)),
+    aten.bmm.default: (matmul, _padded_product(3)),
+    (aten.mv.default, aten.dot.default): (vector_product, _padded_vector_product),
+    aten.addmm.default: (addmm, _padded_addmm(2)),
+    aten.baddbmm.default: (addmm, _padded_addmm(3)),
+    aten.addmv.default: (addmv, _padded_addmv),
+    aten._int_mm.default: (int_mm, _padded_product(2)),
 }

@@ -1,4 +1,7 @@
-"""Reductions over dims: sums, products, extremes, any and all, moments."""
+"""Reductions over dims: sums, products, extremes, any and all, moments; softmax; and what runs along a dim.
+
+In a bucket, what does not count is replaced by what changes nothing, and counts are true ones.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,17 @@ import torch
 from jax import lax
 
 from aotpipe.backends.xla.ops.unary import like
+from aotpipe.backends.xla.padding.layout import Padded
+from aotpipe.backends.xla.padding.rules import Call, Rule, along, kept, reduced
 from aotpipe.backends.xla.values import (
     BOOL,
     INT64,
     Array,
+    DType,
     Out,
     axes_of,
     axis_of,
+    broadcast,
     cast,
     constant,
     is_complex,
@@ -44,15 +51,35 @@ def sum_(out: Out, x: Array, dim: Dims = None, keepdim: bool = False, *, dtype: 
     return shaped(out, total(cast(x, wide(out.dtype)), axes_of(dim, x.ndim)))
 
 
-def mean(out: Out, x: Array, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Array:
-    """The sum by the count."""
+def mean(
+    out: Out, x: Array, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None, count: Any = None
+) -> Array:
+    """The sum by the count, which is given where elements are padding."""
     axes = axes_of(dim, x.ndim)
-    added = total(cast(x, wide(out.dtype)), axes)
-    return shaped(out, lax.div(added, like(added, _count(x, axes))))
+    return shaped(out, _average(cast(x, wide(out.dtype)), axes, _count(x, axes) if count is None else count))
+
+
+def _average(x: Array, axes: Sequence[int], count: Any) -> Array:
+    added = total(x, axes)
+    return lax.div(added, broadcast(cast(count, added.dtype), added.shape))
 
 
 def _count(x: Array, axes: Sequence[int]) -> int:
     return int(np.prod([x.shape[axis] for axis in axes], dtype=np.int64))
+
+
+def _true_count(call: Call, axes: Sequence[int], dtype: DType) -> Array:
+    """How many elements count along axes of the first operand, as a number of a dtype."""
+    found = cast(1, dtype)
+    for axis in axes:
+        found = lax.mul(found, cast(call.true(call.first, axis), dtype))
+    return found
+
+
+def _padded_mean(call: Call) -> Padded:
+    x, axes = call.first, axes_of(call.get(1, "dim"), call.first.ndim)
+    count = _true_count(call, axes, wide(call.out.dtype))
+    return Padded(call.as_it_is(call.arena.filled(x, axes, 0), count=count), kept(x, axes, call.value.dim()))
 
 
 def prod(out: Out, x: Array, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Array:
@@ -81,11 +108,11 @@ def edge(dtype: Any, *, largest: bool) -> Any:
     return int(info.max if largest else info.min)
 
 
-def _extreme(largest: bool) -> Callable[..., Array]:
+def _extreme(*, largest: bool) -> tuple[Callable[..., Array], Rule]:
     def lower(out: Out, x: Array, dim: Dims = None, keepdim: bool = False) -> Array:
         return shaped(out, extreme(x, axes_of(dim, x.ndim), largest=largest))
 
-    return lower
+    return lower, reduced(lambda dtype: edge(dtype, largest=not largest))
 
 
 def place_of_extreme(x: Array, axis: int, *, largest: bool) -> Array:
@@ -93,17 +120,15 @@ def place_of_extreme(x: Array, axis: int, *, largest: bool) -> Array:
     if x.dtype == BOOL:
         x = cast(x, np.dtype(np.int32))
     best = lax.expand_dims(extreme(x, (axis,), largest=largest), (axis,))
-    found = lax.eq(x, jnp.broadcast_to(best, x.shape))
+    found = x == best
     if is_float(x.dtype):
-        found = lax.select(jnp.broadcast_to(lax.ne(best, best), x.shape), lax.ne(x, x), found)
+        found = lax.select(jnp.broadcast_to(best != best, x.shape), x != x, found)
     places = lax.broadcasted_iota(INT64, x.shape, axis)
-    none = like(places, max(x.shape[axis] - 1, 0))
-    return lax.reduce(
-        lax.select(found, places, none), constant(max(x.shape[axis] - 1, 0), INT64), lax.min, (axis,)
-    )
+    none = max(x.shape[axis] - 1, 0)
+    return lax.reduce(lax.select(found, places, like(places, none)), constant(none, INT64), lax.min, (axis,))
 
 
-def _extreme_and_place(largest: bool) -> Callable[..., tuple[Array, Array]]:
+def _extreme_and_place(*, largest: bool) -> tuple[Callable[..., tuple[Array, Array]], Rule]:
     def lower(out: Sequence[Out], x: Array, dim: int, keepdim: bool = False) -> tuple[Array, Array]:
         if not x.ndim:
             return x, constant(0, INT64)
@@ -111,101 +136,144 @@ def _extreme_and_place(largest: bool) -> Callable[..., tuple[Array, Array]]:
         places = place_of_extreme(x, axis, largest=largest)
         return shaped(out[0], extreme(x, (axis,), largest=largest)), shaped(out[1], places)
 
-    return lower
+    return lower, _along_one(largest=largest)
 
 
-def _place(largest: bool) -> Callable[..., Array]:
+def _place(*, largest: bool) -> tuple[Callable[..., Array], Rule]:
     def lower(out: Out, x: Array, dim: int | None = None, keepdim: bool = False) -> Array:
         if dim is None or not x.ndim:
             x, dim = lax.reshape(x, (x.size,)), 0
         return shaped(out, place_of_extreme(x, axis_of(dim, x.ndim), largest=largest))
 
-    return lower
+    return lower, _along_one(largest=largest)
 
 
-def _truth(every: bool) -> Callable[..., Array]:
+def _along_one(*, largest: bool) -> Rule:
+    """Along one axis, or over the flat tensor where no dim is named."""
+
+    def rule(call: Call) -> Any:
+        dim = call.get(1, "dim")
+        x = call.arena.reshape(call.first, [call.first.size]) if dim is None else call.first
+        axis = axis_of(dim or 0, x.ndim)
+        x = call.arena.plain(x, (axis,))
+        x = call.arena.filled(x, (axis,), edge(x.array.dtype, largest=not largest))
+        found = call.as_it_is(x, dim or 0)
+        return found if dim is None else call.results(found, lambda value: kept(x, (axis,), value.dim()))
+
+    return rule
+
+
+def _truth(*, every: bool) -> tuple[Callable[..., Array], Rule]:
+    def axes(dim: Dims, rank: int) -> tuple[int, ...]:
+        # Of an empty list of dims nothing is reduced.
+        return () if dim in ([], ()) else axes_of(dim, rank)
+
     def lower(out: Out, x: Array, dim: Dims = None, keepdim: bool = False) -> Array:
-        axes = tuple(range(x.ndim)) if dim is None else axes_of_listed(dim, x.ndim)
-        return shaped(out, extreme(cast(x, BOOL), axes, largest=not every))
+        return shaped(out, extreme(cast(x, BOOL), axes(dim, x.ndim), largest=not every))
 
-    return lower
-
-
-def axes_of_listed(dim: int | Sequence[int], rank: int) -> tuple[int, ...]:
-    """Dims counted from the front; none where none is named."""
-    listed = [dim] if isinstance(dim, int) else list(dim)
-    return tuple(sorted({one % rank for one in listed})) if rank else ()
+    return lower, reduced(lambda _: every, axes)
 
 
-def moments(x: Array, axes: Sequence[int], correction: float) -> tuple[Array, Array]:
-    """The variance and the mean over axes, kept as dims of size 1, in two passes as eager's."""
-    kept = tuple(1 if axis in axes else size for axis, size in enumerate(x.shape))
-    count = _count(x, axes)
-    average = lax.reshape(lax.div(total(x, axes), like(total(x, axes), count)), kept)
-    off = lax.sub(x, jnp.broadcast_to(average, x.shape))
-    square = lax.mul(off, lax.conj(off)) if is_complex(x.dtype) else lax.mul(off, off)
-    if is_complex(x.dtype):
-        square = lax.real(square)
-    added = lax.reshape(total(square, axes), kept)
-    return lax.div(added, like(added, max(count - correction, 0.0))), average
+def _moments(*, root: bool, average: bool) -> tuple[Callable[..., Any], Rule]:
+    """The variance, or its root, and where asked for the mean; in two passes as eager's."""
+
+    def lower(
+        out: Any,
+        x: Array,
+        dim: Dims = None,
+        *,
+        correction: Any = None,
+        keepdim: bool = False,
+        count: Any = None,
+        mask: Any = None,
+    ) -> Any:
+        """`count` and `mask` say what counts where elements are padding, which is 0."""
+        outs = out if average else (out,)
+        value = cast(x, wide(x.dtype if is_complex(x.dtype) else outs[-1].dtype))
+        axes = axes_of(dim, x.ndim)
+        count = _count(x, axes) if count is None else count
+        middle = _average(value, axes, count)
+        off = value - lax.expand_dims(middle, axes)
+        square = lax.real(off * lax.conj(off)) if is_complex(off.dtype) else off * off
+        if mask is not None:
+            square = lax.select(mask, square, like(square, 0))
+        found = _average(square, axes, jnp.maximum(count - (1 if correction is None else correction), 0))
+        results = [lax.sqrt(found) if root else found, *([middle] if average else [])]
+        shapes = [shaped(each, result) for each, result in zip(outs, results, strict=True)]
+        return shapes if average else shapes[0]
+
+    def rule(call: Call) -> Any:
+        x, axes = call.first, axes_of(call.get(1, "dim"), call.first.ndim)
+        real = wide((call.out[0] if average else call.out).dtype)
+        found = call.as_it_is(
+            call.arena.filled(x, axes, 0), count=_true_count(call, axes, real), mask=call.arena.mask(x, axes)
+        )
+        return call.results(found, lambda value: kept(x, axes, value.dim()))
+
+    return lower, rule
 
 
-def variance(out: Out, x: Array, dim: Dims = None, *, correction: Any = None, keepdim: bool = False) -> Array:
-    """Over `count - correction`, 1 where it is not given."""
-    return _moments(x, out.dtype, dim, correction, out)[0]
+def _softmax(*, log: bool) -> tuple[Callable[..., Array], Rule]:
+    """Exponentials by their sum, or the logarithms of that; half precision in float32."""
+
+    def lower(out: Out, x: Array, dim: int, half_to_float: bool = False) -> Array:
+        x = lax.reshape(cast(x, wide(out.dtype)), x.shape or (1,))
+        axes = (axis_of(dim, x.ndim),)
+        shifted = x - lax.expand_dims(extreme(x, axes, largest=True), axes)
+        added = lax.expand_dims(total(lax.exp(shifted), axes), axes)
+        return shaped(out, shifted - lax.log(added) if log else lax.exp(shifted) / added)
+
+    return lower, along(1, lambda call: edge(call.first.array.dtype, largest=False))
 
 
-def deviation(
-    out: Out, x: Array, dim: Dims = None, *, correction: Any = None, keepdim: bool = False
-) -> Array:
-    """The root of the variance."""
-    return lax.sqrt(_moments(x, out.dtype, dim, correction, out)[0])
+def _running(function: Callable[..., Array]) -> tuple[Callable[..., Array], Rule]:
+    def lower(out: Out, x: Array, dim: int, *, dtype: Any = None) -> Array:
+        value = cast(x, wide(out.dtype))
+        return function(value, axis_of(dim, x.ndim)) if x.ndim else value
+
+    # From the front on, what does not count comes last.
+    return lower, along(1)
 
 
-def variance_and_mean(
-    out: Sequence[Out], x: Array, dim: Dims = None, *, correction: Any = None, keepdim: bool = False
-) -> tuple[Array, Array]:
-    """Both."""
-    return _moments(x, out[1].dtype, dim, correction, out[0])
+def _running_extreme(after: Callable[[Array, Array], Array]) -> tuple[Callable[..., Any], Rule]:
+    """The last of equals counts; NaN stays."""
+
+    def later(left: tuple[Array, Array], right: tuple[Array, Array]) -> list[Array]:
+        taken = after(right[0], left[0])
+        if is_float(right[0].dtype):
+            taken |= right[0] != right[0]
+        return [lax.select(taken, new, old) for old, new in zip(left, right, strict=True)]
+
+    def lower(_: Sequence[Out], x: Array, dim: int) -> Any:
+        if not x.ndim:
+            return x, constant(0, INT64)
+        axis = axis_of(dim, x.ndim)
+        return lax.associative_scan(later, [x, lax.broadcasted_iota(INT64, x.shape, axis)], axis=axis)
+
+    return lower, along(1)
 
 
-def deviation_and_mean(
-    out: Sequence[Out], x: Array, dim: Dims = None, *, correction: Any = None, keepdim: bool = False
-) -> tuple[Array, Array]:
-    """Both."""
-    found, average = _moments(x, out[1].dtype, dim, correction, out[0])
-    return lax.sqrt(found), average
-
-
-def _moments(x: Array, dtype: Any, dim: Dims, correction: Any, out: Out) -> tuple[Array, Array]:
-    value = cast(x, wide(x.dtype if is_complex(x.dtype) else dtype))
-    found, average = moments(value, axes_of(dim, x.ndim), 1 if correction is None else correction)
-    return shaped(out, found), shaped(out, average)
-
-
-OPS: Final[dict[Any, Callable[..., Any]]] = {
-    aten.sum.default: sum_,
-    aten.sum.dim_IntList: sum_,
-    aten.mean.default: mean,
-    aten.mean.dim: mean,
-    aten.prod.default: prod,
-    aten.prod.dim_int: prod,
-    aten.amax.default: _extreme(largest=True),
-    aten.amin.default: _extreme(largest=False),
-    aten.max.default: _extreme(largest=True),
-    aten.min.default: _extreme(largest=False),
+OPS: Final[dict[Any, Any]] = {
+    (aten.sum.default, aten.sum.dim_IntList): (sum_, reduced(lambda _: 0)),
+    (aten.mean.default, aten.mean.dim): (mean, _padded_mean),
+    (aten.prod.default, aten.prod.dim_int): (prod, reduced(lambda _: 1)),
+    (aten.amax.default, aten.max.default): _extreme(largest=True),
+    (aten.amin.default, aten.min.default): _extreme(largest=False),
     aten.max.dim: _extreme_and_place(largest=True),
     aten.min.dim: _extreme_and_place(largest=False),
     aten.argmax.default: _place(largest=True),
     aten.argmin.default: _place(largest=False),
-    aten.any.default: _truth(every=False),
-    aten.any.dim: _truth(every=False),
-    aten.any.dims: _truth(every=False),
-    aten.all.default: _truth(every=True),
-    aten.all.dim: _truth(every=True),
-    aten.all.dims: _truth(every=True),
-    aten.var.correction: variance,
-    aten.std.correction: deviation,
-    aten.var_mean.correction: variance_and_mean,
-    aten.std_mean.correction: deviation_and_mean,
+    (aten.any.default, aten.any.dim, aten.any.dims): _truth(every=False),
+    (aten.all.default, aten.all.dim, aten.all.dims): _truth(every=True),
+    aten.var.correction: _moments(root=False, average=False),
+    aten.std.correction: _moments(root=True, average=False),
+    aten.var_mean.correction: _moments(root=False, average=True),
+    aten.std_mean.correction: _moments(root=True, average=True),
+    aten._softmax.default: _softmax(log=False),
+    aten._log_softmax.default: _softmax(log=True),
+    aten.cumsum.default: _running(lax.cumsum),
+    aten.cumprod.default: _running(lax.cumprod),
+    aten.logcumsumexp.default: _running(lax.cumlogsumexp),
+    aten.cummax.default: _running_extreme(lax.ge),
+    aten.cummin.default: _running_extreme(lax.le),
 }

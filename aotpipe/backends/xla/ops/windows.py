@@ -1,4 +1,4 @@
-"""Convolution and pooling."""
+"""Convolution and pooling. In a bucket, what does not count is what their own padding is."""
 
 from __future__ import annotations
 
@@ -13,17 +13,11 @@ import torch
 from jax import lax
 
 from aotpipe.backends.xla.ops.blas import PRECISION
-from aotpipe.backends.xla.ops.reduction import edge
+from aotpipe.backends.xla.ops.reduction import edge, total
 from aotpipe.backends.xla.ops.unary import like
-from aotpipe.backends.xla.values import (
-    INT64,
-    Array,
-    Out,
-    cast,
-    constant,
-    is_float,
-    wide,
-)
+from aotpipe.backends.xla.padding.layout import Padded
+from aotpipe.backends.xla.padding.rules import Call, Rule, require
+from aotpipe.backends.xla.values import INT32, INT64, Array, Out, cast, constant, is_array, is_float, wide
 
 aten = torch.ops.aten
 Sizes = Sequence[int]
@@ -89,6 +83,26 @@ def _turned(weight: Array, groups: int) -> Array:
     return lax.rev(weight, tuple(range(2, weight.ndim)))
 
 
+def _axes(x: Padded, own: Sequence[Any], rank: int) -> tuple[Any, ...]:
+    """The axes in front stay, those of the plane are the result's."""
+    return (*x.axes[: x.ndim - rank], *own[x.ndim - rank :])
+
+
+def _plane(call: Call, rank: int, fill: Any) -> Padded:
+    """The first operand with plain axes of the plane, and a number where these do not count."""
+    axes = range(call.first.ndim - rank, call.first.ndim)
+    return call.arena.filled(call.arena.plain(call.first, axes), axes, fill)
+
+
+def _padded_convolution(call: Call) -> Padded:
+    """The plane of a call is at the front of that of the bucket, with 0 behind it."""
+    rank, own = call.first.ndim - 2, call.axes
+    x = _plane(call, rank, 0)
+    require(x.axes[1:2], "a convolution over the channels")
+    require(call.args[1].axes, "a convolution by a kernel")
+    return Padded(call.as_it_is(x), (x.axes[0], *own[1:]))
+
+
 class Windows:
     """The windows of a pooling over the last dims of a tensor.
 
@@ -126,28 +140,33 @@ class Windows:
 
     def parts(self, x: Array, fill: Any) -> list[Array]:
         """For each place within a window, row by row, its element of every window."""
-        padded = lax.pad(
-            x, constant(fill, x.dtype), [(0, 0, 0)] * self.lead + [(*pad, 0) for pad in self.pads]
-        )
+        pads = [(0, 0, 0)] * self.lead + [(*pad, 0) for pad in self.pads]
+        padded = lax.pad(x, constant(fill, x.dtype), pads)
         found = []
         for place in itertools.product(*map(range, self.kernel)):
-            starts = [step * at for step, at in zip(self.dilation, place, strict=True)]
-            ends = [
-                start + (size - 1) * stride + 1
-                for start, size, stride in zip(starts, self.out, self.stride, strict=True)
-            ]
+            starts = np.multiply(self.dilation, place)
+            ends = starts + np.multiply(np.subtract(self.out, 1), self.stride) + 1
             found.append(
                 lax.slice(
                     padded,
-                    (0,) * self.lead + tuple(starts),
-                    (*x.shape[: self.lead], *ends),
-                    (1,) * self.lead + tuple(self.stride),
+                    (*(0,) * self.lead, *starts.tolist()),
+                    (*x.shape[: self.lead], *ends.tolist()),
+                    (*(1,) * self.lead, *self.stride),
                 )
             )
         return found
 
+    def counts(self, at: int, size: Any, *, padded: bool) -> Any:
+        """How many elements each window of a dim counts, which has a true size."""
+        of = jnp if is_array(size) else np
+        starts = np.arange(self.out[at], dtype=np.int32) * self.stride[at] - self.padding[at]
+        ends = of.minimum(starts + self.kernel[at], size + self.padding[at])
+        if not padded:
+            starts, ends = of.maximum(starts, 0), of.minimum(ends, size)
+        return (ends - starts).reshape([-1 if axis == at else 1 for axis in range(len(self.out))])
 
-def _max_pool(rank: int) -> Callable[..., tuple[Array, Array]]:
+
+def _max_pool(rank: int) -> tuple[Callable[..., tuple[Array, Array]], Rule]:
     def lower(
         out: Sequence[Out],
         x: Array,
@@ -161,7 +180,13 @@ def _max_pool(rank: int) -> Callable[..., tuple[Array, Array]]:
         least = edge(x.dtype, largest=False)
         return windows.reduce(x, least, lax.max), _places_of_largest(windows, x, least)
 
-    return lower
+    def rule(call: Call) -> Any:
+        x = _plane(call, rank, edge(call.first.array.dtype, largest=False))
+        values, places = call.as_it_is(x)
+        found = values, _in_true_plane(call, x, places, rank)
+        return call.results(found, lambda value: _axes(x, call.arena.axes(value), rank))
+
+    return lower, rule
 
 
 def _places_of_largest(windows: Windows, x: Array, least: Any) -> Array:
@@ -171,15 +196,25 @@ def _places_of_largest(windows: Windows, x: Array, least: Any) -> Array:
     values, indices = windows.parts(x, least), windows.parts(places, -1)
     best, place = values[0], indices[0]
     for value, index in zip(values[1:], indices[1:], strict=True):
-        better = lax.bitwise_or(lax.gt(value, best), lax.lt(place, like(place, 0)))
-        better = lax.bitwise_and(better, lax.ge(index, like(index, 0)))
+        better = ((value > best) | (place < 0)) & (index >= 0)
         if is_float(x.dtype):
-            better = lax.bitwise_or(better, lax.ne(value, value))
+            better |= value != value
         best, place = lax.select(better, value, best), lax.select(better, index, place)
     return place
 
 
-def _average_pool(rank: int) -> Callable[..., Array]:
+def _in_true_plane(call: Call, x: Padded, places: Array, rank: int) -> Array:
+    """Positions in the plane of the bucket as those in the plane of the call."""
+    found, step = constant(0, INT64, places.shape), cast(1, INT64)
+    for axis in reversed(range(x.ndim - rank, x.ndim)):
+        size = constant(x.array.shape[axis], INT64, places.shape)
+        found += lax.rem(places, size) * step
+        places = lax.div(places, size)
+        step *= cast(call.true(x, axis), INT64)
+    return found
+
+
+def _average_pool(rank: int) -> tuple[Callable[..., Array], Rule]:
     def lower(
         out: Out,
         x: Array,
@@ -189,32 +224,26 @@ def _average_pool(rank: int) -> Callable[..., Array]:
         ceil_mode: bool = False,
         count_include_pad: bool = True,
         divisor_override: int | None = None,
+        sizes: Sequence[Any] | None = None,
     ) -> Array:
+        """`sizes` are the true ones of the plane, where elements are padding, which is 0."""
         windows = Windows(x, out, kernel, stride, padding, (1,), rank)
         added = windows.reduce(cast(x, wide(out.dtype)), 0, lax.add)
-        counts = np.full(windows.out, divisor_override or 1, np.int64)
-        if divisor_override is None:
-            for at in range(rank):
-                shape = [-1 if axis == at else 1 for axis in range(rank)]
-                counts = counts * _counts(windows, at, padded=count_include_pad).reshape(shape)
-        divisor = lax.convert_element_type(np.broadcast_to(counts, out.shape), added.dtype)
-        return lax.div(added, divisor)
+        divisor: Any = np.int32(divisor_override or 1)
+        for at, size in enumerate(sizes or windows.sizes) if divisor_override is None else ():
+            divisor = divisor * windows.counts(at, size, padded=count_include_pad)
+        return lax.div(added, jnp.broadcast_to(cast(divisor, added.dtype), added.shape))
 
-    return lower
+    def rule(call: Call) -> Padded:
+        x = _plane(call, rank, 0)
+        sizes = [call.true(x, axis) for axis in range(x.ndim - rank, x.ndim)]
+        return Padded(call.as_it_is(x, sizes=sizes), _axes(x, call.axes, rank))
 
-
-def _counts(windows: Windows, at: int, *, padded: bool) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """How many elements each window of a dim counts."""
-    pad, size = windows.padding[at], windows.sizes[at]
-    starts = np.arange(windows.out[at]) * windows.stride[at] - pad
-    ends = np.minimum(starts + windows.kernel[at], size + pad)
-    if not padded:
-        starts, ends = np.maximum(starts, 0), np.minimum(ends, size)
-    return (ends - starts).astype(np.int64)
+    return lower, rule
 
 
-def _adaptive_average_pool(rank: int) -> Callable[..., Array]:
-    """Windows of sizes that differ by one, dim by dim."""
+def _adaptive_average_pool(rank: int) -> tuple[Callable[..., Array], Rule]:
+    """Windows of sizes that differ by one, dim by dim; they share out the true size."""
 
     def lower(out: Out, x: Array, _: Sizes) -> Array:
         value = cast(x, wide(out.dtype))
@@ -223,17 +252,38 @@ def _adaptive_average_pool(rank: int) -> Callable[..., Array]:
             parts = []
             for at in range(wanted):
                 first, last = at * size // wanted, -((-(at + 1) * size) // wanted)
-                part = lax.slice_in_dim(value, first, last, axis=axis)
-                added = lax.reduce(part, constant(0, value.dtype), lax.add, (axis,))
-                parts.append(lax.expand_dims(lax.div(added, like(added, last - first)), (axis,)))
-            value = lax.concatenate(parts, axis)
+                added = total(lax.slice_in_dim(value, first, last, axis=axis), (axis,))
+                parts.append(lax.div(added, like(added, last - first)))
+            value = jnp.stack(parts, axis)
         return value
 
-    return lower
+    def rule(call: Call) -> Padded:
+        x, own = _plane(call, rank, 0), call.axes
+        x = Padded(cast(x.array, wide(call.out.dtype)), x.axes)
+        for axis in range(x.ndim - rank, x.ndim):
+            require(own[axis : axis + 1], "windows for each place")
+            x = call.arena.with_axis(x, axis, own[axis], _shared(call, x, axis, call.out.shape[axis]))
+        return x
+
+    return lower, rule
 
 
-OPS: Final[dict[Any, Callable[..., Any]]] = {
-    aten.convolution.default: convolution,
+def _shared(call: Call, x: Padded, axis: int, wanted: int) -> Array:
+    """The means of windows along an axis."""
+    size, numbers = call.true(x, axis), lax.iota(INT32, wanted)
+    first, last = numbers * size // wanted, -((-(numbers + 1) * size) // wanted)
+    places = lax.iota(INT32, x.array.shape[axis])
+    within = (places >= first[:, None]) & (places < last[:, None])
+    parts = []
+    for number in range(wanted):
+        flags = lax.broadcast_in_dim(within[number], x.array.shape, (axis,))
+        added = total(lax.select(flags, x.array, like(x.array, 0)), (axis,))
+        parts.append(added / cast(last[number] - first[number], added.dtype))
+    return jnp.stack(parts, axis)
+
+
+OPS: Final[dict[Any, Any]] = {
+    aten.convolution.default: (convolution, _padded_convolution),
     aten.max_pool2d_with_indices.default: _max_pool(2),
     aten.max_pool3d_with_indices.default: _max_pool(3),
     aten.avg_pool1d.default: _average_pool(1),

@@ -5,8 +5,8 @@ prefixes where axes were joined; what lies beyond is garbage. An op keeps to tha
 keeps the garbage away from what is not: it masks what it sums, shifts what it joins, and counts by the true
 size. An op without a rule is refused where padding would reach it, with the user's line: nothing is guessed.
 
-    extents.py      sizes: of the bucket and true ones
+    sizes.py        sizes: of the bucket and true ones
     layout.py       values with their axes, masks, and reshapes of both
     interpreter.py  evaluates a legal graph on such values
-    rules/          a rule per op
+    rules.py        what a rule is given, and the rules of most ops; the others stand in backends/xla/ops
 """

@@ -17,10 +17,9 @@ from torch._ops import HigherOrderOperator, OpOverload
 
 from aotpipe.backends.xla import control_flow
 from aotpipe.backends.xla.interpreter import Interpreter, Refused, number_of, python_function
-from aotpipe.backends.xla.ops import table
 from aotpipe.backends.xla.padding import regions
 from aotpipe.backends.xla.padding.layout import Arena, Padded
-from aotpipe.backends.xla.padding.rules import Call, rule
+from aotpipe.backends.xla.padding.rules import Call
 from aotpipe.backends.xla.padding.sizes import Size, Unpaddable
 from aotpipe.backends.xla.sizes import UnknownSize
 from aotpipe.backends.xla.values import Out, cast, is_array
@@ -103,17 +102,13 @@ class PaddedInterpreter(Interpreter):
         return super()._of_size(node)
 
     def _op(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
-        call = Call(self._arena, node, args, kwargs)
-        assert isinstance(node.target, OpOverload), node.target
-        lower, own = table().get(node.target), rule(node.target)
-        if lower is None and own is None:
-            raise Refused(node, "has no lowering to StableHLO")
-        if own is None or not (unbacked.symbol_of(node) or call.is_reached):
-            if call.is_reached:
-                raise Refused(node, NO_RULE)
-            assert lower is not None
-            return self._checked(node, call.as_it_is(lower))
-        return self._checked(node, own(call, lower))
+        op = self._op_of(node)
+        call = Call(self._arena, node, args, kwargs, op.lower)
+        if op.pad is None and call.is_reached:
+            raise Refused(node, NO_RULE)
+        if op.pad is None or not (unbacked.symbol_of(node) or call.is_reached):
+            return self._checked(node, call.as_it_is())
+        return self._checked(node, op.pad(call))
 
     def _typed(self, value: Any, result: Any) -> Any:
         """A result in the dtype of its fake value, whose shape it must have."""

@@ -130,12 +130,12 @@ class Arena:
             places = lax.div(places, constant(max(bucket, 1), INT32, places.shape))
         return found
 
-    def filled(self, value: Padded, axes: Sequence[int], fill: Any) -> Array:
-        """The array with a number where it does not count along some axes."""
+    def filled(self, value: Padded, axes: Sequence[int], fill: Any) -> Padded:
+        """The value with a number where it does not count along some axes."""
         if not any(value.is_padded(axis) for axis in axes):
-            return value.array
-        array = value.array
-        return lax.select(self.mask(value, axes), array, constant(fill, array.dtype, array.shape))
+            return value
+        array, mask = value.array, self.mask(value, axes)
+        return replace(value, array=lax.select(mask, array, constant(fill, array.dtype, array.shape)))
 
     def plain(self, value: Padded, axes: Sequence[int] | None = None) -> Padded:
         """The value with the named axes plain, all where None; elements are moved where they were not."""

@@ -67,6 +67,6 @@ def test_operands_agree_on_their_axes():
 
 def test_what_does_not_count_is_filled():
     x = value(n, m)
-    filled = np.asarray(arena().filled(x, (0,), -1))
+    filled = np.asarray(arena().filled(x, (0,), -1).array)
     assert (filled[2:] == -1).all()
     assert filled[:2].tolist() == np.asarray(x.array)[:2].tolist()

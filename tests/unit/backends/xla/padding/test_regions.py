@@ -1,7 +1,7 @@
 import pytest
 
-from tests.unit.backends.xla.padding.rules.cases import CASES
-from tests.unit.backends.xla.padding.rules.test_rules import check
+from tests.unit.backends.xla.padding.cases import CASES
+from tests.unit.backends.xla.padding.test_rules import check
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import torch
 from torch.export import Dim
 
 from tests.programs import on_xla
-from tests.unit.backends.xla.padding.rules.cases import CASES, Case
+from tests.unit.backends.xla.padding.cases import CASES, Case
 
 SIZES = {"n": (5, 4, 7, 8), "m": (6, 8, 4, 5), "k": (4, 7, 8, 6)}
 # The rest is slow: an export and a compile each.

@@ -1,0 +1,371 @@
+"""Joins, parts and slices, and what is put around: in a bucket by the true sizes, where these say how far."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import jax.numpy as jnp
+import numpy as np
+import sympy
+import torch
+from jax import lax
+
+from aotpipe.backends.xla.ops.shape import padded_reshape
+from aotpipe.backends.xla.padding.layout import Padded
+from aotpipe.backends.xla.padding.rules import Call, array_of, bare, require, true_number
+from aotpipe.backends.xla.values import (
+    INT32,
+    INT64,
+    Array,
+    Out,
+    Scalar,
+    axis_of,
+    broadcast,
+    cast,
+    constant,
+    is_array,
+)
+
+aten = torch.ops.aten
+
+
+def _places(size: int) -> Array:
+    """0, 1, ... along an axis."""
+    return lax.iota(INT32, size)
+
+
+def _taken(call: Call, x: Padded, axis: int, places: Array) -> Padded:
+    """Slices of an axis, as the result's axis; places beyond the bucket are clipped."""
+    array = jnp.take(x.array, places, axis=axis, mode="clip")
+    return call.arena.with_axis(x, axis, call.axes[axis], array)
+
+
+def _along(call: Call, place: int, default: int = 0) -> tuple[Padded, int]:
+    """The first operand, and its axis that another operand names, which is plain."""
+    axis = axis_of(call.get(place, "dim", default), call.first.ndim)
+    return call.arena.plain(call.first, (axis,)), axis
+
+
+def _without(array: Array, x: Padded, axis: int) -> Padded:
+    return Padded(array, (*x.axes[:axis], *x.axes[axis + 1 :]))
+
+
+def cat(out: Out, tensors: Sequence[Array], dim: int = 0) -> Array:
+    """Joined along a dim; an empty vector joins anything."""
+    kept = [x for x in tensors if x.ndim != 1 or x.shape[0]] or [tensors[0]]
+    return lax.concatenate([cast(x, out.dtype) for x in kept], axis_of(dim, kept[0].ndim))
+
+
+def _padded_cat(call: Call) -> Padded:
+    """Each part begins where the one before truly ends."""
+    arena, out = call.arena, call.out
+    kept = [x for x in call.args[0] if x.ndim != 1 or x.array.shape[0]] or [call.args[0][0]]
+    axis = axis_of(call.get(1, "dim", 0), kept[0].ndim)
+    kept = _agreeing(call, [arena.plain(x, (axis,)) for x in kept], axis)
+    arrays = [cast(x.array, out.dtype) for x in kept]
+    array = lax.concatenate(arrays, axis)
+    if any(x.is_padded(axis) for x in kept[:-1]):
+        # Each overwrites the padding before it, with room for all: an update is moved where it does not fit.
+        array, start = constant(0, out.dtype, array.shape), cast(0, INT32)
+        for x, part in zip(kept, arrays, strict=True):
+            array = lax.dynamic_update_slice_in_dim(array, part, start, axis)
+            start = start + call.true(x, axis)
+    array = lax.slice_in_dim(array, 0, out.shape[axis], axis=axis)
+    return arena.with_axis(kept[0], axis, call.axes[axis], array)
+
+
+def _agreeing(call: Call, values: Sequence[Padded], axis: int) -> list[Padded]:
+    """Values whose axes are equal but for one."""
+    found = list(values)
+    for at in range(found[0].ndim):
+        if at != axis and len({x.axes[at] for x in found}) > 1:
+            found = [call.arena.plain(x, (at,)) for x in found]
+    return found
+
+
+def stack(out: Out, tensors: Sequence[Array], dim: int = 0) -> Array:
+    """Joined along a new dim."""
+    return jnp.stack([cast(x, out.dtype) for x in tensors], dim)
+
+
+def _padded_stack(call: Call) -> Padded:
+    found = _agreeing(call, call.args[0], -1)
+    axis = call.get(1, "dim", 0) % (found[0].ndim + 1)
+    axes = (*found[0].axes[:axis], (sympy.Integer(len(found)),), *found[0].axes[axis:])
+    return Padded(call.as_it_is(found), axes)
+
+
+def split_with_sizes(_: Any, x: Array, sizes: Sequence[int], dim: int = 0) -> list[Array]:
+    """Parts of given sizes."""
+    ends = np.cumsum(sizes).tolist()
+    return [
+        lax.slice_in_dim(x, end - size, end, axis=axis_of(dim, x.ndim))
+        for size, end in zip(sizes, ends, strict=True)
+    ]
+
+
+def split(_: Any, x: Array, size: int, dim: int = 0) -> list[Array]:
+    """Parts of one size, the last may be smaller."""
+    whole = x.shape[axis_of(dim, x.ndim)]
+    sizes = [min(size, whole - start) for start in range(0, whole, size)] if size else [0]
+    return split_with_sizes(_, x, sizes or [0], dim)
+
+
+def _padded_split(call: Call) -> Any:
+    """Of an axis that is padded each part is where it truly starts."""
+    x, axis = _along(call, 2)
+    arena, is_padded = call.arena, x.is_padded(axis)
+    parts, start = [] if is_padded else call.as_it_is(x), cast(0, INT32)
+    for value in call.value if is_padded else ():
+        own = arena.axes(value)[axis]
+        parts.append(jnp.take(x.array, _places(arena.size(own)) + start, axis=axis, mode="clip"))
+        start = start + array_of(arena.true(own))
+    return [
+        arena.with_axis(x, axis, arena.axes(value)[axis], part)
+        for value, part in zip(call.value, parts, strict=True)
+    ]
+
+
+def unbind(_: Any, x: Array, dim: int = 0) -> list[Array]:
+    """Each slice of a dim."""
+    axis = axis_of(dim, x.ndim)
+    return [lax.index_in_dim(x, place, axis, keepdims=False) for place in range(x.shape[axis])]
+
+
+def _padded_unbind(call: Call) -> list[Padded]:
+    """How many slices there are is fixed."""
+    x, axis = _along(call, 1)
+    require(x.axes[axis : axis + 1], "the slices")
+    return [_without(each, x, axis) for each in call.as_it_is(x)]
+
+
+def select(out: Out, x: Array, dim: int, index: Any) -> Array:
+    """One slice of a dim; an index that the run computes is within bounds."""
+    axis = axis_of(dim, x.ndim)
+    if isinstance(index, int):
+        return lax.index_in_dim(x, index, axis, keepdims=False)
+    place = jnp.where(index < 0, index + x.shape[axis], index)
+    return lax.dynamic_index_in_dim(x, place, axis, keepdims=False)
+
+
+def _from_front(number: Any, size: Any) -> Any:
+    """A place counted from the front; from the true end where it is negative."""
+    number, size = true_number(number), true_number(size)
+    if is_array(number):
+        return jnp.where(number < 0, number + size, number)
+    return number + size if number < 0 else number
+
+
+def _padded_select(call: Call) -> Padded:
+    x, axis = _along(call, 1)
+    place = _from_front(call.args[2], call.arena.true(x.axes[axis]))
+    return _without(call.as_it_is(x, axis, place), x, axis)
+
+
+def _bounds(start: Any, end: Any, size: Any) -> tuple[Any, Any]:
+    """A slice's true bounds, clamped as torch does it: ints, or 0-d arrays."""
+    found: list[Any] = []
+    for place, default in ((start, 0), (end, size)):
+        counted = _from_front(default if place is None else place, size)
+        numbers = not is_array(counted) and not is_array(size)
+        found.append(min(max(counted, 0), size) if numbers else jnp.clip(counted, 0, size))
+    return found[0], found[1]
+
+
+def slice_(out: Out, x: Array, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Array:
+    """A slice of one dim; its size is known, its start may be computed."""
+    axis = axis_of(dim, x.ndim)
+    if not is_array(start) and not is_array(end):
+        first, last = _bounds(start, end, x.shape[axis])
+        return lax.slice_in_dim(x, first, max(first, last), step, axis)
+    if not is_array(start):
+        start = _bounds(start, None, x.shape[axis])[0]
+    return jnp.take(x, start + step * lax.iota(INT64, out.shape[axis]), axis=axis, mode="clip")
+
+
+def _padded_slice(call: Call) -> Padded:
+    x, axis = _along(call, 1)
+    step = call.get(4, "step", 1)
+    start, end = _bounds(call.get(2, "start"), call.get(3, "end"), call.arena.true(x.axes[axis]))
+    true = (array_of(end) - array_of(start) + (step - 1)) // step
+    call.arena.extents.learn(call.value.shape[axis], true)
+    size = call.out.shape[axis]
+    last = start + (size - 1) * step + 1 if isinstance(start, int) else None
+    if last is not None and size and last <= x.array.shape[axis]:
+        array = lax.slice_in_dim(x.array, start, last, step, axis)
+        return call.arena.with_axis(x, axis, call.axes[axis], array)
+    return _taken(call, x, axis, array_of(start) + _places(size) * step)
+
+
+def slice_scatter(
+    _: Out,
+    x: Array,
+    source: Array,
+    dim: int = 0,
+    start: int | None = None,
+    end: int | None = None,
+    step: int = 1,
+) -> Array:
+    """The tensor with a slice replaced."""
+    axis = axis_of(dim, x.ndim)
+    places = range(*_bounds(start, end, x.shape[axis]), step)
+    shape = (*x.shape[:axis], len(places), *x.shape[axis + 1 :])
+    at = slice(places.start, max(places.start, places.stop), step)
+    return x.at[(slice(None),) * axis + (at,)].set(broadcast(cast(source, x.dtype), shape))
+
+
+def _padded_slice_scatter(call: Call) -> Padded:
+    x, source = (call.arena.plain(each) for each in call.args[:2])
+    axis = axis_of(call.get(2, "dim", 0), x.ndim)
+    start, end = _bounds(call.get(3, "start"), call.get(4, "end"), call.arena.true(x.axes[axis]))
+    step, shape, own = call.get(5, "step", 1), x.array.shape, source.array.shape[axis]
+    from_start = _places(shape[axis]) - array_of(start)
+    within = (from_start >= 0) & (from_start < array_of(end) - array_of(start)) & (from_start % step == 0)
+    if not own:
+        return x
+    spread = broadcast(cast(source.array, x.array.dtype), (*shape[:axis], own, *shape[axis + 1 :]))
+    moved = jnp.take(spread, from_start // step, axis=axis, mode="clip")
+    return Padded(lax.select(lax.broadcast_in_dim(within, shape, (axis,)), moved, x.array), x.axes)
+
+
+def select_scatter(_: Out, x: Array, source: Array, dim: int, index: int) -> Array:
+    """The tensor with one slice of a dim replaced."""
+    axis = axis_of(dim, x.ndim)
+    return x.at[(slice(None),) * axis + (index,)].set(cast(source, x.dtype))
+
+
+def _padded_select_scatter(call: Call) -> Padded:
+    x, source = (call.arena.plain(each) for each in call.args[:2])
+    axis = axis_of(call.args[2], x.ndim)
+    place = _from_front(call.args[3], call.arena.true(x.axes[axis]))
+    return Padded(call.as_it_is(x, source, axis, place), x.axes)
+
+
+def flip(_: Out, x: Array, dims: Sequence[int]) -> Array:
+    """Backwards along dims."""
+    return lax.rev(x, sorted({dim % x.ndim for dim in dims})) if x.ndim else x
+
+
+def _padded_flip(call: Call) -> Padded:
+    """Of what counts only."""
+    x, fixed = call.first, []
+    for axis in sorted({dim % x.ndim for dim in call.args[1]}) if x.ndim else ():
+        if not x.is_padded(axis):
+            fixed.append(axis)
+            continue
+        x = call.arena.plain(x, (axis,))
+        places = call.true(x, axis) - 1 - _places(x.array.shape[axis])
+        x = Padded(jnp.take(x.array, places, axis=axis, mode="clip"), x.axes)
+    return Padded(call.as_it_is(x, fixed), x.axes)
+
+
+def roll(_: Out, x: Array, shifts: Any, dims: Any = ()) -> Array:
+    """Round a dim."""
+    return jnp.roll(x, shifts, None if dims in ((), []) else dims)
+
+
+def _padded_roll(call: Call) -> Padded:
+    """Round what counts of a dim."""
+    shifts, dims = (
+        each if isinstance(each, list | tuple) else [each] for each in (call.args[1], call.get(2, "dims", ()))
+    )
+    if not dims:
+        flat = call.arena.reshape(call.first, [call.first.size])
+        return padded_reshape(call, _rolled(call, flat, 0, shifts[0]))
+    x = call.first
+    for shift, dim in zip(shifts, dims, strict=True):
+        x = _rolled(call, x, dim % x.ndim, shift)
+    return x
+
+
+def _rolled(call: Call, x: Padded, axis: int, shift: Any) -> Padded:
+    x = call.arena.plain(x, (axis,))
+    places = (_places(x.array.shape[axis]) - array_of(shift)) % jnp.maximum(call.true(x, axis), 1)
+    return Padded(jnp.take(x.array, places, axis=axis, mode="clip"), x.axes)
+
+
+def constant_pad(_: Out, x: Array, pad: Sequence[int], value: Scalar = 0) -> Array:
+    """More on the sides, or less where negative; the last dim's pair comes first."""
+    pairs = [(0, 0, 0)] * x.ndim
+    for place in range(len(pad) // 2):
+        pairs[x.ndim - 1 - place] = (int(pad[2 * place]), int(pad[2 * place + 1]), 0)
+    return lax.pad(x, cast(value, x.dtype), pairs)
+
+
+def _padded_constant_pad(call: Call) -> Padded:
+    """What is put around stands behind what counts, not behind the padding."""
+    x, pad = call.first, call.args[1]
+    value = cast(bare(call.get(2, "value", 0)), x.array.dtype)
+    for place in range(len(pad) // 2):
+        axis = x.ndim - 1 - place
+        before, after = pad[2 * place], pad[2 * place + 1]
+        if not x.is_padded(axis) and isinstance(before, int) and isinstance(after, int):
+            pairs = [(0, 0, 0)] * x.ndim
+            pairs[axis] = (before, after, 0)
+            array = lax.pad(x.array, value, pairs)
+            x = call.arena.with_axis(x, axis, (sympy.Integer(array.shape[axis]),), array)
+            continue
+        x = call.arena.plain(x, (axis,))
+        places = _places(call.out.shape[axis]) - array_of(before)
+        flags = (places >= 0) & (places < call.true(x, axis))
+        if x.array.shape[axis]:
+            array = jnp.take(x.array, places, axis=axis, mode="clip")
+        else:
+            array = lax.full((*x.array.shape[:axis], places.size, *x.array.shape[axis + 1 :]), 0, value.dtype)
+        flags = lax.broadcast_in_dim(flags, array.shape, (axis,))
+        array = lax.select(flags, array, lax.broadcast(value, array.shape))
+        x = call.arena.with_axis(x, axis, call.axes[axis], array)
+    return x
+
+
+def _edge_pad(mode: str) -> tuple[Callable[..., Array], Callable[[Call], Padded]]:
+    """The elements at the edges, or a mirror of what lies there."""
+
+    def places(size: int, before: Any, last: Any) -> Any:
+        of = jnp if is_array(last) else np
+        steps = np.arange(size, dtype=np.int32) - before
+        if mode == "reflect":
+            steps = last - abs(last - abs(steps))
+        return of.clip(steps, 0, of.maximum(last, 0))
+
+    def lower(out: Out, x: Array, pad: Sequence[int]) -> Array:
+        for place in range(len(pad) // 2):
+            axis = x.ndim - 1 - place
+            x = jnp.take(x, places(out.shape[axis], pad[2 * place], x.shape[axis] - 1), axis=axis)
+        return x
+
+    def rule(call: Call) -> Padded:
+        x, pad = call.first, call.args[1]
+        for place in range(len(pad) // 2):
+            axis = x.ndim - 1 - place
+            x = call.arena.plain(x, (axis,))
+            before, last = array_of(pad[2 * place]), call.true(x, axis) - 1
+            x = _taken(call, x, axis, places(call.out.shape[axis], before, last))
+        return x
+
+    return lower, rule
+
+
+OPS: Final[dict[Any, Any]] = {
+    aten.cat.default: (cat, _padded_cat),
+    aten.stack.default: (stack, _padded_stack),
+    aten.split_with_sizes.default: (split_with_sizes, _padded_split),
+    aten.split.Tensor: (split, _padded_split),
+    aten.unbind.int: (unbind, _padded_unbind),
+    aten.select.int: (select, _padded_select),
+    aten.slice.Tensor: (slice_, _padded_slice),
+    aten.slice_scatter.default: (slice_scatter, _padded_slice_scatter),
+    aten.select_scatter.default: (select_scatter, _padded_select_scatter),
+    aten.flip.default: (flip, _padded_flip),
+    aten.roll.default: (roll, _padded_roll),
+    aten.constant_pad_nd.default: (constant_pad, _padded_constant_pad),
+    (aten.reflection_pad1d.default, aten.reflection_pad2d.default, aten.reflection_pad3d.default): _edge_pad(
+        "reflect"
+    ),
+    (
+        aten.replication_pad1d.default,
+        aten.replication_pad2d.default,
+        aten.replication_pad3d.default,
+    ): _edge_pad("edge"),
+}
