@@ -89,7 +89,7 @@ def reopened(root: Path, targets: Sequence[str] = ()) -> Iterator[Reopened]:
                 asserts=manifest.asserts,
                 parts=manifest.parts,
             ),
-            goldens=goldens_file.read(root / GOLDENS),
+            goldens=goldens_file.loads((root / GOLDENS).read_bytes()),
         )
 
 

@@ -1,23 +1,20 @@
 """Recorded calls with the answers a program must give, and the one comparison that judges an answer.
 
 Torch-free: the build uses it for parity, and `aotpipe selftest` on a host that has only the runtime. A file
-of goldens is one safetensors file whose metadata says which array is what; `read(path)` gives back what
-`write(goldens, path)` was given.
+of goldens is one safetensors file whose metadata says which array is what: `loads(dumps(goldens))` gives
+equal goldens.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from aotpipe.core.dtypes import Array, numpy_dtype
-
-__all__ = ["Array", "Golden", "Measure", "compare", "dumps", "loads", "read", "write"]
 
 _METADATA: Final = "aotpipe.goldens"
 _SCHEMA: Final = 1
@@ -51,6 +48,11 @@ class Golden:
     allowed: Mapping[str, tuple[float, float]]
     unsure: Mapping[str, Array] = field(default_factory=dict)
     eager_error: Mapping[str, float] = field(default_factory=dict)
+
+    def measure(self, output: str, got: Array) -> Measure:
+        """Compare the answer of an output with its reference."""
+        allowed = self.allowed.get(output, (0.0, 0.0))
+        return compare(got, self.outputs[output], *allowed, self.unsure.get(output))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,31 +101,35 @@ def compare(
         if unsure is not None and unsure.all():
             return Measure()
         return Measure(ratio=np.inf, message=f"shape is {got.shape}, not {want.shape}")
+    if not want.size:
+        return Measure()
     parts = 2 if want.dtype.kind == "c" else 1
-    worst = _Worst()
-    mask = None if unsure is None else np.repeat(unsure.reshape(-1), parts)
     exact = want.dtype.kind in "biu"
-    for start, left, right in _chunks(_real_parts(got), _real_parts(want)):
-        skip = None if mask is None else mask[start : start + left.size]
-        _measure_chunk(worst, start, left, right, (0.0, 0.0) if exact else (atol, rtol), skip)
-    index = tuple(int(i) for i in np.unravel_index(worst.at // parts, want.shape)) if want.size else ()
+    allowed = (0.0, 0.0) if exact else (atol, rtol)
+    left, right = _real_parts(got), _real_parts(want)
+    skipped = None if unsure is None else np.repeat(unsure.reshape(-1), parts)
+    error, ratio, at = 0.0, 0.0, 0
+    for start in range(0, right.size, _CHUNK):
+        chunk = slice(start, start + _CHUNK)
+        skip = None if skipped is None else skipped[chunk]
+        errors, ratios = _errors(left[chunk], right[chunk], allowed, skip)
+        error = max(error, float(errors.max()))
+        if (largest := float(ratios.max())) > ratio:
+            ratio, at = largest, start + int(ratios.argmax())
+    one, other = float(left[at]), float(right[at])
+    message = ""
+    if ratio > 1.0 and exact:
+        message = f"is {one:.20g}, not {other:.20g}"
+    elif ratio > 1.0 and not np.isfinite([one, other]).all():
+        message = f"is {one}, where the reference is {other}"
     return Measure(
-        max_abs_error=worst.error,
-        ratio=worst.ratio,
-        worst_index=index,
-        got=worst.got,
-        want=worst.want,
-        message=_mismatch(worst, exact),
+        max_abs_error=error,
+        ratio=ratio,
+        worst_index=tuple(int(i) for i in np.unravel_index(at // parts, want.shape)),
+        got=one,
+        want=other,
+        message=message,
     )
-
-
-@dataclass(slots=True)
-class _Worst:
-    error: float = 0.0
-    ratio: float = 0.0
-    at: int = 0
-    got: float = 0.0
-    want: float = 0.0
 
 
 def _real_parts(array: Array) -> Array:
@@ -131,55 +137,46 @@ def _real_parts(array: Array) -> Array:
     return flat.view(flat.real.dtype) if flat.dtype.kind == "c" else flat
 
 
-def _chunks(got: Array, want: Array) -> Iterator[tuple[int, Array, Array]]:
-    for start in range(0, want.size, _CHUNK):
-        yield start, got[start : start + _CHUNK], want[start : start + _CHUNK]
-
-
-def _measure_chunk(
-    worst: _Worst, start: int, got: Array, want: Array, allowed: tuple[float, float], skip: Array | None
-) -> None:
-    """Update `worst` with a chunk of flat elements."""
+def _errors(got: Array, want: Array, allowed: tuple[float, float], skip: Array | None) -> tuple[Array, Array]:
+    """Per flat element, the absolute error and its share of what is allowed."""
     # Unequal int64 may be equal as float64, so equality is decided before the widening.
     same = (got == want) | ((got != got) & (want != want))
     if skip is not None:
         same |= skip
     if same.all():
-        if start == 0 and want.size:
-            worst.got, worst.want = float(got[0]), float(want[0])
-        return
+        return np.zeros(1), np.zeros(1)
     left, right = got.astype(np.float64), want.astype(np.float64)
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         error = np.where(same, 0.0, np.abs(left - right))
         error[~same & ~(np.isfinite(left) & np.isfinite(right))] = np.inf
         bound = allowed[0] + allowed[1] * np.where(np.isfinite(right), np.abs(right), 0.0)
         ratio = np.where(same, 0.0, error / bound)
-    # Equal as float64 although the integers differ: they are 1 or more apart.
-    ratio[~same & (error == 0.0)] = np.inf
-    worst.error = max(worst.error, float(error.max()))
-    at = int(ratio.argmax())
-    if ratio[at] > worst.ratio or start == 0:
-        worst.ratio, worst.at = float(ratio[at]), start + at
-        worst.got, worst.want = float(left[at]), float(right[at])
+    # Equal as float64 although the integers differ: they are 1 or more apart. No bound allows an infinity.
+    ratio[~same & ((error == 0.0) | np.isinf(error))] = np.inf
+    return error, ratio
 
 
-def _mismatch(worst: _Worst, exact: bool) -> str:
-    if worst.ratio <= 1.0:
-        return ""
-    if exact:
-        return f"is {worst.got:.20g}, not {worst.want:.20g}"
-    if not np.isfinite(worst.got) or not np.isfinite(worst.want):
-        return f"is {worst.got}, where the reference is {worst.want}"
-    return ""
+def sequences(goldens: Iterable[Golden]) -> list[list[Golden]]:
+    """The goldens, split before each that begins with a reset."""
+    found: list[list[Golden]] = []
+    for golden in goldens:
+        if golden.reset or not found:
+            found.append([])
+        found[-1].append(golden)
+    return found
 
 
-def write(goldens: Sequence[Golden], path: Path) -> None:
-    """Write goldens to one safetensors file; equal goldens give equal bytes."""
-    path.write_bytes(dumps(goldens))
+def examples(goldens: Iterable[Golden]) -> list[Golden]:
+    """The first call of each entry point that begins with a reset, which is its example."""
+    first: dict[str, Golden] = {}
+    for golden in goldens:
+        if golden.reset:
+            first.setdefault(golden.entry_point, golden)
+    return list(first.values())
 
 
 def dumps(goldens: Sequence[Golden]) -> bytes:
-    """The bytes that `write` writes."""
+    """Write goldens as one safetensors file; equal goldens give equal bytes."""
     from safetensors.numpy import save
 
     arrays: dict[str, Array] = {}
@@ -195,25 +192,22 @@ def dumps(goldens: Sequence[Golden]) -> bytes:
                 "reset": golden.reset,
                 "allowed": {name: list(bounds) for name, bounds in golden.allowed.items()},
                 "eager_error": dict(golden.eager_error),
-                **{group: _described(named) for group, named in groups.items()},
+                **{
+                    group: [(name, str(array.dtype), array.shape) for name, array in named.items()]
+                    for group, named in groups.items()
+                },
             }
         )
     header = json.dumps({"schema": _SCHEMA, "calls": calls}, sort_keys=True)
     return bytes(save(arrays, metadata={_METADATA: header}))
 
 
-def read(path: Path) -> tuple[Golden, ...]:
-    """Read what `write` wrote.
+def loads(data: bytes) -> tuple[Golden, ...]:
+    """Read what `dumps` gave.
 
     Raises:
-        ValueError: The file is not one of goldens, or of another schema.
-        OSError: The file cannot be read.
+        ValueError: It is no file of goldens, or one of another schema.
     """
-    return loads(path.read_bytes())
-
-
-def loads(data: bytes) -> tuple[Golden, ...]:
-    """Read what `dumps` gave; raises ValueError on anything else."""
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
@@ -229,25 +223,21 @@ def loads(data: bytes) -> tuple[Golden, ...]:
 
 
 def _golden(number: int, call: Mapping[str, Any], arrays: Mapping[str, Array]) -> Golden:
-    def group(name: str) -> dict[str, Array]:
-        return {
-            key: _decode(arrays[f"{number}.{name}.{key}"], dtype, shape) for key, dtype, shape in call[name]
+    groups = {
+        group: {
+            name: _decode(arrays[f"{number}.{group}.{name}"], dtype, shape)
+            for name, dtype, shape in call[group]
         }
-
+        for group in ("inputs", "outputs", "unsure")
+    }
     return Golden(
         entry_point=call["entry_point"],
         case=call["case"],
         reset=call["reset"],
-        inputs=group("inputs"),
-        outputs=group("outputs"),
-        allowed={name: (bounds[0], bounds[1]) for name, bounds in call["allowed"].items()},
-        unsure=group("unsure"),
+        allowed={name: (atol, rtol) for name, (atol, rtol) in call["allowed"].items()},
         eager_error=call["eager_error"],
+        **groups,
     )
-
-
-def _described(named: Mapping[str, Array]) -> list[tuple[str, str, tuple[int, ...]]]:
-    return [(name, str(array.dtype), array.shape) for name, array in named.items()]
 
 
 def _encode(array: Array) -> Array:

@@ -15,7 +15,7 @@ Raises:
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,7 @@ from aotpipe.core.stages import Compiled, Latency, Parity, ParityCase, Validated
 from aotpipe.core.targets import Target
 from aotpipe.errors import AotpipeError, AssertionViolated, InputError, OutsideBuckets, ParityError
 from aotpipe.runtime.call_structure import Packer
-from aotpipe.runtime.goldens import Golden
+from aotpipe.runtime.goldens import Golden, examples, sequences
 from aotpipe.runtime.islands.chain import Parts
 from aotpipe.runtime.islands.chain_runner import ChainRunner, load_parts
 from aotpipe.runtime.loading import why_not_runnable
@@ -132,7 +132,7 @@ def _run(
     cases: list[ParityCase] = []
     calls, outside, rule = 0, 0, judge(()).rule
     seen: set[str] = set()
-    for sequence in _sequences(goldens):
+    for sequence in sequences(goldens):
         if time.monotonic() - started > budget_s and {each.entry_point for each in sequence} <= seen:
             continue
         worker.reset()
@@ -158,18 +158,6 @@ def _run(
             cases.append(failure(golden, "*", "no recorded call has sizes that a bucket takes"))
             seen.add(golden.entry_point)
     return Parity(cases=tuple(cases), calls=calls, rule=rule), tuple(notes)
-
-
-def _sequences(goldens: Sequence[Golden]) -> Iterator[list[Golden]]:
-    """The goldens, split before each that begins with a reset."""
-    sequence: list[Golden] = []
-    for golden in goldens:
-        if golden.reset and sequence:
-            yield sequence
-            sequence = []
-        sequence.append(golden)
-    if sequence:
-        yield sequence
 
 
 def _judge_call(worker: Caller, golden: Golden, packer: Packer) -> tuple[ParityCase, ...]:
@@ -208,12 +196,9 @@ def _time(
         return ()
     from aotpipe.validate import latency
 
-    first: dict[str, Golden] = {}
-    for golden in goldens:
-        if golden.reset:
-            first.setdefault(golden.entry_point, golden)
+    first = examples(goldens)
     share_s = budget_s / max(1, len(first))
     return tuple(
         latency.measure(worker, eager, golden, stateful=loadable.is_stateful, budget_s=share_s)
-        for golden in first.values()
+        for golden in first
     )

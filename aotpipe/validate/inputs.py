@@ -28,12 +28,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from aotpipe.core.dtypes import numpy_dtype
+from aotpipe.core.dtypes import Array, numpy_dtype
 from aotpipe.core.signature import Signature, Symbol, TensorSpec, evaluate_dim
 from aotpipe.errors import InputShape
 from aotpipe.runtime.call_structure import presence_cases
 from aotpipe.runtime.dim_binding import Binder
-from aotpipe.runtime.goldens import Array
 
 SEEDS: Final = 2
 # A symbol without a declared end is tried up to so many times the example's size.

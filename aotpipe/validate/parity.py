@@ -7,8 +7,9 @@ from typing import Final
 
 import numpy as np
 
+from aotpipe.core.dtypes import Array
 from aotpipe.core.stages import Parity, ParityCase
-from aotpipe.runtime.goldens import Array, Golden, compare
+from aotpipe.runtime.goldens import Golden
 from aotpipe.validate.tolerance import MULTIPLE
 
 RULE: Final = (
@@ -26,7 +27,8 @@ def judge(answers: Iterable[tuple[Golden, Mapping[str, Array]]], *, multiple: fl
     for golden, answer in answers:
         calls += 1
         cases += [judge_output(golden, name, answer.get(name)) for name in golden.outputs]
-        cases += [_unexpected(golden, name) for name in answer if name not in golden.outputs]
+        unknown = [name for name in answer if name not in golden.outputs]
+        cases += [failure(golden, name, "eager does not give it") for name in unknown]
     rule = RULE.format(multiple=MULTIPLE if multiple is None else multiple, floor=_FLOOR)
     return Parity(cases=tuple(cases), calls=calls, rule=rule)
 
@@ -35,9 +37,7 @@ def judge_output(golden: Golden, name: str, got: Array | None) -> ParityCase:
     """Compare one output."""
     if got is None:
         return failure(golden, name, "the program does not give it")
-    atol, rtol = golden.allowed.get(name, (0.0, 0.0))
-    unsure = golden.unsure.get(name)
-    measure = compare(got, golden.outputs[name], atol, rtol, unsure)
+    measure, unsure = golden.measure(name, got), golden.unsure.get(name)
     skipped = 0 if unsure is None else int(np.count_nonzero(unsure))
     return ParityCase(
         entry_point=golden.entry_point,
@@ -65,10 +65,6 @@ def describe(case: ParityCase) -> str:
         f"that is {case.ratio:.3g} times the allowed error (worst error {case.max_abs_error:.3g}, "
         f"eager's own {case.eager_abs_error:.3g})"
     )
-
-
-def _unexpected(golden: Golden, name: str) -> ParityCase:
-    return failure(golden, name, "eager does not give it")
 
 
 def failure(golden: Golden, name: str, message: str) -> ParityCase:

@@ -20,11 +20,12 @@ from typing import Final, TypedDict
 import numpy as np
 from torch.utils import _pytree as pytree
 
+from aotpipe.core.dtypes import Array
 from aotpipe.core.precision import Precision
 from aotpipe.core.signature import Signature
 from aotpipe.core.stages import Canonical, CanonicalEntry, Finding, Legal
 from aotpipe.model.torch_arrays import to_numpy
-from aotpipe.runtime.goldens import Array, Golden
+from aotpipe.runtime.goldens import Golden
 from aotpipe.validate.discontinuity import has_discontinuities
 from aotpipe.validate.eager.eager import MUTATED, NOISE_ULPS, Eager, EagerFailed
 from aotpipe.validate.inputs import Call, Plan, bound, plan

@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from aotpipe.runtime.goldens import Array
+from aotpipe.core.dtypes import Array
 from aotpipe.validate.eager.eager import NOISE_ULPS
 from aotpipe.validate.tolerance import floor_of, is_inexact
 

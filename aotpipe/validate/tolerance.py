@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from aotpipe.runtime.goldens import Array
+from aotpipe.core.dtypes import Array
 
 MULTIPLE: Final = 8.0
 """How many times eager's own error a program may be off. Both round at random: of two such errors one is

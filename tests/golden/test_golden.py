@@ -10,7 +10,7 @@ import pytest
 import aotpipe
 from aotpipe.runtime import bundle
 from aotpipe.runtime.bundle import manifest
-from aotpipe.runtime.goldens import read
+from aotpipe.runtime.goldens import loads
 from tests.unit.runtime.bundle import samples
 
 BUNDLES = sorted(Path(__file__).parent.glob("schema-*"))
@@ -40,5 +40,5 @@ class TestGolden:
             assert runner.infer({"x": np.ones(4, np.float32)}, entry_point="decode")["count"] == 2
 
     def test_its_recorded_calls_pass(self, path: Path) -> None:
-        assert len(read(path / "goldens.safetensors")) == 3
+        assert len(loads((path / "goldens.safetensors").read_bytes())) == 3
         assert bundle.selftest(path).passed

@@ -15,11 +15,9 @@ from typing import Any, Final, Literal
 from aotpipe.core.serialization import Line, Serializable
 from aotpipe.core.targets import Target
 from aotpipe.errors import BundleError
-from aotpipe.runtime import goldens
 from aotpipe.runtime.bundle import files
 from aotpipe.runtime.bundle.load import load
-from aotpipe.runtime.bundle.manifest import GOLDENS
-from aotpipe.runtime.goldens import Golden
+from aotpipe.runtime.goldens import examples
 from aotpipe.runtime.islands.chain_runner import ChainRunner, StepTime
 
 CALLS: Final = 20
@@ -73,20 +71,17 @@ def steps(
             reason="each entry point is one program",
             hint="`aotpipe bench` times it",
         )
-    first: dict[str, Golden] = {}
-    for golden in goldens.loads(files.content(root, manifest, GOLDENS).tobytes()):
-        if golden.reset:
-            first.setdefault(golden.entry_point, golden)
+    first = examples(files.goldens(root, manifest))
     with load(root, target, islands=islands) as runner:
         assert isinstance(runner, ChainRunner)
-        for golden in first.values():
-            runner.time(golden.inputs, entry_point=golden.entry_point, samples=_WARM_UP, reset=True)
-        runner.forget_times()
-        for golden in first.values():
-            runner.time(golden.inputs, entry_point=golden.entry_point, samples=calls, reset=True)
+        for samples in (_WARM_UP, calls):
+            runner.forget_times()
+            for golden in first:
+                runner.time(golden.inputs, entry_point=golden.entry_point, samples=samples, reset=True)
         times = runner.times()
-    total = {name: sum(each.median_us for each in times if each.entry_point == name) for name in first}
-    return tuple(_step(runner, each, total[each.entry_point]) for each in times)
+    names = {golden.entry_point for golden in first}
+    total_us = {name: sum(each.median_us for each in times if each.entry_point == name) for name in names}
+    return tuple(_step(runner, each, total_us[each.entry_point]) for each in times)
 
 
 def _step(runner: ChainRunner, timed: StepTime, total_us: float) -> Step:

@@ -21,6 +21,7 @@ from aotpipe.errors import BundleCorrupt, BundleNotFound
 from aotpipe.runtime import tensor_file
 from aotpipe.runtime.bundle import manifest as manifests
 from aotpipe.runtime.bundle.manifest import Manifest
+from aotpipe.runtime.goldens import Golden, loads
 
 
 def read_manifest(root: Path) -> Manifest:
@@ -87,6 +88,18 @@ def arrays(root: Path, manifest: Manifest, name: str, *, verify: bool) -> dict[s
         return tensor_file.read(locate(root, name))
     except ValueError as error:
         raise BundleCorrupt(f"{name} holds no arrays", reason=str(error)) from error
+
+
+def goldens(root: Path, manifest: Manifest) -> tuple[Golden, ...]:
+    """The recorded calls, in order.
+
+    Raises:
+        BundleCorrupt: The file is missing, is not the one that was packed, or holds no recorded calls.
+    """
+    try:
+        return loads(content(root, manifest, manifests.GOLDENS).tobytes())
+    except ValueError as error:
+        raise BundleCorrupt(f"{manifests.GOLDENS} holds no recorded calls", reason=str(error)) from error
 
 
 def locate(root: Path, name: str) -> Path:

@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Literal
 
 from aotpipe.core.targets import Target
-from aotpipe.errors import AotpipeError, BundleCorrupt, BundleError, OutsideBuckets
-from aotpipe.runtime import goldens as goldens_file
+from aotpipe.errors import AotpipeError, BundleError, OutsideBuckets
 from aotpipe.runtime.bundle import files
 from aotpipe.runtime.bundle.load import choose, contents, why_not_runnable
-from aotpipe.runtime.bundle.manifest import GOLDENS, WEIGHTS, Manifest, Program
-from aotpipe.runtime.goldens import Golden, Measure
+from aotpipe.runtime.bundle.manifest import WEIGHTS, Manifest, Program
+from aotpipe.runtime.goldens import Golden, Measure, sequences
 from aotpipe.runtime.islands.chain_runner import ChainRunner, load_parts
 from aotpipe.runtime.worker import Worker
 
@@ -70,7 +69,7 @@ def selftest(path: str | PathLike[str], target: str | Target | None = None) -> S
     """
     root = Path(path)
     manifest = files.read_manifest(root)
-    calls = _goldens(root, manifest)
+    calls = files.goldens(root, manifest)
     chosen = choose(manifest, target)
     programs = manifest.programs if target is None else (chosen,)
     # A variant may be another target's own program, too.
@@ -79,13 +78,6 @@ def selftest(path: str | PathLike[str], target: str | Target | None = None) -> S
         name=manifest.name,
         targets=tuple(_result(root, manifest, program, calls) for program in every.values()),
     )
-
-
-def _goldens(root: Path, manifest: Manifest) -> tuple[Golden, ...]:
-    try:
-        return goldens_file.loads(files.content(root, manifest, GOLDENS).tobytes())
-    except ValueError as error:
-        raise BundleCorrupt(f"{GOLDENS} holds no recorded calls", reason=str(error)) from error
 
 
 def _result(root: Path, manifest: Manifest, program: Program, calls: Sequence[Golden]) -> TargetResult:
@@ -100,7 +92,7 @@ def _result(root: Path, manifest: Manifest, program: Program, calls: Sequence[Go
     except AotpipeError as error:
         reason = "\n".join(filter(None, (error.message, error.reason)))
         return TargetResult(target=program.target, outcome="failed", reason=reason)
-    worst = max(answers, key=_badness, default=None)
+    worst = max(answers, key=lambda answer: (not answer.measure.passed, answer.measure.ratio), default=None)
     if not compared:
         return TargetResult(
             target=program.target, outcome="skipped", reason="no recorded call has sizes that a bucket takes"
@@ -114,17 +106,25 @@ def _result(root: Path, manifest: Manifest, program: Program, calls: Sequence[Go
 def _judged(worker: Worker | ChainRunner, calls: Sequence[Golden]) -> tuple[list[Answer], int]:
     """The answers to the calls whose sizes a program was built for, and how many those are."""
     answers: list[Answer] = []
-    compared, is_apart = 0, False
-    for golden in calls:
-        if is_apart and not golden.reset:
-            continue
-        try:
-            answers += _judge(worker, golden)
-        except OutsideBuckets:
-            # The program's state is not the reference's from here on.
-            is_apart = True
-            continue
-        compared, is_apart = compared + 1, False
+    compared = 0
+    for sequence in sequences(calls):
+        for golden in sequence:
+            if golden.reset:
+                worker.reset()
+            try:
+                got = worker.infer(golden.inputs, entry_point=golden.entry_point)
+            except OutsideBuckets:
+                break  # the program's state is not the reference's from here on
+            answers += [
+                Answer(
+                    entry_point=golden.entry_point,
+                    case=golden.case,
+                    output=name,
+                    measure=golden.measure(name, got[name]),
+                )
+                for name in golden.outputs
+            ]
+            compared += 1
     return answers, compared
 
 
@@ -139,24 +139,3 @@ def _loaded(process: Worker, root: Path, manifest: Manifest, program: Program) -
         initial_state=found.initial_state,
         asserts=manifest.asserts,
     )
-
-
-def _judge(worker: Worker | ChainRunner, golden: Golden) -> list[Answer]:
-    if golden.reset:
-        worker.reset()
-    got = worker.infer(golden.inputs, entry_point=golden.entry_point)
-    return [
-        Answer(
-            entry_point=golden.entry_point,
-            case=golden.case,
-            output=name,
-            measure=goldens_file.compare(
-                got[name], want, *golden.allowed.get(name, (0.0, 0.0)), unsure=golden.unsure.get(name)
-            ),
-        )
-        for name, want in golden.outputs.items()
-    ]
-
-
-def _badness(answer: Answer) -> tuple[bool, float]:
-    return not answer.measure.passed, answer.measure.ratio

@@ -22,13 +22,14 @@ from torch import nn
 
 from aotpipe.canonicalize import modules
 from aotpipe.canonicalize.inputs import pytrees
+from aotpipe.core.dtypes import Array
 from aotpipe.core.signature import Signature, TensorSpec
 from aotpipe.core.stages import CanonicalEntry, Exported, ExportedEntry
 from aotpipe.errors import RewriteFailed
 from aotpipe.export import resized_examples
 from aotpipe.export.quiet import quiet
 from aotpipe.export.strategies import torch_shapes
-from aotpipe.runtime.goldens import Array, compare
+from aotpipe.runtime.goldens import compare
 from aotpipe.tools.rewrite.branch_inputs import variants
 from aotpipe.tools.rewrite.coverage import Coverage, counting, limited
 from aotpipe.tools.rewrite.from_graph import unlifted

@@ -20,11 +20,11 @@ import torch
 from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.eager_hops import uncompiled
+from aotpipe.core.dtypes import Array
 from aotpipe.core.precision import Precision as Policy
 from aotpipe.core.stages import CanonicalEntry
 from aotpipe.model.torch_arrays import from_numpy, to_numpy
 from aotpipe.passes.autocast import lower_dtype
-from aotpipe.runtime.goldens import Array
 from aotpipe.validate.eager.float64 import Widen, widened
 from aotpipe.validate.eager.reduced_precision import Narrow
 from aotpipe.validate.eager.swap import Contents

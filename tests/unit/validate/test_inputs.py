@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aotpipe.core.dtypes import Array
 from aotpipe.core.signature import Presence, Signature, Symbol, TensorSpec
-from aotpipe.runtime.goldens import Array
 from aotpipe.validate import inputs
 from aotpipe.validate.inputs import draw, plan
 

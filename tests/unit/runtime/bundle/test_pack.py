@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 from aotpipe.errors import BundleError, BundleNotFound, DiskFull, ReadOnly
 from aotpipe.runtime import bundle, tensor_file
 from aotpipe.runtime.bundle import atomic_replace
-from aotpipe.runtime.goldens import read as read_goldens
+from aotpipe.runtime.goldens import loads
 from tests.unit.runtime.bundle import samples
 
 
@@ -82,7 +82,7 @@ def test_a_written_file_that_somebody_keeps_is_copied(tmp_path):
 
 def test_goldens_are_in_the_bundle(tmp_path):
     made = samples.packed(tmp_path / "b")
-    assert [golden.case for golden in read_goldens(made.path / "goldens.safetensors")] == [
+    assert [golden.case for golden in loads((made.path / "goldens.safetensors").read_bytes())] == [
         "seed 0",
         "seed 0/1",
         "seed 0/2",
@@ -194,6 +194,7 @@ def test_ctrl_c_leaves_nothing(tmp_path, monkeypatch):
 KILLED = """
 import os, sys
 from aotpipe.runtime import tensor_file as tensors
+from aotpipe.runtime.goldens import loads
 from tests.unit.runtime.bundle import samples
 write = tensors.write
 def killed(arrays, path):
