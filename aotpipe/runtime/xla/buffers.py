@@ -23,34 +23,43 @@ class _Type:
     weak_type: bool = False
 
 
-class Placer:
-    """Puts arrays on one device; those that the device can read where they are stay there."""
+def _sharding(base: Any, annotation: Any, *args: Any, **attributes: Any) -> Any:
+    """A sharding of the bindings with what jax's own class adds to it, as far as the bindings use that."""
+    own = {"memory_kind": None, "_to_xla_hlo_sharding": lambda _, __: annotation, **attributes}
+    return type("Annotated", (base,), own)(*args)
+
+
+class _Placer:
+    """Puts arrays on devices; those that a device can read where they are stay there."""
+
+    def __init__(self, devices: Sequence[Any]) -> None:
+        self._xla = clients.bindings()
+        self._devices = list(devices)
+        self._semantics = self._xla.HostBufferSemantics.ZERO_COPY
+
+    def _put(self, shape: tuple[int, ...], dtype: Any, sharding: Any, parts: list[Any]) -> Any:
+        kind = _Type(shape, np.dtype(dtype))
+        return self._xla.batched_device_put(
+            kind, sharding, parts, self._devices, True, False, self._semantics, enable_x64=True
+        )
+
+
+class Placer(_Placer):
+    """Puts arrays on one device."""
 
     def __init__(self, device: Any) -> None:
-        xla = clients.bindings()
-
-        base: Any = xla.SingleDeviceSharding
-
-        class OneDevice(base):
-            """What jax's own class adds to that of the bindings, as far as they use it."""
-
-            memory_kind = None
-
-            def _to_xla_hlo_sharding(self, _rank: int) -> Any:
-                return xla.HloSharding.replicate()
-
-        OneDevice._internal_device_list = xla.DeviceList((device,))
-        self._put = xla.batched_device_put
-        self._sharding = OneDevice(device)
-        self._devices = [device]
-        self._semantics = xla.HostBufferSemantics.ZERO_COPY
+        super().__init__([device])
+        xla = self._xla
+        self._sharding = _sharding(
+            xla.SingleDeviceSharding,
+            xla.HloSharding.replicate(),
+            device,
+            _internal_device_list=xla.DeviceList((device,)),
+        )
 
     def __call__(self, array: Array) -> Any:
         """A buffer of the array's values; the array must not change while the buffer lives."""
-        kind = _Type(array.shape, array.dtype)
-        return self._put(
-            kind, self._sharding, [array], self._devices, True, False, self._semantics, enable_x64=True
-        )
+        return self._put(array.shape, array.dtype, self._sharding, [array])
 
 
 def fetch(buffer: Any) -> Array:
@@ -74,26 +83,11 @@ class ShardedArray:
     shape: tuple[int, ...]
 
 
-class MeshPlacer:
-    """Puts arrays on the devices of a mesh, to each its part, and puts parts together again."""
+class MeshPlacer(_Placer):
+    """Puts arrays on the devices of a mesh, to each its part."""
 
     def __init__(self, devices: Sequence[Any]) -> None:
-        xla = clients.bindings()
-        base: Any = xla.GSPMDSharding
-
-        class OnMesh(base):
-            """What jax's own class adds to that of the bindings, as far as they use it."""
-
-            memory_kind = None
-            annotation: Any
-
-            def _to_xla_hlo_sharding(self, _rank: int) -> Any:
-                return self.annotation
-
-        self._xla = xla
-        self._kind = OnMesh
-        self._devices = list(devices)
-        self._list = xla.DeviceList(tuple(devices))
+        super().__init__(devices)
         self._xla_shardings: dict[str, Any] = {}
 
     def __call__(self, array: Array, sharding: Sharding) -> Any:
@@ -105,23 +99,20 @@ class MeshPlacer:
             if sharding.is_replicated
             else [np.ascontiguousarray(array[sharding.part(device, array.shape)]) for device in devices]
         )
-        return self._put(array.shape, array.dtype, sharding, parts)
+        return self._put(array.shape, array.dtype, self._of_xla(sharding), parts)
 
     def as_argument(self, result: ShardedArray, sharding: Sharding) -> Any:
         """A result as an argument of the next call, where the devices have it in the argument's sharding."""
-        return self._put(result.shape, result.parts[0].dtype, sharding, list(result.parts))
+        return self._put(result.shape, result.parts[0].dtype, self._of_xla(sharding), list(result.parts))
 
-    def _put(self, shape: tuple[int, ...], dtype: Any, sharding: Sharding, parts: list[Any]) -> Any:
-        xla_sharding = self._xla_shardings.get(sharding.text)
-        if xla_sharding is None:
+    def _of_xla(self, sharding: Sharding) -> Any:
+        if sharding.text not in self._xla_shardings:
             annotation = self._xla.HloSharding.from_string(sharding.text)
-            xla_sharding = self._xla_shardings[sharding.text] = self._kind(self._list, annotation)
-            xla_sharding.annotation = annotation
-        semantics = self._xla.HostBufferSemantics.ZERO_COPY
-        kind = _Type(shape, np.dtype(dtype))
-        return self._xla.batched_device_put(
-            kind, xla_sharding, parts, self._devices, True, False, semantics, enable_x64=True
-        )
+            devices = self._xla.DeviceList(tuple(self._devices))
+            self._xla_shardings[sharding.text] = _sharding(
+                self._xla.GSPMDSharding, annotation, devices, annotation
+            )
+        return self._xla_shardings[sharding.text]
 
 
 def gathered(result: ShardedArray) -> Array:

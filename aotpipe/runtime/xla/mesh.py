@@ -16,6 +16,7 @@ Raises `MeshError`.
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -192,8 +193,8 @@ class Sharding(Serializable):
         whole = (*splits, *((),) * (rank - len(splits)))
         sizes = mesh.sizes
         tile_indices = []
-        for device in range(mesh.devices):
-            at = _coordinates(mesh, device)
+        for coordinates in itertools.product(*map(range, sizes.values())):
+            at = dict(zip(sizes, coordinates, strict=True))
             tile_indices.append(tuple(_number(split, at, sizes) for split in whole))
         tiles = tuple(math.prod(sizes[name] for name in split) for split in whole)
         return cls(tiles, tuple(tile_indices), _hlo_sharding(mesh, splits, tiles))
@@ -210,13 +211,6 @@ class Sharding(Serializable):
             slice(min(index * step, size), min((index + 1) * step, size))
             for index, step, size in zip(self.tile_indices[device], steps, shape, strict=True)
         )
-
-
-def _coordinates(mesh: Mesh, device: int) -> dict[str, int]:
-    at: dict[str, int] = {}
-    for name, size in reversed(mesh.axes):
-        device, at[name] = divmod(device, size)
-    return at
 
 
 def _number(split: Split, at: Mapping[str, int], sizes: Mapping[str, int]) -> int:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -51,15 +51,6 @@ Sizes = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Shardings:
-    """Where the parts of a program's arrays are on a mesh."""
-
-    arguments: tuple[Sharding, ...]
-    results: tuple[tuple[Sharding, tuple[int, ...]], ...]
-    """With the shape of each whole result."""
-
-
-@dataclass(frozen=True, slots=True)
 class _Program:
     """An entry point's executable for one choice of sizes, and the weights that it takes."""
 
@@ -72,8 +63,10 @@ class _Program:
     """Whether outputs are larger than what counts of them, and their true dims follow the results."""
     shapes: tuple[tuple[int, ...], ...]
     """Of the inputs."""
-    shardings: _Shardings | None = None
-    """Where the parts of its arrays are, on several devices."""
+    argument_shardings: tuple[Sharding, ...] = ()
+    """Where the parts of its arguments are, on several devices."""
+    result_shardings: tuple[tuple[Sharding, tuple[int, ...]], ...] = ()
+    """The same of its results, with the shape of each whole one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,16 +84,9 @@ class Runner(BaseRunner[_Entry]):
         device: The platform it runs on.
     """
 
-    def __init__(
-        self,
-        *,
-        entries: Mapping[str, _Entry],
-        put: Any,
-        initial_state: Mapping[str, Array],
-        device: str,
-    ) -> None:
+    def __init__(self, *, put: Any, **base: Any) -> None:
         self._put = put
-        super().__init__(entries=entries, initial_state=initial_state, device=device)
+        super().__init__(**base)
 
     def _call(self, entry: _Entry, arrays: list[Array], sizes: Mapping[str, int]) -> dict[str, Array]:
         program = _chosen(entry, sizes)
@@ -158,17 +144,13 @@ class Runner(BaseRunner[_Entry]):
 class MeshRunner(Runner):
     """The same on the devices of a mesh, each of which has its part of every array."""
 
-    def __init__(
-        self,
-        *,
-        entries: Mapping[str, _Entry],
-        put: buffers.MeshPlacer,
-        initial_state: Mapping[str, Array],
-        device: str,
-    ) -> None:
-        self._mesh_put = put
-        self._state_shardings = dict(_state_shardings(entries))
-        super().__init__(entries=entries, put=put, initial_state=initial_state, device=device)
+    def __init__(self, *, entries: Mapping[str, _Entry], put: buffers.MeshPlacer, **base: Any) -> None:
+        self._state_shardings: dict[str, Sharding] = {}
+        for entry in entries.values():
+            for program in entry.programs.values():
+                given = program.argument_shardings[len(program.weights) :]
+                self._state_shardings.update(zip(entry.state, given, strict=False))
+        super().__init__(entries=entries, put=put, **base)
 
     @staticmethod
     def _fetch(buffer: Any) -> Array:
@@ -179,20 +161,19 @@ class MeshRunner(Runner):
         return buffers.truth(buffer.parts[0])
 
     def _placed(self, name: str, array: Array) -> Any:
-        return self._mesh_put(array, self._state_shardings[name])
+        return self._put(array, self._state_shardings[name])
 
     def _inputs(self, program: _Program, arrays: Sequence[Array]) -> Iterable[Any]:
-        assert program.shardings is not None
-        return map(self._mesh_put, arrays, program.shardings.arguments[-len(arrays) :] if arrays else ())
+        first = len(program.argument_shardings) - len(arrays)
+        return map(self._put, arrays, program.argument_shardings[first:])
 
     def _results(self, program: _Program, results: Sequence[Sequence[Any]]) -> list[Any]:
-        assert program.shardings is not None
-        known = zip(results, program.shardings.results, strict=True)
+        known = zip(results, program.result_shardings, strict=True)
         return [buffers.ShardedArray(parts, sharding, shape) for parts, (sharding, shape) in known]
 
     def _next_state(self, entry: _Entry, results: Sequence[Any]) -> Iterable[tuple[str, Any]]:
         return [
-            (name, self._mesh_put.as_argument(result, self._state_shardings[name]))
+            (name, self._put.as_argument(result, self._state_shardings[name]))
             for name, result in zip(entry.state, results, strict=True)
         ]
 
@@ -315,7 +296,7 @@ def _entry_of(
                     tuple(evaluate_dim(dim, program["sizes"]) for dim in spec.dims)
                     for spec in signature.tensor_inputs
                 ),
-                _shardings_of(program),
+                *_shardings_of(program),
             )
             # The smallest first: the first that takes a call is the one to take.
             for program in sorted(own, key=lambda each: math.prod(each["sizes"].values()))
@@ -326,23 +307,15 @@ def _entry_of(
     )
 
 
-def _shardings_of(program: Mapping[str, Any]) -> _Shardings | None:
-    """Where the parts of a program's arrays are; None on one device."""
+def _shardings_of(program: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Where the parts of a program's arguments and results are; nothing on one device."""
     if not program.get("results"):
-        return None
+        return ()
     given = zip(program["results"], program["spread"]["results"], strict=True)
-    return _Shardings(
+    return (
         tuple(map(Sharding.from_json, program["spread"]["arguments"])),
         tuple((Sharding.from_json(sharding), tuple(shape)) for sharding, shape in given),
     )
-
-
-def _state_shardings(entries: Mapping[str, _Entry]) -> Iterator[tuple[str, Sharding]]:
-    for entry in entries.values():
-        for program in entry.programs.values():
-            assert program.shardings is not None
-            first = len(program.weights)
-            yield from zip(entry.state, program.shardings.arguments[first:], strict=False)
 
 
 def _key(sizes: Mapping[str, int]) -> Sizes:
