@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypedDict, Unpack, 
 
 from aotpipe.backends import ModuleKey, Ruleset, module_of, ruleset
 from aotpipe.backends import dialect as dialect_of
-from aotpipe.backends.xla.mesh import topologies
+from aotpipe.backends.xla.estimate import chips
 from aotpipe.build.record import front_key
 from aotpipe.core.precision import Precision
 from aotpipe.core.stages import Dialect
@@ -269,7 +269,7 @@ def _spread(
         return None, ()
     devices = Mesh.of(mesh)
     for target in targets:
-        topologies.require(target, devices)
+        chips.require_topology(target, devices)
     return devices, splits
 
 

@@ -30,8 +30,8 @@ from typing import Any, Final
 from aotpipe import errors
 from aotpipe.backends.source_digest import backend_digest
 from aotpipe.backends.xla import tool
-from aotpipe.backends.xla.estimate import chips, collectives, memory, roofline
-from aotpipe.backends.xla.mesh import topologies
+from aotpipe.backends.xla.estimate import chips, memory
+from aotpipe.backends.xla.estimate.figures import COLLECTIVES
 from aotpipe.core.stages import Compiled, CompileStats, Lowered, Partition
 from aotpipe.core.targets import Target
 from aotpipe.errors import (
@@ -116,35 +116,28 @@ def compile(  # noqa: A001  # the stage's name; nothing here needs the builtin
                     outcome, target, timeout_s, limit, log
                 )
             made = {key: (folder / f"{key}.bin").read_bytes() for key in wanted}
-            figures = {
-                key: json.loads((folder / f"{key}.json").read_text(encoding="utf-8")) for key in wanted
-            }
-            quick = json.loads((folder / tool.QUICK).read_text(encoding="utf-8"))
+            figures = {key: json.loads((folder / f"{key}.json").read_bytes()) for key in wanted}
+            quick = json.loads((folder / tool.QUICK).read_bytes())
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
         raise DiskFull("no space left for the compiler's files", reason=str(error)) from error
     features = _features(target, made.values())
     versions = _versions(target)
+    programs, estimates = [], []
+    for program in index["programs"]:
+        key = program["modules"][target.device]
+        kept = {name: program[name] for name in _INDEX_KEYS if name in program}
+        programs.append({**kept, "executable": key, "results": figures[key].get("results", [])})
+        if "matmuls" in figures[key]:
+            estimates.append(chips.estimate(program, figures[key], chips.chip(target), mesh["devices"]))
     content = {
         "platform": target.device,
         "toolchain": versions,
         "host_features": list(features),
         "devices": mesh["devices"],
-        "programs": [
-            {
-                **{key: program[key] for key in _INDEX_KEYS if key in program},
-                "executable": program["modules"][target.device],
-                "results": figures[program["modules"][target.device]].get("results", []),
-            }
-            for program in index["programs"]
-        ],
+        "programs": programs,
     }
-    estimates = [
-        roofline.estimate(program, counted, chips.chip(target), mesh["devices"])
-        for program in index["programs"]
-        if "matmuls" in (counted := figures[program["modules"][target.device]])
-    ]
     return Compiled(
         target=target,
         payload=container.write(content, made),
@@ -204,7 +197,7 @@ def _run(
     chip = chips.chip(target)
     request = {
         "platform": target.device,
-        "topology": topologies.name(target, mesh["devices"]),
+        "topology": chips.topology(target, mesh["devices"]),
         "devices": mesh["devices"],
         "config": chip.config if chip else "",
         "modules": list(modules),
@@ -231,7 +224,7 @@ def _partition(mesh: Mapping[str, Any], figures: Iterable[Mapping[str, Any]]) ->
         mesh=mesh["axes"],
         devices=mesh["devices"],
         splits=mesh["splits"],
-        collectives={kind: counts[kind] for kind in collectives.KINDS if counts[kind]},
+        collectives={kind: counts[kind] for kind in COLLECTIVES if counts[kind]},
     )
 
 

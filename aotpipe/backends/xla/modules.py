@@ -20,6 +20,11 @@ def parsed(module: bytes) -> Any:
     return stablehlo.deserialize_portable_artifact(context(), module)
 
 
+def main_of(module: Any) -> Any:
+    """The function that a module's callers call."""
+    return next(each for each in module.body.operations if each.attributes["sym_name"].value == "main")
+
+
 def context() -> Any:
     """A new context for modules, which knows StableHLO and what goes with it."""
     from jaxlib.mlir import ir

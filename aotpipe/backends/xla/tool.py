@@ -20,8 +20,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from aotpipe.backends.xla.estimate import collectives
-from aotpipe.backends.xla.estimate.figures import figures
+from aotpipe.backends.xla.estimate.figures import collectives, figures
 from aotpipe.backends.xla.mesh import partitioned
 from aotpipe.backends.xla.mesh.sharding import decided, ranks_of_results, results_of
 from aotpipe.backends.xla.modules import parsed
@@ -80,7 +79,7 @@ def _compiler(platform: str, topology: str, config: str, devices: int) -> Callab
         if devices == 1:
             return bytes(executable.serialize()), figures(executable, program), is_quick
         counted = figures(executable, part) if (part := part_of(module)) else {}
-        counted["collectives"] = collectives.counted(executable.hlo_modules()[0].to_string())
+        counted["collectives"] = collectives(executable.hlo_modules()[0].to_string())
         counted["results"] = results_of(executable, ranks_of_results(program), devices)
         return bytes(executable.serialize()), counted, is_quick
 

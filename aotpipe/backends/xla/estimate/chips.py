@@ -1,6 +1,8 @@
 """What is known of the chips that programs are made for without having one; `chips.toml` holds the table.
 
-Torch-free. `chip(target)` gives a `Chip`, None for CPUs; of a GPU, `Gpu.config` is what XLA's compiler reads.
+`chip(target)` gives a `Chip`, None for CPUs. `estimate(program, figures, chip)` gives a program's costs from
+what `tool` wrote of it. `require_topology(target, mesh)` refuses a mesh that a target has no topology for,
+and `topology(target, devices)` names that of so many devices. Torch-free.
 """
 
 from __future__ import annotations
@@ -12,7 +14,10 @@ from functools import cache
 from importlib import resources
 from typing import Any, Final
 
+from aotpipe.core.estimate import Estimate, MatmulWork
 from aotpipe.core.targets import Target
+from aotpipe.errors import MeshError
+from aotpipe.runtime.xla.mesh import Mesh
 
 _VERSIONS: Final = {"toolkit": "12.9.0", "dnn": "9.8.0"}
 BFLOAT16_PASSES: Final = {"default": 1, "high": 3, "highest": 6}
@@ -27,62 +32,48 @@ _WIDER: Final[Mapping[str, tuple[str, ...]]] = {
 """What a dtype is widened to where the unit for matrices lacks it; the rate is never below the real one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gpu:
-    """A GPU as its compiler asks for it: counts, sizes in bytes, and the clock in GHz."""
+# What the compiler is told of every GPU, in its own words.
+_GPU: Final = {
+    "device_vendor": "NVIDIA Corporation",
+    "device_address_bits": 64,
+    "threads_per_warp": 32,
+    "threads_per_block_limit": 1024,
+    "registers_per_core_limit": 65536,
+    "registers_per_block_limit": 65536,
+    "shared_memory_per_block": 49152,
+    "thread_dim_limit_x": 1024,
+    "thread_dim_limit_y": 1024,
+    "thread_dim_limit_z": 64,
+    "block_dim_limit_x": 2**31 - 1,
+    "block_dim_limit_y": 65535,
+    "block_dim_limit_z": 65535,
+    "driver_version": _VERSIONS["toolkit"],
+    "runtime_version": _VERSIONS["toolkit"],
+    "compile_time_toolkit_version": _VERSIONS["toolkit"],
+    "dnn_version": _VERSIONS["dnn"],
+}
 
-    name: str
-    capability: str
-    cores: int
-    units_per_core: int
-    threads_per_core: int
-    shared_per_core: int
-    shared_per_block: int
-    l2: int
-    clock: float
 
-    def config(self, memory: int, bandwidth: float) -> str:
-        """XLA's target config, as the text form of its protocol buffer."""
-        major, minor = self.capability.split(".")
-        dnn = dict(zip(("major", "minor", "patch"), _VERSIONS["dnn"].split("."), strict=True))
-        info = {
-            "name": self.name,
-            "device_vendor": "NVIDIA Corporation",
-            "device_address_bits": 64,
-            "cuda_compute_capability": {"major": major, "minor": minor},
-            "core_count": self.cores,
-            "fpus_per_core": self.units_per_core,
-            "clock_rate_ghz": self.clock,
-            "threads_per_warp": 32,
-            "threads_per_block_limit": 1024,
-            "threads_per_core_limit": self.threads_per_core,
-            "registers_per_core_limit": 65536,
-            "registers_per_block_limit": 65536,
-            "shared_memory_per_core": self.shared_per_core,
-            "shared_memory_per_block": 49152,
-            "shared_memory_per_block_optin": self.shared_per_block,
-            "thread_dim_limit_x": 1024,
-            "thread_dim_limit_y": 1024,
-            "thread_dim_limit_z": 64,
-            "block_dim_limit_x": 2**31 - 1,
-            "block_dim_limit_y": 65535,
-            "block_dim_limit_z": 65535,
-            "l2_cache_size": self.l2,
-            "device_memory_size": memory,
-            "memory_bandwidth": int(bandwidth * 1e9),
-            "driver_version": _VERSIONS["toolkit"],
-            "runtime_version": _VERSIONS["toolkit"],
-            "compile_time_toolkit_version": _VERSIONS["toolkit"],
-            "dnn_version": _VERSIONS["dnn"],
+def _config(gpu: Mapping[str, Any], memory: int, bandwidth: float) -> str:
+    """XLA's target config of a GPU, as the text form of its protocol buffer; `bandwidth` is in GB/s."""
+    major, minor = gpu["cuda_compute_capability"].split(".")
+    info = {
+        **_GPU,
+        **gpu,
+        "cuda_compute_capability": {"major": major, "minor": minor},
+        "device_memory_size": memory,
+        "memory_bandwidth": int(bandwidth * 1e9),
+    }
+    return _text(
+        {
+            "gpu_device_info": info,
+            "platform_name": "CUDA",
+            "dnn_version_info": dict(
+                zip(("major", "minor", "patch"), _VERSIONS["dnn"].split("."), strict=True)
+            ),
+            "device_description_str": gpu["name"],
         }
-        return _text(
-            {
-                "gpu_device_info": info,
-                "platform_name": "CUDA",
-                "dnn_version_info": dnn,
-                "device_description_str": self.name,
-            }
-        )
+    )
 
 
 def _text(message: Mapping[str, Any]) -> str:
@@ -96,6 +87,20 @@ def _text(message: Mapping[str, Any]) -> str:
         else:
             parts.append(f"{key}: {value}")
     return " ".join(parts)
+
+
+COUNTS: Final = (
+    "flops",
+    "bytes_accessed",
+    "traffic_bytes",
+    "loops",
+    "arguments_bytes",
+    "results_bytes",
+    "temporaries_bytes",
+    "code_bytes",
+    "peak_bytes",
+)
+"""The numbers of `figures`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +145,7 @@ def _table() -> Mapping[str, Chip]:
 
 
 def _chip(row: Mapping[str, Any]) -> Chip:
-    gpu = Gpu(**row["gpu"]).config(row["memory"], row["bandwidth"]) if "gpu" in row else ""
+    gpu = _config(row["gpu"], row["memory"], row["bandwidth"]) if "gpu" in row else ""
     parts = row.get("devices", 1)
     return Chip(
         rates={dtype: rate * 1e12 / parts for dtype, rate in row["rates"].items()},
@@ -170,3 +175,83 @@ def with_memory(device: str, needed: int) -> str:
         if Target.parse(name).device == device and each.memory > needed
     ]
     return min(enough, default=(0, ""))[1]
+
+
+def estimate(
+    program: Mapping[str, Any], figures: Mapping[str, Any], chip: Chip | None, devices: int = 1
+) -> Estimate:
+    """What a program will cost, on each of its devices.
+
+    A product counts at the rate of the chip's unit for matrices: float32 in full precision takes six passes
+    of bfloat16 on a TPU, and runs outside of the tensor cores on a GPU. What is not a product is left out,
+    since no TPU's rate for it is published, and so are temporaries, which may stay on the chip: the bound is
+    one from below.
+
+    Args:
+        program: Its entry point and sizes.
+        figures: What was counted of one device: `flops`, `traffic_bytes`, other sizes in bytes, `loops` and
+            `matmuls`.
+        chip: Where it is to run; None for a CPU.
+        devices: How many of them share the program.
+    """
+    matmuls = tuple(
+        MatmulWork(dtype=dtype, precision=precision, flops=flops)
+        for dtype, precision, flops in sorted(figures["matmuls"])
+    )
+    counted = {name: figures[name] for name in COUNTS}
+    return Estimate(
+        entry_point=program["entry_point"],
+        sizes=dict(program["sizes"]),
+        devices=devices,
+        matmuls=matmuls,
+        **counted,
+        memory_bytes=chip.memory if chip else 0,
+        compute_s=sum(_seconds(each, chip) for each in matmuls) if chip else 0.0,
+        memory_s=counted["traffic_bytes"] / chip.bandwidth if chip else 0.0,
+    )
+
+
+def _seconds(work: MatmulWork, chip: Chip) -> float:
+    """At the peak; 0 where the chip's rate is not known, which keeps the bound one from below."""
+    rate = chip.rate(work.dtype, work.precision)
+    return work.flops / rate if rate else 0.0
+
+
+def require_topology(target: Target, mesh: Mesh) -> None:
+    """Refuse a mesh that a target has no devices for.
+
+    Raises:
+        MeshError
+    """
+    if target.backend != "xla":
+        raise MeshError(
+            f"{target} has no mesh: an IREE program is for one device",
+            hint="leave it out, or build for XLA targets only, such as xla-cpu-host or xla-tpu-v5e",
+        )
+    if target.device == "cuda":
+        raise MeshError(
+            f"{target} has no mesh: what its GPUs would be linked by is not described",
+            hint="meshes are compiled for xla-cpu-* and xla-tpu-*",
+        )
+    if target.device == "tpu" and mesh.devices > 1 and mesh.devices not in _topologies(target).values():
+        known = ", ".join(f"{name} ({count})" for name, count in _topologies(target).items())
+        raise MeshError(
+            f"{target} has no topology of {mesh.devices} devices, which the mesh {mesh} asks for",
+            reason=f"the topologies, with how many devices each has, are: {known}",
+            hint="take a mesh of as many devices as one of them has",
+        )
+
+
+def topology(target: Target, devices: int) -> str:
+    """The topology that a target's programs are compiled for, as far as it has some of so many devices."""
+    driver = target.row.driver
+    if devices == 1 or target.device != "tpu":
+        return driver
+    shape = next(shape for shape, count in _topologies(target).items() if count == devices)
+    return f"{driver.partition(':')[0]}:{shape}"
+
+
+def _topologies(target: Target) -> Mapping[str, int]:
+    known = chip(target)
+    assert known is not None, target
+    return known.topologies

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from aotpipe.backends.xla.modules import context
+from aotpipe.backends.xla.modules import context, main_of
 
 _PARTITIONER: Final = "spmd-partitioning"
 _UNKNOWN: Final = "aotpipe_stops_here"
@@ -51,8 +51,7 @@ def of_one_device(
 def _end_by_an_unknown_call(module: Any) -> None:
     from jaxlib.mlir import ir
 
-    main = next(each for each in module.body.operations if each.attributes["sym_name"].value == "main")
-    block = main.regions[0].blocks[0]
+    block = main_of(module).regions[0].blocks[0]
     end = block.operations[len(block.operations) - 1]
     with module.context, ir.Location.unknown(), ir.InsertionPoint(end):
         ir.Operation.create(

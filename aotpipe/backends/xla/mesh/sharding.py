@@ -9,11 +9,13 @@ Raises `MeshError`: a rule matches nothing, names an axis that is not there, or 
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from aotpipe.backends.xla.modules import main_of
 from aotpipe.errors import MeshError
 from aotpipe.runtime.xla.mesh import Mesh, Rule, Sharding, Split, described
 
@@ -129,10 +131,9 @@ def annotate(
     from jaxlib.mlir import ir
 
     with module.context:
-        main = next(each for each in module.body.operations if each.attributes["sym_name"].value == "main")
-        kind = ir.FunctionType(main.attributes["function_type"].value)
-        shapes = [list(ir.RankedTensorType(each).shape) for each in kind.inputs]
-        given = [list(ir.RankedTensorType(each).shape) for each in kind.results]
+        main = main_of(module)
+        shapes = [list(ir.RankedTensorType(each).shape) for each in main.type.inputs]
+        given = [list(ir.RankedTensorType(each).shape) for each in main.type.results]
         shardings = [placement.sharding(name, shape) for name, shape in zip(names, shapes, strict=True)]
         declared = [
             placement.sharding(name, shape) if name else None
@@ -157,7 +158,7 @@ def _with(given: Any, sharding: Sharding | None) -> Any:
 
 def decided(module: Any) -> list[bool]:
     """For each result of a parsed module, whether its sharding is the partitioner's to decide."""
-    main = next(each for each in module.body.operations if each.attributes["sym_name"].value == "main")
+    main = main_of(module)
     if "res_attrs" not in main.attributes:
         return [True] * len(main.type.results)
     return [all(each.name != _ATTRIBUTE for each in given) for given in main.attributes["res_attrs"]]
@@ -179,14 +180,8 @@ def _sharding(hlo: Any, rank: int, devices: int) -> Sharding:
     if hlo is None or not hlo.is_tiled():
         return Sharding((1,) * rank, ((0,) * rank,) * devices)
     dims = hlo.tile_assignment_dimensions()
-    order = list(hlo.tile_assignment_devices())
-    indices: dict[int, tuple[int, ...]] = {}
-    for number, device in enumerate(order):
-        at, rest = [], number
-        for size in reversed(dims):
-            rest, index = divmod(rest, size)
-            at.append(index)
-        indices[device] = tuple(reversed(at))[:rank]
+    places = itertools.product(*map(range, dims))
+    indices = {device: at[:rank] for device, at in zip(hlo.tile_assignment_devices(), places, strict=True)}
     return Sharding(tuple(dims[:rank]), tuple(indices[device] for device in range(devices)))
 
 
@@ -194,5 +189,4 @@ def ranks_of_results(module: Any) -> list[int]:
     """How many dims each result of a parsed module has."""
     from jaxlib.mlir import ir
 
-    main = next(each for each in module.body.operations if each.attributes["sym_name"].value == "main")
-    return [ir.RankedTensorType(each).rank for each in main.type.results]
+    return [ir.RankedTensorType(each).rank for each in main_of(module).type.results]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from aotpipe.backends.xla.estimate import matmuls, traffic
+from aotpipe.backends.xla.estimate import matmuls
+from aotpipe.backends.xla.estimate.figures import least_traffic
 from aotpipe.backends.xla.mesh import partitioned
 from aotpipe.backends.xla.modules import parsed
 from aotpipe.runtime.xla import clients
@@ -50,7 +51,7 @@ def test_each_device_has_its_part_of_the_work_and_of_the_arrays(tmp_path: Path) 
     assert matmuls.count(parsed(MODULE.encode())).flops == {("float32", "highest"): work}
     assert matmuls.count(part).flops == {("float32", "highest"): work // 4}
     # Its rows come and go, and it reads all of the other factor.
-    assert traffic.least(part) == 4 * (2 * 16 * 32 + 32 * 32)
+    assert least_traffic(part) == 4 * (2 * 16 * 32 + 32 * 32)
 
 
 def test_a_compiler_that_leaves_no_such_module_gives_none(tmp_path: Path, monkeypatch: Any) -> None:
