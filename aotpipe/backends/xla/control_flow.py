@@ -66,10 +66,8 @@ def _while_loop(
 
 
 def _map(run: Run, body: GraphModule, xs: Values, extra: Values = ()) -> list[Any]:
-    def trip(_: None, rows: Values) -> tuple[None, list[Array]]:
-        return None, [_array(one) for one in run(body, [*rows, *extra])]
-
-    return list(lax.scan(trip, None, list(xs))[1])
+    """A scan that carries nothing."""
+    return _scan(run, body, (), xs, extra)
 
 
 def _scan(
@@ -77,21 +75,14 @@ def _scan(
 ) -> list[Any]:
     """`length` says over how many rows, where what lies behind them is padding."""
     count = len(carries)
-    active = (
-        None
-        if length is None
-        else lax.lt(lax.iota(INT32, xs[0].shape[0]), lax.broadcast(length, (xs[0].shape[0],)))
-    )
+    active = None if length is None else lax.iota(INT32, xs[0].shape[0]) < length
 
     def trip(state: Values, slices: tuple[Array | None, Values]) -> tuple[list[Array], list[Array]]:
         counts, rows = slices
         outputs = [_array(one) for one in run(body, [*state, *rows, *extra])]
         kept = [cast(new, old.dtype) for new, old in zip(outputs[:count], state, strict=True)]
         if counts is not None:
-            kept = [
-                lax.select(lax.broadcast(counts, new.shape), new, old)
-                for new, old in zip(kept, state, strict=True)
-            ]
+            kept = [lax.select(counts, new, old) for new, old in zip(kept, state, strict=True)]
         return kept, outputs[count:]
 
     last, stacked = lax.scan(trip, [_array(carry) for carry in carries], (active, list(xs)))

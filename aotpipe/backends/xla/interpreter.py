@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from typing import Any, Final
 
-import numpy as np
 import torch
 from jax import lax
 from torch import fx
@@ -23,7 +22,7 @@ from aotpipe.backends.xla import control_flow
 from aotpipe.backends.xla.lines import Lines
 from aotpipe.backends.xla.ops import Op, table
 from aotpipe.backends.xla.sizes import Sizes, UnknownSize
-from aotpipe.backends.xla.values import BOOL, FLOAT64, INT64, Array, Out, cast, is_array
+from aotpipe.backends.xla.values import BOOL, FLOAT64, INT64, Array, DType, Out, cast, is_array
 from aotpipe.model.torch_arrays import view_numpy
 from aotpipe.passes import hops, ops
 
@@ -89,19 +88,25 @@ class Interpreter:
     def _evaluate(self, node: fx.Node, known: dict[fx.Node, Any]) -> Any:
         args: Any = fx.map_arg(node.args, known.__getitem__)
         kwargs: Any = fx.map_arg(node.kwargs, known.__getitem__)
-        target = node.target
-        if target is ops.ITEM:
-            return self._item(node, args[0])
-        if isinstance(target, HigherOrderOperator):
-            results = control_flow.LOWERINGS[target](self.run, *args)
-            return [
-                self._typed(value, result) for value, result in zip(node.meta["val"], results, strict=True)
-            ]
-        if not isinstance(target, OpOverload):
-            return python_function(target)(*map(self._size, args))
-        if not isinstance(node.meta.get("val"), (torch.Tensor, tuple, list)):
+        is_op = isinstance(node.target, OpOverload)
+        if node.target is ops.ITEM:
+            return self._item(node, self._plain(args[0]))
+        if isinstance(node.target, HigherOrderOperator):
+            return self._checked(node, self._region(node, args))
+        if is_op and not isinstance(node.meta.get("val"), (torch.Tensor, tuple, list)):
             return self._of_size(node)
         args, kwargs = (fx.node.map_aggregate(each, self._size) for each in (args, kwargs))
+        return self._op(node, args, kwargs) if is_op else self._of_numbers(node, args)
+
+    def _region(self, node: fx.Node, args: Any, **more: Any) -> Any:
+        """What a higher-order op gives."""
+        return control_flow.LOWERINGS[node.target](self.run, *args, **more)
+
+    def _of_numbers(self, node: fx.Node, args: Any) -> Any:
+        """A function of Python's."""
+        return python_function(node.target)(*args)
+
+    def _op(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
         lower = self._op_of(node).lower
         return self._checked(node, lower(self._sizes.out(node.meta["val"]), *args, **kwargs))
 
@@ -117,14 +122,14 @@ class Interpreter:
         value = node.meta.get("val")
         if isinstance(value, torch.SymInt):
             with suppress(UnknownSize):
-                return self._sizes.size(value)
+                return self._size(value)
         return number_of(node, x)
 
     def _of_size(self, node: fx.Node) -> Any:
         """An op that gives a size, or nothing."""
         value = node.meta.get("val")
         if isinstance(value, torch.SymInt | int) and not isinstance(value, bool):
-            return self._sizes.size(value)
+            return self._size(value)
         if value is None:
             return None
         raise Refused(node, "gives neither tensors nor a size")
@@ -160,23 +165,19 @@ class Interpreter:
 def attribute(module: fx.GraphModule, target: str) -> Any:
     """A subgraph as it is, a small tensor as a constant."""
     found = operator.attrgetter(target)(module)
-    if isinstance(found, torch.Tensor):
-        return (
-            lax.full((), 0, np.dtype(view_numpy(found).dtype)) + view_numpy(found)
-            if found.dim()
-            else (cast(found.item(), view_numpy(found).dtype))
-        )
-    return found
+    if not isinstance(found, torch.Tensor):
+        return found
+    array = view_numpy(found)
+    return lax.full((), 0, array.dtype) + array if found.dim() else cast(found.item(), array.dtype)
 
 
 def number_of(node: fx.Node, x: Array) -> Array:
     """The number of a tensor of one element, as a 0-d array in the dtype of Python's number."""
     value = node.meta.get("val")
-    wanted = (
-        BOOL
-        if isinstance(value, bool | torch.SymBool)
-        else (INT64 if isinstance(value, int | torch.SymInt) else FLOAT64)
-    )
+    if isinstance(value, bool | torch.SymBool):
+        wanted: DType = BOOL
+    else:
+        wanted = INT64 if isinstance(value, int | torch.SymInt) else FLOAT64
     return cast(lax.reshape(x, ()), wanted)
 
 

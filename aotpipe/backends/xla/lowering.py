@@ -29,7 +29,7 @@ from torch.fx import Node
 
 from aotpipe.backends.xla.estimate import memory
 from aotpipe.backends.xla.mesh.sharding import Placement, annotate, resolve
-from aotpipe.core.signature import Signature, Symbol, dim_symbols, evaluate_dim
+from aotpipe.core.signature import Signature, dim_symbols, evaluate_dim
 from aotpipe.core.stages import Legal, LegalEntry, Lowered
 from aotpipe.errors import AotpipeError, Buffer, CannotPad, LowerFailed, NoBuckets, UnsupportedOps
 from aotpipe.passes import hops, unbacked
@@ -95,7 +95,11 @@ def lower(
             }
             programs.append(program)
             largest[memory.name_of(program)] = tensors.largest(entry, bound)
-    module = container.write({"programs": programs, **_described(placement)}, parts)
+    index: dict[str, Any] = {"programs": programs}
+    if placement is not None:
+        used = placement.mesh
+        index["mesh"] = {"axes": str(used), "devices": used.devices, "splits": placement.described()}
+    module = container.write(index, parts)
     return Lowered(
         dialect="stablehlo",
         module=module,
@@ -161,30 +165,27 @@ def _choices(
         if symbol.name not in found and symbol.max == symbol.min:
             found[symbol.name] = Ladder((symbol.min,), exact=True)
         if symbol.name not in found:
+            ends = ",".join(map(str, sorted({symbol.min, symbol.max or symbol.min})))
             raise NoBuckets(
                 f"the Dim {symbol} of {entry.name!r} may vary, and an XLA program has fixed sizes",
-                hint=f"declare the sizes that it is built for: --buckets {symbol.name}={_suggested(symbol)}",
+                hint=f"declare the sizes that it is built for: --buckets {symbol.name}={ends}",
             )
-    names = list(symbols)
     chosen = [
-        dict(zip(names, sizes, strict=True)) for sizes in product(*(found[name].sizes for name in names))
+        dict(zip(symbols, sizes, strict=True)) for sizes in product(*(found[name].sizes for name in symbols))
     ]
-    fitting = [sizes for sizes in chosen if _is_possible(entry.signature, sizes)]
+    dims = [dim for spec in entry.signature.tensor_inputs for dim in spec.dims]
+    fitting = [sizes for sizes in chosen if all(evaluate_dim(dim, sizes) >= 0 for dim in dims)]
     own = {name: size for name, size in (example or {}).items() if name in symbols}
     if own and not any(_takes(sizes, own, found) for sizes in fitting):
         yield own, {}
     elif not fitting:
         raise NoBuckets(f"no choice of buckets fits the inputs of {entry.name!r}")
     for sizes in fitting:
-        yield (
-            sizes,
-            {
-                name: symbols[name].min
-                # As the index lists them, which is the order of the program's true sizes.
-                for name, size in sorted(sizes.items())
-                if not found[name].exact and size > symbols[name].min
-            },
-        )
+        # As the index lists them, which is the order of the program's true sizes.
+        padded = [
+            name for name, size in sorted(sizes.items()) if not found[name].exact and size > symbols[name].min
+        ]
+        yield sizes, {name: symbols[name].min for name in padded}
 
 
 def _takes(sizes: Sizes, wanted: Sizes, found: Mapping[str, Ladder]) -> bool:
@@ -192,15 +193,6 @@ def _takes(sizes: Sizes, wanted: Sizes, found: Mapping[str, Ladder]) -> bool:
     return all(
         sizes[name] == size if found[name].exact else sizes[name] >= size for name, size in wanted.items()
     )
-
-
-def _suggested(symbol: Symbol) -> str:
-    ends = [symbol.min, *([symbol.max] if symbol.max else [])]
-    return ",".join(map(str, sorted(set(ends))))
-
-
-def _is_possible(signature: Signature, sizes: Mapping[str, int]) -> bool:
-    return all(evaluate_dim(dim, sizes) >= 0 for spec in signature.tensor_inputs for dim in spec.dims)
 
 
 def bound_of(entry: LegalEntry, sizes: Sizes) -> Any:
@@ -267,13 +259,6 @@ def _ranks(legal: Legal) -> dict[str, int]:
     return ranks
 
 
-def _described(placement: Placement | None) -> dict[str, Any]:
-    if placement is None:
-        return {}
-    mesh = placement.mesh
-    return {"mesh": {"axes": str(mesh), "devices": mesh.devices, "splits": placement.described()}}
-
-
 def module_of(traced: Any, platform: str) -> Any:
     """What was traced, as a module of jaxlib's in the form that suits a platform."""
     return traced.lower(lowering_platforms=(platform,)).compiler_ir("stablehlo")
@@ -306,7 +291,7 @@ def trace(entry: LegalEntry, bound: Any, sizes: Sizes, least: Sizes, lines: Line
     def forward(*values: Any) -> tuple[Any, ...]:
         if not is_cut(entry, least):
             return tuple(Interpreter(bound, lines).run(entry.graph, values))
-        from aotpipe.backends.xla.padding.program import run
+        from aotpipe.backends.xla.padding.interpreter import run
 
         return tuple(run(entry, bound, sizes=sizes, least=least, values=values))
 

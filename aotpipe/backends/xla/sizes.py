@@ -54,25 +54,9 @@ def bind(placeholders: Sequence[Node], shapes: Sequence[Sequence[int]]) -> Sizes
     """The symbols of a graph whose last inputs have these shapes.
 
     Raises:
-        UnknownSize: A symbol is in no input's shape by itself, or in none that gives it alone.
+        UnknownSize: No number for a symbol gives these shapes.
     """
-    values: dict[sympy.Symbol, sympy.Integer] = {}
-    equations: list[tuple[sympy.Expr, int]] = []
-    for node, shape in zip(placeholders[len(placeholders) - len(shapes) :], shapes, strict=True):
-        for size, known in zip(node.meta["val"].shape, shape, strict=True):
-            if isinstance(size, torch.SymInt):
-                equations.append((size.node.expr, known))
-    for expr, known in sorted(equations, key=lambda pair: pair[0].count_ops()):
-        rest = expr.xreplace(values)
-        if rest.is_Symbol:
-            values[rest] = sympy.Integer(known)
-        elif len(rest.free_symbols) == 1:
-            (symbol,) = rest.free_symbols
-            found = [root for root in sympy.solve(rest - known, symbol) if root.is_integer]
-            if not found:
-                raise UnknownSize(str(rest))
-            values[symbol] = sympy.Integer(int(found[0]))
-    return Sizes(values)
+    return Sizes(relations(placeholders, shapes))
 
 
 def relations(
@@ -94,8 +78,9 @@ def relations(
         if len(free) != 1:
             continue
         (symbol,) = free
-        roots = [symbol] if expr == symbol else sympy.solve(expr.xreplace(values) - known, symbol)
-        if not roots:
+        roots = [known] if expr == symbol else sympy.solve(expr.xreplace(values) - known, symbol)
+        whole = [root for root in roots if root.is_integer is not False]
+        if not whole:
             raise UnknownSize(str(expr))
-        values[symbol] = known if expr == symbol else roots[0]
+        values[symbol] = whole[0]
     return values

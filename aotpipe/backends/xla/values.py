@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import ml_dtypes
+import jax
 import numpy as np
 import torch
 from jax import lax
@@ -20,13 +20,6 @@ Array = Any
 """A jax array or tracer; jax's own annotations are too wide to be of use to a checker."""
 Scalar = int | float | bool | complex
 
-_ODD: Final = {
-    torch.bfloat16: np.dtype(ml_dtypes.bfloat16),
-    torch.float8_e4m3fn: np.dtype(ml_dtypes.float8_e4m3fn),
-    torch.float8_e5m2: np.dtype(ml_dtypes.float8_e5m2),
-}
-_TORCH: Final = {dtype: name for name, dtype in _ODD.items()}
-HALF: Final = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
 BOOL: Final = np.dtype(np.bool_)
 INT32: Final = np.dtype(np.int32)
 INT64: Final = np.dtype(np.int64)
@@ -43,32 +36,25 @@ class Out:
 
 
 def dtype_of(dtype: torch.dtype) -> DType:
-    """The numpy dtype of a torch dtype."""
-    return _ODD.get(dtype) or np.dtype(str(dtype).removeprefix("torch."))
+    """The numpy dtype of a torch dtype, also of those that ml_dtypes adds to numpy's."""
+    return np.dtype(str(dtype).removeprefix("torch."))
 
 
 def torch_dtype(dtype: DType) -> torch.dtype:
     """The torch dtype of a numpy dtype."""
-    found = _TORCH.get(dtype)
-    if found is None:
-        found = getattr(torch, dtype.name)
+    found = getattr(torch, dtype.name)
     assert isinstance(found, torch.dtype), dtype
     return found
 
 
 def is_float(dtype: DType) -> bool:
     """Whether it is a real floating dtype, those of ml_dtypes included."""
-    return dtype.kind == "f" or dtype in _TORCH
+    return bool(jax.dtypes.issubdtype(dtype, np.floating))
 
 
 def is_complex(dtype: DType) -> bool:
     """Whether it is a complex dtype."""
     return dtype.kind == "c"
-
-
-def is_integer(dtype: DType) -> bool:
-    """Whether it is an integer dtype; bool is none."""
-    return dtype.kind in "iu"
 
 
 def wide(dtype: DType) -> DType:

@@ -5,7 +5,7 @@ In a bucket, what does not count along the dims that are summed over is 0 on bot
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import torch
@@ -74,14 +74,13 @@ def added(out: Out, x: Array, product: Array, beta: Scalar, alpha: Scalar) -> Ar
     return (x * like(x, beta) if beta != 1 else x) + product
 
 
-def addmm(out: Out, x: Array, left: Array, right: Array, *, beta: Scalar = 1, alpha: Scalar = 1) -> Array:
-    """Of matrices, with or without a batch."""
-    return added(out, x, matmul(out, left, right), beta, alpha)
+def _plus(product: Callable[[Out, Array, Array], Array]) -> Callable[..., Array]:
+    """A product and something that is broadcast to it."""
 
+    def lower(out: Out, x: Array, left: Array, right: Array, *, beta: Scalar = 1, alpha: Scalar = 1) -> Array:
+        return added(out, x, product(out, left, right), beta, alpha)
 
-def addmv(out: Out, x: Array, left: Array, right: Array, *, beta: Scalar = 1, alpha: Scalar = 1) -> Array:
-    """A matrix by a vector."""
-    return added(out, x, vector_product(out, left, right), beta, alpha)
+    return lower
 
 
 def int_mm(out: Out, left: Array, right: Array) -> Array:
@@ -141,8 +140,8 @@ OPS: Final[dict[Any, Any]] = {
     aten.mm.default: (matmul, _padded_product(2)),
     aten.bmm.default: (matmul, _padded_product(3)),
     (aten.mv.default, aten.dot.default): (vector_product, _padded_vector_product),
-    aten.addmm.default: (addmm, _padded_addmm(2)),
-    aten.baddbmm.default: (addmm, _padded_addmm(3)),
-    aten.addmv.default: (addmv, _padded_addmv),
+    aten.addmm.default: (_plus(matmul), _padded_addmm(2)),
+    aten.baddbmm.default: (_plus(matmul), _padded_addmm(3)),
+    aten.addmv.default: (_plus(vector_product), _padded_addmv),
     aten._int_mm.default: (int_mm, _padded_product(2)),
 }

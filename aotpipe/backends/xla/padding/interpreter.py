@@ -1,29 +1,32 @@
 """Evaluates a legal graph on padded values: every op by its rule, or as it is where no padding reaches it.
 
-`PaddedInterpreter(arena).run(module, values)` takes and gives arrays with plain axes, as the plain
-interpreter does, so that control flow runs its subgraphs by either.
+`run(entry, ...)` evaluates an entry point. `PaddedInterpreter(arena).run(module, values)` takes and gives
+arrays with plain axes, as the plain interpreter does, so that control flow runs its subgraphs by either.
 
 Raises `Refused` with the node, where an op that padding reaches has no rule.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
+import jax.numpy as jnp
+import sympy
 import torch
+from jax import lax
 from torch import fx
-from torch._ops import HigherOrderOperator, OpOverload
 
-from aotpipe.backends.xla import control_flow
-from aotpipe.backends.xla.interpreter import Interpreter, Refused, number_of, python_function
-from aotpipe.backends.xla.padding import regions
+from aotpipe.backends.xla.interpreter import Interpreter, Refused, number_of
 from aotpipe.backends.xla.padding.layout import Arena, Padded
 from aotpipe.backends.xla.padding.rules import Call
-from aotpipe.backends.xla.padding.sizes import Size, Unpaddable
-from aotpipe.backends.xla.sizes import UnknownSize
-from aotpipe.backends.xla.values import Out, cast, is_array
-from aotpipe.passes import ops, unbacked
+from aotpipe.backends.xla.padding.sizes import Extents, Size, Unpaddable, evaluate, scalar
+from aotpipe.backends.xla.sizes import Sizes, UnknownSize, relations
+from aotpipe.backends.xla.values import INT32, Array, Out, cast, is_array
+from aotpipe.core.signature import evaluate_dim
+from aotpipe.core.stages import LegalEntry
+from aotpipe.passes import hops, unbacked
 
 NO_RULE: Final = "padding would reach its results, and there is no rule that keeps it away"
 
@@ -58,48 +61,26 @@ class PaddedInterpreter(Interpreter):
 
     def _evaluate(self, node: fx.Node, known: dict[fx.Node, Any]) -> Any:
         try:
-            return self._padded(node, known)
+            return super()._evaluate(node, known)
         except Unpaddable as error:
             raise Refused(node, str(error)) from None
 
-    def _padded(self, node: fx.Node, known: dict[fx.Node, Any]) -> Any:
-        args: Any = fx.map_arg(node.args, known.__getitem__)
-        kwargs: Any = fx.map_arg(node.kwargs, known.__getitem__)
-        target = node.target
-        if target is ops.ITEM:
-            return self._item(node, self._plain(args[0]))
-        if isinstance(target, HigherOrderOperator):
-            return self._region(node, args)
-        numbers = self._arena.extents.number
-        args, kwargs = (fx.node.map_aggregate(each, numbers) for each in (args, kwargs))
-        if not isinstance(target, OpOverload):
-            return self._of_numbers(node, args)
-        if not isinstance(node.meta.get("val"), (torch.Tensor, tuple, list)):
-            return self._of_size(node)
-        return self._op(node, args, kwargs)
+    def _size(self, value: Any) -> Any:
+        return self._arena.extents.number(value)
 
     def _of_numbers(self, node: fx.Node, args: Any) -> Any:
         """A function of Python's: of a size again a size, where its expression is known."""
         value = node.meta.get("val")
         if isinstance(value, torch.SymInt):
             with suppress(UnknownSize):
-                return self._arena.extents.number(value)
-        plain = [each.number if isinstance(each, Size) else each for each in args]
-        return python_function(node.target)(*plain)
+                return self._size(value)
+        return super()._of_numbers(node, [each.number if isinstance(each, Size) else each for each in args])
 
     def _item(self, node: fx.Node, x: Any) -> Any:
-        value, number = node.meta.get("val"), number_of(node, x)
-        if isinstance(value, torch.SymInt):
-            self._arena.extents.learn(value, number)
-            with suppress(UnknownSize):
-                return self._arena.extents.number(value)
-        return number
-
-    def _of_size(self, node: fx.Node) -> Any:
         value = node.meta.get("val")
         if isinstance(value, torch.SymInt):
-            return self._arena.extents.number(value)
-        return super()._of_size(node)
+            self._arena.extents.learn(value, number_of(node, x))
+        return super()._item(node, x)
 
     def _op(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
         op = self._op_of(node)
@@ -120,9 +101,68 @@ class PaddedInterpreter(Interpreter):
         assert len(found.axes) == len(out.shape), found.axes
         return Padded(cast(found.array, out.dtype), found.axes)
 
-    def _region(self, node: fx.Node, args: Any) -> Any:
-        lengths = regions.lengths(self._arena, node, args)
+    def _region(self, node: fx.Node, args: Any, **more: Any) -> Any:
+        if (length := self._length(node, args)) is not None:
+            more["length"] = length
         plain = fx.node.map_aggregate(args, self._plain)
         with self._arena.extents.within():
-            results = control_flow.LOWERINGS[node.target](self.run, *plain, **lengths)
-        return [self._typed(value, each) for value, each in zip(node.meta["val"], results, strict=True)]
+            return super()._region(node, plain, **more)
+
+    def _length(self, node: fx.Node, args: Any) -> Array | None:
+        """How many rows a scan goes over, where they are padded.
+
+        A map computes rows that nobody reads, and a branch or a loop sees its operands with plain axes; a
+        scan alone carries what it computed of one row to the next, and must stop where the rows do.
+        """
+        rows = args[2] if node.target is torch.ops.higher_order.scan else ()
+        axes = [each.axes[0] for each in rows if isinstance(each, Padded) and each.is_padded(0)]
+        return scalar(self._arena.true(axes[0])) if axes else None
+
+
+def run(
+    entry: LegalEntry,
+    bound: Sizes,
+    *,
+    sizes: Mapping[str, int],
+    least: Mapping[str, int],
+    values: Sequence[Any],
+) -> list[Array]:
+    """The results of an entry point, and after them the true dims of all of its outputs.
+
+    Args:
+        entry: The entry point.
+        bound: The sizes of the graph's symbols in the bucket.
+        sizes: Those of the Dims.
+        least: The Dims of which calls are padded, and the smallest size of each.
+        values: The operands, the true sizes last where calls are padded.
+    """
+    operands, true = (values[:-1], values[-1]) if least else (values, None)
+    given = {name: lax.index_in_dim(true, place, keepdims=False) for place, name in enumerate(least)}
+    extents = _extents(entry, bound, sizes, least, given)
+    results = PaddedInterpreter(Arena(extents)).run(entry.graph, operands)
+    nodes = hops.output_values(entry.graph)[: len(entry.signature.tensor_outputs)]
+    dims = [scalar(extents.true(extents.of(size))) for node in nodes for size in node.meta["val"].shape]
+    return [*results, jnp.stack(dims) if dims else lax.full((0,), 0, INT32)]
+
+
+def _extents(
+    entry: LegalEntry,
+    bound: Sizes,
+    sizes: Mapping[str, int],
+    least: Mapping[str, int],
+    given: Mapping[str, Array],
+) -> Extents:
+    """What the symbols of the graph are, from the true sizes of the Dims that are padded."""
+    symbols = {name: sympy.Symbol(name, integer=True) for name in least}
+    names: Any = {**{name: sympy.Integer(size) for name, size in sizes.items()}, **symbols}
+    # A dim is arithmetic, on expressions too.
+    shapes = [[evaluate_dim(dim, names) for dim in spec.dims] for spec in entry.signature.tensor_inputs]
+    known = {symbols[name]: value for name, value in given.items()}
+    lows = {symbols[name]: sympy.Integer(low) for name, low in least.items()}
+    trues: dict[sympy.Symbol, Array] = {}
+    lowest: dict[sympy.Symbol, int] = {}
+    for symbol, expr in relations(hops.placeholders(entry.graph), shapes).items():
+        if expr.free_symbols:
+            trues[symbol] = scalar(evaluate(expr, known))
+            lowest[symbol] = int(expr.xreplace(lows))
+    return Extents(bound, trues, lowest, unbacked.sizes(entry.graph))

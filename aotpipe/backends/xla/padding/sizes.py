@@ -105,11 +105,16 @@ class Extents:
             self._seen[size.node.expr] = found
         return found
 
-    def _checked(self, expr: Expr) -> Expr:
+    def _of_padded(self, expr: Expr) -> Expr:
+        """An expression of the padded symbols alone."""
         fixed = {symbol: value for symbol, value in self.sizes.values.items() if symbol not in self.trues}
         found = sympy.sympify(expr).xreplace(fixed)
         if unknown := found.free_symbols - self.trues.keys():
             raise UnknownSize(", ".join(sorted(map(str, unknown))))
+        return found
+
+    def _checked(self, expr: Expr) -> Expr:
+        found = self._of_padded(expr)
         if self._grows(found):
             return found
         values = self._all_values(found)
@@ -140,11 +145,7 @@ class Extents:
         """A size of torch's as a number of the program: an int, or a `Size`."""
         if not isinstance(size, torch.SymInt):
             return size
-        expr = size.node.expr.xreplace(
-            {symbol: value for symbol, value in self.sizes.values.items() if symbol not in self.trues}
-        )
-        if unknown := expr.free_symbols - self.trues.keys():
-            raise UnknownSize(", ".join(sorted(map(str, unknown))))
+        expr = self._of_padded(size.node.expr)
         if expr.is_number:
             return int(expr)
         return Size(self.bucket(expr), cast(evaluate(expr, self.trues), INT32), expr)
@@ -182,15 +183,10 @@ def _divide(left: Any, right: Any) -> Any:
 
 
 _OPERATORS: Final[Mapping[type, Callable[..., Any]]] = {
-    functions.FloorDiv: _divide,
-    functions.CleanDiv: _divide,
-    functions.Mod: lambda left, right: left % right,
-    functions.PythonMod: lambda left, right: left % right,
-    sympy.Mod: lambda left, right: left % right,
-    functions.Max: lambda *values: reduce(jnp.maximum, values),
-    functions.Min: lambda *values: reduce(jnp.minimum, values),
-    sympy.Max: lambda *values: reduce(jnp.maximum, values),
-    sympy.Min: lambda *values: reduce(jnp.minimum, values),
+    **dict.fromkeys((functions.FloorDiv, functions.CleanDiv), _divide),
+    **dict.fromkeys((functions.Mod, functions.PythonMod, sympy.Mod), operator.mod),
+    **dict.fromkeys((functions.Max, sympy.Max), lambda *values: reduce(jnp.maximum, values)),
+    **dict.fromkeys((functions.Min, sympy.Min), lambda *values: reduce(jnp.minimum, values)),
     functions.PowByNatural: operator.pow,
     # Sizes that were scaled by a float, as those of `interpolate` are.
     functions.ToFloat: lambda value: cast(value, FLOAT64),
@@ -215,17 +211,13 @@ def evaluate(expr: Expr, values: Mapping[sympy.Symbol, Any]) -> Any:
         return float(expr)
     if expr.is_Symbol:
         return cast(values[expr], INT32)
-    if isinstance(expr, sympy.Add):
+    if isinstance(expr, sympy.Add | sympy.Mul):
         # A sum such as s/2 + 1/2 is whole, and its terms are not.
-        numerator, denominator = sympy.fraction(sympy.together(expr))
-        if denominator != 1:
-            return _divide(evaluate(numerator, values), evaluate(denominator, values))
-        return reduce(operator.add, _each(expr.args, values))
-    if isinstance(expr, sympy.Mul):
-        numerator, denominator = expr.as_numer_denom()
-        if denominator != 1:
-            return _divide(evaluate(numerator, values), evaluate(denominator, values))
-        return reduce(operator.mul, _each(expr.args, values))
+        parts = sympy.fraction(sympy.together(expr))
+        if parts[1] != 1:
+            return _divide(*_each(parts, values))
+        join = operator.add if isinstance(expr, sympy.Add) else operator.mul
+        return reduce(join, _each(expr.args, values))
     if isinstance(expr, sympy.Pow) and expr.exp.is_Integer and expr.exp > 0:
         return evaluate(expr.base, values) ** int(expr.exp)
     if isinstance(expr, sympy.floor):
