@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from aotpipe.canonicalize import example_call, modules, specialization
-from aotpipe.canonicalize.inputs import dynamic_shapes, flat_entry, pytree_names, pytrees
+from aotpipe.canonicalize.inputs import dynamic_shapes, flat_entry, pytrees
 from aotpipe.canonicalize.state import discovery
 from aotpipe.core.stages import Canonical, CanonicalEntry, Finding
 from aotpipe.errors import AotpipeError, ExportFailed, ModelImportFailed, SpecInvalid
@@ -99,7 +99,7 @@ def _entry(
     model: nn.Module, name: str, entry: EntryPoint
 ) -> tuple[CanonicalEntry, list[Root], list[Finding]]:
     call = getattr(modules.entry_module(model, entry.method), "forward")  # noqa: B009 set on the class at run time
-    pytree_names.check_call(call, entry.args, entry.kwargs, entry.method)
+    pytrees.check_call(call, entry.args, entry.kwargs, entry.method)
     pytrees.register((entry.args, dict(entry.kwargs)))
     if entry.examples or entry.optional or entry.tensorize:
         found = flat_entry.entry(model, name, entry)
@@ -109,11 +109,11 @@ def _entry(
             return found.canonical, found.changed, [*said, *found.findings]
     count = len(entry.args)
     entry, bound = _without_foreign(entry, call)
-    positional = pytree_names.positional_names(call, count)
+    positional = pytrees.positional_names(call, count)
     bound_names = {".".join(positional[k]) if isinstance(k, int) else k: v for k, v in bound.items()}
     module = modules.entry_module(model, entry.method, bound)
-    leaves = pytree_names.input_leaves(module.forward, entry.args, entry.kwargs)
-    input_names = pytree_names.unique(".".join(path) for path, _ in leaves)
+    leaves = pytrees.input_leaves(module.forward, entry.args, entry.kwargs)
+    input_names = pytrees.unique(".".join(path) for path, _ in leaves)
     dims = dynamic_shapes.resolve(entry, leaves, input_names)
     if dims:
         module = modules.entry_module(model, entry.method, bound, entry.kwargs)
@@ -133,7 +133,7 @@ def _entry(
         module=module,
         input_names=input_names,
         constants=constants,
-        output_names=pytree_names.output_names(result),
+        output_names=pytrees.output_names(result),
         dims=dims,
     )
     return canonical, changed, list(specialization.findings(canonical))

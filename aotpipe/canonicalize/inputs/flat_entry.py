@@ -15,9 +15,8 @@ import torch
 from torch import nn
 
 from aotpipe.canonicalize import example_call, modules
-from aotpipe.canonicalize.inputs import dynamic_shapes, flat_module, pytree_names, pytrees
-from aotpipe.canonicalize.inputs.structure import Structure
-from aotpipe.canonicalize.inputs.unify import unite
+from aotpipe.canonicalize.inputs import dynamic_shapes, flat_module, pytrees
+from aotpipe.canonicalize.inputs.structure import Structure, unite
 from aotpipe.core.stages import CanonicalEntry, Finding
 from aotpipe.errors import SpecInvalid
 from aotpipe.model import source
@@ -44,7 +43,7 @@ def entry(model: nn.Module, name: str, given: EntryPoint) -> Adapted | None:
     # The very method: what a view of the model holds would be the form itself, while that is traced.
     call = getattr(model, given.method)
     for example in given.examples:
-        pytree_names.check_call(call, example.args, example.kwargs, given.method)
+        pytrees.check_call(call, example.args, example.kwargs, given.method)
         pytrees.register((example.args, example.kwargs))
     calls = [(given.args, given.kwargs), *((each.args, each.kwargs) for each in given.examples)]
     structure = unite(call, model, calls, given.optional, given.tensorize)

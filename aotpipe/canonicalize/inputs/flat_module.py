@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any, Final
@@ -21,11 +21,11 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-from aotpipe.canonicalize.inputs import pytree_names, pytrees
-from aotpipe.canonicalize.inputs.structure import MISSING, Call, Group, Node, Part, Structure, number_tensor
+from aotpipe.canonicalize.inputs import pytrees
+from aotpipe.canonicalize.inputs.structure import MISSING, Call, Group, Part, Structure, nodes, number_tensor
 from aotpipe.canonicalize.operators import conditional
 from aotpipe.canonicalize.trace import dry_run, regions, runtime_asserts, torch_functions
-from aotpipe.canonicalize.values import host_scalars
+from aotpipe.canonicalize.values import host_scalars, trace
 from aotpipe.canonicalize.values.abstract_values import UNDEFINED, Variables
 from aotpipe.canonicalize.values.optional_values import OptionalValue, Partial
 from aotpipe.canonicalize.values.refusals import refusal
@@ -61,7 +61,7 @@ class Outputs:
             if any(each.get(name) is None for each in found)
             and any(each.get(name) is not None for each in found)
         ]
-        flags = pytree_names.unique([*labels, *(f"{name}.present" for name in lacking)])[len(labels) :]
+        flags = pytrees.unique([*labels, *(f"{name}.present" for name in lacking)])[len(labels) :]
         return cls(
             labels,
             {
@@ -88,14 +88,9 @@ class Adapter:
         self.outputs: Outputs | None = None
         self._is_by_flags = False
 
-    @contextmanager
-    def by_flags(self) -> Iterator[None]:
+    def by_flags(self) -> AbstractContextManager[None]:
         """Trace the whole model once for each combination of flags."""
-        self._is_by_flags = True
-        try:
-            yield
-        finally:
-            self._is_by_flags = False
+        return trace.assigned(self, _is_by_flags=True)
 
     def forward(self) -> Callable[[dict[str, torch.Tensor]], Any]:
         """A function of the flat dict, behind which the model's own method is found."""
@@ -114,7 +109,8 @@ class Adapter:
         """What decides on what is there: the model's method, and the methods of classes of its arguments."""
         method = inspect.unwrap(getattr(self.structure.call, "__func__", self.structure.call))
         found: list[Any] = [method]
-        for kind in dict.fromkeys(_kinds(self.structure.root)):
+        containers = (each.kind for each in nodes(self.structure.root) if isinstance(each, Group))
+        for kind in dict.fromkeys(each for each in containers if each.__module__ != "builtins"):
             own = [each for base in kind.__mro__ for each in vars(base).values()]
             found += [getattr(each, "fget", None) or each for each in own]
         return [
@@ -137,7 +133,7 @@ class Adapter:
 
         What is optional is zeros where they lack it, anything else the example's.
         """
-        leaves = pytree_names.input_leaves(self.structure.call, args, kwargs)
+        leaves = pytrees.input_leaves(self.structure.call, args, kwargs)
         given = {".".join(path): leaf for path, leaf in leaves if leaf is not None}
         optional = {name for part in self.structure.presences() for name in part.members}
         inputs: dict[str, torch.Tensor] = {}
@@ -304,20 +300,8 @@ def _leaves(result: Any) -> Iterator[tuple[str, Any]]:
             found += [((*path, *below), OptionalValue(leaf.present, each)) for below, each in inner]
         else:
             found.append((path, leaf))
-    labels = pytree_names.unique(pytree_names.output_name(path) for path, _ in found)
+    labels = pytrees.unique(pytrees.output_name(path) for path, _ in found)
     yield from zip(labels, (leaf for _, leaf in found), strict=True)
-
-
-def _kinds(node: Node) -> Iterator[type]:
-    """The classes of the containers in a structure."""
-    match node:
-        case Part(child=child):
-            yield from _kinds(child)
-        case Group(children=children, kind=kind):
-            if kind.__module__ != "builtins":
-                yield kind
-            for each in children:
-                yield from _kinds(each)
 
 
 def require_unhooked(model: nn.Module) -> None:

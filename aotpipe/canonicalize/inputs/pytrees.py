@@ -1,5 +1,9 @@
 """Nested inputs and outputs: their leaves with names, and the classes that torch does not know yet.
 
+Each flattened leaf has one name, without blanks. Inputs are named by the parameters of the called method,
+nested ones dotted (`batch.mask`); `*args` as `args.0`, `**kwargs` by key. Outputs are named by dict keys and
+fields, else `output`, `output.0`, `output.1`.
+
 `leaves(tree)` gives every leaf with its path, in torch's own flattening order; `register(tree)` teaches torch
 each class in a tree that holds tensors: dataclasses, dict and list subclasses, and objects whose attributes
 hold tensors (transformers' caches are such). A class that somebody registered before is left as it is. What
@@ -11,7 +15,7 @@ torch's own flattening is `torch.utils._pytree`: private by name, and the only o
 from __future__ import annotations
 
 import dataclasses
-import functools
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -21,7 +25,7 @@ from torch.fx import _pytree as fx_pytree
 from torch.utils import _pytree as pytree
 
 from aotpipe.errors import SpecInvalid
-from aotpipe.model import source
+from aotpipe.model import object_graph, source
 
 Path = tuple["Key", ...]
 PLAIN: Final = (bool, int, float, str, type(None))
@@ -87,9 +91,7 @@ def parts(node: Any) -> Parts | None:
             tuple(children),
             lambda values: definition.unflatten_fn(list(values), context),
         )
-    if definition is None and not _holds_tensor(node):
-        return None
-    if isinstance(node, torch.Tensor):
+    if isinstance(node, torch.Tensor) or (definition is None and not _holds_tensor(node)):
         return None
     held = _parts(node)
     rest = _Rest(type(node), tuple(held), {})
@@ -153,14 +155,12 @@ def register(tree: Any, *, _above: tuple[int, ...] = ()) -> None:
         )
     if isinstance(tree, (torch.Tensor, torch.nn.Module, type, *PLAIN)):
         return
-    above = (*_above, id(tree))
-    children = _children(tree)
-    parts = [child for _, child in children] if children is not None else list(_parts(tree).values())
-    if children is None and not _holds_tensor(tree):
+    is_new = _children(tree) is None
+    if is_new and not _holds_tensor(tree):
         return
-    for part in parts:
-        register(part, _above=above)
-    if children is None:
+    for part in _inside(tree):
+        register(part, _above=(*_above, id(tree)))
+    if is_new:
         _register_class(tree)
 
 
@@ -218,20 +218,14 @@ def _parts(node: Any) -> dict[Any, Any]:
         return dict(node)
     if isinstance(node, list):
         return dict(enumerate(node))
-    slots = [
-        name
-        for cls in type(node).__mro__
-        for name in _slot_names(cls)
-        if name != "__dict__" and hasattr(node, name)
-    ]
-    return {**{name: getattr(node, name) for name in slots}, **getattr(node, "__dict__", {})}
+    held = object_graph.contents(node)
+    return held if isinstance(held, dict) else {}
 
 
-@functools.cache
-def _slot_names(cls: type) -> tuple[str, ...]:
-    slots: str | Iterable[str] = cls.__dict__.get("__slots__", ())
-    names = (slots,) if isinstance(slots, str) else tuple(slots)
-    return tuple(f"_{cls.__name__.lstrip('_')}{n}" if n.startswith("__") else n for n in names)
+def _inside(node: Any) -> list[Any]:
+    """What is right inside of a node: its children as torch has them, else what it holds."""
+    children = _children(node)
+    return list(_parts(node).values()) if children is None else [child for _, child in children]
 
 
 def _holds_tensor(node: Any, above: tuple[int, ...] = ()) -> bool:
@@ -239,9 +233,7 @@ def _holds_tensor(node: Any, above: tuple[int, ...] = ()) -> bool:
         return True
     if isinstance(node, (torch.nn.Module, type, *PLAIN)) or id(node) in above:
         return False
-    children = _children(node)
-    parts = [child for _, child in children] if children is not None else _parts(node).values()
-    return any(_holds_tensor(part, (*above, id(node))) for part in parts)
+    return any(_holds_tensor(part, (*above, id(node))) for part in _inside(node))
 
 
 def _flatten(node: Any) -> tuple[list[Any], _Rest]:
@@ -298,3 +290,72 @@ def check_outputs(result: Any, call: Callable[..., Any]) -> None:
             hint="return tensors, numbers, and dicts, tuples or dataclasses of them",
             where=source.of_definition(call),
         )
+
+
+def check_call(
+    call: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], entry: str
+) -> None:
+    """Check that the example inputs fit the parameters.
+
+    Raises:
+        SpecInvalid: One is missing, or is not a parameter.
+    """
+    signature = source.signature_of(call)
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise SpecInvalid(
+            f"the example inputs do not fit {entry}{signature}",
+            reason=str(error),
+            where=source.of_definition(call),
+        ) from None
+
+
+def input_leaves(
+    call: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> list[tuple[tuple[str, ...], Any]]:
+    """Every leaf of `(args, kwargs)` with its path of names, in torch's flattening order."""
+    found: list[tuple[tuple[str, ...], Any]] = []
+    for name, value in [*zip(positional_names(call, len(args)), args, strict=True), *_keywords(kwargs)]:
+        found += [((*name, *(key.text for key in path)), leaf) for path, leaf in leaves(value)]
+    return found
+
+
+def _keywords(kwargs: Mapping[str, Any]) -> list[tuple[tuple[str, ...], Any]]:
+    return [((key,), value) for key, value in kwargs.items()]
+
+
+def positional_names(call: Callable[..., Any], count: int) -> list[tuple[str, ...]]:
+    """The names of the first `count` positional arguments."""
+    names: list[tuple[str, ...]] = []
+    for parameter in source.signature_of(call).parameters.values():
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            names += [(parameter.name, str(index)) for index in range(count - len(names))]
+        elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            names.append((parameter.name,))
+    return names[:count]
+
+
+def output_names(result: Any) -> tuple[str, ...]:
+    """A name for every leaf of a result, in torch's flattening order."""
+    return unique(output_name(path) for path, _ in leaves(result))
+
+
+def output_name(path: Path) -> str:
+    """The name of one leaf of a result."""
+    if not path:
+        return "output"
+    return dotted(path) if path[0].named else f"output.{dotted(path)}"
+
+
+def unique(names: Iterable[str]) -> tuple[str, ...]:
+    """Names without blanks, brackets or colons; a second `x` becomes `x_1`."""
+    taken: dict[str, None] = {}
+    for name in names:
+        clean = re.sub(r"[^\w.\-]+", "_", name) or "_"
+        free, count = clean, 0
+        while free in taken:
+            count += 1
+            free = f"{clean}_{count}"
+        taken[free] = None
+    return tuple(taken)

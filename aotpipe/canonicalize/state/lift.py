@@ -21,7 +21,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize import modules
-from aotpipe.canonicalize.inputs.pytree_names import unique
+from aotpipe.canonicalize.inputs.pytrees import unique
 from aotpipe.canonicalize.state import attribute_reads
 from aotpipe.canonicalize.state.layouts import (
     ABSENT,

@@ -14,7 +14,7 @@ from typing import Any, Final
 import torch
 from torch.utils import _pytree as pytree
 
-from aotpipe.canonicalize.inputs import pytree_names
+from aotpipe.canonicalize.inputs import pytrees
 from aotpipe.core.dims import Dim
 from aotpipe.core.signature import Signature, Symbol, TensorSpec
 from aotpipe.core.stages import Canonical, CanonicalEntry
@@ -42,11 +42,9 @@ def leaves(entry: CanonicalEntry, call: ModelCall) -> dict[str, Any]:
     """The flattened arguments of a call, by the names that a program has for them."""
     if entry.adapter is not None:
         return dict(call.args[0])
-    found = pytree_names.input_leaves(entry.module.forward, call.args, call.kwargs)
+    found = pytrees.input_leaves(entry.module.forward, call.args, call.kwargs)
     return dict(
-        zip(
-            pytree_names.unique(".".join(path) for path, _ in found), (leaf for _, leaf in found), strict=True
-        )
+        zip(pytrees.unique(".".join(path) for path, _ in found), (leaf for _, leaf in found), strict=True)
     )
 
 
@@ -130,7 +128,7 @@ def given(canonical: Canonical, calls: Iterable[Any]) -> tuple[ModelCall, ...]:
             )
         entry = known[call.entry_point]
         forward = entry.adapter.structure.call if entry.adapter else entry.module.forward
-        pytree_names.check_call(forward, call.args, call.kwargs, call.entry_point)
+        pytrees.check_call(forward, call.args, call.kwargs, call.entry_point)
     return tuple(_in_one_form(known[call.entry_point], call) for call in found)
 
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from aotpipe.canonicalize import modules
 from aotpipe.canonicalize.inputs import flat_module
-from aotpipe.canonicalize.inputs.unify import unite
+from aotpipe.canonicalize.inputs.structure import unite
 from aotpipe.errors import SpecInvalid
 from tests.unit.canonicalize.inputs.adapted_models import Batch, GivesNone, OfDataclass, X
 

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aotpipe.canonicalize.inputs import pytree_names
+from aotpipe.canonicalize.inputs import pytrees
 from aotpipe.core.signature import TensorSpec
 from aotpipe.errors import SpecInvalid
 
@@ -22,9 +22,7 @@ def call(x: Any, batch: Any = None, *rest: Any, flag: bool = True, **more: Any) 
 
 
 def test_inputs_are_named_by_their_parameters() -> None:
-    leaves = pytree_names.input_leaves(
-        call, (T, {"mask": T, "ids": [T]}, T, (T,)), {"flag": False, "extra": T}
-    )
+    leaves = pytrees.input_leaves(call, (T, {"mask": T, "ids": [T]}, T, (T,)), {"flag": False, "extra": T})
     assert [".".join(path) for path, _ in leaves] == [
         "x",
         "batch.mask",
@@ -37,7 +35,7 @@ def test_inputs_are_named_by_their_parameters() -> None:
 
 
 def test_functions_of_c_have_positional_names() -> None:
-    assert pytree_names.input_leaves(torch.relu, (T,), {})[0][0] == ("args", "0")
+    assert pytrees.input_leaves(torch.relu, (T,), {})[0][0] == ("args", "0")
 
 
 @pytest.mark.parametrize(
@@ -54,12 +52,12 @@ def test_functions_of_c_have_positional_names() -> None:
     ids=str,
 )
 def test_outputs_are_named_by_keys_and_fields(result: Any, expected: list[str]) -> None:
-    assert list(pytree_names.output_names(result)) == expected
+    assert list(pytrees.output_names(result)) == expected
 
 
 @given(st.lists(st.text(max_size=8), max_size=6))
 def test_names_are_unique_and_fit_a_signature(texts: list[str]) -> None:
-    found = pytree_names.unique(texts)
+    found = pytrees.unique(texts)
     assert len(set(found)) == len(texts)
     for name in found:
         spec = TensorSpec(name, "float32", (2,))
@@ -69,6 +67,6 @@ def test_names_are_unique_and_fit_a_signature(texts: list[str]) -> None:
 @pytest.mark.parametrize(("args", "kwargs"), [((), {}), ((T, T, T), {"x": T}), ((), {"batch": T})])
 def test_examples_that_do_not_fit_are_refused_with_the_reason(args: Any, kwargs: Any) -> None:
     with pytest.raises(SpecInvalid) as caught:
-        pytree_names.check_call(call, args, kwargs, "forward")
+        pytrees.check_call(call, args, kwargs, "forward")
     assert caught.value.reason
     assert caught.value.where is not None

@@ -10,8 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from aotpipe.canonicalize.inputs.structure import MISSING, Structure
-from aotpipe.canonicalize.inputs.unify import unite
+from aotpipe.canonicalize.inputs.structure import MISSING, Structure, unite
 from aotpipe.errors import SpecInvalid
 
 X = torch.ones(2, 3)
