@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from aotpipe.canonicalize import example_call, modules, specialization
-from aotpipe.canonicalize.inputs import dynamic_shapes, flat_entry, pytrees
+from aotpipe.canonicalize.inputs import dynamic_shapes, flat_module, pytrees
 from aotpipe.canonicalize.state import discovery
 from aotpipe.core.stages import Canonical, CanonicalEntry, Finding
 from aotpipe.errors import AotpipeError, ExportFailed, ModelImportFailed, SpecInvalid
@@ -102,7 +102,7 @@ def _entry(
     pytrees.check_call(call, entry.args, entry.kwargs, entry.method)
     pytrees.register((entry.args, dict(entry.kwargs)))
     if entry.examples or entry.optional or entry.tensorize:
-        found = flat_entry.entry(model, name, entry)
+        found = flat_module.entry(model, name, entry)
         if found is not None:
             _check_value_ranges(entry, found.leaves, found.canonical.input_names)
             said = specialization.findings(found.canonical)

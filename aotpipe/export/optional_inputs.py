@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from aotpipe.canonicalize.inputs import flat_entry, flat_module
+from aotpipe.canonicalize.inputs import flat_module
 from aotpipe.canonicalize.rewrite import functions
 from aotpipe.canonicalize.state import lift
 from aotpipe.canonicalize.state.slots import StateRefused
@@ -74,7 +74,7 @@ def _disagreeing(entry: CanonicalEntry, program: ExportedProgram) -> dict[str, t
     return next(
         (
             inputs
-            for inputs in flat_entry.cases(entry.adapter.structure)
+            for inputs in flat_module.cases(entry.adapter.structure)
             if not small_sizes.agrees_on(entry, program, ((inputs,), {}))
         ),
         None,

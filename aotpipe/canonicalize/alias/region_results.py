@@ -210,19 +210,16 @@ def joined(*paths: Sequence[Names]) -> list[Names]:
 def _parts(
     abstracts: Sequence[AbstractValue], values: Sequence[Any], alias_set_of: AliasSetOf
 ) -> list[_Part]:
-    return [_part(grows, tensors, alias_set_of) for grows, tensors in _tensors(abstracts, values)]
-
-
-def _part(grows: bool, tensors: Sequence[torch.Tensor], alias_set_of: AliasSetOf) -> _Part:
-    part = _Part()
-    for tensor in tensors:
-        alias_set = alias_set_of(tensor)
-        if alias_set is None:
-            continue
-        whole = not grows and alias_set.is_like(tensor)
-        names = Names(alias_set.numbers, alias_set.partial if whole else alias_set.numbers)
-        part = _Part(part.names | names, None if grows else alias_set.known)
-    return part
+    found = []
+    for grows, tensors in _tensors(abstracts, values):
+        part = _Part()
+        for tensor in tensors:
+            if (alias_set := alias_set_of(tensor)) is not None:
+                whole = not grows and alias_set.is_like(tensor)
+                names = Names(alias_set.numbers, alias_set.partial if whole else alias_set.numbers)
+                part = _Part(part.names | names, None if grows else alias_set.known)
+        found.append(part)
+    return found
 
 
 def _tensors(

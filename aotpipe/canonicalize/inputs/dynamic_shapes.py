@@ -8,6 +8,7 @@ that disagree with each other or with the example.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -153,16 +154,12 @@ def _dim(value: Any, name: str, size: int) -> Dim | Auto | None:
     if kind == "AUTO":
         return Auto(value.min, value.max)
     if kind == "DYNAMIC":
-        return Dim(_identifier(name), min=1 if value.min is None else value.min, max=value.max)
+        return Dim(re.sub(r"[.-]", "_", name), min=1 if value.min is None else value.min, max=value.max)
     if isinstance(value, torch.export.Dim):
         return _from_torch(value)
     raise SpecInvalid(
         f"dynamic_shapes of {name} holds a {type(value).__name__}", hint="use an aotpipe.Dim or aotpipe.AUTO"
     )
-
-
-def _identifier(name: str) -> str:
-    return name.replace(".", "_").replace("-", "_")
 
 
 def _from_torch(dim: Any) -> Dim:

@@ -316,13 +316,10 @@ def input_leaves(
 ) -> list[tuple[tuple[str, ...], Any]]:
     """Every leaf of `(args, kwargs)` with its path of names, in torch's flattening order."""
     found: list[tuple[tuple[str, ...], Any]] = []
-    for name, value in [*zip(positional_names(call, len(args)), args, strict=True), *_keywords(kwargs)]:
+    names = [*positional_names(call, len(args)), *((key,) for key in kwargs)]
+    for name, value in zip(names, (*args, *kwargs.values()), strict=True):
         found += [((*name, *(key.text for key in path)), leaf) for path, leaf in leaves(value)]
     return found
-
-
-def _keywords(kwargs: Mapping[str, Any]) -> list[tuple[tuple[str, ...], Any]]:
-    return [((key,), value) for key, value in kwargs.items()]
 
 
 def positional_names(call: Callable[..., Any], count: int) -> list[tuple[str, ...]]:

@@ -79,7 +79,8 @@ def summarize(
     # What stands for what a loop carries may be a part of its own tensors, with a size that is its own too.
     stored = {tensor_storage.storage_of(tensor) for tensor in own}
     own = [*own, *(each for each in _tensors_in(start) if tensor_storage.storage_of(each) in stored)]
-    mine = {symbol for tensor in own for symbol in _symbols_in(tensor)}
+    sizes: Iterable[Any] = (size for tensor in own for size in tensor.shape)
+    mine = {each for size in sizes if isinstance(size, torch.SymInt) for each in size.node.expr.free_symbols}
     watch = _Watch(summary, own, mine)
     with unrecorded(), trace.pushed(trace.part(_Regions).watches, watch), watch, rebinding.inner():
         if test is not None:
@@ -112,13 +113,6 @@ def constrains_sizes(compute: Callable[[], object]) -> bool:
                 raise
             return True
     return bool(found)
-
-
-def _symbols_in(tensor: torch.Tensor) -> Iterator[Any]:
-    sizes: Iterable[Any] = tensor.shape
-    for size in sizes:
-        if isinstance(size, torch.SymInt):
-            yield from size.node.expr.free_symbols
 
 
 def _tensors_in(values: Any) -> Iterator[torch.Tensor]:

@@ -158,7 +158,9 @@ def _begun(
     wider = [_wider(*each) for each in columns]
     begun = border.names(wider, start, rebinding.alias_set)
     names = begun
-    if all(map(_has_same_results, wider, note.abstracts)):
+    # Names of the one are names of the other only where both have as many results.
+    pairs = zip(wider, note.abstracts, strict=True)
+    if all(len(region_results.results(a)) == len(region_results.results(b)) for a, b in pairs):
         names = region_results.joined(begun, border.recalled(note.names, begun))
     if names == begun and all(map(_is_same, abstracts, wider)):
         return wider, names, start, []
@@ -195,11 +197,6 @@ def _wider(name: str, value: Any, own: AbstractValue, last: AbstractValue) -> Ab
     except ExportFailed:
         return own
     return found if _is_same(found, last) else own
-
-
-def _has_same_results(left: AbstractValue, right: AbstractValue) -> bool:
-    """Whether the results of both have names in the same places."""
-    return len(region_results.results(left)) == len(region_results.results(right))
 
 
 def _is_same(left: AbstractValue, right: AbstractValue) -> bool:

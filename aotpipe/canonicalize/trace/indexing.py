@@ -45,7 +45,7 @@ def get(tensor: torch.Tensor, index: Any) -> torch.Tensor:
     """`tensor[index]`."""
     parts, chosen = _split(tensor, index)
     rest = [part for part in parts if not _is_integer(part)]
-    again = functools.partial(_gathered_in, tensor, chosen, rest)
+    again = functools.partial(_gathered, tensor, chosen, rest)
     result = again()
     if result is not tensor:
         rebinding.note(
@@ -54,11 +54,6 @@ def get(tensor: torch.Tensor, index: Any) -> torch.Tensor:
             )
         )
     return result
-
-
-def _gathered_in(tensor: torch.Tensor, chosen: Chosen, rest: Sequence[Any]) -> torch.Tensor:
-    found = _gathered(tensor, chosen)
-    return found if all(_is_whole(part) for part in rest) else found[tuple(rest)]
 
 
 def put(tensor: torch.Tensor, index: Any, value: Any) -> None:
@@ -149,12 +144,13 @@ def _known(part: slice) -> _Window | slice:
     )
 
 
-def _gathered(tensor: torch.Tensor, chosen: Chosen) -> torch.Tensor:
+def _gathered(tensor: torch.Tensor, chosen: Chosen, rest: Sequence[Any]) -> torch.Tensor:
     for dim, each in chosen.items():
         if isinstance(each, _Window):
             tensor = _index(tensor, {dim: each.rows()})
     integers = {dim: each for dim, each in chosen.items() if isinstance(each, torch.Tensor)}
-    return _index(tensor, integers) if integers else tensor
+    found = _index(tensor, integers) if integers else tensor
+    return found if all(map(_is_whole, rest)) else found[tuple(rest)]
 
 
 def _index(tensor: torch.Tensor, rows: Mapping[int, torch.Tensor]) -> torch.Tensor:

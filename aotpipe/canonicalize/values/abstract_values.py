@@ -241,16 +241,16 @@ def join_values(values: Sequence[object]) -> AbstractValue:
             columns = zip(*(leaves for leaves, _ in flat), strict=True)
             return AbstractValue(
                 flat[0][1],
-                tuple(_join_leaves(each, missing=True, computed=True) for each in columns),
+                tuple(join_leaves(each) for each in columns),
                 optional=True,
             )
     flat = [pytree.tree_flatten(value, is_leaf) for value in known]
     spec = flat[0][1]
     if any(other != spec for _, other in flat[1:]):
-        kind = IncompatibleLengths if _are_tuples(known[0], known[-1]) else Incompatible
+        kind = IncompatibleLengths if type(known[0]) is type(known[-1]) is tuple else Incompatible
         raise kind(f"is {_kind(known[0])} on one path and {_kind(known[-1])} on another")
     columns = zip(*(leaves for leaves, _ in flat), strict=True)
-    return AbstractValue(spec, tuple(_join_leaves(column, missing=missing) for column in columns))
+    return AbstractValue(spec, tuple(join_leaves(each, missing=missing, computed=False) for each in columns))
 
 
 def _held(value: Any) -> Any:
@@ -262,16 +262,17 @@ def _is_whole(value: object) -> bool:
     return isinstance(value, OptionalValue) and not isinstance(value.payload, torch.Tensor)
 
 
-def join_leaves(leaves: Sequence[Any]) -> object:
-    """The leaf that all of these fit: a `Leaf`, even for equal numbers, or a value that is no graph's.
+def join_leaves(leaves: Sequence[Any], *, missing: bool = True, computed: bool = True) -> object:
+    """The leaf that all of these fit: a `Leaf`, or a value that is no graph's.
+
+    Args:
+        leaves: The values on each path that has one.
+        missing: Whether there is a path that has none.
+        computed: Whether the graph is to compute even equal numbers.
 
     Raises:
         Incompatible: There is none.
     """
-    return _join_leaves(leaves, missing=True, computed=True)
-
-
-def _join_leaves(leaves: Sequence[Any], *, missing: bool, computed: bool = False) -> object:
     first = leaves[0]
     if (optional := _join_optional(leaves)) is not None:
         return optional
@@ -306,7 +307,7 @@ def _join_optional(leaves: Sequence[Any]) -> Leaf | None:
     there = [_held(leaf) for leaf in leaves if leaf is not None]
     if not there or not (len(there) < len(leaves) or any(isinstance(leaf, OptionalValue) for leaf in leaves)):
         return None
-    found = _join_leaves(there, missing=True, computed=True) if all(map(_is_of_a_graph, there)) else None
+    found = join_leaves(there) if all(map(_is_of_a_graph, there)) else None
     if not isinstance(found, Leaf):
         other = next(leaf for leaf in leaves if leaf is not None)
         raise Incompatible(f"is None on one path and {_kind(other)} on another")
@@ -405,10 +406,6 @@ def _is_same(left: object, right: object) -> bool:
         return bool(left == right)
     except Exception:  # noqa: BLE001 a class may refuse to be compared
         return False
-
-
-def _are_tuples(left: object, right: object) -> bool:
-    return type(left) is tuple and type(right) is tuple
 
 
 def _kind(value: object) -> str:

@@ -7,7 +7,7 @@ elements; what eager appends afterwards stands behind it until the next branch o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, Final
@@ -156,11 +156,6 @@ def slots(items: Sequence[Any]) -> Any:
     return sum(each.kind.capacity if type(each) is DynamicList else 1 for each in items)
 
 
-def most(numbers: Iterable[Any]) -> Any:
-    """The largest of ints and SymInts."""
-    return reduce(sym_max, numbers)
-
-
 def abstract_list(paths: Sequence[object], capacity: Any) -> AbstractValue | None:
     """The abstract value of a list that has other lengths on other paths; None for any other variable.
 
@@ -177,7 +172,7 @@ def abstract_list(paths: Sequence[object], capacity: Any) -> AbstractValue | Non
     if len({len(each) for each in known}) == 1 and not any(map(is_dynamic_list, known)):
         return None
     if capacity is None:
-        capacity = most(map(slots, known))
+        capacity = reduce(sym_max, map(slots, known))
     kind = _kind([segment for each in known for segment in each], capacity)
     count = Leaf(torch.int64, (), torch.device("cpu"), number=True)
     leaves = (*(replace(leaf, shape=(capacity, *leaf.shape), number=False) for leaf in kind.computed), count)

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from aotpipe.canonicalize import canonicalize
-from aotpipe.canonicalize.inputs import flat_entry, flat_module
+from aotpipe.canonicalize.inputs import flat_module
 from aotpipe.errors import ExportFailed
 from aotpipe.export import export
 from aotpipe.model import spec
@@ -28,7 +28,7 @@ def test_one_program_gives_eagers_answers_to_every_combination(name: str):
     assert canonical.adapter is not None
     program = found.entries[0].program.module()
     tried = 0
-    for inputs in flat_entry.cases(canonical.adapter.structure):
+    for inputs in flat_module.cases(canonical.adapter.structure):
         try:
             want = canonical.module(inputs)
         except Exception:  # what eager refuses, the program refuses

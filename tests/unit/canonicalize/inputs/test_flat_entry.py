@@ -8,7 +8,7 @@ from torch import nn
 
 from aotpipe import Dim
 from aotpipe.canonicalize import canonicalize
-from aotpipe.canonicalize.inputs import flat_entry
+from aotpipe.canonicalize.inputs import flat_module
 from aotpipe.errors import SpecInvalid
 from aotpipe.model import spec
 from tests.unit.canonicalize.inputs.adapted_models import CASES, X
@@ -64,6 +64,6 @@ def test_what_eager_refuses_is_noted_and_an_example_that_it_refuses_is_an_error(
 def test_every_combination_is_a_case():
     [entry] = canonicalize(spec.as_spec(Masked().eval(), args=(X, X > 0), examples=[(X,)])).entries
     assert entry.adapter is not None
-    flags = [bool(case["mask.present"]) for case in flat_entry.cases(entry.adapter.structure)]
+    flags = [bool(case["mask.present"]) for case in flat_module.cases(entry.adapter.structure)]
     assert flags == [True, False]
-    assert all(torch.equal(case["x"], X) for case in flat_entry.cases(entry.adapter.structure))
+    assert all(torch.equal(case["x"], X) for case in flat_module.cases(entry.adapter.structure))
