@@ -6,7 +6,7 @@ bindings load 200 MB: they are imported where a module has such an op, and not b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -40,31 +40,27 @@ def rewritten(module: bytes, rewrites: Sequence[Rewrite]) -> bytes | None:
             parsed = ir.Module.parse(module)
         except ir.MLIRError:
             return None
-        changed = [apply_to(parsed.operation, rewrite, ir.WalkResult.ADVANCE) for rewrite in wanted]
+        changed = [apply_to(parsed.operation, rewrite) for rewrite in wanted]
         if not any(changed):
             return None
         text: str = parsed.operation.get_asm(enable_debug_info=True)
         return text.encode()
 
 
-def apply_to(root: Any, rewrite: Rewrite, advance: Any) -> bool:
-    """Apply a rewrite to what is in an op; gives whether it changed anything.
-
-    Args:
-        root: An op of IREE's bindings or of jaxlib's.
-        rewrite: What is applied.
-        advance: Those bindings' word for going on with a walk.
-    """
-    found: list[Any] = []
-
-    def look(op: Any) -> Any:
-        if op.name in rewrite.ops:
-            found.append(op)
-        return advance
-
-    root.walk(look)
+def apply_to(root: Any, rewrite: Rewrite) -> bool:
+    """Apply a rewrite to what is in an op of IREE's bindings or of jaxlib's; gives whether it changed any."""
+    found = [op for op in ops_in(root) if op.name in rewrite.ops]
     changed = [rewrite.apply(op) for op in found]
     return any(changed)
+
+
+def ops_in(root: Any) -> Iterator[Any]:
+    """The ops in the regions of an op of IREE's bindings or of jaxlib's, and it, each after those in it."""
+    for region in root.regions:
+        for block in region:
+            for op in block.operations:
+                yield from ops_in(op.operation)
+    yield root
 
 
 def replace_uses(value: Any, make: Callable[[], Any]) -> None:
@@ -85,14 +81,10 @@ def fusion_barrier(value: Any, sizes: Sequence[Any]) -> Any:
         value: A builtin tensor.
         sizes: Of its dims that vary, as indices: behind the barrier nothing else tells them.
     """
-    from iree.compiler import ir
+    from iree.compiler.dialects import flow, util
 
-    kept = ir.Operation.create("util.optimization_barrier", results=[value.type], operands=[value])
-    if not sizes:
-        return kept.result
-    return ir.Operation.create(
-        "flow.tensor.tie_shape", results=[value.type], operands=[kept.result, *sizes]
-    ).result
+    kept = util.optimization_barrier([value.type], [value])
+    return flow.tensor_tie_shape(kept, sizes) if sizes else kept
 
 
 def put_results_behind_barriers(op: Any) -> None:
@@ -104,6 +96,6 @@ def put_results_behind_barriers(op: Any) -> None:
 
 
 def _barred(value: Any, like: Any) -> Any:
-    from aotpipe.backends.iree.lower.region_types import dynamic_dims
+    from aotpipe.backends.iree.lower.region_borders import dynamic_dims
 
     return fusion_barrier(value, dynamic_dims(like))

@@ -17,8 +17,7 @@ different dims (a branch gives `[4]`, the other `[u0]`), the border knows those 
 `tensor.cast` bridges.
 
 What no needed result depends on is not imported: results of an op, carries of a loop, nodes of a subgraph.
-The subgraphs must be functional. What has no lowering raises `ControlFlowError`. The modules `borders`,
-`liveness` and this one need torch, the importer and the MLIR bindings, nothing else.
+The subgraphs must be functional. What has no lowering raises `ControlFlowError`.
 """
 
 from __future__ import annotations
@@ -30,36 +29,11 @@ from iree.compiler.dialects import scf
 from iree.compiler.ir import InsertionPoint, IntegerType, Location, Type, Value
 from torch import fx
 
+from aotpipe.backends.iree.lower import liveness
+from aotpipe.backends.iree.lower import region_borders as border
 from aotpipe.backends.iree.lower.host_scalars import hosted_carries, number_dtype, sources_of
-from aotpipe.backends.iree.lower.liveness import (
-    live_carries,
-    output_args,
-    placeholders,
-    subgraph,
-    used_results,
-)
-from aotpipe.backends.iree.lower.loop_buffers import Carries
-from aotpipe.backends.iree.lower.region_types import (
-    ControlFlowError,
-    builtin_type,
-    convert,
-    convert_all,
-    dim_size,
-    extract_row,
-    index_constant,
-    insert_row,
-    join,
-    present,
-    to_i1,
-)
-from aotpipe.backends.iree.lower.regions import (
-    RegionImporter,
-    Slots,
-    Sources,
-    input_values,
-    output_values,
-    result_values,
-)
+from aotpipe.backends.iree.lower.region_borders import ControlFlowError, Slots
+from aotpipe.backends.iree.lower.regions import RegionImporter, Sources
 
 Trip = Callable[[Slots, list[Value]], Slots]
 
@@ -71,34 +45,41 @@ class ControlFlowImporter(RegionImporter):
         pred: Any
         operands: Any
         pred, *names, operands = node.args
-        graphs = [subgraph(node, name) for name in names]
+        graphs = [liveness.subgraph(node, name) for name in names]
         with loc:
             values = self._operands(loc, operands)
-            used = used_results(node, self.needed)
+            used = liveness.used_results(node, self.needed)
             if isinstance(pred, bool):
                 self._bind_results(node, self._inline(graphs[0 if pred else 1], values, used))
                 return
-            types = self._slot_types(node, used, *map(output_values, graphs))
+            types = self._slot_types(node, used, *map(liveness.output_values, graphs))
             is_number = number_dtype(pred.meta["val"]) is not None
-            taken = self.numbers(pred) if is_number else to_i1(self._import_argument(loc, pred))
+            taken = self.numbers(pred) if is_number else border.to_i1(self._import_argument(loc, pred))
             known = [self._free_numbers(graph, operands) for graph in graphs]
-            branch = scf.IfOp(taken, [self.border.packed_type(t) for t in present(types)], has_else=True)
+            branch = scf.IfOp(taken, [border.packed_type(t) for t in border.present(types)], has_else=True)
             blocks = (branch.then_block, branch.else_block)
             for block, graph, sources in zip(blocks, graphs, known, strict=True):
                 with InsertionPoint(block):
                     scf.YieldOp(self._leave(self._inline(graph, values, used, sources), types))
-            self._bind_results(node, self._enter(branch.results, types, result_values(node)))
+            self._bind_results(node, self._enter(branch.results, types, liveness.result_values(node)))
 
     def _import_hop_while_loop(self, loc: Location, node: fx.Node, _hop: object) -> None:
         if node.kwargs.get("mutated_arg_indices"):
             raise ControlFlowError("while_loop mutates its inputs")
-        test, body = (subgraph(node, name) for name in node.args[:2])
+        test, body = (liveness.subgraph(node, name) for name in node.args[:2])
         starts: Any = node.args[2]
         with loc:
             inits, extra = (self._operands(loc, args) for args in node.args[2:])
-            live = live_carries(test, body, range(len(inits)), used_results(node, self.needed))
+            live = liveness.live_carries(
+                test, body, range(len(inits)), liveness.used_results(node, self.needed)
+            )
             types = self._slot_types(
-                node, live, input_values(test), input_values(body), output_values(body), inits=inits
+                node,
+                live,
+                liveness.input_values(test),
+                liveness.input_values(body),
+                liveness.output_values(body),
+                inits=inits,
             )
             hosted = hosted_carries(node) & live
             for position in hosted:
@@ -108,40 +89,40 @@ class ControlFlowImporter(RegionImporter):
                 self._kept_numbers(node, graph, hosted, wanted)
                 for graph, wanted in ((test, {0}), (body, hosted))
             ]
-            carries = Carries(self.border, types)
+            carries = border.Carries(types)
 
             def handed_on(values: Slots, crossed: Sequence[Value] = ()) -> list[Value]:
                 """Whether there is another trip, then the carries, as they cross."""
-                owned = carries.own(_select(values, live), crossed)
+                owned = carries.own(values, crossed)
                 (again,) = self._inline(test, [*owned, *extra], {0}, known[0], {0})
-                return self.border.pack([to_i1(again), *present(owned)])
+                return border.pack([border.to_i1(again), *border.present(owned)])
 
             first = handed_on(inits)
             packed = [value.type for value in first]
             loop = scf.WhileOp(packed, first)
             before, after = (region.blocks.append(*packed) for region in (loop.before, loop.after))
             with InsertionPoint(before):
-                flag = self.border.unpack(before.arguments[0], IntegerType.get_signless(1), list)
+                flag = border.unpack(before.arguments[0], IntegerType.get_signless(1), list)
                 scf.ConditionOp(flag, before.arguments)
             with InsertionPoint(after):
                 crossed = list(after.arguments)[1:]
-                given = self._enter(crossed, types, input_values(body))
+                given = self._enter(crossed, types, liveness.input_values(body))
                 outputs = self._inline(body, [*given, *extra], live, known[1], hosted)
                 scf.YieldOp(handed_on(outputs, crossed))
-            results = self._enter(list(loop.results)[1:], types, result_values(node))
+            results = self._enter(list(loop.results)[1:], types, liveness.result_values(node))
             self._bind_results(node, results, hosted)
 
     def _kept_numbers(
         self, loop: fx.Node, graph: fx.Graph, hosted: Collection[int], wanted: Collection[int]
     ) -> Sources:
         """The numbers that no trip changes, as a region reads them: those at hand, and those it needs."""
-        inputs, carried = placeholders(graph), len(loop.args[2])  # type: ignore[arg-type]
+        inputs, carried = liveness.placeholders(graph), len(loop.args[2])  # type: ignore[arg-type]
         kept = {
             inner: outer
             for inner, outer in zip(inputs[carried:], loop.args[3], strict=True)  # type: ignore[arg-type]
             if isinstance(outer, fx.Node) and number_dtype(inner.meta["val"]) is not None
         }
-        outputs = output_args(graph)
+        outputs = liveness.output_args(graph)
         read = sources_of(
             graph, [outputs[position] for position in wanted], {*kept, *(inputs[each] for each in hosted)}
         )
@@ -152,54 +133,61 @@ class ControlFlowImporter(RegionImporter):
         }
 
     def _import_hop_map_impl(self, loc: Location, node: fx.Node, _hop: object) -> None:
-        body = subgraph(node, node.args[0])
-        with loc:
-            xs, extra = (self._operands(loc, args) for args in node.args[1:])
-            used = used_results(node, self.needed)
-
-            def trip(_carries: Slots, rows: list[Value]) -> Slots:
-                return self._inline(body, [*rows, *extra], used)
-
-            self._bind_results(
-                node, self._for_each(xs, [], [], body, _select(result_values(node), used), trip)
-            )
+        body, xs, extra = node.args
+        self._import_scan(loc, node, body, (), xs, extra)
 
     def _import_hop_scan(self, loc: Location, node: fx.Node, _hop: object) -> None:
-        body = subgraph(node, node.args[0])
+        self._import_scan(loc, node, *node.args)
+
+    def _import_scan(self, loc: Location, node: fx.Node, name: Any, *lists: Any) -> None:
+        """A loop over rows from its body's name, what the carries start as, the rows, and what is read."""
+        body = liveness.subgraph(node, name)
         with loc:
-            inits, xs, extra = (self._operands(loc, args) for args in node.args[1:])
-            used = used_results(node, self.needed)
-            live = live_carries(None, body, range(len(inits)), used)
+            inits, xs, extra = (self._operands(loc, each) for each in lists)
+            used = liveness.used_results(node, self.needed)
+            live = liveness.live_carries(None, body, range(len(inits)), used)
             wanted = used | live
 
             def trip(carries: Slots, rows: list[Value]) -> Slots:
                 return self._inline(body, [*carries, *rows, *extra], wanted)
 
-            types = self._slot_types(node, live, input_values(body), output_values(body), inits=inits)
-            stacked = _select(result_values(node), used)[len(inits) :]
+            types = self._slot_types(
+                node, live, liveness.input_values(body), liveness.output_values(body), inits=inits
+            )
+            stacked = _select(liveness.result_values(node), used)[len(inits) :]
             self._bind_results(node, self._for_each(xs, inits, types, body, stacked, trip))
 
     def _import_hop_associative_scan(self, loc: Location, node: fx.Node, _hop: object) -> None:
-        body = subgraph(node, node.args[0])
+        body = liveness.subgraph(node, node.args[0])
         with loc:
             xs, extra = (self._operands(loc, args) for args in node.args[1:])
             every = set(range(len(xs)))
-            types = present(join(every, self._types(output_values(body)), self._types(input_values(body))))
+            types = border.present(
+                border.join(
+                    every, self._types(liveness.output_values(body)), self._types(liveness.input_values(body))
+                )
+            )
 
             def trip(carries: Slots, rows: list[Value]) -> Slots:
-                outputs = convert_all(self._inline(body, [*carries, *rows, *extra], every), types)
+                outputs = border.convert_all(self._inline(body, [*carries, *rows, *extra], every), types)
                 return [*outputs, *outputs]
 
-            sources = [convert(x, builtin_type(x.type)) for x in xs]
-            rows = convert_all([extract_row(source, index_constant(0)) for source in sources], types)
-            results = self._for_each(sources, rows, types, body, result_values(node), trip, seeded=True)
+            sources = [border.to_builtin(x) for x in xs]
+            rows = border.convert_all(
+                [border.extract_row(source, border.index_constant(0)) for source in sources], types
+            )
+            results = self._for_each(
+                sources, rows, types, body, liveness.result_values(node), trip, seeded=True
+            )
             self._bind_results(node, results[len(xs) :])
 
     def _import_hop_invoke_subgraph(self, loc: Location, node: fx.Node, _hop: object) -> None:
         name, _identifier, *operands = node.args
         with loc:
-            used = used_results(node, self.needed)
-            self._bind_results(node, self._inline(subgraph(node, name), self._operands(loc, operands), used))
+            used = liveness.used_results(node, self.needed)
+            self._bind_results(
+                node, self._inline(liveness.subgraph(node, name), self._operands(loc, operands), used)
+            )
 
     def _for_each(
         self,
@@ -227,45 +215,41 @@ class ControlFlowImporter(RegionImporter):
         Returns:
             The last carries, then the stacked outputs.
         """
-        sources = [convert(x, builtin_type(x.type)) for x in xs]
-        stack_types = [None if val is None else builtin_type(self._type(val)) for val in stacked]
+        sources = [border.to_builtin(x) for x in xs]
+        stack_types = [None if val is None else border.builtin_type(self._type(val)) for val in stacked]
         stacks = [
             None if stack is None else self._empty(val.shape, stack)
             for val, stack in zip(stacked, stack_types, strict=True)
         ]
         if seeded:
             stacks = [
-                insert_row(row, stack, index_constant(0)) for row, stack in zip(inits, stacks, strict=True)
+                border.insert_row(row, stack, border.index_constant(0))
+                for row, stack in zip(inits, stacks, strict=True)
             ]
         slots = [*types, *stack_types]
-        vals = [*input_values(body)[: len(inits)], *stacked]
-        border = self.border
-        carries = Carries(border, types)
+        vals = [*liveness.input_values(body)[: len(inits)], *stacked]
+        carries = border.Carries(types)
         starts = [
-            *border.pack(present(carries.own(_select_like(inits, types)))),
+            *border.pack(border.present(carries.own(inits))),
             *self._leave(stacks, stack_types),
         ]
-        first = index_constant(int(seeded))
-        loop = scf.ForOp(first, dim_size(sources[0], 0), index_constant(1), starts)
+        first = border.index_constant(int(seeded))
+        loop = scf.ForOp(first, border.dim_size(sources[0], 0), border.index_constant(1), starts)
         with InsertionPoint(loop.body):
             index, *arguments = loop.body.arguments
             last = self._enter(arguments, slots, vals)
-            rows = [extract_row(source, index) for source in sources]
+            rows = [border.extract_row(source, index) for source in sources]
             outputs = trip(last[: len(inits)], rows)
             for position in range(len(inits), len(slots)):
                 stack = last[position]
                 if stack is not None:
-                    outputs[position] = insert_row(outputs[position], stack, index)
-            owned = carries.own(_select_like(outputs[: len(inits)], types), arguments)
-            grown = present(outputs[len(inits) :])
-            scf.YieldOp([*border.pack(present(owned)), *map(border.hand_on, grown)])
+                    outputs[position] = border.insert_row(outputs[position], stack, index)
+            owned = carries.own(outputs[: len(inits)], arguments)
+            grown = border.present(outputs[len(inits) :])
+            scf.YieldOp([*border.pack(border.present(owned)), *map(border.hand_on, grown)])
         return self._enter(loop.results, slots, vals)
 
 
 def _select(items: Sequence[Any], kept: Collection[int]) -> list[Any]:
     """The items at the kept positions, None elsewhere."""
     return [item if position in kept else None for position, item in enumerate(items)]
-
-
-def _select_like(items: Sequence[Any], types: Sequence[Type | None]) -> list[Any]:
-    return [item if wanted is not None else None for item, wanted in zip(items, types, strict=True)]

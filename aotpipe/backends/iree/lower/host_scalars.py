@@ -19,13 +19,13 @@ from iree.compiler.dialects import arith, linalg, tensor
 from iree.compiler.ir import IntegerAttr, IntegerType, RankedTensorType, Type, Value
 from torch import fx
 
-from aotpipe.backends.iree.lower.liveness import output_args, placeholders, subgraph
-from aotpipe.backends.iree.lower.region_types import builtin_type, convert
+from aotpipe.backends.iree.lower.liveness import closure, output_args, placeholders, subgraph
+from aotpipe.backends.iree.lower.region_borders import to_builtin
+from aotpipe.passes.ops import CAST
 
 _ATEN: Final = torch.ops.aten
-_CAST: Final = _ATEN._to_copy.default  # noqa: SLF001  # what a cast becomes in every exported graph
-ITEM: Final = _ATEN._local_scalar_dense.default  # noqa: SLF001  # and what `item()` becomes
 _SIZE: Final = _ATEN.sym_size.int
+_LOOP: Final = torch.ops.higher_order.while_loop
 _WIDTHS: Final[Mapping[torch.dtype, int]] = {torch.bool: 1, torch.int32: 32, torch.int64: 64}
 
 
@@ -38,8 +38,7 @@ def number_dtype(val: Any) -> torch.dtype | None:
     return None
 
 
-def number_type(dtype: torch.dtype) -> Type:
-    """The builtin type of a number of a dtype."""
+def _number_type(dtype: torch.dtype) -> Type:
     return IntegerType.get_signless(_WIDTHS[dtype])
 
 
@@ -107,7 +106,7 @@ class Numbers:
             arguments = enumerate(op.arguments(node))
             return op.write(node, [self(each, op.dtype(node, place)) for place, each in arguments])
         value = self._value_of(node)
-        plain = convert(value, builtin_type(value.type))
+        plain = to_builtin(value)
         return read(self._placed(plain)) if isinstance(plain.type, RankedTensorType) else plain
 
 
@@ -118,14 +117,8 @@ def _nodes(arguments: Iterable[Any]) -> list[fx.Node]:
 def sources_of(graph: fx.Graph, wanted: Iterable[Any], candidates: Collection[fx.Node]) -> set[fx.Node]:
     """Those of some placeholders that the host computes wanted outputs of, or what it computes of them."""
     numbers = number_nodes(graph, candidates)
-    found: set[fx.Node] = set()
-    waiting = _nodes(wanted)
-    while waiting:
-        node = waiting.pop()
-        if node not in found and (node in numbers or _is_half_hosted(node, numbers)):
-            found.add(node)
-            waiting += node.all_input_nodes
-    return found & set(candidates)
+    hosted = closure(_nodes(wanted), lambda node: node in numbers or _is_half_hosted(node, numbers))
+    return hosted & set(candidates)
 
 
 def number_nodes(graph: fx.Graph, sources: Collection[fx.Node]) -> set[fx.Node]:
@@ -148,7 +141,7 @@ def _is_hosted(node: fx.Node, found: Collection[fx.Node]) -> bool:
         return node.target is _SIZE or all(argument in found for argument in node.all_input_nodes)
     if node.target is operator.getitem:
         loop, index = node.args
-        return isinstance(loop, fx.Node) and is_loop(loop) and index in hosted_carries(loop)
+        return isinstance(loop, fx.Node) and loop.target is _LOOP and index in hosted_carries(loop)
     return _missing(node, found) == set()
 
 
@@ -178,11 +171,6 @@ def _missing(node: fx.Node, found: Container[fx.Node]) -> set[fx.Node] | None:
     # A literal of more than 32 bits beside an int32 wraps, or is refused.
     is_exact = all(isinstance(each, int) and -(2**31) <= each < 2**31 for each in literals)
     return missing if is_exact else None
-
-
-def is_loop(node: fx.Node) -> bool:
-    """Whether a node is a `while_loop`."""
-    return node.target is torch.ops.higher_order.while_loop
 
 
 def hosted_carries(loop: fx.Node) -> frozenset[int]:
@@ -223,36 +211,35 @@ def _may_cross(before: fx.Node, after: Any) -> bool:
 
 def literal(value: int, dtype: torch.dtype) -> Value:
     """Write a Python number or bool."""
-    kind = number_type(dtype)
+    kind = _number_type(dtype)
     if dtype is torch.bool:
         value = -int(bool(value))
-    return arith.ConstantOp(kind, IntegerAttr.get(kind, int(value))).result
+    return arith.constant(kind, IntegerAttr.get(kind, int(value)))
 
 
 def cast(value: Value, source: torch.dtype, wanted: torch.dtype) -> Value:
     """Write a number in another dtype, as torch casts it."""
     if source is wanted:
         return value
-    kind = number_type(wanted)
+    kind = _number_type(wanted)
     if wanted is torch.bool:
         zero = literal(0, source)
-        return arith.CmpIOp(arith.CmpIPredicate.ne, value, zero).result
+        return arith.cmpi(arith.CmpIPredicate.ne, value, zero)
     if source is torch.bool:
-        return arith.ExtUIOp(kind, value).result
+        return arith.extui(kind, value)
     widened = _WIDTHS[wanted] > _WIDTHS[source]
-    return (arith.ExtSIOp if widened else arith.TruncIOp)(kind, value).result
+    return arith.extsi(kind, value) if widened else arith.trunci(kind, value)
 
 
 def filled(number: Value) -> Value:
     """A number as a 0-d builtin tensor: a fill, which the kernels that read it compute by themselves."""
-    empty = tensor.EmptyOp([], number.type).result
-    return linalg.fill(number, outs=[empty])
+    return linalg.fill(number, outs=[tensor.empty([], number.type)])
 
 
 def read(value: Value) -> Value:
     """The number in a 0-d builtin tensor: the host waits for it."""
     assert isinstance(value.type, RankedTensorType)
-    return tensor.ExtractOp(value, []).result
+    return tensor.extract(value, [])
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,17 +261,17 @@ class _Op:
         return [node.args[position] for position in self.operands]
 
 
-def _arithmetic(op: Callable[[Value, Value], Any]) -> _Op:
-    return _Op(lambda _, sides: op(*sides).result)
+def _of(op: Callable[..., Value], **options: Any) -> _Op:
+    return _Op(lambda _, sides: op(*sides), **options)
 
 
-def _scaled(op: Callable[[Value, Value], Any]) -> _Op:
+def _scaled(op: Callable[[Value, Value], Value]) -> _Op:
     def write(node: fx.Node, sides: list[Value]) -> Value:
         left, right = sides
         factor: Any = node.kwargs.get("alpha", 1)
         if factor != 1:
-            right = arith.MulIOp(right, literal(factor, node.meta["val"].dtype)).result
-        return op(left, right).result
+            right = arith.muli(right, literal(factor, node.meta["val"].dtype))
+        return op(left, right)
 
     return _Op(write)
 
@@ -293,22 +280,18 @@ def _comparison(name: str) -> _Op:
     def write(node: fx.Node, sides: list[Value]) -> Value:
         # As a signed number one bit that is set is -1.
         sign = "" if name in ("eq", "ne") else "u" if _common(node) is torch.bool else "s"
-        return arith.CmpIOp(getattr(arith.CmpIPredicate, sign + name), *sides).result
+        return arith.cmpi(getattr(arith.CmpIPredicate, sign + name), *sides)
 
     return _Op(write, dtype=lambda node, _: _common(node))
 
 
-def _logical(op: Callable[[Value, Value], Any]) -> _Op:
-    return _Op(lambda _, sides: op(*sides).result, dtype=lambda *_: torch.bool)
-
-
 def _inverted(node: fx.Node, sides: list[Value]) -> Value:
     kind = torch.bool if node.target is _ATEN.logical_not.default else node.meta["val"].dtype
-    return arith.XOrIOp(sides[0], literal(-1, kind)).result
+    return arith.xori(sides[0], literal(-1, kind))
 
 
 def _same(position: int = 0) -> _Op:
-    return _Op(lambda _, sides: sides[0], range(position, position + 1))
+    return _of(lambda value: value, operands=range(position, position + 1))
 
 
 def _common(comparison: fx.Node) -> torch.dtype:
@@ -323,15 +306,16 @@ def _like(argument: Any) -> Any:
     return torch.empty((), dtype=val.dtype) if isinstance(val, torch.Tensor) else val
 
 
+_BITWISE: Final = {"and": arith.andi, "or": arith.ori, "xor": arith.xori}
 _WHOLE: Final[Mapping[Any, _Op]] = {
-    _ATEN.add.Tensor: _scaled(arith.AddIOp),
-    _ATEN.add.Scalar: _scaled(arith.AddIOp),
-    _ATEN.sub.Tensor: _scaled(arith.SubIOp),
-    _ATEN.sub.Scalar: _scaled(arith.SubIOp),
-    _ATEN.mul.Tensor: _arithmetic(arith.MulIOp),
-    _ATEN.mul.Scalar: _arithmetic(arith.MulIOp),
-    _ATEN.minimum.default: _arithmetic(arith.MinSIOp),
-    _ATEN.maximum.default: _arithmetic(arith.MaxSIOp),
+    _ATEN.add.Tensor: _scaled(arith.addi),
+    _ATEN.add.Scalar: _scaled(arith.addi),
+    _ATEN.sub.Tensor: _scaled(arith.subi),
+    _ATEN.sub.Scalar: _scaled(arith.subi),
+    _ATEN.mul.Tensor: _of(arith.muli),
+    _ATEN.mul.Scalar: _of(arith.muli),
+    _ATEN.minimum.default: _of(arith.minsi),
+    _ATEN.maximum.default: _of(arith.maxsi),
 }
 """What is not so for bools, whose sum is no sum of bits."""
 _OPS: Final[Mapping[Any, _Op]] = {
@@ -342,21 +326,18 @@ _OPS: Final[Mapping[Any, _Op]] = {
         for overload in ("Tensor", "Scalar")
     },
     **{
-        getattr(getattr(_ATEN, name), overload): _arithmetic(op)
-        for name, op in (
-            ("bitwise_and", arith.AndIOp),
-            ("bitwise_or", arith.OrIOp),
-            ("bitwise_xor", arith.XOrIOp),
-        )
+        getattr(getattr(_ATEN, f"bitwise_{name}"), overload): _of(op)
+        for name, op in _BITWISE.items()
         for overload in ("Tensor", "Scalar")
     },
-    _ATEN.logical_and.default: _logical(arith.AndIOp),
-    _ATEN.logical_or.default: _logical(arith.OrIOp),
-    _ATEN.logical_xor.default: _logical(arith.XOrIOp),
+    **{
+        getattr(_ATEN, f"logical_{name}").default: _of(op, dtype=lambda *_: torch.bool)
+        for name, op in _BITWISE.items()
+    },
     _ATEN.logical_not.default: _Op(_inverted, range(1), lambda *_: torch.bool),
     _ATEN.bitwise_not.default: _Op(_inverted, range(1)),
     _ATEN.where.self: _Op(
-        lambda _, sides: arith.SelectOp(*sides).result,
+        lambda _, sides: arith.select(*sides),
         range(3),
         lambda node, position: node.meta["val"].dtype if position else torch.bool,
     ),
@@ -364,5 +345,5 @@ _OPS: Final[Mapping[Any, _Op]] = {
     _ATEN.scalar_tensor.default: _same(),
     _ATEN.clone.default: _same(),
     _ATEN.alias.default: _same(),
-    _CAST: _same(),
+    CAST: _same(),
 }

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import torch
 from iree.compiler import ir
-from iree.compiler.dialects import func
+from iree.compiler.dialects import func, util
 from iree.compiler.extras.fx_as_strided import rewrite_as_strided
 from iree.compiler.extras.fx_importer import ContextCache, FxImporter
 from torch.fx.passes.shape_prop import _extract_tensor_metadata  # the form that the importer reads
@@ -27,8 +27,7 @@ from torch.fx.passes.shape_prop import _extract_tensor_metadata  # the form that
 from aotpipe.backends.iree.fixes.graphs import modules
 from aotpipe.backends.iree.lower.control_flow import ControlFlowImporter
 from aotpipe.backends.iree.lower.liveness import output_args, placeholders
-from aotpipe.backends.iree.lower.loop_carries import ViewBorder, in_own_buffer
-from aotpipe.backends.iree.lower.region_types import builtin_type, convert
+from aotpipe.backends.iree.lower.region_borders import builtin_type, convert, in_own_buffer, to_builtin
 from aotpipe.core import fixes
 from aotpipe.core.stages import Legal, LegalEntry, Lowered
 from aotpipe.errors import LowerFailed
@@ -90,20 +89,15 @@ def _refusal(entry: LegalEntry, node: torch.fx.Node | None, error: Exception) ->
     )
 
 
-def _tell_dtypes(graph: torch.fx.Graph) -> None:
-    """Note the tensor of each item in the form that the importer reads; only torch's own tracing does so."""
-    for node in graph.find_nodes(op="call_function", target=ops.ITEM):
-        tensor = node.args[0]
-        assert isinstance(tensor, torch.fx.Node)
-        tensor.meta["tensor_meta"] = _extract_tensor_metadata(tensor.meta["val"])
-
-
 def _import_entry(
     importer: FxImporter, weights: _Weights, entry: LegalEntry, graph_module: torch.fx.GraphModule
 ) -> None:
     for module in modules([graph_module]):
         rewrite_as_strided(module.graph)
-        _tell_dtypes(module.graph)
+        for node in module.graph.find_nodes(op="call_function", target=ops.ITEM):
+            # The importer reads this form of the tensor, which torch's own tracing alone notes.
+            tensor: Any = node.args[0]
+            tensor.meta["tensor_meta"] = _extract_tensor_metadata(tensor.meta["val"])
     inputs = placeholders(graph_module.graph)
     weights_in, rest = inputs[: len(entry.weights)], inputs[len(entry.weights) :]
     outputs = output_args(graph_module.graph)
@@ -137,35 +131,19 @@ class _Weights:
         stored = builtin_type(torch_type)
         if key not in self._symbols:
             self._declare(key, stored)
-        load = ir.Operation.create(
-            "util.global.load",
-            results=[stored],
-            attributes={"global": ir.FlatSymbolRefAttr.get(self._symbols[key])},
-        )
-        return convert(load.result, torch_type)
+        return convert(util.global_load(stored, self._symbols[key]), torch_type)
 
     def _declare(self, key: str, stored: ir.Type) -> None:
         # An entry point's name has no dot.
         self._symbols[key] = f"weight.{len(self._symbols)}"
-        quoted = ir.StringAttr.get(key)
+        named = f'#flow.parameter.named<"{PARAMETER_SCOPE}"::{ir.StringAttr.get(key)}> : {stored}'
+        initial = ir.Attribute.parse(named)
         with ir.InsertionPoint.at_block_begin(self._body):
-            ir.Operation.create(
-                "util.global",
-                attributes={
-                    "sym_name": ir.StringAttr.get(self._symbols[key]),
-                    "sym_visibility": ir.StringAttr.get("private"),
-                    "type": ir.TypeAttr.get(stored),
-                    "initial_value": ir.Attribute.parse(
-                        f'#flow.parameter.named<"{PARAMETER_SCOPE}"::{quoted}> : {stored}'
-                    ),
-                },
-            )
+            util.global_(self._symbols[key], stored, sym_visibility="private", initial_value=initial)
 
 
 class _NodeImporter(ControlFlowImporter):
     """Writes constants into the text; the legalizer leaves small ones only."""
-
-    border = ViewBorder()
 
     def _import_torch_op_overload(self, loc: ir.Location, node: torch.fx.Node, target: Any = None) -> None:
         """Copy the operands that a workaround wants in buffers of their own."""
@@ -191,7 +169,7 @@ class _NodeImporter(ControlFlowImporter):
 
 def _in_own_buffer(value: ir.Value) -> ir.Value:
     """A torch tensor's elements in a buffer of their own."""
-    return convert(in_own_buffer(convert(value, builtin_type(value.type))), value.type)
+    return convert(in_own_buffer(to_builtin(value)), value.type)
 
 
 def _dense(value: torch.Tensor, element: ir.Type) -> str:

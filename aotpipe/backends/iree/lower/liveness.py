@@ -1,4 +1,4 @@
-"""What the wanted results of a functional fx graph depend on.
+"""The inputs and results of a functional fx graph, and what wanted results depend on.
 
 Everything here reads graphs and changes none. What is not needed is not imported, which matters beyond speed:
 the compiler fails on some loops whose results nobody reads.
@@ -7,7 +7,7 @@ the compiler fails on some loops whose results nobody reads.
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from torch import fx
@@ -25,6 +25,21 @@ def placeholders(graph: fx.Graph) -> list[fx.Node]:
     return [node for node in graph.nodes if node.op == "placeholder"]
 
 
+def output_values(graph: fx.Graph) -> list[Any]:
+    """The fake values of a graph's outputs, or its constants."""
+    return [arg.meta["val"] if isinstance(arg, fx.Node) else arg for arg in output_args(graph)]
+
+
+def input_values(graph: fx.Graph) -> list[Any]:
+    """The fake values of a graph's inputs."""
+    return [node.meta["val"] for node in placeholders(graph)]
+
+
+def result_values(node: fx.Node) -> list[Any]:
+    """The fake values of the results of an op with several."""
+    return list(node.meta["val"])
+
+
 def subgraph(node: fx.Node, name: Any) -> fx.Graph:
     """The graph that an argument of a higher-order op names."""
     module = operator.attrgetter(name.target)(node.graph.owning_module)
@@ -37,7 +52,7 @@ def needed_nodes(graph: fx.Graph, wanted: Collection[int]) -> set[fx.Node]:
     outputs = output_args(graph)
     roots = [outputs[position] for position in wanted]
     roots += [node for node in graph.nodes if _has_effect_only(node)]
-    return _closure(root for root in roots if isinstance(root, fx.Node))
+    return closure(root for root in roots if isinstance(root, fx.Node))
 
 
 def used_results(node: fx.Node, needed: Collection[fx.Node]) -> set[int]:
@@ -78,16 +93,17 @@ def live_carries(test: fx.Graph | None, body: fx.Graph, carries: range, used: Co
         live |= found
 
 
-def _closure(roots: Iterable[fx.Node]) -> set[fx.Node]:
-    """Nodes that the roots depend on, themselves included."""
+def closure(
+    roots: Iterable[fx.Node], is_followed: Callable[[fx.Node], bool] = lambda _: True
+) -> set[fx.Node]:
+    """The nodes that the roots depend on, themselves included, as far as those between are followed."""
     found: set[fx.Node] = set()
     waiting = list(roots)
     while waiting:
         node = waiting.pop()
-        if node in found:
-            continue
-        found.add(node)
-        waiting += node.all_input_nodes
+        if node not in found and is_followed(node):
+            found.add(node)
+            waiting += node.all_input_nodes
     return found
 
 

@@ -17,28 +17,18 @@ import sympy
 import torch
 from iree.compiler.dialects import arith, tensor
 from iree.compiler.extras.fx_importer import GraphNodeImporter
-from iree.compiler.ir import IndexType, InsertionPoint, IntegerType, Location, Operation, Type, Value
+from iree.compiler.ir import IndexType, InsertionPoint, IntegerType, Location, Type, Value
 from torch import fx
 from torch.utils._sympy.functions import FloorDiv, Max, Min, Mod, PythonMod
 
-from aotpipe.backends.iree.lower.host_scalars import ITEM, Numbers, filled, number_dtype
-from aotpipe.backends.iree.lower.liveness import needed_nodes, output_args, placeholders
-from aotpipe.backends.iree.lower.region_types import (
-    Border,
-    ControlFlowError,
-    OpenBorder,
-    builtin_type,
-    convert,
-    convert_all,
-    dim_size,
-    index_constant,
-    join,
-)
+from aotpipe.backends.iree.lower import region_borders as border
+from aotpipe.backends.iree.lower.host_scalars import Numbers, filled, number_dtype
+from aotpipe.backends.iree.lower.liveness import needed_nodes, output_args, placeholders, result_values
+from aotpipe.backends.iree.lower.region_borders import ControlFlowError, Slots
+from aotpipe.passes.ops import ITEM
 
 Sources = Mapping[fx.Node, Value]
 """The numbers of placeholders."""
-Slots = list[Value | None]
-"""Values by position; None where there is none or where it is not needed."""
 
 
 class RegionImporter(GraphNodeImporter):  # type: ignore[misc]
@@ -46,8 +36,6 @@ class RegionImporter(GraphNodeImporter):  # type: ignore[misc]
 
     outer: RegionImporter | None = None
     """The importer of the enclosing region: its values dominate this one's."""
-    border: Border = OpenBorder()
-    """How tensors cross the border of a region: a compiler may need a way of its own."""
     needed: Collection[fx.Node] = ()
     """The nodes of this graph that are imported."""
     numbers: Numbers
@@ -63,7 +51,7 @@ class RegionImporter(GraphNodeImporter):  # type: ignore[misc]
             wanted: The positions of the outputs.
             sources: The placeholders whose numbers the host knows.
         """
-        self.numbers = Numbers(graph, sources, self.resolve_node_value, self.border.placed)
+        self.numbers = Numbers(graph, sources, self.resolve_node_value, border.placed)
         self.needed = needed_nodes(graph, wanted)
         self.import_nodes([n for n in graph.nodes if n in self.needed], skip_placeholders_outputs=True)
         with InsertionPoint(self._b):
@@ -111,7 +99,7 @@ class RegionImporter(GraphNodeImporter):  # type: ignore[misc]
             if isinstance(val, torch.Tensor) and isinstance(operand.type, IntegerType):
                 known[placeholder] = operand
                 operand = filled(operand)
-            inner.bind_node_value(placeholder, convert(operand, self._type(val)))
+            inner.bind_node_value(placeholder, border.convert(operand, self._type(val)))
         outputs = inner.import_needed(graph, wanted, known)
         for position in hosted:
             node = output_args(graph)[position]
@@ -120,7 +108,11 @@ class RegionImporter(GraphNodeImporter):  # type: ignore[misc]
         return outputs
 
     def _slot_types(
-        self, node: fx.Node, kept: Collection[int], *sides: Sequence[Any], inits: Sequence[Value] = ()
+        self,
+        node: fx.Node,
+        kept: Collection[int],
+        *sides: Sequence[Any],
+        inits: Sequence[Value] | None = None,
     ) -> list[Type | None]:
         """The builtin types of an op's results, or as many of them as there are inits.
 
@@ -130,17 +122,19 @@ class RegionImporter(GraphNodeImporter):  # type: ignore[misc]
             sides: The fake values on the border's other sides; what comes after the results is ignored.
             inits: What a loop's results start as.
         """
-        results = result_values(node)[: len(inits)] if inits else result_values(node)
+        results = result_values(node)
+        if inits is not None:
+            results = results[: len(inits)]
         rows = [self._types(side[: len(results)]) for side in sides]
-        if inits:
+        if inits is not None:
             rows.append([init.type for init in inits])
-        return join(kept, self._types(results), *rows)
+        return border.join(kept, self._types(results), *rows)
 
     def _enter(self, values: Iterable[Value], types: Sequence[Type | None], vals: Sequence[Any]) -> Slots:
         """The builtin values of packed ones; `vals` are their fake values on this side."""
         rest = iter(values)
         return [
-            None if wanted is None else self.border.unpack(next(rest), wanted, partial(self._known_dims, val))
+            None if wanted is None else border.unpack(next(rest), wanted, partial(self._known_dims, val))
             for wanted, val in zip(types, vals, strict=False)
         ]
 
@@ -164,7 +158,7 @@ class RegionImporter(GraphNodeImporter):  # type: ignore[misc]
                     if user.args[1:] == (index,):
                         self.numbers.bind(user, value)
                 value = filled(value)
-            self.bind_node_value(node, convert(value, self._type(val)), index)
+            self.bind_node_value(node, border.convert(value, self._type(val)), index)
 
     def _import_torch_op_overload(self, loc: Location, node: fx.Node, target: Any = None) -> None:
         """Import an op; a number that the host has is not read from its tensor."""
@@ -173,7 +167,7 @@ class RegionImporter(GraphNodeImporter):  # type: ignore[misc]
             if isinstance(val, torch.SymInt):
                 with loc, InsertionPoint(self._b):
                     self.bind_node_value(
-                        node, convert(self.numbers(node.args[0], torch.int64), self._type(val))
+                        node, border.convert(self.numbers(node.args[0], torch.int64), self._type(val))
                     )
                 return
         super()._import_torch_op_overload(loc, node, target)
@@ -189,7 +183,7 @@ class RegionImporter(GraphNodeImporter):  # type: ignore[misc]
 
     def _empty(self, shape: Sequence[int | torch.SymInt], wanted: Type) -> Value:
         sizes = [dim if isinstance(dim, int) else self.size(dim.node.expr) for dim in shape]
-        return convert(tensor.EmptyOp(sizes, wanted.element_type).result, wanted)
+        return border.convert(tensor.empty(sizes, wanted.element_type), wanted)
 
     def size(self, expr: sympy.Expr) -> Value:
         """Compute a symbolic size, as an index, from the values that are at hand."""
@@ -197,11 +191,10 @@ class RegionImporter(GraphNodeImporter):  # type: ignore[misc]
         if known is not None:
             return known
         if isinstance(expr, sympy.Integer):
-            return index_constant(int(expr))
+            return border.index_constant(int(expr))
         if type(expr) not in _SIZE_OPS:
             raise ControlFlowError(f"the size {expr} of a stacked output is not known before the loop")
-        emit = _SIZE_OPS[type(expr)]
-        return reduce(lambda left, right: emit(left, right).result, map(self.size, expr.args))
+        return reduce(_SIZE_OPS[type(expr)], map(self.size, expr.args))
 
     def known_size(self, expr: sympy.Expr) -> Value | None:
         """The size where a value at hand is that number or has it as a dim."""
@@ -209,40 +202,25 @@ class RegionImporter(GraphNodeImporter):  # type: ignore[misc]
             val = node.meta.get("val")
             val = val[position] if isinstance(val, (tuple, list)) else val
             if isinstance(val, torch.SymInt) and val.node.expr == expr:
-                return arith.IndexCastOp(IndexType.get(), convert(value, builtin_type(value.type))).result
+                return arith.index_cast(IndexType.get(), border.to_builtin(value))
             if isinstance(val, torch.Tensor):
                 for dim, size in enumerate(val.shape):
                     if isinstance(size, torch.SymInt) and size.node.expr == expr:
-                        return dim_size(convert(value, builtin_type(value.type)), dim)
+                        return border.dim_size(border.to_builtin(value), dim)
         return self.outer.known_size(expr) if self.outer else None
 
     def _leave(self, values: Slots, types: Sequence[Type | None]) -> list[Value]:
         """The values that are there as they cross."""
-        return self.border.pack(self.border.own(convert_all(values, types)))
+        return border.pack(map(border.in_own_buffer, border.convert_all(values, types)))
 
 
 # Sizes are not negative, so that floor and truncation agree.
-_SIZE_OPS: Final[dict[type, Callable[[Value, Value], Operation]]] = {
-    sympy.Add: arith.AddIOp,
-    sympy.Mul: arith.MulIOp,
-    FloorDiv: arith.DivSIOp,
-    Mod: arith.RemSIOp,
-    PythonMod: arith.RemSIOp,
-    Max: arith.MaxSIOp,
-    Min: arith.MinSIOp,
+_SIZE_OPS: Final[dict[type, Callable[[Value, Value], Value]]] = {
+    sympy.Add: arith.addi,
+    sympy.Mul: arith.muli,
+    FloorDiv: arith.divsi,
+    Mod: arith.remsi,
+    PythonMod: arith.remsi,
+    Max: arith.maxsi,
+    Min: arith.minsi,
 }
-
-
-def output_values(graph: fx.Graph) -> list[Any]:
-    """The fake values of a graph's outputs, or its constants."""
-    return [arg.meta["val"] if isinstance(arg, fx.Node) else arg for arg in output_args(graph)]
-
-
-def input_values(graph: fx.Graph) -> list[Any]:
-    """The fake values of a graph's inputs."""
-    return [node.meta["val"] for node in placeholders(graph)]
-
-
-def result_values(node: fx.Node) -> list[Any]:
-    """The fake values of the results of an op with several."""
-    return list(node.meta["val"])

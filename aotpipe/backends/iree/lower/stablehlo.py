@@ -22,7 +22,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from aotpipe.backends.iree.fixes.rewrites import apply_to
+from aotpipe.backends.iree.fixes.rewrites import apply_to, ops_in
 from aotpipe.backends.iree.lower.importer import PARAMETER_SCOPE
 from aotpipe.backends.xla import lowering
 from aotpipe.core import fixes
@@ -73,7 +73,7 @@ def lower(legal: Legal) -> Lowered:
 
 
 def _module(entry: LegalEntry, lines: Lines) -> Any:
-    sizes = _sizes(entry)
+    sizes = {symbol.name: symbol.min for symbol in _varying(entry)}
     traced = lowering.trace(entry, lowering.bound_of(entry, sizes), sizes, {}, lines)
     return lowering.module_of(traced, _PLATFORM)
 
@@ -81,10 +81,6 @@ def _module(entry: LegalEntry, lines: Lines) -> Any:
 def _varying(entry: LegalEntry) -> list[Symbol]:
     given = {name for spec in entry.signature.tensor_inputs for dim in spec.dims for name in dim_symbols(dim)}
     return [symbol for symbol in entry.signature.symbols if symbol.name in given]
-
-
-def _sizes(entry: LegalEntry) -> dict[str, int]:
-    return {symbol.name: symbol.min for symbol in _varying(entry)}
 
 
 def _require_fixed(entry: LegalEntry) -> None:
@@ -138,7 +134,7 @@ class _Joined:
                         # What jax tells XLA of a function's border: no layout or donation of it counts here.
                         del function.attributes[given]
                 for fix in fixes.active(_FIXES):
-                    apply_to(function.operation, fix.apply, ir.WalkResult.ADVANCE)
+                    apply_to(function.operation, fix.apply)
                 self._module.body.append(function)
 
     def text(self, *, debug: bool) -> str:
@@ -169,6 +165,7 @@ class _Joined:
     def _loaded(self, key: str, wanted: Any) -> Any:
         """The load of a weight, at the current insertion point."""
         from jaxlib.mlir import ir
+        from jaxlib.mlir.dialects import stablehlo
 
         # IREE's globals have no sign.
         stored = ir.Type.parse(re.sub(r"\bui(?=\d)|(?<=x)ui(?=\d)", "i", str(wanted)))
@@ -187,9 +184,7 @@ class _Joined:
         )
         if stored == wanted:
             return load.result
-        return ir.Operation.create(
-            "stablehlo.bitcast_convert", results=[wanted], operands=[load.result]
-        ).result
+        return stablehlo.bitcast_convert(wanted, load.result)
 
 
 def _renamed(module: Any, entry: str) -> dict[str, str]:
@@ -201,13 +196,10 @@ def _renamed(module: Any, entry: str) -> dict[str, str]:
     for function in module.body.operations:
         function.attributes["sym_name"] = ir.StringAttr.get(names[function.attributes["sym_name"].value])
 
-    def point(operation: Any) -> Any:
+    for operation in ops_in(module.operation):
         if operation.name == "func.call":
             called = names[operation.attributes["callee"].value]
             operation.attributes["callee"] = ir.FlatSymbolRefAttr.get(called)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(point)
     return names
 
 
@@ -238,20 +230,11 @@ def _require_taken(entry: LegalEntry, module: Any, lines: Lines) -> None:
 
 def _untaken(module: Any, lines: Lines) -> Iterator[tuple[str, str, SourceLine | None]]:
     """The ops that IREE has no conversion for: name, reason, and the user's line."""
-    from jaxlib.mlir import ir
-
     calls: dict[str, SourceLine] = {}
     # jax writes a function after those that call it, whose names of ops have the marks that its own lack.
     for function in module.body.operations:
-        own: list[Any] = []
-
-        def look(operation: Any, own: list[Any] = own) -> Any:
-            own.append(operation)
-            return ir.WalkResult.ADVANCE
-
-        function.operation.walk(look)
         caller = calls.get(function.attributes["sym_name"].value)
-        for operation in own:
+        for operation in ops_in(function.operation):
             where = lines.find(str(operation.location)) or caller
             if operation.name == "func.call" and where:
                 calls.setdefault(operation.attributes["callee"].value, where)
@@ -261,18 +244,12 @@ def _untaken(module: Any, lines: Lines) -> Iterator[tuple[str, str, SourceLine |
 
 def _reason(name: str, operation: Any) -> str:
     """Why IREE 3.13 has no conversion for an op of StableHLO; empty where it has one."""
-    match name:
-        case "stablehlo.custom_call":
-            return f"a call of XLA's own `{operation.attributes['call_target_name'].value}`"
-        case "stablehlo.composite":
-            return "IREE has no composites"
-        case "stablehlo.fft":
-            return _fourier_reason(operation)
-        case _:
-            return ""
-
-
-def _fourier_reason(operation: Any) -> str:
+    if name == "stablehlo.custom_call":
+        return f"a call of XLA's own `{operation.attributes['call_target_name'].value}`"
+    if name == "stablehlo.composite":
+        return "IREE has no composites"
+    if name != "stablehlo.fft":
+        return ""
     sizes = [int(size) for size in operation.attributes["fft_length"]]
     if "IRFFT" in str(operation.attributes["fft_type"]):
         return "IREE has no Fourier transform back to real numbers"

@@ -1,16 +1,12 @@
 """Links programs against the C library where they call its float64 functions."""
 
-from __future__ import annotations
-
-from typing import Final
-
 from aotpipe.backends.iree.fixes.flags import Fallback
 from aotpipe.core.fixes import Fix
 
-LINKER: Final = "./lld"
+LINKER = "./lld"
 """Where `attempts` puts the package's linker, as seen from the folder of a compile."""
 
-FIX: Final = Fix(
+FIX = Fix(
     id="c-library-math",
     fault="IREE calls the host's C library for float64 sin, tanh and their kin, which an embedded ELF "
     "cannot reach",

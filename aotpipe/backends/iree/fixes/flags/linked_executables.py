@@ -1,13 +1,9 @@
 """Keeps the kernels of a program for several devices in executables of their own."""
 
-from __future__ import annotations
-
-from typing import Final
-
 from aotpipe.backends.iree.fixes.flags import Rule
 from aotpipe.core.fixes import Fix
 
-FIX: Final = Fix(
+FIX = Fix(
     id="linked-executables",
     fault="IREE links the kernels of one device to an executable that the other devices of a program cannot "
     "load, and loads all of them with the program",

@@ -1,13 +1,9 @@
 """Compiles reductions that CUDA's code generator cannot distribute by its other pipeline."""
 
-from __future__ import annotations
-
-from typing import Final
-
 from aotpipe.backends.iree.fixes.flags import Fallback
 from aotpipe.core.fixes import Fix
 
-FIX: Final = Fix(
+FIX = Fix(
     id="reduction-distribution",
     fault="IREE cannot distribute the vectors of a reduction over integers that become wider on the way",
     remedy="the program is compiled again without reductions over distributed vectors; the notes say so",

@@ -8,14 +8,6 @@ from dataclasses import dataclass
 from torch.fx import GraphModule, Node
 
 
-def _nothing(_graphs: Sequence[GraphModule]) -> None:
-    return None
-
-
-def _none(_node: Node) -> tuple[Node, ...]:
-    return ()
-
-
 @dataclass(frozen=True, slots=True)
 class GraphRewrite:
     """A rewrite of a program's graphs.
@@ -25,8 +17,8 @@ class GraphRewrite:
         own_buffers: Gives the operands of an op that must be in buffers of their own before it reads them.
     """
 
-    rewrite: Callable[[Sequence[GraphModule]], None] = _nothing
-    own_buffers: Callable[[Node], tuple[Node, ...]] = _none
+    rewrite: Callable[[Sequence[GraphModule]], None] = lambda _graphs: None
+    own_buffers: Callable[[Node], tuple[Node, ...]] = lambda _node: ()
 
 
 def modules(graphs: Sequence[GraphModule]) -> list[GraphModule]:

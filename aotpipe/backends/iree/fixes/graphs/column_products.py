@@ -18,16 +18,9 @@ _CUTS: Final = frozenset({_ATEN.slice.Tensor, _ATEN.select.int})
 # What gives its operand's elements, in their order or another.
 _SAME: Final = frozenset(
     {
-        _ATEN.view.default,
-        _ATEN.permute.default,
-        _ATEN.transpose.int,
-        _ATEN.t.default,
-        _ATEN.squeeze.dim,
-        _ATEN.squeeze.dims,
-        _ATEN.unsqueeze.default,
-        _ATEN.expand.default,
-        _ATEN.clone.default,
-        _ATEN.alias.default,
+        *(_ATEN.view.default, _ATEN.expand.default, _ATEN.clone.default, _ATEN.alias.default),
+        *(_ATEN.permute.default, _ATEN.transpose.int, _ATEN.t.default),
+        *(_ATEN.squeeze.dim, _ATEN.squeeze.dims, _ATEN.unsqueeze.default),
     }
 )
 

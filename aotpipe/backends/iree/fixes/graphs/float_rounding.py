@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_aggregate
-from torch.utils import _pytree as pytree
 
 from aotpipe.backends.iree.fixes.graphs import GraphRewrite, modules
 from aotpipe.core.fixes import Fix
+from aotpipe.passes.unsupported import tensors
 
 _WIDE: Final = (torch.float64, torch.complex128)
 _MOST: Final = float(np.finfo(np.float32).max)
@@ -30,7 +30,7 @@ def are_narrowed(graphs: Sequence[GraphModule]) -> bool:
         value.dtype in _WIDE
         for module in modules(graphs)
         for node in module.graph.nodes
-        for value in _tensors(node)
+        for value in tensors(node)
     )
 
 
@@ -49,13 +49,8 @@ def round_to_nearest(graphs: Sequence[GraphModule]) -> None:
 
 def _is_narrow(node: Node) -> bool:
     taken = [each.meta.get("val") for each in node.all_input_nodes]
-    tensors = [value for value in taken if isinstance(value, torch.Tensor)]
-    return bool(tensors) and not any(value.dtype in _WIDE for value in [*tensors, *_tensors(node)])
-
-
-def _tensors(node: Node) -> list[torch.Tensor]:
-    leaves = pytree.tree_leaves(node.meta.get("val"))
-    return [value for value in leaves if isinstance(value, torch.Tensor)]
+    beside = [value for value in taken if isinstance(value, torch.Tensor)]
+    return bool(beside) and not any(value.dtype in _WIDE for value in [*beside, *tensors(node)])
 
 
 def _nearest(value: Any) -> Any:

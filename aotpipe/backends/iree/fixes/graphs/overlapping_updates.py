@@ -6,7 +6,7 @@ new tensor. What other updates take of the tensor that they update gets a buffer
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
 import torch
@@ -22,37 +22,18 @@ from aotpipe.passes.scalars import value_of
 
 _ATEN: Final = torch.ops.aten
 _UPDATES: Final = frozenset(
-    packet
-    for packet in (
-        _ATEN.slice_scatter,
-        _ATEN.select_scatter,
-        _ATEN.diagonal_scatter,
-        _ATEN.as_strided_scatter,
-        _ATEN.scatter,
-        _ATEN.scatter_add,
-        _ATEN.scatter_reduce,
-        _ATEN.index_put,
-        _ATEN._unsafe_index_put,  # noqa: SLF001  # an op's name
-        _ATEN.index_copy,
-        _ATEN.index_add,
-        _ATEN.index_fill,
-        _ATEN.masked_scatter,
+    getattr(_ATEN, name)
+    for name in (
+        *("slice_scatter", "select_scatter", "diagonal_scatter", "as_strided_scatter", "masked_scatter"),
+        *("scatter", "scatter_add", "scatter_reduce"),
+        *("index_put", "_unsafe_index_put", "index_copy", "index_add", "index_fill"),
     )
 )
 _SLICES: Final = frozenset({_ATEN.slice_scatter.default, _ATEN.select_scatter.default})
 # Beside views, which their schemas tell, what gives its operands' elements in other places.
 _MOVES: Final = frozenset(
-    packet
-    for packet in (
-        _ATEN.clone,
-        _ATEN.copy,
-        _ATEN.cat,
-        _ATEN.stack,
-        _ATEN.flip,
-        _ATEN.roll,
-        _ATEN.repeat,
-        _ATEN.constant_pad_nd,
-    )
+    getattr(_ATEN, name)
+    for name in ("clone", "copy", "cat", "stack", "flip", "roll", "repeat", "constant_pad_nd")
 )
 
 
@@ -65,7 +46,10 @@ def join(module: fx.GraphModule) -> None:
         while left:
             node = left.pop(0)
             bounds = _bounds(node)
-            if bounds is not None and _depends(node.args[1], same[node.args[0]], same, order):
+            whole = same[node.args[0]]
+            # What stands before a value is not made of it.
+            later = {each for each in order if order[same[each]] > order[whole]} if bounds else set()
+            if bounds is not None and _is_made_of(node.args[1], whole, same, later.__contains__):
                 _concatenate(module, node, *bounds)
                 break
 
@@ -92,15 +76,16 @@ def _bounds(node: fx.Node) -> tuple[int, int, int] | None:
     return dim % value.dim(), first, max(first, last)
 
 
-def _depends(value: Any, whole: fx.Node, same: dict[fx.Node, fx.Node], order: dict[fx.Node, int]) -> bool:
-    """Whether a value is computed from another."""
+def _is_made_of(
+    value: Any, whole: fx.Node, same: dict[fx.Node, fx.Node], is_followed: Callable[[fx.Node], bool]
+) -> bool:
+    """Whether a value is computed from another through nodes that are followed, or is one."""
     waiting, seen = [value], set[fx.Node]()
     while waiting:
         node = waiting.pop()
         if same[node] is whole:
             return True
-        # What stands before a value is not made of it.
-        if node not in seen and order[same[node]] > order[whole]:
+        if node not in seen and is_followed(node):
             seen.add(node)
             waiting += node.all_input_nodes
     return False
@@ -133,19 +118,7 @@ def own_buffers(node: fx.Node) -> tuple[fx.Node, ...]:
     if target is not node.args[0]:
         return ()
     same = _numbers(node.graph)
-    return tuple(source for source in sources if _is_part(source, same[target], same))
-
-
-def _is_part(value: fx.Node, whole: fx.Node, same: dict[fx.Node, fx.Node]) -> bool:
-    waiting, seen = [value], set[fx.Node]()
-    while waiting:
-        node = waiting.pop()
-        if same[node] is whole:
-            return True
-        if node not in seen and _moves(node):
-            seen.add(node)
-            waiting += node.all_input_nodes
-    return False
+    return tuple(source for source in sources if _is_made_of(source, same[target], same, _moves))
 
 
 def _numbers(graph: fx.Graph) -> dict[fx.Node, fx.Node]:

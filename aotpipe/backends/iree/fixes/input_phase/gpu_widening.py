@@ -1,8 +1,4 @@
-"""Computes numbers that become 64 bits wide once, and not in each GPU kernel that reads them.
-
-The compiler repeats a widening in each kernel that reads it, and where that kernel reduces numbers of 64 bits
-it does not fuse the two: the widened row goes to the memory that a workgroup shares.
-"""
+"""Computes numbers that become 64 bits wide once, and not in each GPU kernel that reads them."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def _copy(slice_: Any) -> bool:
         return False
     from iree.compiler import ir
 
-    from aotpipe.backends.iree.lower.region_types import dynamic_dims
+    from aotpipe.backends.iree.lower.region_borders import dynamic_dims
 
     with ir.InsertionPoint(slice_), slice_.location:
         rows = slice_.operands[0]

@@ -1,12 +1,8 @@
 """SPIR-V programs pad no int64 circularly."""
 
-from __future__ import annotations
-
-from typing import Final
-
 from aotpipe.core.fixes import Fix
 
-FIX: Final = Fix(
+FIX = Fix(
     id="spirv-circular-padding",
     fault="IREE lowers no circular padding of int64 to SPIR-V; of float32 it does",
     remedy="the build refuses it, with the line",

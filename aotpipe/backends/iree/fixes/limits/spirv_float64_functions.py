@@ -1,12 +1,8 @@
 """SPIR-V has no float64 functions."""
 
-from __future__ import annotations
-
-from typing import Final
-
 from aotpipe.core.fixes import Fix
 
-FIX: Final = Fix(
+FIX = Fix(
     id="spirv-float64-functions",
     fault="SPIR-V has no float64 functions beside the square root",
     remedy="the build refuses it, with the line",

@@ -5,27 +5,26 @@ from __future__ import annotations
 from typing import Any, Final
 
 from aotpipe.backends.iree.fixes.rewrites import Rewrite
-from aotpipe.backends.iree.fixes.stablehlo import put_barrier
+from aotpipe.backends.iree.fixes.stablehlo import put_barrier, replace_operand
 from aotpipe.core.fixes import Fix
 
 
 def _widen_groups(operation: Any) -> bool:
     """Convert what a grouped convolution multiplies to the dtype of its sums, the kernel behind a barrier."""
     from jaxlib.mlir import ir
+    from jaxlib.mlir.dialects import stablehlo
 
     wanted = ir.RankedTensorType(operation.results[0].type).element_type
     given = ir.RankedTensorType(operation.operands[0].type).element_type
     if operation.attributes["feature_group_count"].value == 1 or given == wanted:
         return False
-    for place, operand in enumerate(operation.operands):
-        shape = list(ir.RankedTensorType(operand.type).shape)
-        with operation.context, operation.location:
-            operation.operands[place] = ir.Operation.create(
-                "stablehlo.convert",
-                results=[ir.RankedTensorType.get(shape, wanted)],
-                operands=[operand],
-                ip=ir.InsertionPoint(operation),
-            ).result
+
+    def convert(value: Any) -> Any:
+        shape = list(ir.RankedTensorType(value.type).shape)
+        return stablehlo.convert(ir.RankedTensorType.get(shape, wanted), value)
+
+    for place in range(len(operation.operands)):
+        replace_operand(operation, place, convert)
     # IREE takes conversions back into the convolution.
     put_barrier(operation, 1)
     return True

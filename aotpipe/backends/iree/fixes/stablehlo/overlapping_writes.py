@@ -1,7 +1,7 @@
 """Computes what is written into an array, and is made of it, before anything is written.
 
 Other updates are left as they are: a barrier on a tensor was seen to lose the wait for what makes it
-(`lower/loop_carries.py`).
+(`lower/region_borders.py`).
 """
 
 from __future__ import annotations

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
 
 from aotpipe.backends.iree.fixes.rewrites import Rewrite
+from aotpipe.backends.iree.fixes.stablehlo import replace_operand
 from aotpipe.core.fixes import Fix
 
 # Of the operand, the kernel and the result: the dims that the window moves along come last.
@@ -18,14 +18,13 @@ _DIMS: Final = re.compile(r"\[b, f(, \d)+\]x\[[io], [io](, \d)+\]->\[b, f(, \d)+
 def _cut_unread(operation: Any) -> bool:
     """Cut off what lies behind a window that takes one place: padding first, then rows."""
     from jaxlib.mlir import ir
+    from jaxlib.mlir.dialects import stablehlo
 
     attributes = operation.attributes
     if not _DIMS.search(str(attributes["dimension_numbers"])):
         return False
-    operand, kernel = operation.operands[0], operation.operands[1]
-    shape = list(ir.RankedTensorType(operand.type).shape)
-    taken = ir.RankedTensorType(kernel.type).shape
-    given = ir.RankedTensorType(operation.results[0].type).shape
+    values = *operation.operands, operation.results[0]
+    shape, taken, given = (list(ir.RankedTensorType(value.type).shape) for value in values)
     padding = np.array(attributes["padding"])
     limits = list(shape)
     for number, axis in enumerate(range(2, len(shape))):
@@ -37,30 +36,12 @@ def _cut_unread(operation: Any) -> bool:
         padding[number, 1] -= min(beyond, max(int(padding[number, 1]), 0))
         limits[axis] = window - int(padding[number].sum())
     if limits != shape:
-        operation.operands[0] = _first_rows(operation, operand, limits)
+        starts, steps = [0] * len(limits), [1] * len(limits)
+        replace_operand(operation, 0, lambda value: stablehlo.slice(value, starts, limits, steps))
     if (padding == attributes["padding"]).all() and limits == shape:
         return False
     attributes["padding"] = ir.DenseElementsAttr.get(padding, context=operation.context)
     return True
-
-
-def _first_rows(operation: Any, operand: Any, limits: Sequence[int]) -> Any:
-    """What lies before some limits of an operand."""
-    from jaxlib.mlir import ir
-
-    kind = ir.RankedTensorType(operand.type)
-    with operation.context, operation.location:
-        return ir.Operation.create(
-            "stablehlo.slice",
-            results=[ir.RankedTensorType.get(list(limits), kind.element_type)],
-            operands=[operand],
-            attributes={
-                "start_indices": ir.DenseI64ArrayAttr.get([0] * len(limits)),
-                "limit_indices": ir.DenseI64ArrayAttr.get(list(limits)),
-                "strides": ir.DenseI64ArrayAttr.get([1] * len(limits)),
-            },
-            ip=ir.InsertionPoint(operation),
-        ).result
 
 
 FIX: Final = Fix(

@@ -1,12 +1,8 @@
 """Spells out what NVIDIA's Hopper has."""
 
-from __future__ import annotations
-
-from typing import Final
-
 from aotpipe.core.fixes import Fix
 
-FIX: Final = Fix(
+FIX = Fix(
     id="hopper-by-name",
     fault="IREE knows `sm_90` by name, but not what it has",
     remedy="the target spells Hopper out (`core/targets.toml`)",

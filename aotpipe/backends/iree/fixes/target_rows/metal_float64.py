@@ -1,12 +1,8 @@
 """Computes what is float64 inside of a model in float32 for Metal."""
 
-from __future__ import annotations
-
-from typing import Final
-
 from aotpipe.core.fixes import Fix
 
-FIX: Final = Fix(
+FIX = Fix(
     id="metal-float64",
     fault="Apple's GPUs have no float64",
     remedy="what is float64 inside of a model only is computed in float32, and the notes say so "

@@ -1,12 +1,8 @@
 """Tells the compiler of the fewest lanes that a Vulkan driver's subgroups have."""
 
-from __future__ import annotations
-
-from typing import Final
-
 from aotpipe.core.fixes import Fix
 
-FIX: Final = Fix(
+FIX = Fix(
     id="vulkan-subgroups",
     fault="IREE leaves out barriers between the lanes of a subgroup: told of more lanes than a driver has, "
     "it computes a softmax over rows of a dynamic size wrong by 1e9 times its tolerance (lavapipe has 8)",

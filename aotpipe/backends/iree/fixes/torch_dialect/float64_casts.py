@@ -16,7 +16,7 @@ def _cast_by_bits(copy: Any) -> bool:
     source, result = copy.operands[0], copy.result
     if not _FLOAT64.fullmatch(str(source.type)) or not _INTEGER.fullmatch(str(result.type)):
         return False
-    from aotpipe.backends.iree.lower.region_types import builtin_type, convert
+    from aotpipe.backends.iree.lower.region_borders import builtin_type, convert
 
     def cast() -> Any:
         plain = convert(source, builtin_type(source.type))
@@ -32,29 +32,17 @@ def _generic(source: Any, wanted: Any) -> Any:
     from iree.compiler import ir
     from iree.compiler.dialects import arith, linalg
 
-    from aotpipe.backends.iree.lower.region_types import dynamic_dims
+    from aotpipe.backends.iree.lower.region_borders import dynamic_dims
 
-    element = wanted.element_type
-    same = ir.AffineMapAttr.get(ir.AffineMap.get_identity(wanted.rank))
+    same = ir.AffineMap.get_identity(wanted.rank)
     empty = ir.Operation.create("tensor.empty", results=[wanted], operands=dynamic_dims(source)).result
-    kernel = ir.Operation.create(
-        "linalg.generic",
-        results=[wanted],
-        operands=[source, empty],
-        attributes={
-            "indexing_maps": ir.ArrayAttr.get([same, same]),
-            "iterator_types": ir.ArrayAttr.get(
-                [ir.Attribute.parse("#linalg.iterator_type<parallel>")] * wanted.rank
-            ),
-            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1]),
-        },
-        regions=1,
-    )
-    body = kernel.regions[0].blocks.append(ir.F64Type.get(), element)
-    with ir.InsertionPoint(body):
-        whole = _whole(body.arguments[0])
-        linalg.yield_([whole if element == whole.type else arith.trunci(element, whole)])
-    return kernel.result
+
+    @linalg.generic([source], [empty], [same, same], ["parallel"] * wanted.rank)
+    def kernel(number: Any, _: Any) -> Any:
+        whole = _whole(number)
+        return whole if wanted.element_type == whole.type else arith.trunci(wanted.element_type, whole)
+
+    return kernel
 
 
 def _whole(number: Any) -> Any:

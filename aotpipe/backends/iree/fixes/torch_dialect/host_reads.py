@@ -26,18 +26,12 @@ def _load(extract: Any) -> bool:
 
 def _loaded(source: Any, element: Any) -> Any:
     from iree.compiler import ir
+    from iree.compiler.dialects import hal
 
-    from aotpipe.backends.iree.lower.region_types import index_constant
+    from aotpipe.backends.iree.lower.region_borders import index_constant
 
-    buffer = ir.Operation.create(
-        "hal.tensor.export",
-        results=[ir.Type.parse("!hal.buffer")],
-        operands=[source],
-        attributes={"source_encoding": ir.TypeAttr.get(source.type)},
-    )
-    return ir.Operation.create(
-        "hal.buffer.load", results=[element], operands=[buffer.result, index_constant(0)]
-    ).result
+    buffer = hal.tensor_export(ir.Type.parse("!hal.buffer"), source, source.type, [])
+    return hal.buffer_load(element, buffer, index_constant(0))
 
 
 FIX: Final = Fix(

@@ -1,7 +1,4 @@
-"""Keeps what follows a convolution or a pool over a batch that varies out of its kernel, for IREE's bytecode.
-
-For both in one kernel the compiler reserves memory for every row that the batch may have.
-"""
+"""Keeps what follows a convolution or a pool over a varying batch out of its kernel, for IREE's bytecode."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from aotpipe.core.fixes import Fix
 
 
 def _keep_apart(window: Any) -> bool:
-    from aotpipe.backends.iree.lower.region_types import builtin_type, convert, dynamic_dims
+    from aotpipe.backends.iree.lower.region_borders import builtin_type, convert, dynamic_dims
 
     result = window.results[0]
     plain = builtin_type(result.type)

@@ -7,7 +7,7 @@ import torch
 from iree.compiler import ir
 from iree.compiler.passmanager import PassManager
 
-from aotpipe.backends.iree.lower.loop_carries import ViewBorder, in_own_buffer
+from aotpipe.backends.iree.lower.region_borders import in_own_buffer, pack, packed_type, unpack
 from tests.programs.through import check
 
 ELEMENTS = ["f32", "f64", "f16", "bf16", "i1", "i8", "i64", "f8E4M3FN"]
@@ -152,12 +152,11 @@ def test_tensors_cross_as_views_and_numbers_as_they_are() -> None:
         module = ir.Module.parse("func.func @f(%x: tensor<?x3xf32>, %n: i64) { return }")
         block = module.body.operations[0].regions[0].blocks[0]
         tensor, number = block.arguments
-        border = ViewBorder()
         with ir.InsertionPoint.at_block_terminator(block):
-            view, same = border.pack([tensor, number])
-            assert str(view.type) == "!hal.buffer_view" == str(border.packed_type(tensor.type))
+            view, same = pack([tensor, number])
+            assert str(view.type) == "!hal.buffer_view" == str(packed_type(tensor.type))
             assert same == number
-            assert border.unpack(view, tensor.type, lambda: [None, None]).type == tensor.type
-            assert border.unpack(same, number.type, list) == number
+            assert unpack(view, tensor.type, lambda: [None, None]).type == tensor.type
+            assert unpack(same, number.type, list) == number
         assert module.operation.verify()
         assert "hal.buffer_view.dim" in str(module)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from iree.compiler import ir
 
-from aotpipe.backends.iree.lower.region_types import ControlFlowError, builtin_type, convert, join
+from aotpipe.backends.iree.lower.region_borders import ControlFlowError, builtin_type, convert, join
 
 
 @pytest.fixture(autouse=True)
