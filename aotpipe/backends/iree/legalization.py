@@ -1,19 +1,31 @@
-"""What legalization does for IREE's torch dialect, on CPUs and on GPUs."""
+"""What legalization does for IREE's torch dialect, on CPUs and on GPUs.
+
+`refusal` and `size_refusal` find what IREE's importer and compiler have no lowering for.
+
+IREE's bytecode for any CPU (`iree-vmvx`, 3.13) rounds floats to the nearest integer where torch, C and IREE's
+other targets cut off: `truncate(graph)` cuts off before each cast.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import operator
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache, partial
+from types import BuiltinFunctionType
 from typing import Any, Final
 
 import torch
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.fx import GraphModule, Node
 
-from aotpipe.backends.iree import unsupported
-from aotpipe.backends.iree.decompositions import float_to_int, table
-from aotpipe.backends.iree.tuning import cpu, gpu
+from aotpipe.backends.iree.decompositions import table
+from aotpipe.backends.iree.tuning import convolution
 from aotpipe.passes import (
     complex_parts,
     decompositions,
+    hops,
     integer_division,
     join_gathers,
     split_reductions,
@@ -21,22 +33,157 @@ from aotpipe.passes import (
     zero_elements,
 )
 from aotpipe.passes.decompositions import Decomposition, experts
+from aotpipe.passes.emit import Emitter
+from aotpipe.passes.ops import CAST
 from aotpipe.passes.rules import LegalizationRules
+from aotpipe.passes.scalars import value_of
+from aotpipe.passes.unsupported import NO_LOWERING, REASONS, tensors
+
+aten = torch.ops.aten
+
+_TRUNC: Final = aten.trunc.default
+# What these give has no fraction.
+_WHOLE: Final = tuple(getattr(aten, name).default for name in ("trunc", "floor", "ceil", "round"))
+
+_DTYPES: Final = frozenset({torch.complex128, torch.complex32, torch.uint16, torch.uint64})
+_WINDOWS: Final = "has no lowering for integers of a dynamic size; cast to float around it"
+_STRIDED: Final = "reads by strides what its operand does not hold, or sizes that are not known"
+
+# Ops that the torch dialect names and no pass lowers: found by the sweep over torch's own samples.
+_NAMED_ONLY: Final = frozenset(
+    {
+        aten.as_strided_scatter.default,
+        aten.erfinv.default,
+        aten.lgamma.default,
+        aten.multinomial.default,
+        aten.polygamma.default,
+        aten.resize.default,
+    }
+)
+
+# Functions that a compiled program would call a C library for, which it does not link.
+_DOUBLE: Final = frozenset(
+    {
+        *(
+            getattr(aten, name).default
+            for name in ("acos", "asin", "atan", "atan2", "cos", "sin", "tan", "tanh")
+        ),
+        *(getattr(aten, name).default for name in ("erf", "gelu", "log10", "log2")),
+        *(aten.fmod.Tensor, aten.remainder.Scalar, aten.remainder.Tensor),
+    }
+)
 
 
-def _table_with(convolution: Decomposition) -> Callable[[], Mapping[Any, Decomposition]]:
-    def decompositions_now() -> Mapping[Any, Decomposition]:
-        libraries = decompositions.of_libraries(experts.LIBRARIES)
-        return {**table(), torch.ops.aten.convolution.default: convolution, **libraries}
+# Whose lowering compares or multiplies integers as floats.
+_FLOATING: Final = frozenset(
+    {
+        aten.adaptive_max_pool2d.default,
+        aten.adaptive_max_pool3d.default,
+        aten.max_pool2d_with_indices.default,
+        aten.max_pool3d_with_indices.default,
+    }
+)
 
-    return decompositions_now
+
+def refusal(node: Node) -> str:
+    """Why a node that calls an ATen op on tensors cannot be lowered; empty where it can."""
+    assert isinstance(node.target, OpOverload)
+    for value in tensors(node):
+        if value.dtype in _DTYPES:
+            return f"{NO_LOWERING} for {str(value.dtype).removeprefix('torch.')}"
+        if value.dtype == torch.float64 and node.target in _DOUBLE:
+            return f"{NO_LOWERING} for float64"
+    if node.target in _FLOATING and not next(tensors(node)).is_floating_point():
+        return _WINDOWS
+    if node.target is aten.as_strided.default and (strided := _strided_refusal(node)):
+        return strided
+    if node.target in REASONS:
+        return REASONS[node.target]
+    return "" if _is_known(node.target) else NO_LOWERING
+
+
+def size_refusal(function: object) -> str:
+    """Why the importer does not take a Python function of sizes; empty where it does."""
+    from iree.compiler.extras import fx_importer
+
+    if function is operator.getitem or not isinstance(function, BuiltinFunctionType):
+        return ""
+    known = getattr(function, "__name__", "") in fx_importer.PY_BUILTIN_TO_TORCH_OP
+    return "" if known else f"{NO_LOWERING} for sizes"
+
+
+def _strided_refusal(node: Node) -> str:
+    """Why the importer could not write a read by strides as one by positions."""
+    # Its parts have no public names; its whole would change the graph.
+    from iree.compiler.extras import fx_as_strided as importer
+
+    source, size, stride, offset = (*node.args, None)[:4]
+    value = value_of(source)
+    try:
+        place = value.storage_offset() if offset is None else offset
+        base = value_of(importer._base(source))
+        with unset_fake_temporarily():
+            importer._indices(
+                importer._ints(base.shape, "base.shape", meta=True),
+                importer._ints(base.stride(), "base.stride", meta=True),
+                importer._int(base.storage_offset(), "base.storage_offset"),
+                importer._ints(size, "size"),
+                importer._ints(stride, "stride"),
+                importer._int(place, "storage_offset"),
+            )
+    except ValueError as error:
+        return f"{_STRIDED}: {str(error).removeprefix('aten.as_strided.default ')}"
+    return ""
+
+
+@cache
+def _is_known(op: OpOverload) -> bool:
+    return op not in _NAMED_ONLY and _context().is_registered_operation(_torch_dialect_name(op))
+
+
+def _torch_dialect_name(op: OpOverload) -> str:
+    name = op._schema.name.replace("::", ".")
+    overload = op._schema.overload_name
+    return f"torch.{name}.{overload}" if overload else f"torch.{name}"
+
+
+@cache
+def _context() -> Any:
+    """An MLIR context with the compiler's own dialects; what they do not name becomes a `torch.operator`."""
+    from iree.compiler import ir
+
+    return ir.Context()
+
+
+def _table_with(form: Decomposition) -> Mapping[Any, Decomposition]:
+    libraries = decompositions.of_libraries(experts.LIBRARIES)
+    return {**table(), aten.convolution.default: form, **libraries}
+
+
+def truncate(graph: GraphModule) -> None:
+    """Change the casts of a graph and of those inside of it."""
+    for body in list(hops.walk(graph)):
+        for node in body.graph.find_nodes(op="call_function", target=CAST):
+            source = node.args[0]
+            if isinstance(source, Node) and source.target not in _WHOLE and _cuts_off(source, node):
+                node.update_arg(0, Emitter(body, node)(_TRUNC, source))
+        body.recompile()
+
+
+def _cuts_off(source: Node, node: Node) -> bool:
+    given, made = value_of(source), value_of(node)
+    return (
+        isinstance(given, torch.Tensor)
+        and given.dtype.is_floating_point
+        and not (made.dtype.is_floating_point or made.dtype.is_complex or made.dtype is torch.bool)
+    )
 
 
 CPU: Final = LegalizationRules(
     dialect="torch",
-    decompositions=_table_with(cpu.convolution),
-    refusal=unsupported.refusal,
-    size_refusal=unsupported.size_refusal,
+    decompositions=partial(_table_with, convolution.on_cpu),
+    refusal=refusal,
+    size_refusal=size_refusal,
     program_passes=(
         complex_parts.split,
         unbacked_splits.write_out,
@@ -44,6 +191,6 @@ CPU: Final = LegalizationRules(
         zero_elements.fill,
     ),
     range_passes=(integer_division.mend, join_gathers.join),
-    graph_passes=(float_to_int.truncate,),
+    graph_passes=(truncate,),
 )
-GPU: Final = replace(CPU, decompositions=_table_with(gpu.convolution))
+GPU: Final = replace(CPU, decompositions=partial(_table_with, convolution.on_gpu))

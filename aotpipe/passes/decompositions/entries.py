@@ -67,14 +67,6 @@ def reduced(tensor: torch.Tensor, dim: int, keepdim: bool, like: torch.Tensor) -
     )
 
 
-def rounded_once(
-    convolve: Decomposition, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, *rest: Any
-) -> Any:
-    """A convolution of half precision in float32: what is made of several sums would be rounded by each."""
-    found = convolve(x.float(), weight.float(), None if bias is None else bias.float(), *rest)
-    return found if found is NotImplemented else found.to(x.dtype)
-
-
 def wide(dtype: torch.dtype) -> torch.dtype:
     """The dtype that eager computes a half-precision op in."""
     return torch.float32 if dtype in HALF else dtype

@@ -8,8 +8,8 @@ are computed apart; the compiler has no lowering for transforms of another kind.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 import torch
 
@@ -26,11 +26,8 @@ _PRIME: Final = 4096
 _NORMALIZATION: Final = (0.0, -0.5, -1.0)
 
 
-class Parts(NamedTuple):
-    """A complex tensor as two real ones; without an imaginary one it is real."""
-
-    real: torch.Tensor
-    imag: torch.Tensor | None
+Parts = list[torch.Tensor]
+"""A complex tensor as its real and its imaginary part; a real one as the first alone."""
 
 
 def _factor(size: int) -> int:
@@ -64,49 +61,44 @@ def _turns(rows: int, columns: int, size: int, sign: int, like: torch.Tensor) ->
     back = (quarter == 1) | (quarter == 2)
     down = (quarter == 2) | (quarter == 3)
     real, imag = torch.where(odd, sine, cosine), torch.where(odd, cosine, sine)
-    return Parts(torch.where(back, -real, real), torch.where(down, -imag, imag) * sign)
+    return [torch.where(back, -real, real), torch.where(down, -imag, imag) * sign]
 
 
-def _product(left: Parts, right: Parts, matrix: bool) -> Parts:
-    multiply = torch.matmul if matrix else torch.mul
-    assert right.imag is not None
-    if left.imag is None:
-        return Parts(multiply(left.real, right.real), multiply(left.real, right.imag))
-    return Parts(
-        multiply(left.real, right.real) - multiply(left.imag, right.imag),
-        multiply(left.real, right.imag) + multiply(left.imag, right.real),
-    )
+def _product(left: Parts, right: Parts, multiply: Callable[..., torch.Tensor]) -> Parts:
+    real, imag = right
+    if len(left) == 1:
+        return [multiply(left[0], real), multiply(left[0], imag)]
+    return [
+        multiply(left[0], real) - multiply(left[1], imag),
+        multiply(left[0], imag) + multiply(left[1], real),
+    ]
 
 
 def _last(values: Parts, sign: int) -> Parts:
     """The transform of the last dim."""
-    size = values.real.shape[-1]
+    size = values[0].shape[-1]
     if size <= _WHOLE or _factor(size) == 1:
-        return _product(values, _turns(size, size, size, sign, values.real), True)
+        return _product(values, _turns(size, size, size, sign, values[0]), torch.matmul)
     # The index is inner * i + j, the frequency k + outer * l.
     outer = _factor(size)
     inner = size // outer
-    split = _map(lambda part: part.unflatten(-1, (outer, inner)).transpose(-2, -1), values)
+    split = [part.unflatten(-1, (outer, inner)).transpose(-2, -1) for part in values]
     # (..., inner j, outer k), turned by j * k / size.
-    turned = _product(_last(split, sign), _turns(inner, outer, size, sign, values.real), False)
-    mixed = _last(_map(lambda part: part.transpose(-2, -1), turned), sign)
-    return _map(lambda part: part.transpose(-2, -1).flatten(-2), mixed)
-
-
-def _map(function: Any, values: Parts) -> Parts:
-    return Parts(function(values.real), None if values.imag is None else function(values.imag))
+    turned = _product(_last(split, sign), _turns(inner, outer, size, sign, values[0]), torch.mul)
+    mixed = _last([part.transpose(-2, -1) for part in turned], sign)
+    return [part.transpose(-2, -1).flatten(-2) for part in mixed]
 
 
 def _along(values: Parts, dims: Sequence[int], sign: int) -> Parts:
     for dim in dims:
-        moved = _last(_map(lambda part, dim=dim: part.movedim(dim, -1), values), sign)
-        values = _map(lambda part, dim=dim: part.movedim(-1, dim), moved)
+        moved = _last([part.movedim(dim, -1) for part in values], sign)
+        values = [part.movedim(-1, dim) for part in moved]
     return values
 
 
 def _scaled(values: Parts, count: int, normalization: int) -> Parts:
     factor = count ** _NORMALIZATION[normalization]
-    return values if factor == 1 else _map(lambda part: part * factor, values)
+    return values if factor == 1 else [part * factor for part in values]
 
 
 def _sizes(tensor: torch.Tensor, dims: Sequence[int]) -> list[int]:
@@ -117,32 +109,30 @@ def c2c(tensor: torch.Tensor, dim: Sequence[int], normalization: int, forward: b
     sizes = _sizes(tensor, dim)
     if not dim or not _takes(sizes) or tensor.dtype != torch.complex64:
         return NotImplemented
-    values = _along(Parts(tensor.real, tensor.imag), dim, -1 if forward else 1)
-    return _complex(_scaled(values, math.prod(sizes), normalization))
+    values = _along([tensor.real, tensor.imag], dim, -1 if forward else 1)
+    return torch.complex(*_scaled(values, math.prod(sizes), normalization))
 
 
 def r2c(tensor: torch.Tensor, dim: Sequence[int], normalization: int, onesided: bool) -> Any:
     sizes = _sizes(tensor, dim)
     if not dim or not _takes(sizes) or tensor.dtype != torch.float32:
         return NotImplemented
-    values = _along(Parts(tensor, None), dim[-1:], -1)
+    values = _along([tensor], dim[-1:], -1)
     if onesided:
         # The other half are the conjugates of this one.
-        values = _map(lambda part: part.narrow(dim[-1], 0, sizes[-1] // 2 + 1), values)
+        values = [part.narrow(dim[-1], 0, sizes[-1] // 2 + 1) for part in values]
     values = _along(values, dim[:-1], -1)
-    return _complex(_scaled(values, math.prod(sizes), normalization))
+    return torch.complex(*_scaled(values, math.prod(sizes), normalization))
 
 
 def c2r(tensor: torch.Tensor, dim: Sequence[int], normalization: int, last_dim_size: int) -> Any:
     sizes = [*_sizes(tensor, dim[:-1]), last_dim_size]
     if not dim or not _takes(sizes) or tensor.dtype != torch.complex64:
         return NotImplemented
-    values = _along(Parts(tensor.real, tensor.imag), dim[:-1], 1)
-    half = _map(lambda part: part.movedim(dim[-1], -1), values)
-    assert half.imag is not None
-    whole = _mirrored(half.real, last_dim_size, 1), _mirrored(half.imag, last_dim_size, -1)
-    real = _last(Parts(*whole), 1).real.movedim(-1, dim[-1])
-    return _scaled(Parts(real, None), math.prod(sizes), normalization).real
+    half = [part.movedim(dim[-1], -1) for part in _along([tensor.real, tensor.imag], dim[:-1], 1)]
+    whole = [_mirrored(part, last_dim_size, sign) for part, sign in zip(half, (1, -1), strict=True)]
+    real = _last(whole, 1)[0].movedim(-1, dim[-1])
+    return _scaled([real], math.prod(sizes), normalization)[0]
 
 
 def _mirrored(half: torch.Tensor, size: int, sign: int) -> torch.Tensor:
@@ -154,11 +144,6 @@ def _mirrored(half: torch.Tensor, size: int, sign: int) -> torch.Tensor:
         ends = (torch.arange(count, device=half.device) * 2) % size == 0
         kept = torch.where(ends, 0.0, kept)
     return torch.cat([kept, sign * kept.narrow(-1, 1, size - count).flip(-1)], -1)
-
-
-def _complex(values: Parts) -> torch.Tensor:
-    imag = torch.zeros_like(values.real) if values.imag is None else values.imag
-    return torch.complex(values.real, imag)
 
 
 DECOMPOSITIONS: Table = {

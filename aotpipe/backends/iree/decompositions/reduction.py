@@ -25,7 +25,6 @@ def _dims(tensor: torch.Tensor, dim: Dims) -> list[int]:
 
 
 def _shape(tensor: torch.Tensor, dims: Sequence[int], keepdim: bool) -> list[int]:
-    """The shape of a reduction's result."""
     sizes = [1 if axis in dims else size for axis, size in enumerate(tensor.shape)]
     return sizes if keepdim else [size for axis, size in enumerate(tensor.shape) if axis not in dims]
 

@@ -101,8 +101,8 @@ def atan2(y: torch.Tensor, x: torch.Tensor) -> Any:
     quotient = torch.where(low == high, torch.where(high == 0, 0.0, 1.0), low / high)
     angle = _positive_atan(quotient)
     angle = torch.where(y.abs() > x.abs(), math.pi / 2 - angle, angle)
-    angle = torch.where(_negative(x), math.pi - angle, angle)
-    angle = torch.where(_negative(y), -angle, angle)
+    angle = torch.where(torch.signbit(x), math.pi - angle, angle)
+    angle = torch.where(torch.signbit(y), -angle, angle)
     return torch.where(torch.isnan(x) | torch.isnan(y), torch.nan, angle).to(dtype)
 
 
@@ -147,11 +147,6 @@ def elu(x: torch.Tensor, alpha: float = 1, scale: float = 1, input_scale: float 
 def _signed(size: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     """An odd function's value from that of the absolute argument; a zero keeps its sign."""
     return torch.where(like == 0, like, torch.where(like < 0, -size, size))
-
-
-def _negative(x: torch.Tensor) -> torch.Tensor:
-    """Whether the sign is set, which comparisons do not tell for a zero."""
-    return (x < 0) | ((x == 0) & (1 / x < 0))
 
 
 def gelu(x: torch.Tensor, *, approximate: str = "none") -> Any:

@@ -7,40 +7,64 @@ than `ceil_mode` asks for; so the padding of that mode is made here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch.nn.functional import pad
 
 from aotpipe.passes.decompositions.adaptive_max_pool import over_windows, sliding
-from aotpipe.passes.decompositions.entries import Table, static
+from aotpipe.passes.decompositions.entries import HALF, Table, static
 
 aten = torch.ops.aten
 
 
-def convolution(
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    transposed: bool,
-    output_padding: Sequence[int],
-    groups: int,
-) -> Any:
+class Convolution(NamedTuple):
+    """What `aten.convolution` is given, with a number for each dim."""
+
+    x: torch.Tensor
+    weight: torch.Tensor
+    bias: torch.Tensor | None
+    stride: Sequence[int]
+    padding: Sequence[int]
+    dilation: Sequence[int]
+    transposed: bool = False
+    output_padding: Sequence[int] = ()
+    groups: int = 1
+
+    @classmethod
+    def of(cls, *args: Any, **kwargs: Any) -> Self:
+        """The arguments of a call, which may have one number for all dims."""
+        given = cls(*args, **kwargs)
+        rank = given.weight.dim() - 2
+        names = ("stride", "padding", "dilation", "output_padding")
+        numbers: dict[str, Any] = {name: _each(getattr(given, name), rank) for name in names}
+        return given._replace(**numbers)
+
+    def rounded_once(self, form: Callable[[Convolution], Any]) -> Any:
+        """A form in float32 where the operands are of half precision: each of its sums would round."""
+        if self.x.dtype not in HALF:
+            return form(self)
+        bias = None if self.bias is None else self.bias.float()
+        found = form(self._replace(x=self.x.float(), weight=self.weight.float(), bias=bias))
+        return found if found is NotImplemented else found.to(self.x.dtype)
+
+    def with_bias(self, found: torch.Tensor) -> torch.Tensor:
+        """The sum of a result and the bias."""
+        return found if self.bias is None else found + self.bias.reshape(-1, *[1] * len(self.stride))
+
+
+def convolution(given: Convolution) -> Any:
     """A convolution that the compiler does not refuse; `tuning` has forms that are fast on some devices."""
-    if transposed:
+    if given.transposed:
         return NotImplemented
-    slide = _slide(x.shape[2:], weight.shape[2:], stride, padding, dilation)
+    x, weight = given.x, given.weight
+    slide = _slide(x.shape[2:], weight.shape[2:], given.stride, given.padding, given.dilation)
     if slide.ends is None:
         return NotImplemented
     fitted, left = _fit(x, slide.padding, slide.ends, 0.0)
-    return aten.convolution(
-        fitted, weight, bias, slide.stride, left, slide.dilation, transposed, output_padding, groups
-    )
+    return aten.convolution(*given._replace(x=fitted, padding=left))
 
 
 def avg_pool(
@@ -76,20 +100,16 @@ def avg_pool(
     counts = any(padding) and not count_include_pad
     if divisor_override or not (beyond or counts):
         return pooled(x, padding, ends, divisor_override)
-    ones = torch.ones_like(x)
+    counted = torch.ones_like(x)
     total = pooled(x, padding, ends, 1)
-    if not count_include_pad:
-        return _shared(total, pooled(ones, padding, ends, 1))
-    # What lies past the padding counts for nothing.
-    framed = pad(ones, [border for border in reversed(padding) for _ in range(2)], value=1.0)
-    moved = [None if end is None else end + border for end, border in zip(ends, padding, strict=True)]
-    return _shared(total, pooled(framed, [0] * rank, moved, 1))
-
-
-def _shared(total: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
-    """The quotient, of integers as eager has it: rounded to zero."""
-    mode = None if total.is_floating_point() else "trunc"
-    return torch.div(total, count, rounding_mode=mode)
+    if count_include_pad:
+        # What lies past the padding counts for nothing.
+        counted = pad(counted, [border for border in reversed(padding) for _ in range(2)], value=1.0)
+        ends = [None if end is None else end + border for end, border in zip(ends, padding, strict=True)]
+        padding = [0] * rank
+    # Eager rounds the quotient of integers to zero.
+    mode = None if x.is_floating_point() else "trunc"
+    return torch.div(total, pooled(counted, padding, ends, 1), rounding_mode=mode)
 
 
 def avg_pool1d(
@@ -124,7 +144,16 @@ def max_pool_with_indices(
         values, indices = op(x.unsqueeze(0), kernel, stride, padding, dilation, ceil_mode)
         return values.squeeze(0), indices.squeeze(0)
     if not x.is_floating_point():
-        return _integer_maxima(x, kernel, stride, padding, dilation, ceil_mode)
+        if not all(map(static, x.shape[2:])):
+            return NotImplemented
+        each = zip(x.shape[2:], kernel, stride, padding, dilation, strict=True)
+        positions = [
+            sliding(
+                size, _steps(size, width, step, border, spread, ceil_mode) + 1, width, step, border, spread, x
+            )
+            for size, width, step, border, spread in each
+        ]
+        return over_windows(x, positions)
     if ends is None:
         return NotImplemented
     fitted, left = _fit(x, padding, ends, -torch.inf)
@@ -133,27 +162,15 @@ def max_pool_with_indices(
     return values, _moved(indices, fitted.shape[-rank:], x.shape[-rank:], added)
 
 
-def _integer_maxima(
-    x: torch.Tensor,
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    ceil: bool,
-) -> Any:
-    if not all(map(static, x.shape[2:])):
-        return NotImplemented
-    positions = [
-        sliding(size, _steps(size, width, step, border, spread, ceil) + 1, width, step, border, spread, x)
-        for size, width, step, border, spread in zip(
-            x.shape[2:], kernel, stride, padding, dilation, strict=True
-        )
-    ]
-    return over_windows(x, positions)
-
-
 class _Slide(NamedTuple):
-    """How a window slides over each dim, and where its last place ends: see `_ends`."""
+    """How a window slides over each dim.
+
+    Attributes:
+        stride: A number for each dim, as are padding and dilation.
+        ends: For each dim the position in the input at which the last window ends, None to leave the dim as
+            it is: where its padding is what the op pads anyway. None in place of the list where all dims are
+            left, and no window is to reach past the padding.
+    """
 
     stride: Sequence[int]
     padding: Sequence[int]
@@ -172,12 +189,21 @@ def _slide(
 ) -> _Slide:
     """The numbers of each dim, where an op was given one for all, or no stride."""
     rank = len(kernel)
-    stride, padding, dilation = (
-        each(stride, rank) or list(kernel),
-        each(padding, rank),
-        each(dilation, rank),
-    )
-    return _Slide(stride, padding, dilation, _ends(sizes, kernel, stride, padding, dilation, ceil=ceil))
+    stride = _each(stride, rank) or list(kernel)
+    padding, dilation = _each(padding, rank), _each(dilation, rank)
+    ends: list[int | None] = []
+    for size, width, step, border, spread in zip(sizes, kernel, stride, padding, dilation, strict=True):
+        if not static(size):
+            if ceil:
+                return _Slide(stride, padding, dilation, None)
+            ends.append(None)
+            continue
+        reach, total = spread * (width - 1) + 1, size + 2 * border
+        steps = _steps(size, width, step, border, spread, ceil)
+        end = steps * step + reach
+        ends.append(end - border if end > total or (end < total and steps == 0) else None)
+    is_changed = ceil or any(end is not None for end in ends)
+    return _Slide(stride, padding, dilation, ends if is_changed else None)
 
 
 def _steps(size: int, width: int, step: int, border: int, spread: int, ceil: bool) -> int:
@@ -186,34 +212,6 @@ def _steps(size: int, width: int, step: int, border: int, spread: int, ceil: boo
     steps = room // step
     # Rounded up, as long as the last window starts in the input or the padding before it.
     return steps + int(ceil and steps * step < room and (steps + 1) * step < size + border)
-
-
-def _ends(
-    sizes: Sequence[int],
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    *,
-    ceil: bool = False,
-) -> list[int | None] | None:
-    """For each dim the position in the input at which its last window ends, None to leave the dim as it is.
-
-    A dim is left where its padding is what the op pads anyway. None in place of the list where all are left,
-    and no window is to reach past the padding.
-    """
-    ends: list[int | None] = []
-    for size, width, step, border, spread in zip(sizes, kernel, stride, padding, dilation, strict=True):
-        if not static(size):
-            if ceil:
-                return None
-            ends.append(None)
-            continue
-        reach, total = spread * (width - 1) + 1, size + 2 * border
-        steps = _steps(size, width, step, border, spread, ceil)
-        end = steps * step + reach
-        ends.append(end - border if end > total or (end < total and steps == 0) else None)
-    return ends if ceil or any(end is not None for end in ends) else None
 
 
 def _fit(
@@ -245,13 +243,12 @@ def _moved(
     return flat
 
 
-def each(numbers: Sequence[int], rank: int) -> list[int]:
+def _each(numbers: Sequence[int], rank: int) -> list[int]:
     """A number for each dim; none stays none."""
     return list(numbers) * rank if len(numbers) == 1 else list(numbers)
 
 
 DECOMPOSITIONS: Table = {
-    aten.convolution.default: convolution,
     aten.avg_pool1d.default: avg_pool1d,
     aten.avg_pool2d.default: avg_pool,
     aten.avg_pool3d.default: avg_pool,

@@ -12,11 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from math import prod
 from typing import Any, Final
 
 import torch
 from torch.nn.functional import pad
+
+from aotpipe.backends.iree.decompositions.windows import Convolution
 
 _COLUMNS: Final = 8
 _OUTPUTS: Final = 16
@@ -32,6 +35,8 @@ _MOST_OUTPUTS: Final = 255
 _MOST_CHANNELS: Final = 1.5
 # Read again for each few columns: the caches should hold them.
 _WEIGHT_BYTES: Final = 1 << 22
+ARE_READY: Final[ContextVar[bool]] = ContextVar("are_ready", default=False)
+"""Whether a convolution is made inside of `as_they_are`."""
 
 
 def suits(
@@ -67,15 +72,9 @@ def lacking(channels: int) -> int:
     return wanted - channels if wanted <= _MOST_CHANNELS * channels else 0
 
 
-def filled(
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    counts: Sequence[int],
-) -> Any:
+def filled(given: Convolution, counts: Sequence[int]) -> Any:
     """The convolution with its columns and channels filled up; NotImplemented where they are full."""
+    x, weight, _, stride, padding, dilation, *_ = given
     outputs, more, added = weight.shape[0], missing(counts[1]), lacking(x.shape[1])
     if is_full(outputs, counts[1]) and any(padding) and not added:
         return NotImplemented
@@ -98,23 +97,14 @@ def filled(
     return found.transpose(0, 1)[:outputs].transpose(0, 1)[:, :, : counts[0], : counts[1]]
 
 
-_as_they_are = False
-
-
 @contextmanager
 def as_they_are() -> Iterator[None]:
     """Inside, images and kernels are what the compiler's loops want, and lie so."""
-    global _as_they_are
-    before, _as_they_are = _as_they_are, True
+    token = ARE_READY.set(True)
     try:
         yield
     finally:
-        _as_they_are = before
-
-
-def are_as_they_are() -> bool:
-    """Whether a convolution is made inside of `as_they_are`."""
-    return _as_they_are
+        ARE_READY.reset(token)
 
 
 def is_full(outputs: int, count: int) -> bool:

@@ -8,74 +8,49 @@ fifteenth.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch.nn.functional import pad
 
+from aotpipe.backends.iree.decompositions.windows import Convolution
 from aotpipe.backends.iree.tuning import channels_last, im2col
-from aotpipe.passes.decompositions.entries import HALF, rounded_once, static
+from aotpipe.backends.iree.tuning.im2col import Window, padded
+from aotpipe.passes.decompositions.entries import static
 
 
-def volume(
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-) -> Any:
-    """A convolution over `[batch, channels, depth, height, width]`, with a number for each dim."""
-    if not static(x.shape[2]) and stride[0] != 1:
+def volume(given: Convolution) -> Any:
+    """A convolution over `[batch, channels, depth, height, width]`."""
+    if not static(given.x.shape[2]) and given.stride[0] != 1:
         return NotImplemented
-    if x.dtype in HALF:
-        # The layers of a kernel are sums of their own.
-        return rounded_once(volume, x, weight, bias, stride, padding, dilation, groups)
-    if groups == 1 and x.dtype in im2col.DTYPES and _suits_loops(x, weight, stride, padding, dilation):
-        found = _joined(x, weight, stride, padding, dilation)
-    else:
-        found = _added(x, weight, stride, padding, dilation, groups)
-    return found if bias is None else found + bias.reshape(-1, 1, 1, 1)
+    # The layers of a kernel are sums of their own.
+    return given.rounded_once(_volume)
 
 
-def _suits_loops(
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-) -> bool:
-    sizes = x.shape[3:]
+def _volume(given: Convolution) -> torch.Tensor:
+    is_joined = given.groups == 1 and given.x.dtype in im2col.DTYPES and _suits_loops(given)
+    return given.with_bias(_joined(given) if is_joined else _added(given))
+
+
+def _suits_loops(given: Convolution) -> bool:
+    sizes = given.x.shape[3:]
     if not all(map(static, sizes)):
         return False
-    outputs, channels, thickness, *kernel = weight.shape
-    counts = [
-        _count(size + 2 * border, width, step, spread)
-        for size, border, width, step, spread in zip(
-            sizes, padding[1:], kernel, stride[1:], dilation[1:], strict=True
-        )
-    ]
-    return channels_last.suits(thickness * channels, outputs, kernel, stride[1:], counts)
+    outputs, channels, thickness, *kernel = given.weight.shape
+    reached = [size + 2 * border for size, border in zip(sizes, given.padding[1:], strict=True)]
+    counts = Window(kernel, given.stride[1:], given.dilation[1:]).counts(reached)
+    return channels_last.suits(thickness * channels, outputs, kernel, given.stride[1:], counts)
 
 
-def _joined(
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-) -> torch.Tensor:
+def _joined(given: Convolution) -> torch.Tensor:
     """As one convolution of images, each with the channels of all the layers that the kernel meets."""
+    weight, stride, dilation = given.weight, given.stride, given.dilation
     outputs, channels, thickness, *kernel = weight.shape
-    amounts = [border for border in reversed(padding) for _ in range(2)]
-    x = pad(x, amounts) if any(amounts) else x
     # The channels are last, where the compiler's loops want them.
-    rows = x.permute(0, 2, 3, 4, 1)
-    batch, size = rows.shape[:2]
-    count = _count(size, thickness, stride[0], dilation[0])
+    rows = padded(given.x, given.padding).permute(0, 2, 3, 4, 1)
+    batch = rows.shape[0]
+    count, _, width = Window((thickness, *kernel), stride, dilation).counts(rows.shape[1:4])
     cuts = [
         rows[:, start : start + (count - 1) * stride[0] + 1 : stride[0]]
         for start in range(0, thickness * dilation[0], dilation[0])
@@ -88,7 +63,6 @@ def _joined(
     images = joined.reshape(batch * count, *joined.shape[2:]).permute(0, 3, 1, 2)
     columns = weight.transpose(1, 2).reshape(outputs, thickness * channels, *kernel)
     columns = pad(columns, (0, 0, 0, 0, 0, added)) if added else columns
-    width = _count(images.shape[3], kernel[1], stride[2], dilation[2])
     # What is joined is a copy, whose channels are last.
     is_ready = is_joined and channels_last.is_full(outputs, width)
     with channels_last.as_they_are() if is_ready else nullcontext():
@@ -97,19 +71,13 @@ def _joined(
     return found.reshape(batch, count, *found.shape[1:]).permute(0, 4, 1, 2, 3)
 
 
-def _added(
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-) -> torch.Tensor:
+def _added(given: Convolution) -> torch.Tensor:
     """As a sum of convolutions of images, one for each layer of the kernel."""
+    x, weight, _, stride, padding, dilation, _, _, groups = given
     thickness = weight.shape[2]
-    x = pad(x, (0, 0, 0, 0, padding[0], padding[0])) if padding[0] else x
+    x = padded(x, (padding[0], 0, 0))
     batch, channels, size = x.shape[:3]
-    count = _count(size, thickness, stride[0], dilation[0])
+    [count] = Window((thickness,), stride[:1], dilation[:1]).counts([size])
     total = None
     for layer in range(thickness):
         start = layer * dilation[0]
@@ -119,8 +87,3 @@ def _added(
         total = part if total is None else total + part
     assert total is not None
     return total.reshape(batch, count, *total.shape[1:]).transpose(1, 2)
-
-
-def _count(size: int, width: int, step: int, spread: int) -> int:
-    """How many places a window has along a padded dim."""
-    return (size - spread * (width - 1) - 1) // step + 1

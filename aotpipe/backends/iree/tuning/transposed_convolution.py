@@ -16,44 +16,31 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn.functional import pad
 
-from aotpipe.passes.decompositions.entries import HALF, rounded_once, static
+from aotpipe.backends.iree.decompositions.windows import Convolution
+from aotpipe.passes.decompositions.entries import static
 
 
-def transposed(
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    output_padding: Sequence[int],
-    groups: int,
-) -> Any:
+def transposed(given: Convolution) -> Any:
     """A transposed convolution over `[batch, channels, *sizes]` and a kernel `[in, out / groups, *sizes]`.
 
     NotImplemented where the compiler's own is taken.
     """
-    if not x.is_floating_point():
+    # Its phases are sums of their own, and a bias comes last.
+    return given.rounded_once(_transposed) if given.x.is_floating_point() else NotImplemented
+
+
+def _transposed(given: Convolution) -> Any:
+    x, kernel = given.x, given.weight.shape[2:]
+    is_apart = list(given.stride) == list(kernel) and not any((*given.padding, *given.output_padding))
+    if is_apart and given.groups == 1 and set(given.dilation) == {1}:
+        return given.with_bias(_apart(x, given.weight))
+    # None of its sizes but the batch may be 0; one that varies is not, or eager refuses it.
+    if not static(x.shape[1]) or any(static(size) and size <= 0 for size in x.shape[1:]):
         return NotImplemented
-    if x.dtype in HALF:
-        # Its phases are sums of their own, and a bias comes last.
-        return rounded_once(transposed, x, weight, bias, stride, padding, dilation, output_padding, groups)
-    is_apart = list(stride) == list(weight.shape[2:]) and not any((*padding, *output_padding))
-    if is_apart and groups == 1 and set(dilation) == {1}:
-        found = apart(x, weight)
-    elif not _has_elements(x):
-        return NotImplemented
-    else:
-        found = phases(x, weight, stride, padding, dilation, output_padding, groups)
-    return found if bias is None else found + bias.reshape(-1, *[1] * len(stride))
+    return given.with_bias(_phases(given))
 
 
-def _has_elements(x: torch.Tensor) -> bool:
-    """Whether none of its sizes but the batch may be 0; one that varies is not, or eager refuses it."""
-    return static(x.shape[1]) and all(size > 0 for size in x.shape[1:] if static(size))
-
-
-def apart(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+def _apart(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """One whose stride is the size of its kernel."""
     rank = x.dim() - 2
     batch, channels, *sizes = x.shape
@@ -65,21 +52,14 @@ def apart(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return joined.reshape(batch, outputs, *(a * b for a, b in zip(sizes, kernel, strict=True)))
 
 
-def phases(
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    output_padding: Sequence[int],
-    groups: int,
-) -> torch.Tensor:
+def _phases(given: Convolution) -> torch.Tensor:
     """One of any stride, as convolutions of stride 1 whose channels are put beside each other.
 
     A tap k of the kernel adds to output `(j + m) * stride + r` what it makes of input j, where
     `k * dilation = m * stride + r`. The neighbouring phases r that as many taps meet, from the same m on, are
     one convolution: a tap of zero would make NaN of an infinity.
     """
+    x, weight, _, stride, padding, dilation, _, output_padding, groups = given
     rank = x.dim() - 2
     batch, _, *sizes = x.shape
     outputs, kernel = weight.shape[1], weight.shape[2:]
@@ -177,11 +157,7 @@ def _convolved(x: torch.Tensor, weight: torch.Tensor, chosen: Sequence[_Run], gr
 
 def _picked(weight: torch.Tensor, dim: int, places: Sequence[int]) -> torch.Tensor:
     """Some elements of a dim, neighbours in one cut."""
-    cuts: list[list[int]] = []
-    for place in places:
-        if cuts and cuts[-1][-1] + 1 == place:
-            cuts[-1].append(place)
-        else:
-            cuts.append([place])
+    neighbours = groupby(enumerate(places), lambda numbered: numbered[1] - numbered[0])
+    cuts = [[place for _, place in cut] for _, cut in neighbours]
     parts = [weight.narrow(dim, cut[0], len(cut)) for cut in cuts]
     return torch.cat(parts, dim) if len(parts) > 1 else parts[0]

@@ -1,22 +1,77 @@
-"""CPUs and GPUs share all rules but the form of a convolution."""
+"""CPUs and GPUs share all rules but the form of a convolution; casts to integers go towards zero on all."""
 
 from __future__ import annotations
 
+import math
+import operator
 from dataclasses import fields
+from pathlib import Path
 
+import pytest
 import torch
 
+import aotpipe
 from aotpipe.backends.iree import legalization
-from aotpipe.backends.iree.tuning import cpu, gpu
+from aotpipe.backends.iree.tuning import convolution
+from aotpipe.canonicalize import canonicalize
+from aotpipe.export import export
+from aotpipe.model.spec import as_spec
+from aotpipe.passes import legalize
+from tests.unit.passes.ranges.programs import Program, aten
 
 CONVOLUTION = torch.ops.aten.convolution.default
 
 
 def test_only_convolutions_differ() -> None:
     on_cpu, on_gpu = dict(legalization.CPU.decompositions()), dict(legalization.GPU.decompositions())
-    assert on_cpu.pop(CONVOLUTION) is cpu.convolution
-    assert on_gpu.pop(CONVOLUTION) is gpu.convolution
+    assert on_cpu.pop(CONVOLUTION) is convolution.on_cpu
+    assert on_gpu.pop(CONVOLUTION) is convolution.on_gpu
     assert on_cpu == on_gpu
     for field in fields(legalization.CPU):
         if field.name != "decompositions":
             assert getattr(legalization.CPU, field.name) == getattr(legalization.GPU, field.name)
+
+
+X = torch.tensor([1.5, -2.5, 2.999, -0.5, 7.0, 2.5e9])
+
+
+class Model(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x.long(), x.clamp(-9, 9).int(), x.floor().long(), x > 0
+
+
+@pytest.mark.parametrize("target", ["iree-vmvx", "iree-cpu-host"])
+def test_as_in_eager(target: str, tmp_path: Path) -> None:
+    bundle = aotpipe.build(
+        Model().eval(), args=(X,), targets=[target], out=tmp_path / "bundle", latency=False, cache=False
+    )
+    assert [row.status for row in bundle.report.targets] == ["executed"]
+
+
+def test_what_is_whole_is_cast_as_it_is() -> None:
+    [entry] = legalize(export(canonicalize(as_spec(Model().eval(), args=(X,)))), legalization.CPU).entries
+    assert len(entry.graph.graph.find_nodes(op="call_function", target=torch.ops.aten.trunc.default)) == 2
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype", "reason"),
+    [
+        (aten.relu.default, torch.float32, ""),
+        (aten.tanh.default, torch.float64, "float64"),
+        (aten.relu.default, torch.uint16, "uint16"),
+        (aten.erfinv.default, torch.float32, "no lowering"),
+        (aten.linalg_qr.default, torch.float32, "factors a matrix"),
+    ],
+)
+def test_ops(op: object, dtype: torch.dtype, reason: str) -> None:
+    program = Program()
+    program.call(op, program.input((2, 2), dtype=dtype))
+    [node] = (each for each in program.module.graph.nodes if each.op == "call_function")
+    assert reason in legalization.refusal(node)
+    assert bool(legalization.refusal(node)) == bool(reason)
+
+
+def test_functions_of_sizes() -> None:
+    assert not legalization.size_refusal(operator.getitem)
+    assert not legalization.size_refusal(operator.add)
+    assert "sizes" in legalization.size_refusal(math.gcd)

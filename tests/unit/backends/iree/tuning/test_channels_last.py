@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.export import Dim
 
+from aotpipe.backends.iree.decompositions.windows import Convolution
 from aotpipe.backends.iree.tuning import channels_last, im2col
 from tests.programs.through import check, legal
 
@@ -45,7 +46,7 @@ def test_equal_to_eager(
     x, weight = tensor(batch, 8, *sizes), tensor(outputs, 8, *kernel)
     bias = tensor(outputs) if biased else None
     want = torch.conv2d(x, weight, bias, stride, padding, dilation)
-    got = im2col.convolution(x, weight, bias, stride, padding, dilation, 1)
+    got = im2col.convolution(Convolution(x, weight, bias, stride, padding, dilation, groups=1))
     if got is NotImplemented:
         assert channels_last.suits(8, outputs, kernel, stride, want.shape[2:])
         assert want.shape[3] % 8 == outputs % 16 == 0
@@ -93,7 +94,7 @@ def test_channels_are_taken_by_four_or_two(channels: int, wanted: int) -> None:
 def test_added_channels_change_nothing() -> None:
     x, weight, bias = tensor(2, 32, 9, 17), tensor(5, 32, 3, 3), tensor(5)
     x[0, 0, 0, 0], x[1, 3, 4, 5] = torch.inf, torch.nan
-    got = im2col.convolution(x, weight, bias, [1, 1], [1, 1], [1, 1], 1)
+    got = im2col.convolution(Convolution(x, weight, bias, [1, 1], [1, 1], [1, 1], groups=1))
     want = torch.conv2d(x, weight, bias, padding=1)
     torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4, equal_nan=True)
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.export import Dim
 
+from aotpipe.backends.iree.decompositions.windows import Convolution
 from aotpipe.backends.iree.tuning.convolution_3d import volume
 from tests.programs.through import check
 
@@ -44,7 +45,7 @@ def test_a_volume_is_convolved_layer_by_layer(
     assume(all(size + 2 * border >= most for size, border, most in zip(sizes, padding, reach, strict=True)))
     x, weight = tensor(2, 4, *sizes, whole=whole), tensor(6, 4 // groups, *kernel, whole=whole)
     bias = tensor(6, whole=whole) if biased else None
-    got = volume(x, weight, bias, stride, padding, dilation, groups)
+    got = volume(Convolution(x, weight, bias, stride, padding, dilation, groups=groups))
     want = torch.conv3d(x, weight, bias, stride, padding, dilation, groups)
     torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
 

@@ -10,6 +10,7 @@ from torch import nn
 from torch.export import Dim
 
 from aotpipe.backends.iree.compile import compiler
+from aotpipe.backends.iree.decompositions.windows import Convolution
 from aotpipe.backends.iree.lower import importer
 from aotpipe.backends.iree.tuning import channels_last, im2col
 from aotpipe.core.targets import Target
@@ -61,7 +62,7 @@ def test_equal_to_eager(
     x = tensor(batch, channels, *sizes, dtype=dtype)
     weight = tensor(channels * outputs, channels // groups, *kernel, dtype=dtype)
     bias = tensor(channels * outputs, dtype=dtype) if biased else None
-    got = im2col.convolution(x, weight, bias, stride, padding, dilation, groups)
+    got = im2col.convolution(Convolution(x, weight, bias, stride, padding, dilation, groups=groups))
     want = (torch.conv1d, torch.conv2d)[rank - 1](x, weight, bias, stride, padding, dilation, groups)
     if got is NotImplemented:
         counts = want.shape[2:]
@@ -115,14 +116,14 @@ def test_the_compiler_keeps_what_it_is_as_fast_at(
 def test_half_precision_and_integers_are_the_compilers() -> None:
     for dtype in (torch.float16, torch.bfloat16, torch.int64, torch.complex64):
         x, weight = tensor(1, 3, 4, 4).to(dtype), tensor(2, 3, 3, 3).to(dtype)
-        found = im2col.convolution(x, weight, None, [1, 1], [0, 0], [1, 1], 1)
+        found = im2col.convolution(Convolution(x, weight, None, [1, 1], [0, 0], [1, 1], groups=1))
         assert found is NotImplemented
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_lines_in_half_precision_are_summed_in_float32(dtype: torch.dtype) -> None:
     x, weight, bias = (tensor(*sizes).to(dtype) for sizes in ((2, 16, 40), (8, 16, 3), (8,)))
-    got = im2col.convolution(x, weight, bias, [2], [1], [1], 1)
+    got = im2col.convolution(Convolution(x, weight, bias, [2], [1], [1], groups=1))
     wide = torch.conv1d(x.double(), weight.double(), bias.double(), 2, 1)
     assert torch.equal(got, wide.to(dtype))
 
@@ -132,7 +133,7 @@ def test_lines_in_half_precision_are_summed_in_float32(dtype: torch.dtype) -> No
 def test_what_is_not_finite_stays_where_the_kernel_takes_it(groups: int, stride: int) -> None:
     x, weight = tensor(1, 48, 9, 10), tensor(48, 48 // groups, 3, 3)
     x[0, 1, 0, 2], x[0, 47, 8, 9], x[0, 5, 4, 4] = torch.inf, torch.nan, -torch.inf
-    got = im2col.convolution(x, weight, None, [stride] * 2, [1, 1], [1, 1], groups)
+    got = im2col.convolution(Convolution(x, weight, None, [stride] * 2, [1, 1], [1, 1], groups=groups))
     want = torch.conv2d(x, weight, None, stride, 1, 1, groups)
     got = want if got is NotImplemented else got
     torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4, equal_nan=True)

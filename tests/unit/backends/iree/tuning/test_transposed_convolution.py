@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.export import Dim
 
+from aotpipe.backends.iree.decompositions.windows import Convolution
 from aotpipe.backends.iree.tuning.transposed_convolution import transposed
 from tests.programs.through import check, legal
 from tests.unit.backends.iree.decompositions.agree import check_op
@@ -55,7 +56,7 @@ def test_any_stride_and_padding_is_eagers(
         want = EAGER[rank - 1](x, weight, bias, stride, padding, beyond, groups, dilation)
     except RuntimeError:  # nothing is left
         return
-    got = transposed(x, weight, bias, stride, padding, dilation, beyond, groups)
+    got = transposed(Convolution(x, weight, bias, stride, padding, dilation, True, beyond, groups))
     torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
 
 
@@ -63,7 +64,7 @@ def test_any_stride_and_padding_is_eagers(
 def test_what_is_not_finite_stays_where_the_kernel_takes_it(kernel: int, stride: int) -> None:
     x, weight = tensor(1, 3, 5, 6), tensor(3, 2, kernel, kernel)
     x[0, 1, 2, 2], x[0, 2, 4, 5] = torch.inf, torch.nan
-    got = transposed(x, weight, None, [stride] * 2, [0, 0], [1, 1], [0, 0], 1)
+    got = transposed(Convolution(x, weight, None, [stride] * 2, [0, 0], [1, 1], True, [0, 0]))
     want = torch.conv_transpose2d(x, weight, None, stride)
     assert torch.equal(got.isfinite(), want.isfinite())
     torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4, equal_nan=True)
@@ -90,7 +91,7 @@ def test_nor_of_several_groups_or_with_gaps(settings_: dict[str, int]) -> None:
 
 def test_integers_are_the_compilers() -> None:
     x, weight = tensor(1, 2, 5).long(), tensor(2, 3, 4).long()
-    assert transposed(x, weight, None, [2], [0], [1], [0], 1) is NotImplemented
+    assert transposed(Convolution(x, weight, None, [2], [0], [1], True, [0])) is NotImplemented
 
 
 @pytest.mark.parametrize("op", [f"nn_functional_conv_transpose{rank}d" for rank in (1, 2, 3)])

@@ -1,4 +1,4 @@
-"""GPUs get the compiler's own convolutions, and no form that was measured on CPUs."""
+"""CPUs get forms of a convolution that were measured on them; GPUs get the compiler's own."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch.fx import Node
 from aotpipe.backends import legalization
 from aotpipe.backends.iree.compile import compiler
 from aotpipe.backends.iree.lower import importer
+from aotpipe.backends.iree.tuning import convolution
 from aotpipe.core.targets import Target
 from aotpipe.passes import legalize
 from tests.unit.passes.legal import exported
@@ -86,3 +87,35 @@ def test_the_compiler_takes_them_in_one_program(target: str) -> None:
     )
     legal = legalize(exported(model.eval(), [tensor(2, 3, 16, 16)]), legalization("torch-gpu"))
     assert compiler.compile(importer.lower(legal), Target.parse(target)).payload
+
+
+@pytest.mark.parametrize(
+    ("layer", "sizes"),
+    [
+        (nn.Conv1d(16, 8, 3), (20,)),
+        (nn.Conv2d(16, 8, 1), (6, 6)),
+        (nn.Conv2d(16, 16, 3, groups=16), (6, 6)),
+        (nn.Conv3d(4, 4, 3), (5, 5, 5)),
+        (nn.ConvTranspose2d(4, 4, 3, stride=2, output_padding=1), (4, 4)),
+    ],
+    ids=["line", "of one element", "depthwise", "volume", "transposed"],
+)
+def test_a_form_of_its_own_is_what_eager_computes(layer: nn.Module, sizes: tuple[int, ...]) -> None:
+    x = torch.randn(2, layer.in_channels, *sizes, generator=torch.Generator().manual_seed(0))
+    arguments = (
+        *(layer.stride, layer.padding, layer.dilation),
+        isinstance(layer, nn.ConvTranspose2d),
+        layer.output_padding,
+        layer.groups,
+    )
+    found = convolution.on_cpu(x, layer.weight, layer.bias, *arguments)
+    torch.testing.assert_close(found, layer(x), rtol=1e-4, atol=1e-4)
+
+
+def test_the_compilers_own_ends_with_its_only_window() -> None:
+    """Integers of images have no form of their own; the input that no window reaches is cut off."""
+    x, weight = torch.arange(64).reshape(1, 4, 4, 4), torch.ones(4, 4, 3, 3, dtype=torch.int64)
+    found = convolution.on_cpu(x, weight, None, [2], [0], [1], False, [0], 1)
+    assert torch.equal(found, torch.conv2d(x, weight, None, 2))
+    whole = convolution.on_cpu(x, weight, None, [1], [0], [1], False, [0], 1)
+    assert whole is NotImplemented

@@ -6,7 +6,7 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from aotpipe.backends.iree.tuning.window_geometry import Window, cut, padded
+from aotpipe.backends.iree.tuning.im2col import Window, cut, padded
 
 
 @given(
