@@ -40,11 +40,11 @@ SHARE = 0.6
 def targets(device: str) -> list[str]:
     """IREE's for the best architecture that the GPU has, and those of XLA."""
     from aotpipe.core.targets import table
-    from aotpipe.runtime.iree import nvidia
+    from aotpipe.runtime.iree import devices
 
     if device == "cpu":
         return ["iree-cpu-host"]
-    here = nvidia.capability()
+    here = devices.cuda_capability()
     architectures = [int(name.rpartition("_")[2]) for name in table() if name.startswith("iree-cuda-sm_")]
     best = max(each for each in architectures if each <= here)
     return [f"iree-cuda-sm_{best}", *(name for name in table() if name.startswith("xla-cuda"))]

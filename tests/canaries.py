@@ -69,7 +69,7 @@ def compile_once(
     with ExitStack() as patches:
         patches.enter_context(mock.patch.object(flags, "fallbacks", return_value=()))
         if device is not None:
-            patches.enter_context(mock.patch.object(flags.fat, "flags", return_value=tuple(device)))
+            patches.enter_context(mock.patch.object(flags, "target_flags", return_value=tuple(device)))
         return compiler.compile(lowered, Target.parse(target), extra_flags=extra_flags, beside=beside)
 
 

@@ -23,7 +23,7 @@ from typing import Any, Self
 
 from aotpipe.backends import ModuleKey, compiler, module_of, own_flags
 from aotpipe.backends.iree.compile import compiler as iree
-from aotpipe.backends.iree.compile import fat
+from aotpipe.backends.iree.compile.flags import fat_groups
 from aotpipe.build.cache import Cache
 from aotpipe.build.events import Recorder
 from aotpipe.build.file_reads import ignore_this_thread
@@ -40,7 +40,7 @@ class CompileSettings:
     """How compilers are run.
 
     Attributes:
-        fat: Whether several targets share a program, where that can be (`backends.iree.fat`).
+        fat: Whether several targets share a program, where that can be (`backends.iree.compile.flags`).
         jobs: Compiles at a time; one per core where None.
         timeout_s, memory_limit_bytes: Of one compile; the compiler's own where None.
     """
@@ -57,7 +57,7 @@ class CompileSettings:
         Raises:
             TargetError: A fat program is asked for, and there is nothing to join.
         """
-        return fat.groups(targets) if self.fat else tuple((target,) for target in targets)
+        return fat_groups(targets) if self.fat else tuple((target,) for target in targets)
 
 
 class Compiling:

@@ -222,7 +222,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def test_the_gpu_script_takes_the_best_that_the_gpu_runs(
     gpu: ModuleType, monkeypatch: pytest.MonkeyPatch, capability: int, target: str
 ) -> None:
-    monkeypatch.setattr("aotpipe.runtime.iree.nvidia.capability", lambda: capability)
+    monkeypatch.setattr("aotpipe.runtime.iree.devices.cuda_capability", lambda: capability)
     assert gpu.targets("cuda")[0] == f"iree-cuda-{target}"
 
 

@@ -1,8 +1,11 @@
-"""The IREE devices of this process: made once each, shared by all runners.
+"""The IREE devices of this process, made once each and shared by all runners, and their memory.
 
 `local-sync` runs a program in the thread that calls it, `local-task` on a pool of threads. Both keep the
 buffers that a call lets go for the next one, which asks for the same sizes: `release` gives them back.
-Neither torch nor a compiler is imported. Raises `IncompatibleHost` where a driver is not there.
+A `Memory` has numpy arrays in a device's buffers and back: in the host's memory, or in a GPU's own.
+
+Neither torch nor a compiler is imported. Raises `IncompatibleHost` where a driver is not there, and
+`ProgramCrashed` where a program's result is not what its signature says.
 """
 
 from __future__ import annotations
@@ -10,21 +13,22 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from collections.abc import Iterable, Mapping
-from functools import cache
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, partial
 from math import prod
 from typing import Any, Final
 
 import iree.runtime as iree
+import numpy as np
 
 # The driver registry of the public API keeps one device per driver, with the number of threads of the first;
 # this makes a driver of its own.
 from iree.runtime._binding import create_hal_driver
+from iree.runtime.dtypes import map_dtype_to_hal_element_type
 
 from aotpipe.core.dtypes import Array, numpy_dtype
 from aotpipe.core.signature import Dim, Signature, evaluate_dim
-from aotpipe.errors import IncompatibleHost
-from aotpipe.runtime.iree import nvidia
+from aotpipe.errors import IncompatibleHost, ProgramCrashed
 
 # Handing the work to other threads costs 25 us a call: about the time in which one thread reads this much.
 _SMALL_BYTES: Final = 1 << 20
@@ -35,6 +39,8 @@ _WAITS: Final = 4
 _INPUT_FACTOR: Final = 16
 # What a size is taken for that has no upper bound.
 _UNBOUNDED: Final = 256
+_CUDA_MAJOR: Final = 75  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
+_CUDA_MINOR: Final = 76
 
 _REMEDIES: Final[Mapping[str, str]] = {
     "cuda": ": libcuda.so.1 comes with NVIDIA's driver of the kernel",
@@ -42,6 +48,15 @@ _REMEDIES: Final[Mapping[str, str]] = {
     "metal": ": that of macOS has it",
     "vulkan": ": install libvulkan1 and the GPU's driver, or mesa-vulkan-drivers, which runs on the CPU",
 }
+# Memory of the device that is also the host's: mapped, it is read without another copy.
+_SHARED: Final = int(iree.MemoryType.DEVICE_LOCAL | iree.MemoryType.HOST_VISIBLE)
+_SHARED_USAGE: Final = int(iree.BufferUsage.DEFAULT | iree.BufferUsage.MAPPING)
+# A GPU's own memory: what is mapped there may be read over the bus at every access, or not at all.
+_LOCAL: Final = int(iree.MemoryType.DEVICE_LOCAL)
+_LOCAL_USAGE: Final = int(iree.BufferUsage.DEFAULT)
+# What a GPU copies results to, for the host to read.
+_STAGING: Final = int(iree.MemoryType.HOST_LOCAL | iree.MemoryType.DEVICE_VISIBLE)
+_STAGING_USAGE: Final = int(iree.BufferUsage.TRANSFER | iree.BufferUsage.MAPPING)
 
 _lock = threading.Lock()
 _devices: dict[tuple[str, int | None], Any] = {}
@@ -134,7 +149,7 @@ def why_unavailable(driver: str, arch: str = "") -> str:
     if not found:
         return problem
     if driver == "cuda" and arch.startswith("sm_"):
-        least, here = int(arch.removeprefix("sm_")), nvidia.capability()
+        least, here = int(arch.removeprefix("sm_")), cuda_capability()
         return f"it is for sm_{least} and newer, and this GPU is sm_{here}" if here < least else ""
     return ""
 
@@ -149,6 +164,30 @@ def _found(driver: str) -> tuple[tuple[str, ...], str]:
         return (), f"{driver} does not work here{_REMEDIES.get(driver, '')}"
     problem = f"this machine has no {driver} device{_REMEDIES.get(driver, '')}"
     return tuple(row["name"] for row in rows), "" if rows else problem
+
+
+def cuda_capability(library: Any = None) -> int:
+    """The compute capability of the first GPU as in its architecture's name: 90 of `sm_90`.
+
+    Args:
+        library: `libcuda`, opened; looked for where None.
+
+    Raises:
+        IncompatibleHost: There is no such library, or it refuses.
+    """
+    try:
+        cuda = library or ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        raise IncompatibleHost("this machine has no NVIDIA driver", reason=str(error)) from error
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    status = (
+        cuda.cuInit(0)
+        or cuda.cuDeviceGetAttribute(ctypes.byref(major), _CUDA_MAJOR, 0)
+        or cuda.cuDeviceGetAttribute(ctypes.byref(minor), _CUDA_MINOR, 0)
+    )
+    if status:
+        raise IncompatibleHost("the NVIDIA driver does not answer", reason=f"CUDA error {status}")
+    return 10 * major.value + minor.value
 
 
 def device(driver: str, threads: int | None = None) -> Any:
@@ -188,3 +227,91 @@ def _create(driver: str, threads: int | None) -> Any:
             reason=str(error).strip().partition("\n")[0],
             hint=f"the drivers of this runtime: {', '.join(iree.query_available_drivers())}",
         ) from error
+
+
+def element(dtype: np.dtype[Any]) -> int:
+    """IREE's code of an element type; raises KeyError for a dtype that no signature has."""
+    code = map_dtype_to_hal_element_type(dtype)
+    if code is None:
+        raise KeyError(dtype.name)
+    return int(code)
+
+
+class Memory:
+    """The memory of a device.
+
+    Attributes:
+        is_shared: Whether its buffers can be read where they are.
+        upload: A function from a contiguous array and its element type to a buffer view with a copy of it.
+        allocate: A function from a number of bytes, of at least 1, to a buffer.
+    """
+
+    def __init__(self, device: Any, *, is_shared: bool) -> None:
+        self.is_shared = is_shared
+        kind = (_SHARED, _SHARED_USAGE) if is_shared else (_LOCAL, _LOCAL_USAGE)
+        self.upload: Callable[[Array, int], Any] = partial(
+            device.allocator.allocate_buffer_copy, *kind, device
+        )
+        self.allocate: Callable[[int], Any] = partial(device.allocator.allocate_buffer, *kind)
+        self._device = device
+        self._semaphore = device.create_semaphore(0)
+        self._count = 0
+
+    def download(self, name: str, view: Any, dtype: np.dtype[Any]) -> Array:
+        """Copy a result out of its buffer.
+
+        Args:
+            name: The output's name.
+            view: Its buffer view.
+            dtype: The signature's dtype; the view's own is not that: IREE gives uint8 back as int8.
+
+        Raises:
+            ProgramCrashed: The buffer's bytes are not an array of that dtype.
+        """
+        shape = view.shape
+        size_bytes = view.byte_length
+        if size_bytes != prod(shape) * dtype.itemsize:
+            raise ProgramCrashed(
+                f"the program gave {size_bytes} bytes of shape {shape} for the output {name!r}, "
+                f"which are not {dtype}"
+            )
+        # The array that views the mapping dangles once the view is gone, hence the copy.
+        return np.frombuffer(self._read(view), dtype).reshape(shape).copy()
+
+    def truth(self, view: Any) -> bool:
+        """The value of a 0-d bool."""
+        return memoryview(self._read(view))[0] != 0
+
+    def copied(self, view: Any, dtype: np.dtype[Any]) -> Any:
+        """A new buffer view with a copy of another's elements."""
+        if self.is_shared:
+            return self.upload(np.frombuffer(self._read(view), dtype).reshape(view.shape), element(dtype))
+        buffer = self.allocate(max(1, view.byte_length))
+        if view.byte_length:
+            self._copy(view.get_buffer(), buffer)
+        return iree.HalBufferView(buffer, view.shape, element(dtype))
+
+    def copy(self, source: Any, target: Any) -> None:
+        """Copy the elements of one buffer view to another of the same size, and wait for it."""
+        self._copy(source.get_buffer(), target.get_buffer())
+
+    def address(self, view: Any) -> int | None:
+        """Where a buffer view's elements begin; None where only the device can tell."""
+        return int(np.frombuffer(view.map(), np.uint8).ctypes.data) if self.is_shared else None
+
+    def _read(self, view: Any) -> Any:
+        """The bytes of a view, not to be used once the view is gone."""
+        if not view.byte_length:
+            return b""
+        if self.is_shared:
+            return view.map()
+        staged = self._device.allocator.allocate_buffer(_STAGING, _STAGING_USAGE, view.byte_length)
+        self._copy(view.get_buffer(), staged)
+        return staged.map()
+
+    def _copy(self, source: Any, target: Any) -> None:
+        before = iree.HalFence.create_at(self._semaphore, self._count)
+        self._count += 1
+        after = iree.HalFence.create_at(self._semaphore, self._count)
+        self._device.queue_copy(source, target, before, after)
+        after.wait()

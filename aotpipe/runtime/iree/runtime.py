@@ -26,15 +26,9 @@ import numpy as np
 
 from aotpipe.core.dtypes import Array, numpy_dtype, raw_bytes
 from aotpipe.core.signature import Signature
-from aotpipe.errors import (
-    AotpipeError,
-    BundleCorrupt,
-    IncompatibleHost,
-    MissingWeight,
-    ProgramCrashed,
-)
+from aotpipe.errors import AotpipeError, BundleCorrupt, IncompatibleHost, MissingWeight, ProgramCrashed
 from aotpipe.runtime.input_checks import Checker
-from aotpipe.runtime.iree import buffers, devices
+from aotpipe.runtime.iree import devices
 from aotpipe.runtime.runner import BaseRunner, Entry, first_line, outputs_of, require_state, states_of
 
 PARAMETER_SCOPE: Final = "model"
@@ -102,41 +96,33 @@ class Runner(BaseRunner[_Entry]):
         self._device = device
         self._sizes: tuple[str, Mapping[str, int]] | None = None
         self._workspace: Any = None
-        self._memory = buffers.Memory(device, is_shared=devices.shares_memory(driver))
+        self._memory = devices.Memory(device, is_shared=devices.shares_memory(driver))
         self._upload = self._memory.upload
         self._spare: dict[str, Any] = {}
         super().__init__(entries=entries, initial_state=initial_state, device=driver)
 
-    def _call(
-        self,
-        entry: _Entry,
-        arrays: list[Array],
-        sizes: Mapping[str, int],
-    ) -> dict[str, Array]:
+    def _call(self, entry: _Entry, arrays: list[Array], sizes: Mapping[str, int]) -> dict[str, Array]:
         if self._sizes != (entry.name, sizes):
             # Buffers of other sizes are of no use to this call.
             self._workspace = None
             devices.release(self._device)
             self._sizes = (entry.name, sizes)
         results = self._invoke(entry, arrays)
-        first = len(entry.outputs) + len(entry.state)
-        entry.require(
-            self._memory.truth(results.get_as_object(index, iree.HalBufferView))
-            for index in range(first, len(results))
-        )
+        views = [results.get_as_object(index, iree.HalBufferView) for index in range(len(results))]
+        # Outputs, then the next state, then the asserts' flags.
+        state_at = len(entry.outputs)
+        asserts_at = state_at + len(entry.state)
+        entry.require(map(self._memory.truth, views[asserts_at:]))
         outputs = {
-            name: self._memory.download(name, results.get_as_object(index, iree.HalBufferView), dtype)
-            for index, (name, dtype) in enumerate(entry.outputs)
+            name: self._memory.download(name, view, dtype)
+            for (name, dtype), view in zip(entry.outputs, views[:state_at], strict=True)
         }
-        state = {
-            name: results.get_as_object(index, iree.HalBufferView)
-            for index, name in enumerate(entry.state, len(outputs))
-        }
+        state = dict(zip(entry.state, views[state_at:asserts_at], strict=True))
         self._replace_state(state, spares=bool(entry.asserts))
         return outputs
 
     def _placed(self, name: str, array: Array) -> Any:  # noqa: ARG002  # one device has them all
-        return self._upload(array, buffers.element(array.dtype))
+        return self._upload(array, devices.element(array.dtype))
 
     def _forget(self) -> None:
         super()._forget()
@@ -298,7 +284,7 @@ def _prepare(module: Any, name: str, signature: Signature, asserts: tuple[str, .
         needs=module.lookup_function(f"{name}{_NEEDS}"),
         checker=Checker(signature),
         state=states_of(signature),
-        elements=tuple(buffers.element(numpy_dtype(spec.dtype)) for spec in signature.tensor_inputs),
+        elements=tuple(devices.element(numpy_dtype(spec.dtype)) for spec in signature.tensor_inputs),
         outputs=outputs_of(signature),
         asserts=asserts,
     )

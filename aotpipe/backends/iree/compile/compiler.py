@@ -15,21 +15,31 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import shlex
+import signal
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from aotpipe.backends.iree.compile import attempts as runs
-from aotpipe.backends.iree.compile import diagnostics, failures, flags
-from aotpipe.backends.iree.compile.attempts import Attempt, Workplace
+from aotpipe.backends.iree.compile import flags
+from aotpipe.backends.iree.compile.attempts import Attempt, Workplace, diagnose
 from aotpipe.backends.iree.fixes.flags import Fallback
 from aotpipe.backends.iree.fixes.rewrites import rewritten
 from aotpipe.backends.source_digest import backend_digest
 from aotpipe.core import fixes
 from aotpipe.core.stages import Compiled, CompileStats, Lowered
 from aotpipe.core.targets import Target
-from aotpipe.errors import DiskFull, TargetError
+from aotpipe.errors import (
+    CompileError,
+    CompileFailed,
+    CompilerCrashed,
+    CompilerOutOfMemory,
+    CompileTimeout,
+    DiskFull,
+    TargetError,
+)
 from aotpipe.runtime import process, toolchain
 
 DEFAULT_TIMEOUT_S: Final = 1800.0
@@ -79,15 +89,15 @@ def compile(  # noqa: A001  # the stage's name; nothing here needs the builtin
             if fixes.active(_INPUT_PHASE, targets):
                 first = place.input_phase(fast, timeout_s)
                 if first and (changed := _rewritten(first, _INPUT_PHASE, targets)):
-                    module, fast = changed, runs.from_input(fast)
+                    module, fast = changed, (*fast, runs.FROM_INPUT)
                     place.put(module)
             for how, chosen in runs.plan(fast, attempts):
                 left_s = timeout_s - sum(attempt.outcome.wall_s for attempt in attempts)
                 attempts.append(place.attempt(how, chosen, left_s))
                 if attempts[-1].payload is not None:
                     return _compiled(lowered, target, key, attempts, beside)
-            log = failures.write_log(log_dir, f"iree-compile-{name}-{key}", module, attempts)
-            raise failures.error(place, name, attempts, timeout_s, log)
+            log = _write_log(log_dir, f"iree-compile-{name}-{key}", module, attempts)
+            raise _error(place, name, attempts, timeout_s, log)
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
@@ -180,7 +190,7 @@ def _compiled(
             *flags.remarks(lowered.module, (target, *beside)),
             *(
                 f"compiled {last.name}: with the faster flags the compiler "
-                f"{failures.ending(attempt.outcome)} ({diagnostics.read(attempt.outcome.stderr).text})"
+                f"{_ending(attempt.outcome)} ({diagnose(attempt.outcome.stderr).text})"
                 for attempt in attempts[:1]
                 if last.name
             ),
@@ -193,3 +203,74 @@ def _versions() -> dict[str, str]:
     if version is None:
         raise TargetError("the IREE compiler is not installed", hint="pip install 'aotpipe[build]'")
     return {_PACKAGE: version}
+
+
+def _error(
+    place: Workplace, target: str, attempts: Sequence[Attempt], timeout_s: float, log: str
+) -> CompileError:
+    """The error of the last attempt that says the most: a limit first, else the first attempt's."""
+    last, first = attempts[-1], attempts[0]
+    found = diagnose(first.outcome.stderr)
+    if last.outcome.ending == "timeout":
+        return CompileTimeout(
+            f"iree-compile passed its limit of {timeout_s:g} s for {target}",
+            hint="give it more time, or a smaller model",
+            log=log,
+        )
+    if last.outcome.ending == "memory" or _killed_for_memory(last):
+        return CompilerOutOfMemory(
+            f"iree-compile passed its memory limit of {place.limit_bytes / 2**30:.1f} GiB for {target}",
+            reason=f"its resident set had grown to {last.outcome.peak_rss_bytes / 2**30:.1f} GiB",
+            hint="give it more memory, or a smaller model",
+            log=log,
+        )
+    if found.where is None and not found.is_input:
+        found = place.explained(first) or found
+    if first.outcome.ending == "signalled":
+        inside = f" in {found.compiler_pass}" if found.compiler_pass else ""
+        return CompilerCrashed(
+            f"iree-compile {_ending(first.outcome)}{inside} for {target}",
+            reason=found.text,
+            where=found.where,
+            hint="the module beside the log reproduces it; a smaller part of the model may show the op",
+            log=log,
+        )
+    return CompileFailed(
+        f"iree-compile refused {f'`{found.op}`' if found.op else 'the module'} for {target}",
+        reason=found.text,
+        where=found.where,
+        hint="write this line of the model with other ops" if found.where else "",
+        log=log,
+    )
+
+
+def _ending(outcome: process.Outcome) -> str:
+    """How a run ended that gave no program."""
+    if outcome.ending == "signalled":
+        return f"crashed with {signal.Signals(outcome.code).name}"
+    return "failed"
+
+
+def _write_log(log_dir: Path | None, stem: str, module: bytes, attempts: Sequence[Attempt]) -> str:
+    """Leave every attempt's command and output, and the module that reproduces it; the log's path."""
+    if log_dir is None:
+        return ""
+    log_dir.mkdir(parents=True, exist_ok=True)
+    (log_dir / f"{stem}.mlir").write_bytes(module)
+    text = []
+    for attempt in attempts:
+        command = shlex.join(["iree-compile", f"{stem}.mlir", *attempt.flags])
+        outcome = attempt.outcome
+        text.append(
+            f"$ {command}\n{outcome.stderr}[{outcome.ending} {outcome.code}, {outcome.wall_s:.1f} s]\n"
+        )
+    path = log_dir / f"{stem}.log"
+    path.write_text("\n".join(text), encoding="utf-8")
+    return str(path)
+
+
+def _killed_for_memory(attempt: Attempt) -> bool:
+    """Whether the kernel killed it (nobody else sends SIGKILL) or it could not allocate."""
+    outcome = attempt.outcome
+    killed = outcome.ending == "signalled" and outcome.code == signal.SIGKILL
+    return killed or diagnose(outcome.stderr).out_of_memory

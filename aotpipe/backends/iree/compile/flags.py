@@ -3,6 +3,11 @@
 A flag stands here or in `targets.toml` with the reason it was measured to have. `choose` gives the fast set;
 `fallbacks` gives the sets to try, in order, where the compiler fails or crashes on it, and
 `fallbacks_for_numbers` those to try where it computes wrong numbers.
+
+A fat program is for the devices of several targets: each finds its part of it when the program is loaded.
+The weights are outside of every program, so that the devices share them as separate programs do; what is
+written once is what surrounds the kernels. A runtime tells devices apart by their drivers, so that a fat
+program holds one target of each. Torch-free, compiler-free.
 """
 
 from __future__ import annotations
@@ -11,15 +16,16 @@ import re
 from collections.abc import Sequence
 from typing import Final, TypeVar
 
-from aotpipe.backends.iree.compile import fat
 from aotpipe.backends.iree.fixes.flags import Fallback, Rule
 from aotpipe.core import fixes
 from aotpipe.core.stages import Dialect
 from aotpipe.core.targets import Target
+from aotpipe.errors import TargetError
 
 _Form = TypeVar("_Form", Rule, Fallback)
 _FIXES: Final = "aotpipe.backends.iree.fixes.flags"
 
+_DEVICE: Final = "--iree-hal-target-device="
 # Equal models give equal bytes from any folder only without these: paths and generated file names leak into
 # the symbols of dispatches, the VM's source map and the executables' sources.
 REPRODUCIBLE: Final = (
@@ -40,7 +46,6 @@ CHANNELS_LAST: Final = PREPROCESS.replace(
     ",", ",util.func(iree-preprocessing-convert-conv-to-channels-last),", 1
 )
 
-_INPUT_TYPES: Final[dict[Dialect, str]] = {"torch": "torch", "stablehlo": "stablehlo"}
 _F64: Final = re.compile(rb"[\[,<x]f64\b|complex<f64>")
 # An entry point's line, with the types of its arguments and results.
 _ENTRY: Final = re.compile(rb"^ *func\.func (?:public )?@.*$", re.MULTILINE)
@@ -155,14 +160,13 @@ def choose(
     """
     targets = sorted((target, *beside))
     wanted = [rule.flag for rule in (*RULES, *_of_fixes(Rule)) if rule.applies(module, targets)]
-    own = [flag for flag in (*fat.flags(targets), *wanted) if not (beside and flag in _UNSHARED)]
+    own = [flag for flag in (*target_flags(targets), *wanted) if not (beside and flag in _UNSHARED)]
+    is_for_cpus = all(each.device == "cpu" for each in targets)
     return (
-        f"--iree-input-type={_INPUT_TYPES[dialect]}",
+        f"--iree-input-type={dialect}",
         *own,
         *REPRODUCIBLE,
-        CHANNELS_LAST
-        if _CONV.search(module) and all(each.device == "cpu" for each in targets)
-        else PREPROCESS,
+        CHANNELS_LAST if is_for_cpus and _CONV.search(module) else PREPROCESS,
         *extra,
     )
 
@@ -191,3 +195,41 @@ def _narrows(module: bytes, target: Target) -> bool:
 def located(chosen: Sequence[str]) -> tuple[str, ...]:
     """Flags that leave source locations in the module, for a diagnostic that names the user's line."""
     return tuple(flag for flag in chosen if not flag.startswith(_PIPELINE))
+
+
+def fat_groups(targets: Sequence[Target]) -> tuple[tuple[Target, ...], ...]:
+    """Which targets get one program: the first of each of IREE's drivers together, every other alone.
+
+    Raises:
+        TargetError: There are no two drivers.
+    """
+    first: dict[str, Target] = {}
+    for target in targets:
+        if target.backend == "iree":
+            first.setdefault(target.row.driver, target)
+    together = tuple(sorted(first.values()))
+    if len(together) < 2:
+        raise TargetError(
+            "a fat program is for several devices",
+            reason=f"there are no two of IREE's in {', '.join(map(str, targets))}",
+            hint="name a target of another device, such as `-t iree-vulkan`, or leave out `--fat`",
+        )
+    return (together, *((target,) for target in targets if target not in together))
+
+
+def target_flags(targets: Sequence[Target]) -> tuple[str, ...]:
+    """The flags of the targets' rows as those of one compile; of one target its own.
+
+    Args:
+        targets: Each of another driver.
+    """
+    if len(targets) == 1:
+        return targets[0].row.flags
+    found = [flag for target in targets for flag in target.row.flags]
+    devices = [flag.removeprefix(_DEVICE) for flag in found if flag.startswith(_DEVICE)]
+    select = f"{_DEVICE}#hal.device.select<[{', '.join(map(_spelled, devices))}]> : !hal.device"
+    return (select, *dict.fromkeys(flag for flag in found if not flag.startswith(_DEVICE)))
+
+
+def _spelled(device: str) -> str:
+    return device if device.startswith("#") else f'#hal.device.alias<"{device}"> : !hal.device'

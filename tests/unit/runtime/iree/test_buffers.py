@@ -5,13 +5,13 @@ import pytest
 from aotpipe.core.dtypes import numpy_dtype
 from aotpipe.core.signature import DTYPES
 from aotpipe.errors import ProgramCrashed
-from aotpipe.runtime.iree import buffers, devices
+from aotpipe.runtime.iree import devices
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["shared", "own"])
 def memory(request):
     """The host's memory, and the same as if it were a GPU's."""
-    return buffers.Memory(devices.device("local-sync"), is_shared=request.param)
+    return devices.Memory(devices.device("local-sync"), is_shared=request.param)
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (2, 0, 3), (2, 3)])
@@ -19,7 +19,7 @@ def memory(request):
 def test_what_goes_up_comes_down(memory, name, shape):
     dtype = numpy_dtype(name)
     array = np.ones(shape, np.uint8).astype(dtype)
-    view = memory.upload(array, buffers.element(dtype))
+    view = memory.upload(array, devices.element(dtype))
     assert tuple(view.shape) == shape
     again = memory.download("x", view, dtype)
     assert again.dtype == dtype
@@ -30,7 +30,7 @@ def test_what_goes_up_comes_down(memory, name, shape):
 
 def test_a_buffer_is_a_copy_both_ways(memory):
     array = np.ones(4, np.float32)
-    view = memory.upload(array, buffers.element(array.dtype))
+    view = memory.upload(array, devices.element(array.dtype))
     array[:] = 2
     down = memory.download("x", view, array.dtype)
     assert down.tolist() == [1, 1, 1, 1]
@@ -39,9 +39,9 @@ def test_a_buffer_is_a_copy_both_ways(memory):
 
 
 def test_every_dtype_of_a_signature_has_an_element_type():
-    assert len({buffers.element(numpy_dtype(name)) for name in DTYPES}) == len(DTYPES)
+    assert len({devices.element(numpy_dtype(name)) for name in DTYPES}) == len(DTYPES)
     with pytest.raises(KeyError):
-        buffers.element(np.dtype("datetime64[s]"))
+        devices.element(np.dtype("datetime64[s]"))
 
 
 def test_a_result_of_another_width_is_an_error(memory):
@@ -54,11 +54,11 @@ def test_a_result_of_another_width_is_an_error(memory):
 
 def test_truth(memory):
     for value in (True, False):
-        assert memory.truth(memory.upload(np.array(value), buffers.element(np.dtype(bool)))) is value
+        assert memory.truth(memory.upload(np.array(value), devices.element(np.dtype(bool)))) is value
 
 
 def test_a_buffer_is_copied_into_another(memory):
-    element = buffers.element(np.dtype(np.float32))
+    element = devices.element(np.dtype(np.float32))
     source, target = (memory.upload(np.full((2, 3), value, np.float32), element) for value in (1, 2))
     for _ in range(2):
         memory.copy(source, target)
@@ -69,8 +69,8 @@ def test_a_buffer_is_copied_into_another(memory):
 @pytest.mark.parametrize("shape", [(2, 3), (), (0, 3)])
 def test_a_copy_has_a_buffer_of_its_own(memory, shape):
     dtype = np.dtype(np.float32)
-    source = memory.upload(np.ones(shape, dtype), buffers.element(dtype))
+    source = memory.upload(np.ones(shape, dtype), devices.element(dtype))
     twin = memory.copied(source, dtype)
     if source.byte_length:
-        memory.copy(memory.upload(np.zeros(shape, dtype), buffers.element(dtype)), source)
+        memory.copy(memory.upload(np.zeros(shape, dtype), devices.element(dtype)), source)
     assert memory.download("y", twin, dtype).tolist() == np.ones(shape).tolist()

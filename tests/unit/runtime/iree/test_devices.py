@@ -1,3 +1,4 @@
+import ctypes
 import subprocess
 import sys
 
@@ -96,7 +97,7 @@ def test_what_a_host_lacks_is_named_with_its_remedy():
 @pytest.mark.parametrize(("arch", "lacks"), [("sm_80", False), ("sm_90", False), ("sm_100", True)])
 def test_a_gpu_must_be_as_new_as_the_program(monkeypatch, arch, lacks):
     monkeypatch.setattr(devices, "_found", lambda driver: (("a GPU",), ""))
-    monkeypatch.setattr(devices.nvidia, "capability", lambda: 90)
+    monkeypatch.setattr(devices, "cuda_capability", lambda: 90)
     found = devices.why_unavailable.__wrapped__("cuda", arch)
     assert found == (f"it is for {arch} and newer, and this GPU is sm_90" if lacks else "")
 
@@ -157,3 +158,37 @@ def test_a_call_of_the_same_sizes_takes_the_memory_of_the_one_before(driver, tmp
     command = [sys.executable, "-c", _HOLDS, tmp_path / "program", driver]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+class Library:
+    """A driver with one GPU of compute capability 9.0."""
+
+    status = 0
+
+    def cuInit(self, flags: int) -> int:  # noqa: N802
+        return self.status
+
+    def cuDeviceGetAttribute(self, value: ctypes.Array, attribute: int, device: int) -> int:  # noqa: N802
+        value._obj.value = {75: 9, 76: 0}[attribute]
+        return 0
+
+
+def test_the_capability_of_the_first_gpu() -> None:
+    assert devices.cuda_capability(Library()) == 90
+
+
+def test_a_driver_that_refuses() -> None:
+    refusing = Library()
+    refusing.status = 100
+    with pytest.raises(IncompatibleHost, match="does not answer") as caught:
+        devices.cuda_capability(refusing)
+    assert caught.value.reason == "CUDA error 100"
+
+
+def test_a_machine_without_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(name: str) -> None:
+        raise OSError(f"{name}: cannot open")
+
+    monkeypatch.setattr(ctypes, "CDLL", absent)
+    with pytest.raises(IncompatibleHost, match="no NVIDIA driver"):
+        devices.cuda_capability()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aotpipe.backends.iree.compile import diagnostics
+from aotpipe.backends.iree.compile.attempts import diagnose
 from aotpipe.errors import SourceLine
 
 _CALLED = """\
@@ -22,7 +22,7 @@ Please report issues to https://github.com/iree-org/iree/issues and include the 
 
 
 def test_the_users_line_is_the_innermost_that_is_no_packages() -> None:
-    found = diagnostics.read(_CALLED)
+    found = diagnose(_CALLED)
     assert found.where == SourceLine("/home/u/model.py", 9)
     assert found.op == "torch.aten.nonsense"
     assert found.text == "failed to legalize operation 'torch.operator' that was explicitly marked illegal"
@@ -30,7 +30,7 @@ def test_the_users_line_is_the_innermost_that_is_no_packages() -> None:
 
 
 def test_a_crash_names_its_pass() -> None:
-    found = diagnostics.read(_CRASH)
+    found = diagnose(_CRASH)
     assert found.compiler_pass == "FormDispatchRegionsPass"
     assert found.text == "no diagnostic came before"
     assert found.where is None
@@ -42,12 +42,12 @@ def test_a_crash_in_a_conversion_names_it() -> None:
         " #7 0x0 void llvm::function_ref<void (mlir::OpBuilder&)>::callback_fn<"
         "mlir::torch::convertTorchScatterIndexAndSrcToTMScatterIndexAndSrc(mlir::PatternRewriter&)\n"
     )
-    found = diagnostics.read(frame + _CRASH)
+    found = diagnose(frame + _CRASH)
     assert found.compiler_pass == "convertTorchScatterIndexAndSrcToTMScatterIndexAndSrc"
 
 
 def test_a_fatal_errors_words_are_kept() -> None:
-    found = diagnostics.read("LLVM ERROR: Cannot select: t5\n" + _CRASH)
+    found = diagnose("LLVM ERROR: Cannot select: t5\n" + _CRASH)
     assert found.text == "LLVM ERROR: Cannot select: t5"
 
 
@@ -55,7 +55,7 @@ def test_a_fatal_errors_words_are_kept() -> None:
     "text", ["LLVM ERROR: out of memory\n", "terminate called after throwing 'std::bad_alloc'\n"]
 )
 def test_an_allocation_failure_is_known(text: str) -> None:
-    assert diagnostics.read(text).out_of_memory
+    assert diagnose(text).out_of_memory
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_an_allocation_failure_is_known(text: str) -> None:
     ],
 )
 def test_the_op_is_named(line: str, op: str) -> None:
-    found = diagnostics.read(line + "\n")
+    found = diagnose(line + "\n")
     assert found.op == op
     assert found.where is None
 
@@ -77,13 +77,13 @@ def test_the_compilers_own_source_is_not_the_users_line() -> None:
         "x.mlir:1:1: error: unimplemented: for conversion to byte\n"
         "#19 start ./csu/../sysdeps/nptl/libc_start_call_main.h:74:3\n"
     )
-    found = diagnostics.read(text)
+    found = diagnose(text)
     assert found.where is None
     assert found.is_input
 
 
 def test_a_quoted_place_is_read() -> None:
     text = 'loc(fused["/home/u/a b.py":1:0, "/home/u/net.py":33:4]): error: \'x.y\' op is wrong\n'
-    found = diagnostics.read(text)
+    found = diagnose(text)
     assert found.op == "x.y"
     assert str(found.where).endswith("net.py:33")

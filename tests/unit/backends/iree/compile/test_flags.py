@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from aotpipe.backends.iree.compile import flags
-from aotpipe.core.targets import Target
+from aotpipe.core.targets import Target, expand
+from aotpipe.errors import TargetError
 
 HOST = Target.parse("iree-cpu-host")
 _DEMOTE = "--iree-input-demote-f64-to-f32=false"
@@ -114,3 +115,40 @@ def test_a_fat_program_gets_what_one_of_its_devices_needs_and_all_can() -> None:
     narrowed, joint = flags.remarks(_INSIDE, [HOST, metal])
     assert "metal has none" in narrowed
     assert joint == "one program for iree-cpu-host, iree-metal"
+
+
+V3, V4, SM, VULKAN, METAL, XLA = expand(
+    [
+        "iree-cpu-x86_64_v3",
+        "iree-cpu-x86_64_v4",
+        "iree-cuda-sm_80",
+        "iree-vulkan",
+        "iree-metal",
+        "xla-cpu-host",
+    ]
+)
+
+
+def test_the_first_target_of_each_driver_is_in_it() -> None:
+    assert flags.fat_groups((XLA, V4, VULKAN, V3, SM)) == ((V4, SM, VULKAN), (XLA,), (V3,))
+
+
+@pytest.mark.parametrize("targets", [(V3,), (V3, V4), (XLA, SM)])
+def test_one_device_is_refused(targets: tuple) -> None:
+    with pytest.raises(TargetError, match="several devices") as caught:
+        flags.fat_groups(targets)
+    assert "--fat" in caught.value.hint
+    assert str(targets[0]) in caught.value.reason
+
+
+def test_the_devices_become_one_choice_and_other_flags_stay() -> None:
+    select, *rest = flags.target_flags((V3, SM, VULKAN))
+    assert select.startswith('--iree-hal-target-device=#hal.device.select<[#hal.device.alias<"local">')
+    assert '#hal.device.alias<"cuda"> : !hal.device, #hal.device.target<"vulkan"' in select
+    assert select.endswith("]> : !hal.device")
+    assert {"--iree-cuda-target=sm_80", "--iree-llvmcpu-target-cpu=x86-64-v3"} <= set(rest)
+    assert not any("target-device=" in flag for flag in rest)
+
+
+def test_a_target_alone_has_its_own_flags() -> None:
+    assert flags.target_flags((METAL,)) == METAL.row.flags
