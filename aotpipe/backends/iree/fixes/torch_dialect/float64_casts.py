@@ -37,7 +37,7 @@ def _generic(source: Any, wanted: Any) -> Any:
     same = ir.AffineMap.get_identity(wanted.rank)
     empty = ir.Operation.create("tensor.empty", results=[wanted], operands=dynamic_dims(source)).result
 
-    @linalg.generic([source], [empty], [same, same], ["parallel"] * wanted.rank)
+    @linalg.generic([source], [empty], [same, same], ["parallel"] * wanted.rank)  # type: ignore[untyped-decorator]
     def kernel(number: Any, _: Any) -> Any:
         whole = _whole(number)
         return whole if wanted.element_type == whole.type else arith.trunci(wanted.element_type, whole)
