@@ -16,7 +16,8 @@ from typing import Any, Final
 import torch
 from torch.utils import _pytree as pytree
 
-from aotpipe.canonicalize.operators import comprehensions, dynamic_list_methods, dynamic_range, unbacked_rows
+from aotpipe.canonicalize.operators import dynamic_list_methods, unbacked_items
+from aotpipe.canonicalize.operators.unbacked_items import TensorRange, UnbackedItems
 from aotpipe.canonicalize.trace import regions, runtime_asserts
 from aotpipe.canonicalize.trace.torch_functions import as_tensor, is_traced, predicate
 from aotpipe.canonicalize.values import dynamic_list, host_scalars, refusals
@@ -32,12 +33,9 @@ def of(function: Any) -> Function | None:
     if isinstance(function, functools.partial):
         # torch.export puts its own forms of `min` and `max` into builtins.
         function = function.keywords.get("real_callable", function)
-    found = _TABLE.get(id(function))
-    return (
-        found[1]
-        if found is not None
-        else dynamic_list_methods.method(function) or comprehensions.method(function)
-    )
+    if (found := _TABLE.get(id(function))) is not None:
+        return found[1]
+    return dynamic_list_methods.method(function) or unbacked_items.method(function)
 
 
 def _on_traced(function: Function, staged: Function) -> Function:
@@ -63,8 +61,7 @@ def int_(value: Any) -> Any:
     """`int(value)`."""
     if isinstance(value, torch.SymInt):
         return value
-    number = _number(value)
-    return host_scalars.as_host_scalar(number.to(torch.int64, copy=True))
+    return host_scalars.as_host_scalar(_number(value).to(torch.int64, copy=True))
 
 
 def int_of(value: Any = 0, *args: Any, **kwargs: Any) -> Any:
@@ -120,7 +117,7 @@ def _extreme(function: Function, is_better: Function, values: tuple[Any, ...], k
     key = kwargs.get("key")
     if not items or kwargs.keys() - {"key"}:
         return function(items, **kwargs)
-    keyed = [(item if key is None else key(item), item) for item in items]
+    keyed = [(key(item) if key else item, item) for item in items]
     if not any(is_traced(by) for by, _ in keyed):
         return function(keyed, key=operator.itemgetter(0))[1]
 
@@ -143,26 +140,8 @@ def _operand(value: Any) -> Any:
     return as_tensor(value) if is_traced(value) else value
 
 
-def sum_(values: Iterable[Any], start: Any = 0) -> Any:
-    """`sum`."""
-    return (
-        dynamic_list_methods.total(values, start)
-        if dynamic_list.is_dynamic_list(values)
-        else sum(values, start)
-    )
-
-
-def any_(values: Iterable[Any]) -> Any:
-    """`any`; every value is computed from the first traced one on."""
-    return _folded(values, decides=True, join=torch.logical_or)
-
-
-def all_(values: Iterable[Any]) -> Any:
-    """`all`; every value is computed from the first traced one on."""
-    return _folded(values, decides=False, join=torch.logical_and)
-
-
 def _folded(values: Iterable[Any], *, decides: bool, join: Function) -> Any:
+    """`any` or `all`; every value is computed from the first traced one on."""
     if dynamic_list.is_dynamic_list(values):
         return dynamic_list_methods.folded(values, decides=decides)
     found: Any = not decides
@@ -175,19 +154,8 @@ def _folded(values: Iterable[Any], *, decides: bool, join: Function) -> Any:
     return found
 
 
-def abs_(value: Any) -> Any:
-    """`abs(value)`."""
-    return as_tensor(value).abs()
-
-
-def divmod_(left: Any, right: Any) -> tuple[Any, Any]:
-    """`divmod(left, right)`."""
-    return left // right, left % right
-
-
-def pow_(base: Any, exponent: Any) -> Any:
-    """`pow(base, exponent)`."""
-    return base**exponent
+any_: Final = functools.partial(_folded, decides=True, join=torch.logical_or)
+all_: Final = functools.partial(_folded, decides=False, join=torch.logical_and)
 
 
 def isinstance_(value: Any, kinds: Any) -> Any:
@@ -203,11 +171,6 @@ def isinstance_(value: Any, kinds: Any) -> Any:
     return isinstance(value, kinds)
 
 
-def str_(*_: Any) -> str:
-    """`str(value)`: a text cannot follow a traced value."""
-    return text()
-
-
 def dict_(*args: Any, **kwargs: Any) -> dict[Any, Any]:
     """`dict(value)`; of one whose keys may be missing one of the same kind."""
     if not args or not isinstance(args[0], Partial):
@@ -221,7 +184,7 @@ def len_(value: Any) -> Any:
     """`len(value)`; of a tensor its size, which may be traced."""
     if dynamic_list.is_dynamic_list(value):
         return dynamic_list_methods.length(value)
-    if isinstance(value, unbacked_rows.UnbackedItems):
+    if isinstance(value, UnbackedItems):
         return value.count
     return value.shape[0] if isinstance(value, torch.Tensor) and value.dim() else len(value)
 
@@ -230,16 +193,21 @@ def len_(value: Any) -> Any:
 
 
 def _of_math(function: Callable[[torch.Tensor], torch.Tensor]) -> Function:
-    def staged(value: Any) -> Any:
-        return function(float_(value))
-
-    return staged
+    return lambda value: function(float_(value))
 
 
 def _to_int(function: Callable[[torch.Tensor], torch.Tensor]) -> Function:
     def staged(value: Any) -> Any:
         number = _number(value)
         return int_(function(number) if number.dtype.is_floating_point else number)
+
+    return staged
+
+
+def _of_two(function: Function) -> Function:
+    def staged(left: Any, right: Any) -> Any:
+        made = [float_(each) if is_traced(each) else torch.tensor(float(each)) for each in (left, right)]
+        return host_scalars.as_host_scalar(function(*made))
 
     return staged
 
@@ -252,18 +220,9 @@ def log(value: Any, base: Any = None) -> Any:
     return found / (math.log(base) if not is_traced(base) else torch.log(float_(base)))
 
 
-def _of_two(function: Function) -> Function:
-    def staged(left: Any, right: Any) -> Any:
-        made = [float_(each) if is_traced(each) else torch.tensor(float(each)) for each in (left, right)]
-        return host_scalars.as_host_scalar(function(*made))
-
-    return staged
-
-
 def isclose(a: Any, b: Any, *, rel_tol: float = 1e-09, abs_tol: float = 0.0) -> Any:
     """`math.isclose`."""
-    bound = max_(rel_tol * max_(abs(a), abs(b)), abs_tol)
-    return abs(a - b) <= bound
+    return abs(a - b) <= max_(rel_tol * max_(abs(a), abs(b)), abs_tol)
 
 
 # Of torch.
@@ -283,11 +242,8 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
 
 def _tensor_or(function: Function) -> Function:
     def either(data: Any, *args: Any, **kwargs: Any) -> Any:
-        if (
-            args
-            or not _has_traced(data)
-            or (isinstance(data, torch.Tensor) and not host_scalars.is_host_scalar(data))
-        ):
+        is_tensor = isinstance(data, torch.Tensor) and not host_scalars.is_host_scalar(data)
+        if args or is_tensor or not _has_traced(data):
             return function(data, *args, **kwargs)
         return tensor(data, **kwargs)
 
@@ -323,54 +279,39 @@ def check(cond: Any, message: Any = None) -> None:
     runtime_asserts.add_assert(predicate(cond), said)
 
 
-def _nothing(*_: Any, **__: Any) -> None:
-    """A hint to torch about a symbol, which a number is not."""
-
-
-_MATH: Final[dict[Function, Function]] = {
-    **{
-        getattr(math, name): _of_math(getattr(torch, name))
-        for name in (
-            "sqrt exp expm1 log1p log2 log10 sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf "
-            "erfc lgamma exp2"
-        ).split()
-        if hasattr(math, name)
-    },
-    **{getattr(math, name): _to_int(getattr(torch, name)) for name in ("floor", "ceil", "trunc")},
-    math.fabs: _of_math(torch.abs),
-    math.degrees: _of_math(torch.rad2deg),
-    math.radians: _of_math(torch.deg2rad),
-    math.isnan: _of_math(torch.isnan),
-    math.isinf: _of_math(torch.isinf),
-    math.isfinite: _of_math(torch.isfinite),
-    math.log: log,
-    math.pow: _of_two(torch.pow),
-    math.atan2: _of_two(torch.atan2),
-    math.hypot: _of_two(torch.hypot),
-    math.copysign: _of_two(torch.copysign),
-    math.fmod: _of_two(torch.fmod),
-    math.isclose: isclose,
-}
+_OF_ONE: Final = (
+    "sqrt exp expm1 log1p log2 log10 sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc "
+    "lgamma exp2 isnan isinf isfinite"
+)
 _ON_TRACED: Final[dict[Any, Function]] = {
     float: float_,
     bool: bool_,
-    abs: abs_,
+    abs: lambda value: as_tensor(value).abs(),
     round: round_,
-    divmod: divmod_,
-    pow: pow_,
-    str: str_,
-    repr: str_,
-    format: str_,
-    range: lambda *bounds: dynamic_range.TensorRange.of(bounds),
-    torch._check: check,  # noqa: SLF001  # what users write
-    torch._check_value: check,  # noqa: SLF001
-    torch._check_index: check,  # noqa: SLF001
-    torch._check_is_size: _nothing,  # noqa: SLF001
+    divmod: lambda left, right: (left // right, left % right),
+    pow: operator.pow,
+    # A text cannot follow a traced value.
+    **dict.fromkeys((str, repr, format), lambda *_: text()),
+    range: lambda *bounds: TensorRange.of(bounds),
+    **dict.fromkeys((torch._check, torch._check_value, torch._check_index), check),  # noqa: SLF001  # users write it
+    # A hint to torch about a symbol, which a number is not.
+    torch._check_is_size: lambda *_, **__: None,  # noqa: SLF001
     operator.truth: bool_,
     operator.index: int_,
-    **_MATH,
+    **{
+        getattr(math, name): _of_math(getattr(torch, name)) for name in _OF_ONE.split() if hasattr(math, name)
+    },
+    **{getattr(math, name): _to_int(getattr(torch, name)) for name in ("floor", "ceil", "trunc")},
+    **{
+        getattr(math, name): _of_two(getattr(torch, name))
+        for name in ("pow", "atan2", "hypot", "copysign", "fmod")
+    },
+    math.fabs: _of_math(torch.abs),
+    math.degrees: _of_math(torch.rad2deg),
+    math.radians: _of_math(torch.deg2rad),
+    math.log: log,
+    math.isclose: isclose,
 }
-# By identity, since a class may compare as it likes; with the function, to keep it alive.
 _IN_ANY_CASE: Final[dict[Any, Function]] = {
     int: int_of,
     min: min_,
@@ -380,15 +321,18 @@ _IN_ANY_CASE: Final[dict[Any, Function]] = {
     isinstance: isinstance_,
     dict: dict_,
     len: len_,
-    list: comprehensions.listed,
-    enumerate: unbacked_rows.enumerated,
-    zip: unbacked_rows.zipped,
-    reversed: unbacked_rows.turned,
-    sum: sum_,
+    list: unbacked_items.listed,
+    enumerate: unbacked_items.enumerated,
+    zip: unbacked_items.zipped,
+    reversed: unbacked_items.turned,
+    sum: lambda values, start=0: (
+        dynamic_list_methods.total if dynamic_list.is_dynamic_list(values) else sum
+    )(values, start),
     torch.tensor: _tensor_or(torch.tensor),
     torch.as_tensor: _tensor_or(torch.as_tensor),
     torch.while_loop: while_loop,
 }
+# By identity, since a class may compare as it likes; with the function, to keep it alive.
 _TABLE: Final[dict[int, tuple[Any, Function]]] = {
     **{id(key): (key, _on_traced(key, staged)) for key, staged in _ON_TRACED.items()},
     **{id(key): (key, staged) for key, staged in _IN_ANY_CASE.items()},

@@ -1,17 +1,29 @@
-"""One of two values, where the graph decides which: conditional expressions and values that may be None."""
+"""One of two values, where the graph decides which: conditional expressions and values that may be None.
+
+A function of the model that is called with a value that may be None is rewritten at once, so that its
+`is None` is part of the graph. Of any other function it is tried whether it takes None: if it does, the graph
+calls it both ways; if not, eager would raise, and so does the program.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator
+from types import FunctionType, MethodType
+from typing import Any, Final, TypeVar
 
-from aotpipe.canonicalize.trace import decisions, regions
+import torch
+
+from aotpipe.canonicalize.trace import decisions, dry_run, regions
 from aotpipe.canonicalize.trace.torch_functions import is_staged
-from aotpipe.canonicalize.values import optional_values
+from aotpipe.canonicalize.values import optional_values, trace
 from aotpipe.canonicalize.values.abstract_values import UNDEFINED, Variables
-from aotpipe.canonicalize.values.optional_values import OptionalValue
+from aotpipe.canonicalize.values.optional_values import OptionalValue, Partial
+from aotpipe.model import source
 
 T = TypeVar("T")
+_DEPTH: Final = 3
 
 
 def choose(test: object, then: Callable[[], T], other: Callable[[], T]) -> T:
@@ -39,3 +51,98 @@ def _branch(test: object, then: Callable[[], T], other: Callable[[], T], name: s
     regions.branch(test, lambda: take(then()), lambda: take(other()), variables)
     value: T = chosen[0]
     return value
+
+
+def call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call of the model's code; what it calls is rewritten if it is to decide on what may be None."""
+    args = tuple(_known(each) for each in args)
+    kwargs = {key: _known(each) for key, each in kwargs.items()}
+    if isinstance(function, type):
+        if any(map(_may_lack, (*args, *kwargs.values()))):
+            _rewritten(vars(function).get("__init__"))
+        return function(*args, **kwargs)
+    target = _function_of(function)
+    given = (*args, *kwargs.values(), getattr(function, "__self__", None))
+    if target is None or not any(map(_may_lack, given)) or _rewritten(target):
+        return function(*args, **kwargs)
+    return called(function, args, kwargs)
+
+
+def called(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call of a function that cannot be rewritten, with arguments that may be None."""
+    optional = next((each for each in (*args, *kwargs.values()) if isinstance(each, OptionalValue)), None)
+    if optional is None:
+        return function(*args, **kwargs)
+
+    def with_(value: Any) -> Any:
+        return called(
+            function,
+            tuple(value if each is optional else each for each in args),
+            {key: value if each is optional else each for key, each in kwargs.items()},
+        )
+
+    if optional.is_present:
+        return with_(optional.payload)
+    if not _takes_none(function, args, kwargs, optional):
+        optional.require_present(f"TypeError: {getattr(function, '__name__', 'a function')} takes no None")
+        return with_(optional.payload)
+    return either(optional, lambda: with_(optional.payload), lambda: with_(None))
+
+
+def _takes_none(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], optional: OptionalValue
+) -> bool:
+    def tried(value: Any) -> Any:
+        if value is optional:
+            return None
+        return value.payload if isinstance(value, OptionalValue) else value
+
+    try:
+        with dry_run.unrecorded():
+            function(*map(tried, args), **{key: tried(value) for key, value in kwargs.items()})
+    except Exception:  # noqa: BLE001  # a function says in its own way that it takes no None
+        return False
+    return True
+
+
+def _known(value: Any) -> Any:
+    return value.payload if isinstance(value, OptionalValue) and value.is_present else value
+
+
+def _may_lack(value: Any, depth: int = _DEPTH) -> bool:
+    """Whether a value, or something in it, may be None or missing."""
+    if isinstance(value, OptionalValue | Partial):
+        return True
+    if not depth or isinstance(value, torch.Tensor | torch.nn.Module | type):
+        return False
+    return any(_may_lack(each, depth - 1) for each in _inside(value))
+
+
+def _inside(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict):
+        yield from dict.values(value)
+    elif isinstance(value, list | tuple):
+        yield from value
+    elif dataclasses.is_dataclass(value):
+        yield from (getattr(value, each.name, None) for each in dataclasses.fields(value))
+    elif source.is_model_code(getattr(type(value), "__module__", "") or "") or hasattr(value, "__dict__"):
+        yield from vars(value).values() if hasattr(value, "__dict__") else ()
+
+
+def _function_of(callee: Any) -> FunctionType | None:
+    """The function in Python that a call runs."""
+    if isinstance(callee, functools.partial):
+        return _function_of(callee.func)
+    if isinstance(callee, torch.nn.Module):
+        callee = callee.forward
+    if isinstance(callee, MethodType):
+        callee = callee.__func__
+    if isinstance(callee, FunctionType):
+        return callee
+    own = [vars(kind).get("__call__") for kind in type(callee).__mro__]
+    return next((each for each in own if isinstance(each, FunctionType)), None)
+
+
+def _rewritten(function: Any) -> bool:
+    rewrite_now = trace.current().rewrite_now
+    return isinstance(function, FunctionType) and rewrite_now is not None and rewrite_now(function)

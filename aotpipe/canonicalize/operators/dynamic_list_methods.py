@@ -1,6 +1,8 @@
-"""What Python and torch do with a list whose length is known to a run of the graph only.
+"""What Python and torch do with a list whose length, or an index into which, only a run of the graph knows.
 
-`opened(items)` stands for such a list where it is indexed; any other value stands for itself.
+`opened(items)` stands for such a list where it is indexed; any other value stands for itself. Tensors and
+numbers of one form in a list, a tuple or a dict are stacked, and the element is selected from the stack; an
+element of modules or functions is one that calls the right one, by branches.
 """
 
 from __future__ import annotations
@@ -10,13 +12,17 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import torch
+from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.alias import rebinding
-from aotpipe.canonicalize.operators import dynamic_getitem
-from aotpipe.canonicalize.trace import runtime_asserts, torch_functions
-from aotpipe.canonicalize.values import host_scalars
+from aotpipe.canonicalize.operators import conditional
+from aotpipe.canonicalize.trace import decisions, runtime_asserts, torch_functions
+from aotpipe.canonicalize.values import host_scalars, trace
+from aotpipe.canonicalize.values.abstract_values import Incompatible
 from aotpipe.canonicalize.values.dynamic_list import DynamicList, abstract_list, is_dynamic_list, slots
 from aotpipe.canonicalize.values.refusals import refusal
+
+_STACK = "give its elements one form, stack them, and index the tensor"
 
 
 def whole(items: list[Any]) -> DynamicList:
@@ -43,7 +49,7 @@ def length(items: Sequence[Any]) -> Any:
 
 def opened(value: Any) -> Any:
     """A value, as what an index is applied to."""
-    return _Opened(value) if is_dynamic_list(value) or dynamic_getitem.is_indexed(value) else value
+    return _Opened(value) if is_dynamic_list(value) or is_indexed(value) else value
 
 
 class _Opened:
@@ -53,14 +59,76 @@ class _Opened:
     def __getitem__(self, index: Any) -> Any:
         if is_dynamic_list(self._items):
             return get(self._items, index)
-        if not torch_functions.is_traced(index) or (isinstance(self._items, dict) and _is_key(index)):
+        # As the key of a dict, a tensor is the object that it is, unless it stands for a number.
+        is_tensor = isinstance(index, torch.Tensor) and not host_scalars.is_host_scalar(index)
+        is_key = isinstance(self._items, dict) and is_tensor
+        if not torch_functions.is_traced(index) or is_key:
             return self._items[index]
-        return dynamic_getitem.get(self._items, index)
+        return get_element(self._items, index)
 
 
-def _is_key(index: Any) -> bool:
-    """Whether a traced value is a tensor, which is a key as the object that it is, and no number."""
-    return isinstance(index, torch.Tensor) and not host_scalars.is_host_scalar(index)
+def is_indexed(value: Any) -> bool:
+    """Whether a value is one whose elements may be chosen by an index that only a run knows."""
+    return type(value) in (list, tuple, dict, torch.nn.ModuleList) and len(value) > 0
+
+
+def get_element(value: Any, index: Any) -> Any:
+    """`value[index]`, `index` a traced number."""
+    number = host_scalars.item(torch_functions.as_tensor(index))
+    if number.dtype.is_floating_point and not isinstance(value, dict):
+        raise TypeError(f"{type(value).__name__} indices must be integers or slices")
+    decisions.expression("index")
+    if isinstance(value, dict):
+        items, position = list(value.values()), _of_key(list(value), number)
+    else:
+        items, number = list(value), number.to(torch.int64)
+        position = torch.where(number < 0, number + len(items), number)
+        inside = (position >= 0).logical_and(position < len(items))
+        runtime_asserts.add_assert(inside, "IndexError: list index out of range")
+        position = position.clamp(0, len(items) - 1)
+    if all(callable(each) and not isinstance(each, torch.Tensor) for each in items):
+        return lambda *args, **kwargs: _called(items, position, args, kwargs)
+    return _element(items, position)
+
+
+def _of_key(keys: Sequence[Any], number: torch.Tensor) -> torch.Tensor:
+    if not all(isinstance(key, int) for key in keys):
+        raise refusal("a dict whose keys are no numbers is asked for one that a tensor decides", _STACK)
+    found = torch.tensor(keys) == number
+    runtime_asserts.add_assert(found.any(), "KeyError")
+    return found.to(torch.int64).argmax()
+
+
+def _element(items: Sequence[Any], position: torch.Tensor) -> Any:
+    try:
+        abstract = abstract_list([list(items), [*items, items[0]]], len(items) + 1)
+    except Incompatible as error:
+        raise refusal(
+            f"a list is indexed by what a tensor decides, and {error}", _STACK, error.code
+        ) from None
+    if abstract is None or abstract.fitted is None:
+        raise refusal("a list is indexed by what a tensor decides, and its elements are no tensors", _STACK)
+    (found,) = abstract.fitted(list(items))
+    held = [leaf for leaf in pytree.tree_leaves(list(items)) if isinstance(leaf, torch.Tensor)]
+
+    def taken(buffer: torch.Tensor) -> torch.Tensor:
+        element = buffer.index_select(0, position.reshape(1)).squeeze(0)
+        # In eager it is one of them.
+        for each in held:
+            rebinding.note(rebinding.Pair(element, each))
+        return element
+
+    return found.element(taken)
+
+
+def _called(items: Sequence[Callable[..., Any]], position: torch.Tensor, args: Any, kwargs: Any) -> Any:
+    def pick(low: int, high: int) -> Any:
+        if high - low == 1:
+            return trace.operators().call(items[low], *args, **kwargs)
+        middle = (low + high) // 2
+        return conditional.choose(position < middle, lambda: pick(low, middle), lambda: pick(middle, high))
+
+    return pick(0, len(items))
 
 
 def get(items: list[Any], index: Any) -> Any:
@@ -82,7 +150,7 @@ def get(items: list[Any], index: Any) -> Any:
     runtime_asserts.add_assert(
         (position >= 0).logical_and(position < found.count), "IndexError: list index out of range"
     )
-    return _at(found, position)
+    return at_position(found, position)
 
 
 def _position(found: DynamicList, index: Any) -> Any:
@@ -94,7 +162,8 @@ def _position(found: DynamicList, index: Any) -> Any:
     return torch.where(number < 0, number + found.count, number)
 
 
-def _at(found: DynamicList, position: Any) -> Any:
+def at_position(found: DynamicList, position: Any) -> Any:
+    """The element at a traced position that is known to be in range."""
     inside = position.clamp(0, found.kind.capacity - 1).reshape(1)
 
     def taken(buffer: torch.Tensor) -> torch.Tensor:
@@ -103,12 +172,6 @@ def _at(found: DynamicList, position: Any) -> Any:
         return element
 
     return found.element(taken)
-
-
-def item(found: DynamicList, number: Any) -> Any:
-    """The element of a number that is known to be in range."""
-    position = number if isinstance(number, torch.Tensor) else torch.full((), number, dtype=torch.int64)
-    return _at(found, position)
 
 
 def popped(items: list[Any], index: Any = -1) -> Any:
@@ -143,32 +206,29 @@ def total(items: Iterable[Any], start: Any = 0) -> Any:
     return start
 
 
-def folded(items: Iterable[Any], *, decides: bool) -> torch.Tensor:
-    """`any(items)` where a true element decides, else `all(items)`."""
+def _numbers(items: Iterable[Any], functions: str) -> tuple[DynamicList, torch.Tensor, torch.Tensor]:
+    """A list of numbers as one, its buffer, and which places in that are filled."""
     found = whole(list(items))
     if not found.kind.spec.is_leaf() or len(found.buffers) != 1 or found.buffers[0].dim() != 1:
-        raise refusal(
-            "`any` or `all` of a list that grows, of more than numbers", "compare its elements first"
-        )
-    there = torch.arange(found.kind.capacity) < found.count
-    truths = found.buffers[0] != 0
+        raise refusal(f"{functions} of a list that grows, of more than numbers", "compare its elements first")
+    return found, found.buffers[0], torch.arange(found.kind.capacity) < found.count
+
+
+def folded(items: Iterable[Any], *, decides: bool) -> torch.Tensor:
+    """`any(items)` where a true element decides, else `all(items)`."""
+    _, buffer, there = _numbers(items, "`any` or `all`")
     if decides:
-        return torch.logical_and(there, truths).any()
-    return torch.logical_or(there.logical_not(), truths).all()
+        return torch.logical_and(there, buffer != 0).any()
+    return torch.logical_or(there.logical_not(), buffer != 0).all()
 
 
 def extreme(items: Iterable[Any], *, largest: bool) -> torch.Tensor:
     """`max(items)` where the `largest` is asked for, else `min(items)`."""
-    found = whole(list(items))
-    if not found.kind.spec.is_leaf() or len(found.buffers) != 1 or found.buffers[0].dim() != 1:
-        raise refusal(
-            "`min` or `max` of a list that grows, of more than numbers", "compare its elements first"
-        )
+    found, buffer, there = _numbers(items, "`min` or `max`")
     runtime_asserts.add_assert(found.count > 0, "ValueError: arg is an empty sequence")
-    (buffer,) = found.buffers
     # Python's takes another element where it compares as better, which one that is not a number never does;
     # nor does any compare as better than that.
-    there = (torch.arange(found.kind.capacity) < found.count).logical_and(buffer == buffer)
+    there = there.logical_and(buffer == buffer)
     worst: float = -math.inf if largest else math.inf
     if buffer.dtype == torch.bool:
         worst = not largest

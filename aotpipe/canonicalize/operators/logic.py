@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 
-from aotpipe.canonicalize.operators import builtin_calls, dynamic_range
+from aotpipe.canonicalize.operators import builtin_calls
 from aotpipe.canonicalize.operators.conditional import choose
+from aotpipe.canonicalize.operators.unbacked_items import TensorRange
 from aotpipe.canonicalize.trace import decisions, dry_run, torch_functions
 from aotpipe.canonicalize.trace.torch_functions import is_staged, predicate
 from aotpipe.canonicalize.values import optional_values
@@ -19,18 +20,12 @@ from aotpipe.canonicalize.values.refusals import refusal
 from aotpipe.canonicalize.values.trace import is_on
 
 
-def _conjunction(left: Any, right: Any, *, truth: bool = False) -> Any:
-    """`left and right`, both computed; or its `truth`."""
+def _joined(left: Any, right: Any, *, all_of: bool, truth: bool = False) -> Any:
+    """`left and right` where it is `all_of` them, else `left or right`, both computed; or its `truth`."""
     if truth or (_is_truth(left) and _is_truth(right)):
-        return predicate(left).logical_and(_truth(right))
-    return _selected(left, right, left)
-
-
-def _disjunction(left: Any, right: Any, *, truth: bool = False) -> Any:
-    """`left or right`, both computed; or its `truth`."""
-    if truth or (_is_truth(left) and _is_truth(right)):
-        return predicate(left).logical_or(_truth(right))
-    return _selected(left, left, right)
+        join = torch.logical_and if all_of else torch.logical_or
+        return join(predicate(left), _truth(right))
+    return _selected(left, right, left) if all_of else _selected(left, left, right)
 
 
 def _is_truth(value: Any) -> bool:
@@ -40,11 +35,9 @@ def _is_truth(value: Any) -> bool:
 
 
 def _truth(value: Any) -> torch.Tensor:
-    return (
-        predicate(value)
-        if torch_functions.is_traced(value)
-        else torch.full((), bool(value), dtype=torch.bool)
-    )
+    if torch_functions.is_traced(value):
+        return predicate(value)
+    return torch.full((), bool(value), dtype=torch.bool)
 
 
 def _selected(test: Any, then: Any, other: Any) -> Any:
@@ -73,7 +66,6 @@ def or_(*operands: Callable[[], Any], truth: bool = False) -> Any:
 
 def _short_circuit(operands: Sequence[Callable[[], Any]], *, truth: bool, all_of: bool) -> Any:
     """`and` of operands where `all_of` them count, else `or`."""
-    join = _conjunction if all_of else _disjunction
     value = operands[0]()
     with ExitStack() as reached:
         for operand in operands[1:]:
@@ -84,7 +76,8 @@ def _short_circuit(operands: Sequence[Callable[[], Any]], *, truth: bool, all_of
                     continue
                 reached.enter_context(optional_values.assuming(value, holds=all_of))
                 right = operand()
-                value = optional_values.imply(join(value, right, truth=truth), value, right, all_of=all_of)
+                joined = _joined(value, right, all_of=all_of, truth=truth)
+                value = optional_values.imply(joined, value, right, all_of=all_of)
             elif bool(value) is not all_of:
                 return value
             else:
@@ -121,7 +114,7 @@ def compare(first: Callable[[], Any], *rest: Callable[..., Any]) -> Any:
         found = test(left, right)
         if is_staged(result):
             decisions.expression("logic")
-            result = _conjunction(result, found)
+            result = _joined(result, found, all_of=True)
         else:
             result = found
             if not is_staged(found) and not found:
@@ -133,21 +126,17 @@ def compare(first: Callable[[], Any], *rest: Callable[..., Any]) -> Any:
 def is_(left: Any, right: Any) -> Any:
     """`left is right`; whether a value is None may be traced."""
     optional = _against_none(left, right)
-    return (
-        left is right
-        if optional is None
-        else not optional.is_present and optional_values.presence(optional, wanted=False)
-    )
+    if optional is None:
+        return left is right
+    return not optional.is_present and optional_values.presence(optional, wanted=False)
 
 
 def is_not(left: Any, right: Any) -> Any:
     """`left is not right`."""
     optional = _against_none(left, right)
-    return (
-        left is not right
-        if optional is None
-        else optional.is_present or optional_values.presence(optional, wanted=True)
-    )
+    if optional is None:
+        return left is not right
+    return optional.is_present or optional_values.presence(optional, wanted=True)
 
 
 def _against_none(left: Any, right: Any) -> OptionalValue | None:
@@ -163,7 +152,7 @@ def in_(item: Any, items: Any) -> Any:
         return (items.of if isinstance(items, optional_values.Keys) else items).has(item)
     if isinstance(items, dict):
         items = items.keys() if is_staged(item) else items
-    if not is_on() or isinstance(items, torch.Tensor | str | dynamic_range.TensorRange):
+    if not is_on() or isinstance(items, torch.Tensor | str | TensorRange):
         return item in items
     if is_staged(item) or (isinstance(items, list | tuple) and any(map(is_staged, items))):
         return builtin_calls.any_(item is each or item == each for each in items)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import builtins
 import functools
 import operator
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from types import FunctionType, GeneratorType, MethodType
 from typing import Any, Final, TypeVar
@@ -17,16 +17,8 @@ import torch
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode  # ends a trace
 
 from aotpipe.canonicalize.alias import effects
-from aotpipe.canonicalize.operators import (
-    builtin_calls,
-    comprehensions,
-    dynamic_list_methods,
-    dynamic_range,
-    optional_arguments,
-    unbacked_rows,
-)
+from aotpipe.canonicalize.operators import builtin_calls, conditional, dynamic_list_methods, unbacked_items
 from aotpipe.canonicalize.operators.conditional import choose as choose
-from aotpipe.canonicalize.operators.generators import Generated, UndecidedGenerator, listed
 from aotpipe.canonicalize.operators.logic import and_ as and_
 from aotpipe.canonicalize.operators.logic import compare as compare
 from aotpipe.canonicalize.operators.logic import in_ as in_
@@ -35,6 +27,7 @@ from aotpipe.canonicalize.operators.logic import is_not as is_not
 from aotpipe.canonicalize.operators.logic import not_ as not_
 from aotpipe.canonicalize.operators.logic import not_in as not_in
 from aotpipe.canonicalize.operators.logic import or_ as or_
+from aotpipe.canonicalize.operators.unbacked_items import TensorRange
 from aotpipe.canonicalize.trace import decisions, regions, return_values, runtime_asserts, torch_functions
 from aotpipe.canonicalize.trace.torch_functions import is_staged
 from aotpipe.canonicalize.values import host_scalars, optional_values, refusals, trace
@@ -45,12 +38,6 @@ from aotpipe.canonicalize.values.trace import is_on
 from aotpipe.errors import AotpipeError
 
 T = TypeVar("T")
-Values = tuple[Any, ...]
-Get = Callable[[], Values]
-Set = Callable[[Values], None]
-
-Watched = Callable[[], Sequence[tuple[str, object]]]
-
 # The most iterations with a jump out of them that are written out.
 _WRITTEN_OUT: Final = 1
 # The most iterations over items without a length that are written out after such a jump.
@@ -65,39 +52,73 @@ def bound_or_undefined(read: Callable[[], T]) -> T | Undefined:
         return UNDEFINED
 
 
-def if_(
-    test: object,
-    then: Callable[[], None],
-    other: Callable[[], None],
-    get: Get,
-    set_: Set,
-    names: Sequence[str],
-    watched: Watched,
-    dead: Sequence[int] = (),
-) -> None:
-    """`if test: then() else: other()`."""
+class UndecidedGenerator(return_values.Unwritten):
+    """A loop over a generator of Python's own ends where a tensor says so."""
+
+    def __init__(self, generator: GeneratorType[Any, Any, Any]) -> None:
+        refused = refusal(
+            "a loop over a generator is left where a tensor says so",
+            "loop over a range, or make a list of the generator",
+        )
+        super().__init__(generator.gi_code, refused)
+
+
+class Generated:
+    """A generator whose code has not run yet.
+
+    Attributes:
+        run: Runs it; takes what is called with each value and tells whether to stop.
+    """
+
+    def __init__(self, run: Callable[[Callable[[Any], Any]], Any]) -> None:
+        self.run = run
+        self._begun = False
+
+    def each(self, take: Callable[[Any], Any]) -> None:
+        """Call a function with every value; nothing is left afterwards, as in Python."""
+        if not self._begun:
+            self._begun = True
+            self.run(take)
+
+    def __iter__(self) -> Iterator[Any]:
+        # In a function that is not rewritten yet: then it will be.
+        raise refusal(
+            "a generator that decides on a tensor is used other than by `for`",
+            "loop over it with `for`, or make a list of it",
+        )
+
+    __next__ = __iter__
+
+
+def listed(value: Any) -> Any:
+    """All values of a generator as a list; any other value itself."""
+    if not isinstance(value, Generated):
+        return value
+    items: list[Any] = []
+
+    def take(item: Any) -> None:
+        items.append(item)
+
+    value.each(take)
+    return items
+
+
+def if_(test: object, then: Callable[[], None], other: Callable[[], None], *variables: Any) -> None:
+    """`if test: then() else: other()`; the last arguments are the fields of `Variables`, here and below."""
     if is_staged(test):
-        regions.branch(test, then, other, Variables(get, set_, names, watched, dead))
+        regions.branch(test, then, other, Variables(*variables))
     elif test:
         then()
     else:
         other()
 
 
-def while_(
-    test: Callable[[], object],
-    body: Callable[[], None],
-    get: Get,
-    set_: Set,
-    names: Sequence[str],
-    watched: Watched,
-    dead: Sequence[int] = (),
-) -> None:
+def while_(test: Callable[[], object], body: Callable[[], None], *variables: Any) -> None:
     """`while test(): body()`; iterations whose test is a Python value are written out."""
     while True:
         going = test()
         if is_staged(going):
-            regions.loop(test, body, Variables(get, set_, names, watched, dead))
+            regions.loop(test, body, Variables(*variables))
             return
         if not going:
             return
@@ -105,23 +126,14 @@ def while_(
 
 
 def for_(
-    items: Iterable[Any],
-    body: Callable[[Any], None],
-    stopped: Callable[[], object],
-    get: Get,
-    set_: Set,
-    names: Sequence[str],
-    watched: Watched,
-    dead: Sequence[int] = (),
+    items: Iterable[Any], body: Callable[[Any], None], stopped: Callable[[], object], *fields: Any
 ) -> None:
     """`for item in items: body(item)`, until `stopped`; iterations over Python's items are written out."""
-    variables = Variables(get, set_, names, watched, dead)
+    variables = Variables(*fields)
     if isinstance(items, optional_values.Partial | optional_values.Keys):
         len(items)  # refuses keys that may be missing
-    if isinstance(items, dynamic_range.TensorRange):
-        dynamic_range.counted(items, body, stopped, variables)
-        return
-    if is_on() and (found := unbacked_rows.of(items)) is not None:
+    found = items if isinstance(items, TensorRange) else unbacked_items.of(items) if is_on() else None
+    if found is not None:
         found.each(body, stopped, variables)
         return
     if isinstance(items, Generated):
@@ -134,34 +146,29 @@ def for_(
         return
     stop: Any = False
     for number, item in enumerate(items):
-        if is_staged(stop) and isinstance(items, range) and len(items) - number > _WRITTEN_OUT:
-            rest = dynamic_range.TensorRange(item, items.stop, items.step)
-            # An iteration may need its number in Python, which shows in any error; then the iterations are
-            # unrolled, and what is wrong with them by themselves is raised again.
-            try:
-                dynamic_range.counted(rest, body, stopped, variables)
-            except Exception:
-                if trace.current().needs_exact_aliases:
-                    raise
-            else:
-                return
-        if is_staged(stop) and isinstance(items, GeneratorType):
-            raise UndecidedGenerator(items)
-        if is_staged(stop) and number > _MOST_UNENDED and not hasattr(items, "__len__"):
-            raise refusal(
-                "a loop over items that do not end is left where a tensor says so", "loop over `range(N)`"
-            )
-        if is_staged(stop):
-            regions.branch(stop, _nothing, functools.partial(body, item), variables)
-        else:
+        if not is_staged(stop):
             body(item)
+        elif isinstance(items, GeneratorType):
+            raise UndecidedGenerator(items)
+        else:
+            if isinstance(items, range) and len(items) - number > _WRITTEN_OUT:
+                # An iteration may need its number in Python, which shows in any error; then the iterations
+                # are unrolled, and what is wrong with them by themselves is raised again.
+                try:
+                    TensorRange(item, items.stop, items.step).each(body, stopped, variables)
+                except Exception:
+                    if trace.current().needs_exact_aliases:
+                        raise
+                else:
+                    return
+            elif number > _MOST_UNENDED and not hasattr(items, "__len__"):
+                raise refusal(
+                    "a loop over items that do not end is left where a tensor says so", "loop over `range(N)`"
+                )
+            regions.branch(stop, lambda: None, functools.partial(body, item), variables)
         stop = stopped()
         if not is_staged(stop) and stop:
             return
-
-
-def _nothing() -> None:
-    pass
 
 
 def generated(
@@ -179,7 +186,7 @@ def returned(value: T) -> T:
 def items(value: Any) -> Any:
     """What a comprehension goes through."""
     found = listed(value)
-    if is_on() and unbacked_rows.of(found) is not None:
+    if is_on() and unbacked_items.of(found) is not None:
         raise refusal(
             "a comprehension goes through a list whose length a tensor decides",
             "stack it, and compute with the tensor",
@@ -193,7 +200,7 @@ def comprehended(
 ) -> Any:
     """`[element for item in value if test]`, where it is `tested`."""
     found = listed(value)
-    return comprehensions.of(found, plain, elementwise, tested=tested) if is_on() else plain(found)
+    return unbacked_items.comprehended(found, plain, elementwise, tested=tested) if is_on() else plain(found)
 
 
 def generated_of(
@@ -201,8 +208,8 @@ def generated_of(
 ) -> Any:
     """The same in parentheses: an element is computed when it is asked for, unless the list grows."""
     found = listed(value)
-    grows = is_on() and unbacked_rows.of(found) is not None
-    return comprehensions.of(found, plain, elementwise, tested=tested) if grows else plain(found)
+    grows = is_on() and unbacked_items.of(found) is not None
+    return comprehended(found, plain, elementwise, tested) if grows else plain(found)
 
 
 def indexed(value: Any) -> Any:
@@ -224,11 +231,9 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
         if any(map(torch_functions.is_traced, args)):
             decisions.expression("call")
         return staged(*args, **kwargs)
-    return (
-        optional_arguments.call(function, args, kwargs)
-        if optional_values.any_optional()
-        else function(*args, **kwargs)
-    )
+    if optional_values.any_optional():
+        return conditional.call(function, args, kwargs)
+    return function(*args, **kwargs)
 
 
 def keywords(kwargs: dict[str, Any]) -> dict[str, Any]:

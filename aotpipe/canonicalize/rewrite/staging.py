@@ -1,11 +1,11 @@
-"""Whether a graph is being traced, in which rewritten code puts what depends on tensors.
+"""Begins and ends a trace, in which rewritten code puts what depends on tensors into the graph.
 
 `staging(module)` says so while a module is traced. Outside of it every operator is Python's own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
 from types import MappingProxyType
@@ -15,14 +15,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.alias import container_mutation, effects
-from aotpipe.canonicalize.operators import (
-    conditional,
-    dynamic_list_methods,
-    module_hooks,
-    operators,
-    optional_arguments,
-    unbacked_rows,
-)
+from aotpipe.canonicalize.operators import conditional, dynamic_list_methods, operators, unbacked_items
 from aotpipe.canonicalize.trace import region_sites, runtime_asserts, torch_functions
 from aotpipe.canonicalize.values import dynamic_list, host_scalars, trace
 from aotpipe.canonicalize.values.abstract_values import is_leaf
@@ -31,12 +24,13 @@ from aotpipe.canonicalize.values.trace import Operators, Trace
 from aotpipe.errors import ExportFailed
 from aotpipe.model import capacity, source
 
+Hook = Callable[..., Any]
 _OPERATORS: Final = Operators(
     call=operators.call,
     either=conditional.either,
-    call_with_optional=optional_arguments.called,
+    call_with_optional=conditional.called,
     call_with_list=dynamic_list_methods.called,
-    items_of=unbacked_rows.of,
+    items_of=unbacked_items.of,
 )
 
 
@@ -60,7 +54,7 @@ def staging(
     try:
         with (
             trace.started(Trace(_OPERATORS, exact_aliases=exact_aliases)) as found,
-            module_hooks.joined(module),
+            hooks_joined(module),
             effects.watching(module, lifts_state=lifts_state),
             host_scalars.unhashable(),
             called_in_mode(module, upper_bounds),
@@ -130,3 +124,47 @@ def _lists(result: Any) -> Iterator[Any]:
     if isinstance(result, list | tuple | dict):
         for each in result.values() if isinstance(result, dict) else result:
             yield from _lists(each)
+
+
+@contextmanager
+def hooks_joined(module: torch.nn.Module) -> Iterator[None]:
+    """Let the hooks of a module, and of those in it, give what they were given in the place of None.
+
+    A hook that returns None on one path is called by torch's own code, which is not rewritten.
+    """
+    before: list[tuple[dict[int, Hook], int, Hook]] = []
+    try:
+        for part in module.modules():
+            for table, wrapped in ((part._forward_pre_hooks, _pre_hook), (part._forward_hooks, _hook)):  # noqa: SLF001
+                for key, hook in table.items():
+                    before.append((table, key, hook))
+                    with_kwargs = key in part._forward_pre_hooks_with_kwargs  # noqa: SLF001
+                    table[key] = wrapped(hook, with_kwargs)
+        yield
+    finally:
+        for table, key, hook in before:
+            table[key] = hook
+
+
+# Closures: what a hook changes is found in the variables of functions.
+def _hook(hook: Hook, _: bool) -> Hook:
+    def joined(module: Any, *given: Any) -> Any:
+        return _either(hook(module, *given), given[-1])
+
+    return joined
+
+
+def _pre_hook(hook: Hook, with_kwargs: bool) -> Hook:
+    def joined(module: Any, *given: Any) -> Any:
+        result = hook(module, *given)
+        if isinstance(result, OptionalValue) and not with_kwargs and not isinstance(result.payload, tuple):
+            result = OptionalValue(result.present, (result.payload,))
+        return _either(result, given if with_kwargs else given[0])
+
+    return joined
+
+
+def _either(result: Any, otherwise: Any) -> Any:
+    if not isinstance(result, OptionalValue):
+        return result
+    return conditional.either(result, lambda: result.payload, lambda: otherwise)

@@ -8,12 +8,13 @@ import pytest
 import torch
 
 from aotpipe.canonicalize import canonicalize
+from aotpipe.canonicalize.operators import dynamic_list_methods
 from aotpipe.errors import ExportFailed
 from aotpipe.export import export
 from aotpipe.model.spec import as_spec
 from tests.unit.canonicalize.trace.agree import check
 
-CASES = tuple(
+LISTS = tuple(
     (torch.tensor([1.0, 2.0, 3.0]) * scale, torch.tensor(n))
     for scale, n in ((1.0, 2), (-1.0, 0), (0.2, 5), (9.0, 1))
 )
@@ -141,7 +142,7 @@ def filled_in_a_nested_loop(x, n):
     ids=lambda model: model.__name__,
 )
 def test_lists_as_in_eager(model: Any) -> None:
-    check(model, *CASES)
+    check(model, *LISTS)
 
 
 def returned(x, n):
@@ -184,7 +185,79 @@ def mixed_up(x, n):
 )
 def test_what_no_graph_can_do_with_it_is_refused_at_its_line(model: Any, said: str) -> None:
     with pytest.raises(ExportFailed) as caught:
-        export(canonicalize(as_spec(model, args=CASES[0])))
+        export(canonicalize(as_spec(model, args=LISTS[0])))
     assert said in str(caught.value)
     assert caught.value.where is not None
     assert caught.value.where.path.endswith("test_dynamic_list_methods.py")
+
+
+INDEXED = tuple((torch.tensor(each),) for each in ([1.0, 2.0, 3.0], [4.0, -2.0, -3.0], [0.1, 5.0, 0.0]))
+
+
+def elements(x):
+    place = int(x.argmax())
+    rows = [x, x * 2, x + 3]
+    steps = (1, 2.5, 4)
+    pairs = [(x, 1), (x * 3, 2), (-x, 3)]
+    named = {0: x.sum(), 1: x[0], 2: x[1] * 2}
+    row, count = pairs[place]
+    return rows[place], steps[place], rows[-1 - place], row, count, named[place], rows[1], steps[x.argmin()]
+
+
+class Routed(torch.nn.Module):
+    """One of several layers for the whole input."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.experts = torch.nn.ModuleList(torch.nn.Linear(3, 3) for _ in range(3))
+        self.acts = [torch.relu, torch.tanh, self.twice]
+
+    def twice(self, x):
+        return x * 2 if x.sum() > 0 else x
+
+    def forward(self, x):
+        place = x.argmax().item()
+        return self.acts[place](self.experts[place](x))
+
+
+@pytest.mark.parametrize("model", [elements, Routed().eval()], ids=["elements", "modules"])
+def test_what_is_chosen_is_eagers(model):
+    check(model, *INDEXED)
+
+
+def outside(x):
+    return [x, x * 2][int(x[0])]
+
+
+def missing(x):
+    return {0: x, 3: x * 2}[int(x[0])]
+
+
+@pytest.mark.parametrize("model", [outside, missing], ids=lambda model: model.__name__)
+def test_what_is_not_there_fails_an_assert(model):
+    check(model, *((torch.tensor([each, 0.0]),) for each in (0.0, 1.0, -1.0, -2.0, 3.0)))
+
+
+def written(x):
+    rows = [x.clone(), x * 2]
+    row = rows[int(x[0] > 0)]
+    row += 1
+    return rows[0]
+
+
+def test_a_write_to_what_is_chosen_is_refused():
+    with pytest.raises(ExportFailed, match="second name"):
+        check(written, INDEXED[0])
+
+
+def test_elements_of_several_forms_are_refused_at_their_line():
+    with pytest.raises(ExportFailed, match="is indexed by what a tensor decides") as caught:
+        check(lambda x: [x, x[:1]][int(x.argmax() > 0)], INDEXED[0])
+    assert caught.value.where is not None
+
+
+def test_only_pythons_own_containers_are_indexed_so():
+    assert dynamic_list_methods.is_indexed([1])
+    assert not dynamic_list_methods.is_indexed([])
+    assert not dynamic_list_methods.is_indexed("text")

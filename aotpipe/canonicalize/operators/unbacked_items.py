@@ -1,0 +1,274 @@
+"""Items of which only a run of the graph knows how many there are: the rows of `mask.nonzero()`, say.
+
+`of(value)` gives them for what a `for` or a comprehension goes through: such a tensor, a list that grew, a
+range of traced numbers; and for `enumerate`, `zip` and `reversed` of these. `comprehended` makes the list of
+a comprehension over them, or of one whose test a tensor decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NoReturn
+
+import torch
+
+from aotpipe.canonicalize.operators import dynamic_list_methods
+from aotpipe.canonicalize.trace import fixpoint, indexing, regions, runtime_asserts, torch_functions
+from aotpipe.canonicalize.values import dynamic_list, host_scalars
+from aotpipe.canonicalize.values.abstract_values import Variables
+from aotpipe.canonicalize.values.refusals import refusal
+
+Pair = tuple[Callable[[], Any], Callable[[], Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorRange:
+    """`range` of traced tensors."""
+
+    start: Any
+    stop: Any
+    step: Any
+    most: Any = None
+
+    @classmethod
+    def of(cls, ends: Sequence[Any]) -> TensorRange:
+        """From the arguments of `range`."""
+        start, stop, step = (0, ends[0], 1) if len(ends) == 1 else (*ends, 1)[:3]
+        if not isinstance(step, int):
+            raise refusal("a range has a tensor as its step", "give a step that is a number")
+        start, stop = (
+            host_scalars.item(torch_functions.as_tensor(each)) if torch_functions.is_traced(each) else each
+            for each in (start, stop)
+        )
+        return cls(start, stop, step)
+
+    @property
+    def iterations(self) -> Any:
+        """How many numbers it has at most, where that is known before the run."""
+        if self.most is not None:
+            return self.most
+        return fixpoint.most_in_range(self.start, self.stop, self.step)
+
+    def __iter__(self) -> Any:
+        """A range is not written out."""
+        raise refusal(
+            "a range whose length is known to a run of the graph only is used other than by a `for`",
+            "loop over it with `for`, or over a range of known length with a test inside",
+        )
+
+    def each(self, take: Callable[[Any], None], stopped: Callable[[], object], variables: Variables) -> None:
+        """`for item in self: take(item)`, until `stopped`, as one op."""
+        index: list[Any] = [self.start]
+
+        def test() -> object:
+            left = index[0] < self.stop if self.step > 0 else index[0] > self.stop
+            stop = stopped()
+            if torch_functions.is_traced(stop):
+                return torch_functions.predicate(left).logical_and(
+                    torch_functions.predicate(stop).logical_not()
+                )
+            return left
+
+        def iteration() -> None:
+            at = index[0]
+            take(at)
+            index[0] = at + self.step
+
+        iteration.__wrapped__ = take  # type: ignore[attr-defined]  # whose place in the source is the loop's
+
+        def write(values: tuple[Any, ...]) -> None:
+            index[0] = values[0]
+            variables.set(values[1:])
+
+        counted = Variables(
+            lambda: (index[0], *variables.get()),
+            write,
+            ("the index", *variables.names),
+            variables.watched,
+            [at + 1 for at in variables.dead],
+        )
+        regions.loop(test, iteration, counted, most=self.iterations)
+
+
+@dataclass(frozen=True, slots=True)
+class UnbackedItems:
+    """Items by their number.
+
+    Attributes:
+        count: How many there are, a traced number.
+        most: How many there are at most, as an int or a SymInt; None where nothing says so.
+        at: Gives the item of a number, an int or a traced one, that is less than the count.
+    """
+
+    count: Any
+    most: Any
+    at: Callable[[Any], Any]
+
+    def __iter__(self) -> NoReturn:
+        """They are not written out."""
+        raise refusal(
+            "items of which only a run of the graph knows how many there are, are used other than by a `for`",
+            "loop over them with `for`, or make them a tensor of a fixed size",
+        )
+
+    def each(self, take: Callable[[Any], None], stopped: Callable[[], object], variables: Variables) -> None:
+        """`for item in self: take(item)`, until `stopped`, as one op."""
+        numbers = TensorRange(0, self.count, 1, most=self.most)
+        numbers.each(lambda number: take(self.at(number)), stopped, variables)
+
+
+def of(value: Any) -> UnbackedItems | None:
+    """The items of a value, if only a run knows how many there are."""
+    if isinstance(value, UnbackedItems):
+        return value
+    if isinstance(value, TensorRange):
+        start, step = value.start, value.step
+        away = value.stop - start if step > 0 else start - value.stop
+        size = (away + (abs(step) - 1)) // abs(step)
+        return UnbackedItems(size.clamp_min(0), value.iterations, lambda number: start + number * step)
+    if isinstance(value, list) and dynamic_list.is_dynamic_list(value):
+        found = dynamic_list_methods.whole(value)
+
+        def at(number: Any) -> Any:
+            return dynamic_list_methods.at_position(found, _position(number))
+
+        return UnbackedItems(found.count, found.kind.capacity, at)
+    if isinstance(value, torch.Tensor) and value.dim() and torch_functions.is_traced(value.shape[0]):
+        count = host_scalars.item(torch_functions.as_tensor(value.shape[0]))
+        return UnbackedItems(count, host_scalars.most(value.shape[0]), partial(_row, value))
+    return None
+
+
+def _row(tensor: torch.Tensor, number: Any) -> Any:
+    return indexing.get(tensor, _position(number))
+
+
+def _position(number: Any) -> torch.Tensor:
+    return number if isinstance(number, torch.Tensor) else torch.full((), number, dtype=torch.int64)
+
+
+def enumerated(items: Any, start: Any = 0) -> Any:
+    """`enumerate(items, start)`."""
+    found = of(items)
+    if found is None:
+        return enumerate(items, start)
+    return UnbackedItems(found.count, found.most, lambda number: (number + start, found.at(number)))
+
+
+def turned(items: Any) -> Any:
+    """`reversed(items)`."""
+    found = of(items)
+    if found is None:
+        return reversed(items)
+    return UnbackedItems(found.count, found.most, lambda number: found.at(found.count - 1 - number))
+
+
+def zipped(*values: Any, strict: bool = False) -> Any:
+    """`zip(*values)`."""
+    found = [of(value) for value in values]
+    if not any(found):
+        return zip(*values, strict=strict)
+    parts = [each or _of_known(value) for each, value in zip(found, values, strict=True)]
+    count = parts[0].count
+    for part in parts[1:]:
+        if strict:
+            runtime_asserts.add_assert(
+                torch_functions.predicate(count == part.count), "ValueError: zip() arguments differ in length"
+            )
+        count = _least(count, part.count)
+    tops = [part.most for part in parts if isinstance(part.most, int)]
+    most = min(tops) if tops else next((part.most for part in parts if part.most is not None), None)
+    return UnbackedItems(count, most, lambda number: tuple(part.at(number) for part in parts))
+
+
+def _least(left: Any, right: Any) -> Any:
+    if left is right:
+        return left
+    if not isinstance(left, torch.Tensor):
+        left, right = right, left
+    return left.clamp_max(right) if not isinstance(right, torch.Tensor) else torch.minimum(left, right)
+
+
+def _of_known(value: Any) -> UnbackedItems:
+    """Items of a known number, beside others of which only a run knows how many there are."""
+    if isinstance(value, range):
+        return UnbackedItems(len(value), len(value), lambda number: value.start + number * value.step)
+    if isinstance(value, torch.Tensor) and value.dim():
+        size = value.shape[0]
+        return UnbackedItems(size, size, partial(_row, value))
+    if isinstance(value, Sequence | torch.nn.ModuleList) and dynamic_list_methods.is_indexed(value):
+        size = len(value)
+        return UnbackedItems(
+            size, size, lambda number: dynamic_list_methods.get_element(value, _position(number))
+        )
+    raise refusal(
+        f"zip takes a {type(value).__name__} beside items of which only a run knows how many there are",
+        "give it a list or a tensor",
+    )
+
+
+def comprehended(
+    items: Any,
+    plain: Callable[[Iterable[Any]], list[Any]],
+    elementwise: Callable[[Iterable[Any]], list[Pair]],
+    *,
+    tested: bool,
+) -> list[Any]:
+    """The list that a comprehension makes, where a graph is traced.
+
+    Args:
+        items: What it goes through.
+        plain: Makes the list of any items.
+        elementwise: Makes the tests and the elements of any items.
+        tested: Whether it has a test.
+    """
+    found = of(items)
+    if found is None and not tested:
+        return plain(items)
+    made: list[Any] = []
+
+    def put(value: list[Any]) -> None:
+        nonlocal made
+        made = value
+
+    variables = Variables(lambda: (made,), lambda values: put(values[0]), ("elements",), tuple)
+
+    def take(item: Any) -> None:
+        ((test, element),) = elementwise((item,))
+        truth = test()
+        if torch_functions.is_traced(truth):
+            regions.branch(truth, lambda: put([*made, element()]), lambda: None, variables)
+        elif truth:
+            put([*made, element()])
+
+    if found is not None:
+        found.each(take, lambda: False, variables)
+        return made
+    for item in items:
+        take(item)
+    return made
+
+
+def listed(value: Any = ()) -> list[Any]:
+    """`list(value)`."""
+    found = of(value)
+    if found is None or isinstance(value, list):
+        return list(value)
+    return comprehended(found, list, _as_they_are, tested=False)
+
+
+def _as_they_are(items: Iterable[Any]) -> list[Pair]:
+    return [(lambda: True, lambda each=each: each) for each in items]  # type: ignore[misc]
+
+
+def method(function: Any) -> Callable[[], list[Any]] | None:
+    """What stands for a tensor's own `tolist`, where only a run knows how many numbers it gives."""
+    tensor = getattr(function, "__self__", None)
+    if getattr(function, "__name__", "") != "tolist" or not isinstance(tensor, torch.Tensor):
+        return None
+    found = of(tensor)
+    if found is None or tensor.dim() != 1:
+        return None
+    return lambda: listed(replace(found, at=lambda number: host_scalars.item(found.at(number))))
