@@ -6,7 +6,7 @@ Raises `SpecInvalid` with the user's line when the model raises.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
@@ -21,20 +21,12 @@ from aotpipe.model import object_graph, source
 _LARGE_BYTES: Final = 2**20
 
 
-def call(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], entry: str) -> Any:
-    """Call the module on copies of its example inputs.
-
-    Raises:
-        SpecInvalid: The model raised.
-    """
-    result, _ = observed(module, args, kwargs, entry)
-    return result
-
-
 def observed(
     module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], entry: str
 ) -> tuple[Any, list[object_graph.Root]]:
-    """As `call`; gives also the names under which the model then held something else.
+    """Call the module on copies of its example inputs.
+
+    Gives the result, and the names under which the model then held something else.
 
     Raises:
         SpecInvalid: The model raised.
@@ -52,7 +44,7 @@ def observed(
         return result, watch.unregistered()
 
 
-def again(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+def again(module: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """Call the module on copies of inputs, and leave in it what the call leaves."""
     copied_args, copied_kwargs = pytrees.clone_tensors((args, dict(kwargs)))
     with torch.random.fork_rng(devices=[]), torch.no_grad(), uncompiled():
@@ -97,13 +89,9 @@ def snapshot(tensor: torch.Tensor) -> torch.Tensor:
 
 def _is_same(tensor: torch.Tensor, copied: torch.Tensor) -> bool:
     """Whether a tensor has the value of its snapshot."""
+    is_shared = torch._C._is_cow_tensor(tensor)  # type: ignore[attr-defined]  # noqa: SLF001
     # Neither was written where both are views of one memory still; to look at them would take it apart.
-    return (_is_shared(tensor) and _place(tensor) == _place(copied)) or torch.equal(tensor, copied)
-
-
-def _is_shared(tensor: torch.Tensor) -> bool:
-    shared: bool = torch._C._is_cow_tensor(tensor)  # type: ignore[attr-defined]  # noqa: SLF001
-    return shared
+    return (is_shared and _place(tensor) == _place(copied)) or torch.equal(tensor, copied)
 
 
 def _place(tensor: torch.Tensor) -> tuple[object, ...]:

@@ -61,7 +61,8 @@ def entry_module(
         raise SpecInvalid(
             f"{type(model).__name__} has no method {method!r}", where=source.of_definition(type(model))
         )
-    extra = _extra_keywords(call, keywords or ())
+    parameters = signature_of(call).parameters
+    extra = tuple(name for name in keywords or () if name not in parameters)
     if method == "forward" and not bound and not extra:
         return model
     return view_of(model, _bind(call, bound or {}, extra))
@@ -105,18 +106,13 @@ def beside(module: nn.Module, call: Callable[..., Any], children: Mapping[str, n
 _OF_TENSORS = ("_parameters", "_buffers", "_non_persistent_buffers_set")
 
 
-def _extra_keywords(call: Callable[..., Any], keywords: Iterable[str]) -> tuple[str, ...]:
-    parameters = signature_of(call).parameters
-    return tuple(name for name in keywords if name not in parameters)
-
-
 def _bind(
     call: Callable[..., Any], bound: Mapping[int | str, Any], extra: tuple[str, ...]
 ) -> Callable[..., Any]:
-    positions = {key: value for key, value in bound.items() if isinstance(key, int)}
-    keywords = {key: value for key, value in bound.items() if isinstance(key, str)}
     if not bound and not extra:
         return call
+    positions = {key: value for key, value in bound.items() if isinstance(key, int)}
+    keywords = {key: value for key, value in bound.items() if isinstance(key, str)}
     signature = signature_of(call)
     fixed = {name for index, name in enumerate(signature.parameters) if index in positions} | keywords.keys()
     kept = [
@@ -196,16 +192,9 @@ def check_eval_mode(model: nn.Module) -> list[Finding]:
             hint="call .eval() on the model before it is built",
             where=source.of_definition(type(model)),
         )
-    if not training:
-        return []
-    return [
-        Finding(
-            severity="note",
-            code="train-mode",
-            message=f"{type(model).__name__} is in train mode, in which it computes the same",
-            where=source.of_definition(type(model)),
-        )
-    ]
+    message = f"{type(model).__name__} is in train mode, in which it computes the same"
+    where = source.of_definition(type(model)) if training else None
+    return [Finding(severity="note", code="train-mode", message=message, where=where)] if training else []
 
 
 def _acts_in_training(module: nn.Module) -> bool:

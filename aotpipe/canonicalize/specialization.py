@@ -10,12 +10,12 @@ import ast
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, Literal
 
 import torch
 
 from aotpipe.canonicalize import example_call
-from aotpipe.canonicalize.eager_hops import uncompiled
 from aotpipe.canonicalize.inputs import pytrees
 from aotpipe.canonicalize.rewrite.ast_builders import below
 from aotpipe.core.stages import CanonicalEntry, Finding
@@ -93,35 +93,19 @@ class Method:
 def findings(entry: CanonicalEntry) -> Iterator[Finding]:
     """What a build tells of it: each number and key, all that is None at once, and what does not matter."""
     varying, asked = list(numbers(entry, budget_s=_BUDGET_S)), list(asks(entry))
+    told = partial(Finding, severity="warning", entry_point=entry.name)
     for each in (*varying, *(each for each in asked if each.code == "baked-key")):
-        yield Finding(
-            severity="warning",
-            code=each.code,
-            message=each.message,
-            hint=each.hint,
-            where=each.where,
-            entry_point=entry.name,
-        )
+        yield told(code=each.code, message=each.message, hint=each.hint, where=each.where)
     if lacking := [each for each in asked if each.code == "baked-none"]:
         names = ", ".join(f"`{each.name}`" for each in lacking)
-        yield Finding(
-            severity="warning",
-            code="baked-none",
-            message=f"the program is for calls without {names}, for which the model asks",
-            hint=lacking[0].hint,
-            where=lacking[0].where,
-            entry_point=entry.name,
-        )
-    told = {each.name for each in varying}
+        message = f"the program is for calls without {names}, for which the model asks"
+        yield told(code="baked-none", message=message, hint=lacking[0].hint, where=lacking[0].where)
+    known = {each.name for each in varying}
     for name, value in entry.constants.items():
-        if name not in told and value is not None:
-            yield Finding(
-                severity="note",
-                code="constant-input",
-                message=f"the input {name!r} is no tensor: it is fixed at {value!r}",
-                where=source.of_definition(entry.module.forward),
-                entry_point=entry.name,
-            )
+        if name not in known and value is not None:
+            message = f"the input {name!r} is no tensor: it is fixed at {value!r}"
+            where = source.of_definition(entry.module.forward)
+            yield told(severity="note", code="constant-input", message=message, where=where)
 
 
 def numbers(entry: CanonicalEntry, *, budget_s: float | None = None) -> Iterator[Fixed]:
@@ -161,11 +145,7 @@ def _defaults(entry: CanonicalEntry, method: Method) -> dict[str, object]:
     arguments = method.definition.args
     every = [*arguments.posonlyargs, *arguments.args]
     pairs = [*zip(every[len(every) - len(arguments.defaults) :], arguments.defaults, strict=True)]
-    pairs += [
-        (argument, value)
-        for argument, value in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
-        if value is not None
-    ]
+    pairs += [each for each in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if each[1]]
     given = {name.partition(".")[0] for name in entry.input_names}
     positional = {argument.arg for argument in arguments.posonlyargs}
     return {
@@ -192,16 +172,10 @@ def _answer(entry: CanonicalEntry, changed: Mapping[str, object]) -> list[Any] |
         call = entry.module
         args, kwargs = pytrees.map_leaves(lambda leaf: changed.get(next(names, ""), leaf), given)
         kwargs |= {name: value for name, value in changed.items() if name not in entry.input_names}
-    args, kwargs = pytrees.clone_tensors((args, kwargs))
-    with (
-        example_call.unchanged(entry.module),
-        torch.random.fork_rng(devices=[]),
-        torch.no_grad(),
-        uncompiled(),
-    ):
+    with example_call.unchanged(entry.module), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         try:
-            return [leaf for _, leaf in pytrees.leaves(call(*args, **kwargs))]
+            return [leaf for _, leaf in pytrees.leaves(example_call.again(call, args, kwargs))]
         except Exception as error:  # noqa: BLE001  # what the model raises with another value is an answer
             return error
 
@@ -233,21 +207,19 @@ def asks(entry: CanonicalEntry) -> Iterator[Fixed]:
     every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
     given = {name.partition(".")[0] for name in entry.input_names if entry.constants.get(name, 0) is not None}
     optional = {argument.arg for argument in every if argument.arg not in given} - {"self"}
-    seen: set[str] = set()
     for node in method.nodes:
         name = _asked_for_none(node)
-        if name not in optional or name in seen:
-            continue
-        assert isinstance(node, ast.expr)
-        seen.add(name)
-        yield Fixed(
-            code="baked-none",
-            name=name,
-            message=f"the input `{name}` is left out: the program is for calls without it",
-            hint="give an example that has it: examples=[...]",
-            node=node,
-            method=method,
-        )
+        if name in optional:
+            optional.remove(name)
+            assert isinstance(node, ast.expr)
+            yield Fixed(
+                code="baked-none",
+                name=name,
+                message=f"the input `{name}` is left out: the program is for calls without it",
+                hint="give an example that has it: examples=[...]",
+                node=node,
+                method=method,
+            )
     yield from _keys(entry, method)
 
 
@@ -268,7 +240,10 @@ def _asked_for_none(node: ast.AST) -> str:
 
 def _keys(entry: CanonicalEntry, method: Method) -> Iterator[Fixed]:
     args, kwargs = entry.adapter.example if entry.adapter else (entry.entry.args, entry.entry.kwargs)
-    bound = dict(zip(_names(method.definition), args, strict=False)) | dict(kwargs)
+    arguments = method.definition.args
+    names = [each.arg for each in (*arguments.posonlyargs, *arguments.args)]
+    names = names[1:] if names[:1] == ["self"] else names
+    bound = dict(zip(names, args, strict=False)) | dict(kwargs)
     dicts = {name: value for name, value in bound.items() if isinstance(value, Mapping)}
     decided = {part.name for part in entry.adapter.structure.parts} if entry.adapter else set()
     for node in method.nodes:
@@ -321,8 +296,3 @@ def _dotted(node: ast.AST) -> str:
             return f"{whole}.{key}"
         case _:
             return ""
-
-
-def _names(definition: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
-    names = [argument.arg for argument in (*definition.args.posonlyargs, *definition.args.args)]
-    return names[1:] if names[:1] == ["self"] else names

@@ -111,9 +111,8 @@ def max_(*values: Any, **kwargs: Any) -> Any:
 def _extreme(function: Function, is_better: Function, values: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(values) == 1 and dynamic_list.is_dynamic_list(values[0]) and not kwargs:
         return dynamic_list_methods.extreme(values[0], largest=function is builtins.max)
-    items = list(values[0]) if len(values) == 1 and not isinstance(values[0], torch.Tensor) else list(values)
-    if len(values) == 1 and isinstance(values[0], torch.Tensor):
-        items = list(values[0].unbind(0))
+    among = values[0] if len(values) == 1 else values
+    items = list(among.unbind(0) if isinstance(among, torch.Tensor) else among)
     key = kwargs.get("key")
     if not items or kwargs.keys() - {"key"}:
         return function(items, **kwargs)

@@ -20,7 +20,6 @@ from aotpipe.canonicalize.trace.torch_functions import is_staged
 from aotpipe.canonicalize.values import optional_values, trace
 from aotpipe.canonicalize.values.abstract_values import UNDEFINED, Variables
 from aotpipe.canonicalize.values.optional_values import OptionalValue, Partial
-from aotpipe.model import source
 
 T = TypeVar("T")
 _DEPTH: Final = 3
@@ -125,8 +124,8 @@ def _inside(value: Any) -> Iterator[Any]:
         yield from value
     elif dataclasses.is_dataclass(value):
         yield from (getattr(value, each.name, None) for each in dataclasses.fields(value))
-    elif source.is_model_code(getattr(type(value), "__module__", "") or "") or hasattr(value, "__dict__"):
-        yield from vars(value).values() if hasattr(value, "__dict__") else ()
+    elif hasattr(value, "__dict__"):
+        yield from vars(value).values()
 
 
 def _function_of(callee: Any) -> FunctionType | None:

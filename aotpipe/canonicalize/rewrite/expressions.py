@@ -23,24 +23,12 @@ from aotpipe.canonicalize.rewrite.ast_builders import (
 _IDENTITY: Final = {ast.Is: "is_", ast.IsNot: "is_not", ast.In: "in_", ast.NotIn: "not_in"}
 
 
-class Super(Own):
-    """Gives `super()` its arguments, which it would look for in the function that it is moved to."""
-
-    def __init__(self, function: ast.FunctionDef) -> None:
-        names = [*function.args.posonlyargs, *function.args.args]
-        self._function = function
-        self._first = names[0].arg if names else None
-
-    def rewrite(self) -> None:
-        """Change the function's body."""
-        self._function.body = [self.visit(node) for node in self._function.body]
-
-    def visit_Call(self, node: ast.Call) -> ast.Call:
-        self.generic_visit(node)
-        bare = isinstance(node.func, ast.Name) and node.func.id == "super" and not node.args
-        if bare and self._first is not None:
-            node.args = [ast.Name("__class__", ast.Load()), ast.Name(self._first, ast.Load())]
-        return node
+def fill_super(function: ast.FunctionDef) -> None:
+    """Give `super()` its arguments, which it would look for in the function that it is moved to."""
+    names = [*function.args.posonlyargs, *function.args.args]
+    for node in own(function.body):
+        if names and isinstance(node, ast.Call) and dotted(node.func) == "super" and not node.args:
+            node.args = [ast.Name("__class__", ast.Load()), ast.Name(names[0].arg, ast.Load())]
 
 
 # What looks at the function that it stands in.

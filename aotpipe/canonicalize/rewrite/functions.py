@@ -12,6 +12,7 @@ import copy
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from traceback import walk_tb
 from types import CodeType, FunctionType
 from typing import Final
 
@@ -28,12 +29,7 @@ _OWN: Final = tuple(str(Path(path).resolve()) for path in aotpipe.__path__)
 
 def deciding(error: BaseException) -> list[FunctionType]:
     """The live functions whose code raised an error, or called the libraries that did."""
-    frames = []
-    traceback = error.__traceback__
-    while traceback is not None:
-        frames.append(traceback.tb_frame)
-        traceback = traceback.tb_next
-    codes = [frame.f_code for frame in frames]
+    codes = [frame.f_code for frame, _ in walk_tb(error.__traceback__)]
     return running([*codes, error.code] if isinstance(error, Unwritten) else codes)
 
 
@@ -75,14 +71,7 @@ def recompiled(code: CodeType, written: ast.FunctionDef) -> CodeType | None:
         if owner[0] not in code.co_freevars:
             # A method that names its own class means the module's, not this one.
             body.insert(0, ast.Global(owner))
-    arguments = ast.arguments(
-        posonlyargs=[],
-        args=[ast.arg(name) for name in code.co_freevars],
-        kwonlyargs=[],
-        kw_defaults=[],
-        defaults=[],
-    )
-    shell = ast.FunctionDef("__aotpipe_shell", arguments, body, [])
+    shell = ast.FunctionDef("__aotpipe_shell", ast_builders.parameters(*code.co_freevars), body, [])
     for each in (shell, *body):
         ast.copy_location(each, written)
     module = ast.fix_missing_locations(ast.Module([shell], []))
@@ -133,43 +122,32 @@ def _with_operators(code: CodeType) -> CodeType:
 @contextmanager
 def swapped(codes: dict[FunctionType, CodeType]) -> Iterator[None]:
     """Run functions with other code; those that a trace around it comes to need meanwhile are added."""
-    swaps, current = _Swaps(codes), trace.current()
-    outer, current.rewrite_now = current.rewrite_now, swaps.rewrite_now
-    try:
-        for function, code in codes.items():
-            swaps.swap(function, code)
-        yield
-    finally:
-        swaps.undo()
-        current.rewrite_now = outer
+    before: dict[FunctionType, CodeType] = {}
+    refused: set[FunctionType] = set()
 
-
-class _Swaps:
-    """The functions whose code is another one now."""
-
-    def __init__(self, codes: dict[FunctionType, CodeType]) -> None:
-        self.codes = codes
-        self.before: dict[FunctionType, CodeType] = {}
-        self.refused: set[FunctionType] = set()
-
-    def swap(self, function: FunctionType, code: CodeType) -> None:
-        self.before.setdefault(function, function.__code__)
+    def swap(function: FunctionType, code: CodeType) -> None:
+        before.setdefault(function, function.__code__)
         function.__code__ = code
 
-    def rewrite_now(self, function: FunctionType) -> bool:
+    def rewrite_now(function: FunctionType) -> bool:
         """Whether a function has its rewritten code for as long as this lasts."""
         if operators in function.__code__.co_consts:
             return True
-        if not source.is_model_code(function.__code__.co_filename) or function in self.refused:
+        if not source.is_model_code(function.__code__.co_filename) or function in refused:
             return False
         code = rewritten(function)
         if code is None:
-            self.refused.add(function)
+            refused.add(function)
             return False
-        self.codes[function] = code
-        self.swap(function, code)
+        codes[function] = code
+        swap(function, code)
         return True
 
-    def undo(self) -> None:
-        for function, code in self.before.items():
-            function.__code__ = code
+    with trace.assigned(trace.current(), rewrite_now=rewrite_now):
+        try:
+            for function, code in codes.items():
+                swap(function, code)
+            yield
+        finally:
+            for function, code in before.items():
+                function.__code__ = code

@@ -9,7 +9,7 @@ one. `get` and `set` read and write the variables that a body assigns, for an op
 `return`, `break` and `continue` become flags and nested branches first. `OPERATORS` is the name that
 stands for the operators in the rewritten tree.
 
-A function that yields becomes one that calls (`generators`). One that awaits, or looks at its own variables
+A function that yields becomes one that calls (`desugaring`). One that awaits, or looks at its own variables
 by `locals()` and its kin, is left as it is.
 """
 
@@ -19,7 +19,6 @@ import ast
 import copy
 from collections.abc import Callable, Container, Sequence
 
-from aotpipe.canonicalize.rewrite import generators
 from aotpipe.canonicalize.rewrite.ast_builders import (
     GIVEN,
     HELPER,
@@ -39,12 +38,10 @@ from aotpipe.canonicalize.rewrite.ast_builders import (
     own,
     parameters,
 )
-from aotpipe.canonicalize.rewrite.expressions import Super, catching, expression, index, is_talk, test
+from aotpipe.canonicalize.rewrite.dataflow import Assigned, Liveness, assigned, mentions, reference, starts
+from aotpipe.canonicalize.rewrite.desugaring import Matches, Walrus, assigns, is_generator, split_generator
+from aotpipe.canonicalize.rewrite.expressions import catching, expression, fill_super, index, is_talk, test
 from aotpipe.canonicalize.rewrite.jump_elimination import Returns, guarded, jumps, jumps_at_last
-from aotpipe.canonicalize.rewrite.liveness import Liveness
-from aotpipe.canonicalize.rewrite.match_statements import Matches
-from aotpipe.canonicalize.rewrite.named_expressions import Walrus, assigns
-from aotpipe.canonicalize.rewrite.scopes import Assigned, assigned, mentions, reference, starts
 from aotpipe.canonicalize.values.trace import GENERATED
 
 
@@ -52,10 +49,10 @@ def rewrite(function: ast.FunctionDef) -> ast.FunctionDef | None:
     """The rewritten function, with the lines of the old one; None where it cannot be rewritten."""
     if _is_opaque(function):
         return None
-    Super(function).rewrite()
-    if generators.is_generator(function):
+    fill_super(function)
+    if is_generator(function):
         function.decorator_list = []
-        found = generators.split(function, rewrite)
+        found = split_generator(function, rewrite)
         return None if found is None else located(found)
     declarations = _Declarations(function)
     function.body = [declarations.visit(node) for node in function.body]
@@ -222,8 +219,7 @@ class _Writer:
     def _if(self, node: ast.If) -> list[ast.stmt]:
         if self._is_left(node):
             node.test = test(node.test)
-            node.body, node.orelse = self.block(node.body), self.block(node.orelse)
-            return [node]
+            return self._left(node)
         names = self._region(node.body, node.orelse)
         return self._emit(
             node,
@@ -233,10 +229,9 @@ class _Writer:
         )
 
     def _while(self, node: ast.While) -> list[ast.stmt]:
-        if self._is_left(node, loop=True):
+        if self._is_left(node):
             node.test = test(node.test)
-            node.body, node.orelse = self.block(node.body), self.block(node.orelse)
-            return [node]
+            return self._left(node)
         before, after, stop = self._without_jumps(node)
         if assigns(node.test):
             before += self._lowered_test(node, stop)
@@ -261,10 +256,9 @@ class _Writer:
         return [ast.copy_location(each, node) for each in before]
 
     def _for(self, node: ast.For) -> list[ast.stmt]:
-        if self._is_left(node, loop=True):
-            node.body, node.orelse = self.block(node.body), self.block(node.orelse)
+        if self._is_left(node):
             node.iter = expression(node.iter)
-            return [node]
+            return self._left(node)
         before, after, stop = self._without_jumps(node)
         self._count += 1
         item = f"{HELPER}_item_{self._count}"
@@ -280,12 +274,17 @@ class _Writer:
         )
         return [*before, *written, *self.block(after)]
 
-    def _is_left(self, node: ast.If | ast.While | ast.For, *, loop: bool = False) -> bool:
+    @staticmethod
+    def _is_left(node: ast.If | ast.While | ast.For) -> bool:
         """Whether a statement stays Python's own: jumps that were not lowered would lose their target."""
-        inside = [*node.body] if loop else [*node.body, *node.orelse]
-        if contains([*node.body, *node.orelse], ast.Return, ast.Delete, ast.Import, ast.ImportFrom):
+        inside = [*node.body, *node.orelse]
+        if contains(inside, ast.Return, ast.Delete, ast.Import, ast.ImportFrom):
             return True
-        return jumps_at_last(inside) if loop else jumps(inside)
+        return jumps(inside) if isinstance(node, ast.If) else jumps_at_last(node.body)
+
+    def _left(self, node: ast.If | ast.While | ast.For) -> list[ast.stmt]:
+        node.body, node.orelse = self.block(node.body), self.block(node.orelse)
+        return [node]
 
     def _without_jumps(self, node: ast.While | ast.For) -> tuple[list[ast.stmt], list[ast.stmt], str | None]:
         """Turn a loop's breaks and continues into flags; what goes before it, after it, and the stop flag."""
@@ -341,7 +340,7 @@ class _Writer:
         """The functions of a statement, and the call that takes them."""
         self._count += 1
         self.variables |= set(names.names)
-        made: dict[str, str] = {role: f"{HELPER}_{role}_{self._count}" for role in (*bodies, "get", "set")}
+        made = {role: f"{HELPER}_{role}_{self._count}" for role in (*bodies, "get", "set")}
         out: list[ast.stmt] = []
         for role, body in bodies.items():
             name = (parameters or {}).get(role)
@@ -381,11 +380,10 @@ class _Writer:
     def _function(
         self, name: str, parameter: str | None, names: Sequence[str], body: list[ast.stmt]
     ) -> ast.FunctionDef:
-        declared: list[ast.stmt] = []
-        if shared := [each for each in names if each in self._globals]:
-            declared.append(ast.Global(shared))
-        if local := [each for each in names if each not in self._globals]:
-            declared.append(ast.Nonlocal(local))
+        shared = [each for each in names if each in self._globals]
+        local = [each for each in names if each not in self._globals]
+        kinds = ((ast.Global, shared), (ast.Nonlocal, local))
+        declared: list[ast.stmt] = [kind(each) for kind, each in kinds if each]
         return ast.FunctionDef(
             name, parameters(*([parameter] if parameter else [])), [*declared, *(body or [ast.Pass()])], []
         )

@@ -36,8 +36,7 @@ from aotpipe.export.stack_traces import helpers_too
 from aotpipe.model import garbage_collector
 from aotpipe.model.source import signature_of
 from aotpipe.tools.check import source_ranges
-from aotpipe.tools.check.data_dependence import Event
-from aotpipe.tools.check.eager_runs import Observed
+from aotpipe.tools.check.eager_runs import Event, Observed
 from aotpipe.tools.check.source_ranges import Place, deciding
 from aotpipe.tools.check.unique_calls import deduplicated, without_extras
 

@@ -25,11 +25,10 @@ from aotpipe.islands.sites import recording
 from aotpipe.model import source
 from aotpipe.model.spec import Spec
 from aotpipe.tools.check import baked, source_ranges
-from aotpipe.tools.check.agreement import disagreement, is_worth_it
+from aotpipe.tools.check.agreement import disagreement, is_worth_it, with_fix
 from aotpipe.tools.check.attempt import Attempted, attempt
 from aotpipe.tools.check.diagnostics import SEVERITIES, Checked, Diagnostic, Rewrite, Step
 from aotpipe.tools.check.eager_runs import Observed, observe
-from aotpipe.tools.check.fixes import with_fix
 from aotpipe.tools.check.obstacles import obstacles, stated_code
 from aotpipe.tools.check.source_ranges import Place, constructs
 

@@ -20,9 +20,8 @@ from aotpipe.errors import (
     UnsupportedOps,
 )
 from aotpipe.tools.check.attempt import Refusal
-from aotpipe.tools.check.data_dependence import Event, Kind
 from aotpipe.tools.check.diagnostics import Diagnostic
-from aotpipe.tools.check.eager_runs import Observed
+from aotpipe.tools.check.eager_runs import Event, Kind, Observed
 from aotpipe.tools.check.source_ranges import around, deciding, of_source_line
 
 _BY_KIND: Final[Mapping[Kind, str]] = {

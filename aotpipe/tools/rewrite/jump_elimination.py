@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from aotpipe.canonicalize.rewrite.ast_builders import DONE, SKIP, assign, contains, own
+from aotpipe.canonicalize.rewrite.desugaring import Matches
 from aotpipe.canonicalize.rewrite.jump_elimination import Returns, guarded, jumps
-from aotpipe.canonicalize.rewrite.match_statements import Matches
 from aotpipe.canonicalize.trace.decisions import Decision
 from aotpipe.tools.rewrite import liveness
 from aotpipe.tools.rewrite.expression_rewrites import Unsupported

@@ -17,6 +17,10 @@ COUNT = 2**18
 """Floats of a weight that is copied when it is written."""
 
 
+def returned(*call: Any) -> Any:
+    return example_call.observed(*call)[0]
+
+
 class Stateful(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -45,7 +49,7 @@ def test_state_inputs_and_random_numbers_are_as_before() -> None:
     model, x = Stateful(), torch.ones(2)
     before = torch.random.get_rng_state()
     replaced = model.replaced
-    result = example_call.call(model, (x,), {}, "forward")
+    result = returned(model, (x,), {}, "forward")
     assert result.shape == (2,)
     assert torch.equal(torch.random.get_rng_state(), before)
     assert torch.equal(x, torch.ones(2))
@@ -89,7 +93,7 @@ def test_weights_that_changed_places_are_put_back() -> None:
             return x * self.one + self.two
 
     model = Swapping()
-    example_call.call(model, (torch.ones(COUNT),), {}, "forward")
+    returned(model, (torch.ones(COUNT),), {}, "forward")
     assert model.one.all()
     assert not model.two.any()
 
@@ -102,7 +106,7 @@ def test_a_model_that_raises_is_left_as_it_was_and_its_line_is_shown() -> None:
 
     model = Broken()
     with pytest.raises(SpecInvalid, match="raised RuntimeError on its example inputs") as caught:
-        example_call.call(model, (torch.ones(2),), {}, "Broken.forward")
+        returned(model, (torch.ones(2),), {}, "Broken.forward")
     assert caught.value.where is not None
     assert caught.value.where.path.endswith("test_example_call.py")
     assert model.calls == 0
@@ -122,14 +126,14 @@ def test_a_parameter_that_the_model_writes_is_as_before(write: str) -> None:
             return x * self.weight
 
     model = Model()
-    assert example_call.call(model, (torch.ones(3),), {}, "forward").tolist() == [2, 2, 2]
+    assert returned(model, (torch.ones(3),), {}, "forward").tolist() == [2, 2, 2]
     assert model.weight.tolist() == [1, 1, 1]
 
 
 def test_a_weight_that_cannot_be_written_is_left_alone() -> None:
     with torch.inference_mode():
         model = nn.Linear(2, 2)
-    assert example_call.call(model, (torch.ones(2),), {}, "forward").shape == (2,)
+    assert returned(model, (torch.ones(2),), {}, "forward").shape == (2,)
 
 
 def test_a_scan_of_several_results_runs() -> None:
@@ -137,5 +141,5 @@ def test_a_scan_of_several_results_runs() -> None:
         def forward(self, x: torch.Tensor) -> object:
             return scan(lambda c, r: (c + r, (c * 2, r.sum())), x[0], x)
 
-    carry, (doubled, _) = example_call.call(Scanned(), (torch.ones(3, 2),), {}, "forward")
+    carry, (doubled, _) = returned(Scanned(), (torch.ones(3, 2),), {}, "forward")
     assert (carry.tolist(), doubled.shape) == ([4, 4], (3, 2))

@@ -1,0 +1,235 @@
+"""Finds the variables of statements: which they assign and may change, and which are read after them.
+
+What nothing reads afterwards need have no one form: a branch may give it another shape on each path, and a
+loop need not carry it. A variable counts as read wherever that cannot be told: in a handler, after a `with`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Container, Iterator, Sequence
+
+from aotpipe.canonicalize.rewrite.ast_builders import HELPER, LOOPS, blocks, dotted
+from aotpipe.canonicalize.rewrite.jump_elimination import jumps
+
+Names = frozenset[str]
+_NONE: Names = frozenset()
+
+
+class Assigned:
+    """What statements assign: plain names, and attributes of names (`self.count`); what they may change."""
+
+    def __init__(self, names: Sequence[str], attributes: Sequence[str], touched: Sequence[str]) -> None:
+        self.names = tuple(names)
+        self.touched = tuple(touched)
+        # Where the name itself is assigned, its attribute is another object's.
+        kept = [path for path in attributes if path.partition(".")[0] not in self.names]
+        self.all = (*self.names, *kept)
+
+    def without(self, names: Container[str]) -> Assigned:
+        """The rest, where some names are the statements' own."""
+
+        def rest(paths: Sequence[str]) -> list[str]:
+            return [path for path in paths if path.partition(".")[0] not in names]
+
+        return Assigned(rest(self.names), rest(self.all[len(self.names) :]), rest(self.touched))
+
+
+def mentions(nodes: Sequence[ast.AST]) -> Counter[str]:
+    """How often each name stands in these nodes, nested scopes included."""
+    found: Counter[str] = Counter()
+    for node in (inner for each in nodes for inner in ast.walk(each)):
+        if isinstance(node, ast.Name):
+            found[node.id] += 1
+        elif isinstance(node, ast.arg):
+            found[node.arg] += 1
+        elif isinstance(node, ast.Global | ast.Nonlocal):
+            found.update(node.names)
+        elif name := getattr(node, "name", None) or getattr(node, "rest", None):
+            found[name] += 1  # a definition, an `except ... as`, a pattern
+    return found
+
+
+def starts(body: Sequence[ast.stmt], name: str) -> bool:
+    """Whether no statement reads a name that none before it has set."""
+    for node in body:
+        if not (mentioned := mentions([node])[name]):
+            continue
+        if isinstance(node, ast.FunctionDef):
+            return node.name == name
+        if isinstance(node, ast.If | ast.While | ast.For | ast.With):
+            # It need not come to set the name, so that nothing after it may read it.
+            inner = [each for each in (node.body, getattr(node, "orelse", [])) if mentions(each)[name]]
+            if isinstance(node, ast.For) and isinstance(node.target, ast.Name) and node.target.id == name:
+                within = 1 + mentions(node.body)[name]
+            else:
+                within = sum(mentions(each)[name] for each in inner)
+                if not all(starts(each, name) for each in inner):
+                    return False
+            return within == mentioned == mentions(body)[name]
+        if not isinstance(node, ast.Assign):
+            return False
+        leaves = [each for target in node.targets for each in getattr(target, "elts", [target])]
+        return mentioned == sum(isinstance(leaf, ast.Name) and leaf.id == name for leaf in leaves)
+    return False
+
+
+def assigned(body: Sequence[ast.AST]) -> Assigned:
+    """What statements assign, and what they may change, in the order of their text."""
+    names: dict[str, None] = {}
+    attributes: dict[str, None] = {}
+    touched: dict[str, None] = {}
+
+    def touch(*nodes: ast.AST) -> None:
+        # What a method, a function or an item's assignment may change.
+        paths = (dotted(node) for node in nodes if isinstance(node, ast.expr))
+        touched.update({path: None for path in paths if path is not None})
+
+    def visit(node: ast.AST) -> None:
+        match node:
+            case ast.Name(ctx=ast.Store() | ast.Del()):
+                names[node.id] = None
+            case ast.Attribute(ctx=ast.Store()):
+                if (path := dotted(node)) is not None:
+                    attributes[path] = None
+            case ast.Subscript(ctx=ast.Store() | ast.Del()):
+                touch(node.value)
+            case ast.Call():
+                touch(node.func.value if isinstance(node.func, ast.Attribute) else node.func, *node.args)
+            case ast.FunctionDef() | ast.ClassDef() | ast.AsyncFunctionDef():
+                names[node.name] = None
+                return
+            case (
+                ast.ExceptHandler(name=str(name))
+                | ast.MatchAs(name=str(name))
+                | ast.MatchStar(name=str(name))
+                | ast.MatchMapping(rest=str(name))
+            ):
+                names[name] = None
+            case ast.Lambda():
+                return
+            case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
+                # Its targets are its own; a walrus in it is not.
+                walruses = (inner for inner in ast.walk(node) if isinstance(inner, ast.NamedExpr))
+                names.update(dict.fromkeys(each.target.id for each in walruses))
+                return
+        for child in ast.iter_child_nodes(node):
+            visit(child)
+
+    for each in body:
+        visit(each)
+    own, changed = ([path for path in found if not path.startswith(HELPER)] for found in (names, touched))
+    return Assigned(own, list(attributes), changed)
+
+
+def reference(path: str, context: ast.expr_context) -> ast.expr:
+    """The expression of `a.b.c`."""
+    first, *rest = path.split(".")
+    made: ast.expr = ast.Name(first, context if not rest else ast.Load())
+    for index, attribute in enumerate(rest, 1):
+        made = ast.Attribute(made, attribute, context if index == len(rest) else ast.Load())
+    return made
+
+
+class Liveness:
+    """What is read after each branch and loop of a function, before its jumps became flags."""
+
+    def __init__(self, function: ast.FunctionDef) -> None:
+        self._after: dict[int, Names] = {}
+        # Of each statement that may jump.
+        self._jumped: dict[int, Names] = {}
+        # What a jump out of the loop around, or to its next iteration, goes on to read.
+        self._targets: Names = _NONE
+        # What an exception goes on to read.
+        self._caught: Names = _NONE
+        self._block(function.body, _NONE)
+
+    def after(self, node: ast.stmt) -> Names | None:
+        """What is read after a branch or a loop, or by its next iteration; None where that is not known."""
+        if (goes_on := getattr(node, "goes_on", None)) is None:
+            return self._after.get(id(node))
+        jumping, last = goes_on
+        jumped, after = self._jumped.get(id(jumping)), self._after.get(id(last))
+        return None if jumped is None or after is None else jumped | after
+
+    def _block(self, body: Sequence[ast.stmt], after: Names) -> Names:
+        for node in reversed(body):
+            self._after[id(node)] = after
+            if jumps([node]):
+                self._jumped[id(node)] = self._targets
+            after = self._statement(node, after) | self._caught
+        return after
+
+    def _statement(self, node: ast.stmt, after: Names) -> Names:
+        if isinstance(node, ast.If):
+            # A jump inside becomes a flag: what follows the branch is then the jump's target too.
+            if jumps([node]):
+                after |= self._targets
+            self._after[id(node)] = after
+            return _read(node.test) | self._block(node.body, after) | self._block(node.orelse, after)
+        if isinstance(node, LOOPS):
+            return self._loop(node, after)
+        if isinstance(node, ast.With):
+            return frozenset().union(*map(_read, node.items)) | self._guarded(node.body, after, after)
+        if isinstance(node, ast.Break | ast.Continue):
+            return self._targets
+        if isinstance(node, ast.Return | ast.Raise):
+            return _read(node)
+        if isinstance(node, ast.Try | ast.TryStar | ast.Match | ast.AsyncWith | ast.AsyncFor):
+            inside = frozenset(mentions([node]))
+            for block in blocks(node):
+                self._guarded(block, after, inside | after | self._targets)
+            return inside | after
+        return (after - _set(node)) | _read(node)
+
+    def _guarded(self, body: Sequence[ast.stmt], after: Names, caught: Names) -> Names:
+        before = self._caught
+        self._caught = before | caught
+        try:
+            return self._block(body, after | caught)
+        finally:
+            self._caught = before
+
+    def _loop(self, node: ast.While | ast.For, after: Names) -> Names:
+        left = self._block(node.orelse, after) | after
+        test = _read(node.test) if isinstance(node, ast.While) else _NONE
+        taken = frozenset(_targets(node.target)) if isinstance(node, ast.For) else _NONE
+        around, head = self._targets, left | test
+        while True:
+            self._targets = head
+            begun = head | (self._block(node.body, head) - taken)
+            if begun == head:
+                break
+            head = begun
+        self._targets = around
+        self._after[id(node)] = head
+        if isinstance(node, ast.For):
+            return head | _read(node.iter) | _read(node.target)
+        return head
+
+
+def _read(node: ast.AST) -> Names:
+    """The names that a node reads, those of functions inside of it too."""
+    names = [inner for inner in ast.walk(node) if isinstance(inner, ast.Name)]
+    augmented = [node.target] if isinstance(node, ast.AugAssign) else []
+    return frozenset(each.id for each in names if not isinstance(each.ctx, ast.Store) or each in augmented)
+
+
+def _set(node: ast.stmt) -> Names:
+    """The names that a statement sets in any case."""
+    if isinstance(node, ast.Assign):
+        return frozenset(name for target in node.targets for name in _targets(target))
+    if isinstance(node, ast.AnnAssign) and node.value is not None:
+        return frozenset(_targets(node.target))
+    return _NONE
+
+
+def _targets(target: ast.expr) -> Iterator[str]:
+    if isinstance(target, ast.Name):
+        yield target.id
+    elif isinstance(target, ast.Tuple | ast.List):
+        for each in target.elts:
+            yield from _targets(each)
+    elif isinstance(target, ast.Starred):
+        yield from _targets(target.value)

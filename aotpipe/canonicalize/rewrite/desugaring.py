@@ -1,0 +1,349 @@
+"""Turns syntax that cannot be staged into simpler statements: `match`, `(name := value)` and `yield`.
+
+`Matches` makes `if` and `elif` of a `match` over plain values.
+
+`Walrus` writes out what is computed at times only (`a and (n := b)`), or in every iteration of a loop. That
+becomes a function of its own when it is staged, and a walrus in it would assign a variable of that function:
+
+    if a and (n := f(b)) > 1: ...          value = a
+                                           if value:
+                                               n = f(b)
+                                               value = n > 1
+                                           if value: ...
+
+Those inside of lambdas, comprehensions and texts stay where they are.
+
+`split_generator` makes a function that calls what takes its values of one that yields:
+
+    def rows(x):                           def rows(x):
+        for row in x:                          def plain(): ...             # as it was
+            yield row                          def staged(take):
+                                                   for row in x:
+                                                       if take(row): return # the loop around it has stopped
+                                               return ops.generated(plain, staged)
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from aotpipe.canonicalize.rewrite.ast_builders import (
+    COMPREHENSIONS,
+    HELPER,
+    SCOPES,
+    Own,
+    assign,
+    blocks,
+    calling,
+    own,
+    parameters,
+)
+from aotpipe.canonicalize.rewrite.dataflow import assigned
+from aotpipe.canonicalize.values.trace import GENERATED
+
+_SUBJECT: Final = "__aotpipe_subject"
+_VALUE: Final = "__aotpipe_value"
+_TAKE: Final = f"{GENERATED}_take"  # a helper is taken to change nothing
+_PLAIN: Final = f"{HELPER}_plain"
+_STAGED: Final = f"{HELPER}_staged"
+_ITEM: Final = f"{HELPER}_yielded"
+_CLOSED: Final = (*COMPREHENSIONS, *SCOPES, ast.JoinedStr)
+# Statements whose expressions are computed first, and once.
+_COMPUTED_FIRST: Final = (ast.If, ast.Assert, ast.For, ast.Assign, ast.Return, ast.Expr, ast.Raise)
+# What can be computed twice with nothing coming of it.
+_PURE: Final = (
+    *(ast.Name, ast.Constant, ast.Attribute, ast.Compare, ast.BoolOp, ast.UnaryOp, ast.BinOp),
+    *(ast.cmpop, ast.boolop, ast.unaryop, ast.operator, ast.expr_context),
+)
+
+
+class Matches(Own):
+    """Rewrites the matches whose patterns are values, `|`, names and `_`; others stay Python's."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def rewrite(self, function: ast.FunctionDef) -> None:
+        """Change a function's body."""
+        function.body = self.generic_visit(ast.Module(function.body, [])).body  # type: ignore[attr-defined]
+
+    def visit_Match(self, node: ast.Match) -> ast.stmt | list[ast.stmt]:
+        self.generic_visit(node)
+        self._count += 1
+        subject = f"{_SUBJECT}_{self._count}"
+        tests = [_test(case.pattern, subject) for case in node.cases]
+        names = [_bound(case.pattern) for case in node.cases]
+        if None in tests:
+            return node
+        rest: list[ast.stmt] = []
+        for case, test, name in reversed(list(zip(node.cases, tests, names, strict=True))):
+            assert test is not None
+            whole = test if case.guard is None else ast.BoolOp(ast.And(), [test, case.guard])
+            taken: list[ast.stmt] = [assign(name, ast.Name(subject, ast.Load()))] if name else []
+            # A guard may read the name.
+            before, within = (taken, []) if case.guard else ([], taken)
+            branch = ast.If(whole, [*within, *case.body], rest)
+            rest = [*before, ast.copy_location(branch, case.pattern)]
+        return [ast.copy_location(assign(subject, node.subject), node), *rest]
+
+
+def _test(pattern: ast.pattern, subject: str) -> ast.expr | None:
+    """Whether a pattern fits, as an expression; None for what takes a value apart."""
+    read = ast.Name(subject, ast.Load())
+    if isinstance(pattern, ast.MatchValue):
+        return ast.Compare(read, [ast.Eq()], [pattern.value])
+    if isinstance(pattern, ast.MatchSingleton):
+        return ast.Compare(read, [ast.Is()], [ast.Constant(pattern.value)])
+    if isinstance(pattern, ast.MatchOr):
+        tests = [_test(each, subject) for each in pattern.patterns]
+        known = [test for test in tests if test is not None]
+        named = any(map(_bound, pattern.patterns))
+        return ast.BoolOp(ast.Or(), known) if len(known) == len(tests) and not named else None
+    if isinstance(pattern, ast.MatchAs):
+        return ast.Constant(True) if pattern.pattern is None else _test(pattern.pattern, subject)
+    return None
+
+
+def _bound(pattern: ast.pattern) -> str | None:
+    """The name that a pattern gives to the value."""
+    return pattern.name if isinstance(pattern, ast.MatchAs) else None
+
+
+class Walrus:
+    """Writes out the walruses of one function."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def lower(self, body: Sequence[ast.stmt]) -> list[ast.stmt]:
+        """Statements without walruses that are computed at times only; those in tests of loops are left."""
+        return [written for node in body for written in self._statement(node)]
+
+    def loop(self, test: ast.expr) -> tuple[list[ast.stmt], list[ast.stmt], ast.expr]:
+        """The test of a `while`, written out: what goes before the loop, to an iteration's end, and is left.
+
+        What comes before the first walrus stays the test's own.
+        """
+        going = self._name()
+        is_and = isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And)
+        found = list(test.values) if isinstance(test, ast.BoolOp) and is_and else [test]
+        split = next(at for at, each in enumerate(found) if assigns(each))
+        if not all(map(_is_pure, found[:split])):
+            split = 0
+        kept, rest = found[:split], found[split:]
+        decided = rest[0] if len(rest) == 1 else ast.BoolOp(ast.And(), rest)
+
+        def computed() -> list[ast.stmt]:
+            made: list[ast.stmt] = []
+            made.append(assign(going, self._expression(copy.deepcopy(decided), made)))
+            return [ast.If(_all_of(copy.deepcopy(kept)), made, [])] if kept else made
+
+        before = [assign(going, ast.Constant(False)), *computed()]
+        return before, computed(), _all_of([*kept, ast.Name(going, ast.Load())])
+
+    def _statement(self, node: ast.stmt) -> list[ast.stmt]:
+        if isinstance(node, SCOPES):
+            return [node]
+        for block in blocks(node):
+            block[:] = self.lower(block)
+        before: list[ast.stmt] = []
+        for field in ("test", "iter", "value", "exc") if isinstance(node, _COMPUTED_FIRST) else ():
+            value = getattr(node, field, None)
+            if value is not None and _is_at_times(value):
+                setattr(node, field, self._expression(value, before))
+        return [*(ast.copy_location(each, node) for each in before), node]
+
+    def _expression(self, node: ast.expr, before: list[ast.stmt]) -> ast.expr:
+        """An expression of the same value, after statements that are added to those before it."""
+        if not assigns(node):
+            return node
+        if isinstance(node, ast.NamedExpr):
+            before.append(assign(node.target.id, self._expression(node.value, before)))
+            return ast.Name(node.target.id, ast.Load())
+        if isinstance(node, ast.BoolOp):
+            return self._logic(node, before)
+        if isinstance(node, ast.IfExp):
+            test = self._expression(node.test, before)
+            name = self._name()
+            before.append(ast.If(test, self._into(name, node.body), self._into(name, node.orelse)))
+            return ast.Name(name, ast.Load())
+        if isinstance(node, ast.Compare) and len(node.ops) > 1:
+            return self._chain(node, before)
+        self._operands(node, before)
+        return node
+
+    def _logic(self, node: ast.BoolOp, before: list[ast.stmt]) -> ast.expr:
+        name = self._name()
+        first, *rest = node.values
+        before.append(assign(name, self._expression(first, before)))
+        for value in rest:
+            read: ast.expr = ast.Name(name, ast.Load())
+            test = read if isinstance(node.op, ast.And) else ast.UnaryOp(ast.Not(), read)
+            inner = self._into(name, value)
+            before.append(ast.If(test, inner, []))
+            before = inner
+        return ast.Name(name, ast.Load())
+
+    def _chain(self, node: ast.Compare, before: list[ast.stmt]) -> ast.expr:
+        name = self._name()
+        left = self._spilled(node.left, before)
+        for at, (op, right) in enumerate(zip(node.ops, node.comparators, strict=True)):
+            if at:
+                inner: list[ast.stmt] = []
+                before.append(ast.If(ast.Name(name, ast.Load()), inner, []))
+                before = inner
+            value = self._spilled(right, before)
+            before.append(assign(name, ast.Compare(copy.deepcopy(left), [op], [value])))
+            left = copy.deepcopy(value)
+        return ast.Name(name, ast.Load())
+
+    def _operands(self, node: ast.AST, before: list[ast.stmt]) -> None:
+        """Write out the operands of a node; what is computed before one that assigns is kept."""
+        places = [
+            (field, at, each)
+            for field, value in ast.iter_fields(node)
+            for at, each in enumerate(value if isinstance(value, list) else [value])
+            if isinstance(each, ast.expr | ast.keyword)
+        ]
+        last = max((at for at, (_, _, each) in enumerate(places) if assigns(each)), default=-1)
+        for at, (field, index, each) in enumerate(places[: last + 1]):
+            made: ast.AST = each
+            if isinstance(each, ast.keyword | ast.Starred):
+                each.value = self._spilled(each.value, before)
+            elif isinstance(each, ast.Slice):
+                self._operands(each, before)
+            elif isinstance(each, ast.expr):
+                made = self._spilled(each, before) if at < last else self._expression(each, before)
+            value = getattr(node, field)
+            if isinstance(value, list):
+                value[index] = made
+            else:
+                setattr(node, field, made)
+
+    def _spilled(self, node: ast.expr, before: list[ast.stmt]) -> ast.expr:
+        """A value that what comes later does not change."""
+        if isinstance(node, ast.Constant):
+            return node
+        name = self._name()
+        before.append(assign(name, self._expression(node, before)))
+        return ast.Name(name, ast.Load())
+
+    def _into(self, name: str, value: ast.expr) -> list[ast.stmt]:
+        made: list[ast.stmt] = []
+        made.append(assign(name, self._expression(value, made)))
+        return made
+
+    def _name(self) -> str:
+        self._count += 1
+        return f"{_VALUE}_{self._count}"
+
+
+def _all_of(tests: list[ast.expr]) -> ast.expr:
+    return tests[0] if len(tests) == 1 else ast.BoolOp(ast.And(), tests)
+
+
+def assigns(node: ast.AST) -> bool:
+    """Whether a walrus is in an expression that can be written out."""
+    if isinstance(node, ast.NamedExpr):
+        return True
+    return not isinstance(node, _CLOSED) and any(map(assigns, ast.iter_child_nodes(node)))
+
+
+def _is_at_times(node: ast.AST) -> bool:
+    """Whether a walrus is in what is computed at times only."""
+    if isinstance(node, ast.BoolOp | ast.IfExp) or (isinstance(node, ast.Compare) and len(node.ops) > 1):
+        return assigns(node)
+    return not isinstance(node, _CLOSED) and any(map(_is_at_times, ast.iter_child_nodes(node)))
+
+
+def _is_pure(node: ast.expr) -> bool:
+    """Whether an expression may be computed twice; `len(items)` may."""
+    if isinstance(node, ast.Call):
+        sized = isinstance(node.func, ast.Name) and node.func.id == "len" and not node.keywords
+        return sized and all(map(_is_pure, node.args))
+    if not isinstance(node, _PURE):
+        return False
+    return all(_is_pure(each) for each in ast.iter_child_nodes(node) if isinstance(each, ast.expr))
+
+
+def is_generator(function: ast.FunctionDef) -> bool:
+    """Whether a function yields."""
+    return any(isinstance(node, ast.Yield | ast.YieldFrom) for node in own(function.body))
+
+
+def split_generator(
+    function: ast.FunctionDef, rewrite: Callable[[ast.FunctionDef], ast.FunctionDef | None]
+) -> ast.FunctionDef | None:
+    """Write a function that yields as one that gives a `Generated`; None where a yield has a value.
+
+    Args:
+        function: The function; it is changed.
+        rewrite: Rewrites a function's control flow.
+    """
+    if not _only_yields(function):
+        return None
+    body = function.body
+    declarations = (node for node in own(body) if isinstance(node, ast.Global | ast.Nonlocal))
+    declared = {name for node in declarations for name in node.names}
+    known = {each.arg for each in ast.walk(function.args) if isinstance(each, ast.arg)}
+    local = sorted({name for name in assigned(body).names if name not in declared} | (known & _stored(body)))
+    shared: list[ast.stmt] = [ast.Nonlocal(local)] if local else []
+    plain = ast.FunctionDef(_PLAIN, parameters(), [*copy.deepcopy(shared), *copy.deepcopy(body)], [])
+    called = [line for node in body for line in _Calls().lines(node)]
+    staged = rewrite(ast.FunctionDef(_STAGED, parameters(_TAKE), [*shared, *called], []))
+    if staged is None:
+        return None
+    unbound: list[ast.stmt] = [assign(name, ast.Constant(None)) for name in local if name not in known]
+    names: list[ast.expr] = [ast.Name(name, ast.Load()) for name in (_PLAIN, _STAGED)]
+    function.body = [
+        *([ast.If(ast.Constant(False), unbound, [])] if unbound else []),
+        plain,
+        staged,
+        ast.Return(calling("generated", *names)),
+    ]
+    return function
+
+
+def _only_yields(function: ast.FunctionDef) -> bool:
+    """Whether no yield and no return of a function has a value that the function or its caller takes."""
+    nodes = list(own(function.body))
+    yields = [node for node in nodes if isinstance(node, ast.Yield | ast.YieldFrom)]
+    statements = [node.value for node in nodes if isinstance(node, ast.Expr)]
+    plain = [value for value in statements if isinstance(value, ast.Yield | ast.YieldFrom)]
+    returns = any(isinstance(node, ast.Return) and node.value is not None for node in nodes)
+    return len(plain) == len(yields) and not returns
+
+
+def _stored(body: list[ast.stmt]) -> set[str]:
+    return {
+        node.id
+        for node in own(body)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del)
+    }
+
+
+class _Calls(Own):
+    """Calls in the place of yields."""
+
+    def lines(self, node: ast.stmt) -> list[ast.stmt]:
+        """The statements in the place of one."""
+        found = self.visit(node)
+        return found if isinstance(found, list) else [found]
+
+    def visit_Expr(self, node: ast.Expr) -> ast.stmt:  # of a NodeTransformer
+        made: ast.stmt
+        if isinstance(node.value, ast.YieldFrom):
+            taken = self._taken(ast.Name(_ITEM, ast.Load()))
+            made = ast.For(ast.Name(_ITEM, ast.Store()), node.value.value, [taken], [])
+        elif isinstance(node.value, ast.Yield):
+            made = self._taken(node.value.value or ast.Constant(None))
+        else:
+            return node
+        return ast.fix_missing_locations(ast.copy_location(made, node))
+
+    @staticmethod
+    def _taken(value: ast.expr) -> ast.stmt:
+        return ast.If(ast.Call(ast.Name(_TAKE, ast.Load()), [value], []), [ast.Return(None)], [])
