@@ -145,7 +145,8 @@ def _defaults(entry: CanonicalEntry, method: Method) -> dict[str, object]:
     arguments = method.definition.args
     every = [*arguments.posonlyargs, *arguments.args]
     pairs = [*zip(every[len(every) - len(arguments.defaults) :], arguments.defaults, strict=True)]
-    pairs += [each for each in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if each[1]]
+    keyword_only = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    pairs += [(argument, value) for argument, value in keyword_only if value is not None]
     given = {name.partition(".")[0] for name in entry.input_names}
     positional = {argument.arg for argument in arguments.posonlyargs}
     return {
