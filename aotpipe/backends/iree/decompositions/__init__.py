@@ -18,7 +18,6 @@ from aotpipe.backends.iree.decompositions import (
     integers,
     pointwise,
     reduction,
-    scan,
     special,
     transcendental,
     windows,
@@ -32,7 +31,7 @@ def table() -> Mapping[Any, Callable[..., Any]]:
     """The decompositions for IREE: op -> function of the op's own arguments."""
     groups = (
         *(blas, complex_numbers, fourier, indexing, integers, pointwise, reduction),
-        *(scan, special, transcendental, windows),
+        *(special, transcendental, windows),
     )
     entries = {**decompositions.table(), **joined(group.DECOMPOSITIONS for group in groups)}
     return entries | {op: either(first, entries.get(op)) for op, first in integers.OF_BYTES.items()}

@@ -25,14 +25,6 @@ def matmul(left: torch.Tensor, right: torch.Tensor) -> Any:
     return NotImplemented
 
 
-def mv(matrix: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
-    return torch.mm(matrix, vector.unsqueeze(1)).squeeze(1)
-
-
-def dot(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    return torch.mm(left.unsqueeze(0), right.unsqueeze(1)).reshape(())
-
-
 def _added(product: Callable[..., torch.Tensor]) -> Decomposition:
     def decompose(
         bias: torch.Tensor, left: torch.Tensor, right: torch.Tensor, *, beta: Number = 1, alpha: Number = 1
@@ -45,8 +37,8 @@ def _added(product: Callable[..., torch.Tensor]) -> Decomposition:
 DECOMPOSITIONS: Table = {
     aten.mm.default: matmul,
     aten.bmm.default: matmul,
-    aten.mv.default: mv,
-    aten.dot.default: dot,
+    aten.mv.default: lambda matrix, vector: torch.mm(matrix, vector.unsqueeze(1)).squeeze(1),
+    aten.dot.default: lambda left, right: torch.mm(left.unsqueeze(0), right.unsqueeze(1)).reshape(()),
     aten.addmm.default: _added(torch.mm),
     aten.addmv.default: _added(torch.mv),
     aten.baddbmm.default: _added(torch.bmm),

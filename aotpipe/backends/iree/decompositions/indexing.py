@@ -188,11 +188,6 @@ def as_strided(
     return NotImplemented if size else torch.as_strided(tensor, [1], [1], storage_offset).reshape(())
 
 
-def empty_strided(size: Sequence[int], stride: Sequence[int], **options: Any) -> torch.Tensor:
-    """Strides mean nothing in a graph of values."""
-    return torch.empty(list(size), **options)
-
-
 def squeeze_dims(tensor: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
     """Several dims at once, which the compiler has no op for."""
     gone = {dim % tensor.dim() for dim in dims} if tensor.dim() else set()
@@ -263,7 +258,8 @@ DECOMPOSITIONS: Table = {
     aten.scalar_tensor.default: lambda value, **options: full([], value, **options),
     aten.arange.start_step: arange,
     aten.as_strided.default: as_strided,
-    aten.empty_strided.default: empty_strided,
+    # Strides mean nothing in a graph of values.
+    aten.empty_strided.default: lambda size, _stride, **options: torch.empty(list(size), **options),
     aten.squeeze.dims: squeeze_dims,
     aten.view.dtype: view_dtype,
     aten.roll.default: roll,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any, Final
 
 import torch
@@ -35,7 +34,11 @@ def own_buffers(node: fx.Node) -> tuple[fx.Node, ...]:
 
 def _is_vector(value: Any) -> bool:
     """Whether all dims but one have one element."""
-    return sum(not (isinstance(size, int) and size == 1) for size in value.shape) <= 1
+    return sum(not _is_one(size) for size in value.shape) <= 1
+
+
+def _is_one(size: Any) -> bool:
+    return isinstance(size, int) and size == 1
 
 
 def _is_column(node: fx.Node) -> bool:
@@ -46,14 +49,10 @@ def _is_column(node: fx.Node) -> bool:
         if node.target in _CUTS:
             dim = node.args[1] if len(node.args) > 1 else 0
             sizes = value_of(source).shape
-            if not isinstance(dim, int) or not _is_one(sizes[: dim % len(sizes)]):
+            if not isinstance(dim, int) or not all(map(_is_one, sizes[: dim % len(sizes)])):
                 return True
         node = source
     return False
-
-
-def _is_one(sizes: Any) -> bool:
-    return all(isinstance(size, int) for size in sizes) and prod(sizes) == 1
 
 
 FIX: Final = Fix(

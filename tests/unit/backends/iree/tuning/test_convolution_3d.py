@@ -9,7 +9,7 @@ from torch import nn
 from torch.export import Dim
 
 from aotpipe.backends.iree.decompositions.windows import Convolution
-from aotpipe.backends.iree.tuning.convolution_3d import volume
+from aotpipe.backends.iree.tuning.convolution import volume
 from tests.programs.through import check
 
 THREE = st.tuples(*[st.integers(1, 3)] * 3)
