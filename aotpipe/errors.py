@@ -1,73 +1,20 @@
-"""The exceptions that aotpipe raises on purpose, each with its own exit code.
+"""The exceptions that aotpipe raises on purpose, each with its own exit code; docs/errors.md lists them all.
 
 Anything else that escapes is a bug in aotpipe. Every error says what happened, where in the user's own
 source where that is known, why, and one thing to do about it.
-
-    AotpipeError                    1
-      ModelError                    10  the model or its spec cannot be used
-        ModelNotFound               11  no such file, module or attribute
-        ModelImportFailed           12  the user's file raised while it was imported or built
-        AmbiguousModel              13  several models and no name given
-        NoExampleInputs             14  nothing says what the model is called with
-        SpecInvalid                 15  a Spec contradicts itself or the model's forward
-        TrainMode                   16  a module is in train mode
-      TargetError                   18  a target cannot be used on this host
-        UnknownTarget               17  not a target string; the nearest name is the hint
-      ExportFailed                  20  torch.export refused the model
-        StaticDim                   21  a dynamic Dim became a constant
-        IslandsNotAllowed           28  a model calls Python that is no part of a program, and may not be cut
-      Obstructed                    22  `check` found what keeps the model from becoming one program
-      RewriteFailed                 23  no code was written that was proved to be the model
-      TooManyPrograms               24  `recompiles` counted more programs than it was allowed
-      TrainingNotSupported          27  a graph is differentiated, and programs have no backward pass
-      UnsupportedOps                25  ops without a lowering, all of them at once
-      NoBuckets                     26  a target needs sizes for a Dim, or other ones
-        CannotPad                   29  an op would let the padding of a bucket change its results
-      LowerFailed                   30  the importer refused a legal program: a bug of aotpipe
-      MeshError                     31  a mesh, or how arrays are split over it, does not fit
-      CompileError                  34
-        CompileFailed               35  the compiler printed a diagnostic
-        CompilerCrashed             36  the compiler died by a signal
-        CompileTimeout              37  the compiler passed its time limit
-        CompilerOutOfMemory         38  the compiler passed its memory limit
-        DeviceMemoryExceeded        39  a program needs more memory than its chip has
-      ParityError                   40  a program's numbers differ from eager's
-      ProgramCrashed                41  a compiled program died or hung while it ran
-      IslandFailed                  42  an eager island raised, or gave something else than at the build
-      BundleError                   50
-        BundleNotFound              51  no bundle at that path
-        BundleCorrupt               52  a digest does not match
-        MissingWeight               53  a program needs a weight that the bundle lacks
-        UnsupportedSchema           54  a manifest of another schema version
-        IncompatibleHost            55  CPU features, architecture or runtime version do not fit
-        NoProgram                   56  the bundle has no program for that target
-        IslandNotFound              57  the bundle needs a Python function that this host lacks
-      InputError                    60
-        UnknownInput                61
-        MissingInput                62
-        InputDtype                  63
-        InputShape                  64  rank, a static dim, a dim range, or dims that disagree
-          OutsideBuckets            67  no program was built for the sizes of a call
-        InputValue                  65  a value outside the declared range
-      AssertionViolated             66  an assert of the model failed in a program's run
-      StoreError                    70
-        DiskFull                    71
-        ReadOnly                    72
-      Interrupted                   130
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypedDict, Unpack
 
 if TYPE_CHECKING:
     from aotpipe.core.stages import Parity
 
 
-@dataclass(frozen=True, slots=True)
-class SourceLine:
+class SourceLine(NamedTuple):
     """A place in the user's own source; `str` gives `path:line`."""
 
     path: str
@@ -77,12 +24,21 @@ class SourceLine:
         return f"{self.path}:{self.line}"
 
 
+class Details(TypedDict, total=False):
+    """What an error says beside its message; `AotpipeError` describes each."""
+
+    reason: str
+    hint: str
+    where: SourceLine | None
+    log: str
+
+
 class AotpipeError(Exception):
-    """Base of all; the message is one line, `reason` and `hint` one line each or empty.
+    """The base of all errors; the message, the reason and the hint are one line each.
 
     Args:
         message: What happened, without the place.
-        reason: Why, where the message does not say it.
+        reason: Why it happened, where the message does not say it.
         hint: One thing to do.
         where: The user's own line.
         log: The path of a log that holds more.
@@ -90,6 +46,10 @@ class AotpipeError(Exception):
 
     exit_code: ClassVar[int] = 1
     stage: ClassVar[str] = "aotpipe"
+
+    def __init_subclass__(cls, *, exit_code: int, stage: str | None = None) -> None:
+        cls.exit_code = exit_code
+        cls.stage = stage or cls.stage
 
     def __init__(
         self,
@@ -132,100 +92,73 @@ class AotpipeError(Exception):
         }
 
 
-class ModelError(AotpipeError):
+class ModelError(AotpipeError, exit_code=10, stage="spec"):
     """The model or its spec cannot be used."""
 
-    exit_code, stage = 10, "spec"
+
+class ModelNotFound(ModelError, exit_code=11):
+    """There is no such file, module or attribute."""
 
 
-class ModelNotFound(ModelError):
-    """No such file, module or attribute."""
-
-    exit_code = 11
-
-
-class ModelImportFailed(ModelError):
+class ModelImportFailed(ModelError, exit_code=12):
     """The user's file raised while it was imported or while it built the model."""
 
-    exit_code = 12
+
+class AmbiguousModel(ModelError, exit_code=13):
+    """A file holds several models, and no name is given."""
 
 
-class AmbiguousModel(ModelError):
-    """Several models and no name given."""
-
-    exit_code = 13
-
-
-class NoExampleInputs(ModelError):
+class NoExampleInputs(ModelError, exit_code=14):
     """Nothing says what the model is called with."""
 
-    exit_code = 14
 
-
-class SpecInvalid(ModelError):
+class SpecInvalid(ModelError, exit_code=15):
     """A Spec contradicts itself or the model's forward."""
 
-    exit_code = 15
 
-
-class TrainMode(ModelError):
+class TrainMode(ModelError, exit_code=16):
     """A module is in train mode, so that export would keep dropout and batch statistics."""
 
-    exit_code = 16
 
-
-class TargetError(AotpipeError):
+class TargetError(AotpipeError, exit_code=18, stage="target"):
     """A target cannot be used on this host."""
 
-    exit_code, stage = 18, "target"
+
+class UnknownTarget(TargetError, exit_code=17):
+    """A text is no target string; the hint is the nearest name."""
 
 
-class UnknownTarget(TargetError):
-    """Not a target string."""
-
-    exit_code = 17
-
-
-class ExportFailed(AotpipeError):
+class ExportFailed(AotpipeError, exit_code=20, stage="export"):
     """torch.export refused the model; `code` is what `aotpipe check` calls the cause, where that is known."""
 
-    exit_code, stage = 20, "export"
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        reason: str = "",
-        hint: str = "",
-        where: SourceLine | None = None,
-        log: str = "",
-        code: str = "",
-    ) -> None:
-        super().__init__(message, reason=reason, hint=hint, where=where, log=log)
+    def __init__(self, message: str, *, code: str = "", **details: Unpack[Details]) -> None:
+        super().__init__(message, **details)
         self.code = code
 
 
-class StaticDim(ExportFailed):
-    """A Dim that was asked to be dynamic became a constant."""
-
-    exit_code = 21
+class StaticDim(ExportFailed, exit_code=21):
+    """A Dim that should be dynamic became a constant."""
 
 
-class RewriteFailed(AotpipeError):
-    """No code was written that was proved to be the model: a call differs, or an op cannot be written."""
-
-    exit_code, stage = 23, "rewrite"
+class IslandsNotAllowed(ExportFailed, exit_code=28):
+    """A model calls Python that cannot be in a program, and the build does not allow islands."""
 
 
-class IslandsNotAllowed(ExportFailed):
-    """A model calls Python that is no part of a program, and nothing said that it may be cut there."""
+class Obstructed(AotpipeError, exit_code=22, stage="check"):
+    """`check` found what keeps a model from becoming one program; nothing was built."""
 
-    exit_code = 28
+
+class RewriteFailed(AotpipeError, exit_code=23, stage="rewrite"):
+    """No code could be written and proved to be the model: a call differs, or an op cannot be written."""
+
+
+class TooManyPrograms(AotpipeError, exit_code=24, stage="recompiles"):
+    """`recompiles` counted more programs than it was allowed, or a call that no program answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnsupportedOp:
-    """An op without a lowering: why, how often it is met, and the user's first line with it."""
+    """An op without a lowering: why, how often the model uses it, and the user's first line that does."""
 
     name: str
     reason: str
@@ -233,77 +166,54 @@ class UnsupportedOp:
     where: SourceLine | None
 
 
-class UnsupportedOps(AotpipeError):
-    """Ops without a lowering, all of them at once; `ops` holds each where they are known one by one."""
-
-    exit_code, stage = 25, "legalize"
+class UnsupportedOps(AotpipeError, exit_code=25, stage="legalize"):
+    """Ops have no lowering; the message names all of them, `ops` holds each where they are known."""
 
     def __init__(
-        self,
-        message: str,
-        *,
-        reason: str = "",
-        hint: str = "",
-        where: SourceLine | None = None,
-        log: str = "",
-        ops: Sequence[UnsupportedOp] = (),
+        self, message: str, *, ops: Sequence[UnsupportedOp] = (), **details: Unpack[Details]
     ) -> None:
-        super().__init__(message, reason=reason, hint=hint, where=where, log=log)
+        super().__init__(message, **details)
         self.ops = tuple(ops)
 
 
-class NoBuckets(AotpipeError):
+class NoBuckets(AotpipeError, exit_code=26, stage="lower"):
     """A target's programs have fixed sizes, and those of a Dim are not declared or do not fit."""
 
-    exit_code, stage = 26, "lower"
+
+class CannotPad(NoBuckets, exit_code=29):
+    """An op has no rule that keeps the padding of a bucket out of its results."""
 
 
-class CannotPad(NoBuckets):
-    """An op has no rule that keeps the padding of a bucket away from what counts."""
-
-    exit_code = 29
+class TrainingNotSupported(AotpipeError, exit_code=27, stage="dynamo"):
+    """A graph of torch.compile is differentiated, and programs have no backward pass."""
 
 
-class LowerFailed(AotpipeError):
-    """The importer refused a legal program."""
-
-    exit_code, stage = 30, "lower"
+class LowerFailed(AotpipeError, exit_code=30, stage="lower"):
+    """The importer refused a legal program: a bug of aotpipe."""
 
 
-class MeshError(AotpipeError):
-    """A mesh, or how arrays are split over it, does not fit the model or a target."""
-
-    exit_code, stage = 31, "mesh"
+class MeshError(AotpipeError, exit_code=31, stage="mesh"):
+    """A mesh, or the way in which arrays are split over it, does not fit the model or a target."""
 
 
-class CompileError(AotpipeError):
+class CompileError(AotpipeError, exit_code=34, stage="compile"):
     """A backend's compiler did not give a program."""
 
-    exit_code, stage = 34, "compile"
 
-
-class CompileFailed(CompileError):
+class CompileFailed(CompileError, exit_code=35):
     """The compiler printed a diagnostic."""
 
-    exit_code = 35
 
-
-class CompilerCrashed(CompileError):
+class CompilerCrashed(CompileError, exit_code=36):
     """The compiler died by a signal."""
 
-    exit_code = 36
 
-
-class CompileTimeout(CompileError):
+class CompileTimeout(CompileError, exit_code=37):
     """The compiler passed its time limit."""
 
-    exit_code = 37
 
-
-class CompilerOutOfMemory(CompileError):
+class CompilerOutOfMemory(CompileError, exit_code=38):
     """The compiler passed its memory limit."""
-
-    exit_code = 38
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,189 +226,105 @@ class Buffer:
     where: SourceLine | None = None
 
 
-class DeviceMemoryExceeded(CompileError):
-    """A program needs more memory than its chip has; `buffers` holds the largest, the largest first."""
+class DeviceMemoryExceeded(CompileError, exit_code=39):
+    """A program needs more memory than its chip has; `buffers` holds the largest tensors, in order."""
 
-    exit_code = 39
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        reason: str = "",
-        hint: str = "",
-        where: SourceLine | None = None,
-        log: str = "",
-        buffers: Sequence[Buffer] = (),
-    ) -> None:
-        super().__init__(message, reason=reason, hint=hint, where=where, log=log)
+    def __init__(self, message: str, *, buffers: Sequence[Buffer] = (), **details: Unpack[Details]) -> None:
+        super().__init__(message, **details)
         self.buffers = tuple(buffers)
 
 
-class ParityError(AotpipeError):
-    """A program's numbers differ from eager's by more than its tolerance; `parity` holds all comparisons."""
+class ParityError(AotpipeError, exit_code=40, stage="validate"):
+    """A program's numbers differ from eager's by more than the tolerance; `parity` holds all comparisons."""
 
-    exit_code, stage = 40, "validate"
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        reason: str = "",
-        hint: str = "",
-        where: SourceLine | None = None,
-        log: str = "",
-        parity: Parity | None = None,
-    ) -> None:
-        super().__init__(message, reason=reason, hint=hint, where=where, log=log)
+    def __init__(self, message: str, *, parity: Parity | None = None, **details: Unpack[Details]) -> None:
+        super().__init__(message, **details)
         self.parity = parity
 
 
-class ProgramCrashed(AotpipeError):
+class ProgramCrashed(AotpipeError, exit_code=41, stage="run"):
     """A compiled program died, hung or reported a failure while it ran."""
 
-    exit_code, stage = 41, "run"
 
-
-class BundleError(AotpipeError):
-    """A bundle cannot be used."""
-
-    exit_code, stage = 50, "bundle"
-
-
-class BundleNotFound(BundleError):
-    """No bundle at that path."""
-
-    exit_code = 51
-
-
-class BundleCorrupt(BundleError):
-    """A file of the bundle is not the one its manifest names."""
-
-    exit_code = 52
-
-
-class MissingWeight(BundleError):
-    """A program needs a weight that the bundle lacks."""
-
-    exit_code = 53
-
-
-class UnsupportedSchema(BundleError):
-    """A manifest of a schema version that this aotpipe does not read."""
-
-    exit_code = 54
-
-
-class IncompatibleHost(BundleError):
-    """This host lacks what the program was compiled for."""
-
-    exit_code = 55
-
-
-class NoProgram(BundleError):
-    """The bundle has no runnable program for that target."""
-
-    exit_code = 56
-
-
-class IslandNotFound(BundleError):
-    """The bundle needs a Python function that this host lacks."""
-
-    exit_code = 57
-
-
-class IslandFailed(AotpipeError):
+class IslandFailed(AotpipeError, exit_code=42, stage="run"):
     """An eager island raised, or gave something else than at the build; the state is unchanged."""
 
-    exit_code, stage = 42, "run"
+
+class BundleError(AotpipeError, exit_code=50, stage="bundle"):
+    """A bundle cannot be used."""
 
 
-class InputError(AotpipeError):
+class BundleNotFound(BundleError, exit_code=51):
+    """There is no bundle at that path."""
+
+
+class BundleCorrupt(BundleError, exit_code=52):
+    """A file of the bundle is not the one that its manifest names."""
+
+
+class MissingWeight(BundleError, exit_code=53):
+    """A program needs a weight that the bundle lacks."""
+
+
+class UnsupportedSchema(BundleError, exit_code=54):
+    """The manifest has a schema version that this aotpipe does not read."""
+
+
+class IncompatibleHost(BundleError, exit_code=55):
+    """This host lacks what the program was compiled for: CPU features, architecture or runtime version."""
+
+
+class NoProgram(BundleError, exit_code=56):
+    """The bundle has no program for that target that can run."""
+
+
+class IslandNotFound(BundleError, exit_code=57):
+    """The bundle needs a Python function that this host lacks."""
+
+
+class InputError(AotpipeError, exit_code=60, stage="input"):
     """An input does not fit the signature; nothing was run."""
 
-    exit_code, stage = 60, "input"
+
+class UnknownInput(InputError, exit_code=61):
+    """A call passes a name that the signature does not have."""
 
 
-class UnknownInput(InputError):
-    """A name that the signature does not have."""
-
-    exit_code = 61
+class MissingInput(InputError, exit_code=62):
+    """A call lacks a name that the signature has."""
 
 
-class MissingInput(InputError):
-    """A name that the signature has and the call lacks."""
-
-    exit_code = 62
+class InputDtype(InputError, exit_code=63):
+    """An input has another dtype than the signature says."""
 
 
-class InputDtype(InputError):
-    """Another dtype than the signature's."""
-
-    exit_code = 63
+class InputShape(InputError, exit_code=64):
+    """An input has another rank, a dim outside its range, or dims that disagree."""
 
 
-class InputShape(InputError):
-    """Another rank, a dim outside its range, or dims that disagree."""
-
-    exit_code = 64
+class OutsideBuckets(InputShape, exit_code=67):
+    """The sizes of a call fit the signature, and no program was built for them."""
 
 
-class OutsideBuckets(InputShape):
-    """The sizes fit the signature, and no program was built for them."""
-
-    exit_code = 67
+class InputValue(InputError, exit_code=65):
+    """A value lies outside the declared range."""
 
 
-class InputValue(InputError):
-    """A value outside the declared range."""
-
-    exit_code = 65
-
-
-class AssertionViolated(AotpipeError):
+class AssertionViolated(AotpipeError, exit_code=66, stage="run"):
     """An assert or torch._check of the model failed in a program's run; its state is unchanged."""
 
-    exit_code, stage = 66, "run"
 
-
-class StoreError(AotpipeError):
+class StoreError(AotpipeError, exit_code=70, stage="store"):
     """The cache or an output folder cannot be written."""
 
-    exit_code, stage = 70, "store"
+
+class DiskFull(StoreError, exit_code=71):
+    """There is no space left on the device."""
 
 
-class DiskFull(StoreError):
-    """No space left on the device."""
-
-    exit_code = 71
-
-
-class ReadOnly(StoreError):
+class ReadOnly(StoreError, exit_code=72):
     """The folder cannot be written."""
 
-    exit_code = 72
 
-
-class Obstructed(AotpipeError):
-    """`check` found what keeps a model from becoming one program; nothing was built."""
-
-    exit_code, stage = 22, "check"
-
-
-class TooManyPrograms(AotpipeError):
-    """`recompiles` counted more programs than it was allowed, or a call that no program answers."""
-
-    exit_code, stage = 24, "recompiles"
-
-
-class TrainingNotSupported(AotpipeError):
-    """A graph of torch.compile is differentiated, and programs have no backward pass."""
-
-    exit_code, stage = 27, "dynamo"
-
-
-class Interrupted(AotpipeError):
-    """Ctrl-C or SIGTERM."""
-
-    exit_code = 130
+class Interrupted(AotpipeError, exit_code=130):
+    """Ctrl-C or SIGTERM ended the command."""

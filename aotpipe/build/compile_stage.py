@@ -12,7 +12,6 @@ their programs go to the store, and a later build finds them. Torch-free.
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from collections.abc import Mapping, Sequence
@@ -27,8 +26,8 @@ from aotpipe.backends.iree.compile.flags import fat_groups
 from aotpipe.build.cache import Cache
 from aotpipe.build.events import Recorder
 from aotpipe.build.file_reads import ignore_this_thread
-from aotpipe.core.estimate import Estimate
-from aotpipe.core.stages import Compiled, CompileStats, Lowered, Partition, Schedule
+from aotpipe.core.serialization import dumps, loads
+from aotpipe.core.stages import Compiled, Lowered
 from aotpipe.core.targets import Target
 from aotpipe.errors import AotpipeError, CompileError
 from aotpipe.runtime import process
@@ -206,37 +205,10 @@ def _outcome(
 
 def write_compiled(compiled: Compiled) -> Mapping[str, Source]:
     """The files of a store entry that hold a program."""
-    index = {
-        "flags": list(compiled.flags),
-        "dialect": compiled.dialect,
-        "partition": compiled.partition and compiled.partition.to_json(),
-        "schedule": compiled.schedule and compiled.schedule.to_json(),
-        "toolchain": dict(compiled.toolchain),
-        "host_features": list(compiled.host_features),
-        "digest": compiled.digest,
-        "wall_s": compiled.stats.wall_s,
-        "peak_rss_bytes": compiled.stats.peak_rss_bytes,
-        "notes": list(compiled.notes),
-        "estimates": [each.to_json() for each in compiled.estimates],
-    }
-    return {"program": compiled.payload, "compiled.json": json.dumps(index).encode()}
+    return {"program": compiled.payload, "compiled.json": dumps(compiled)}
 
 
 def read_compiled(entry: Entry, target: Target, beside: tuple[Target, ...] = ()) -> Compiled:
     """Read what `write_compiled` gave; the targets are part of the entry's key."""
-    index = json.loads(entry.text("compiled.json"))
-    return Compiled(
-        target=target,
-        payload=entry.read("program"),
-        dialect=index["dialect"],
-        partition=Partition.from_json(index["partition"]) if index["partition"] else None,
-        flags=tuple(index["flags"]),
-        toolchain=index["toolchain"],
-        host_features=tuple(index["host_features"]),
-        digest=index["digest"],
-        stats=CompileStats(wall_s=index["wall_s"], peak_rss_bytes=index["peak_rss_bytes"]),
-        notes=tuple(index["notes"]),
-        estimates=tuple(map(Estimate.from_json, index["estimates"])),
-        beside=beside,
-        schedule=Schedule.from_json(index["schedule"]) if index["schedule"] else None,
-    )
+    elsewhere = {"target": target, "payload": entry.read("program"), "beside": beside}
+    return loads(Compiled, entry.text("compiled.json"), **elsewhere)

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from aotpipe.runtime.store import digest, file_digest
 
@@ -55,15 +55,6 @@ class FileStamp:
             return None
         return fresh if fresh.sha256 == self.sha256 else None
 
-    def to_json(self) -> list[Any]:
-        """A JSON value that `from_json` reads back."""
-        return [self.sha256, self.stat]
-
-    @classmethod
-    def from_json(cls, data: list[Any]) -> FileStamp:
-        """Read what `to_json` wrote."""
-        return cls(data[0], None if data[1] is None else tuple(data[1]))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dependencies:
@@ -94,23 +85,6 @@ class Dependencies:
             return None
         files = renewed_files(self.files)
         return None if files is None else replace(self, files=files)
-
-    def to_json(self) -> dict[str, Any]:
-        """A JSON object that `from_json` reads back."""
-        return {
-            "files": {path: stamp.to_json() for path, stamp in self.files.items()},
-            "folders": dict(self.folders),
-            "variables": dict(self.variables),
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Dependencies:
-        """Read what `to_json` wrote."""
-        return cls(
-            files={path: FileStamp.from_json(stamp) for path, stamp in data["files"].items()},
-            folders=dict(data["folders"]),
-            variables=dict(data["variables"]),
-        )
 
 
 def renewed_files(files: Mapping[str, FileStamp]) -> dict[str, FileStamp] | None:

@@ -7,8 +7,7 @@ torch is imported only where a program has to be timed beside eager.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,12 +18,13 @@ from aotpipe.build.cache import Cache
 from aotpipe.build.chain import Ready
 from aotpipe.build.compile_stage import CompileSettings, Compiling
 from aotpipe.build.events import Recorder, Stage
-from aotpipe.core.stages import Compiled, Latency, Lowered, Parity, Validated
+from aotpipe.core.serialization import dumps, loads
+from aotpipe.core.stages import Compiled, Lowered, Validated
 from aotpipe.core.targets import Backend, Target
 from aotpipe.errors import AotpipeError, CompileError, ParityError, ProgramCrashed
 from aotpipe.runtime import toolchain
 from aotpipe.runtime.loading import why_not_runnable
-from aotpipe.runtime.store import Entry, Source, digest
+from aotpipe.runtime.store import digest
 from aotpipe.runtime.worker import Worker
 from aotpipe.validate import Loadable, validate
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 # In this time programs come from the store, and no compiler finishes.
 _STORE_S: Final = 0.1
+_FILE: Final = "validated.json"
 STAGES: Final[tuple[Stage, ...]] = ("compile", "validate")
 """Those that run once per target."""
 Result = Validated | AotpipeError
@@ -108,12 +109,14 @@ class _Judge:
         key = self._key(compiled)
         try:
             with self.recorder.stage("validate", str(compiled.target)) as running:
-                found = self.cache.load("validated", key, lambda entry: read_validated(entry, compiled))
+                found = self.cache.load(
+                    "validated", key, lambda e: loads(Validated, e.text(_FILE), compiled=compiled)
+                )
                 if found is not None:
                     running.cached = True
                     return found
                 validated = self._run(compiled)
-                self.cache.put("validated", key, lambda: write_validated(validated))
+                self.cache.put("validated", key, lambda: {_FILE: dumps(validated)})
                 return validated
         except AotpipeError as error:
             return error
@@ -151,28 +154,3 @@ class _Judge:
         from aotpipe.validate.reference import eager_options
 
         return Eager(self.ready.canonical().entries, **eager_options(self.ready.prepared.signatures))
-
-
-def write_validated(validated: Validated) -> Mapping[str, Source]:
-    """The files of a store entry that hold what was seen of a program, which has an entry of its own."""
-    index = {
-        "status": validated.status,
-        "reason": validated.reason,
-        "parity": validated.parity and validated.parity.to_json(),
-        "latency": [latency.to_json() for latency in validated.latency],
-        "notes": list(validated.notes),
-    }
-    return {"validated.json": json.dumps(index).encode()}
-
-
-def read_validated(entry: Entry, compiled: Compiled) -> Validated:
-    """Read what `write_validated` gave."""
-    index = json.loads(entry.text("validated.json"))
-    return Validated(
-        compiled=compiled,
-        status=index["status"],
-        reason=index["reason"],
-        parity=Parity.from_json(index["parity"]) if index["parity"] else None,
-        latency=tuple(map(Latency.from_json, index["latency"])),
-        notes=tuple(index["notes"]),
-    )

@@ -12,15 +12,15 @@ import json
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import ClassVar, Final
 
 from aotpipe.backends import ModuleKey
 from aotpipe.core.dtypes import Array
+from aotpipe.core.serialization import ELSEWHERE, dumps, from_json
 from aotpipe.core.signature import Signature
 from aotpipe.core.stages import Finding, Lowered
-from aotpipe.errors import Buffer, SourceLine
 from aotpipe.runtime import goldens as goldens_file
 from aotpipe.runtime import tensor_file
 from aotpipe.runtime.bundle.manifest import GOLDENS, STATE_PREFIX, WEIGHTS
@@ -44,14 +44,16 @@ class Prepared:
         parts: Of a model with islands: what its programs hold in place of its entry points.
     """
 
+    __pydantic_config__: ClassVar = {"arbitrary_types_allowed": True}
+
     name: str
     lowered: Mapping[ModuleKey, Lowered]
     signatures: Mapping[str, Signature]
     asserts: Mapping[str, tuple[str, ...]]
-    weights: Path
-    weights_sha256: str
-    initial_state: Mapping[str, Array]
-    goldens: tuple[Golden, ...]
+    weights: Path = field(metadata=ELSEWHERE)
+    weights_sha256: str = field(metadata=ELSEWHERE)
+    initial_state: Mapping[str, Array] = field(metadata=ELSEWHERE)
+    goldens: tuple[Golden, ...] = field(metadata=ELSEWHERE)
     findings: tuple[Finding, ...]
     digest: str
     parts: Parts | None = None
@@ -75,31 +77,13 @@ def write_weights(
 
 def files(prepared: Prepared) -> dict[str, Source]:
     """The files that hold it."""
-    index = {
-        "name": prepared.name,
-        "lowered": {
-            module: {
-                "dialect": each.dialect,
-                "entry_points": list(each.entry_points),
-                "digest": each.digest,
-                "largest": {name: [_to_json(one) for one in some] for name, some in each.largest.items()},
-                "remarks": dict(each.remarks),
-            }
-            for module, each in prepared.lowered.items()
-        },
-        "signatures": {name: signature.to_json() for name, signature in prepared.signatures.items()},
-        "asserts": {name: list(messages) for name, messages in prepared.asserts.items()},
-        "findings": [finding.to_json() for finding in prepared.findings],
-        "digest": prepared.digest,
-        "parts": prepared.parts.to_json() if prepared.parts else None,
-    }
 
     def weights(path: Path) -> str:
         _link(prepared.weights, path)
         return prepared.weights_sha256
 
     return {
-        _INDEX: json.dumps(index).encode(),
+        _INDEX: dumps(prepared),
         **{_module(module): each.module for module, each in prepared.lowered.items()},
         WEIGHTS: weights,
         GOLDENS: goldens_file.dumps(prepared.goldens),
@@ -108,46 +92,22 @@ def files(prepared: Prepared) -> dict[str, Source]:
 
 def read(entry: Entry, folder: Path) -> Prepared:
     """Read what `files` gave; the weights are kept in `folder` too, so that the store may be trimmed."""
-    index: dict[str, Any] = json.loads(entry.text(_INDEX))
     weights = folder / WEIGHTS
     _link(entry.path / WEIGHTS, weights)
-    return Prepared(
-        name=index["name"],
-        lowered={
-            cast("ModuleKey", module): Lowered(
-                dialect=each["dialect"],
-                module=entry.read(_module(module)),
-                entry_points=tuple(each["entry_points"]),
-                digest=each["digest"],
-                largest={name: tuple(map(_from_json, some)) for name, some in each["largest"].items()},
-                remarks=each["remarks"],
-            )
-            for module, each in index["lowered"].items()
-        },
-        signatures={name: Signature.from_json(data) for name, data in index["signatures"].items()},
-        asserts={name: tuple(messages) for name, messages in index["asserts"].items()},
-        weights=weights,
-        weights_sha256=entry.files[WEIGHTS],
-        initial_state={
+    index = json.loads(entry.text(_INDEX))
+    for name, each in index["lowered"].items():
+        each["module"] = entry.read(_module(name))
+    elsewhere = {
+        "weights": weights,
+        "weights_sha256": entry.files[WEIGHTS],
+        "initial_state": {
             name.removeprefix(STATE_PREFIX): array
             for name, array in tensor_file.read(weights).items()
             if name.startswith(STATE_PREFIX)
         },
-        goldens=goldens_file.loads(entry.read(GOLDENS)),
-        findings=tuple(map(Finding.from_json, index["findings"])),
-        digest=index["digest"],
-        parts=Parts.from_json(index["parts"]) if index["parts"] else None,
-    )
-
-
-def _to_json(buffer: Buffer) -> list[Any]:
-    where = [buffer.where.path, buffer.where.line] if buffer.where else None
-    return [buffer.kind, buffer.name, buffer.size_bytes, where]
-
-
-def _from_json(data: Sequence[Any]) -> Buffer:
-    kind, name, size_bytes, where = data
-    return Buffer(kind, name, size_bytes, SourceLine(*where) if where else None)
+        "goldens": goldens_file.loads(entry.read(GOLDENS)),
+    }
+    return from_json(Prepared, index | elsewhere)
 
 
 def _module(module: str) -> str:

@@ -7,7 +7,6 @@ Torch-free.
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import sys
@@ -18,6 +17,7 @@ from typing import Any, Self
 
 from aotpipe.build.cache import Cache
 from aotpipe.build.dependencies import Dependencies, FileStamp, renewed_files
+from aotpipe.core.serialization import dumps, loads
 from aotpipe.runtime import toolchain
 from aotpipe.runtime.store import Entry, digest
 
@@ -65,21 +65,11 @@ class FrontRecord:
         before = cache.load("record", key, self._read)
         if before is not None and before.prepared != self.prepared and cache.store is not None:
             cache.store.remove("prepared", before.prepared)
-        data = {
-            "name": self.name,
-            "dependencies": self.dependencies.to_json(),
-            "prepared": self.prepared,
-        }
-        cache.put("record", key, lambda: {_FILE: json.dumps(data).encode()}, replace=True)
+        cache.put("record", key, lambda: {_FILE: dumps(self)}, replace=True)
 
     @classmethod
     def _read(cls, entry: Entry) -> Self:
-        data = json.loads(entry.text(_FILE))
-        return cls(
-            name=data["name"],
-            dependencies=Dependencies.from_json(data["dependencies"]),
-            prepared=data["prepared"],
-        )
+        return loads(cls, entry.text(_FILE))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,17 +102,11 @@ class BuildRecord:
 
     def save(self, cache: Cache, key: str) -> None:
         """Keep it in the place of the one before."""
-        data = {
-            "prepared": self.prepared,
-            "files": {path: stamp.to_json() for path, stamp in self.files.items()},
-        }
-        cache.put("record", key, lambda: {_FILE: json.dumps(data).encode()}, replace=True)
+        cache.put("record", key, lambda: {_FILE: dumps(self)}, replace=True)
 
     @classmethod
     def _read(cls, entry: Entry) -> Self:
-        data = json.loads(entry.text(_FILE))
-        files = {path: FileStamp.from_json(stamp) for path, stamp in data["files"].items()}
-        return cls(prepared=data["prepared"], files=files)
+        return loads(cls, entry.text(_FILE))
 
 
 def _files_below(folder: Path) -> list[Path]:

@@ -6,13 +6,12 @@ infinity and no NaN: those travel as their names. Torch-free; the first value th
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache, partial
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Self, TypeVar
-
-from aotpipe.errors import SourceLine
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeVar
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler, TypeAdapter
@@ -20,11 +19,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_OMIT_EMPTY: Final = "omit_empty"
 _CONFIG: Final = "__pydantic_config__"
 
-OMIT_EMPTY: Final[Mapping[str, Any]] = {_OMIT_EMPTY: True}
+OMIT_EMPTY: Final = {"omit_empty": True}
 """The metadata of a field that is not written where it is empty."""
+ELSEWHERE: Final = {"elsewhere": True}
+"""The metadata of a field that JSON does not hold, such as the bytes of a program: `loads` is given it."""
 
 
 def renamed(**keys: str) -> Any:
@@ -47,8 +47,6 @@ def to_json(value: Any, *, derived: bool = True) -> Any:
             return {key: walk(each) for key, each in value.items()}
         case tuple() | list():
             return [walk(each) for each in value]
-        case SourceLine():
-            return [value.path, value.line]
         case Text():
             return str(value)
         case Serializable():
@@ -68,8 +66,23 @@ def fields_of(value: Any, *, derived: bool = True) -> dict[str, Any]:
     return {
         key(field.name): to_json(each, derived=derived)
         for field in fields(value)
-        if (each := getattr(value, field.name)) or _OMIT_EMPTY not in field.metadata
+        if "elsewhere" not in field.metadata
+        if (each := getattr(value, field.name)) or "omit_empty" not in field.metadata
     }
+
+
+def dumps(value: Any) -> bytes:
+    """The fields of a dataclass as the text of a JSON object, without those that are kept elsewhere."""
+    return json.dumps(fields_of(value, derived=False), allow_nan=False).encode()
+
+
+def loads(kind: type[T], text: str, **elsewhere: Any) -> T:
+    """Read what `dumps` wrote, beside the fields that are kept elsewhere.
+
+    Raises:
+        ValueError, TypeError: The text is not that of such a value.
+    """
+    return from_json(kind, {**json.loads(text), **elsewhere})
 
 
 def from_json(kind: type[T], data: Any) -> T:
@@ -137,20 +150,3 @@ class Text:
         if not isinstance(data, str):
             raise ValueError(f"a text is wanted, not {type(data).__name__}")  # noqa: TRY004  # pydantic's rule
         return cls.parse(data)
-
-
-class _Pair:
-    """Reads a source line that is written as `[path, line]`."""
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        from pydantic_core import core_schema
-
-        return core_schema.no_info_before_validator_function(self._fields, handler(source))
-
-    @staticmethod
-    def _fields(data: Any) -> Any:
-        return {"path": data[0], "line": data[1]} if isinstance(data, list) and len(data) == 2 else data
-
-
-Line = Annotated[SourceLine, _Pair()]
-"""A field's type for a `SourceLine`."""

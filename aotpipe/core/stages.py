@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from aotpipe.core.dims import Auto, Dim
 from aotpipe.core.estimate import Estimate
-from aotpipe.core.serialization import Line, Serializable
+from aotpipe.core.serialization import ELSEWHERE, Serializable
 from aotpipe.core.signature import Signature
 from aotpipe.core.targets import Target
-from aotpipe.errors import Buffer
+from aotpipe.errors import Buffer, SourceLine
 
 if TYPE_CHECKING:
     import torch
@@ -44,7 +44,7 @@ class Finding(Serializable):
     code: str
     message: str
     hint: str = ""
-    where: Line | None = None
+    where: SourceLine | None = None
     entry_point: str = ""
 
 
@@ -159,7 +159,7 @@ class Lowered:
     """
 
     dialect: Dialect
-    module: bytes
+    module: bytes = field(metadata=ELSEWHERE)
     entry_points: tuple[str, ...]
     digest: str
     largest: Mapping[str, tuple[Buffer, ...]] = field(default_factory=dict)
@@ -239,8 +239,8 @@ class Compiled:
         schedule: What it does on the device, where the compiler says it.
     """
 
-    target: Target
-    payload: bytes
+    target: Target = field(metadata=ELSEWHERE)
+    payload: bytes = field(metadata=ELSEWHERE)
     flags: tuple[str, ...]
     toolchain: Mapping[str, str]
     host_features: tuple[str, ...]
@@ -250,7 +250,7 @@ class Compiled:
     estimates: tuple[Estimate, ...] = ()
     dialect: Dialect = "torch"
     partition: Partition | None = None
-    beside: tuple[Target, ...] = ()
+    beside: tuple[Target, ...] = field(default=(), metadata=ELSEWHERE)
     schedule: Schedule | None = None
 
     @property
@@ -336,13 +336,13 @@ class Validated:
             the one that this host takes.
     """
 
-    compiled: Compiled
+    compiled: Compiled = field(metadata=ELSEWHERE)
     status: Status
     reason: str = ""
     parity: Parity | None = None
     latency: tuple[Latency, ...] = ()
     notes: tuple[str, ...] = ()
-    variants: tuple[Validated, ...] = ()
+    variants: tuple[Validated, ...] = field(default=(), metadata=ELSEWHERE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,9 +1,10 @@
-"""Every error has its own exit code, the docstring holds the real tree, and a message says it all."""
+"""Every error has its own exit code, docs/errors.md lists them all, and a message says it all."""
 
 from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 from aotpipe import errors
 from aotpipe.errors import AotpipeError, CompileFailed, SourceLine
@@ -26,10 +27,14 @@ def test_no_code_is_one_that_click_or_python_uses() -> None:
     assert not {2, 70} & ({error.exit_code for error in _all()} - {errors.StoreError.exit_code})
 
 
-def test_the_docstring_lists_the_tree() -> None:
-    listed = dict(re.findall(r"^ +([A-Z]\w+) +(\d+)", errors.__doc__ or "", re.MULTILINE))
-    assert {name: int(code) for name, code in listed.items()} == {
-        error.__name__: error.exit_code for error in _all()
+def test_the_documentation_lists_them_all_in_their_own_words() -> None:
+    page = Path(__file__).resolve().parents[2] / "docs/errors.md"
+    rows = re.findall(
+        r"^\| `([A-Z]\w+)` \| (\d+) \| (.*) \|$", page.read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert {name: (int(code), meaning) for name, code, meaning in rows} == {
+        error.__name__: (error.exit_code, (error.__doc__ or "").splitlines()[0].rstrip("."))
+        for error in _all()
     }
 
 

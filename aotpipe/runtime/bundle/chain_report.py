@@ -12,9 +12,9 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from aotpipe.core.serialization import Line, Serializable
+from aotpipe.core.serialization import Serializable
 from aotpipe.core.targets import Target
-from aotpipe.errors import BundleError
+from aotpipe.errors import BundleError, SourceLine
 from aotpipe.runtime.bundle import files
 from aotpipe.runtime.bundle.load import load
 from aotpipe.runtime.goldens import examples
@@ -38,7 +38,7 @@ class Step(Serializable):
     entry_point: str
     kind: Literal["program", "function", "op"]
     name: str
-    where: Line | None
+    where: SourceLine | None
     reason: str
     calls: int
     median_us: float

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from aotpipe.core.serialization import Line, Serializable, renamed
+from aotpipe.core.serialization import Serializable, renamed
 from aotpipe.core.signature import Signature, TensorSpec
+from aotpipe.errors import SourceLine
 from aotpipe.runtime.islands.templates import Template
 
 Arrays = Literal["torch", "numpy"]
@@ -46,7 +47,7 @@ class Island(Serializable):
 
     name: str
     kind: Literal["function", "op"]
-    where: Line | None
+    where: SourceLine | None
     reason: str
     arrays: Arrays
     arguments: Template

@@ -21,11 +21,12 @@ RUN = """
 import json, sys
 from pathlib import Path
 from aotpipe.build.file_reads import recorded_reads
+from aotpipe.core.serialization import to_json
 with recorded_reads(exclude=[Path("cache").absolute()]) as reads:
     sys.path.insert(0, ".")
     import model
     found = reads.dependencies()
-print(json.dumps(found and found.to_json()))
+print(json.dumps(found and to_json(found)))
 """
 
 

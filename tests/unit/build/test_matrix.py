@@ -16,6 +16,7 @@ from aotpipe.build.cache import Cache
 from aotpipe.build.chain import Ready
 from aotpipe.build.compile_stage import CompileSettings, Compiling
 from aotpipe.build.events import Recorder
+from aotpipe.core.serialization import dumps, loads
 from aotpipe.core.stages import Compiled, Validated
 from aotpipe.core.targets import Target, expand
 from aotpipe.errors import CompileFailed, ParityError
@@ -154,5 +155,8 @@ def test_validations_survive_the_store(cache: Cache, row):
         latency=row.latency,
         notes=("n",),
     )
-    cache.put("validated", digest(1), lambda: matrix.write_validated(seen))
-    assert cache.load("validated", digest(1), lambda entry: matrix.read_validated(entry, program)) == seen
+    cache.put("validated", digest(1), lambda: {"validated.json": dumps(seen)})
+    read = cache.load(
+        "validated", digest(1), lambda e: loads(Validated, e.text("validated.json"), compiled=program)
+    )
+    assert read == seen
