@@ -40,7 +40,6 @@ def mlp(batch: int) -> Any:
 
 def image(name: str) -> Any:
     import torch
-
     from models._vision import create_model
 
     return spec_of(create_model(name), name, torch.randn(1, 3, 224, 224))
@@ -48,7 +47,6 @@ def image(name: str) -> Any:
 
 def minilm(tokens: int) -> Any:
     import torch
-
     from models import minilm as model
 
     ids = torch.arange(1000, 1000 + tokens).reshape(1, tokens)
@@ -57,7 +55,6 @@ def minilm(tokens: int) -> Any:
 
 def bert() -> Any:
     import torch
-
     from models._vision import make_torchvision_importable
 
     make_torchvision_importable()

@@ -12,25 +12,24 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any, Final, Unpack
 
-from aotpipe.build import chain, matrix, requirements
+from aotpipe.build import matrix, requirements
 from aotpipe.build import report as reports
-from aotpipe.build import variants as all_variants
 from aotpipe.build.cache import Cache
 from aotpipe.build.compile_stage import CompileSettings, Compiling
 from aotpipe.build.events import Listener, Recorder
-from aotpipe.build.prepared import Prepared
-from aotpipe.build.record import BuildRecord, build_key
+from aotpipe.build.prepared import Prepared, prepare
+from aotpipe.build.record import BuildRecord, FrontRecord, build_key
 from aotpipe.build.report import Report
 from aotpipe.build.request import ModelOptions, Request
 from aotpipe.core.precision import Precision
 from aotpipe.core.stages import Failed
 from aotpipe.core.targets import DEFAULT, Target
-from aotpipe.errors import AotpipeError, CompileError, ParityError
+from aotpipe.errors import AotpipeError, CompileError
 from aotpipe.runtime import tensor_file, toolchain
 from aotpipe.runtime.bundle import Bundle, open_bundle, pack, require_replaceable
 from aotpipe.runtime.bundle.manifest import STATE_PREFIX
@@ -43,11 +42,10 @@ DEFAULT_FOLDER: Final = Path("artifacts")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(CompileSettings):
     """How a request becomes a bundle; each attribute is an argument of `build`."""
 
     out: str | Path | None = None
-    compiling: CompileSettings = field(default_factory=CompileSettings)
     variants: bool = True
     latency: bool = True
     keep_going: bool = False
@@ -127,25 +125,19 @@ def build(
             `keep_going`, and where a compiler refuses it for another machine, only where no target is left
             to pack.
     """
-    compiling = CompileSettings(
+    settings = Settings(
+        out=out,
         extra_flags=tuple(extra_flags),
         fat=fat,
+        variants=variants,
         jobs=jobs,
         timeout_s=timeout_s,
         memory_limit_bytes=memory_limit_bytes,
+        latency=latency,
+        keep_going=keep_going,
+        cache=cache,
     )
-    outcome = run(
-        Request.of(model_or_spec, targets, args, kwargs, **options),
-        Settings(
-            out=out,
-            compiling=compiling,
-            variants=variants,
-            latency=latency,
-            keep_going=keep_going,
-            cache=cache,
-        ),
-        on_event,
-    )
+    outcome = run(Request.of(model_or_spec, targets, args, kwargs, **options), settings, on_event)
     if outcome.path is None:
         assert outcome.error is not None
         raise outcome.error
@@ -184,13 +176,13 @@ class _Work:
     @property
     def has_variants(self) -> bool:
         """Whether targets get programs for better CPUs; a fat program has none."""
-        return self.settings.variants and not self.settings.compiling.fat
+        return self.settings.variants and not self.settings.fat
 
     @property
     def every_target(self) -> tuple[Target, ...]:
         """Those that were asked for, and their variants."""
         targets = self.request.targets
-        return (*targets, *(all_variants.beside(targets) if self.has_variants else ()))
+        return (*targets, *(matrix.beside(targets) if self.has_variants else ()))
 
     @property
     def out(self) -> Path | None:
@@ -203,13 +195,13 @@ class _Work:
 
     def key(self, name: str) -> str | None:
         """The digest of the whole request; None where objects are part of it."""
-        front, compiling, targets = self.request.key, self.settings.compiling, self.request.targets
+        front, targets = self.request.key, self.request.targets
         if front is None:
             return None
         settings = {
             "targets": list(map(str, targets)),
-            "flags": list(compiling.extra_flags),
-            "fat": compiling.fat,
+            "flags": list(self.settings.extra_flags),
+            "fat": self.settings.fat,
             "variants": list(map(str, self.every_target)),
             "latency": self.settings.latency,
             # What could not run before may run now: a driver was installed, a container given a GPU.
@@ -220,7 +212,7 @@ class _Work:
 
 def _unchanged(work: _Work) -> Outcome | None:
     """The outcome of the build before, where nothing has changed since; imports no torch."""
-    found = chain.unchanged(work.request, work.cache)
+    found = FrontRecord.fresh(work.cache, work.request.key)
     key = work.key(found.name) if found else None
     if found is None or key is None:
         return None
@@ -249,19 +241,19 @@ def _build(work: _Work, workspace: Path) -> Outcome:
     if work.out is not None:
         _require_place(work.out)
     every = work.every_target
-    recorder.planned({"compile": len(settings.compiling.groups(every)), "validate": len(every)})
-    with Compiling(every, settings=settings.compiling, cache=work.cache, recorder=recorder) as compiling:
-        ready = chain.prepare(
+    recorder.planned({"compile": len(settings.groups(every)), "validate": len(every)})
+    with Compiling(every, settings=settings, cache=work.cache, recorder=recorder) as compiling:
+        ready = prepare(
             work.request, compiling, work.cache, folder=workspace, exclude=[work.out or DEFAULT_FOLDER]
         )
         prepared = ready.prepared
         path = work.folder(prepared.name)
         _require_place(path)
         # Compiling the page takes longer than all else here: it is done while the compilers run.
-        threading.Thread(target=reports.get_ready, name="aotpipe-report", daemon=True).start()
+        threading.Thread(target=reports.template, name="aotpipe-report", daemon=True).start()
         results = matrix.run(ready, compiling, latency=settings.latency, cache=work.cache, recorder=recorder)
     if work.has_variants:
-        results = all_variants.joined(work.request.targets, results)
+        results = matrix.joined(work.request.targets, results)
     errors = [result for result in results.values() if isinstance(result, AotpipeError)]
     packed: Bundle | None = None
     gated = not settings.keep_going and any(_gates(target, result) for target, result in results.items())
@@ -312,7 +304,14 @@ def _pack(
         weights={key: array for key, array in arrays.items() if not key.startswith(STATE_PREFIX)},
         initial_state=prepared.initial_state,
         programs=[
-            _failed(target, result) if isinstance(result, AotpipeError) else result
+            Failed(
+                target=target,
+                stage=result.stage,
+                reason=result.message,
+                parity=getattr(result, "parity", None),
+            )
+            if isinstance(result, AotpipeError)
+            else result
             for target, result in results.items()
         ],
         goldens=prepared.goldens,
@@ -321,8 +320,3 @@ def _pack(
         parts=prepared.parts,
         precision=precision,
     )
-
-
-def _failed(target: Target, error: AotpipeError) -> Failed:
-    parity = error.parity if isinstance(error, ParityError) else None
-    return Failed(target=target, stage=error.stage, reason=error.message, parity=parity)

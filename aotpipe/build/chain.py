@@ -4,60 +4,48 @@
                                                         lower -> compile         (per target)
 
 `Chain(request, recorder)` runs them up to the one whose result somebody asks for: `chain.exported` exports,
-`chain.lowered` goes on to the modules for the compilers. `prepare` runs all of them but the compilers, which
-it starts as soon as there are modules, and keeps the result: a request of which nothing has changed is
-answered from the store, without torch.
+`chain.lowered` goes on to the modules for the compilers. torch is imported by the first of them.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import replace
+from functools import cache, cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Final, get_args
+from typing import TYPE_CHECKING, assert_never
 
-from aotpipe.build import front
-from aotpipe.build import prepared as prepared_file
+from aotpipe.backends import Ruleset
+from aotpipe.build import requirements
 from aotpipe.build.cache import Cache
-from aotpipe.build.compile_stage import CompileSettings, Compiling, compile_all
-from aotpipe.build.events import Recorder, Stage
-from aotpipe.build.file_reads import ignore_this_thread, recorded_reads
-from aotpipe.build.prepared import Prepared, digest_of, write_weights
-from aotpipe.build.record import FrontRecord
+from aotpipe.build.compile_stage import CompileSettings, compile_all
+from aotpipe.build.events import Recorder
 from aotpipe.build.request import Request
 from aotpipe.core.dtypes import Array
+from aotpipe.core.precision import Precision
+from aotpipe.core.signature import Signature
 from aotpipe.core.stages import Finding
+from aotpipe.errors import LowerFailed, SpecInvalid
 from aotpipe.islands.sites import recording
-from aotpipe.model.garbage_collector import rarer_collections
-from aotpipe.runtime import goldens as goldens_file
-from aotpipe.runtime import toolchain
-from aotpipe.runtime.islands.chain import Parts
-from aotpipe.runtime.store import digest
+from aotpipe.model.garbage_collector import import_torch, rarer_collections
+from aotpipe.runtime import tensor_file
+from aotpipe.runtime.bundle.manifest import STATE_PREFIX, WEIGHTS
+from aotpipe.runtime.islands.chain import Island, Parts
+from aotpipe.runtime.store import typed_os_errors
 from aotpipe.validate import Loadable
 
 if TYPE_CHECKING:
-    from aotpipe.backends import ModuleKey, Ruleset
+    import torch
+
+    from aotpipe.backends import ModuleKey
     from aotpipe.core.stages import Canonical, Compiled, Exported, Legal, Lowered
     from aotpipe.core.targets import Target
     from aotpipe.errors import AotpipeError
     from aotpipe.validate.inputs import Call
     from aotpipe.validate.reference import Reference
-
-FRONT_STAGES: Final[tuple[Stage, ...]] = (
-    "load",
-    "canonicalize",
-    "export",
-    "legalize",
-    "lower",
-    "reference",
-    "weights",
-)
-assert set(FRONT_STAGES) <= set(get_args(Stage))
 
 
 class Chain:
@@ -79,12 +67,22 @@ class Chain:
         """The model, ready for export.
 
         Raises:
-            TargetError, ModelError
+            TargetError: A package that building needs is not installed.
+            ModelError: There is no model, or it cannot be used as it is.
         """
+        requirements.require(self.request.backends)
         with self._tracing():
-            model = front.canonical(self.request, self.recorder)
+            with self.recorder.stage("load"):
+                import_torch()  # counted here, and not in the first stage that happens to need it
+                spec = self.request.load()
+            with self.recorder.stage("canonicalize"):
+                from aotpipe.canonicalize import canonicalize
+
+                model = canonicalize(spec)
             if self.request.islands:
-                front.discover(model)
+                from aotpipe.islands.discovery import discover
+
+                discover(model)
             return model
 
     @cached_property
@@ -92,11 +90,17 @@ class Chain:
         """The exported programs, in the precision that is asked for.
 
         Raises:
-            ExportFailed, StaticDim
+            ExportFailed, StaticDim: The model cannot be one graph for all that may vary.
         """
         model = self.canonical
         with self._tracing(go_on=True):
-            return front.narrowed(front.export(model, self.recorder), self.request.precision)
+            with self.recorder.stage("export"):
+                from aotpipe.export import export
+
+                exported = export(model)
+            for finding in exported.findings:
+                self.recorder.found(finding)
+            return narrowed(exported, self.request.precision)
 
     @cached_property
     def legals(self) -> Mapping[Ruleset, Legal]:
@@ -107,7 +111,7 @@ class Chain:
         """
         exported = self.exported
         with self._tracing(go_on=True):
-            return front.legalize(exported, self.recorder, self.request)
+            return legalize(exported, self.recorder, self.request)
 
     @property
     def legal(self) -> Legal:
@@ -116,7 +120,7 @@ class Chain:
 
     @cached_property
     def _cut(self) -> tuple[Parts | None, Mapping[Ruleset, Legal]]:
-        return front.cut(self.legals) if self.request.islands else (None, self.legals)
+        return cut(self.legals) if self.request.islands else (None, self.legals)
 
     @property
     def parts(self) -> Parts | None:
@@ -136,7 +140,7 @@ class Chain:
             NoBuckets
         """
         islands = self.parts.islands if self.parts else ()
-        found = (*map(front.island_finding, islands), *front.planned_sizes(self.legal, self.request))
+        found = (*map(island_finding, islands), *planned_sizes(self.legal, self.request))
         for finding in found:
             self.recorder.found(finding)
         return found
@@ -146,11 +150,33 @@ class Chain:
         """The module for each compiler.
 
         Raises:
-            LowerFailed, UnsupportedOps, NoBuckets, MeshError
+            LowerFailed, UnsupportedOps: The model has no form that the compiler takes.
+            NoBuckets, MeshError: The buckets, or the mesh, do not fit the model.
         """
         lowerable = self.lowerable
-        with rarer_collections():
-            return front.lower(self.canonical, lowerable, self.recorder, self.request)
+        with rarer_collections(), self.recorder.stage("lower") as running:
+
+            @cache  # one module serves all of IREE's devices that follow the same rules
+            def lower(is_xla: bool, rules: Ruleset) -> Lowered:
+                return (self._lower_for_xla if is_xla else lower_for_iree)(lowerable[rules])
+
+            lowered = {
+                module: lower(module == "xla", rules) for module, rules in self.request.modules.items()
+            }
+            running.size_bytes = sum(len(each.module) for each in lowered.values())
+            return lowered
+
+    def _lower_for_xla(self, legal: Legal) -> Lowered:
+        from aotpipe.backends.xla import lowering
+        from aotpipe.validate.reference import example_sizes
+
+        return lowering.lower(
+            legal,
+            self.request.buckets,
+            examples=example_sizes(self.canonical, signatures_of(legal)),
+            mesh=self.request.mesh,
+            rules=self.request.rules,
+        )
 
     def reference(self, calls: Sequence[Call] | None = None, *, compilers: int = 0) -> Reference:
         """Eager's answers to the calls that programs are judged on.
@@ -162,9 +188,23 @@ class Chain:
         Raises:
             SpecInvalid: The model raises on its own example inputs.
         """
-        legal = self.legal
-        with _leaving_cores(compilers):
-            return front.reference(self.canonical, legal, self.recorder, self.request, calls)
+        legal, request = self.legal, self.request
+        with _leaving_cores(compilers), self.recorder.stage("reference"):
+            from aotpipe.validate.eager.eager import EagerFailed
+            from aotpipe.validate.reference import reference
+
+            edges = bucket_edges(legal, request)
+            try:
+                found = reference(self.canonical, legal, edges, calls=calls, policy=request.precision)
+            except EagerFailed as error:
+                raise SpecInvalid(
+                    f"the model {legal.name!r} raises on its own example inputs",
+                    reason=str(error),
+                    hint="give example inputs that the model takes",
+                ) from error
+        for finding in found.findings:
+            self.recorder.found(finding)
+        return found
 
     def compiled(self, settings: CompileSettings, cache: Cache) -> dict[Target, Compiled | AotpipeError]:
         """The program of each target; an error stands in a failed one's place."""
@@ -183,7 +223,7 @@ class Chain:
         with TemporaryDirectory(prefix="aotpipe-weights-", ignore_cleanup_errors=True) as folder:
             path, _ = write_weights(weights, state, Path(folder))
             yield Loadable(
-                signatures={entry.name: entry.signature for entry in legal.entries},
+                signatures=signatures_of(legal),
                 weights=path,
                 initial_state=state,
                 asserts={entry.name: entry.asserts for entry in legal.entries},
@@ -203,116 +243,23 @@ class Chain:
             yield
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ready:
-    """A prepared model, its key in the store (None where it is not kept), and how to get the model."""
-
-    prepared: Prepared
-    key: str | None
-    canonical: Callable[[], Canonical]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unchanged:
-    """The name of a prepared model of an unchanged request, and its key in the store."""
-
-    name: str
-    prepared: str
-
-
-def unchanged(request: Request, cache: Cache) -> Unchanged | None:
-    """Whether a model is what it was when it was last prepared; reads nothing but what it was made of."""
-    record = FrontRecord.fresh(cache, request.key) if request.key else None
-    return Unchanged(name=record.name, prepared=record.prepared) if record else None
-
-
-def prepare(
-    request: Request, compiling: Compiling, cache: Cache, *, folder: Path, exclude: Sequence[Path]
-) -> Ready:
-    """Prepare a model, or take it from the store where nothing has changed, and start the compilers.
-
-    Args:
-        request: What is wanted.
-        compiling: Started as soon as there are modules.
-        cache: Where the prepared model may lie.
-        folder: Where the file of the weights is put.
-        exclude: Folders that aotpipe itself writes, so that a model is not made of them.
-
-    Raises:
-        ModelError, ExportFailed, UnsupportedOps, LowerFailed
-    """
-    recorder = compiling.recorder
-    recorder.planned(dict.fromkeys(FRONT_STAGES, 1))
-    ready = _from_store(request, cache, recorder, folder)
-    if ready is not None:
-        compiling.start(ready.prepared.lowered)
-        return ready
-    chain, key = Chain(request, recorder), request.key
-    if key is None or cache.store is None:
-        made = _through_torch(chain, compiling, folder)
-        return Ready(prepared=made, key=None, canonical=lambda: chain.canonical)
-    with recorded_reads(exclude=(*exclude, folder, cache.store.root)) as reads:
-        made = _through_torch(chain, compiling, folder)
-        dependencies = reads.dependencies(extra_packages=toolchain.PACKAGES)
-    prepared_key = None
-    if dependencies is not None:
-        prepared_key = digest([key, dependencies.digest, made.digest])
-        cache.put("prepared", prepared_key, lambda: prepared_file.files(made))
-        FrontRecord(name=made.name, dependencies=dependencies, prepared=prepared_key).save(cache, key)
-    return Ready(prepared=made, key=prepared_key, canonical=lambda: chain.canonical)
-
-
-def _from_store(request: Request, cache: Cache, recorder: Recorder, folder: Path) -> Ready | None:
-    """The prepared model of an unchanged request; imports no torch."""
-    record = FrontRecord.fresh(cache, request.key) if request.key else None
-    if record is None:
-        return None
-    found = cache.load("prepared", record.prepared, lambda entry: prepared_file.read(entry, folder))
-    if found is None:
-        return None
-    for stage in FRONT_STAGES:
-        with recorder.stage(stage) as running:
-            running.cached = True
-    for finding in found.findings:
-        recorder.found(finding)
-    again = Chain(request, Recorder())
-    return Ready(prepared=found, key=record.prepared, canonical=lambda: again.canonical)
-
-
-def _through_torch(chain: Chain, compiling: Compiling, folder: Path) -> Prepared:
-    legal, lowerable, notes = chain.legal, chain.lowerable, chain.notes
-    weights, state = chain.arrays()
-    # Hashing and writing leave the interpreter to the rest, eager among it, which puts other data into the
-    # model's tensors meanwhile: the arrays are views of what these hold now.
-    with ThreadPoolExecutor(1, thread_name_prefix="weights", initializer=ignore_this_thread) as beside:
-        writing = beside.submit(_write_weights, weights, state, folder, chain.recorder)
-        found = chain.reference(compilers=compiling.start(chain.lowered))
-        weights_path, weights_sha256 = writing.result()
-    from aotpipe.passes.digest import digest as digest_of_legal
-
-    digests = [digest_of_legal(each, weights_sha256) for each in lowerable.values()]
-    return Prepared(
-        name=legal.name,
-        lowered=chain.lowered,
-        signatures={entry.name: entry.signature for entry in legal.entries},
-        asserts={entry.name: entry.asserts for entry in legal.entries},
-        weights=weights_path,
-        weights_sha256=weights_sha256,
-        initial_state=state,
-        goldens=found.goldens,
-        parts=chain.parts,
-        findings=(*chain.exported.findings, *notes, *found.findings),
-        digest=digest_of(digests, chain.lowered, goldens_file.dumps(found.goldens)),
-    )
-
-
-def _write_weights(
-    weights: Mapping[str, Array], state: Mapping[str, Array], folder: Path, recorder: Recorder
+def write_weights(
+    weights: Mapping[str, Array], initial_state: Mapping[str, Array], folder: Path
 ) -> tuple[Path, str]:
-    with recorder.stage("weights") as running:
-        path, sha256 = write_weights(weights, state, folder)
-        running.size_bytes = path.stat().st_size
-    return path, sha256
+    """Write a model's arrays to the file that everybody takes; its path and SHA-256."""
+    path = folder / WEIGHTS
+    state = {STATE_PREFIX + name: array for name, array in initial_state.items()}
+    with typed_os_errors("the weights", folder, hint="free space there, or set TMPDIR to another folder"):
+        return path, tensor_file.write({**weights, **state}, path)
+
+
+def read_state(path: Path) -> dict[str, Array]:
+    """The initial state in a file that `write_weights` wrote."""
+    return {
+        name.removeprefix(STATE_PREFIX): array
+        for name, array in tensor_file.read(path).items()
+        if name.startswith(STATE_PREFIX)
+    }
 
 
 @contextmanager
@@ -326,3 +273,157 @@ def _leaving_cores(busy: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def narrowed(exported: Exported, precision: Precision | None) -> Exported:
+    """The same programs, of which a policy decides what is computed in fewer bits."""
+    if precision is None:
+        return exported
+    from aotpipe.passes.precision import lower
+
+    finding = Finding(severity="note", code="precision", message=f"computed in {precision}")
+    return replace(lower(exported, precision), findings=(*exported.findings, finding))
+
+
+def legalize(
+    exported: Exported, recorder: Recorder, request: Request, rulesets: Sequence[Ruleset] = ()
+) -> dict[Ruleset, Legal]:
+    """Legalize a model by each set of rules; ops without a lowering are left where islands are allowed.
+
+    Args:
+        exported: The model.
+        recorder: Told of the stage.
+        request: Names the rules, and allows islands.
+        rulesets: Those that are applied in place of the request's.
+
+    Raises:
+        UnsupportedOps: Ops have no lowering, and no islands are allowed.
+        LowerFailed: A fault of aotpipe.
+    """
+    with recorder.stage("legalize"):
+        from aotpipe.backends import legalization
+        from aotpipe.passes import legalize
+
+        supported = not request.islands
+        return _joined(
+            {
+                each: legalize(exported, legalization(each), supported=supported)
+                for each in rulesets or request.rulesets
+            }
+        )
+
+
+def signatures_of(legal: Legal) -> dict[str, Signature]:
+    """The signature of each entry point."""
+    return {entry.name: entry.signature for entry in legal.entries}
+
+
+def lower_for_iree(legal: Legal) -> Lowered:
+    """Lower a model for IREE, from the dialect that it is legal in.
+
+    Raises:
+        LowerFailed, UnsupportedOps: It has no form that the compiler takes.
+    """
+    match legal.dialect:
+        case "torch":
+            from aotpipe.backends.iree.lower import importer
+
+            return importer.lower(legal)
+        case "stablehlo":
+            from aotpipe.backends.iree.lower import stablehlo
+
+            return stablehlo.lower(legal)
+        case _:
+            assert_never(legal.dialect)
+
+
+def planned_sizes(legal: Legal, request: Request) -> tuple[Finding, ...]:
+    """The sizes that were planned for XLA's programs.
+
+    Raises:
+        NoBuckets: They do not fit the Dim.
+    """
+    from aotpipe.backends.xla.lowering import ladders
+    from aotpipe.runtime.xla import buckets
+
+    signatures = signatures_of(legal)
+    found = ladders(signatures, request.buckets)
+    symbols = {symbol.name: symbol for signature in signatures.values() for symbol in signature.symbols}
+    return tuple(
+        Finding(severity="note", code="bucket-plan", message=buckets.described(symbols[name], ladder))
+        for name, ladder in found.items()
+        if ladder.planned
+    )
+
+
+def island_finding(island: Island) -> Finding:
+    """What is told of a part that stays Python."""
+    return Finding(
+        severity="note",
+        code="eager-island",
+        message=f"`{island.name}` stays Python: {island.reason}",
+        where=island.where,
+    )
+
+
+def cut(legals: Mapping[Ruleset, Legal]) -> tuple[Parts | None, dict[Ruleset, Legal]]:
+    """Cut a model at its islands; there are no parts where it has none.
+
+    Raises:
+        UnsupportedOps: It is nothing but islands.
+    """
+    from aotpipe.backends import legalization
+    from aotpipe.islands.cut import cut
+    from aotpipe.passes.unsupported import refusal
+
+    [(name, legal)] = legals.items()
+    rules = legalization(name)
+    found = cut(legal, lambda node: refusal(node, rules))
+    if not found.parts.islands:
+        return None, dict(legals)
+    return found.parts, {name: found.legal}
+
+
+def _joined(legals: Mapping[Ruleset, Legal]) -> dict[Ruleset, Legal]:
+    """The same model by several sets of rules over one set of weights.
+
+    A value that was computed at build time may be another one under the same name: it gets one of its own.
+
+    Raises:
+        LowerFailed: They are not the same model.
+    """
+    first, *others = legals.items()
+    weights = dict(first[1].weights)
+    result = dict([first])
+    for name, legal in others:
+        names = {
+            key: key if key not in weights or _is_same(weights[key], tensor) else f"{name}.{key}"
+            for key, tensor in legal.weights.items()
+        }
+        entries = tuple(
+            replace(entry, weights=tuple(names[key] for key in entry.weights)) for entry in legal.entries
+        )
+        for entry, other in zip(entries, first[1].entries, strict=True):
+            if entry.signature != other.signature:
+                raise LowerFailed(f"the programs for {first[0]} and {name} disagree on {entry.name!r}")
+        renamed = {names[key]: tensor for key, tensor in legal.weights.items()}
+        weights.update(renamed)
+        result[name] = replace(legal, entries=entries, weights=renamed)
+    return result
+
+
+def _is_same(left: torch.Tensor, right: torch.Tensor) -> bool:
+    if left is right or left.data_ptr() == right.data_ptr() != 0:
+        return left.dtype == right.dtype and left.shape == right.shape
+    return left.dtype == right.dtype and left.shape == right.shape and bool((left == right).all())
+
+
+def bucket_edges(legal: Legal, request: Request) -> dict[str, list[int]]:
+    """The sizes at which programs with buckets may differ from each other."""
+    if not request.buckets:
+        return {}
+    from aotpipe.backends.xla.lowering import ladders
+
+    signatures = signatures_of(legal)
+    least = {symbol.name: symbol.min for each in signatures.values() for symbol in each.symbols}
+    return {name: ladder.edges(least[name]) for name, ladder in ladders(signatures, request.buckets).items()}

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from aotpipe.backends import ModuleKey, compiler, module_of, own_flags
 from aotpipe.backends.iree.compile import compiler as iree
@@ -31,7 +31,10 @@ from aotpipe.core.stages import Compiled, Lowered
 from aotpipe.core.targets import Target
 from aotpipe.errors import AotpipeError, CompileError
 from aotpipe.runtime import process
-from aotpipe.runtime.store import Entry, Source
+from aotpipe.runtime.store import Entry
+
+_PROGRAM: Final = "program"
+_INDEX: Final = "compiled.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,14 +104,6 @@ class Compiling:
         wait(self._futures.values())
         return {target: _outcome(self._futures[target], target) for target in self.targets}
 
-    def again(self, lowered: Lowered, target: Target, fallback: Any) -> Compiled:
-        """Compile for a target once more, more cautiously, in this thread.
-
-        Raises:
-            CompileError
-        """
-        return self._compile(lowered, target, fallback)
-
     def __enter__(self) -> Self:
         return self
 
@@ -129,9 +124,9 @@ class Compiling:
         target, *beside = group
         with self._idle, process.stop_with(self._stop):
             if not beside:
-                return {target: self._compile(lowered, target)}
+                return {target: self.compile(lowered, target)}
             try:
-                joint = self._compile(lowered, target, beside=tuple(beside))
+                joint = self.compile(lowered, target, beside=tuple(beside))
             except CompileError as error:
                 return {each: self._apart(lowered, each, error) for each in group}
             return iree.shared(joint, lowered, own_flags(target, self.settings.extra_flags))
@@ -139,21 +134,37 @@ class Compiling:
     def _apart(self, lowered: Lowered, target: Target, error: CompileError) -> Compiled | AotpipeError:
         """A program of its own for a target, after the compiler took none for all together."""
         try:
-            compiled = self._compile(lowered, target)
+            compiled = self.compile(lowered, target)
         except AotpipeError as own:
             return own
         note = f"a program of its own, since there is none for all devices: {error.message}"
         return replace(compiled, notes=(*compiled.notes, note))
 
-    def _compile(
+    def compile(
         self, lowered: Lowered, target: Target, fallback: Any = None, beside: tuple[Target, ...] = ()
     ) -> Compiled:
+        """Compile for a target in this thread, or take the program from the store.
+
+        Args:
+            lowered: The module.
+            target: What to compile for.
+            fallback: More cautious flags, of the compiler's `fallbacks_for_numbers`.
+            beside: The targets that share the program.
+
+        Raises:
+            CompileError
+        """
+
+        def read(entry: Entry) -> Compiled:
+            elsewhere = {"target": target, "beside": beside, "payload": entry.read(_PROGRAM)}
+            return loads(Compiled, entry.text(_INDEX), **elsewhere)
+
         tool, flags = compiler(target), own_flags(target, self.settings.extra_flags)
-        # XLA's compiler has no word for it.
+        # XLA's compiler takes no such argument.
         more: dict[str, Any] = {"beside": beside} if beside else {}
         with self.recorder.stage("compile", "+".join(map(str, (target, *beside)))) as running:
             key = tool.digest(lowered, target, flags, fallback, **more)
-            found = self._cache.load("compiled", key, lambda entry: read_compiled(entry, target, beside))
+            found = self._cache.load("compiled", key, read)
             if found is not None:
                 running.cached, running.size_bytes = True, len(found.payload)
                 return found
@@ -170,7 +181,7 @@ class Compiling:
             )
             running.peak_rss_bytes = compiled.stats.peak_rss_bytes
             running.size_bytes = len(compiled.payload)
-            self._cache.put("compiled", key, lambda: write_compiled(compiled))
+            self._cache.put("compiled", key, lambda: {_PROGRAM: compiled.payload, _INDEX: dumps(compiled)})
             return compiled
 
 
@@ -201,14 +212,3 @@ def _outcome(
     if isinstance(error, AotpipeError):
         return error
     raise error
-
-
-def write_compiled(compiled: Compiled) -> Mapping[str, Source]:
-    """The files of a store entry that hold a program."""
-    return {"program": compiled.payload, "compiled.json": dumps(compiled)}
-
-
-def read_compiled(entry: Entry, target: Target, beside: tuple[Target, ...] = ()) -> Compiled:
-    """Read what `write_compiled` gave; the targets are part of the entry's key."""
-    elsewhere = {"target": target, "payload": entry.read("program"), "beside": beside}
-    return loads(Compiled, entry.text("compiled.json"), **elsewhere)

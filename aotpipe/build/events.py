@@ -17,21 +17,9 @@ from typing import Literal
 
 from aotpipe.core.stages import Finding
 
-Stage = Literal[
-    "load",
-    "canonicalize",
-    "export",
-    "legalize",
-    "lower",
-    "reference",
-    "weights",
-    "compile",
-    "validate",
-    "pack",
-    "report",
-    "bench",
-    "write",
-]
+FrontStage = Literal["load", "canonicalize", "export", "legalize", "lower", "reference", "weights"]
+"""Those of a build that all its targets share."""
+Stage = Literal[FrontStage, "compile", "validate", "pack", "report", "bench", "write"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

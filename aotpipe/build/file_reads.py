@@ -6,7 +6,7 @@
     dependencies = reads.dependencies()      # None where they cannot be trusted
 
 Python tells of every file it opens (an audit hook). Modules come from `sys.modules`, since a cached `.pyc` is
-read in place of the source. Libraries that open weights without Python are wrapped (`native_reads`), or seen
+read in place of the source. Libraries that open weights without Python are wrapped (`wrap_loaded`), or seen
 in what the kernel says is mapped. Variables and folder listings count only where the user's own code asked,
 not the libraries below it. Torch-free.
 """
@@ -23,28 +23,25 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache, wraps
 from importlib import metadata
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from aotpipe.build import native_reads
-from aotpipe.build.dependencies import Dependencies, folder_digest, stamps, variable_digest
+from aotpipe.build.record import Dependencies, folder_digest, stamps, variable_digest
 
 _OWN: Final = str(Path(__file__).resolve().parents[1]) + os.sep
 _LIBRARY_KEYS: Final = ("stdlib", "platstdlib", "purelib", "platlib")
 # What the interpreter and the C library read on their own account.
-_SYSTEM: Final = (
-    "/proc/",
-    "/sys/",
-    "/dev/",
-    "/run/",
-    "/etc/",
-    "/lib/",
-    "/lib64/",
-    "/usr/lib/",
-    "/usr/share/",
-)
+_SYSTEM: Final = tuple("/proc/ /sys/ /dev/ /run/ /etc/ /lib/ /lib64/ /usr/lib/ /usr/share/".split())
 _CODE: Final = (".py", ".pyc", ".pyi", ".so", ".pyd", ".dylib", ".pth")
 _WRITES: Final = os.O_WRONLY | os.O_RDWR
+# Native code that opens files: module, attribute, position of `filename` (a class has `self` before it).
+_NATIVE: Final = (
+    ("safetensors", "safe_open", 0),
+    ("torch._C", "import_ir_module", 1),  # torch.jit.load
+    ("torch._C", "PyTorchFileReader", 1),  # torch.export.load
+)
+_wrapped: set[str] = set()
 
 
 @dataclass(slots=True)
@@ -151,7 +148,7 @@ def _install() -> None:
     # Loaded now, so that no user's module can take its function before it is wrapped.
     import safetensors  # noqa: F401
 
-    native_reads.wrap_loaded(_note_native)
+    wrap_loaded(_note_native)
     sys.addaudithook(_audit)
 
 
@@ -161,7 +158,7 @@ def _audit(event: str, args: tuple[Any, ...]) -> None:
         return
     _inside.busy = True  # what this function itself opens is not the user's
     try:
-        native_reads.wrap_loaded(_note_native)
+        wrap_loaded(_note_native)
         _note(reads, event, args)
     finally:
         _inside.busy = False
@@ -239,12 +236,9 @@ def _is_library(path: str) -> bool:
 
 @cache
 def _is_standard(path: str) -> bool:
-    return (
-        _is_library(path)
-        and "site-packages" not in path
-        and "dist-packages" not in path
-        and path.startswith(tuple(sysconfig.get_path(key) for key in ("stdlib", "platstdlib")))
-    )
+    roots = tuple(sysconfig.get_path(key) for key in ("stdlib", "platstdlib"))
+    installed = "site-packages" in path or "dist-packages" in path
+    return _is_library(path) and not installed and path.startswith(roots)
 
 
 def _mapped() -> frozenset[str]:
@@ -264,14 +258,40 @@ def _package_records(extra: Iterable[str]) -> set[str]:
     found = set()
     for name in names:
         with suppress(metadata.PackageNotFoundError):
-            found |= _record_of(metadata.distribution(name))
+            # Private, but the only way to the folder of a distribution's metadata.
+            folder = Path(getattr(metadata.distribution(name), "_path", None) or os.devnull)
+            records = (folder / record for record in ("RECORD", "METADATA", "PKG-INFO"))
+            found |= {os.path.realpath(path) for path in islice(filter(Path.is_file, records), 1)}
     return found
 
 
-def _record_of(distribution: metadata.Distribution) -> set[str]:
-    for name in ("RECORD", "METADATA", "PKG-INFO"):
-        # Private, but the only way to the folder of a distribution's metadata.
-        folder = getattr(distribution, "_path", None)
-        if folder is not None and (Path(folder) / name).is_file():
-            return {os.path.realpath(Path(folder) / name)}
-    return set()
+def wrap_loaded(note: Callable[[object], None]) -> None:
+    """Wrap the libraries that open files in native code, where Python tells of nothing, once they are loaded.
+
+    Args:
+        note: Called with the path argument of every call, in the calling thread.
+    """
+    for module, attribute, position in _NATIVE if len(_wrapped) < len(_NATIVE) else ():
+        original = getattr(sys.modules.get(module), attribute, None)
+        if original is None or attribute in _wrapped:
+            continue
+        _wrapped.add(attribute)
+        if attribute == "PyTorchFileReader":  # a class that others derive from
+            original.__init__ = _telling(original.__init__, position, note)
+            continue
+        wrapped = _telling(original, position, note)
+        # Others may have taken the function out of its module before.
+        for other in list(sys.modules.values()):
+            if getattr(other, "__dict__", {}).get(attribute) is original:
+                setattr(other, attribute, wrapped)
+
+
+def _telling(
+    original: Callable[..., Any], position: int, note: Callable[[object], None]
+) -> Callable[..., Any]:
+    @wraps(original, updated=())
+    def call(*args: Any, **kwargs: Any) -> Any:
+        note(args[position] if len(args) > position else kwargs.get("filename"))
+        return original(*args, **kwargs)
+
+    return call

@@ -3,23 +3,28 @@
 A target that fails does not stop the others: their results go to the store, and a later build finds them.
 Programs are compared and timed one after another, once no compiler is running, since it would be timed too.
 torch is imported only where a program has to be timed beside eager.
+
+A target's row names its variants (`Target.variants`): programs for CPUs that have more than it asks for, so
+that one bundle is fast on every level of x86-64. They are compiled, run and compared as any program, and
+`joined` puts those that were executed here at parity into their targets' results: no program that never ran
+is loaded for a target that says `executed`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from aotpipe.backends import compiler, module_of, own_flags
 from aotpipe.build.cache import Cache
-from aotpipe.build.chain import Ready
-from aotpipe.build.compile_stage import CompileSettings, Compiling
+from aotpipe.build.compile_stage import Compiling
 from aotpipe.build.events import Recorder, Stage
+from aotpipe.build.prepared import Ready
 from aotpipe.core.serialization import dumps, loads
-from aotpipe.core.stages import Compiled, Lowered, Validated
+from aotpipe.core.stages import Compiled, Validated
 from aotpipe.core.targets import Backend, Target
 from aotpipe.errors import AotpipeError, CompileError, ParityError, ProgramCrashed
 from aotpipe.runtime import toolchain
@@ -49,34 +54,7 @@ def run(
     """
     with _started(compiling) as workers:
         judge = _Judge(ready=ready, latency=latency, cache=cache, recorder=recorder, workers=workers)
-        return _judged(judge, compiling)
-
-
-def _judged(judge: _Judge, compiling: Compiling) -> dict[Target, Result]:
-    lowered = judge.ready.prepared.lowered
-    trials = len(compiling.targets)
-
-    def result(target: Target, program: Compiled | AotpipeError) -> Result:
-        nonlocal trials
-        if isinstance(program, AotpipeError):
-            return program
-        first = judge.validate(program)
-        if not isinstance(first, ParityError | ProgramCrashed):
-            return first
-        for fallback in _fallbacks(lowered[module_of(target)], target, compiling.settings):
-            trials += 1
-            judge.recorder.planned(dict.fromkeys(STAGES, trials))
-            try:
-                careful = compiling.again(lowered[module_of(target)], target, fallback)
-            except CompileError:
-                continue
-            second = judge.validate(careful)
-            if isinstance(second, Validated):
-                note = f"compiled {fallback.name}: with the faster flags {first.message}"
-                return replace(second, notes=(note, *second.notes))
-        return first
-
-    return {target: result(target, program) for target, program in compiling.wait().items()}
+        return judge.all_of(compiling)
 
 
 @contextmanager
@@ -90,10 +68,6 @@ def _started(compiling: Compiling) -> Iterator[dict[Backend, Worker]]:
         }
 
 
-def _fallbacks(lowered: Lowered, target: Target, settings: CompileSettings) -> Sequence[Any]:
-    return compiler(target).fallbacks_for_numbers(lowered, target, own_flags(target, settings.extra_flags))
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Judge:
     """Validates one program after another, beside one eager model."""
@@ -103,6 +77,34 @@ class _Judge:
     cache: Cache
     recorder: Recorder
     workers: dict[Backend, Worker]
+
+    def all_of(self, compiling: Compiling) -> dict[Target, Result]:
+        """Validate what the compilers give; a wrong program is compiled again, where that can help."""
+        trials = len(compiling.targets)
+
+        def result(target: Target, program: Compiled | AotpipeError) -> Result:
+            nonlocal trials
+            if isinstance(program, AotpipeError):
+                return program
+            first = self.validate(program)
+            if not isinstance(first, ParityError | ProgramCrashed):
+                return first
+            module = self.ready.prepared.lowered[module_of(target)]
+            flags = own_flags(target, compiling.settings.extra_flags)
+            for fallback in compiler(target).fallbacks_for_numbers(module, target, flags):
+                trials += 1
+                self.recorder.planned(dict.fromkeys(STAGES, trials))
+                try:
+                    careful = compiling.compile(module, target, fallback)
+                except CompileError:
+                    continue
+                second = self.validate(careful)
+                if isinstance(second, Validated):
+                    note = f"compiled {fallback.name}: with the faster flags {first.message}"
+                    return replace(second, notes=(note, *second.notes))
+            return first
+
+        return {target: result(target, program) for target, program in compiling.wait().items()}
 
     def validate(self, compiled: Compiled) -> Result:
         """Run a program and compare, or find that this was done before."""
@@ -154,3 +156,31 @@ class _Judge:
         from aotpipe.validate.reference import eager_options
 
         return Eager(self.ready.canonical().entries, **eager_options(self.ready.prepared.signatures))
+
+
+def beside(targets: Sequence[Target]) -> tuple[Target, ...]:
+    """What is to be built for besides some targets: their variants that this host can run."""
+    wanted = dict.fromkeys(each for target in targets for each in target.variants)
+    return tuple(each for each in wanted if each not in targets and not why_not_runnable(each))
+
+
+def joined(targets: Sequence[Target], results: Mapping[Target, Result]) -> dict[Target, Result]:
+    """The result of each target, with those of its variants that passed."""
+    return {target: _with_variants(results[target], target, results) for target in targets}
+
+
+def _with_variants(result: Result, target: Target, results: Mapping[Target, Result]) -> Result:
+    if isinstance(result, AotpipeError):
+        return result
+    kept: list[Validated] = []
+    notes: list[str] = []
+    for each in target.variants:
+        match results.get(each):
+            case AotpipeError() as error:
+                notes.append(f"without a program for {each}: {error.message}")
+            case Validated(status="executed") as passed:
+                kept.append(passed)
+            case _:
+                if reason := why_not_runnable(each):
+                    notes.append(f"without a program for {each}, which could not be run: {reason}")
+    return replace(result, variants=tuple(kept), notes=(*result.notes, *notes))

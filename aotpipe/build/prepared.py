@@ -1,8 +1,9 @@
-"""A model ready for every compiler, and all that its programs are judged on. Torch-free.
+"""A model ready for every compiler, and all that its programs are judged on.
 
-`files(prepared)` gives the files of a store entry, `read(entry, folder)` the same value back: a build that
-goes on from here imports no torch. The weights are written and hashed once: the store's entry, the programs
-that are run and the bundle all take the one file.
+`prepare` runs the chain of stages up to the compilers, which it starts as soon as there are modules, and
+keeps the result: a request of which nothing has changed is answered from the store, without torch.
+`files(prepared)` gives the files of a store entry, `read(entry, folder)` the same value back. The weights are
+written and hashed once: the store's entry, the programs that are run and the bundle all take the one file.
 """
 
 from __future__ import annotations
@@ -11,23 +12,35 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, get_args
 
 from aotpipe.backends import ModuleKey
+from aotpipe.build.cache import Cache
+from aotpipe.build.chain import Chain, read_state, signatures_of, write_weights
+from aotpipe.build.compile_stage import Compiling
+from aotpipe.build.events import FrontStage, Recorder
+from aotpipe.build.file_reads import ignore_this_thread, recorded_reads
+from aotpipe.build.record import FrontRecord
+from aotpipe.build.request import Request
 from aotpipe.core.dtypes import Array
 from aotpipe.core.serialization import ELSEWHERE, dumps, from_json
 from aotpipe.core.signature import Signature
 from aotpipe.core.stages import Finding, Lowered
 from aotpipe.runtime import goldens as goldens_file
-from aotpipe.runtime import tensor_file
-from aotpipe.runtime.bundle.manifest import GOLDENS, STATE_PREFIX, WEIGHTS
+from aotpipe.runtime import toolchain
+from aotpipe.runtime.bundle.manifest import GOLDENS, WEIGHTS
 from aotpipe.runtime.goldens import Golden
 from aotpipe.runtime.islands.chain import Parts
-from aotpipe.runtime.store import Entry, Source, digest, typed_os_errors
+from aotpipe.runtime.store import Entry, Source, digest
 
+if TYPE_CHECKING:
+    from aotpipe.core.stages import Canonical
+
+FRONT_STAGES: Final[tuple[FrontStage, ...]] = get_args(FrontStage)
 _INDEX: Final = "prepared.json"
 
 
@@ -59,20 +72,108 @@ class Prepared:
     parts: Parts | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """A prepared model, its key in the store (None where it is not kept), and how to get the model."""
+
+    prepared: Prepared
+    key: str | None
+    canonical: Callable[[], Canonical]
+
+
 def digest_of(models: Sequence[str], lowered: Mapping[ModuleKey, Lowered], goldens: bytes) -> str:
     """A Prepared's digest, from those of the legal models (weights included) and of what was made of them."""
     modules = [each.digest for each in lowered.values()]
     return digest([*models, *modules, hashlib.sha256(goldens).hexdigest()])
 
 
-def write_weights(
-    weights: Mapping[str, Array], initial_state: Mapping[str, Array], folder: Path
+def prepare(
+    request: Request, compiling: Compiling, cache: Cache, *, folder: Path, exclude: Sequence[Path]
+) -> Ready:
+    """Prepare a model, or take it from the store where nothing has changed, and start the compilers.
+
+    Args:
+        request: What is wanted.
+        compiling: Started as soon as there are modules.
+        cache: Where the prepared model may lie.
+        folder: Where the file of the weights is put.
+        exclude: Folders that aotpipe itself writes, so that a model is not made of them.
+
+    Raises:
+        ModelError, ExportFailed, UnsupportedOps, LowerFailed
+    """
+    recorder = compiling.recorder
+    recorder.planned(dict.fromkeys(FRONT_STAGES, 1))
+    ready = _from_store(request, cache, recorder, folder)
+    if ready is not None:
+        compiling.start(ready.prepared.lowered)
+        return ready
+    chain, key = Chain(request, recorder), request.key
+    if key is None or cache.store is None:
+        made = _through_torch(chain, compiling, folder)
+        return Ready(prepared=made, key=None, canonical=lambda: chain.canonical)
+    with recorded_reads(exclude=(*exclude, folder, cache.store.root)) as reads:
+        made = _through_torch(chain, compiling, folder)
+        dependencies = reads.dependencies(extra_packages=toolchain.PACKAGES)
+    prepared_key = None
+    if dependencies is not None:
+        prepared_key = digest([key, dependencies.digest, made.digest])
+        cache.put("prepared", prepared_key, lambda: files(made))
+        FrontRecord(name=made.name, dependencies=dependencies, prepared=prepared_key).save(cache, key)
+    return Ready(prepared=made, key=prepared_key, canonical=lambda: chain.canonical)
+
+
+def _from_store(request: Request, cache: Cache, recorder: Recorder, folder: Path) -> Ready | None:
+    """The prepared model of an unchanged request; imports no torch."""
+    record = FrontRecord.fresh(cache, request.key)
+    if record is None:
+        return None
+    found = cache.load("prepared", record.prepared, lambda entry: read(entry, folder))
+    if found is None:
+        return None
+    for stage in FRONT_STAGES:
+        with recorder.stage(stage) as running:
+            running.cached = True
+    for finding in found.findings:
+        recorder.found(finding)
+    again = Chain(request, Recorder())
+    return Ready(prepared=found, key=record.prepared, canonical=lambda: again.canonical)
+
+
+def _through_torch(chain: Chain, compiling: Compiling, folder: Path) -> Prepared:
+    legal, lowerable, notes = chain.legal, chain.lowerable, chain.notes
+    weights, state = chain.arrays()
+    # Hashing and writing leave the interpreter to the rest, eager among it, which puts other data into the
+    # model's tensors meanwhile: the arrays are views of what these hold now.
+    with ThreadPoolExecutor(1, thread_name_prefix="weights", initializer=ignore_this_thread) as beside:
+        writing = beside.submit(_write_weights, weights, state, folder, chain.recorder)
+        found = chain.reference(compilers=compiling.start(chain.lowered))
+        weights_path, weights_sha256 = writing.result()
+    from aotpipe.passes.digest import digest as digest_of_legal
+
+    digests = [digest_of_legal(each, weights_sha256) for each in lowerable.values()]
+    return Prepared(
+        name=legal.name,
+        lowered=chain.lowered,
+        signatures=signatures_of(legal),
+        asserts={entry.name: entry.asserts for entry in legal.entries},
+        weights=weights_path,
+        weights_sha256=weights_sha256,
+        initial_state=state,
+        goldens=found.goldens,
+        parts=chain.parts,
+        findings=(*chain.exported.findings, *notes, *found.findings),
+        digest=digest_of(digests, chain.lowered, goldens_file.dumps(found.goldens)),
+    )
+
+
+def _write_weights(
+    weights: Mapping[str, Array], state: Mapping[str, Array], folder: Path, recorder: Recorder
 ) -> tuple[Path, str]:
-    """Write a model's arrays to the file that everybody takes; its path and SHA-256."""
-    path = folder / WEIGHTS
-    state = {STATE_PREFIX + name: array for name, array in initial_state.items()}
-    with typed_os_errors("the weights", folder, hint="free space there, or set TMPDIR to another folder"):
-        return path, tensor_file.write({**weights, **state}, path)
+    with recorder.stage("weights") as running:
+        path, sha256 = write_weights(weights, state, folder)
+        running.size_bytes = path.stat().st_size
+    return path, sha256
 
 
 def files(prepared: Prepared) -> dict[str, Source]:
@@ -100,11 +201,7 @@ def read(entry: Entry, folder: Path) -> Prepared:
     elsewhere = {
         "weights": weights,
         "weights_sha256": entry.files[WEIGHTS],
-        "initial_state": {
-            name.removeprefix(STATE_PREFIX): array
-            for name, array in tensor_file.read(weights).items()
-            if name.startswith(STATE_PREFIX)
-        },
+        "initial_state": read_state(weights),
         "goldens": goldens_file.loads(entry.read(GOLDENS)),
     }
     return from_json(Prepared, index | elsewhere)

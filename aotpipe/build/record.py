@@ -1,27 +1,154 @@
-"""What earlier builds left in the store: from what a model was made, and which folder holds its bundle.
+"""What a model and a bundle were made from, and whether it is still the same. Torch-free.
 
-A `FrontRecord` says which prepared model belongs to which dependencies, a `BuildRecord` which files a
-finished build wrote. Both are kept under a digest of what was asked for, and replaced by the next build.
-Torch-free.
+A `FrontRecord` says which prepared model belongs to which `Dependencies`, a `BuildRecord` which files a
+finished build wrote. Both are kept in the store under a digest of what was asked for; the next build replaces
+them.
+
+Files are compared by their SHA-256. A file whose size, times and inode are those of the last look is taken as
+unchanged without reading it, but only where that is safe: the change time, which no user can set, must lie
+clearly before the look, so that a later write could not fall into the same tick of the clock.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
+import stat
 import sys
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from aotpipe.build.cache import Cache
-from aotpipe.build.dependencies import Dependencies, FileStamp, renewed_files
 from aotpipe.core.serialization import dumps, loads
 from aotpipe.runtime import toolchain
-from aotpipe.runtime.store import Entry, digest
+from aotpipe.runtime.store import digest, file_digest
 
-_FILE = "record.json"
+_FILE: Final = "record.json"
+_FINE_TICK_NS: Final = 100 * 10**6
+_COARSE_TICK_NS: Final = 2 * 10**9
+"""How far two writes must lie apart to have different times: kernels tick every 10 ms or faster, but some
+file systems keep whole seconds only (FAT: every second one)."""
+_CLOCK_LAG_NS: Final = 20 * 10**6
+"""How far a file system's clock, which ticks, may lie behind the time of day."""
+_ABSENT: Final = "absent"
+
+
+@dataclass(frozen=True, slots=True)
+class FileStamp:
+    """A file's digest, and what `stat` said when it was taken (None where that proves nothing)."""
+
+    sha256: str
+    stat: tuple[int, ...] | None
+
+    @classmethod
+    def take(cls, path: Path, sha256: str | None = None) -> FileStamp:
+        """Look at a file now; `sha256` saves reading it where its digest is known.
+
+        Raises:
+            OSError: It cannot be read.
+        """
+        before = _stat(path)
+        sha256 = sha256 or file_digest(path)
+        return cls(sha256, before if before == _stat(path) and _is_settled(before) else None)
+
+    def renewed(self, path: Path) -> FileStamp | None:
+        """The stamp of a file that still has these bytes, None where it has others or is gone."""
+        try:
+            if self.stat is not None and self.stat == _stat(path):
+                return self
+            fresh = FileStamp.take(path)
+        except OSError:
+            return None
+        return fresh if fresh.sha256 == self.sha256 else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dependencies:
+    """Everything outside of aotpipe that can change a model.
+
+    Attributes:
+        files: Absolute path -> stamp: the user's modules, the files they read, and the record of each
+            installed package that was imported (which holds the digests of the package's files).
+        folders: Folders that the user's code listed -> digest of the names in them.
+        variables: Environment variables that the user's code read -> digest of the value.
+    """
+
+    files: Mapping[str, FileStamp]
+    folders: Mapping[str, str]
+    variables: Mapping[str, str]
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over the content of all of it, times and inodes left out."""
+        files = {path: stamp.sha256 for path, stamp in self.files.items()}
+        return digest([files, dict(self.folders), dict(self.variables)])
+
+    def renewed(self) -> Dependencies | None:
+        """The same dependencies with fresh stamps where nothing has changed, else None."""
+        if any(variable_digest(name) != value for name, value in self.variables.items()):
+            return None
+        if any(folder_digest(path) != value for path, value in self.folders.items()):
+            return None
+        files = renewed_files(self.files)
+        return None if files is None else replace(self, files=files)
+
+
+def renewed_files(files: Mapping[str, FileStamp]) -> dict[str, FileStamp] | None:
+    """Fresh stamps where every file still has its bytes, else None."""
+    found: dict[str, FileStamp] = {}
+    for path, stamp in files.items():
+        fresh = stamp.renewed(Path(path))
+        if fresh is None:
+            return None
+        found[path] = fresh
+    return found
+
+
+def stamps(paths: Iterable[str], *, since_ns: int) -> dict[str, FileStamp] | None:
+    """Stamps of files that were read after `since_ns`; None where one has changed since then.
+
+    Such a file may have been read before or after the change, so nothing is known about what was read.
+    """
+    found: dict[str, FileStamp] = {}
+    for path in sorted(paths):
+        try:
+            if Path(path).stat().st_ctime_ns >= since_ns - _CLOCK_LAG_NS:
+                return None
+            found[path] = FileStamp.take(Path(path))
+        except OSError:
+            return None
+    return found
+
+
+def folder_digest(path: str) -> str:
+    """SHA-256 over the names in a folder."""
+    try:
+        return digest(sorted(os.listdir(path)))  # noqa: PTH208  # the names are all that counts
+    except OSError:
+        return _ABSENT
+
+
+def variable_digest(name: str) -> str:
+    """SHA-256 of an environment variable's value: it may be a secret, and is not kept."""
+    value = os.environ.get(name)
+    return _ABSENT if value is None else hashlib.sha256(os.fsencode(value)).hexdigest()
+
+
+def _stat(path: Path) -> tuple[int, ...]:
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(f"not a regular file: {path}")
+    return (found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_dev)
+
+
+def _is_settled(found: tuple[int, ...]) -> bool:
+    changed = found[2]
+    tick = _FINE_TICK_NS if changed % 10**9 else _COARSE_TICK_NS
+    return max(found[1], changed) + tick < time.time_ns()
 
 
 def front_key(ref: str, settings: Mapping[str, Any]) -> str:
@@ -40,8 +167,23 @@ def build_key(front: str, out: Path, settings: Mapping[str, Any]) -> str:
     return digest([front, str(out), toolchain.current().host_digest, dict(settings)])
 
 
+class _Record:
+    """A record in the store."""
+
+    __slots__ = ()
+
+    @classmethod
+    def read(cls, cache: Cache, key: str) -> Self | None:
+        """The record under a key; None where there is none."""
+        return cache.load("record", key, lambda entry: loads(cls, entry.text(_FILE)))
+
+    def save(self, cache: Cache, key: str) -> None:
+        """Keep it in the place of the one before."""
+        cache.put("record", key, lambda: {_FILE: dumps(self)}, replace=True)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FrontRecord:
+class FrontRecord(_Record):
     """A prepared model's name, what it was made of, and its key in the store."""
 
     name: str
@@ -49,9 +191,11 @@ class FrontRecord:
     prepared: str
 
     @classmethod
-    def fresh(cls, cache: Cache, key: str) -> Self | None:
-        """The record of a model that has not changed since, else None."""
-        record = cache.load("record", key, cls._read)
+    def fresh(cls, cache: Cache, key: str | None) -> Self | None:
+        """The record of a model that has not changed since, else None; reads only what it was made of."""
+        if key is None:
+            return None
+        record = cls.read(cache, key)
         dependencies = record.dependencies.renewed() if record else None
         if record is None or dependencies is None:
             return None
@@ -62,18 +206,14 @@ class FrontRecord:
 
     def save(self, cache: Cache, key: str) -> None:
         """Keep it in the place of the one before, whose prepared model nobody will ask for again."""
-        before = cache.load("record", key, self._read)
+        before = self.read(cache, key)
         if before is not None and before.prepared != self.prepared and cache.store is not None:
             cache.store.remove("prepared", before.prepared)
-        cache.put("record", key, lambda: {_FILE: dumps(self)}, replace=True)
-
-    @classmethod
-    def _read(cls, entry: Entry) -> Self:
-        return loads(cls, entry.text(_FILE))
+        _Record.save(self, cache, key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BuildRecord:
+class BuildRecord(_Record):
     """The files that a build wrote: the bundle's and its report's."""
 
     prepared: str
@@ -90,7 +230,7 @@ class BuildRecord:
     @classmethod
     def intact(cls, cache: Cache, key: str, prepared: str, folders: Iterable[Path]) -> bool:
         """Whether the last build was of this prepared model, and every file is as it wrote it."""
-        record = cache.load("record", key, cls._read)
+        record = cls.read(cache, key)
         if record is None or record.prepared != prepared:
             return False
         if {str(path) for folder in folders for path in _files_below(folder)} != set(record.files):
@@ -99,14 +239,6 @@ class BuildRecord:
         if files is not None and files != record.files:
             replace(record, files=files).save(cache, key)
         return files is not None
-
-    def save(self, cache: Cache, key: str) -> None:
-        """Keep it in the place of the one before."""
-        cache.put("record", key, lambda: {_FILE: dumps(self)}, replace=True)
-
-    @classmethod
-    def _read(cls, entry: Entry) -> Self:
-        return loads(cls, entry.text(_FILE))
 
 
 def _files_below(folder: Path) -> list[Path]:

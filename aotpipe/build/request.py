@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypedDict, Unpack, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypedDict, Unpack, cast, get_args
 
 from aotpipe.backends import ModuleKey, Ruleset, module_of, ruleset
 from aotpipe.backends import dialect as dialect_of
@@ -218,22 +218,10 @@ class Request:
 
         To be read before `load`, which may add the user's folder to `sys.path`.
         """
-        if not isinstance(self.model, str) or self.spec_options.keys() - {
-            "name",
-            "optional",
-            "tensorize",
-            "value_ranges",
-        }:
+        as_text = {"name", "optional", "tensorize", "value_ranges"}
+        if not isinstance(self.model, str) or self.spec_options.keys() - as_text:
             return None
-        settings = {
-            name: list(value) if name in {"optional", "tensorize"} else value
-            for name, value in self.spec_options.items()
-        }
-        return front_key(self.model, {**settings, **self._lowering()})
-
-    def _lowering(self) -> dict[str, Any]:
-        """What decides on the modules for the compilers, as JSON."""
-        return {
+        lowering = {
             "modules": dict(self.modules),
             "buckets": {name: own.to_json() for name, own in self.buckets.items()},
             "islands": self.islands,
@@ -241,6 +229,11 @@ class Request:
             "rules": list(map(str, self.rules)),
             "precision": [self.precision.dtype, *self.precision.keep] if self.precision else [],
         }
+        options = {
+            key: each if key in {"name", "value_ranges"} else list(each)
+            for key, each in self.spec_options.items()
+        }
+        return front_key(self.model, {**options, **lowering})
 
 
 def _require_known(options: Mapping[str, Any], until: Until) -> None:
@@ -274,12 +267,9 @@ def _spread(
 
 
 def _named(iree: str | None) -> Dialect | None:
-    if iree is None:
-        return None
-    for known in get_args(Dialect):
-        if iree == known:
-            return known  # type: ignore[no-any-return]
-    raise TargetError(
-        f"IREE's programs are made of no dialect {iree!r}",
-        hint=f"take one of: {', '.join(get_args(Dialect))}",
-    )
+    if iree is not None and iree not in get_args(Dialect):
+        raise TargetError(
+            f"IREE's programs are made of no dialect {iree!r}",
+            hint=f"take one of: {', '.join(get_args(Dialect))}",
+        )
+    return cast("Dialect | None", iree)

@@ -33,13 +33,14 @@ def require(backends: Mapping[Backend, Dialect] = _DEFAULT) -> None:
         xla.require()
     wanted = {package: module for backend in backends for package, module in _TOOLS[backend].items()}
     for package, module in wanted.items():
-        if not _is_there(module):
+        if not is_there(module):
             raise TargetError(
                 f"{package} is not installed, and building needs it", hint="pip install 'aotpipe[build]'"
             )
 
 
-def _is_there(module: str) -> bool:
+def is_there(module: str) -> bool:
+    """Whether a module can be found; its parent package is imported, the module is not."""
     try:
         return find_spec(module) is not None
     except ModuleNotFoundError:

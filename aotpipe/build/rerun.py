@@ -1,28 +1,44 @@
-"""A finished bundle's programs as the validate stage takes them: to be judged or timed once more.
+"""A finished bundle's programs, to be judged or timed once more: `reopened`, and `measure` behind `bench`.
 
-Every byte is checked against the manifest before anything runs. Torch-free.
+Every byte is checked against the manifest before anything runs. Torch-free; torch is imported where eager is
+timed beside the programs.
 """
 
 from __future__ import annotations
 
 import shutil
+import statistics
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from aotpipe import backends
+from aotpipe.build.chain import Chain, read_state
+from aotpipe.build.events import Listener, Recorder
+from aotpipe.build.request import ModelOptions, Request
+from aotpipe.core.signature import Signature
 from aotpipe.core.stages import Compiled, CompileStats
 from aotpipe.core.targets import Target, expand
 from aotpipe.errors import NoProgram
 from aotpipe.runtime import goldens as goldens_file
-from aotpipe.runtime import tensor_file
 from aotpipe.runtime.bundle import verify
 from aotpipe.runtime.bundle.load import why_not_runnable
-from aotpipe.runtime.bundle.manifest import GOLDENS, STATE_PREFIX, WEIGHTS, Manifest, Program
+from aotpipe.runtime.bundle.manifest import GOLDENS, WEIGHTS, Manifest, Program
 from aotpipe.runtime.goldens import Golden
-from aotpipe.validate import Loadable
+from aotpipe.runtime.worker import Worker
+from aotpipe.validate import Caller, Loadable, loaded
+
+if TYPE_CHECKING:
+    from aotpipe.validate.eager.eager import Eager
+
+_WARM_UP: Final = 3
+_MOST_SAMPLES: Final = 2000
+_SAME: Final = "partition schedule flags toolchain host_features digest notes estimates".split()
+"""The attributes that a program in a manifest shares with a compiled one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,11 +97,7 @@ def reopened(root: Path, targets: Sequence[str] = ()) -> Iterator[Reopened]:
             loadable=Loadable(
                 signatures=manifest.signatures,
                 weights=weights,
-                initial_state={
-                    name.removeprefix(STATE_PREFIX): array
-                    for name, array in tensor_file.read(weights).items()
-                    if name.startswith(STATE_PREFIX)
-                },
+                initial_state=read_state(weights),
                 asserts=manifest.asserts,
                 parts=manifest.parts,
             ),
@@ -111,13 +123,131 @@ def _compiled(root: Path, program: Program) -> Compiled:
         target=target,
         payload=(root / program.file).read_bytes(),
         dialect=program.dialect or backends.dialect(target),
-        partition=program.partition,
-        schedule=program.schedule,
-        flags=program.flags,
-        toolchain=program.toolchain,
-        host_features=program.host_features,
-        digest=program.digest,
         stats=CompileStats(wall_s=0.0, peak_rss_bytes=0),
-        notes=program.notes,
-        estimates=program.estimates,
+        **{name: getattr(program, name) for name in _SAME},
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """The times of one entry point of one program, in microseconds; `reason` says why there are none.
+
+    Attributes:
+        program: The target whose program was timed: this one's, or a variant's.
+    """
+
+    target: str
+    program: str = ""
+    entry_point: str = ""
+    samples: int = 0
+    median_us: float = 0.0
+    p90_us: float = 0.0
+    eager_median_us: float | None = None
+    eager_p90_us: float | None = None
+    reason: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object."""
+        return asdict(self)
+
+
+def measure(
+    bundle: Path,
+    model: object = None,
+    args: tuple[Any, ...] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    targets: Sequence[str] = (),
+    variants: bool = True,
+    threads: int | None = None,
+    budget_s: float = 5.0,
+    on_event: Listener | None = None,
+    **options: Unpack[ModelOptions],
+) -> list[Row]:
+    """Time each program on the first recorded call of each entry point.
+
+    Args:
+        bundle: Its folder.
+        model: What the bundle was built from, to be timed in turns with the programs.
+        args: Example inputs of an object that is no Spec.
+        kwargs: Example inputs passed by name.
+        targets: Which programs; all where empty.
+        variants: Time the variant of each that would be loaded here.
+        threads: Of programs and of eager; one per core where None.
+        budget_s: Seconds for each program.
+        on_event: Told what happens while it happens.
+        **options: Those of the model up to the stage canonicalize, as they were given to the build.
+
+    Raises:
+        BundleError, ModelError, ProgramCrashed
+    """
+    recorder = Recorder(on_event)
+    request = Request.of(model, (), args, kwargs, until="canonicalize", **options)
+    rows: list[Row] = []
+    with reopened(bundle, targets) as opened:
+        eager = (
+            None if model is None else _eager(Chain(request, recorder), opened.loadable.signatures, threads)
+        )
+        if eager is not None:
+            import torch
+
+            threads = torch.get_num_threads()
+        loadable = replace(opened.loadable, threads=threads)
+        for program in opened.programs:
+            if reason := why_not_here(opened, program.target):
+                rows.append(Row(target=str(program.target), reason=reason))
+                continue
+            with recorder.stage("bench", str(program.target)):
+                timed = fitting(opened, program) if variants else program
+                found = _times(timed, opened, loadable, eager, budget_s)
+                rows += [Row(target=str(program.target), program=str(timed.target), **each) for each in found]
+    return rows
+
+
+def _eager(chain: Chain, signatures: Mapping[str, Signature], threads: int | None) -> Eager:
+    canonical = chain.canonical
+    import torch
+
+    from aotpipe.validate.eager.eager import Eager
+    from aotpipe.validate.reference import eager_options
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    return Eager(canonical.entries, **eager_options(signatures))
+
+
+def _times(
+    program: Compiled, opened: Reopened, loadable: Loadable, eager: Eager | None, budget_s: float
+) -> list[dict[str, Any]]:
+    """What a `Row` says of each entry point of a program."""
+    first: dict[str, Golden] = {}
+    for golden in opened.goldens:
+        first.setdefault(golden.entry_point, golden)
+    share_s, stateful = budget_s / len(first), loadable.is_stateful
+    with Worker() as process:
+        worker = loaded(process, program, loadable)
+        if eager is None:
+            return [_alone(worker, golden, share_s, stateful=stateful) for golden in first.values()]
+        from aotpipe.validate import latency
+
+        found = [
+            latency.measure(worker, eager, golden, stateful=stateful, budget_s=share_s)
+            for golden in first.values()
+        ]
+    return [{key: value for key, value in asdict(each).items() if key != "threads"} for each in found]
+
+
+def _alone(worker: Caller, golden: Golden, budget_s: float, *, stateful: bool) -> dict[str, Any]:
+    def samples(count: int) -> list[float]:
+        return worker.time(golden.inputs, entry_point=golden.entry_point, samples=count, reset=stateful)
+
+    start = time.monotonic()
+    once_us = statistics.median(samples(_WARM_UP))
+    left_s = budget_s - (time.monotonic() - start)
+    found = samples(max(1, min(_MOST_SAMPLES, int(left_s * 1e6 / once_us))))
+    return {
+        "entry_point": golden.entry_point,
+        "samples": len(found),
+        "median_us": statistics.median(found),
+        "p90_us": statistics.quantiles(found, n=10)[-1] if len(found) > 1 else found[0],
+    }

@@ -1,13 +1,18 @@
-"""`aotpipe build`: from a model to a verified bundle."""
+"""`aotpipe build`, and `export` and `compile`: one step each, for those who want to look at its result."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from aotpipe.cli import options, progress, text
+
+if TYPE_CHECKING:
+    from aotpipe.backends import ModuleKey
+    from aotpipe.core.signature import Signature
 
 
 @click.command()
@@ -27,15 +32,10 @@ def build(
     model: str,
     options: dict[str, Any],
     targets: tuple[str, ...],
-    out: Path | None,
-    variants: bool,
-    latency: bool,
-    keep_going: bool,
-    cache: bool,
     as_json: bool,
     quiet: bool,
     profile: bool,
-    **compiling: Any,
+    **settings: Any,
 ) -> int:
     """Build a verified bundle from MODEL.
 
@@ -43,27 +43,18 @@ def build(
     the build. A model that has not changed since the last build is not built again.
     """
     from aotpipe.build.build import Settings, run
-    from aotpipe.build.compile_stage import CompileSettings
     from aotpipe.build.request import Request
-    from aotpipe.cli import estimates, result
+    from aotpipe.cli import result
     from aotpipe.core.targets import DEFAULT
 
     with progress.shown(quiet=quiet) as listener:
-        settings = Settings(
-            out=out,
-            compiling=CompileSettings(**compiling),
-            variants=variants,
-            latency=latency,
-            keep_going=keep_going,
-            cache=cache,
-        )
-        outcome = run(Request.of(model, targets or DEFAULT, **options), settings, listener)
+        outcome = run(Request.of(model, targets or DEFAULT, **options), Settings(**settings), listener)
     report = outcome.report
     if as_json:
         text.echo_json(report.to_json())
         return report.exit_code
     click.echo(result.targets_table(report))
-    if cost := estimates.table((row.target, estimates.largest(row.estimates)) for row in report.targets):
+    if cost := result.estimates_table((row.target, result.largest(row.estimates)) for row in report.targets):
         click.echo("\n" + cost)
     if profile:
         click.echo("\n" + result.profile_table(report))
@@ -74,3 +65,146 @@ def build(
     if not report.ok:
         text.say("\n" + result.failures(report))
     return report.exit_code
+
+
+@click.command()
+@options.model("export")
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path),
+    help="The folder for one ENTRY_POINT.pt2 each. [default: nothing is written]",
+)
+@options.as_json
+@options.quiet
+def export(
+    *,
+    model: str,
+    options: dict[str, Any],
+    out: Path | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Export MODEL and say what it takes, what it gives, and what was found."""
+    from aotpipe.build import steps
+    from aotpipe.runtime.store import typed_os_errors
+
+    with progress.shown(quiet=quiet) as listener:
+        exported = steps.export(model, on_event=listener, **options)
+    if out is not None:
+        import torch
+
+        with typed_os_errors("the exported programs", out):
+            out.mkdir(parents=True, exist_ok=True)
+            for entry in exported.entries:
+                torch.export.save(entry.program, out / f"{entry.name}.pt2")
+    signatures = {entry.name: entry.signature for entry in exported.entries}
+    if as_json:
+        from aotpipe.core.serialization import to_json
+
+        found = {"entry_points": signatures, "findings": exported.findings}
+        text.echo_json({"name": exported.canonical.spec.name, **to_json(found)})
+        return
+    click.echo("\n\n".join(signature_text(name, signature) for name, signature in signatures.items()))
+
+
+@click.command()
+@options.model()
+@options.targets
+@options.out
+@options.fat
+@options.compiling
+@options.as_json
+@options.quiet
+def compile(  # noqa: A001  # the command's name
+    *,
+    model: str,
+    options: dict[str, Any],
+    targets: tuple[str, ...],
+    out: Path | None,
+    cache: bool,
+    as_json: bool,
+    quiet: bool,
+    **settings: Any,
+) -> None:
+    """Compile MODEL for each target into OUT/TARGET/, and run nothing."""
+    from aotpipe.build import steps
+    from aotpipe.build.compile_stage import CompileSettings
+    from aotpipe.cli import result
+    from aotpipe.core.serialization import to_json
+    from aotpipe.core.targets import DEFAULT
+    from aotpipe.core.units import duration, size
+    from aotpipe.runtime.store import typed_os_errors
+
+    with progress.shown(quiet=quiet) as listener:
+        lowered, programs = steps.compile(
+            model,
+            targets=targets or DEFAULT,
+            compiling=CompileSettings(**settings),
+            cache=cache,
+            on_event=listener,
+            **options,
+        )
+    folder = out or Path("programs")
+    with typed_os_errors("the programs", folder):
+        for program in programs:
+            path = folder / program.file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(program.payload)
+        modules = [_module_file(module, lowered) for module in lowered]
+        for name, each in zip(modules, lowered.values(), strict=True):
+            (folder / name).write_bytes(each.module)
+    if as_json:
+        shown = ("flags", "notes", "estimates", "dialect", "partition")
+        rows = [
+            {
+                "target": str(program.target),
+                "path": str(folder / program.file),
+                "size_bytes": len(program.payload),
+                **to_json(program.stats),
+                **{name: to_json(getattr(program, name)) for name in shown},
+            }
+            for program in programs
+        ]
+        text.echo_json({"module": str(folder / modules[0]), "programs": rows})
+        return
+    lines = [
+        (
+            str(program.target),
+            size(len(program.payload)),
+            duration(program.stats.wall_s),
+            size(program.stats.peak_rss_bytes),
+            str(folder / program.file),
+        )
+        for program in programs
+    ]
+    click.echo(text.table(("target", "size", "compiled in", "peak memory", "program"), lines))
+    for program in programs:
+        if program.partition is not None:
+            click.echo(f"{program.target}: {program.partition}")
+    if cost := result.estimates_table((str(program.target), program.estimates) for program in programs):
+        click.echo("\n" + cost)
+
+
+def _module_file(module: ModuleKey, lowered: Collection[ModuleKey]) -> str:
+    if module == "xla":
+        return "module.xla"
+    return "module-gpu.mlir" if module == "iree-gpu" and "iree" in lowered else "module.mlir"
+
+
+def signature_text(name: str, signature: Signature) -> str:
+    """An entry point for people: its inputs, outputs, state and symbols, one a line."""
+    rows = [
+        *(("in", leaf_text(leaf)) for leaf in signature.inputs),
+        *(("out", leaf_text(leaf)) for leaf in signature.outputs),
+        *(("state", str(leaf)) for leaf in signature.state),
+        *(("size", str(symbol)) for symbol in signature.symbols),
+    ]
+    return "\n".join([name, *(f"  {kind:<6}{leaf}" for kind, leaf in rows)])
+
+
+def leaf_text(leaf: object) -> str:
+    """A tensor as it writes itself, a constant as `name = value`."""
+    from aotpipe.core.signature import Constant
+
+    return f"{leaf.name} = {leaf.value!r} (fixed)" if isinstance(leaf, Constant) else str(leaf)

@@ -4,177 +4,144 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
+
+from aotpipe.errors import AotpipeError
 
 if TYPE_CHECKING:
     from aotpipe.build.request import Until
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
-STAGES: Final[tuple[Until, ...]] = ("canonicalize", "export", "lower")
+
+targets = click.option(
+    "-t",
+    "--target",
+    "targets",
+    multiple=True,
+    metavar="TARGET",
+    help="What to build for: a target, a shorthand or a glob; may be given several times. "
+    "[default: iree-cpu-host]",
+)
+out = click.option("-o", "--out", type=click.Path(path_type=Path), metavar="OUT", help="The folder to write.")
+bundle = click.argument("bundle", type=click.Path(path_type=Path), metavar="BUNDLE")
+as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON value on stdout.")
+quiet = click.option("-q", "--quiet", is_flag=True, help="Print warnings and errors only.")
+fat = click.option(
+    "--fat",
+    is_flag=True,
+    help="Compile one program for several devices: of IREE's targets, the first of each driver.",
+)
+variants = click.option(
+    "--variants/--no-variants",
+    default=True,
+    help="Add programs for later levels of x86-64 to those of earlier ones; a CPU takes the best it can run.",
+)
 
 
-class Size(click.ParamType[int]):
+class _Read(click.ParamType[Any]):
+    """A value that a function reads from its text; what the function raises refuses the command line."""
+
+    name = "text"
+
+    def __init__(self, read: Callable[[str], Any]) -> None:
+        self.read = read
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Read a text; what was read already stays."""
+        try:
+            return self.read(value) if isinstance(value, str) else value
+        except AotpipeError as error:
+            place = "" if value in error.message else f"{value!r}: "
+            self.fail(f"{place}{error.message}; {error.hint}", param, ctx)
+        except ValueError as error:
+            self.fail(f"{value!r} {error}", param, ctx)
+
+
+def _size(text: str) -> int:
     """A number of bytes such as `500MB`."""
+    from aotpipe.runtime.store import parse_size
 
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Read it, or refuse the command line."""
-        from aotpipe.errors import StoreError
-        from aotpipe.runtime.store import parse_size
-
-        if isinstance(value, int):
-            return value
-        try:
-            return parse_size(value)
-        except StoreError as error:
-            self.fail(f"{error.message}; {error.hint}", param, ctx)
+    return parse_size(text)
 
 
-def targets(function: F) -> F:
-    """`-t`, several times."""
-    return click.option(
-        "-t",
-        "--target",
-        "targets",
-        multiple=True,
-        metavar="TARGET",
-        help="What to build for: a target, a shorthand or a glob; may be given several times. "
-        "[default: iree-cpu-host]",
-    )(function)
+def _buckets(text: str) -> tuple[str, str]:
+    """A Dim's sizes such as `batch=1,8,64`; they stay a text."""
+    from aotpipe.runtime.xla.buckets import Buckets
+
+    name, _, given = text.partition("=")
+    Buckets.of(name, given)
+    return name, given
 
 
-def out(function: F) -> F:
-    """`-o`."""
-    return click.option(
-        "-o", "--out", type=click.Path(path_type=Path), metavar="OUT", help="The folder to write."
-    )(function)
-
-
-def as_json(function: F) -> F:
-    """`--json`."""
-    return click.option("--json", "as_json", is_flag=True, help="Print one JSON value on stdout.")(function)
-
-
-def quiet(function: F) -> F:
-    """`-q`."""
-    return click.option("-q", "--quiet", is_flag=True, help="Say warnings and errors only.")(function)
-
-
-class _Buckets(click.ParamType[tuple[str, str]]):
-    """A Dim's sizes such as `batch=1,8,64`, as `backends.xla.buckets` reads them."""
-
-    name = "buckets"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, str]:
-        """Read it, or refuse the command line."""
-        from aotpipe.errors import NoBuckets
-        from aotpipe.runtime.xla.buckets import Buckets
-
-        if isinstance(value, tuple):
-            return value
-        name, _, given = str(value).partition("=")
-        try:
-            Buckets.of(name, given)
-        except NoBuckets as error:
-            self.fail(f"{value!r}: {error.message}; {error.hint}", param, ctx)
-        return name, given
-
-
-class _ValueRange(click.ParamType[tuple[str, tuple[float, float]]]):
+def _value_range(text: str) -> tuple[str, tuple[float, float]]:
     """The values of an input such as `input_ids=0:30521`."""
+    name, _, given = text.rpartition("=")
+    try:
+        # A whole number stays one: an input of integers has such ends.
+        low, high = (float(end) if set(end) & set(".einEIN") else int(end) for end in given.split(":"))
+    except ValueError:
+        raise ValueError("is no range of values; write NAME=LOW:HIGH") from None
+    if not name or not low <= high:
+        raise ValueError("has no name, or ends below its beginning; write NAME=LOW:HIGH")
+    return name, (low, high)
 
-    name = "range"
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, tuple[float, float]]:
-        """Read it, or refuse the command line."""
-        if isinstance(value, tuple):
-            return value
-        name, _, given = str(value).rpartition("=")
-        try:
-            # A whole number stays one: an input of integers has such ends.
-            low, high = (float(end) if set(end) & set(".einEIN") else int(end) for end in given.split(":"))
-        except ValueError:
-            self.fail(f"{value!r} is no range of values; write NAME=LOW:HIGH", param, ctx)
-        if not name or not low <= high:
-            self.fail(f"{value!r} has no name, or ends below its beginning; write NAME=LOW:HIGH", param, ctx)
-        return name, (low, high)
+def _mesh(text: str) -> str:
+    from aotpipe.runtime.xla.mesh import Mesh
+
+    Mesh.of(text)
+    return text
+
+
+def _rule(text: str) -> str:
+    from aotpipe.runtime.xla.mesh import rules
+
+    rules([text])
+    return text
 
 
 def _as_dict(_: click.Context, __: click.Parameter, values: tuple[tuple[str, T], ...]) -> dict[str, T]:
     return dict(values)
 
 
-def _checked(read: Callable[[Any, Any], object]) -> Callable[[click.Context, click.Parameter, Any], Any]:
-    """Reads a mesh, or rules, or refuses the command line; the values stay texts."""
-
-    def check(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
-        from aotpipe.errors import MeshError
-        from aotpipe.runtime.xla import mesh as meshes
-
-        try:
-            if value:
-                read(meshes, value)
-        except MeshError as error:
-            raise click.BadParameter(f"{error.message}; {error.hint}", ctx, param) from error
-        return value
-
-    return check
-
-
-_MODEL_OPTIONS: Final[tuple[tuple[Until, Callable[[Any], Any]], ...]] = (
-    ("canonicalize", click.option("--name", help="Names the bundle. [default: the Spec's name]")),
-    (
-        "canonicalize",
+_MODEL_OPTIONS: Final[Mapping[Until, tuple[Callable[[Any], Any], ...]]] = {
+    "canonicalize": (
+        click.option("--name", help="Names the bundle. [default: the Spec's name]"),
         click.option(
             "--optional",
             multiple=True,
             metavar="NAME",
             help="An input that a call may leave out, such as batch.mask; may be given several times.",
         ),
-    ),
-    (
-        "canonicalize",
         click.option(
             "--tensorize",
             multiple=True,
             metavar="NAME",
-            help="A Python number that is to be an input: an argument, or an attribute such as self.scale; "
+            help="A Python number that becomes an input: an argument, or an attribute such as self.scale; "
             "may be given several times.",
         ),
-    ),
-    (
-        "canonicalize",
         click.option(
             "--value-range",
             "value_ranges",
             multiple=True,
-            type=_ValueRange(),
+            type=_Read(_value_range),
             callback=_as_dict,
             metavar="NAME=LOW:HIGH",
             help="The values that a call may pass for an input, such as input_ids=0:30521; "
             "once for each input.",
         ),
     ),
-    (
-        "export",
+    "export": (
         click.option(
             "--dtype",
             metavar="DTYPE",
-            help="Compute products of matrices in bf16 or f16, and store their weights so.",
+            help="Compute products of matrices in bf16 or f16, and store their weights in it.",
         ),
-    ),
-    (
-        "export",
         click.option(
             "--keep-float32",
             multiple=True,
@@ -183,64 +150,52 @@ _MODEL_OPTIONS: Final[tuple[tuple[Until, Callable[[Any], Any]], ...]] = (
             "float32 beside norms, softmax, losses and sums; may be given several times.",
         ),
     ),
-    (
-        "lower",
+    "lower": (
         click.option(
             "--allow-islands",
             is_flag=True,
             help="Cut out what cannot be in a program: the bundle is a chain of programs and Python.",
         ),
-    ),
-    (
-        "lower",
         click.option(
             "--buckets",
             multiple=True,
-            type=_Buckets(),
+            type=_Read(_buckets),
             callback=_as_dict,
             metavar="DIM=SIZES",
             help="The sizes of a Dim that XLA programs are built for, such as batch=1,8,64; calls are padded "
             "to the next. batch=auto plans them, batch=auto:25% to waste less, batch=exact:1,8 pads nothing. "
             "Once for each Dim.",
         ),
-    ),
-    (
-        "lower",
         click.option(
             "--dialect",
             type=click.Choice(["torch", "stablehlo"]),
-            help="What the model is lowered to for IREE targets; stablehlo is the way that XLA targets take. "
+            help="The dialect that the model is lowered to for IREE targets; XLA targets take stablehlo. "
             "[default: torch]",
         ),
-    ),
-    (
-        "lower",
         click.option(
             "--mesh",
-            callback=_checked(lambda meshes, value: meshes.Mesh.of(value)),
+            type=_Read(_mesh),
             metavar="MESH",
             help="Build each XLA program for several devices: data=2,model=2, or 2x2 with the axes x and y.",
         ),
-    ),
-    (
-        "lower",
         click.option(
             "--shard",
             multiple=True,
-            callback=_checked(lambda meshes, value: meshes.rules(value)),
+            type=_Read(_rule),
             metavar="PATTERN=(AXES)",
             help="How arrays are split over a mesh: a regular expression for whole names of weights, states "
             "and inputs, and for each dim an axis or None, such as 'fc1\\.weight=(model, None)'; may be "
             "given several times, and the first that matches counts.",
         ),
     ),
-)
-"""Each with the first stage of a build that it changes, by the names of `build.request.ModelOptions`."""
+}
+"""By the first stage of a build that they change, with the names of `build.request.ModelOptions`."""
 
 
 def model(until: Until = "lower", *, required: bool = True) -> Callable[[Callable[..., T]], Callable[..., T]]:
     """MODEL, and its options up to the last stage that a command runs, which gets them as `options`."""
-    chosen = [option for stage, option in _MODEL_OPTIONS if STAGES.index(stage) <= STAGES.index(until)]
+    stages = tuple(_MODEL_OPTIONS)
+    chosen = [option for stage in stages[: stages.index(until) + 1] for option in _MODEL_OPTIONS[stage]]
 
     def decorate(function: Callable[..., T]) -> Callable[..., T]:
         @functools.wraps(function)
@@ -257,56 +212,37 @@ def model(until: Until = "lower", *, required: bool = True) -> Callable[[Callabl
     return decorate
 
 
-fat = click.option(
-    "--fat",
-    is_flag=True,
-    help="One program for several devices: of IREE's targets, the first of each driver.",
-)
-
-
-variants = click.option(
-    "--variants/--no-variants",
-    default=True,
-    help="Let programs for levels of x86-64 hold those of later levels, taken by CPUs that have them.",
+_COMPILING: Final = (
+    click.option(
+        "--flag",
+        "extra_flags",
+        multiple=True,
+        metavar="FLAG",
+        help="A flag for the compiler, passed last: for XLA where it begins with --xla, else for "
+        "iree-compile; may be given several times.",
+    ),
+    click.option("--jobs", type=click.IntRange(min=1), help="Compiles at a time. [default: one per core]"),
+    click.option(
+        "--compile-timeout",
+        "timeout_s",
+        type=click.FloatRange(min=1),
+        metavar="SECONDS",
+        help="How long one compile may take. [default: 1800]",
+    ),
+    click.option(
+        "--compile-memory",
+        "memory_limit_bytes",
+        type=_Read(_size),
+        metavar="SIZE",
+        help="How much memory one compile may take. [default: 4/5 of this machine's]",
+    ),
+    click.option("--cache/--no-cache", default=True, help="Keep the results of stages for the next build."),
 )
 
 
 def compiling(function: F) -> F:
     """What a compile may use, and whether the cache takes part."""
-    for option in reversed(
-        (
-            click.option(
-                "--flag",
-                "extra_flags",
-                multiple=True,
-                metavar="FLAG",
-                help="A flag for the compiler, passed last: for XLA where it begins with --xla, else for "
-                "iree-compile; may be given several times.",
-            ),
-            click.option(
-                "--jobs",
-                type=click.IntRange(min=1),
-                help="Compiles at a time. [default: one per core]",
-            ),
-            click.option(
-                "--compile-timeout",
-                "timeout_s",
-                type=click.FloatRange(min=1),
-                metavar="SECONDS",
-                help="How long one compile may take. [default: 1800]",
-            ),
-            click.option(
-                "--compile-memory",
-                "memory_limit_bytes",
-                type=Size(),
-                metavar="SIZE",
-                help="How much memory one compile may take. [default: 4/5 of this machine's]",
-            ),
-            click.option(
-                "--cache/--no-cache", default=True, help="Keep the results of stages for the next build."
-            ),
-        )
-    ):
+    for option in reversed(_COMPILING):
         function = option(function)
     return function
 

@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, assert_never
 
 from aotpipe.build.events import Event, Found, Listener, Planned, Remark, Stage, StageFinished, StageStarted
@@ -28,56 +29,9 @@ def is_terminal() -> bool:
 @contextmanager
 def shown(*, quiet: bool = False) -> Iterator[Listener]:
     """A listener for as long as the body runs."""
-    if quiet:
-        yield _quiet
-    elif is_terminal():
-        with _bars() as listener:
-            yield listener
-    else:
-        yield _plain
-
-
-def finding_line(finding: Finding) -> str:
-    """A finding as a line, and its hint as another."""
-    place = f"{finding.where}: " if finding.where else ""
-    entry = f" ({finding.entry_point})" if finding.entry_point else ""
-    hint = f"\n  hint: {finding.hint}" if finding.hint else ""
-    return f"{finding.severity}[{finding.code}]: {place}{finding.message}{entry}{hint}"
-
-
-def _quiet(event: Event) -> None:
-    """Print warnings and nothing else."""
-    match event:
-        case Found(finding=finding) if finding.severity == "warning":
-            text.say(finding_line(finding))
-        case Remark(message=message):
-            text.say(f"warning: {message}")
-        case _:
-            pass
-
-
-def _plain(event: Event) -> None:
-    match event:
-        case Found(finding=finding):
-            text.say(finding_line(finding))
-        case StageFinished():
-            text.say(_finished_line(event))
-        case Remark():
-            _quiet(event)
-        case Planned() | StageStarted():
-            pass
-        case _:
-            assert_never(event)
-
-
-def _finished_line(event: StageFinished) -> str:
-    what = f"{event.stage} {event.target}".strip()
-    how = "failed" if event.failed else "cached" if event.cached else duration(event.wall_s)
-    return f"{what:<28} {how}"
-
-
-@contextmanager
-def _bars() -> Iterator[Listener]:
+    if quiet or not is_terminal():
+        yield partial(_lines, quiet=quiet)
+        return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -90,6 +44,28 @@ def _bars() -> Iterator[Listener]:
     )
     with Progress(*columns, console=Console(stderr=True)) as progress:
         yield _Bars(progress)
+
+
+def finding_line(finding: Finding) -> str:
+    """A finding as a line, and its hint as another."""
+    place = f"{finding.where}: " if finding.where else ""
+    entry = f" ({finding.entry_point})" if finding.entry_point else ""
+    hint = f"\n  hint: {finding.hint}" if finding.hint else ""
+    return f"{finding.severity}[{finding.code}]: {place}{finding.message}{entry}{hint}"
+
+
+def _lines(event: Event, *, quiet: bool) -> None:
+    """Print an event as a line; with `quiet`, warnings and nothing else."""
+    match event:
+        case Found(finding=finding) if not quiet or finding.severity == "warning":
+            text.say(finding_line(finding))
+        case Remark(message=message):
+            text.say(f"warning: {message}")
+        case StageFinished() if not quiet:
+            how = "failed" if event.failed else "cached" if event.cached else duration(event.wall_s)
+            text.say(f"{f'{event.stage} {event.target}'.strip():<28} {how}")
+        case _:
+            pass
 
 
 class _Bars:

@@ -1,17 +1,33 @@
-"""A build's result for people: one row per target, then where things lie."""
+"""A build's result for people: one row per target, where things lie, what programs will cost elsewhere."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from aotpipe.build.report import Report, TargetReport
 from aotpipe.cli import text
+from aotpipe.core.estimate import Estimate
 from aotpipe.core.stages import Latency
 from aotpipe.core.targets import Target
-from aotpipe.core.units import duration, share, size
+from aotpipe.core.units import count, duration, share, size
 
 _HEAD = ("target", "status", "parity", "max error", "eager's", "median", "p90", "of eager", "n", "size")
+_ESTIMATE = (
+    "estimate for",
+    "program",
+    "flops",
+    "in matmuls",
+    "moved",
+    "flops/B",
+    "memory",
+    "at least",
+    "bound by",
+)
+_LEGEND = (
+    "An estimate: what the compiler counts, over the chip's published peaks; nothing was timed. "
+    "`at least` is the roofline: the longer of computing the matmuls and moving the bytes."
+)
 
 
 def targets_table(report: Report) -> str:
@@ -102,4 +118,34 @@ def _latency(latency: Latency | None) -> tuple[str, str, str, str]:
         duration(latency.p90_us / 1e6),
         f"×{latency.ratio:.2g}",
         str(latency.samples),
+    )
+
+
+def estimates_table(rows: Iterable[tuple[str, Sequence[Estimate]]]) -> str:
+    """The estimates of each target whose chip is known, and what they are; empty where there is none."""
+    lines = [_estimate(target, each) for target, estimates in rows for each in estimates if each.memory_bytes]
+    return "\n".join([text.table(_ESTIMATE, lines), _LEGEND]) if lines else ""
+
+
+def largest(estimates: Iterable[Estimate]) -> list[Estimate]:
+    """Of each entry point, the program that takes longest: there is one for each choice of sizes."""
+    found: dict[str, Estimate] = {}
+    for each in estimates:
+        best = found.setdefault(each.entry_point, each)
+        if (each.bound_s, each.flops) > (best.bound_s, best.flops):
+            found[each.entry_point] = each
+    return list(found.values())
+
+
+def _estimate(target: str, each: Estimate) -> tuple[str, ...]:
+    return (
+        target + (f", each of {each.devices}" if each.devices > 1 else ""),
+        each.program + (f" (loops of unknown length: {each.loops})" if each.loops else ""),
+        count(each.flops),
+        each.matmuls_text,
+        size(each.traffic_bytes),
+        f"{each.intensity:.3g}",
+        f"{size(each.peak_bytes)} of {size(each.memory_bytes)} ({share(each.memory_share)})",
+        duration(each.bound_s),
+        each.bound_by or "–",
     )

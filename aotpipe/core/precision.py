@@ -18,27 +18,12 @@ from aotpipe.errors import SpecInvalid
 
 Kind = Literal["product", "island", "other"]
 
-_DTYPES: Final = {
-    "bf16": "bfloat16",
-    "bfloat16": "bfloat16",
-    "f16": "float16",
-    "float16": "float16",
-}
+_DTYPES: Final = {"bf16": "bfloat16", "f16": "float16", "bfloat16": "bfloat16", "float16": "float16"}
 
 PRODUCTS: Final[Mapping[str, tuple[str, ...]]] = {
     "linear": ("linear", "addmm", "mm"),
     "matmul": (
-        "matmul",
-        "mm",
-        "bmm",
-        "baddbmm",
-        "addbmm",
-        "mv",
-        "addmv",
-        "dot",
-        "vdot",
-        "einsum",
-        "bilinear",
+        *("matmul", "mm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "vdot", "einsum", "bilinear"),
     ),
     "conv": (
         *("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),

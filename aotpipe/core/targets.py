@@ -100,16 +100,12 @@ def table() -> Mapping[str, TargetRow]:
     text = resources.files("aotpipe.core").joinpath("targets.toml").read_text(encoding="utf-8")
     rows: dict[str, dict[str, Any]] = tomllib.loads(text)
     return {
-        name: TargetRow(
-            summary=row["summary"],
-            driver=row["driver"],
-            flags=tuple(row["flags"]),
-            features=tuple(row.get("features", ())),
-            arch=row.get("arch", ""),
-            variants=tuple(row.get("variants", ())),
-        )
-        for name, row in rows.items()
+        name: TargetRow(**{key: _frozen(value) for key, value in row.items()}) for name, row in rows.items()
     }
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
 
 
 def expand(names: Iterable[str]) -> tuple[Target, ...]:

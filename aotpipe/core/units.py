@@ -7,24 +7,21 @@ import math
 
 def size(size_bytes: int) -> str:
     """Bytes: `512 B`, `17.7 kB`, `91.0 MB`."""
-    if size_bytes < 1000:
-        return f"{size_bytes} B"
-    value, unit = size_bytes / 1000, "kB"
-    for larger in ("MB", "GB"):
-        if value >= 999.95:
-            value, unit = value / 1000, larger
-    return f"{value:.1f} {unit}"
+    return _scaled(size_bytes, ("B", "kB", "MB", "GB"))
 
 
 def count(number: float) -> str:
     """A number of things: `512`, `17.7 k`, `4.1 G`, `2.5 T`."""
-    if number < 1000:
-        return f"{number:.0f}"
-    value, unit = number / 1000, "k"
-    for larger in ("M", "G", "T", "P"):
-        if value >= 999.95:
-            value, unit = value / 1000, larger
-    return f"{value:.1f} {unit}"
+    return _scaled(number, ("", "k", "M", "G", "T", "P"))
+
+
+def _scaled(value: float, units: tuple[str, ...]) -> str:
+    if value < 1000:
+        return f"{value:.0f} {units[0]}".rstrip()
+    power = 1
+    while value >= 999.95 * 1000**power and power < len(units) - 1:
+        power += 1
+    return f"{value / 1000**power:.1f} {units[power]}"
 
 
 def duration(seconds: float) -> str:

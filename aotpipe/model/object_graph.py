@@ -7,6 +7,7 @@ reaches, registered or not. Tensors are compared by identity and by torch's coun
 
 from __future__ import annotations
 
+import operator
 import sys
 import types
 from collections import Counter, OrderedDict, defaultdict, deque
@@ -28,6 +29,8 @@ _LIBRARIES: Final = sys.stdlib_module_names | {"torch", "numpy", "sympy", "funct
 _TORCHS: Final = frozenset(
     {*vars(nn.Module()), *(name for name in vars(nn.RNNBase("GRU", 1, 1)) if "_flat_" in name)}
 ) - {"training"}
+_PLAIN: Final = frozenset({int, float, bool, str, bytes, complex, type(None), torch.dtype, torch.device})
+_HEAP: Final = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,10 +75,6 @@ def is_object(value: object) -> bool:
     if not kind.__flags__ & _HEAP or kind.__module__.partition(".")[0] in _LIBRARIES:
         return False
     return hasattr(value, "__dict__") or any(slot_names(kind))
-
-
-_PLAIN: Final = frozenset({int, float, bool, str, bytes, complex, type(None), torch.dtype, torch.device})
-_HEAP: Final = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 
 
 def slot_names(kind: type) -> Iterator[str]:
@@ -226,7 +225,7 @@ class Watch:
         """The names under which something is another than before."""
         found: dict[tuple[int, str], Root] = {}
         for path, part, held, before in self._dicts:
-            if len(held) == len(before) and all(map(_is, held.values(), before.values())):
+            if len(held) == len(before) and all(map(operator.is_, held.values(), before.values())):
                 continue
             is_own = held is vars(part)
             if not is_own and held is not vars(part)["_buffers"]:
@@ -274,10 +273,6 @@ class Watch:
 def writes(tensor: torch.Tensor) -> int:
     """How often a tensor was written in place, as torch counts."""
     return -1 if tensor.is_inference() else int(tensor._version)  # noqa: SLF001  # it has no public name
-
-
-def _is(left: object, right: object) -> bool:
-    return left is right
 
 
 def is_same(left: object, right: object) -> bool:

@@ -66,25 +66,25 @@ def find(ref: str, spec_type: type) -> Found:
         ModelNotFound, ModelImportFailed, AmbiguousModel, SpecInvalid
     """
     place, _, name = ref.partition(":") if not re.match(r"^[A-Za-z]:[\\/]", ref) else ref.rpartition(":")
-    module = _import(place)
-    value = _attribute(module, name, ref) if name else None
+    home = module(place)
+    value = _attribute(home, name, ref) if name else None
     if not name:
-        name, value = _only_candidate(module, spec_type, place)
+        name, value = _only_candidate(home, spec_type, place)
     if isinstance(value, spec_type) or is_torch_module(value):
-        return Found(value=value, name=name, module=module)
+        return Found(value=value, name=name, module=home)
     if not callable(value):
         raise SpecInvalid(
             f"{ref} is a {type(value).__name__}, not a model",
             hint="name a Spec, an nn.Module, or a function that returns one",
         )
-    made = _call(value, module)
+    made = _call(value, home)
     if not isinstance(made, spec_type) and not is_torch_module(made):
         raise SpecInvalid(
             f"{name}() gave a {type(made).__name__}, not a model",
             hint="return a Spec or an nn.Module",
             where=source.of_definition(value),
         )
-    return Found(value=made, name=name, module=module)
+    return Found(value=made, name=name, module=home)
 
 
 def example_inputs(found: Found) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
@@ -110,10 +110,6 @@ def module(place: str) -> ModuleType:
     Raises:
         ModelNotFound, ModelImportFailed
     """
-    return _import(place)
-
-
-def _import(place: str) -> ModuleType:
     if place.endswith(".py") or "/" in place or Path(place).is_dir():
         return _import_file(Path(place))
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
@@ -211,7 +207,7 @@ def _import_failed(error: BaseException, place: str, hint: str) -> ModelImportFa
 
 
 def _no_python(error: SyntaxError, place: str) -> ModelImportFailed:
-    """A file with an error of syntax, the line and what Python points at in it."""
+    """A file with an error of syntax, with the line and what Python points at in it."""
     text, at = (error.text or "").rstrip(), (error.offset or 1) - 1
     until = (error.end_offset or 0) - 1 if error.end_lineno == error.lineno else len(text)
     row = f"{error.lineno:>4} | "
@@ -241,9 +237,7 @@ def _attribute(module: ModuleType, name: str, ref: str) -> object:
     value: object = module
     for part in name.split("."):
         if not hasattr(value, part):
-            names = (
-                [key for key in vars(value) if not key.startswith("_")] if hasattr(value, "__dict__") else []
-            )
+            names = [key for key in getattr(value, "__dict__", ()) if not key.startswith("_")]
             close = difflib.get_close_matches(part, names, n=1, cutoff=0.5)
             hint = f"did you mean {close[0]}?" if close else f"it has: {', '.join(names[:12]) or 'nothing'}"
             raise ModelNotFound(f"{ref}: {source.shown(module.__file__ or '')} has no {part!r}", hint=hint)
@@ -261,10 +255,7 @@ def _only_candidate(module: ModuleType, spec_type: type, place: str) -> tuple[st
     kinds: tuple[tuple[str, dict[str, object]], ...] = (
         ("Specs", {n: v for n, v in public.items() if isinstance(v, spec_type)}),
         ("models", {n: v for n, v in public.items() if is_torch_module(v)}),
-        (
-            "functions",
-            {n: v for n, v in own.items() if inspect.isfunction(v) and _is_factory(n, v, spec_type)},
-        ),
+        ("functions", {n: v for n, v in own.items() if _is_factory(n, v, spec_type)}),
         ("classes", {n: v for n, v in own.items() if _is_module_class(v) and _needs_nothing(v)}),
     )
     for kind, found in kinds:
@@ -284,8 +275,8 @@ def _only_candidate(module: ModuleType, spec_type: type, place: str) -> tuple[st
     )
 
 
-def _is_factory(name: str, function: Callable[..., Any], spec_type: type) -> bool:
-    if not _needs_nothing(function):
+def _is_factory(name: str, function: object, spec_type: type) -> bool:
+    if not inspect.isfunction(function) or not _needs_nothing(function):
         return False
     try:
         returned = inspect.signature(function, eval_str=True).return_annotation
@@ -303,9 +294,14 @@ def _is_module_class(value: object) -> bool:
 
 
 def _needs_nothing(function: Callable[..., Any]) -> bool:
+    return needed(function) == []
+
+
+def needed(function: Callable[..., Any]) -> list[str] | None:
+    """The arguments that a call must pass; None for functions of C that do not tell."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
-        return False
+        return None
     free = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return all(p.default is not p.empty or p.kind in free for p in parameters)
+    return [p.name for p in parameters if p.default is p.empty and p.kind not in free]

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import cache, lru_cache
 from pathlib import Path
 from traceback import walk_stack, walk_tb
-from types import CodeType, TracebackType
+from types import CodeType
 from typing import Any
 
 from aotpipe.errors import SourceLine
@@ -88,11 +88,10 @@ def _innermost(frames: list[tuple[str, int]]) -> SourceLine | None:
     return None
 
 
-def _frames(traceback: TracebackType | None) -> list[tuple[str, int]]:
+def _within(frames: list[tuple[str, int]]) -> list[tuple[str, int]]:
     """The frames inside aotpipe's innermost one: what lies outside called us and is not to blame."""
-    frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(traceback)]
     # A model may call back into aotpipe, which refuses what it is given.
-    while frames and frames[-1][0].startswith(_PACKAGE):
+    while frames and is_own(frames[-1][0]):
         frames.pop()
     ours = [index for index, (path, _) in enumerate(frames) if _is_border(path)]
     return frames[ours[-1] + 1 :] if ours else frames
@@ -106,7 +105,8 @@ def from_exception(error: BaseException) -> SourceLine | None:
         seen.add(id(current))
         if isinstance(current, SyntaxError) and current.filename and is_user_file(current.filename):
             return SourceLine(shown(current.filename), current.lineno or 1)
-        found = _innermost(_frames(current.__traceback__))
+        frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(current.__traceback__)]
+        found = _innermost(_within(frames))
         if found:
             return found
         current = current.__cause__ or current.__context__
@@ -156,11 +156,7 @@ def of_caller() -> SourceLine | None:
     frames = [(frame.f_code.co_filename, line) for frame, line in walk_stack(inspect.currentframe())][::-1]
     while frames and (frames[-1][0].startswith(_PACKAGE) or "/logging/" in frames[-1][0]):
         frames.pop()
-    # A model may call back into aotpipe, which refuses what it is given.
-    while frames and frames[-1][0].startswith(_PACKAGE):
-        frames.pop()
-    ours = [index for index, (path, _) in enumerate(frames) if _is_border(path)]
-    return _innermost(frames[ours[-1] + 1 :] if ours else frames)
+    return _innermost(_within(frames))
 
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
@@ -187,7 +183,6 @@ def _text(path: str) -> str:
     return "".join(linecache.getlines(path))
 
 
-# A file that holds many functions of a model is asked for each of them.
 def signature_of(call: Callable[..., Any]) -> inspect.Signature:
     """The parameters of a callable; `*args, **kwargs` for those of C that tell none."""
     try:
@@ -199,6 +194,7 @@ def signature_of(call: Callable[..., Any]) -> inspect.Signature:
         )
 
 
+# A file that holds many functions of a model is asked for each of them.
 @lru_cache(maxsize=64)
 def _parsed(text: str) -> tuple[ast.Module, dict[tuple[str, int], Definition]] | None:
     """A file's syntax, and its functions by name and first line, a decorator's where there is one."""

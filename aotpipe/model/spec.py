@@ -284,13 +284,7 @@ def _default_name(model: object) -> str:
 
 def _require_no_inputs(model: Callable[..., Any], method: str) -> None:
     call = getattr(model, method, model) if reference.is_torch_module(model) else model
-    try:
-        parameters = inspect.signature(call).parameters.values()
-    except (TypeError, ValueError):
-        return
-    needed = [
-        p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-    ]
+    needed = reference.needed(call)
     if needed:
         raise NoExampleInputs(
             f"{_default_name(model)} needs {', '.join(needed)}, and no example inputs are given",

@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 import aotpipe
 from aotpipe.canonicalize.eager_hops import uncompiled
-from aotpipe.cli.canonicalize import summary
+from aotpipe.cli.tools import summary
 from aotpipe.tools.rewrite import Written, writer
 from aotpipe.tools.rewrite.result import Code
 from tests.programs import generating, seeds, unedited

@@ -19,9 +19,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Unpack
 
 from aotpipe.backends import module_of
-from aotpipe.build import front
 from aotpipe.build.cache import Cache
-from aotpipe.build.chain import Chain
+from aotpipe.build.chain import Chain, lower_for_iree
 from aotpipe.build.compile_stage import CompileSettings, compile_all
 from aotpipe.build.events import Listener, Recorder
 from aotpipe.build.request import ModelOptions, Request
@@ -224,7 +223,7 @@ def lower(probe: Probe, request: Request) -> Lowered:
         LowerFailed, UnsupportedOps
     """
     if "xla" not in request.backends:
-        return front.lower_for_iree(probe.legal)
+        return lower_for_iree(probe.legal)
     from aotpipe.backends.xla import lowering
     from aotpipe.validate.inputs import bound
 

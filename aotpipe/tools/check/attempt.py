@@ -21,7 +21,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree  # torch.export's own flattening; see pytrees
 
 from aotpipe.backends.xla import lowering
-from aotpipe.build import front
+from aotpipe.build import chain
 from aotpipe.build.events import Recorder
 from aotpipe.build.request import Request
 from aotpipe.canonicalize import modules
@@ -129,18 +129,18 @@ def _legalize(exported: Exported, found: Attempted, request: Request) -> None:
 
 def _legal(exported: Exported, found: Attempted, request: Request) -> Legal:
     """What a build would lower, after the stages of a build."""
-    narrowed = front.narrowed(exported, request.precision)
+    narrowed = chain.narrowed(exported, request.precision)
     # Nobody compiles the programs: the rules for GPUs do the least to a convolution.
     rulesets = dict.fromkeys("torch-gpu" if each == "torch" else each for each in request.rulesets)
-    legals = front.legalize(narrowed, Recorder(), request, tuple(rulesets))
+    legals = chain.legalize(narrowed, Recorder(), request, tuple(rulesets))
     legal = next(iter(legals.values()))
-    parts = front.cut(legals)[0] if request.islands else None
+    parts = chain.cut(legals)[0] if request.islands else None
     if "xla" in request.backends:
         lowering.placed(legals["stablehlo"], request.buckets, request.mesh, request.rules)
     found.findings += [
         *narrowed.findings,
-        *map(front.island_finding, parts.islands if parts else ()),
-        *front.planned_sizes(legal, request),
+        *map(chain.island_finding, parts.islands if parts else ()),
+        *chain.planned_sizes(legal, request),
     ]
     return legal
 

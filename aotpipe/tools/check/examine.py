@@ -16,7 +16,6 @@ from typing import Any
 
 from torch import nn
 
-from aotpipe.build import front
 from aotpipe.build.request import Request
 from aotpipe.canonicalize import canonicalize
 from aotpipe.core.stages import Canonical, CanonicalEntry, Finding
@@ -76,7 +75,9 @@ def _examine(spec: Spec, request: Request) -> Checked:
 
 def _examined(canonical: Canonical, found: list[Diagnostic], request: Request) -> Checked:
     if request.islands:
-        front.discover(canonical)
+        from aotpipe.islands.discovery import discover
+
+        discover(canonical)
     observed = {entry.name: observe(entry) for entry in canonical.entries}
     attempted = attempt(canonical, observed, request)
     known = {(each.code, each.message) for each in found}

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from aotpipe.backends.iree.compile import compiler
-from aotpipe.build.prepared import Prepared, write_weights
+from aotpipe.build.chain import write_weights
+from aotpipe.build.prepared import Prepared
 from aotpipe.core.estimate import Estimate
 from aotpipe.core.signature import Signature, TensorSpec
 from aotpipe.core.stages import Compiled, CompileStats, Finding, Lowered

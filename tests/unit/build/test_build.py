@@ -12,7 +12,7 @@ import aotpipe
 from aotpipe import validate
 from aotpipe.backends.iree.compile import compiler
 from aotpipe.build import build as build_module
-from aotpipe.build import chain, matrix, variants
+from aotpipe.build import matrix
 from aotpipe.build.build import Settings, run
 from aotpipe.build.events import Event, Planned, StageFinished
 from aotpipe.build.request import Request
@@ -28,7 +28,7 @@ def model() -> torch.nn.Module:
 
 
 def test_targets_and_places_are_checked_before_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(chain, "prepare", lambda *_, **__: pytest.fail("work was done"))
+    monkeypatch.setattr(build_module, "prepare", lambda *_, **__: pytest.fail("work was done"))
     with pytest.raises(UnknownTarget):
         aotpipe.build("no_such_file.py", targets=["iree-cpu-hots"])
     (tmp_path / "file").write_text("")
@@ -97,7 +97,7 @@ def test_a_portable_target_holds_programs_for_better_cpus(tmp_path: Path):
     built = aotpipe.build(model(), **settings)
     (row,), (program,) = built.report.targets, built.manifest.programs
     assert (row.target, row.status) == (target, "executed")
-    wanted = list(map(str, variants.beside([Target.parse(target)])))
+    wanted = list(map(str, matrix.beside([Target.parse(target)])))
     assert [each.target for each in program.variants] == wanted
     assert all(each.status == "executed" for each in program.variants)
     assert {name.split("/")[1] for name in built.manifest.files if "/" in name} == {target, *wanted}

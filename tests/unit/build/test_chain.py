@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from aotpipe.build import chain, file_reads
+from aotpipe.build import file_reads
+from aotpipe.build import prepared as prepared_module
 from aotpipe.build.cache import Cache
-from aotpipe.build.chain import Chain
+from aotpipe.build.chain import Chain, legalize
 from aotpipe.build.compile_stage import CompileSettings
-from aotpipe.build.dependencies import Dependencies, FileStamp
 from aotpipe.build.events import Event, Found, Recorder, StageFinished
-from aotpipe.build.prepared import Prepared
+from aotpipe.build.prepared import FRONT_STAGES, Prepared
+from aotpipe.build.record import Dependencies, FileStamp, FrontRecord
 from aotpipe.build.request import Request
-from aotpipe.core.stages import Compiled, Lowered
+from aotpipe.core.stages import Compiled, Legal, Lowered
 from aotpipe.core.targets import Backend
+from aotpipe.errors import LowerFailed, SpecInvalid
+from aotpipe.passes.rules import LegalizationRules
 from aotpipe.runtime import tensor_file
 from aotpipe.runtime.bundle.manifest import STATE_PREFIX
 from aotpipe.runtime.store import file_digest
@@ -59,11 +63,11 @@ class Compilers:
 
 def prepare(
     request: Request, folder: Path, compilers: Compilers | None = None, *, cache: bool = True
-) -> chain.Ready:
+) -> prepared_module.Ready:
     folder.mkdir(exist_ok=True)
     compilers = compilers or Compilers()
     kept = Cache.open(compilers.recorder, enabled=cache)
-    return chain.prepare(request, compilers, kept, folder=folder, exclude=[])
+    return prepared_module.prepare(request, compilers, kept, folder=folder, exclude=[])
 
 
 def stages(recorder: Recorder) -> list[str]:
@@ -77,7 +81,7 @@ def test_a_stage_runs_once_and_only_as_far_as_somebody_asks():
     assert stages(one.recorder) == ["load", "canonicalize", "export"]
     assert one.lowered["iree"].entry_points == ("forward",)
     assert one.reference().goldens
-    assert stages(one.recorder) == [each for each in chain.FRONT_STAGES if each != "weights"]
+    assert stages(one.recorder) == [each for each in FRONT_STAGES if each != "weights"]
     assert one.parts is None
     assert one.lowerable is one.legals
 
@@ -105,7 +109,7 @@ def test_a_model_is_prepared_stage_by_stage(tmp_path: Path):
     prepared = prepare(counter(), tmp_path, Compilers(Recorder(heard.append)), cache=False).prepared
     done = [event.stage for event in heard if isinstance(event, StageFinished)]
     assert [stage for stage in done if stage != "weights"] == [
-        each for each in chain.FRONT_STAGES if each != "weights"
+        each for each in FRONT_STAGES if each != "weights"
     ]
     assert done.index("weights") > done.index("legalize")  # beside what follows
     assert "unused-input" in [event.finding.code for event in heard if isinstance(event, Found)]
@@ -160,7 +164,7 @@ class Front:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, dependencies: Dependencies | None) -> None:
         self.calls = 0
-        monkeypatch.setattr(chain, "_through_torch", self.prepare)
+        monkeypatch.setattr(prepared_module, "_through_torch", self.prepare)
         monkeypatch.setattr(
             file_reads.RecordedReads, "dependencies", lambda self, extra_packages: dependencies
         )
@@ -183,10 +187,11 @@ def test_an_unchanged_model_is_not_prepared_again(tmp_path: Path, monkeypatch: p
     assert stand_in.calls == 1
     assert first.key == second.key
     assert second.prepared.weights_sha256 == first.prepared.weights_sha256
-    found = chain.unchanged(REQUEST, Cache.open(Recorder()))
-    assert found == chain.Unchanged(name="tiny", prepared=first.key or "")
+    found = FrontRecord.fresh(Cache.open(Recorder()), REQUEST.key)
+    assert found is not None
+    assert (found.name, found.prepared) == ("tiny", first.key)
     path.write_text("two")
-    assert chain.unchanged(REQUEST, Cache.open(Recorder())) is None
+    assert FrontRecord.fresh(Cache.open(Recorder()), REQUEST.key) is None
     prepare(REQUEST, tmp_path / "third")
     assert stand_in.calls == 2
 
@@ -211,5 +216,65 @@ def test_stages_that_were_spared_are_told_as_cached(tmp_path: Path, monkeypatch:
     prepare(REQUEST, tmp_path / "first")
     compilers = Compilers()
     prepare(REQUEST, tmp_path / "again", compilers)
-    assert stages(compilers.recorder) == list(chain.FRONT_STAGES)
+    assert stages(compilers.recorder) == list(FRONT_STAGES)
     assert all(done.cached for done in compilers.recorder.finished)
+
+
+BOTH = Request.of(torch.nn.Linear(2, 2).eval(), ["iree-vmvx", "xla-cpu-host"], (torch.ones(1, 2),))
+
+
+def test_a_model_that_refuses_its_own_example_is_the_users(monkeypatch: pytest.MonkeyPatch):
+    from aotpipe.validate import reference
+    from aotpipe.validate.eager.eager import EagerFailed
+
+    def refuse(*_: object, **__: object) -> None:
+        raise EagerFailed("ValueError: too small")
+
+    monkeypatch.setattr(reference, "reference", refuse)
+    with pytest.raises(SpecInvalid, match="raises on its own example inputs") as caught:
+        Chain(BOTH, Recorder()).reference()
+    assert "too small" in caught.value.reason
+
+
+def test_the_dialects_share_their_weights_and_agree_on_signatures(monkeypatch: pytest.MonkeyPatch):
+    import aotpipe.passes
+
+    chain = Chain(BOTH, Recorder())
+    torch_, stablehlo = chain.legals.values()
+    assert torch_.weights.keys() == stablehlo.weights.keys()
+    real = aotpipe.passes.legalize
+
+    def other_weights(exported: object, rules: LegalizationRules, **options: object) -> Legal:
+        legal = real(exported, rules, **options)
+        return replace(
+            legal, weights={key: tensor + (rules.dialect == "torch") for key, tensor in legal.weights.items()}
+        )
+
+    monkeypatch.setattr(aotpipe.passes, "legalize", other_weights)
+    torch_, stablehlo = legalize(chain.exported, Recorder(), BOTH).values()
+    assert {f"stablehlo.{key}" for key in torch_.weights} == stablehlo.weights.keys()
+    assert set(stablehlo.entries[0].weights) == stablehlo.weights.keys()
+
+    def other_signature(exported: object, rules: LegalizationRules, **options: object) -> Legal:
+        legal = real(exported, rules, **options)
+        signature = (
+            replace(legal.entries[0].signature, outputs=())
+            if rules.dialect == "torch"
+            else legal.entries[0].signature
+        )
+        return replace(legal, entries=(replace(legal.entries[0], signature=signature),))
+
+    monkeypatch.setattr(aotpipe.passes, "legalize", other_signature)
+    with pytest.raises(LowerFailed, match="disagree on 'forward'"):
+        legalize(chain.exported, Recorder(), BOTH)
+
+
+def test_a_cpu_and_a_gpu_get_modules_of_their_own_and_share_one_where_the_rules_are_the_same():
+    model, x = torch.nn.Conv2d(2, 4, 1).eval(), torch.ones(1, 2, 4, 4)
+    lowered = Chain(Request.of(model, ["iree-vmvx", "iree-vulkan"], (x,)), Recorder()).lowered
+    assert b"torch.aten.convolution" in lowered["iree-gpu"].module
+    assert b"torch.aten.convolution" not in lowered["iree"].module
+    same = Chain(
+        Request.of(model, ["iree-vmvx", "iree-vulkan"], (x,), dialect="stablehlo"), Recorder()
+    ).lowered
+    assert same["iree"] is same["iree-gpu"]

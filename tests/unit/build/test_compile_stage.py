@@ -22,7 +22,6 @@ from aotpipe.core.stages import Compiled, Lowered
 from aotpipe.core.targets import Target, expand
 from aotpipe.errors import AotpipeError, CompileFailed, Interrupted
 from aotpipe.runtime import process
-from aotpipe.runtime.store import digest
 from tests.unit.build import samples
 from tests.unit.build.samples import Compiler
 
@@ -252,8 +251,10 @@ def test_what_a_compiler_opens_is_not_taken_for_the_models(
     assert str(tmp_path / "flags.txt") not in seen.read
 
 
-def test_programs_survive_the_store(cache: Cache):
+def test_programs_survive_the_store(cache: Cache, recorder: Recorder, monkeypatch: pytest.MonkeyPatch):
     program = samples.compiled()
-    cache.put("compiled", digest(1), lambda: compile_stage.write_compiled(program))
-    read = cache.load("compiled", digest(1), lambda entry: compile_stage.read_compiled(entry, BYTECODE))
-    assert read == program
+    monkeypatch.setattr(compiler, "compile", lambda *_, **__: program)
+    for cached in (False, True):
+        with Compiling([BYTECODE], settings=CompileSettings(), cache=cache, recorder=recorder) as compiling:
+            assert compiling.compile(LOWERED["iree"], BYTECODE) == program
+        assert recorder.finished[-1].cached is cached

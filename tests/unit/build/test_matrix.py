@@ -13,17 +13,18 @@ import pytest
 from aotpipe.backends.iree.compile import compiler
 from aotpipe.build import matrix
 from aotpipe.build.cache import Cache
-from aotpipe.build.chain import Ready
 from aotpipe.build.compile_stage import CompileSettings, Compiling
 from aotpipe.build.events import Recorder
+from aotpipe.build.prepared import Ready
 from aotpipe.core.serialization import dumps, loads
-from aotpipe.core.stages import Compiled, Validated
+from aotpipe.core.stages import Compiled, Status, Validated
 from aotpipe.core.targets import Target, expand
 from aotpipe.errors import CompileFailed, ParityError
+from aotpipe.runtime import toolchain
 from aotpipe.runtime.store import digest
 from aotpipe.runtime.worker import Worker
 from tests.unit.build import samples
-from tests.unit.build.report.samples import REPORT
+from tests.unit.build.reports import REPORT
 from tests.unit.build.samples import Compiler
 
 TARGETS = expand(["iree-cpu-host", "iree-cpu-x86_64", "iree-vmvx"])
@@ -160,3 +161,55 @@ def test_validations_survive_the_store(cache: Cache, row):
         "validated", digest(1), lambda e: loads(Validated, e.text("validated.json"), compiled=program)
     )
     assert read == seen
+
+
+BASE, V3, V4 = map(Target.parse, ("iree-cpu-x86_64", "iree-cpu-x86_64_v3", "iree-cpu-x86_64_v4"))
+
+
+def on(monkeypatch: pytest.MonkeyPatch, level: Target) -> None:
+    monkeypatch.setattr(toolchain, "host_features", lambda: ("x86_64", *level.row.features))
+
+
+def result(target: Target, status: Status = "executed") -> Validated:
+    return Validated(compiled=samples.compiled(str(target)), status=status)
+
+
+def test_only_what_can_be_run_is_built_besides(monkeypatch: pytest.MonkeyPatch) -> None:
+    on(monkeypatch, V4)
+    assert matrix.beside([V3]) == (V4,)
+    assert matrix.beside([BASE, V3]) == (V4,)
+    assert matrix.beside([BASE]) == (V4, V3)
+    assert matrix.beside([HOST, *expand(["iree-vmvx", "iree-cpu-aarch64"])]) == ()
+    on(monkeypatch, V3)
+    assert matrix.beside([V3]) == ()
+    assert matrix.beside([BASE]) == (V3,)
+
+
+def test_what_was_executed_becomes_part_of_its_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    on(monkeypatch, V4)
+    results: dict[Target, matrix.Result] = {each: result(each) for each in (BASE, V3, V4)}
+    joined = matrix.joined([BASE], results)
+    assert joined == {BASE: replace(result(BASE), variants=(result(V4), result(V3)))}
+    assert matrix.joined([V3, V4], results)[V4] == result(V4)
+
+
+def test_one_that_fails_is_left_out_and_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    on(monkeypatch, V4)
+    joined = matrix.joined([V3], {V3: result(V3), V4: ParityError("differs")})
+    assert joined == {V3: replace(result(V3), notes=("without a program for iree-cpu-x86_64_v4: differs",))}
+
+
+def test_one_that_could_not_be_run_is_left_out_and_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    on(monkeypatch, V3)
+    for results in ({V3: result(V3)}, {V3: result(V3), V4: result(V4, "compiled")}):
+        (joined,) = matrix.joined([V3], results).values()
+        assert isinstance(joined, Validated)
+        assert joined.variants == ()
+        (note,) = joined.notes
+        assert note.startswith("without a program for iree-cpu-x86_64_v4, which could not be run: this CPU")
+
+
+def test_an_error_of_the_target_itself_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    on(monkeypatch, V4)
+    error = ParityError("differs")
+    assert matrix.joined([V3], {V3: error, V4: result(V4)}) == {V3: error}

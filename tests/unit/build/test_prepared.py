@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aotpipe.build.prepared import Prepared, digest_of, files, read, write_weights
+from aotpipe.build.chain import write_weights
+from aotpipe.build.prepared import Prepared, digest_of, files, read
 from aotpipe.errors import DiskFull
 from aotpipe.runtime import tensor_file
 from aotpipe.runtime.goldens import dumps

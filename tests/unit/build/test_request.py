@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import aotpipe
-from aotpipe.build import bench, steps
+from aotpipe.build import rerun, steps
 from aotpipe.build.request import FIRST_STAGE, ModelOptions, Request
 from aotpipe.core.precision import Precision
 from aotpipe.errors import MeshError, NoBuckets, SpecInvalid, TargetError
@@ -19,7 +19,7 @@ FUNCTIONS = (
     aotpipe.export,
     steps.compile,
     steps.revalidate,
-    bench.measure,
+    rerun.measure,
     aotpipe.bisect,
     aotpipe.check,
     aotpipe.recompiles,

@@ -5,9 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from aotpipe.build import rerun
+from aotpipe.build.chain import Chain
+from aotpipe.build.events import Recorder
+from aotpipe.build.request import Request
 from aotpipe.build.rerun import fitting, reopened, why_not_here
+from aotpipe.core.signature import Signature, TensorSpec
 from aotpipe.core.targets import Target
 from aotpipe.errors import BundleCorrupt, NoProgram, UnknownTarget
 from aotpipe.validate import validate
@@ -63,3 +69,70 @@ def test_the_bundle_may_go_while_it_is_used(bundle: Path):
     with reopened(bundle) as opened:
         (bundle / "weights.safetensors").write_bytes(b"gone")
         assert validate(opened.programs[0], opened.loadable, opened.goldens).status == "executed"
+
+
+def test_a_program_alone(tmp_path: Path):
+    path = samples.packed(tmp_path / "out").path
+    rows = rerun.measure(path, None, budget_s=0.2, threads=1)
+    assert [(row.target, row.entry_point) for row in rows] == [
+        ("iree-vmvx", "forward"),
+        ("iree-vmvx", "decode"),
+    ]
+    for row in rows:
+        assert row.samples > 1
+        assert 0 < row.median_us <= row.p90_us
+        assert row.eager_median_us is None
+        assert row.to_json()["samples"] == row.samples
+
+
+def test_what_cannot_run_here_has_a_reason_and_no_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = samples.packed(tmp_path / "out").path
+    monkeypatch.setattr(rerun, "why_not_here", lambda *_: "no such device")
+    (row,) = rerun.measure(path, None)
+    assert (row.reason, row.samples) == ("no such device", 0)
+
+
+def test_the_variant_that_would_be_loaded_is_timed(tmp_path: Path):
+    variant = samples.validated(samples.HOST, "llvm-cpu")
+    both = replace(samples.validated(), variants=(variant,))
+    path = samples.packed(tmp_path / "out", programs=[both]).path
+
+    def timed(**options: bool) -> set[tuple[str, str]]:
+        rows = rerun.measure(path, None, budget_s=0.05, threads=1, **options)
+        return {(row.target, row.program) for row in rows}
+
+    assert timed() == {("iree-vmvx", "iree-cpu-host")}
+    assert timed(variants=False) == {("iree-vmvx", "iree-vmvx")}
+
+
+WRITES_A_PARAMETER = """
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(3))
+
+    def forward(self, x):
+        with torch.no_grad():
+            self.weight.add_(1)
+        return x * self.weight
+
+import aotpipe
+MODEL = Model().eval()
+CALL = aotpipe.EntryPoint(args=(torch.ones(3),))
+SPEC = aotpipe.Spec(name="writes", build=lambda: MODEL, entry_points={"forward": CALL})
+"""
+
+
+def test_the_reference_starts_from_the_models_own_parameters(tmp_path: Path):
+    file = tmp_path / "writes.py"
+    file.write_text(WRITES_A_PARAMETER)
+    x = TensorSpec.parse("x: float32[3]")
+    signature = Signature(
+        inputs=(x,), outputs=(replace(x, name="output"),), state=(replace(x, name="weight"),)
+    )
+    eager = rerun._eager(Chain(Request.of(str(file)), Recorder()), {"forward": signature}, 1)
+    for _ in range(2):
+        eager.reset()
+        assert eager.infer({"x": np.ones(3, np.float32)})["output"].tolist() == [2, 2, 2]

@@ -11,11 +11,13 @@ import pytest
 
 from aotpipe.build import build
 from aotpipe.build.build import Outcome, Settings
-from aotpipe.build.compile_stage import CompileSettings
 from aotpipe.build.request import Request
 from aotpipe.cli import cli
+from aotpipe.cli.build import signature_text
 from aotpipe.cli.guard import guarded
-from tests.unit.build.report.samples import REPORT
+from aotpipe.core.signature import Constant, Signature, Symbol, TensorSpec
+from tests.unit.build.reports import REPORT
+from tests.unit.cli.commands import run
 from tests.unit.core.test_estimate import SAMPLE
 
 GOOD = replace(REPORT, targets=REPORT.targets[:1])
@@ -58,9 +60,11 @@ def test_options_reach_the_pipeline(asked: dict[str, Any]):
     )
     assert asked["settings"] == Settings(
         out=Path("here"),
-        compiling=CompileSettings(
-            extra_flags=("--x",), fat=True, jobs=3, timeout_s=9.0, memory_limit_bytes=2 * 10**9
-        ),
+        extra_flags=("--x",),
+        fat=True,
+        jobs=3,
+        timeout_s=9.0,
+        memory_limit_bytes=2 * 10**9,
         variants=False,
         latency=False,
         keep_going=True,
@@ -126,3 +130,61 @@ def test_what_is_no_mesh_and_no_rule_is_a_wrong_command_line(argv: str, asked: d
     assert guarded(cli, ["build", "m.py", *argv.split()]) == 2
     said = capsys.readouterr().err
     assert "such as" in said or "one dim" in said
+
+
+NET = """
+import torch
+torch.manual_seed(0)
+NET = torch.nn.Linear(4, 3).eval()
+EXAMPLE_INPUTS = (torch.ones(2, 4),)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "m.py").write_text(NET)
+    (tmp_path / "other.py").write_text(NET.replace("manual_seed(0)", "manual_seed(1)"))
+    return tmp_path
+
+
+def test_export(folder: Path):
+    assert run("export", "m.py", "-o", "programs", "-q") == (
+        "forward\n  in    input: float32[2, 4]\n  out   output: float32[2, 3]\n"
+    )
+    assert (folder / "programs" / "forward.pt2").is_file()
+    found = json.loads(run("export", "m.py", "--json", "-q"))
+    assert found["entry_points"]["forward"]["inputs"] == ["input: float32[2, 4]"]
+
+
+def test_compile(folder: Path):
+    (program,) = json.loads(run("compile", "m.py", "-t", "iree-vmvx", "-o", "p", "--json", "-q"))["programs"]
+    assert (folder / "p" / "iree-vmvx" / "program.vmfb").stat().st_size == program["size_bytes"]
+    assert b"@forward" in (folder / "p" / "module.mlir").read_bytes()
+    assert "iree-vmvx  " in run("compile", "m.py", "-t", "iree-vmvx", "-o", "p", "-q")
+
+
+def test_validate(folder: Path, capsys: pytest.CaptureFixture[str]):
+    run("build", "m.py", "-t", "iree-vmvx", "-o", "out", "--no-latency", "-q")
+    assert json.loads(run("validate", "out", "m.py", "--json", "-q"))["ok"]
+    assert guarded(cli, ["validate", "out", "other.py", "-q"]) == 40
+    out, err = capsys.readouterr()
+    assert "iree-vmvx  failed" in out
+    assert "error[validate]: iree-vmvx: `output` of forward" in err
+
+
+def test_a_signature_for_people():
+    signature = Signature(
+        inputs=(TensorSpec("ids", "int64", ("batch",), (0, 9)), Constant("scale", 2.5)),
+        outputs=(TensorSpec("y", "float32", ("batch",)),),
+        state=(TensorSpec("count", "int64", ()),),
+        symbols=(Symbol("batch", 1, 8),),
+    )
+    assert signature_text("decode", signature).splitlines() == [
+        "decode",
+        "  in    ids: int64[batch] in [0, 9]",
+        "  in    scale = 2.5 (fixed)",
+        "  out   y: float32[batch]",
+        "  state count: int64[]",
+        "  size  batch=1..8",
+    ]

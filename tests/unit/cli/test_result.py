@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-from aotpipe.cli.result import failures, paths, profile_table, targets_table
-from tests.unit.build.report.samples import REPORT
+from aotpipe.cli.result import estimates_table, failures, largest, paths, profile_table, targets_table
+from tests.unit.build.reports import REPORT
+from tests.unit.core.test_estimate import SAMPLE
 
 
 def test_a_result_has_a_row_per_target_and_the_reasons_below():
@@ -34,3 +36,35 @@ def test_a_profile_has_a_row_per_stage():
 
 def test_places_name_the_bundle_only_where_there_is_one():
     assert paths(REPORT, Path("/r")) == "bundle  /tmp/out\nreport  /r/report.html"
+
+
+def test_a_row_says_what_a_program_will_cost() -> None:
+    head, row, legend = estimates_table([("xla-tpu-v5e", (SAMPLE,))]).splitlines()
+    assert head.startswith("estimate for")
+    assert row.split() == [
+        *("xla-tpu-v5e", "forward", "batch=8", "seq=64", "4.0", "M", "75%", "bfloat16,", "25%", "float32"),
+        *("(highest)", "1.0", "MB", "4", "700.0", "kB", "of", "17.2", "GB", "(<1%)", "5.0", "µs", "memory"),
+    ]
+    assert "estimate" in legend
+
+
+def test_where_no_chip_is_known_there_is_nothing_to_say() -> None:
+    assert (
+        estimates_table([("iree-cpu-host", ()), ("xla-cpu-host", (replace(SAMPLE, memory_bytes=0),))]) == ""
+    )
+
+
+def test_loops_are_named() -> None:
+    assert "(loops of unknown length: 2)" in estimates_table([("xla-tpu-v5e", (replace(SAMPLE, loops=2),))])
+
+
+def test_of_many_sizes_the_one_that_takes_longest_stands_for_all() -> None:
+    small = replace(SAMPLE, sizes={"batch": 1}, memory_s=1e-6)
+    other = replace(SAMPLE, entry_point="decode")
+    assert largest([small, SAMPLE, other]) == [SAMPLE, other]
+
+
+def test_of_several_devices_each_one_is_meant() -> None:
+    assert "xla-tpu-v5e, each of 4  forward" in estimates_table(
+        [("xla-tpu-v5e", (replace(SAMPLE, devices=4),))]
+    )

@@ -13,7 +13,7 @@ from aotpipe.core.serialization import from_json, to_json
 from aotpipe.core.signature import Constant
 from aotpipe.core.stages import Finding, Parity, ParityCase, Partition, Schedule
 from aotpipe.errors import SourceLine, SpecInvalid
-from tests.unit.build.report.samples import TIME
+from tests.unit.build.reports import TIME
 
 FLOATS = st.floats(allow_nan=False)
 CASES = st.builds(

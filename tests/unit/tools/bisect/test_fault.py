@@ -10,7 +10,7 @@ import numpy as np
 
 from aotpipe.errors import SourceLine
 from aotpipe.tools.bisect.fault import Fault, GraphValue, Reproducer
-from tests.unit.build.report.samples import BAD
+from tests.unit.build.reports import BAD
 from tests.unit.build.samples import LOWERED
 
 FAULT = Fault(

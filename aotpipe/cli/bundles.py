@@ -1,85 +1,28 @@
-"""`aotpipe targets`, `inspect`, `selftest`: what there is, and whether it works here. None needs torch."""
+"""`aotpipe inspect`, `selftest`, `validate`, `bench` and `islands`: what a finished bundle holds and does."""
 
 from __future__ import annotations
 
 import shlex
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from aotpipe.cli import options, text
-from aotpipe.core.targets import Target, table
+from aotpipe.cli import options, progress, text
+from aotpipe.cli.options import find_in_working_folder
 
 if TYPE_CHECKING:
-    from aotpipe.core.stages import Schedule
     from aotpipe.runtime.bundle import Bundle, TargetResult
     from aotpipe.runtime.bundle.manifest import Program
 
+_HEAD: Final = "target status dialect parity size dispatches kernels allocates".split()
 _PROGRAM: Final = (
-    "target",
-    "status",
-    "dialect",
-    "parity",
-    "size",
-    "dispatches",
-    "kernels",
-    "allocates",
-    "runs here",
+    "target status reason flags toolchain host_features notes estimates dialect partition schedule"
 )
 
 
 @click.command()
-@options.as_json
-def targets(*, as_json: bool) -> None:
-    """List the targets, what this host can do for each (compile, run), and what would change that."""
-    rows = [ability(Target.parse(name)) for name in table()]
-    if as_json:
-        text.echo_json([asdict(row) for row in rows])
-        return
-    lines = [(row.target, row.here, row.summary, row.reason) for row in rows]
-    click.echo(text.table(("target", "here", "what for", "what it lacks here"), lines))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ability:
-    """What this host can do for a target.
-
-    Attributes:
-        reason: Why it cannot do all, and what would change that; empty where it can.
-    """
-
-    target: str
-    summary: str
-    compiles_here: bool
-    runs_here: bool
-    reason: str
-
-    @property
-    def here(self) -> str:
-        """What this host can do, in a word or two."""
-        able = {"compiles": self.compiles_here, "runs": self.runs_here}
-        return ", ".join(name for name, can in able.items() if can) or "no"
-
-
-def ability(target: Target) -> Ability:
-    """Ask the compilers and the drivers of this host."""
-    from aotpipe.backends import why_not_compilable
-    from aotpipe.runtime.loading import why_not_runnable
-
-    compiling, running = why_not_compilable(target), why_not_runnable(target)
-    return Ability(
-        target=str(target),
-        summary=target.row.summary,
-        compiles_here=not compiling,
-        runs_here=not running,
-        reason="; ".join(dict.fromkeys(filter(None, (compiling, running)))),
-    )
-
-
-@click.command()
-@click.argument("bundle", type=click.Path(path_type=Path), metavar="BUNDLE")
+@options.bundle
 @click.option("--verify", is_flag=True, help="Check every byte against the manifest, too.")
 @options.as_json
 def inspect(*, bundle: Path, verify: bool, as_json: bool) -> None:
@@ -96,54 +39,41 @@ def inspect(*, bundle: Path, verify: bool, as_json: bool) -> None:
 
 
 def _inspected(bundle: Bundle) -> dict[str, Any]:
+    from aotpipe.core.serialization import to_json
 
     manifest = bundle.manifest
     return {
         "name": manifest.name,
         "path": str(bundle.path),
         "digest": manifest.digest,
-        "entry_points": {name: one.to_json() for name, one in manifest.signatures.items()},
+        "entry_points": to_json(manifest.signatures),
         "weights": list(manifest.weights),
-        "precision": manifest.precision and asdict(manifest.precision),
+        "precision": to_json(manifest.precision),
         "programs": [
             {**_program(program), "variants": [_program(each) for each in program.variants]}
             for program in manifest.programs
         ],
-        "findings": [finding.to_json() for finding in manifest.findings],
+        "findings": to_json(manifest.findings),
         "islands": [
             {"name": each.name, "kind": each.kind, "where": str(each.where or ""), "reason": each.reason}
             for each in (manifest.parts.islands if manifest.parts else ())
         ],
-        "files": {
-            name: {"sha256": file.sha256, "size_bytes": file.size_bytes}
-            for name, file in manifest.files.items()
-        },
+        "files": to_json(manifest.files),
     }
 
 
 def _program(program: Program) -> dict[str, Any]:
+    from aotpipe.core.serialization import to_json
     from aotpipe.runtime.bundle.load import why_not_runnable
 
-    return {
-        "target": program.target,
-        "status": program.status,
-        "reason": program.reason,
-        "runs_here": bool(program.file) and not why_not_runnable(program),
-        "flags": list(program.flags),
-        "toolchain": dict(program.toolchain),
-        "host_features": list(program.host_features),
-        "notes": list(program.notes),
-        "estimates": [each.to_json() for each in program.estimates],
-        "dialect": program.dialect,
-        "partition": program.partition and program.partition.to_json(),
-        "schedule": program.schedule and program.schedule.to_json(),
-    }
+    shown = {name: to_json(getattr(program, name)) for name in _PROGRAM.split()}
+    return {**shown, "runs_here": bool(program.file) and not why_not_runnable(program)}
 
 
 def _inspected_text(bundle: Bundle) -> str:
-    from aotpipe.cli import estimates
+    from aotpipe.cli import result
+    from aotpipe.cli.build import signature_text
     from aotpipe.cli.progress import finding_line
-    from aotpipe.cli.steps import signature_text
     from aotpipe.core.units import share, size
     from aotpipe.runtime.bundle.load import why_not_runnable
     from aotpipe.runtime.bundle.manifest import WEIGHTS
@@ -171,20 +101,21 @@ def _inspected_text(bundle: Bundle) -> str:
             program.dialect or "–",
             share(program.parity.ratio) if program.parity else "–",
             size(manifest.files[program.file].size_bytes) if program.file else "–",
-            *_schedule_cells(program.schedule),
+            *((f"{at.dispatches}", f"{at.kernels}", size(at.allocated_bytes)) if at else ("–", "–", "–")),
             (why_not_runnable(program) or "yes") if program.file else program.reason,
         )
         for name, program in every
+        for at in (program.schedule,)
     ]
     flags = {each.target: shlex.join(each.flags) for _, each in every if each.flags}
-    cost = estimates.table((program.target, program.estimates) for program in manifest.programs)
+    cost = result.estimates_table((program.target, program.estimates) for program in manifest.programs)
     parts = manifest.parts
     islands = [(each.name, str(each.where or ""), each.reason) for each in (parts.islands if parts else ())]
     return "\n\n".join(
         [
             text.fields(head),
             *(signature_text(name, signature) for name, signature in manifest.signatures.items()),
-            text.table(_PROGRAM, rows),
+            text.table((*_HEAD, "runs here"), rows),
             *([text.table(("target", "flags"), list(flags.items()))] if flags else []),
             *([cost] if cost else []),
             *(f"{each.target}: {each.partition}" for each in manifest.programs if each.partition),
@@ -194,16 +125,8 @@ def _inspected_text(bundle: Bundle) -> str:
     )
 
 
-def _schedule_cells(schedule: Schedule | None) -> tuple[str, str, str]:
-    from aotpipe.core.units import size
-
-    if schedule is None:
-        return ("–", "–", "–")
-    return (str(schedule.dispatches), str(schedule.kernels), size(schedule.allocated_bytes))
-
-
 @click.command()
-@click.argument("bundle", type=click.Path(path_type=Path), metavar="BUNDLE")
+@options.bundle
 @click.option("-t", "--target", metavar="TARGET", help="One program. [default: every one that runs here]")
 @options.as_json
 def selftest(*, bundle: Path, target: str | None, as_json: bool) -> int:
@@ -211,7 +134,7 @@ def selftest(*, bundle: Path, target: str | None, as_json: bool) -> int:
     from aotpipe.errors import ParityError
     from aotpipe.runtime import bundle as bundles
 
-    options.find_in_working_folder()
+    find_in_working_folder()
     found = bundles.selftest(bundle, target)
     if as_json:
         rows = [_tested(each) for each in found.targets]
@@ -223,7 +146,6 @@ def selftest(*, bundle: Path, target: str | None, as_json: bool) -> int:
 
 
 def _tested(each: TargetResult) -> dict[str, Any]:
-
     from aotpipe.core.serialization import to_json
 
     worst = each.worst and {
@@ -251,3 +173,123 @@ def _tested_line(each: TargetResult) -> tuple[str, ...]:
     worst = each.worst
     place = f"{worst.output} of {worst.entry_point}, {worst.case} {worst.measure.message}".strip()
     return (each.target, each.outcome, str(each.calls), share(worst.measure.ratio), place)
+
+
+@click.command()
+@options.bundle
+@options.model("canonicalize")
+@options.targets
+@options.as_json
+@options.quiet
+def validate(
+    *,
+    bundle: Path,
+    model: str,
+    options: dict[str, Any],
+    targets: tuple[str, ...],
+    as_json: bool,
+    quiet: bool,
+) -> int:
+    """Compare the programs of BUNDLE with MODEL in PyTorch, number by number, on fresh answers of eager.
+
+    `aotpipe selftest` compares them with the answers that were recorded when they were built.
+    """
+    from aotpipe.build import steps
+    from aotpipe.cli import result
+
+    with progress.shown(quiet=quiet) as listener:
+        report = steps.revalidate(bundle, model, targets=targets, on_event=listener, **options)
+    if as_json:
+        text.echo_json(report.to_json())
+    else:
+        click.echo(result.targets_table(report))
+    if not report.ok:
+        text.say("\n" + result.failures(report))
+    return report.exit_code
+
+
+@click.command()
+@options.bundle
+@options.model("canonicalize", required=False)
+@options.targets
+@click.option(
+    "--variants/--no-variants", default=True, help="Time the variant of a program that would be loaded here."
+)
+@click.option(
+    "--threads", type=click.IntRange(min=1), help="Of the programs and of eager. [default: one per core]"
+)
+@click.option(
+    "--seconds",
+    "budget_s",
+    type=click.FloatRange(min=0.01),
+    default=5.0,
+    show_default=True,
+    help="Per program.",
+)
+@options.as_json
+@options.quiet
+def bench(
+    *, bundle: Path, model: str | None, options: dict[str, Any], as_json: bool, quiet: bool, **asked: Any
+) -> None:
+    """Time the programs of BUNDLE on their example inputs, in turns with MODEL in eager where it is given."""
+    from aotpipe.build.rerun import measure
+    from aotpipe.core.units import duration
+
+    find_in_working_folder()
+    with progress.shown(quiet=quiet) as listener:
+        rows = measure(bundle, model, on_event=listener, **asked, **options)
+    if as_json:
+        text.echo_json([row.to_json() for row in rows])
+        return
+    lines = [
+        (
+            row.target if row.program in {"", row.target} else f"{row.target} ({row.program})",
+            row.entry_point,
+            *(
+                (duration(row.median_us / 1e6), duration(row.p90_us / 1e6))
+                if row.samples
+                else ("–", row.reason)
+            ),
+            duration(row.eager_median_us / 1e6) if row.eager_median_us else "–",
+            f"×{row.median_us / row.eager_median_us:.2g}" if row.eager_median_us else "–",
+            str(row.samples),
+        )
+        for row in rows
+    ]
+    head = ("target", "entry point", "median", "p90", "eager", "of eager", "n")
+    click.echo(text.table(head, lines))
+
+
+@click.command()
+@options.bundle
+@click.option("-t", "--target", metavar="TARGET", help="Which program. [default: the best that runs here]")
+@click.option(
+    "--calls", type=click.IntRange(min=1), default=20, show_default=True, help="Time so many calls of each."
+)
+@options.as_json
+def islands(*, bundle: Path, target: str | None, calls: int, as_json: bool) -> None:
+    """Show the chain of BUNDLE: its programs and its islands of Python, with reasons, and what each takes.
+
+    A bundle has a chain where it was built with --allow-islands and something could not be in a program.
+    """
+    from aotpipe.core.units import duration
+    from aotpipe.runtime.bundle.chain_report import steps
+
+    find_in_working_folder()
+    found = steps(bundle, target, calls=calls)
+    if as_json:
+        text.echo_json([step.to_json() for step in found])
+        return
+    rows = [
+        (
+            step.entry_point,
+            step.kind,
+            step.name,
+            duration(step.median_us / 1e6),
+            f"{step.share:.0%}",
+            str(step.where) if step.where else "",
+            step.reason,
+        )
+        for step in found
+    ]
+    click.echo(text.table(("entry point", "step", "name", "median", "share", "line", "reason"), rows))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from aotpipe.build import rerun
 from aotpipe.cli import cli, inspect
 from aotpipe.cli.guard import guarded
 from aotpipe.core.stages import Schedule
@@ -101,3 +102,65 @@ def test_a_selftest_that_fails_is_a_parity_error(tmp_path: Path, capsys: pytest.
     path = samples.packed(tmp_path / "out", goldens=(wrong, *rest)).path
     assert guarded(cli, ["selftest", str(path)]) == 40
     assert "failed" in capsys.readouterr().out
+
+
+def test_a_bundle_alone(tmp_path: Path):
+    path = str(samples.packed(tmp_path / "out").path)
+    rows = json.loads(run("bench", path, "--seconds", "0.1", "--json", "-q"))
+    assert [row["entry_point"] for row in rows] == ["forward", "decode"]
+    head, *lines = run("bench", path, "--seconds", "0.1", "-q").splitlines()
+    assert head.split() == ["target", "entry", "point", "median", "p90", "eager", "of", "eager", "n"]
+    assert len(lines) == 2
+
+
+def test_beside_eager_and_not_here(tmp_path: Path, monkeypatch):
+    rows = [
+        rerun.Row(
+            target="iree-vmvx",
+            entry_point="forward",
+            samples=9,
+            median_us=500.0,
+            p90_us=600.0,
+            eager_median_us=1000.0,
+            eager_p90_us=1200.0,
+        ),
+        rerun.Row(target="iree-cpu-host", reason="this CPU lacks avx9"),
+    ]
+    monkeypatch.setattr(rerun, "measure", lambda *_, **__: rows)
+    _, first, second = run("bench", "out", "m.py").splitlines()
+    assert first.split() == ["iree-vmvx", "forward", "500.0", "µs", "600.0", "µs", "1.00", "ms", "×0.5", "9"]
+    assert "this CPU lacks avx9" in second
+
+
+NET = """
+import numpy as np
+import torch
+import aotpipe
+
+@aotpipe.eager_island(arrays="numpy", reason="numpy's sort")
+def order(x):
+    return np.sort(x)
+
+class Net(torch.nn.Module):
+    def forward(self, x):
+        return order(x * 2) + 1
+
+MODEL = Net().eval()
+EXAMPLE_INPUTS = (torch.ones(3),)
+"""
+
+
+def test_a_model_file_with_an_island(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("sorting.py").write_text(NET)
+    settings = ["-t", "iree-vmvx", "--allow-islands", "-q", "--no-cache", "--no-latency", "--out", "b"]
+    run("build", "sorting.py", *settings)
+    listed = run("islands", "b", "--calls", "2")
+    assert "function  sorting:order" in listed
+    assert "sorting.py:12" in listed
+    assert [step["kind"] for step in json.loads(run("islands", "b", "--calls", "2", "--json"))] == [
+        "program",
+        "function",
+        "program",
+    ]
+    assert "sorting:order  sorting.py:12  numpy's sort" in run("inspect", "b")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from aotpipe.runtime.store import Store, digest
 from tests.unit.cli.commands import run
 
 
@@ -24,10 +25,20 @@ def test_doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_doctor_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("aotpipe.cli.doctor._is_there", lambda module: module != "torch")
+    monkeypatch.setattr("aotpipe.build.requirements.is_there", lambda module: module != "torch")
     found = json.loads(run("doctor", "--json"))
     assert found["abilities"]["build bundles"] == {
         "ready": False,
         "missing": ["torch"],
         "remedy": "pip install 'aotpipe[build]'",
     }
+
+
+def test_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("AOTPIPE_CACHE", str(tmp_path))
+    Store.default().put("compiled", digest(1), {"x": bytes(5000)})
+    assert json.loads(run("cache", "ls", "--json"))["kinds"]["compiled"]["entries"] == 1
+    assert "compiled" in run("cache", "ls")
+    assert int(run("cache", "size")) > 5000
+    assert "freed 5." in run("cache", "clear")
+    assert json.loads(run("cache", "size", "--json")) == {"size_bytes": 0}

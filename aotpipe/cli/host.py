@@ -1,16 +1,17 @@
-"""`aotpipe doctor`: what is installed, what this host can do, and what to install for the rest."""
+"""`aotpipe targets`, `doctor` and `cache`: what this host can do, what is installed, what the cache holds."""
 
 from __future__ import annotations
 
 import os
 import platform
 import sys
-from importlib.util import find_spec
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import click
 
 from aotpipe.cli import options, text
+from aotpipe.core.targets import Target, table
 
 _NEEDS: Final = {
     # what one wants to do: the modules it takes
@@ -32,6 +33,54 @@ _DRIVERS: Final = ("cuda", "hip", "vulkan", "metal")
 
 @click.command()
 @options.as_json
+def targets(*, as_json: bool) -> None:
+    """List the targets, what this host can do for each (compile, run), and what would change that."""
+    rows = [ability(Target.parse(name)) for name in table()]
+    if as_json:
+        text.echo_json([asdict(row) for row in rows])
+        return
+    lines = [(row.target, row.here, row.summary, row.reason) for row in rows]
+    click.echo(text.table(("target", "here", "what for", "what it lacks here"), lines))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ability:
+    """What this host can do for a target.
+
+    Attributes:
+        reason: Why it cannot do all, and what would change that; empty where it can.
+    """
+
+    target: str
+    summary: str
+    compiles_here: bool
+    runs_here: bool
+    reason: str
+
+    @property
+    def here(self) -> str:
+        """What this host can do, in a word or two."""
+        able = {"compiles": self.compiles_here, "runs": self.runs_here}
+        return ", ".join(name for name, can in able.items() if can) or "no"
+
+
+def ability(target: Target) -> Ability:
+    """Ask the compilers and the drivers of this host."""
+    from aotpipe.backends import why_not_compilable
+    from aotpipe.runtime.loading import why_not_runnable
+
+    compiling, running = why_not_compilable(target), why_not_runnable(target)
+    return Ability(
+        target=str(target),
+        summary=target.row.summary,
+        compiles_here=not compiling,
+        runs_here=not running,
+        reason="; ".join(dict.fromkeys(filter(None, (compiling, running)))),
+    )
+
+
+@click.command()
+@options.as_json
 def doctor(*, as_json: bool) -> int:
     """Say what is installed, what can run here, and what to install.
 
@@ -47,8 +96,7 @@ def doctor(*, as_json: bool) -> int:
 
 def _examine() -> dict[str, Any]:
     from aotpipe import __version__
-    from aotpipe.cli.inspect import ability
-    from aotpipe.core.targets import Target, table
+    from aotpipe.build import requirements
     from aotpipe.errors import AotpipeError
     from aotpipe.runtime import toolchain
     from aotpipe.runtime.store import Store
@@ -63,7 +111,7 @@ def _examine() -> dict[str, Any]:
         cache["problem"] = error.message
     abilities = {}
     for name, modules in _NEEDS.items():
-        missing = [module for module in modules if not _is_there(module)]
+        missing = [module for module in modules if not requirements.is_there(module)]
         abilities[name] = {
             "ready": not missing,
             "missing": missing,
@@ -97,14 +145,6 @@ def _devices() -> dict[str, dict[str, Any]]:
     }
 
 
-def _is_there(module: str) -> bool:
-    """Whether a module can be found; its parent package is imported, the module is not."""
-    try:
-        return find_spec(module) is not None
-    except ModuleNotFoundError:
-        return False
-
-
 def _shown(found: dict[str, Any]) -> str:
     cache = found["cache"]
     head = {
@@ -130,3 +170,59 @@ def _shown(found: dict[str, Any]) -> str:
         for name, row in found["targets"].items()
     }
     return "\n\n".join(map(text.fields, filter(None, (head, packages, abilities, devices, targets))))
+
+
+@click.group()
+def cache() -> None:
+    """Look at or empty the cache of stage results.
+
+    AOTPIPE_CACHE names its folder, AOTPIPE_CACHE_SIZE its cap (10GB). It can be removed at any time.
+    """
+
+
+@cache.command("ls")
+@options.as_json
+def list_entries(*, as_json: bool) -> None:
+    """Show what the cache holds, by kind."""
+    from aotpipe.core.units import size
+    from aotpipe.runtime.store import Store
+
+    store = Store.default()
+    usage = store.usage()
+    total = sum(row.size_bytes for row in usage)
+    if as_json:
+        kinds = {row.kind: {"entries": row.entries, "size_bytes": row.size_bytes} for row in usage}
+        text.echo_json(
+            {"path": str(store.root), "max_bytes": store.max_bytes, "size_bytes": total, "kinds": kinds}
+        )
+        return
+    rows = [(row.kind, str(row.entries), size(row.size_bytes)) for row in usage]
+    click.echo(text.table(("kind", "entries", "size"), rows))
+    click.echo(f"\n{size(total)} of {size(store.max_bytes)} in {store.root}")
+
+
+@cache.command("size")
+@options.as_json
+def show_size(*, as_json: bool) -> None:
+    """Print how many bytes the cache holds."""
+    from aotpipe.runtime.store import Store
+
+    total = sum(row.size_bytes for row in Store.default().usage())
+    if as_json:
+        text.echo_json({"size_bytes": total})
+    else:
+        click.echo(total)
+
+
+@cache.command("clear")
+@options.as_json
+def clear(*, as_json: bool) -> None:
+    """Remove every entry."""
+    from aotpipe.core.units import size
+    from aotpipe.runtime.store import Store
+
+    freed = Store.default().clear()
+    if as_json:
+        text.echo_json({"freed_bytes": freed})
+    else:
+        click.echo(f"freed {size(freed)}")
