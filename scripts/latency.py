@@ -40,6 +40,7 @@ def mlp(batch: int) -> Any:
 
 def image(name: str) -> Any:
     import torch
+
     from models._vision import create_model
 
     return spec_of(create_model(name), name, torch.randn(1, 3, 224, 224))
@@ -47,6 +48,7 @@ def image(name: str) -> Any:
 
 def minilm(tokens: int) -> Any:
     import torch
+
     from models import minilm as model
 
     ids = torch.arange(1000, 1000 + tokens).reshape(1, tokens)
@@ -55,6 +57,7 @@ def minilm(tokens: int) -> Any:
 
 def bert() -> Any:
     import torch
+
     from models._vision import make_torchvision_importable
 
     make_torchvision_importable()

@@ -1,7 +1,7 @@
-"""The store as a build uses it: it saves work, and its troubles never fail a build that has begun.
+"""The store as a build uses it: a store that fails never fails a build that has begun.
 
-Whether it can be written is found out before the build (`Cache.open` raises `ReadOnly`); a disk that fills up
-later costs a remark, and the build goes on without keeping results. Without a store nothing is kept.
+`Cache.open` finds out before the build whether the store can be written, and raises `ReadOnly`. A disk that
+fills up later costs a remark, and the build goes on without keeping results. Without a store nothing is kept.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class CompileSettings:
     """How compilers are run.
 
     Attributes:
-        fat: Whether several targets share a program, where that can be (`backends.iree.compile.flags`).
+        fat: Whether several targets share a program, where that is possible (`backends.iree.compile.flags`).
         jobs: Compiles at a time; one per core where None.
         timeout_s, memory_limit_bytes: Of one compile; the compiler's own where None.
     """
@@ -63,7 +63,7 @@ class CompileSettings:
 
 
 class Compiling:
-    """A context manager; where its body raises, every compiler is killed, and none is left when it ends.
+    """The compilers of a build; where the body of `with` raises, all are killed; none is left when it ends.
 
     Args:
         targets: What to compile for.

@@ -1,4 +1,4 @@
-"""What a build tells while it runs: stages that start and finish, findings, remarks.
+"""The events of a build: stages that start and finish, findings, remarks.
 
 A `Recorder` times stages and hands each event to one listener, from whichever thread it happens in, one at
 a time. Torch-free; prints nothing.
@@ -77,7 +77,7 @@ Listener = Callable[[Event], None]
 
 @dataclass(slots=True)
 class Running:
-    """A stage under way; the code inside it may say where its result came from, and how large it is."""
+    """A stage that runs; the code inside it may say where its result came from, and how large it is."""
 
     cached: bool = False
     peak_rss_bytes: int = 0

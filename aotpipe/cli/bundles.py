@@ -13,7 +13,7 @@ from aotpipe.cli.options import find_in_working_folder
 
 if TYPE_CHECKING:
     from aotpipe.runtime.bundle import Bundle, TargetResult
-    from aotpipe.runtime.bundle.manifest import Program
+    from aotpipe.runtime.bundle.manifest import Manifest, Program
 
 _HEAD: Final = "target status dialect parity size dispatches kernels allocates".split()
 _PROGRAM: Final = (
@@ -74,8 +74,7 @@ def _inspected_text(bundle: Bundle) -> str:
     from aotpipe.cli import result
     from aotpipe.cli.build import signature_text
     from aotpipe.cli.progress import finding_line
-    from aotpipe.core.units import share, size
-    from aotpipe.runtime.bundle.load import why_not_runnable
+    from aotpipe.core.units import size
     from aotpipe.runtime.bundle.manifest import WEIGHTS
 
     manifest = bundle.manifest
@@ -94,19 +93,7 @@ def _inspected_text(bundle: Bundle) -> str:
         for program in manifest.programs
         for place, each in enumerate(program.all)
     ]
-    rows = [
-        (
-            name,
-            program.status,
-            program.dialect or "–",
-            share(program.parity.ratio) if program.parity else "–",
-            size(manifest.files[program.file].size_bytes) if program.file else "–",
-            *((f"{at.dispatches}", f"{at.kernels}", size(at.allocated_bytes)) if at else ("–", "–", "–")),
-            (why_not_runnable(program) or "yes") if program.file else program.reason,
-        )
-        for name, program in every
-        for at in (program.schedule,)
-    ]
+    rows = [(name, *_cells(program, manifest)) for name, program in every]
     flags = {each.target: shlex.join(each.flags) for _, each in every if each.flags}
     cost = result.estimates_table((program.target, program.estimates) for program in manifest.programs)
     parts = manifest.parts
@@ -122,6 +109,23 @@ def _inspected_text(bundle: Bundle) -> str:
             *([text.table(("island", "line", "reason"), islands)] if islands else []),
             *map(finding_line, manifest.findings),
         ]
+    )
+
+
+def _cells(program: Program, manifest: Manifest) -> tuple[str, ...]:
+    """What the table says of a program, beside its name."""
+    from aotpipe.core.units import share, size
+    from aotpipe.runtime.bundle.load import why_not_runnable
+
+    schedule = program.schedule
+    return (
+        program.status,
+        program.dialect or "–",
+        share(program.parity.ratio) if program.parity else "–",
+        size(manifest.files[program.file].size_bytes) if program.file else "–",
+        *((f"{schedule.dispatches}", f"{schedule.kernels}") if schedule else ("–", "–")),
+        size(schedule.allocated_bytes) if schedule else "–",
+        (why_not_runnable(program) or "yes") if program.file else program.reason,
     )
 
 

@@ -84,7 +84,7 @@ def ability(target: Target) -> Ability:
 def doctor(*, as_json: bool) -> int:
     """Say what is installed, what can run here, and what to install.
 
-    Exits with 1 where this host cannot even load bundles.
+    The exit code is 1 where this host cannot load bundles, else 0.
     """
     found = _examine()
     if as_json:

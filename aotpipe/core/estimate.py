@@ -41,20 +41,21 @@ class Estimate(Serializable):
 
     Attributes:
         entry_point, sizes: Which program: there is one for each choice of sizes.
-        devices: How many chips share it, or parts of chips; all else is of one of them, and of what it
-            computes and holds itself: what they send each other takes no time here.
-        flops: As the compiler counts them in the program that it made.
-        bytes_accessed: The same, of each op's operands and results, also where they stay on the chip.
-        traffic_bytes: What has to go through the chip's memory at least: arguments as far as they are looked
-            at, and results; temporaries may stay on the chip.
-        matmuls: By dtype and precision.
-        loops: How many loops count as one trip, since the number of their trips depends on data.
-        arguments_bytes: Weights, state and inputs.
-        results_bytes: Outputs and the next state.
-        temporaries_bytes: What is there while it runs.
-        code_bytes: Of the program itself on the chip.
+        devices: How many chips, or parts of chips, share the program. All other numbers are those of one of
+            them; the time in which they exchange data is not counted.
+        flops: The number that the compiler counts in the program that it made.
+        bytes_accessed: The compiler's count of the operands and results of each op, also of those that stay
+            on the chip.
+        traffic_bytes: The least that has to go through the chip's memory: the parts of arguments that are
+            read, and results; temporaries may stay on the chip.
+        matmuls: The matrix products, by dtype and precision.
+        loops: How many loops are counted as one trip, since the number of their trips depends on data.
+        arguments_bytes: The size of weights, state and inputs.
+        results_bytes: The size of outputs and the next state.
+        temporaries_bytes: The size of the temporaries of a call.
+        code_bytes: The size of the program itself on the chip.
         peak_bytes: The most that is in the chip's memory at a time.
-        memory_bytes: What the chip has; 0 where no chip is known.
+        memory_bytes: The size of the chip's memory; 0 where no chip is known.
         compute_s: Seconds that the chip needs for the matmuls alone at its peak rate.
         memory_s: Seconds that it needs to move `traffic_bytes`.
     """

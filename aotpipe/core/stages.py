@@ -153,8 +153,8 @@ class Lowered:
     StableHLO modules, whose first arguments they are.
 
     Attributes:
-        largest: By program, its largest tensors, where sizes are known. No part of the digest, and neither
-            is the next: a program is the same where a line has moved.
+        largest: By program, its largest tensors, where sizes are known. The digest covers neither these nor
+            the remarks: a program is the same where a line has moved.
         remarks: By device, what its compiler does at great cost.
     """
 
@@ -202,15 +202,15 @@ class Partition(Serializable):
 class Schedule(Serializable):
     """What a program does on its device as IREE's compiler scheduled it: in calls, and when it is loaded.
 
-    What stands in a loop counts once.
+    What a loop does counts once.
 
     Attributes:
         dispatches: Places from which kernels are started.
         kernels: Different ones.
         copies, fills: Of buffers, outside of kernels.
         waits: Places where the host waits for the device, to decide a branch or a size.
-        allocated_bytes: For results, values between kernels and weights laid out, where sizes are known; what
-            a runner keeps for a program to work in, from call to call, is not among them.
+        allocated_bytes: For results, values between kernels and weights in another layout, where sizes are
+            known; the workspace that a runner keeps from call to call is not counted.
     """
 
     dispatches: int
@@ -235,7 +235,7 @@ class Compiled:
         estimates: What each program that the payload holds will cost, where the compiler says it.
         dialect: What it was compiled from.
         partition: How it is spread over several devices; None for one.
-        beside: The other targets that the payload holds a program for.
+        beside: The other targets for which the payload holds a program.
         schedule: What it does on the device, where the compiler says it.
     """
 
@@ -255,7 +255,7 @@ class Compiled:
 
     @property
     def file(self) -> str:
-        """Where it lies below the programs' folder: one file of a name that all of its targets give."""
+        """Its path below the folder of programs; the name is that of all of its targets."""
         return f"{'+'.join(map(str, sorted((self.target, *self.beside))))}/{self.target.file_name}"
 
 
@@ -332,8 +332,8 @@ class Validated:
     """A compiled program and what was seen when it ran; `reason` says why it did not.
 
     Attributes:
-        variants: Of the same target's programs for CPUs that have more, which were executed too; the first is
-            the one that this host takes.
+        variants: The programs of the same target for better CPUs that were executed too, the best first; this
+            host loads the first.
     """
 
     compiled: Compiled = field(metadata=ELSEWHERE)

@@ -59,7 +59,7 @@ class Target:
 
     @property
     def variants(self) -> tuple[Target, ...]:
-        """The targets whose programs its bundles hold besides, for CPUs that have more; the best first."""
+        """The targets for better CPUs whose programs its bundles hold too, the best first."""
         return tuple(map(Target.parse, self.row.variants))
 
     @property
@@ -79,11 +79,11 @@ class TargetRow:
 
     Attributes:
         summary: A line for people.
-        driver: The runtime's.
-        flags: The compiler's, in order.
-        features: What a CPU must have, by LLVM's names.
-        arch: The machine's, where the target's last part is not its name.
-        variants: Target strings of the same programs for CPUs that have more, the best first.
+        driver: The name of the runtime's driver.
+        flags: The flags for the compiler, in order.
+        features: The features that a CPU must have, by LLVM's names.
+        arch: The name of the machine's architecture, where the target's last part is another one.
+        variants: Target strings of the same programs for better CPUs, the best first.
     """
 
     summary: str

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from models._vision import create_model, make_torchvision_importable
 
+from models._vision import create_model, make_torchvision_importable
 from tests.e2e import public_weights
 from tests.e2e.public_sample import INPUTS, TRANSFORMERS
 from tests.e2e.public_timm import TIMM

@@ -16,9 +16,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from models._vision import make_torchvision_importable
 from torch import nn
 from torch.utils import _pytree as pytree
+
+from models._vision import make_torchvision_importable
 
 Call = tuple[torch.Tensor, ...]
 Case = Callable[[], tuple[Callable[..., Any], Sequence[Call]]]

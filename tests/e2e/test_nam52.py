@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from models import nam52
 
 import aotpipe
 from aotpipe.canonicalize.eager_hops import uncompiled
+from models import nam52
 
 CALLS = [
     nam52.batch(0, nam52.ONE_DOCUMENT, [8, 8]),

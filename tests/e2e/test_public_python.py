@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from models._vision import make_torchvision_importable
 
+from models._vision import make_torchvision_importable
 from tests.e2e import public_python
 
 # By what they do there is no form for them yet, and plain torch.export refuses them too.

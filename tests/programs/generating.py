@@ -6,9 +6,9 @@ Eager's own answer depends on the prompt: an end that comes early or never.
 from __future__ import annotations
 
 import torch
-from models._vision import make_torchvision_importable
 from torch import nn
 
+from models._vision import make_torchvision_importable
 from tests.programs.cases import Calls, Models
 
 WORDS, END, LONGEST = 32, 3, 10
