@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from aotpipe.build import requirements
 from aotpipe.runtime.store import Store, digest
 from tests.unit.cli.commands import run
 
@@ -25,7 +26,7 @@ def test_doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_doctor_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("aotpipe.build.requirements.is_there", lambda module: module != "torch")
+    monkeypatch.setattr(requirements, "is_there", lambda module: module != "torch")
     found = json.loads(run("doctor", "--json"))
     assert found["abilities"]["build bundles"] == {
         "ready": False,
