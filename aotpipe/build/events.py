@@ -38,13 +38,16 @@ class StageStarted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StageFinished:
-    """A stage ended.
+class StageCost:
+    """What one stage took.
 
-    `cached` says that its result came from the store; `failed` that it raised. `start_s` is the time from the
-    start of the build. `peak_rss_bytes` is the peak resident set, until the stage ended, of the process that
-    did the work: this one, or the compiler. `size_bytes` is the size of what the stage made, where that is
-    bytes.
+    Attributes:
+        start_s: Seconds from the start of the build; compilers run beside other stages.
+        wall_s: Seconds of wall time.
+        peak_rss_bytes: The peak resident set, until the stage ended, of the process that did the work: this
+            one, or the compiler.
+        size_bytes: The size of what it made: a module, the weights, a program; 0 where that is no bytes.
+        cached: Whether its result came from the store.
     """
 
     stage: Stage
@@ -54,6 +57,12 @@ class StageFinished:
     peak_rss_bytes: int
     size_bytes: int = 0
     cached: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageFinished(StageCost):
+    """A stage ended; `failed` says that it raised."""
+
     failed: bool = False
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 from xml.etree import ElementTree as ET
 
-from aotpipe.build.events import StageFinished
+from aotpipe.build.events import StageCost, StageFinished
 from aotpipe.core.estimate import Estimate
 from aotpipe.core.serialization import Serializable, from_json
 from aotpipe.core.stages import Finding, Latency, Parity, Partition, Status, Validated
@@ -66,26 +66,6 @@ class TargetReport:
     estimates: tuple[Estimate, ...] = ()
     dialect: str = ""
     partition: Partition | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageCost:
-    """What one stage took.
-
-    Attributes:
-        start_s: Seconds from the start of the build; compilers run beside other stages.
-        wall_s: Seconds of wall time.
-        peak_rss_bytes: The peak resident set, until it ended, of the process that did it.
-        size_bytes: Of what it made: a module, the weights, a program; 0 where that is no bytes.
-    """
-
-    stage: str
-    target: str
-    start_s: float = 0.0
-    wall_s: float
-    peak_rss_bytes: int
-    size_bytes: int = 0
-    cached: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,7 @@ from aotpipe import backends
 from aotpipe.build.chain import Chain, read_state
 from aotpipe.build.events import Listener, Recorder
 from aotpipe.build.request import ModelOptions, Request
+from aotpipe.core.serialization import Serializable
 from aotpipe.core.signature import Signature
 from aotpipe.core.stages import Compiled, CompileStats
 from aotpipe.core.targets import Target, expand
@@ -129,7 +130,7 @@ def _compiled(root: Path, program: Program) -> Compiled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class Row(Serializable):
     """The times of one entry point of one program, in microseconds; `reason` says why there are none.
 
     Attributes:
@@ -145,10 +146,6 @@ class Row:
     eager_median_us: float | None = None
     eager_p90_us: float | None = None
     reason: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """A JSON object."""
-        return asdict(self)
 
 
 def measure(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from aotpipe.build import rerun
-from aotpipe.cli import cli, inspect
+from aotpipe.cli import cli, host
 from aotpipe.cli.guard import guarded
 from aotpipe.core.stages import Schedule
 from aotpipe.core.targets import Target
@@ -44,7 +44,7 @@ def test_targets():
 def test_what_a_host_can_do(monkeypatch, compiling: str, running: str, here: str, reason: str):
     monkeypatch.setattr("aotpipe.backends.why_not_compilable", lambda _: compiling)
     monkeypatch.setattr("aotpipe.runtime.loading.why_not_runnable", lambda _: running)
-    found = inspect.ability(Target.parse("iree-vmvx"))
+    found = host.ability(Target.parse("iree-vmvx"))
     assert (found.here, found.reason) == (here, reason)
 
 
