@@ -125,16 +125,8 @@ class Forced:
     to: bool
 
 
-@dataclass(slots=True)
-class Seen:
-    """What a run showed: its events in their order, and the outcomes of each decision."""
-
-    events: list[Event] = field(default_factory=list)
-    outcomes: dict[Place, set[bool]] = field(default_factory=dict)
-
-
 class Watch(TorchFunctionMode):
-    """Notes the events of a run.
+    """Notes the events of a run in their order, and the outcomes of each decision.
 
     Args:
         named: Tensors with a name of their own: `(tensor, "parameter", "linear.weight")`; inputs vary.
@@ -143,7 +135,8 @@ class Watch(TorchFunctionMode):
 
     def __init__(self, named: Iterable[tuple[torch.Tensor, str, str]], forced: Sequence[Forced] = ()) -> None:
         super().__init__()
-        self.seen = Seen()
+        self.events: list[Event] = []
+        self.outcomes: dict[Place, set[bool]] = {}
         self._forced = list(forced)
         self._nodes = WeakIdKeyDictionary()
         self._inputs: dict[int, str] = {}
@@ -171,7 +164,7 @@ class Watch(TorchFunctionMode):
                 event.source = self._inputs.get(id(args[0]), "")
             result = func(*args, **kwargs)
             event.value = result
-            self.seen.events.append(event)
+            self.events.append(event)
             if name == "__bool__":
                 return self._decided(event, result)
         else:
@@ -187,12 +180,12 @@ class Watch(TorchFunctionMode):
         if forced is not None:
             self._forced.remove(forced)
             result = forced.to
-        self.seen.outcomes.setdefault(place, set()).add(result)
+        self.outcomes.setdefault(place, set()).add(result)
         return result
 
     def _returned(self, tensor: torch.Tensor) -> Node | None:
         """What a tensor came from that no function of torch gave, after one was taken out as an array."""
-        taken = next((e for e in reversed(self.seen.events) if e.kind == "array" and e.node.varies), None)
+        taken = next((e for e in reversed(self.events) if e.kind == "array" and e.node.varies), None)
         if taken is None:
             return None
         # `torch.from_numpy` is hidden from modes, and what numpy computed from this.
@@ -267,14 +260,6 @@ def _has_tensor(*values: Any) -> bool:
     return any(isinstance(each, torch.Tensor) for each in values)
 
 
-@dataclass(frozen=True, slots=True)
-class Raised:
-    """What a path raised that eager does not take: the decision that was forced to lead there."""
-
-    place: Place
-    error: Exception
-
-
 @dataclass(slots=True)
 class Observed:
     """What eager runs of one entry point showed.
@@ -284,7 +269,7 @@ class Observed:
         events: The events of all runs, one per place and kind.
         outcomes: Of each decision on a tensor, in unforced runs.
         changed: Attribute path -> its values before and after each call, for those that calls change.
-        raised: Forced paths that raised.
+        raised: The decisions that raised when they were forced, with the error.
     """
 
     first: list[Event] = field(default_factory=list)
@@ -294,7 +279,7 @@ class Observed:
     reached: dict[CodeType, Mapping[str, Any]] = field(default_factory=dict)
     changed: dict[str, tuple[object, ...]] = field(default_factory=dict)
     owners: dict[int, str] = field(default_factory=dict)
-    raised: list[Raised] = field(default_factory=list)
+    raised: dict[Place, Exception] = field(default_factory=dict)
 
 
 def observe(entry: CanonicalEntry) -> Observed:
@@ -307,8 +292,7 @@ def observe(entry: CanonicalEntry) -> Observed:
         for number in range(2 if entry.state is not None else 1):
             watch, _ = _run(entry, found)
             if not number:
-                found.first = list(watch.seen.events)
-            _note(found, watch)
+                found.first = list(watch.events)
             states.append(_state(entry.module))
         found.changed = {
             path: tuple(state.get(path, _ABSENT) for state in states)
@@ -336,9 +320,8 @@ def _explore(entry: CanonicalEntry, found: Observed) -> None:
         with example_call.unchanged(entry.module), torch.random.fork_rng(devices=[]):
             watch, error = _run(entry, found, way)
         if error is not None:
-            found.raised.append(Raised(last.place, error))
-        _note(found, watch, forced=True)
-        for each, values in watch.seen.outcomes.items():
+            found.raised[last.place] = error
+        for each, values in watch.outcomes.items():
             ways.setdefault(each, way)
             outcomes.setdefault(each, set()).update(values)
 
@@ -359,17 +342,13 @@ def _run(
             error = raised
     found.effects.update({(each.kind, each.place): each for each in reversed(seen.effects)})
     found.reached.update(seen.reached)
-    return watch, error
-
-
-def _note(found: Observed, watch: Watch, *, forced: bool = False) -> None:
-    for event in watch.seen.events:
+    for event in watch.events:
         known = found.events.get((event.place, event.kind))
         if known is None or (event.node.varies and not known.node.varies):
             found.events[event.place, event.kind] = event
-    if not forced:
-        for place, values in watch.seen.outcomes.items():
-            found.outcomes.setdefault(place, set()).update(values)
+    for place, values in watch.outcomes.items() if not forced else ():
+        found.outcomes.setdefault(place, set()).update(values)
+    return watch, error
 
 
 def _named(

@@ -134,7 +134,6 @@ def _rewrites(
     """The constructs on varying tensors in the functions that a build rewrote, without replayed lines."""
     for entry in canonical.entries:
         seen = observed[entry.name]
-        raising = {each.place for each in seen.raised}
         functions = {
             str(each.where)
             for each in attempted.findings
@@ -149,7 +148,7 @@ def _rewrites(
                 place = event.place
                 if isinstance(each.node, ast.expr | ast.stmt):
                     place = source_ranges.of_node(place.path, each.node, place.function)
-                is_assert = each.what == "if" and event.place in raising
+                is_assert = each.what == "if" and event.place in seen.raised
                 into = source_ranges.ASSERT if is_assert else each.into
                 made[place.path, place.line, place.column, each.what] = Rewrite(
                     what=each.what, into=into, place=place, entry_point=entry.name

@@ -138,8 +138,7 @@ def _code(error: AotpipeError, event: Event | None, observed: Observed | None) -
     if not event.place.text:
         return "no-source"
     if event.kind == "truth":
-        raised = {each.place for each in observed.raised} if observed else set()
-        if event.place in raised and deciding(event.place) is not None:
+        if observed and event.place in observed.raised and deciding(event.place) is not None:
             return "raises-on-tensor"
         if _is_recursive(event):
             return "recursion-on-data"

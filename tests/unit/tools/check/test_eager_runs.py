@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from aotpipe import canonicalize
-from aotpipe.tools.check.eager_runs import Forced, Observed, Seen, Watch, observe
+from aotpipe.tools.check.eager_runs import Forced, Observed, Watch, observe
 
 X = torch.tensor([1.0, 2.0])
 
@@ -57,7 +57,9 @@ def test_paths_that_the_example_does_not_take_are_seen():
         "x.min() > 5",
         "x.max().item()",
     }
-    assert [(each.place.expression, str(each.error)) for each in found.raised] == [("x.min() > 5", "large")]
+    assert [(place.expression, str(error)) for place, error in found.raised.items()] == [
+        ("x.min() > 5", "large")
+    ]
 
 
 def test_a_loop_that_is_forced_on_ends():
@@ -84,12 +86,12 @@ def test_a_decision_that_varies_from_the_second_trip_on_varies():
     assert event.node.varies
 
 
-def watched(call: Any, *inputs: torch.Tensor, forced: tuple[Forced, ...] = ()) -> Seen:
+def watched(call: Any, *inputs: torch.Tensor, forced: tuple[Forced, ...] = ()) -> Watch:
     names = [(tensor, "input", f"x{number}") for number, tensor in enumerate(inputs)]
     watch = Watch(names, forced)
     with watch:
         call(*inputs)
-    return watch.seen
+    return watch
 
 
 ROW = torch.tensor([1.0, -2.0, 3.0])
