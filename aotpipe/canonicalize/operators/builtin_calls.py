@@ -323,7 +323,7 @@ _IN_ANY_CASE: Final[dict[Any, Function]] = {
     list: unbacked_items.listed,
     enumerate: unbacked_items.enumerated,
     zip: unbacked_items.zipped,
-    reversed: unbacked_items.turned,
+    reversed: unbacked_items.reversed_,
     sum: lambda values, start=0: (
         dynamic_list_methods.total if dynamic_list.is_dynamic_list(values) else sum
     )(values, start),

@@ -157,7 +157,7 @@ def enumerated(items: Any, start: Any = 0) -> Any:
     return UnbackedItems(found.count, found.most, lambda number: (number + start, found.at(number)))
 
 
-def turned(items: Any) -> Any:
+def reversed_(items: Any) -> Any:
     """`reversed(items)`."""
     found = of(items)
     if found is None:

@@ -163,13 +163,13 @@ def _mark(node: ast.expr) -> None:
 
 
 def test(node: ast.expr) -> ast.expr:
-    """An expression that is as true, and may be staged."""
+    """The expression rewritten so that it may be staged, where only its truth is asked for."""
     _mark(node)
     return expression(node)
 
 
 def expression(node: ast.expr) -> ast.expr:
-    """An expression that does the same, and may be staged."""
+    """The expression rewritten so that it may be staged."""
     found: ast.expr = _Expressions().visit(node)
     return found
 

@@ -45,7 +45,7 @@ _FROM_NUMPY: Final = frozenset({"from_numpy", "as_tensor", "tensor"})
 def is_worth_it(entry: CanonicalEntry, observed: Observed) -> bool:
     """Whether anything could be baked in: Python looked into a tensor, or the model keeps something."""
     looked = any(event.node.varies for event in observed.events.values())
-    drawn = any(effect.kind in ("chance", "clock") for effect in observed.effects.values())
+    drawn = any(effect.kind in ("random", "clock") for effect in observed.effects.values())
     return (looked or entry.state is not None) and not drawn
 
 

@@ -1,4 +1,4 @@
-"""What a program fixes that eager would vary: numbers and keys of a call, chance, the clock, attributes.
+"""What a program fixes that eager would vary: arguments and keys, random numbers, the clock, attributes.
 
 Each diagnostic is of something that was seen to happen: an effect of a run, an attribute that two calls in a
 row changed, an input whose change changed eager's answer.
@@ -20,13 +20,13 @@ from aotpipe.tools.check.source_ranges import Place
 
 _EFFECTS: Final[Mapping[EffectKind, tuple[str, str, str]]] = {
     # kind: (code, what happens, what to do)
-    "talk": ("output-dropped", "`{}` talks while the model is traced, and not in the program", ""),
+    "output": ("output-dropped", "`{}` talks while the model is traced, and not in the program", ""),
     "file": (
         "file-at-build",
         "`{}` opens a file when the model is traced, and not in the program: what is read is fixed",
         "read files where the model is made, and write them where it is called",
     ),
-    "chance": (
+    "random": (
         "baked-random",
         "`{}` draws when the model is traced; every call gets that number",
         "pass the number as an input",

@@ -1,4 +1,4 @@
-"""Watches what a run of a model does besides tensors: talk, files, chance, the clock, and what it writes.
+"""Watches what a run does besides tensors: output, files, random numbers, the clock, and what it writes.
 
 `recording()` notes an `Effect` for each call of Python that a graph has no place for, with the expression
 that made it, and the code objects that the run reached. It listens to Python's profiler, and leaves the one
@@ -30,13 +30,13 @@ from aotpipe.model.garbage_collector import paused
 from aotpipe.tools.check import source_ranges
 from aotpipe.tools.check.source_ranges import Place
 
-EffectKind = Literal["talk", "file", "chance", "clock", "environment", "write"]
+EffectKind = Literal["output", "file", "random", "clock", "environment", "write"]
 
 # Functions of C, by the name of what they belong to and their own; without one, all of an owner's.
 _BUILTIN_NAMES: Final[Mapping[EffectKind, str]] = {
-    "talk": "builtins.print _warnings.warn",
+    "output": "builtins.print _warnings.warn",
     "file": "builtins.input io.open _io.open posix.open posix.remove posix.mkdir socket.connect",
-    "chance": "Random.random Random.getrandbits RandomState. Generator. posix.urandom",
+    "random": "Random.random Random.getrandbits RandomState. Generator. posix.urandom",
     "clock": "time. datetime.now datetime.utcnow date.today",
     "environment": "posix.getenv",
 }
@@ -47,11 +47,11 @@ _BUILTINS: Final[Mapping[tuple[str, str], EffectKind]] = {
 }
 # Functions of Python.
 _FUNCTIONS: Final[Mapping[CodeType, EffectKind]] = {
-    logging.Logger._log.__code__: "talk",  # noqa: SLF001  # all levels come to it
+    logging.Logger._log.__code__: "output",  # noqa: SLF001  # all levels come to it
     type(os.environ).__getitem__.__code__: "environment",
-    random.Random.choice.__code__: "chance",
-    random.Random.randrange.__code__: "chance",
-    random.Random.uniform.__code__: "chance",
+    random.Random.choice.__code__: "random",
+    random.Random.randrange.__code__: "random",
+    random.Random.uniform.__code__: "random",
 }
 CONTAINERS: Final = (list, dict, set, deque, OrderedDict)
 """What a call may change in place."""
@@ -193,7 +193,7 @@ def numpy_draws(reached: Mapping[CodeType, Mapping[str, Any]]) -> Iterator[Effec
             owners.append(found)
             found = getattr(found, part, None) if isinstance(found, ModuleType) else None
         if any(owner is np.random for owner in owners):
-            yield _at(code, node, "chance", ".".join(chain))
+            yield _at(code, node, "random", ".".join(chain))
 
 
 def _syntax(reached: Collection[CodeType]) -> Iterator[tuple[CodeType, Any]]:

@@ -145,7 +145,7 @@ def test_items_of_pythons_own_are_left_to_it() -> None:
     assert unbacked_items.of([1, 2]) is None
     assert list(unbacked_items.zipped([1, 2], "ab")) == [(1, "a"), (2, "b")]
     assert list(unbacked_items.enumerated("ab", 3)) == [(3, "a"), (4, "b")]
-    assert list(unbacked_items.turned((1, 2))) == [2, 1]
+    assert list(unbacked_items.reversed_((1, 2))) == [2, 1]
 
 
 COMPREHENSIONS = tuple(

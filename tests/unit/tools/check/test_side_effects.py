@@ -19,9 +19,9 @@ from aotpipe.tools.check import side_effects
 
 LOG = logging.getLogger("test")
 EFFECTS: dict[str, Any] = {
-    "talk": lambda: LOG.error("hm"),
+    "output": lambda: LOG.error("hm"),
     "file": lambda: Path("/dev/null").read_text(),
-    "chance": lambda: random.randint(1, 5),
+    "random": lambda: random.randint(1, 5),
     "clock": lambda: time.perf_counter(),
     "environment": lambda: __import__("os").environ["PATH"],
 }
