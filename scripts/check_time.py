@@ -18,7 +18,7 @@ MODELS = ("models/resnet50.py:SPEC",)
 CHECK = """
 import json, sys, time
 import aotpipe, torch
-from aotpipe import spec
+from aotpipe.model import spec
 import aotpipe.tools.check.examine
 import iree.compiler.extras.fx_importer
 found = spec.load(sys.argv[1])
