@@ -12,7 +12,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -38,7 +37,6 @@ from aotpipe.model.source import signature_of
 from aotpipe.tools.check import source_ranges
 from aotpipe.tools.check.eager_runs import Event, Observed
 from aotpipe.tools.check.source_ranges import Place, deciding
-from aotpipe.tools.check.unique_calls import deduplicated, without_extras
 
 Line = tuple[str, int]
 _Key = tuple[Place, str]
@@ -108,17 +106,7 @@ def is_taken(model: Canonical, observed: Observed, replayed: Collection[Line]) -
 
 def _legalize(exported: Exported, found: Attempted, request: Request) -> None:
     found.signatures = {entry.name: entry.signature for entry in exported.entries}
-    # What depends on the whole program is not found in a smaller one.
-    is_whole = request.islands or "xla" in request.backends
-    smaller = [None if is_whole else deduplicated(entry) for entry in exported.entries]
     with garbage_collector.paused():
-        if any(smaller):
-            entries = tuple(small or each for small, each in zip(smaller, exported.entries, strict=True))
-            # What is refused is told of the whole program, with all of its lines.
-            with suppress(UnsupportedOps, LowerFailed):
-                legal = _legal(replace(exported, entries=entries), found, request)
-                found.signatures = {entry.name: without_extras(entry.signature) for entry in legal.entries}
-                return
         try:
             legal = _legal(exported, found, request)
         except (UnsupportedOps, LowerFailed) as error:

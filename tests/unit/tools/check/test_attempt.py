@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import nn
 
 import aotpipe
 from aotpipe import canonicalize
@@ -150,3 +151,26 @@ def test_the_rest_is_refused_as_before():
     events = [event for event in observe(entry).first if event.kind != "array"]
     with pytest.raises(Exception, match="numpy"):
         torch.export.export(with_replay(entry, events).module, entry.entry.args, strict=False)
+
+
+class Layer(nn.Module):
+    def __init__(self, last: bool = False):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.norm = nn.LayerNorm(4)
+        self.last = last
+        self.register_buffer("seen", torch.zeros(4))
+
+    def forward(self, x):
+        y = self.norm(self.linear(x))
+        self.seen.add_(y.detach().mean(0))
+        first, second = y.split(2, dim=-1)
+        y = torch.cat([first.relu_(), second[:, :1] * 2, second[:, 1:]], dim=-1)
+        return x + (torch.linalg.eigvals(y.T @ y).abs() if self.last else y + self.seen)
+
+
+def test_what_is_refused_in_one_layer_is_found_and_counted_in_all():
+    model = nn.Sequential(*(Layer() for _ in range(3)), Layer(last=True), Layer(), Layer(last=True)).eval()
+    [refusal] = attempted(model, torch.linspace(-1.0, 1.0, 8).reshape(2, 4)).refusals
+    assert isinstance(refusal.error, UnsupportedOps)
+    assert [op.count for op in refusal.error.ops] == [2]
