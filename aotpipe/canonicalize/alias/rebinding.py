@@ -1,7 +1,7 @@
 """Keeps the names of one tensor alike where a graph has made a copy of it.
 
 After a branch or a loop a variable holds a tensor of the graph's own, where eager may have given it another
-name of a tensor from before (`alias_sets`); what a traced index gives is a copy, where eager gives a view:
+name of a tensor from before; what a traced index gives is a copy, where eager gives a view:
 `note(pair)` remembers the two. As long as nobody writes to either in place nobody can tell. A write to one of
 them is repeated on the others, if somebody still holds those. Where that takes more than is followed, the
 write asks for it and is refused; where it cannot be, it is refused for good.
@@ -39,7 +39,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class _Other:
-    """Another name.
+    """Another name of a tensor that is written in place.
 
     Attributes:
         tensor: One of its memory.
@@ -207,7 +207,7 @@ def _paired(owner: int, pairs: Iterable[Pair]) -> list[tuple[Pair, torch.Tensor]
 
 
 def written(func: Any, args: Any, kwargs: Any) -> torch.Tensor | None:
-    """The tensor that a call of a torch function writes in place, told by its name."""
+    """The tensor that a call of a torch function writes in place; the name of the function tells."""
     name = getattr(func, "__name__", "")
     in_place = name == "__setitem__" or (
         name.startswith("__i") and name not in {"__invert__", "__int__", "__index__"}

@@ -1,9 +1,8 @@
 """Carries over the border of a branch or a loop which memory its results would be in, if eager ran it.
 
 What a region gives is a copy: of what was around it or of what it made. `Border` gives each result the
-numbers (`alias_sets`) of the memories from around it that it may be in; a memory that was made inside gets
-the number of the first result that is in it. So two iterations of a loop never give one number to two
-memories.
+numbers of the memories from around it that it may be in; a memory that was made inside gets the number of
+the first result that is in it. So two iterations of a loop never give one number to two memories.
 """
 
 from __future__ import annotations
@@ -86,7 +85,7 @@ Notes = tuple[frozenset[Note], frozenset[Note]]
 
 
 class Border:
-    """One region's; what is made inside after this has higher numbers."""
+    """The border of one region: what is made inside of it has higher numbers than the border's own."""
 
     def __init__(self) -> None:
         self._first = tensor_storage.new_numbers(_MOST)
@@ -239,7 +238,7 @@ def _tensors(
 
 
 def results(abstract: AbstractValue) -> list[object]:
-    """One for each that `_tensors` gives of an abstract value."""
+    """The results of an abstract value that may be written in place, in the order of `_tensors`."""
     if abstract.fitted:
         return [abstract]
     return [leaf for leaf in abstract.leaves if isinstance(leaf, Leaf) and not leaf.number]

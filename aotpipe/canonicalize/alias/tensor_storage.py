@@ -114,7 +114,7 @@ def storage_of(tensor: torch.Tensor) -> int:
 
 
 def owner_of(tensor: torch.Tensor) -> int:
-    """The same, of what a tensor stands for as an operand."""
+    """The identity of the memory of the tensor that an operand, or a view of one, stands for."""
     storage = storage_of(tensor)
     owners = trace.part(_Book).owners
     while (owner := owners.get(storage)) is not None and owner != storage:
@@ -189,7 +189,7 @@ def of(tensor: torch.Tensor) -> AliasSet | None:
 
 
 def others(alias_set: AliasSet) -> Iterator[AliasSet]:
-    """Those of other tensors that may be in the same memory."""
+    """The alias sets of other tensors that may be in the same memory."""
     own, book = owner_of(alias_set.tensor), trace.part(_Book)
     for storage in dict.fromkeys(
         each for number in alias_set.numbers for each in book.of_number.get(number, ())

@@ -63,9 +63,6 @@ def _walk(given: Any, below: Named, prefix: tuple[str, ...], found: Shapes) -> N
         dims = _leaf_dims(given, name, leaf)
         if dims:
             found[name] = dims
-    elif isinstance(given, Mapping):
-        for key, inner in given.items():
-            _walk(inner, *_below(str(key), below, prefix), found)
     elif isinstance(given, (list, tuple)):
         children = list(dict.fromkeys(path[len(prefix)] for path, _, _ in below))
         if len(given) != len(children):
@@ -74,8 +71,10 @@ def _walk(given: Any, below: Named, prefix: tuple[str, ...], found: Shapes) -> N
                 reason=f"the inputs are {', '.join(children)}",
                 hint="write a dict: {name: {axis: Dim}}",
             )
-        for key, inner in zip(children, given, strict=True):
-            _walk(inner, *_below(key, below, prefix), found)
+        _walk(dict(zip(children, given, strict=True)), below, prefix, found)
+    elif isinstance(given, Mapping):
+        for key, inner in given.items():
+            _walk(inner, *_below(str(key), below, prefix), found)
     else:
         raise SpecInvalid(
             f"dynamic_shapes of {_shown(prefix)} is a {type(given).__name__}", hint="write {axis: Dim}"

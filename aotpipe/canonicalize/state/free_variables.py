@@ -68,25 +68,18 @@ class Outside:
                     self._walk(variable, item, seen, depth - 1)
 
     def changed(self, *, but_added: bool = False) -> list[OuterVariable]:
-        """The places whose value is another than before, `but_added` those of a table that has more in it."""
-        found = {
-            variable.name: variable
-            for variable, before in zip(self._variables, self._before, strict=True)
-            if not object_graph.is_same(variable.read(), before)
-        }
-        found |= {
-            variable.name: variable
-            for variable, value, items in self._inner
-            if not object_graph.holds_same(
-                _among(value, items) if but_added else object_graph.contents(value), items
-            )
-        }
-        found |= {
-            variable.name: variable
-            for variable, value, count in self._writes
-            if object_graph.writes(value) != count
-        }
-        return list(found.values())
+        """The places whose value is another than before.
+
+        A table that only has more in it is among them unless `but_added`.
+        """
+        read = zip(self._variables, self._before, strict=True)
+        found = [place for place, before in read if not object_graph.is_same(place.read(), before)]
+        for place, value, items in self._inner:
+            held = _among(value, items) if but_added else object_graph.contents(value)
+            if not object_graph.holds_same(held, items):
+                found.append(place)
+        found += [place for place, value, count in self._writes if object_graph.writes(value) != count]
+        return list({place.name: place for place in found}.values())
 
     def restore(self) -> None:
         """Put names and containers back; what was written into tensors stays."""

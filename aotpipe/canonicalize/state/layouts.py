@@ -1,6 +1,6 @@
 """The forms of what a model keeps in Python: what is fixed, and what is a tensor that calls hand on.
 
-`snapshot_of(value)` gives a picture of a value as it is now, all the way down. A form (`Node`) says the same
+`snapshot_of(value)` tells what a value holds now, all the way down. A form (`Node`) says the same
 with a `Slot` for each tensor and number that changes; `build` makes the value of a form again.
 """
 

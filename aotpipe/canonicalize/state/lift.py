@@ -350,7 +350,7 @@ def _may_become_slot(leaves: dict[Path, LeafSnapshot], node: Fixed | Slot, value
 
 
 def _abstract(snapshot: Snapshot, path: Path, root: object_graph.Root) -> Snapshot:
-    """A picture without the values of a trace."""
+    """A snapshot without the values of a trace: of these only the kind is kept."""
     if isinstance(snapshot, TreeSnapshot):
         inner = zip(snapshot.keys, snapshot.children, strict=False)
         children = tuple(_abstract(child, (*path, str(key)), root) for key, child in inner)

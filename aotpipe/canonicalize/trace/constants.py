@@ -92,7 +92,7 @@ def note(func: Callable[..., Any], result: Any, args: Sequence[Any], kwargs: Map
         return
     if not trace.part(_Constants).known:
         return
-    taken = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+    taken = _tensors((args, kwargs))
     values = {id(leaf): value for leaf in taken if (value := value_of(leaf)) is not None}
     if not values:
         return
@@ -116,16 +116,18 @@ _PLAIN: Final = (bool, int, float, str, torch.dtype, torch.device, torch.layout,
 
 def _computed(func: Callable[..., Any], result: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """Compute a call in earnest, and keep what each tensor of its traced result holds."""
-    leaves = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+    leaves = _tensors(result)
     if not all(map(_is_small, leaves)):
         return
     with DisableTorchFunction(), no_dispatch(), torch.no_grad():
-        values = [
-            leaf for leaf in pytree.tree_leaves(func(*args, **kwargs)) if isinstance(leaf, torch.Tensor)
-        ]
+        values = _tensors(func(*args, **kwargs))
     for leaf, value in zip(leaves, values, strict=True):
         if leaf.shape == value.shape and leaf.dtype == value.dtype:
             _take(leaf, value)
+
+
+def _tensors(tree: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
 def _is_small(tensor: torch.Tensor) -> bool:

@@ -30,7 +30,7 @@ class Decision:
         path, line: Where it stands; for a statement its first line.
         span: Of an expression: first and last line, first and last column, as Python counts them.
         names: The variables that a branch or a loop assigns.
-        abstracts: Of each, what it is afterwards (`values.AbstractValue`).
+        abstracts: Of each, what it is afterwards (`abstract_values.AbstractValue`).
         before: What each held before.
         after: What each held after each path.
         taken: What else its bodies read, by name.
@@ -67,9 +67,7 @@ def statement(kind: Kind, bodies: Sequence[Callable[..., Any]], **details: Any) 
     """Note what became of a statement, by the functions that its bodies are."""
     if (noted := _recording.get()) is None:
         return
-    codes = [
-        (code, cells) for body in bodies if (found := _code(body)) is not None for code, cells in [found]
-    ]
+    codes = [found for body in bodies if (found := _code(body)) is not None]
     if not codes:
         return
     taken = {name: value for _, cells in codes for name, value in cells.items()}

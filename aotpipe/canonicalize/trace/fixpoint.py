@@ -51,7 +51,7 @@ class Fixpoint:
 
 @dataclass(frozen=True, slots=True)
 class _Note:
-    """The same, as the next run of the loop begins with it (`sites`)."""
+    """A fixpoint as its `region_sites.Site` keeps it: the next run of the loop begins with it."""
 
     variables: tuple[str, ...]
     abstracts: list[AbstractValue]
@@ -145,7 +145,7 @@ def _solve(loop: Loop) -> Fixpoint:
 def _begun(
     variables: Variables, start: Values, border: region_results.Border, site: region_sites.Site
 ) -> tuple[list[AbstractValue], list[region_results.Names], Values, list[torch.Tensor]]:
-    """What the first iteration starts from.
+    """What the first iteration starts from: what another run of the loop needed, where that can be.
 
     Returns:
         Abstract values, names, values, and the tensors in these that are the iteration's own.

@@ -1,10 +1,10 @@
 """Where in a trace a branch or a loop stands, and what was found there when it was run before.
 
 A loop runs its body until its variables settle, and each region is run once more when it is put into the
-graph. Fixpoint anew in every run, one inside of d loops would be run r**d times. A `Site` is a statement as
-one run of what is around it comes to it: by which calls, and the how many-th time. It keeps what was found
-there, and the next run begins with that. A loop around it only widens what it starts from, so that what it
-needed the last time it needs again.
+graph. If each run sought its fixpoint anew, a region inside of d loops would be run r**d times. A `Site` is a
+statement together with the calls by which a run comes to it, and how often the run came so before. It keeps
+what was found there, and the next run begins with that. A loop around it only widens what it starts from, so
+that what it needed the last time it needs again.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def entered(site: Site, path: Hashable = None) -> AbstractContextManager[object]
 
 
 def current() -> Site:
-    """The place of what calls; a new one outside of a trace."""
+    """The site of the statement that calls; a new one outside of a trace."""
     run = trace.part(_Runs).stack[-1]
     steps = tuple(_steps(sys._getframe(1)))  # noqa: SLF001  # the only way to who called
     run.counts[steps] += 1

@@ -1,6 +1,6 @@
 """Puts branches and loops on traced tensors into the graph that torch.export traces.
 
-A region is Python code that assigns variables. It is run twice (`running`): once to see what it touches, with
+A region is Python code that assigns variables. It is run twice (`dry_run`): once to see what it touches, with
 nothing put into the graph, and once inside torch's own control-flow op, with the tensors that it took from
 outside replaced by the op's operands. The ops themselves do not look into closures.
 

@@ -129,7 +129,7 @@ class _Lists:
 
 
 def are_there() -> bool:
-    """Whether any was made yet."""
+    """Whether the trace has made a dynamic list yet."""
     return trace.part(_Lists).are_there
 
 
