@@ -7,7 +7,7 @@ be lost. `note` remembers such containers, and `checked` refuses a change of one
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ from aotpipe.canonicalize.values import trace
 from aotpipe.errors import ExportFailed, SourceLine
 from aotpipe.model import source
 
-_KINDS: Final = (list, dict, deque, OrderedDict)
+_KINDS: Final = (list, dict, deque, OrderedDict, defaultdict, Counter)
 
 
 class _Noted(NamedTuple):

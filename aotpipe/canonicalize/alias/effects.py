@@ -7,7 +7,7 @@ on paths that eager would not take, so that nothing else may come of it.
 from __future__ import annotations
 
 import operator
-from collections import Counter, OrderedDict, deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ from aotpipe.canonicalize.values.abstract_values import UNDEFINED, Undefined
 from aotpipe.canonicalize.values.optional_values import Partial
 from aotpipe.model import object_graph
 
-_KINDS: Final = frozenset({list, dict, set, deque, OrderedDict, Partial})
+_KINDS: Final = frozenset({list, dict, set, deque, OrderedDict, defaultdict, Counter, Partial})
 _NONE: Final = object()
 # What is not looked into: a module is watched by `watching`, a tensor's writes are ops.
 _CLOSED: Final = (nn.Module, torch.Tensor, ModuleType, type)
@@ -56,7 +56,7 @@ class _Watched:
     """The modules whose attributes are among what may change.
 
     Attributes:
-        roots: They.
+        roots: The modules; their submodules are watched too.
         is_lifted: Whether what they hold at last is lifted into buffers.
         at_first: The containers that they held at first, by identity.
     """

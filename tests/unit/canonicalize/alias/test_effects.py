@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -25,6 +25,8 @@ from tests.unit.canonicalize.trace.agree import check
         ({1, 2}, lambda v: v.add(3)),
         (deque([1]), lambda v: v.appendleft(0)),
         (OrderedDict(a=1, b=2), lambda v: v.move_to_end("a")),
+        (defaultdict(int, a=1), lambda v: v.update(a=2)),
+        (Counter(a=1), lambda v: v.update("a")),
     ],
 )
 def test_containers(value: Any, change: Callable[[Any], None]):
@@ -121,3 +123,16 @@ class Logged(torch.nn.Module):
 
 def test_a_list_that_a_call_makes_may_change():
     check(Logged().eval(), *((torch.tensor(each),) for each in ([1.0, 3.0], [0.0, 0.0], [2.0, 1.0])))
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: defaultdict(int, a=1), lambda: Counter(a=1)], ids=["default", "counter"]
+)
+def test_a_table_that_a_branch_counts_in_is_one_more_variable(make):
+    def counting(x):
+        found = make()
+        if x.sum() > 0:
+            found["a"] += 1
+        return x * found["a"] + found["b"]
+
+    check(counting, (torch.ones(2),), (-torch.ones(2),))
