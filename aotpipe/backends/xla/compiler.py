@@ -97,7 +97,7 @@ def compile(  # noqa: A001  # the stage's name; nothing here needs the builtin
     packages = _PACKAGES[target.device]
     installed.require("jax", *packages)
     limit = process.default_memory_limit() if memory_limit_bytes is None else memory_limit_bytes
-    flags = _flags(target, extra_flags)
+    flags = (*target.row.flags, *extra_flags)
     index, parts = container.read(lowered.module)
     by_module = {program["modules"][target.device]: program for program in index["programs"]}
     wanted = sorted(by_module)
@@ -158,7 +158,7 @@ def digest(lowered: Lowered, target: Target, extra_flags: Sequence[str] = (), fa
     key = {
         "module": lowered.digest,
         "target": str(target),
-        "flags": _flags(target, extra_flags),
+        "flags": (*target.row.flags, *extra_flags),
         "toolchain": _versions(target),
         "source": backend_digest("xla"),
         "host": toolchain.host_features() if target.device == "cpu" else [],
@@ -171,10 +171,6 @@ def fallbacks_for_numbers(
 ) -> tuple[Any, ...]:
     """What to compile with where a program computes wrong numbers: XLA has nothing more cautious."""
     return ()
-
-
-def _flags(target: Target, extra_flags: Sequence[str]) -> tuple[str, ...]:
-    return (*target.row.flags, *extra_flags)
 
 
 def _versions(target: Target) -> dict[str, str]:

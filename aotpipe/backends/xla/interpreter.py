@@ -9,22 +9,27 @@ Raises `Refused` with the node, for an op without an entry and for a size that d
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, Final
 
+import jax
 import torch
 from jax import lax
 from torch import fx
 from torch._ops import HigherOrderOperator, OpOverload
 
 from aotpipe.backends.xla import control_flow
-from aotpipe.backends.xla.lines import Lines
 from aotpipe.backends.xla.ops import Op, table
 from aotpipe.backends.xla.sizes import Sizes, UnknownSize
 from aotpipe.backends.xla.values import BOOL, FLOAT64, INT64, Array, DType, Out, cast, is_array
+from aotpipe.errors import SourceLine
 from aotpipe.model.torch_arrays import view_numpy
 from aotpipe.passes import hops, ops
+from aotpipe.passes.source_lines import nearest_line
+
+_MARK: Final = re.compile(r"aot(\d+)(?=[/:\"]|$)")
 
 
 class Refused(Exception):
@@ -33,6 +38,30 @@ class Refused(Exception):
     def __init__(self, node: fx.Node, reason: str) -> None:
         super().__init__(reason)
         self.node = node
+
+
+class Lines:
+    """The lines of the nodes that were lowered, each under a mark of its own.
+
+    jax keeps a name beside each op of a module, and the mark is part of it: trace a node's lowering within
+    `of(node)`; then `find(name)` gives the line of the node by the name of one of its ops.
+    """
+
+    def __init__(self) -> None:
+        self._lines: list[SourceLine | None] = []
+
+    def of(self, node: fx.Node) -> AbstractContextManager[Any]:
+        """Mark what is traced while the context lasts as a node's."""
+        self._lines.append(nearest_line(node))
+        return jax.named_scope(f"aot{len(self._lines) - 1}")
+
+    def find(self, name: str) -> SourceLine | None:
+        """The line of the innermost node in an op's name that has one."""
+        for mark in reversed(_MARK.findall(name)):
+            found = self._lines[int(mark)]
+            if found is not None:
+                return found
+        return None
 
 
 class Interpreter:

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Final
 from torch.fx import Node
 
 from aotpipe.backends.xla.estimate import memory
-from aotpipe.backends.xla.mesh.sharding import Placement, annotate, resolve
+from aotpipe.backends.xla.mesh import Placement, annotate, resolve
 from aotpipe.core.signature import Signature, dim_symbols, evaluate_dim
 from aotpipe.core.stages import Legal, LegalEntry, Lowered
 from aotpipe.errors import AotpipeError, Buffer, CannotPad, LowerFailed, NoBuckets, UnsupportedOps
@@ -39,7 +39,7 @@ from aotpipe.runtime.xla.buckets import Buckets, Declared, Ladder, planned
 from aotpipe.runtime.xla.mesh import Mesh, Rule
 
 if TYPE_CHECKING:
-    from aotpipe.backends.xla.lines import Lines
+    from aotpipe.backends.xla.interpreter import Lines
 
 PLATFORMS: Final = ("cpu", "cuda", "tpu")
 """jax lowers a few ops in another way for each."""

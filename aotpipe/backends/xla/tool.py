@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from aotpipe.backends.xla.estimate.figures import collectives, figures
-from aotpipe.backends.xla.mesh import partitioned
-from aotpipe.backends.xla.mesh.sharding import decided, ranks_of_results, results_of
+from aotpipe.backends.xla.mesh import decided, module_of_one_device, ranks_of_results, results_of
 from aotpipe.backends.xla.modules import parsed
 from aotpipe.runtime.xla import clients
 
@@ -98,7 +97,7 @@ def _compiler(platform: str, topology: str, config: str, devices: int) -> Callab
             return None
         program = parsed(module)
         with tempfile.TemporaryDirectory(dir=".") as folder:
-            return partitioned.of_one_device(program, compiled, options_for(program, True), Path(folder))
+            return module_of_one_device(program, compiled, options_for(program, True), Path(folder))
 
     return compile_one
 

@@ -34,7 +34,7 @@ from aotpipe.passes.source_lines import nearest_line
 from aotpipe.runtime.xla import installed
 
 if TYPE_CHECKING:
-    from aotpipe.backends.xla.lines import Lines
+    from aotpipe.backends.xla.interpreter import Lines
 
 _FIXES: Final = "aotpipe.backends.iree.fixes.stablehlo"
 _PLATFORM: Final = "cpu"
@@ -54,7 +54,7 @@ def lower(legal: Legal) -> Lowered:
     installed.require()
     for entry in legal.entries:
         _require_fixed(entry)
-    from aotpipe.backends.xla.lines import Lines
+    from aotpipe.backends.xla.interpreter import Lines
 
     lines = Lines()
     with lowering.own_settings():

@@ -18,16 +18,9 @@ import numpy as np
 Kind = tuple[str, str]
 """The dtype of the operands, and the precision."""
 
+_KINDS: Final = {"bf": "bfloat", "f": "float", "i": "int", "ui": "uint"}
 _DTYPES: Final = {
-    "bf16": "bfloat16",
-    "f16": "float16",
-    "f32": "float32",
-    "f64": "float64",
-    "i8": "int8",
-    "ui8": "uint8",
-    "i16": "int16",
-    "i32": "int32",
-    "i64": "int64",
+    **{f"{short}{bits}": f"{name}{bits}" for short, name in _KINDS.items() for bits in (8, 16, 32, 64)},
     "f8E4M3FN": "float8_e4m3fn",
     "f8E5M2": "float8_e5m2",
     "complex<f32>": "complex64",

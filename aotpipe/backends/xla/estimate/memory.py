@@ -69,7 +69,7 @@ def overflow(
     if found is None:
         return None
     number, unit, limit, limit_unit = found.groups()
-    needed, available = _bytes(number, unit), _bytes(limit, limit_unit)
+    needed, available = int(float(number) * _UNITS[unit]), int(float(limit) * _UNITS[limit_unit])
     says = f"the program {name_of(program)!r} takes {size(needed)} of memory"
     return _error(says, target, (needed, available), largest, log)
 
@@ -102,7 +102,3 @@ def _remedy(target: Target, needed: int, largest: Sequence[Buffer]) -> str:
     )
     larger = chips.with_memory(target.device, needed)
     return f"{smaller}; or take a chip with more memory: -t {larger}" if larger else smaller
-
-
-def _bytes(number: str, unit: str) -> int:
-    return int(float(number) * _UNITS[unit])

@@ -170,16 +170,14 @@ def clamp(out: Out, x: Array, low: Any = None, high: Any = None) -> Array:
     return result if high is None else lax.min(result, *spread(out, out.dtype, high))
 
 
-def addcmul(out: Out, x: Array, left: Array, right: Array, *, value: Scalar = 1) -> Array:
-    """`x + value * left * right`."""
-    a, b, c = spread(out, wide(out.dtype), x, left, right)
-    return a + like(b, value) * b * c
+def _plus(function: Callable[[Array, Array, Array], Array]) -> Callable[..., Array]:
+    """A sum with a function of two more operands and a factor."""
 
+    def lower(out: Out, x: Array, left: Array, right: Array, *, value: Scalar = 1) -> Array:
+        a, b, c = spread(out, wide(out.dtype), x, left, right)
+        return a + function(like(b, value), b, c)
 
-def addcdiv(out: Out, x: Array, left: Array, right: Array, *, value: Scalar = 1) -> Array:
-    """`x + value * left / right`."""
-    a, b, c = spread(out, wide(out.dtype), x, left, right)
-    return a + like(b, value) * lax.div(b, c)
+    return lower
 
 
 def gcd(left: Array, right: Array) -> Array:
@@ -242,8 +240,8 @@ OPS: Final[dict[Any, Any]] = {
     _each(aten.clamp, "default Tensor"): clamp,
     _each(aten.clamp_min, "default Tensor"): clamp,
     _each(aten.clamp_max, "default Tensor"): lambda out, x, high: clamp(out, x, None, high),
-    aten.addcmul.default: addcmul,
-    aten.addcdiv.default: addcdiv,
+    aten.addcmul.default: _plus(lambda factor, b, c: factor * b * c),
+    aten.addcdiv.default: _plus(lambda factor, b, c: factor * lax.div(b, c)),
     aten.complex.default: (
         lambda out, *parts: lax.complex(*(broadcast(part, out.shape) for part in parts)),
         elementwise,

@@ -83,11 +83,6 @@ def _plus(product: Callable[[Out, Array, Array], Array]) -> Callable[..., Array]
     return lower
 
 
-def int_mm(out: Out, left: Array, right: Array) -> Array:
-    """int8 matrices, summed in int32."""
-    return lax.dot_general(left, right, (((1,), (0,)), ((), ())), preferred_element_type=out.dtype)
-
-
 def _contracted(call: Call, left: Padded, right: Padded, axes: tuple[int, int]) -> tuple[Padded, Padded]:
     """Both sides with equal axes to sum over, 0 where these do not count."""
     arena = call.arena
@@ -143,5 +138,9 @@ OPS: Final[dict[Any, Any]] = {
     aten.addmm.default: (_plus(matmul), _padded_addmm(2)),
     aten.baddbmm.default: (_plus(matmul), _padded_addmm(3)),
     aten.addmv.default: (_plus(vector_product), _padded_addmv),
-    aten._int_mm.default: (int_mm, _padded_product(2)),
+    # Of int8, summed in int32.
+    aten._int_mm.default: (
+        lambda out, x, y: lax.dot(x, y, preferred_element_type=out.dtype),
+        _padded_product(2),
+    ),
 }

@@ -54,11 +54,6 @@ def _padded_index_select(call: Call) -> Any:
     return Padded(call.as_it_is(x, axis, places), (*x.axes[:axis], places.axes[0], *x.axes[axis + 1 :]))
 
 
-def embedding(_: Out, weight: Array, places: Array, *__: Any, **___: Any) -> Array:
-    """Rows."""
-    return _taken(weight, places, 0)
-
-
 def _padded_embedding(call: Call) -> Padded:
     weight, places = call.arena.plain(call.args[0], (0,)), call.args[1]
     return Padded(call.as_it_is(weight), (*places.axes, *weight.axes[1:]))
@@ -217,7 +212,7 @@ def _padded_index_put(call: Call) -> Padded:
 
 OPS: Final[dict[Any, Any]] = {
     aten.index_select.default: (index_select, _padded_index_select),
-    aten.embedding.default: (embedding, _padded_embedding),
+    aten.embedding.default: (lambda _, x, places, *__, **___: _taken(x, places, 0), _padded_embedding),
     aten.gather.default: (gather, _padded_gather),
     (aten.index.Tensor, aten._unsafe_index.Tensor): (index, _padded_index),
     aten.take.default: (take, _padded_take),

@@ -46,9 +46,16 @@ def total(x: Array, axes: Sequence[int]) -> Array:
     return lax.reduce(x, constant(0, x.dtype), lax.add, tuple(axes))
 
 
-def sum_(out: Out, x: Array, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Array:
+def _sum_or_product(start: int, join: Callable[..., Array]) -> tuple[Callable[..., Array], Rule]:
     """Of half precision in float32, of integers in the result's dtype."""
-    return shaped(out, total(cast(x, wide(out.dtype)), axes_of(dim, x.ndim)))
+
+    def lower(out: Out, x: Array, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Array:
+        value = cast(x, wide(out.dtype))
+        # A product of bools is their and; XLA adds them as their or.
+        function = lax.bitwise_and if value.dtype == BOOL and start else join
+        return shaped(out, lax.reduce(value, constant(start, value.dtype), function, axes_of(dim, x.ndim)))
+
+    return lower, reduced(lambda _: start)
 
 
 def mean(
@@ -80,13 +87,6 @@ def _padded_mean(call: Call) -> Padded:
     x, axes = call.first, axes_of(call.get(1, "dim"), call.first.ndim)
     count = _true_count(call, axes, wide(call.out.dtype))
     return Padded(call.as_it_is(call.arena.filled(x, axes, 0), count=count), kept(x, axes, call.value.dim()))
-
-
-def prod(out: Out, x: Array, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Array:
-    """The product."""
-    value = cast(x, wide(out.dtype))
-    multiply = lax.bitwise_and if value.dtype == BOOL else lax.mul
-    return shaped(out, lax.reduce(value, constant(1, value.dtype), multiply, axes_of(dim, x.ndim)))
 
 
 def extreme(x: Array, axes: Sequence[int], *, largest: bool) -> Array:
@@ -254,9 +254,9 @@ def _running_extreme(after: Callable[[Array, Array], Array]) -> tuple[Callable[.
 
 
 OPS: Final[dict[Any, Any]] = {
-    (aten.sum.default, aten.sum.dim_IntList): (sum_, reduced(lambda _: 0)),
+    (aten.sum.default, aten.sum.dim_IntList): _sum_or_product(0, lax.add),
     (aten.mean.default, aten.mean.dim): (mean, _padded_mean),
-    (aten.prod.default, aten.prod.dim_int): (prod, reduced(lambda _: 1)),
+    (aten.prod.default, aten.prod.dim_int): _sum_or_product(1, lax.mul),
     (aten.amax.default, aten.max.default): _extreme(largest=True),
     (aten.amin.default, aten.min.default): _extreme(largest=False),
     aten.max.dim: _extreme_and_place(largest=True),

@@ -29,24 +29,9 @@ from aotpipe.backends.xla.values import (
 aten = torch.ops.aten
 
 
-def reshape(out: Out, x: Array, *_: Any, **__: Any) -> Array:
-    """Any op that only gives the elements another shape."""
-    return lax.reshape(x, out.shape)
-
-
 def padded_reshape(call: Call, x: Padded | None = None) -> Padded:
     """The first operand, or another value, in the shape of the result."""
     return call.arena.reshape(call.first if x is None else x, [factor for (factor,) in call.axes])
-
-
-def copy(out: Out, _: Array, source: Array, non_blocking: bool = False) -> Array:
-    """The source as the target would hold it."""
-    return broadcast(cast(source, out.dtype), out.shape)
-
-
-def expand(out: Out, x: Array, *_: Any, **__: Any) -> Array:
-    """Broadcast."""
-    return broadcast(x, out.shape)
 
 
 def _padded_expand(call: Call) -> Padded:
@@ -58,18 +43,8 @@ def _padded_expand(call: Call) -> Padded:
     return Padded(call.as_it_is(), tuple(axes))
 
 
-def permute(_: Out, x: Array, dims: Sequence[int]) -> Array:
-    """Dims in another order."""
-    return lax.transpose(x, [dim % x.ndim for dim in dims])
-
-
 def _padded_permute(call: Call) -> Padded:
     return Padded(call.as_it_is(), tuple(call.first.axes[dim] for dim in call.args[1]))
-
-
-def transpose(_: Out, x: Array, first: int, second: int) -> Array:
-    """Two dims exchanged."""
-    return jnp.swapaxes(x, first, second) if x.ndim else x
 
 
 def _padded_transpose(call: Call) -> Padded:
@@ -186,7 +161,7 @@ OPS: Final[dict[Any, Any]] = {
         aten.squeeze.dims,
         aten.unsqueeze.default,
         aten._reshape_copy.default,
-    ): (reshape, padded_reshape),
+    ): (lambda out, x, *_, **__: lax.reshape(x, out.shape), padded_reshape),
     (
         aten.clone.default,
         aten.alias.default,
@@ -199,13 +174,13 @@ OPS: Final[dict[Any, Any]] = {
     ): (lambda _, x, *__, **___: x, elementwise),
     # Device and layout mean nothing here.
     aten._to_copy.default: (lambda out, x, **_: cast(x, out.dtype), elementwise),
-    aten.copy.default: (copy, elementwise),
+    aten.copy.default: (lambda out, _, x, *__, **___: broadcast(cast(x, out.dtype), out.shape), elementwise),
     aten.real.default: (lambda _, x: jnp.real(x), elementwise),
     aten.imag.default: (lambda _, x: lax.imag(x), elementwise),
     (aten.conj_physical.default, aten._conj_physical.default): (lambda _, x: jnp.conj(x), elementwise),
-    aten.expand.default: (expand, _padded_expand),
-    aten.permute.default: (permute, _padded_permute),
-    aten.transpose.int: (transpose, _padded_transpose),
+    aten.expand.default: (lambda out, x, *_, **__: broadcast(x, out.shape), _padded_expand),
+    aten.permute.default: (lambda _, x, dims: jnp.permute_dims(x, dims), _padded_permute),
+    aten.transpose.int: (lambda _, x, *dims: jnp.swapaxes(x, *dims) if x.ndim else x, _padded_transpose),
     aten.t.default: (lambda _, x: x.T, lambda call: Padded(call.as_it_is(), call.first.axes[::-1])),
     aten.repeat.default: (lambda _, x, times: jnp.tile(x, times), _padded_repeat),
     aten.view.dtype: (view_dtype, _padded_view_dtype),

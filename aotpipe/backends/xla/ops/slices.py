@@ -84,11 +84,6 @@ def _agreeing(call: Call, values: Sequence[Padded], axis: int) -> list[Padded]:
     return found
 
 
-def stack(out: Out, tensors: Sequence[Array], dim: int = 0) -> Array:
-    """Joined along a new dim."""
-    return jnp.stack([cast(x, out.dtype) for x in tensors], dim)
-
-
 def _padded_stack(call: Call) -> Padded:
     found = _agreeing(call, call.args[0], -1)
     axis = call.get(1, "dim", 0) % (found[0].ndim + 1)
@@ -260,11 +255,6 @@ def _padded_flip(call: Call) -> Padded:
     return Padded(call.as_it_is(x, fixed), x.axes)
 
 
-def roll(_: Out, x: Array, shifts: Any, dims: Any = ()) -> Array:
-    """Round a dim."""
-    return jnp.roll(x, shifts, None if dims in ((), []) else dims)
-
-
 def _padded_roll(call: Call) -> Padded:
     """Round what counts of a dim."""
     shifts, dims = (
@@ -349,7 +339,10 @@ def _edge_pad(mode: str) -> tuple[Callable[..., Array], Callable[[Call], Padded]
 
 OPS: Final[dict[Any, Any]] = {
     aten.cat.default: (cat, _padded_cat),
-    aten.stack.default: (stack, _padded_stack),
+    aten.stack.default: (
+        lambda out, tensors, dim=0: jnp.stack([cast(x, out.dtype) for x in tensors], dim),
+        _padded_stack,
+    ),
     aten.split_with_sizes.default: (split_with_sizes, _padded_split),
     aten.split.Tensor: (split, _padded_split),
     aten.unbind.int: (unbind, _padded_unbind),
@@ -358,7 +351,10 @@ OPS: Final[dict[Any, Any]] = {
     aten.slice_scatter.default: (slice_scatter, _padded_slice_scatter),
     aten.select_scatter.default: (select_scatter, _padded_select_scatter),
     aten.flip.default: (flip, _padded_flip),
-    aten.roll.default: (roll, _padded_roll),
+    aten.roll.default: (
+        lambda _, x, shifts, dims=(): jnp.roll(x, shifts, None if dims in ((), []) else dims),
+        _padded_roll,
+    ),
     aten.constant_pad_nd.default: (constant_pad, _padded_constant_pad),
     (aten.reflection_pad1d.default, aten.reflection_pad2d.default, aten.reflection_pad3d.default): _edge_pad(
         "reflect"

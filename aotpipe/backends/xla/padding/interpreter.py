@@ -23,7 +23,7 @@ from aotpipe.backends.xla.padding.layout import Arena, Padded
 from aotpipe.backends.xla.padding.rules import Call
 from aotpipe.backends.xla.padding.sizes import Extents, Size, Unpaddable, evaluate, scalar
 from aotpipe.backends.xla.sizes import Sizes, UnknownSize, relations
-from aotpipe.backends.xla.values import INT32, Array, Out, cast, is_array
+from aotpipe.backends.xla.values import INT32, Array, Out, is_array
 from aotpipe.core.signature import evaluate_dim
 from aotpipe.core.stages import LegalEntry
 from aotpipe.passes import hops, unbacked
@@ -95,11 +95,9 @@ class PaddedInterpreter(Interpreter):
         """A result in the dtype of its fake value, whose shape it must have."""
         if not isinstance(value, torch.Tensor):
             return result
-        out = self._out(value)
         found = result if isinstance(result, Padded) else Padded(result, self._arena.axes(value))
-        assert tuple(found.array.shape) == out.shape, f"shape {tuple(found.array.shape)} for {out.shape}"
-        assert len(found.axes) == len(out.shape), found.axes
-        return Padded(cast(found.array, out.dtype), found.axes)
+        assert len(found.axes) == value.dim(), found.axes
+        return Padded(super()._typed(value, found.array), found.axes)
 
     def _region(self, node: fx.Node, args: Any, **more: Any) -> Any:
         if (length := self._length(node, args)) is not None:

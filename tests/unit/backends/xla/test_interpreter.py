@@ -1,4 +1,6 @@
-"""What the interpreter refuses, and the numbers that Python computes in a graph."""
+"""What the interpreter refuses, the numbers that Python computes in a graph, and the user's lines of ops."""
+
+from pathlib import Path
 
 import jax.numpy as jnp
 import pytest
@@ -6,10 +8,11 @@ import torch
 from torch import fx
 
 from aotpipe import Dim
-from aotpipe.backends.xla.interpreter import Interpreter, Refused
+from aotpipe.backends.xla import lowering
+from aotpipe.backends.xla.interpreter import Interpreter, Lines, Refused
 from aotpipe.backends.xla.lowering import own_settings
 from aotpipe.backends.xla.sizes import Sizes
-from tests.programs import on_xla
+from tests.programs import on_xla, through
 
 
 class Numbers(torch.nn.Module):
@@ -70,3 +73,40 @@ def test_a_number_that_is_one_of_two_sizes_is_that_of_the_call() -> None:
     rows = Dim("rows", min=2, max=16)
     calls = [(torch.arange(float(n)),) for n in (4, 2, 3, 16)]
     on_xla.check(Chosen(), *calls, dynamic_shapes={"x": {0: rows}}, buckets={"rows": (2, 4, 16)})
+
+
+class Looping(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x.exp()
+
+        def body(v: torch.Tensor) -> tuple[torch.Tensor]:
+            return (v.sin() + 1,)
+
+        return torch.while_loop(lambda v: v.sum() > 5, body, (y,))[0]
+
+
+def test_ops_are_found_in_loops_by_the_line_of_the_loop() -> None:
+    program = through.legal(Looping(), (torch.ones(3),), dialect="stablehlo")
+    lines = Lines()
+    with lowering.own_settings():
+        entry = program.entries[0]
+        traced = lowering.trace(entry, lowering.bound_of(entry, {}), {}, {}, lines)
+        text = lowering.module_of(traced, "cpu").operation.get_asm(enable_debug_info=True)
+    own = Path(__file__).read_text(encoding="utf-8").splitlines()
+    found = {}
+    for line in text.splitlines():
+        for op in ("exponential", "sine"):
+            if f"stablehlo.{op}" in line:
+                mark = line.rpartition("loc(#")[2].rstrip(")")
+                name = next(each for each in text.splitlines() if each.startswith(f"#{mark} = "))
+                where = lines.find(name)
+                assert where is not None
+                found[op] = own[where.line - 1].strip()
+    assert found == {
+        "exponential": "y = x.exp()",
+        "sine": "return torch.while_loop(lambda v: v.sum() > 5, body, (y,))[0]",
+    }
+
+
+def test_a_name_without_a_mark_has_no_line() -> None:
+    assert Lines().find('loc("jit(forward)/add")') is None

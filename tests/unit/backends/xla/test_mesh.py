@@ -1,15 +1,55 @@
-"""What one device of several computes, by the partitioner's own module."""
+"""How rules are applied to names, what is written into a module, and what each device computes."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+import jax
+import numpy as np
+import pytest
+
+from aotpipe.backends.xla import mesh as meshes
 from aotpipe.backends.xla.estimate import matmuls
 from aotpipe.backends.xla.estimate.figures import least_traffic
-from aotpipe.backends.xla.mesh import partitioned
 from aotpipe.backends.xla.modules import parsed
+from aotpipe.errors import MeshError
 from aotpipe.runtime.xla import clients
+from aotpipe.runtime.xla.mesh import Mesh, rules
+
+MESH = Mesh.parse("data=2,model=2")
+RANKS = {"up.weight": 2, "down.weight": 2, "down.bias": 1, "x": 2}
+
+
+def test_the_first_rule_that_matches_counts() -> None:
+    given = rules([r"down\.weight=(None, model)", r".*\.weight=(model, None)", "x=(data,)"])
+    placement = meshes.resolve(MESH, given, RANKS)
+    assert placement.described() == {
+        "down.weight": "(None, model)",
+        "up.weight": "(model, None)",
+        "x": "(data,)",
+    }
+    assert placement.sharding("x", (4, 3)).tiles == (2, 1)
+    assert placement.sharding("down.bias", (3,)).is_replicated
+    with pytest.raises(MeshError, match="its dim 0 is 3") as caught:
+        placement.sharding("x", (3, 4))
+    assert "data has 2 devices" in caught.value.reason
+
+
+def test_a_module_says_where_its_arguments_are() -> None:
+    def double(x: jax.Array, count: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return x * 2, count + 1
+
+    arrays = (np.ones((4, 2), np.float32), np.ones((2,), np.float32))
+    module = jax.jit(double).trace(*arrays).lower(lowering_platforms=("cpu",)).compiler_ir("stablehlo")
+    placement = meshes.resolve(MESH, rules(["x=(data,)"]), {"x": 2, "count": 1})
+    spread = meshes.annotate(module, ["x", "count"], [None, "count"], placement)
+    assert [sharding["tiles"] for sharding in spread["arguments"]] == [[2, 1], [1]]
+    assert spread["results"] == [[4, 2], [2]]
+    assert str(module).count('mhlo.sharding = "{replicated}"') == 2
+    assert meshes.decided(module) == [True, False]
+    assert meshes.ranks_of_results(module) == [2, 1]
+
 
 # A product of which each of four devices has a quarter of the rows, three times over.
 MODULE = """
@@ -42,7 +82,7 @@ def of_one(tmp_path: Path) -> Any | None:
         return devices[0].client.compile_and_load(module, xla.DeviceList(tuple(devices)), options)
 
     options = clients.options([each.id for each in devices], [True])
-    return partitioned.of_one_device(parsed(MODULE.encode()), compiled, options, tmp_path)
+    return meshes.module_of_one_device(parsed(MODULE.encode()), compiled, options, tmp_path)
 
 
 def test_each_device_has_its_part_of_the_work_and_of_the_arrays(tmp_path: Path) -> None:
@@ -55,5 +95,5 @@ def test_each_device_has_its_part_of_the_work_and_of_the_arrays(tmp_path: Path) 
 
 
 def test_a_compiler_that_leaves_no_such_module_gives_none(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(partitioned, "_PARTITIONER", "renamed")
+    monkeypatch.setattr(meshes, "_PARTITIONER", "renamed")
     assert of_one(tmp_path) is None

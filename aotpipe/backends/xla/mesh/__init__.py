@@ -1,1 +1,0 @@
-"""Programs for several devices: where arrays are placed, and what each device computes."""
