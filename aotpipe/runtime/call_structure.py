@@ -14,7 +14,9 @@ keep their flags. Raises `MissingInput`, `InputShape`, `InputValue`. Torch-free.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Mapping
+from functools import cache, lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -40,28 +42,15 @@ class Packer:
         sizes: The size of a symbol that only what is left out mentions; its smallest one by default.
     """
 
-    __slots__ = (
-        "_absent",
-        "_binders",
-        "_constants",
-        "_flags",
-        "_inputs",
-        "_outputs",
-        "_sizes",
-        "_specs",
-        "_symbols",
-    )
-
     def __init__(self, signature: Signature, sizes: Mapping[str, int] | None = None) -> None:
         self._inputs = signature.optional
         self._outputs = signature.optional_outputs
         self._specs = {spec.name: spec for spec in signature.tensor_inputs}
         self._constants = {leaf.name: leaf.value for leaf in signature.inputs if isinstance(leaf, Constant)}
         self._flags = frozenset(part.flag for part in (*self._inputs, *self._outputs))
-        self._symbols = signature.symbols
         self._sizes = {symbol.name: symbol.min for symbol in signature.symbols} | dict(sizes or {})
-        self._binders: dict[tuple[str, ...], Binder] = {}
-        self._absent: dict[tuple[str, tuple[int, ...]], Array] = {}
+        self._binder = cache(lambda names: Binder([self._specs[name] for name in names], signature.symbols))
+        self._zeros = lru_cache(_MOST_SHAPES)(_zeros)
 
     def applies(self, inputs: Mapping[str, object]) -> bool:
         """Whether a call is to be packed: it may lack something, or something of it is nested."""
@@ -146,23 +135,11 @@ class Packer:
                 reason=f"want {self._specs[missing[0]]}",
                 hint="it is no optional part of the call, or its other tensors are there",
             )
-        binder = self._binders.get(there)
-        if binder is None:
-            binder = self._binders[there] = Binder([self._specs[name] for name in there], self._symbols)
-        sizes = {**self._sizes, **binder.bind(tuple(np.shape(given[name]) for name in there))}
-        return {spec.name: self._zeros(spec, sizes) for spec in absent}
-
-    def _zeros(self, spec: TensorSpec, sizes: Mapping[str, int]) -> Array:
-        shape = tuple(evaluate_dim(dim, sizes) for dim in spec.dims)
-        known = self._absent.get((spec.name, shape))
-        if known is None:
-            low, high = spec.value_range or (0, 0)
-            known = np.full(shape, 0 if low <= 0 <= high else low, numpy_dtype(spec.dtype))
-            known.flags.writeable = False
-            if len(self._absent) >= _MOST_SHAPES:
-                self._absent.clear()
-            self._absent[spec.name, shape] = known
-        return known
+        sizes = {**self._sizes, **self._binder(there).bind(tuple(np.shape(given[name]) for name in there))}
+        return {
+            spec.name: self._zeros(spec, tuple(evaluate_dim(dim, sizes) for dim in spec.dims))
+            for spec in absent
+        }
 
 
 def presence_cases(parts: tuple[Presence, ...], most: int) -> list[dict[str, bool]]:
@@ -172,9 +149,7 @@ def presence_cases(parts: tuple[Presence, ...], most: int) -> list[dict[str, boo
     """
     flags = [part.flag for part in parts]
     if 2 ** len(flags) <= most:
-        chosen = [
-            [bool(number >> place & 1) for place in range(len(flags))] for number in range(2 ** len(flags))
-        ]
+        chosen = [list(row) for row in itertools.product((False, True), repeat=len(flags))]
     else:
         alone = [[flag == other for other in flags] for flag in flags]
         chosen = [[False] * len(flags), *alone, *([not one for one in row] for row in alone)]
@@ -187,6 +162,13 @@ def presence_cases(parts: tuple[Presence, ...], most: int) -> list[dict[str, boo
         if case not in cases:
             cases.append(case)
     return cases
+
+
+def _zeros(spec: TensorSpec, shape: tuple[int, ...]) -> Array:
+    low, high = spec.value_range or (0, 0)
+    zeros = np.full(shape, 0 if low <= 0 <= high else low, numpy_dtype(spec.dtype))
+    zeros.flags.writeable = False
+    return zeros
 
 
 def _parts(value: object) -> Mapping[str, Any] | None:

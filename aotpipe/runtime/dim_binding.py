@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import itertools
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from aotpipe.core.signature import Dim, Symbol, TensorSpec, dim_symbols, evaluate_dim
@@ -52,7 +53,7 @@ class Binder:
         self._specs = tuple(specs)
         self._ranges = {symbol.name: symbol for symbol in symbols}
         self._solved, self._searched = self._sources()
-        self._cache: dict[tuple[Shape, ...], Mapping[str, int]] = {}
+        self._cached = lru_cache(_MAX_CACHED)(self._bind)
 
     def bind(self, shapes: tuple[Shape, ...]) -> Mapping[str, int]:
         """The size of each symbol that the inputs mention.
@@ -60,13 +61,7 @@ class Binder:
         Raises:
             InputShape: The shapes do not fit the signature.
         """
-        sizes = self._cache.get(shapes)
-        if sizes is None:
-            sizes = self._bind(shapes)
-            if len(self._cache) >= _MAX_CACHED:
-                self._cache.clear()
-            self._cache[shapes] = sizes
-        return sizes
+        return self._cached(shapes)
 
     def _bind(self, shapes: tuple[Shape, ...]) -> Mapping[str, int]:
         for index, (spec, shape) in enumerate(zip(self._specs, shapes, strict=True)):
@@ -109,7 +104,7 @@ class Binder:
             raise self._error(index, shapes[index], f"has size {size} in dim {axis}, wants {dim}")
         low, high = self._range(form.symbol)
         if value < low or (high is not None and value > high):
-            raise self._range_error(source, form, size, (low, high), shapes)
+            raise self._range_error(source, form, shapes)
         return value
 
     def _search(self, shapes: tuple[Shape, ...], solved: Mapping[str, int]) -> dict[str, int]:
@@ -175,16 +170,10 @@ class Binder:
         source = self._solved[name][0] if name in self._solved else self._searched[name]
         return f"dim {source.axis} of {self._specs[source.number].name!r}"
 
-    def _range_error(
-        self,
-        source: _InputDim,
-        form: Affine,
-        size: int,
-        bounds: tuple[int, int | None],
-        shapes: tuple[Shape, ...],
-    ) -> InputShape:
+    def _range_error(self, source: _InputDim, form: Affine, shapes: tuple[Shape, ...]) -> InputShape:
         index, axis = source
-        low, high = bounds
+        size = shapes[index][axis]
+        low, high = self._range(form.symbol)
         ends = [form.scale * end + form.offset for end in (low, high) if end is not None]
         nearest = min(ends, key=lambda end: abs(end - size))
         span = f"{form.symbol} in {low}..{'' if high is None else high}"
@@ -220,28 +209,26 @@ def _linear(node: ast.expr) -> dict[str, int] | None:
         case ast.Name(id=name):
             return {name: 1}
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return _scaled(_linear(operand), -1)
-        case ast.BinOp(left=left, op=ast.Add(), right=right):
-            return _sum(_linear(left), _linear(right))
-        case ast.BinOp(left=left, op=ast.Sub(), right=right):
-            return _sum(_linear(left), _scaled(_linear(right), -1))
+            return _product({"": -1}, _linear(operand))
         case ast.BinOp(left=left, op=ast.Mult(), right=right):
+            return _product(_linear(left), _linear(right))
+        case ast.BinOp(left=left, op=ast.Add() | ast.Sub() as op, right=right):
             first, second = _linear(left), _linear(right)
-            if first is not None and first.keys() == {""}:
-                return _scaled(second, first[""])
-            if second is not None and second.keys() == {""}:
-                return _scaled(first, second[""])
+            if first is None or second is None:
+                return None
+            sign = 1 if isinstance(op, ast.Add) else -1
+            names = first.keys() | second.keys()
+            return {name: first.get(name, 0) + sign * second.get(name, 0) for name in names}
     return None
 
 
-def _scaled(terms: dict[str, int] | None, factor: int) -> dict[str, int] | None:
-    return None if terms is None else {name: scale * factor for name, scale in terms.items()}
-
-
-def _sum(first: dict[str, int] | None, second: dict[str, int] | None) -> dict[str, int] | None:
+def _product(first: dict[str, int] | None, second: dict[str, int] | None) -> dict[str, int] | None:
     if first is None or second is None:
         return None
-    return {name: first.get(name, 0) + second.get(name, 0) for name in first.keys() | second.keys()}
+    for constant, other in ((first, second), (second, first)):
+        if constant.keys() == {""}:
+            return {name: scale * constant[""] for name, scale in other.items()}
+    return None
 
 
 def _effort(form: Affine) -> tuple[int, int]:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -50,8 +49,6 @@ class Checker:
         signature: Of the entry point.
         sizes: For `structure.Packer`.
     """
-
-    __slots__ = ("_binder", "_leaves", "_names", "_packer", "_ranges", "signature")
 
     def __init__(self, signature: Signature, sizes: Mapping[str, int] | None = None) -> None:
         specs = signature.tensor_inputs
@@ -140,21 +137,6 @@ class Checker:
                 return f"it was fixed to {leaf.value!r} when the model was exported; leave it out"
         close = difflib.get_close_matches(name, self._names, n=1, cutoff=0.4)
         return f"did you mean {close[0]}?" if close else "leave it out"
-
-
-@lru_cache(maxsize=256)
-def checker(signature: Signature) -> Checker:
-    """The Checker of a signature, made once."""
-    return Checker(signature)
-
-
-def check(signature: Signature, inputs: Mapping[str, ArrayLike]) -> tuple[list[Array], Mapping[str, int]]:
-    """Check one call; `Checker.check` spares the lookup of the signature.
-
-    Raises:
-        InputError: An input is unknown, missing, or does not fit.
-    """
-    return checker(signature).check(inputs)
 
 
 def _range(index: int, spec: TensorSpec) -> _Range:

@@ -7,11 +7,11 @@ compiler is imported.
 
 from __future__ import annotations
 
+from aotpipe.runtime.bundle.files import verify
 from aotpipe.runtime.bundle.load import load
 from aotpipe.runtime.bundle.manifest import Manifest, Program
 from aotpipe.runtime.bundle.pack import Bundle, open_bundle, pack, require_replaceable
 from aotpipe.runtime.bundle.selftest import Answer, SelfTest, TargetResult, selftest
-from aotpipe.runtime.bundle.verify import verify
 
 __all__ = [
     "Answer",

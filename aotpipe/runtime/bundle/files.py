@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import stat
 from collections.abc import Iterator
+from os import PathLike
 from pathlib import Path
 
 import numpy as np
@@ -128,3 +129,32 @@ def names(root: Path) -> Iterator[str]:
             name = path.relative_to(root).as_posix()
             if name != manifests.FILE_NAME:
                 yield name
+
+
+def verify(path: str | PathLike[str]) -> Manifest:
+    """Check that a bundle holds the files that were packed, and no others.
+
+    Returns:
+        The manifest.
+
+    Raises:
+        BundleNotFound: There is no bundle.
+        UnsupportedSchema: It is of another schema.
+        BundleCorrupt: A file differs, is missing, or was added; the reason lists all of them.
+    """
+    root = Path(path)
+    manifest = read_manifest(root)
+    problems = []
+    for name in manifest.files:
+        try:
+            content(root, manifest, name)
+        except BundleCorrupt as error:
+            problems.append(error.message)
+    problems += [f"{name} was added" for name in names(root) if name not in manifest.files]
+    if problems:
+        raise BundleCorrupt(
+            problems[0] if len(problems) == 1 else f"{len(problems)} files of the bundle are not as packed",
+            reason="\n".join(problems),
+            hint="copy or build the bundle again",
+        )
+    return manifest

@@ -182,7 +182,8 @@ def read(data: bytes) -> Manifest:
             hint="use the aotpipe that built it, or build it again",
         )
     try:
-        if not _is_as_written(content, data):
+        rest = {key: value for key, value in content.items() if key != "digest"}
+        if _dump(content) != data or content.get("digest") != _digest(rest):
             raise BundleCorrupt(
                 f"{FILE_NAME} was changed",
                 reason="its digest does not match",
@@ -191,11 +192,6 @@ def read(data: bytes) -> Manifest:
         return _from_json(content)
     except _MALFORMED as error:
         raise BundleCorrupt(f"{FILE_NAME} is not a manifest", reason=str(error)) from error
-
-
-def _is_as_written(content: Mapping[str, Any], data: bytes) -> bool:
-    rest = {key: value for key, value in content.items() if key != "digest"}
-    return _dump(content) == data and content.get("digest") == _digest(rest)
 
 
 def _from_json(content: dict[str, Any]) -> Manifest:
@@ -215,20 +211,10 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
         # Findings of manifests name the parts of a line; what reports and commands write is a pair.
         if where := finding["where"]:
             finding["where"] = {"path": where[0], "line": where[1]}
-    content: dict[str, Any] = _sorted({"schema": SCHEMA, **plain})
+    content = json.loads(json.dumps({"schema": SCHEMA, **plain}, sort_keys=True))
     # Their order is the spec's: the last one is the one that runs most.
     entries = content["entry_points"]
     return {**content, "entry_points": {name: entries[name] for name in manifest.entry_points}}
-
-
-def _sorted(value: Any) -> Any:
-    match value:
-        case dict():
-            return {key: _sorted(value[key]) for key in sorted(value)}
-        case list():
-            return [_sorted(each) for each in value]
-        case _:
-            return value
 
 
 def _digest(content: Mapping[str, Any]) -> str:

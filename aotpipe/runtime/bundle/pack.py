@@ -21,6 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from pathlib import Path
+from typing import TypeVar
 
 from aotpipe.core.dtypes import Array
 from aotpipe.core.precision import Precision
@@ -41,8 +42,10 @@ from aotpipe.runtime.bundle.manifest import (
     Program,
 )
 from aotpipe.runtime.goldens import Golden, dumps
-from aotpipe.runtime.islands.chain import Island, Parts, Step
+from aotpipe.runtime.islands.chain import Island, Parts
 from aotpipe.runtime.store import typed_os_errors
+
+Located = TypeVar("Located", Finding, Island)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +129,7 @@ def pack(
                 programs=tuple(records),
                 findings=tuple(map(_without_folder, findings)),
                 files=packed,
-                parts=parts and _parts_without_folders(parts),
+                parts=parts and _without_folders(parts),
                 precision=precision,
             )
             _bytes(work, manifests.FILE_NAME, manifests.write(manifest))
@@ -232,20 +235,18 @@ def _summary(parity: Parity | None) -> ParitySummary | None:
     )
 
 
-def _parts_without_folders(parts: Parts) -> Parts:
-    def bare(step: Step) -> Step:
-        return replace(step, where=_bare(step.where)) if isinstance(step, Island) else step
-
+def _without_folders(parts: Parts) -> Parts:
     chains = {
-        name: replace(chain, steps=tuple(map(bare, chain.steps))) for name, chain in parts.chains.items()
+        name: replace(
+            chain,
+            steps=tuple(_without_folder(step) if isinstance(step, Island) else step for step in chain.steps),
+        )
+        for name, chain in parts.chains.items()
     }
     return replace(parts, chains=chains)
 
 
-def _without_folder(finding: Finding) -> Finding:
-    return replace(finding, where=_bare(finding.where))
-
-
-def _bare(where: SourceLine | None) -> SourceLine | None:
+def _without_folder(value: Located) -> Located:
     """The same for any folder that a model is built in."""
-    return where and SourceLine(Path(where.path).name, where.line)
+    where = value.where
+    return replace(value, where=where and SourceLine(Path(where.path).name, where.line))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from aotpipe.core.signature import Constant, Signature, Symbol, TensorSpec
 from aotpipe.errors import InputDtype, InputShape, InputValue, MissingInput, UnknownInput
-from aotpipe.runtime.input_checks import Checker, check
+from aotpipe.runtime.input_checks import Checker
 
 
 def signature(*tensors, symbols=(), constants=()):
@@ -17,6 +17,10 @@ def signature(*tensors, symbols=(), constants=()):
         outputs=(),
         symbols=tuple(map(Symbol.parse, symbols)),
     )
+
+
+def check(checked, inputs):
+    return Checker(checked).check(inputs)
 
 
 TWO = signature("x: float32[batch, 4]", "ids: int64[batch] in [0, 99]", symbols=["batch=1..8"])
