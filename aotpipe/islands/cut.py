@@ -13,7 +13,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import fx
@@ -105,7 +105,7 @@ class _Cutter:
         if node.op != "call_function":
             return ""
         if node.target is OP:
-            return sites.SITES[str(node.args[1])].mark.reason
+            return _site(node).mark.reason
         return self._refusal(node)
 
     def _require_top_level(self) -> None:
@@ -122,36 +122,32 @@ class _Cutter:
     def _island(self, node: fx.Node) -> tuple[Island, tuple[fx.Node, ...]]:
         """The island of a node, and the nodes that it takes."""
         if node.target is OP:
-            site = sites.SITES[str(node.args[1])]
-            mark = site.mark
-            _require_plain(site.objects, mark.name, node)
+            site = _site(node)
+            name, arguments, objects = site.mark.name, site.arguments, site.objects
             assert site.result is not None
+            result = site.result
             taken: Sequence[Any] = node.args[0]  # type: ignore[assignment]  # as the op's schema has it
-            made = replace(
-                _ISLAND, name=mark.name, arrays=mark.arrays, arguments=site.arguments, result=site.result
-            )
         else:
             packed = pack([list(node.args), dict(node.kwargs)], _kind)
-            _require_plain(packed.objects, str(node.target), node)
+            name, arguments, objects = str(node.target), packed.template, tuple(packed.objects)
+            result = _result(node)
             emit = Emitter(self._entry.graph, node)
             taken = [
                 leaf if kind == "tensor" else scalars.as_tensor(emit, leaf)
                 for leaf, kind in zip(packed.leaves, packed.kinds, strict=True)
             ]
-            made = replace(
-                _ISLAND, name=str(node.target), kind="op", arguments=packed.template, result=_result(node)
-            )
-        made = replace(
-            made,
+        _require_plain(objects, name, node)
+        island = Island(
+            name=name,
+            kind="function" if node.target is OP else "op",
             where=nearest_line(node),
             reason=self._reason(node),
+            arrays=_site(node).mark.arrays if node.target is OP else "torch",
+            arguments=arguments,
+            result=result,
             inputs=tuple(self._value(each) for each in taken),
-            outputs=tuple(self._names.spec(name, value) for name, value in _given(node)),
+            outputs=tuple(self._names.spec(given, value) for given, value in _given(node)),
         )
-        self._require_dtypes(made, node)
-        return made, tuple(taken)
-
-    def _require_dtypes(self, island: Island, node: fx.Node) -> None:
         away = next((spec for spec in island.outputs if spec.dtype not in DTYPES), None)
         if away is not None:
             raise UnsupportedOps(
@@ -159,6 +155,7 @@ class _Cutter:
                 hint="cast it within the island",
                 where=nearest_line(node),
             )
+        return island, tuple(taken)
 
     def _value(self, node: fx.Node) -> str:
         """The name of a node's value in the chain."""
@@ -266,21 +263,13 @@ class _Cutter:
         )
 
 
-_ISLAND: Final = Island(
-    name="",
-    kind="function",
-    where=None,
-    reason="",
-    arrays="torch",
-    arguments={},
-    result={},
-    inputs=(),
-    outputs=(),
-)
+def _site(node: fx.Node) -> sites.Site:
+    """The site of a call of a marked function."""
+    return sites.SITES[str(node.args[1])]
 
 
 def _name(node: fx.Node) -> str:
-    return sites.SITES[str(node.args[1])].mark.name if node.target is OP else str(node.target)
+    return _site(node).mark.name if node.target is OP else str(node.target)
 
 
 def _kind(leaf: Any) -> Kind | None:

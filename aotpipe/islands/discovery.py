@@ -6,7 +6,7 @@ values, which a size may depend on. The model is left as it was. To be run withi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -20,7 +20,8 @@ from aotpipe.export import resized_examples
 from aotpipe.islands import sites
 
 _FARTHEST: Final = 2
-Change = Callable[[torch.Tensor], torch.Tensor]
+# The factor and the offset of floats. With the negative one, bools are negated and integers reversed.
+_CHANGES: Final = ((-1, 0), (0.1, 0), (3, 1))
 
 
 def discover(canonical: Canonical) -> None:
@@ -37,8 +38,8 @@ def discover(canonical: Canonical) -> None:
 def _calls(entry: CanonicalEntry) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
     for values in _sizes(entry):
         yield resized_examples.resized(entry, values)
-    for change in (_turned, _small, _moved):
-        yield _varied(entry, change)
+    for factor, offset in _CHANGES:
+        yield _varied(entry, factor, offset)
 
 
 def _sizes(entry: CanonicalEntry) -> Iterator[Mapping[str, int]]:
@@ -58,32 +59,21 @@ def _others(dim: Dim, value: int) -> list[int]:
     return [beside if dim.admits(beside) else value, high, dim.min]
 
 
-def _varied(entry: CanonicalEntry, change: Change) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The example with other values."""
+def _varied(entry: CanonicalEntry, factor: float, offset: float) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The example with other values, within their ranges."""
     names = iter(entry.input_names)
-    args, kwargs = pytrees.map_leaves(
-        lambda leaf: _changed(entry, next(names), leaf, change), (entry.entry.args, dict(entry.entry.kwargs))
-    )
+
+    def changed(leaf: Any) -> Any:
+        name = next(names)
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        found = leaf
+        if leaf.is_floating_point():
+            found = leaf * factor + offset
+        elif factor < 0:
+            found = ~leaf if leaf.dtype is torch.bool else leaf.flip(0) if leaf.dim() else leaf
+        bounds = entry.entry.value_ranges.get(name)
+        return found if bounds is None else found.clamp(*bounds)
+
+    args, kwargs = pytrees.map_leaves(changed, (entry.entry.args, dict(entry.entry.kwargs)))
     return args, kwargs
-
-
-def _changed(entry: CanonicalEntry, name: str, leaf: Any, change: Change) -> Any:
-    if not isinstance(leaf, torch.Tensor):
-        return leaf
-    bounds = entry.entry.value_ranges.get(name)
-    found = change(leaf)
-    return found if bounds is None else found.clamp(*bounds)
-
-
-def _turned(leaf: torch.Tensor) -> torch.Tensor:
-    if leaf.dtype is torch.bool:
-        return ~leaf
-    return -leaf if leaf.is_floating_point() else leaf.flip(0) if leaf.dim() else leaf
-
-
-def _small(leaf: torch.Tensor) -> torch.Tensor:
-    return leaf * 0.1 if leaf.is_floating_point() else leaf
-
-
-def _moved(leaf: torch.Tensor) -> torch.Tensor:
-    return leaf * 3 + 1 if leaf.is_floating_point() else leaf

@@ -1,9 +1,8 @@
 """What marked functions were called with, one site for all calls that look alike. Imports no torch.
 
-Within `recording()` `call` notes what each call takes and gives; `tracing` reads it where a model is traced.
+Within `recording()` `call` records what each call takes and gives, and `tracing` reads it to trace a model.
 
 Raises:
-    IslandsNotAllowed: A model is traced, and nothing said that it may be cut.
     SpecInvalid: A function takes or gives what cannot pass between Python and a program.
 """
 
@@ -14,10 +13,11 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from aotpipe.errors import IslandsNotAllowed, SourceLine, SpecInvalid
+from aotpipe.errors import SourceLine, SpecInvalid
 from aotpipe.model import source
 from aotpipe.runtime.islands.functions import Mark
 from aotpipe.runtime.islands.templates import Kind, Packed, Template, pack
@@ -53,48 +53,38 @@ class Site:
 
 
 SITES: Final[dict[str, Site]] = {}
-"""By key; tracing refers to them by name, since a graph holds no functions."""
+"""By key: a graph holds no functions, and an exported program may be run after the recording."""
 
-_RECORDING: Final[list[bool]] = []
+_recording: Final[ContextVar[bool]] = ContextVar("recording", default=False)
 
 
 @contextmanager
 def recording(*, go_on: bool = False) -> Iterator[None]:
-    """Note what marked functions are called with, and let models that call them be traced.
+    """Record what marked functions are called with, and let models that call them be traced.
 
-    What was noted before is forgotten, unless this goes on with it; what is noted stays until the next time.
+    What was recorded before is dropped, unless `go_on` keeps it; records stay until the next recording.
     """
-    if not _RECORDING and not go_on:
+    if not _recording.get() and not go_on:
         SITES.clear()
-    _RECORDING.append(True)
+    token = _recording.set(True)
     try:
         yield
     finally:
-        _RECORDING.pop()
+        _recording.reset(token)
 
 
-def require_recording(mark: Mark) -> None:
-    """Refuse to trace a marked function where nobody is going to cut the graph at it.
-
-    Raises:
-        IslandsNotAllowed: Nobody is.
-    """
-    if not _RECORDING:
-        raise IslandsNotAllowed(
-            f"the model calls {mark.name}, which stays Python",
-            reason=mark.reason,
-            hint="pass --allow-islands (allow_islands=True): a chain of programs and Python is built then",
-            where=source.of_caller(),
-        )
+def is_recording() -> bool:
+    """Whether models that call marked functions may be traced."""
+    return _recording.get()
 
 
 def call(mark: Mark, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call a marked function eagerly, and note what it took and gave where that is asked for.
+    """Call a marked function eagerly; within `recording()` record what it takes and gives.
 
     Raises:
         SpecInvalid: The function writes into an argument, or gives what cannot pass to a program.
     """
-    if not _RECORDING:
+    if not is_recording():
         return run(mark, args, kwargs)
     packed = packed_arguments(args, kwargs)
     tensors = [leaf for leaf in packed.leaves if hasattr(leaf, "_version")]
@@ -113,11 +103,10 @@ def call(mark: Mark, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             hint="return tensors and numbers; arrays='numpy' is for functions of numpy's arrays",
             where=source.of_definition(mark.function),
         )
-    site = site_of(mark, packed)[1]
-    record = Record(tuple(map(_shape, packed.leaves)), tuple(map(_shape, given.leaves)))
+    _, site = site_of(mark, packed)
     site.result, site.kinds = given.template, tuple(given.kinds)
     site.dtypes = tuple(getattr(leaf, "dtype", None) for leaf in given.leaves)
-    site.records[record] = None
+    site.records[Record(shapes(packed), shapes(given))] = None
     return result
 
 
@@ -147,8 +136,29 @@ def kind_of(leaf: Any) -> Kind | None:
     return "float" if isinstance(leaf, torch.SymFloat) or type(leaf) is float else None
 
 
-def _shape(leaf: Any) -> tuple[int, ...]:
-    return tuple(getattr(leaf, "shape", ()))
+def shapes(packed: Packed) -> tuple[tuple[int, ...], ...]:
+    """The shape of each leaf; a number has no dims."""
+    return tuple(tuple(getattr(leaf, "shape", ())) for leaf in packed.leaves)
+
+
+def run(mark: Mark, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Call a marked function on tensors, whatever it takes itself."""
+    if mark.arrays == "torch":
+        return mark.function(*args, **kwargs)
+    import numpy as np
+
+    from aotpipe.model.torch_arrays import from_numpy, view_numpy
+
+    def to_numpy(leaf: Any) -> Any:
+        return view_numpy(leaf) if kind_of(leaf) == "tensor" else leaf
+
+    def to_torch(leaf: Any) -> Any:
+        if isinstance(leaf, np.ndarray):
+            return from_numpy(leaf)
+        return leaf.item() if isinstance(leaf, np.generic) else leaf
+
+    args, kwargs = _mapped(to_numpy, (tuple(args), kwargs))
+    return _mapped(to_torch, mark.function(*args, **kwargs))
 
 
 def _mapped(change: Callable[[Any], Any], value: Any) -> Any:
@@ -157,27 +167,3 @@ def _mapped(change: Callable[[Any], Any], value: Any) -> Any:
     if type(value) is dict:
         return {key: _mapped(change, each) for key, each in value.items()}
     return change(value)
-
-
-def run(mark: Mark, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Call a marked function on tensors, whatever it takes itself."""
-    if mark.arrays == "torch":
-        return mark.function(*args, **kwargs)
-    args, kwargs = _mapped(_to_numpy, (tuple(args), kwargs))
-    return _mapped(_to_torch, mark.function(*args, **kwargs))
-
-
-def _to_numpy(leaf: Any) -> Any:
-    from aotpipe.model.torch_arrays import view_numpy
-
-    return view_numpy(leaf) if kind_of(leaf) == "tensor" else leaf
-
-
-def _to_torch(leaf: Any) -> Any:
-    import numpy as np
-
-    from aotpipe.model.torch_arrays import from_numpy
-
-    if isinstance(leaf, np.ndarray):
-        return from_numpy(leaf)
-    return leaf.item() if isinstance(leaf, np.generic) else leaf

@@ -7,17 +7,16 @@ expression of them, any other is a size that only the run knows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import torch
 
-from aotpipe.errors import ExportFailed
+from aotpipe.errors import ExportFailed, IslandsNotAllowed
 from aotpipe.islands import sites
 from aotpipe.model import source
-from aotpipe.runtime.islands import templates
 from aotpipe.runtime.islands.functions import Mark
-from aotpipe.runtime.islands.templates import unpack
+from aotpipe.runtime.islands.templates import Kind, pack, unpack
 
 _LIBRARY: Final[Any] = torch.library.Library("aotpipe", "FRAGMENT")  # type: ignore[no-untyped-call]
 _LIBRARY.define("island(Tensor[] tensors, str site) -> Tensor[]")
@@ -28,15 +27,18 @@ _NUMBERS: Final = {"int": torch.int64, "float": torch.float64}
 def _run(tensors: Sequence[torch.Tensor], site: str) -> list[torch.Tensor]:
     """The op on values: it is run where a traced program is compared with eager."""
     found = sites.SITES[site]
-    kinds = [kind for _, kind in sorted(templates.kinds(found.arguments).items())]
-    leaves = [t if kind == "tensor" else t.item() for t, kind in zip(tensors, kinds, strict=True)]
-    args, kwargs = unpack(found.arguments, leaves, found.objects)
-    given = templates.pack(sites.run(found.mark, args, kwargs), sites.kind_of)
+    args, kwargs = unpack(found.arguments, _leaf_of(tensors), found.objects)
+    given = pack(sites.run(found.mark, args, kwargs), sites.kind_of)
     # An op gives tensors of its own.
     return [
         leaf.detach().clone() if kind == "tensor" else torch.tensor(leaf, dtype=_NUMBERS[kind])
         for leaf, kind in zip(given.leaves, given.kinds, strict=True)
     ]
+
+
+def _leaf_of(tensors: Sequence[torch.Tensor]) -> Callable[[Kind, int], Any]:
+    """The leaf of a kind and number: a tensor, or the number in it."""
+    return lambda kind, number: tensors[number] if kind == "tensor" else tensors[number].item()
 
 
 def _fake(tensors: Sequence[torch.Tensor], site: str) -> list[torch.Tensor]:
@@ -111,26 +113,26 @@ def call(mark: Mark, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         IslandsNotAllowed: Nobody is going to cut the graph at it.
         ExportFailed: No eager call reached it.
     """
-    sites.require_recording(mark)
+    if not sites.is_recording():
+        raise IslandsNotAllowed(
+            f"the model calls {mark.name}, which stays Python",
+            reason=mark.reason,
+            hint="pass --allow-islands (allow_islands=True): a chain of programs and Python is built then",
+            where=source.of_caller(),
+        )
     packed = sites.packed_arguments(args, kwargs)
     key, site = sites.site_of(mark, packed)
     site.where = source.of_caller()
-    shapes = {tuple(map(len, record.inputs)) for record in site.records}
-    ranks = tuple(len(getattr(leaf, "shape", ())) for leaf in packed.leaves)
-    if site.result is None or ranks not in shapes:
+    ranks = tuple(map(len, sites.shapes(packed)))
+    if site.result is None or ranks not in {tuple(map(len, record.inputs)) for record in site.records}:
         raise ExportFailed(
             f"no eager call of the model reached {mark.name} with these arguments",
             reason="what it gives is known from the calls on the example inputs",
             hint="give example inputs that reach it",
             where=site.where,
         )
-    results = OP([_tensor(*each) for each in zip(packed.leaves, packed.kinds, strict=True)], key)
-    leaves = [
-        tensor if kind == "tensor" else tensor.item()
-        for tensor, kind in zip(results, site.kinds, strict=True)
+    tensors = [
+        leaf if kind == "tensor" else torch.scalar_tensor(leaf, dtype=_NUMBERS[kind])
+        for leaf, kind in zip(packed.leaves, packed.kinds, strict=True)
     ]
-    return unpack(site.result, leaves)
-
-
-def _tensor(leaf: Any, kind: str) -> torch.Tensor:
-    return leaf if kind == "tensor" else torch.scalar_tensor(leaf, dtype=_NUMBERS[kind])
+    return unpack(site.result, _leaf_of(OP(tensors, key)))

@@ -174,9 +174,19 @@ def _called(
     island: Island, function: Callable[..., Any], taken: Sequence[Array], sizes: dict[str, int]
 ) -> dict[str, Array]:
     """Call an island."""
-    kinds = templates.kinds(island.arguments)
-    leaves = [_argument(island, kinds.get(number), array) for number, array in enumerate(taken)]
-    args, kwargs = templates.unpack(island.arguments, leaves)
+
+    def argument(kind: templates.Kind, number: int) -> Any:
+        if kind != "tensor":
+            return taken[number].item()
+        # An island that writes must not change a value that others read.
+        own = _own(taken[number])
+        if island.arrays == "numpy":
+            return own
+        from aotpipe.model.torch_arrays import from_numpy
+
+        return from_numpy(own)
+
+    args, kwargs = templates.unpack(island.arguments, argument)
     try:
         result = function(*args, **kwargs)
     except Exception as error:
@@ -190,22 +200,10 @@ def _called(
         raise IslandFailed(
             f"{island.name} gave another structure than when the chain was built", where=island.where
         )
-    arrays = [_array(leaf) for leaf in packed.leaves]
-    for spec, array in zip(island.outputs, arrays, strict=True):
-        _check(island, spec, array, sizes)
-    return {spec.name: array for spec, array in zip(island.outputs, arrays, strict=True)}
-
-
-def _argument(island: Island, kind: templates.Kind | None, array: Array) -> Any:
-    if kind in ("int", "float"):
-        return array.item()
-    # An island that writes must not change a value that others read.
-    own = _own(array)
-    if island.arrays == "numpy":
-        return own
-    from aotpipe.model.torch_arrays import from_numpy
-
-    return from_numpy(own)
+    given = {spec.name: _array(leaf) for spec, leaf in zip(island.outputs, packed.leaves, strict=True)}
+    for spec in island.outputs:
+        _check(island, spec, given[spec.name], sizes)
+    return given
 
 
 def _plain(result: Any) -> Any:

@@ -1,6 +1,6 @@
 """Arguments and results of a Python function as JSON, with their tensors and numbers taken out.
 
-`pack(value, is_tensor)` gives a template and the leaves; `unpack(template, leaves)` gives the value back. A
+`pack(value, kind_of)` gives a template and the leaves; `unpack(template, leaf)` gives the value back. A
 template holds lists, tuples, dicts with text keys, texts, bools and None; tensors, integers and floats are
 leaves of a kind; anything else is an object, which a template names by its number and JSON cannot hold.
 Torch-free.
@@ -54,36 +54,30 @@ def pack(value: Any, kind_of: Callable[[Any], Kind | None]) -> Packed:
     return packed
 
 
-def unpack(template: Template, leaves: Sequence[Any], objects: Sequence[Any] = ()) -> Any:
-    """Put a value together again."""
+def unpack(template: Template, leaf: Callable[[Kind, int], Any], objects: Sequence[Any] = ()) -> Any:
+    """Put a value together again.
+
+    Args:
+        template: Of the value.
+        leaf: Gives each leaf by its kind and number.
+        objects: What the template names by number.
+
+    Raises:
+        ValueError: It is no template.
+    """
     [(kind, content)] = template.items()
     match kind:
         case "tensor" | "int" | "float":
-            return leaves[content]
+            return leaf(kind, content)
         case "object":
             return objects[content]
         case "value":
             return content
         case "list":
-            return [unpack(each, leaves, objects) for each in content]
+            return [unpack(each, leaf, objects) for each in content]
         case "tuple":
-            return tuple(unpack(each, leaves, objects) for each in content)
+            return tuple(unpack(each, leaf, objects) for each in content)
         case "dict":
-            return {key: unpack(each, leaves, objects) for key, each in content.items()}
+            return {key: unpack(each, leaf, objects) for key, each in content.items()}
         case _:
             raise ValueError(f"not a part of a template: {kind!r}")
-
-
-def kinds(template: Template) -> dict[int, Kind]:
-    """The kind of each leaf, by its number."""
-    [(kind, content)] = template.items()
-    match kind:
-        case "tensor" | "int" | "float":
-            return {content: kind}
-        case "list" | "tuple":
-            parts = content
-        case "dict":
-            parts = list(content.values())
-        case _:
-            parts = []
-    return {number: each for part in parts for number, each in kinds(part).items()}

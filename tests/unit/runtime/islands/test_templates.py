@@ -7,13 +7,17 @@ from typing import Any
 
 import pytest
 
-from aotpipe.runtime.islands.templates import Kind, kinds, pack, unpack
+from aotpipe.runtime.islands.templates import Kind, pack, unpack
 
 
 def kind_of(leaf: Any) -> Kind | None:
     if isinstance(leaf, bytearray):
         return "tensor"
     return "int" if type(leaf) is int else None
+
+
+def no_leaf(kind: Kind, number: int) -> Any:
+    raise AssertionError
 
 
 VALUES = [
@@ -27,16 +31,22 @@ VALUES = [
 @pytest.mark.parametrize("value", VALUES, ids=str)
 def test_what_is_packed_is_unpacked(value: Any) -> None:
     packed = pack(value, kind_of)
-    assert unpack(json.loads(json.dumps(packed.template)), packed.leaves) == value
-    assert kinds(packed.template) == dict(enumerate(packed.kinds))
+    kinds = {}
+
+    def leaf(kind: Kind, number: int) -> Any:
+        kinds[number] = kind
+        return packed.leaves[number]
+
+    assert unpack(json.loads(json.dumps(packed.template)), leaf) == value
+    assert kinds == dict(enumerate(packed.kinds))
 
 
 def test_what_is_neither_is_an_object() -> None:
     packed = pack([object, {3: 4}], kind_of)
     assert packed.objects == [object, {3: 4}]
-    assert unpack(packed.template, [], packed.objects) == [object, {3: 4}]
+    assert unpack(packed.template, no_leaf, packed.objects) == [object, {3: 4}]
 
 
 def test_what_is_no_template_is_refused() -> None:
     with pytest.raises(ValueError, match="not a part of a template"):
-        unpack({"other": 1}, [])
+        unpack({"other": 1}, no_leaf)
