@@ -25,7 +25,7 @@ from aotpipe.passes import hops
 from aotpipe.passes.extract import extract, needs
 from aotpipe.passes.source_lines import nearest_line
 from aotpipe.runtime.goldens import Golden
-from aotpipe.validate.eager.float64 import CannotWiden, Widen, widened
+from aotpipe.validate.eager.modes import CannotWiden, Widen, widened
 from aotpipe.validate.inputs import Call
 from aotpipe.validate.reference import golden_of
 

@@ -25,8 +25,7 @@ from aotpipe.core.precision import Precision as Policy
 from aotpipe.core.stages import CanonicalEntry
 from aotpipe.model.torch_arrays import from_numpy, to_numpy
 from aotpipe.passes.autocast import lower_dtype
-from aotpipe.validate.eager.float64 import Widen, widened
-from aotpipe.validate.eager.reduced_precision import Narrow
+from aotpipe.validate.eager.modes import Narrow, Widen, widened
 from aotpipe.validate.eager.swap import Contents
 
 Precision = Literal["model", "float64"]
@@ -113,16 +112,35 @@ class Eager:
                 named[MUTATED + mutated] = leaves[mutated]
             return {key: array for key, leaf in named.items() if (array := to_numpy(leaf)) is not None}
 
-    def prepare(self, inputs: Mapping[str, Array], *, entry_point: str) -> _Call:
-        """A call with its arguments made, to be timed: calling it runs the module and nothing else."""
+    def prepare(
+        self, inputs: Mapping[str, Array], *, entry_point: str
+    ) -> Callable[[], tuple[Any, dict[str, Any]]]:
+        """A call with its arguments made, to be timed: calling it runs the module and nothing else.
+
+        Returns:
+            A function that gives the result, and the input leaves as the call left them.
+        """
         entry = self._entries[entry_point]
         example, spec = pytree.tree_flatten((entry.entry.args, dict(entry.entry.kwargs)))
         leaves = {
-            name: self._to_torch(inputs[name]) if name in inputs else _own(leaf)
+            # A model that changes its input in place must not change the example.
+            name: self._to_torch(inputs[name])
+            if name in inputs
+            else leaf.detach().clone()
+            if isinstance(leaf, torch.Tensor)
+            else leaf
             for name, leaf in zip(entry.input_names, example, strict=True)
         }
         args, kwargs = pytree.tree_unflatten(list(leaves.values()), spec)
-        return _Call(entry.module, args, kwargs, leaves)
+
+        def call() -> tuple[Any, dict[str, Any]]:
+            try:
+                return entry.module(*args, **kwargs), leaves
+            # The user's code may raise anything on an input that it does not take.
+            except Exception as error:
+                raise EagerFailed(f"{type(error).__name__}: {error}") from error
+
+        return call
 
     @contextmanager
     def ready(self) -> Iterator[None]:
@@ -150,33 +168,6 @@ class Eager:
             generator = torch.Generator().manual_seed(self._noise)
             return lambda tensor: _noisy(self._widened(tensor), generator, self._lower, spare_whole=False)
         return widened if self._is_wide else None
-
-
-class _Call:
-    """One call, ready to run."""
-
-    __slots__ = ("_args", "_kwargs", "_leaves", "_module")
-
-    def __init__(
-        self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: dict[str, Any]
-    ) -> None:
-        self._module = module
-        self._args = args
-        self._kwargs = kwargs
-        self._leaves = leaves
-
-    def __call__(self) -> tuple[Any, dict[str, Any]]:
-        """The result, and the input leaves as the call left them."""
-        try:
-            return self._module(*self._args, **self._kwargs), self._leaves
-        # The user's code may raise anything on an input that it does not take.
-        except Exception as error:
-            raise EagerFailed(f"{type(error).__name__}: {error}") from error
-
-
-def _own(leaf: object) -> object:
-    # A model that changes its input in place must not change the example.
-    return leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf
 
 
 def _noisy(

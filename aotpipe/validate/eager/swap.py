@@ -68,11 +68,15 @@ class Contents:
             *(own[name] if name else own for own in parts.values() for name in ("", *object_graph.OWN)),
             *objects.values(),
         )
-        self._own = parts.keys() | objects.keys()
         self._others = others
         self._written = {id(parameter) for parameter in written}
         self._pristine = self._capture()
-        self._containers = self._find_containers()
+        own = parts.keys() | objects.keys()
+        # For each holder: the attributes whose value a call may change in place.
+        self._containers = [
+            (live, items, [name for name in items if id(live) in own and _is_container(name, items[name])])
+            for live, items in self._pristine.owners
+        ]
         self._parameters = {
             id(tensor): parameters(data)
             for tensor, data in self._pristine.data
@@ -114,28 +118,19 @@ class Contents:
         data = [(tensor, self._fresh_data(tensor, data)) for tensor, data in self._pristine.data]
         owners = [
             (live, items | {name: _copy(items[name], self._others) for name in names} if names else items)
-            for (live, items), names in zip(self._pristine.owners, self._containers, strict=True)
+            for live, items, names in self._containers
         ]
         return _Captured(owners=tuple(owners), data=tuple(data))
-
-    def _find_containers(self) -> list[list[str]]:
-        """For each holder: the attributes whose value a call may change in place."""
-        return [
-            [
-                name
-                for name, value in items.items()
-                if name not in object_graph.OWN and type(value) in _CONTAINERS
-            ]
-            if id(live) in self._own
-            else []
-            for live, items in self._pristine.owners
-        ]
 
     def _fresh_data(self, tensor: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
         if not isinstance(tensor, torch.nn.Parameter):
             return self._others(data.clone())
         changed = self._parameters.get(id(tensor), data)
         return changed.clone() if id(tensor) in self._written else changed
+
+
+def _is_container(name: str, value: Any) -> bool:
+    return name not in object_graph.OWN and type(value) in _CONTAINERS
 
 
 def _tensors(items: dict[str, Any]) -> Iterator[torch.Tensor]:

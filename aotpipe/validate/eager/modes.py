@@ -1,0 +1,209 @@
+"""Modes in which a model runs in other dtypes than its code names: in float64, or under a precision policy.
+
+`widened(tensor)` is its float64 (complex64: complex128) form; inside `with Widen():` every op gets widened
+tensors and widened dtypes, so that `x.to(torch.float32)`, a constant of float32 or `torch.zeros(...,
+dtype=torch.float16)` compute in float64 too. Raises `CannotWiden` where the bits of a float are looked at.
+
+Inside `with Narrow(policy):` products get operands in the lower dtype, islands in float32, and all other ops
+the widest that they are given; `legalize.precision` writes the same into programs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from typing import Any, Final, Self
+
+import torch
+from torch._ops import HigherOrderOperator
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+
+# Both imports are private: a dispatch mode is the one place that sees every op, and torch's own tools
+# (flop counter, debug mode) are written with it; higher-order ops are told apart by their class.
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from aotpipe.core.precision import Precision
+from aotpipe.passes.autocast import Cast, Casting, is_mutable, name_of
+
+WIDE: Final[Mapping[torch.dtype, torch.dtype]] = {
+    torch.float8_e4m3fn: torch.float64,
+    torch.float8_e5m2: torch.float64,
+    torch.bfloat16: torch.float64,
+    torch.float16: torch.float64,
+    torch.float32: torch.float64,
+    torch.complex64: torch.complex128,
+}
+_NARROW: Final[Mapping[torch.dtype, torch.dtype]] = {
+    torch.float64: torch.float32,
+    torch.complex128: torch.complex64,
+}
+_NO_DEVICE: Final = "xla"
+
+
+class CannotWiden(Exception):
+    """The model reinterprets a float's bits, which float64 has others of."""
+
+
+def widened(value: Any) -> Any:
+    """A tensor or a dtype in its wide form; anything else as it is."""
+    return _in(WIDE, value)
+
+
+def _in(dtypes: Mapping[torch.dtype, torch.dtype], value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.to(dtypes[value.dtype]) if value.dtype in dtypes else value
+    return dtypes.get(value, value) if isinstance(value, torch.dtype) else value
+
+
+class _Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Sees every op, within torch's functions and within the branches of higher-order ops too."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run one op."""
+        if isinstance(func, HigherOrderOperator):
+            # Its branches run while the mode is off, so each turns it on again.
+            args, kwargs = pytree.tree_map(self._inside, (args, kwargs or {}))
+            return func(*args, **kwargs)
+        return self._run(func, args, kwargs or {})
+
+    def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run one op that has no branches."""
+        raise NotImplementedError
+
+    def _carried(self, value: Any) -> Any:
+        """What a branch takes or gives, in the dtype that branches carry."""
+        raise NotImplementedError
+
+    def _inside(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor | torch.dtype) or not callable(value):
+            return self._carried(value)
+        body: Callable[..., Any] = value
+
+        def run(*args: Any) -> Any:
+            with self:
+                return pytree.tree_map(self._carried, body(*args))
+
+        return run
+
+
+class Widen(_Mode):
+    """A mode in which all floating-point work is done in float64."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._defaults: list[torch.dtype] = []
+
+    def __enter__(self) -> Self:
+        # Factories and int / int use the default dtype without naming it. Branches enter once more.
+        self._defaults.append(torch.get_default_dtype())
+        torch.set_default_dtype(torch.float64)
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        super().__exit__(*exc_info)  # type: ignore[no-untyped-call]
+        torch.set_default_dtype(self._defaults.pop())
+
+    def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if func is torch.ops.aten.view.dtype:
+            raise CannotWiden("a tensor is viewed as another dtype")
+        args, kwargs = pytree.tree_map(widened, (args, kwargs))
+        try:
+            return func(*args, **kwargs)
+        except (RuntimeError, NotImplementedError):
+            if func._schema.is_mutable:  # noqa: SLF001  # an op shows its schema nowhere else
+                raise
+        # A kernel without a float64 form: this one op is computed in float32.
+        args, kwargs = pytree.tree_map(lambda value: _in(_NARROW, value), (args, kwargs))
+        return pytree.tree_map(widened, func(*args, **kwargs))
+
+    def _carried(self, value: Any) -> Any:
+        return widened(value)
+
+
+class Narrow:
+    """A context in which a policy decides what each op is computed in."""
+
+    def __init__(self, policy: Precision) -> None:
+        self._casting = Casting(policy)
+        self._stack = ExitStack()
+
+    def __enter__(self) -> None:
+        # torch's recurrent layers compare the dtypes of input and weights, unless some autocast is on: that
+        # of a device without tensors changes nothing else.
+        torch.set_autocast_enabled(_NO_DEVICE, True)
+        self._stack.callback(torch.set_autocast_enabled, _NO_DEVICE, False)
+        self._stack.enter_context(_NarrowFunctions(self._casting))
+        self._stack.enter_context(_NarrowOps(self._casting))
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._stack.close()
+
+
+class _NarrowFunctions(TorchFunctionMode):
+    """Sees functions that torch takes apart, and which refuse operands of different dtypes before."""
+
+    def __init__(self, casting: Casting) -> None:
+        super().__init__()
+        self._casting = casting
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run one function."""
+        name = str(getattr(func, "__name__", ""))
+        mutable = name.startswith("__") or name.endswith("_")
+        return _narrowed(self._casting, name, func, args, kwargs or {}, mutable=mutable)
+
+
+class _NarrowOps(_Mode):
+    """Sees every op; the branches of higher-order ops carry float32."""
+
+    def __init__(self, casting: Casting) -> None:
+        super().__init__()
+        self._casting = casting
+
+    def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return _narrowed(self._casting, name_of(func), func, args, kwargs, mutable=is_mutable(func))
+
+    def _carried(self, value: Any) -> Any:
+        return _cast(value, self._casting.up)
+
+
+def _narrowed(
+    casting: Casting, name: str, function: Any, args: Any, kwargs: dict[str, Any], *, mutable: bool
+) -> Any:
+    """Call a function on cast operands, in the first way that it takes."""
+    leaves = pytree.tree_leaves((args, kwargs))
+    dtypes = [leaf.dtype for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    if casting.lower not in dtypes and (torch.float32 not in dtypes or casting.policy.kind(name) == "other"):
+        return function(*args, **kwargs)
+    asked = any(isinstance(leaf, torch.dtype) for leaf in leaves)
+    trials = list(casting.trials(name, dtypes, mutable=mutable))
+    for number, (before, after) in enumerate(trials):
+        try:
+            found = function(*_cast(args, before), **_cast(kwargs, before))
+        except (RuntimeError, NotImplementedError):
+            if number + 1 == len(trials):
+                raise
+            continue
+        return found if asked else _cast(found, after)
+    raise AssertionError(name)
+
+
+def _cast(values: Any, cast: Cast) -> Any:
+    def one(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        wanted = cast(value.dtype)
+        return value if wanted is value.dtype else value.to(wanted)
+
+    return pytree.tree_map(one, values)
