@@ -8,13 +8,16 @@ equal goldens.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from operator import attrgetter
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
 from aotpipe.core.dtypes import Array, numpy_dtype
+
+C = TypeVar("C")
 
 _METADATA: Final = "aotpipe.goldens"
 _SCHEMA: Final = 1
@@ -156,13 +159,13 @@ def _errors(got: Array, want: Array, allowed: tuple[float, float], skip: Array |
     return error, ratio
 
 
-def sequences(goldens: Iterable[Golden]) -> list[list[Golden]]:
-    """The goldens, split before each that begins with a reset."""
-    found: list[list[Golden]] = []
-    for golden in goldens:
-        if golden.reset or not found:
+def sequences(calls: Iterable[C], reset: Callable[[C], bool] = attrgetter("reset")) -> list[list[C]]:
+    """Calls, split before each that begins with a reset."""
+    found: list[list[C]] = []
+    for call in calls:
+        if reset(call) or not found:
             found.append([])
-        found[-1].append(golden)
+        found[-1].append(call)
     return found
 
 

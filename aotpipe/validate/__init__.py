@@ -25,14 +25,14 @@ from aotpipe.core.dtypes import Array
 from aotpipe.core.signature import Signature
 from aotpipe.core.stages import Compiled, Latency, Parity, ParityCase, Validated
 from aotpipe.core.targets import Target
-from aotpipe.errors import AotpipeError, AssertionViolated, InputError, OutsideBuckets, ParityError
+from aotpipe.errors import AssertionViolated, InputError, OutsideBuckets, ParityError
 from aotpipe.runtime.call_structure import Packer
 from aotpipe.runtime.goldens import Golden, examples, sequences
 from aotpipe.runtime.islands.chain import Parts
 from aotpipe.runtime.islands.chain_runner import ChainRunner, load_parts
 from aotpipe.runtime.loading import why_not_runnable
 from aotpipe.runtime.worker import Worker
-from aotpipe.validate.parity import describe, failure, judge
+from aotpipe.validate.parity import RULE, describe, failure, judge
 
 if TYPE_CHECKING:
     from aotpipe.validate.eager.eager import Eager
@@ -130,7 +130,7 @@ def _run(
     packers = {name: Packer(signature) for name, signature in signatures.items()}
     started = time.monotonic()
     cases: list[ParityCase] = []
-    calls, outside, rule = 0, 0, judge(()).rule
+    calls, outside = 0, 0
     seen: set[str] = set()
     for sequence in sequences(goldens):
         if time.monotonic() - started > budget_s and {each.entry_point for each in sequence} <= seen:
@@ -157,23 +157,20 @@ def _run(
             # What nothing was compared of is not at parity.
             cases.append(failure(golden, "*", "no recorded call has sizes that a bucket takes"))
             seen.add(golden.entry_point)
-    return Parity(cases=tuple(cases), calls=calls, rule=rule), tuple(notes)
+    return Parity(cases=tuple(cases), calls=calls, rule=RULE), tuple(notes)
 
 
-def _judge_call(worker: Caller, golden: Golden, packer: Packer) -> tuple[ParityCase, ...]:
+def _judge_call(worker: Caller, golden: Golden, packer: Packer) -> list[ParityCase]:
     try:
         answer = worker.infer(golden.inputs, entry_point=golden.entry_point)
     except OutsideBuckets:
         raise
     except (AssertionViolated, InputError) as error:
         # Eager took this call, so a program that refuses it differs from eager.
-        return (failure(golden, "*", f"the program refuses the call: {_line(error)}"),)
+        said = " ".join(filter(None, (error.message, error.reason)))
+        return [failure(golden, "*", f"the program refuses the call: {said}")]
     # By its flag, which is compared, an output that is not there is anything.
-    return judge([(golden, packer.unpack(answer, flags=True))]).cases
-
-
-def _line(error: AotpipeError) -> str:
-    return " ".join(filter(None, (error.message, error.reason)))
+    return judge(golden, packer.unpack(answer, flags=True))
 
 
 def _parity_error(target: Target, parity: Parity) -> ParityError:

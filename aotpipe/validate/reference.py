@@ -13,9 +13,9 @@ Three cases need a second opinion, which is eager under noise in the last places
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypedDict
+from typing import Any, Final
 
 import numpy as np
 from torch.utils import _pytree as pytree
@@ -25,12 +25,12 @@ from aotpipe.core.precision import Precision
 from aotpipe.core.signature import Signature
 from aotpipe.core.stages import Canonical, CanonicalEntry, Finding, Legal
 from aotpipe.model.torch_arrays import to_numpy
-from aotpipe.runtime.goldens import Golden
+from aotpipe.runtime.goldens import Golden, sequences
 from aotpipe.validate.discontinuity import has_discontinuities
 from aotpipe.validate.eager.eager import MUTATED, NOISE_ULPS, Eager, EagerFailed
 from aotpipe.validate.inputs import Call, Plan, bound, plan
+from aotpipe.validate.parity import MULTIPLE, Envelope, floor_of, is_inexact
 from aotpipe.validate.reference_output import ReferenceOutput, is_few, reference_output
-from aotpipe.validate.tolerance import MULTIPLE, Envelope, floor_of, is_inexact
 from aotpipe.validate.work import work
 
 # Each finds a near-tie with even odds: of four, one in sixteen is missed.
@@ -104,7 +104,7 @@ def reference(
     doubtful: Sequence[_Record] = ()
     if not is_wide or has_discontinuities(legal) or _is_same(asked):
         doubtful = records
-    elif any(map(_is_few, asked)):
+    elif any(is_few(answer) for record in asked for answer in (record.wide or {}).values()):
         doubtful = _affordable(asked, legal, limit=_WIDE_WORK / _NOISES)
     for seed in range(_NOISES if doubtful else 0):
         noisy = Eager(canonical.entries, **options, noise=seed + 1, policy=policy)
@@ -154,24 +154,18 @@ def example_sizes(canonical: Canonical, signatures: Mapping[str, Signature]) -> 
     return found
 
 
-class EagerOptions(TypedDict):
-    """What `Eager` must know of the signatures."""
-
-    mutated: Mapping[str, Sequence[str]]
-    written: Collection[str]
-
-
-def eager_options(signatures: Mapping[str, Signature]) -> EagerOptions:
+def eager_options(signatures: Mapping[str, Signature]) -> dict[str, Any]:
     """What an `Eager` of a model with these signatures is to be made with."""
-    return {
-        "mutated": {name: _mutated(signature) for name, signature in signatures.items()},
-        "written": {spec.name for signature in signatures.values() for spec in signature.state},
+    mutated = {
+        name: [
+            output.name.removeprefix(MUTATED)
+            for output in signature.tensor_outputs
+            if output.name.startswith(MUTATED)
+        ]
+        for name, signature in signatures.items()
     }
-
-
-def _mutated(signature: Signature) -> list[str]:
-    outputs = (spec.name for spec in signature.tensor_outputs)
-    return [name.removeprefix(MUTATED) for name in outputs if name.startswith(MUTATED)]
+    written = {spec.name for signature in signatures.values() for spec in signature.state}
+    return {"mutated": mutated, "written": written}
 
 
 def _run(eager: Eager, calls: Iterable[Call], notes: list[str]) -> Iterator[tuple[Call, Answer]]:
@@ -206,36 +200,29 @@ def _affordable(records: Sequence[_Record], legal: Legal, *, limit: float) -> li
     signatures = {entry.name: entry.signature for entry in legal.entries}
     spent: dict[str, float] = {}
     asked: list[_Record] = []
-    run: list[_Record] = []
-
-    def end() -> None:
+    for run in sequences(records, lambda record: record.call.reset):
         took: dict[str, float] = {}
         for record in run:
             signature = signatures[name := record.call.entry_point]
             sizes = bound(signature.tensor_inputs, signature.symbols, record.call.inputs)
             took[name] = took.get(name, 0.0) + (0.0 if sizes is None else costs[name](sizes))
         if all(name not in spent or spent[name] + more <= limit for name, more in took.items()):
-            spent.update({name: spent.get(name, 0.0) + more for name, more in took.items()})
-            asked.extend(run)
-        run.clear()
-
-    for record in records:
-        if record.call.reset:
-            end()
-        run.append(record)
-    end()
+            spent |= {name: spent.get(name, 0.0) + more for name, more in took.items()}
+            asked += run
     return asked
 
 
 def _widen(
     entries: Sequence[CanonicalEntry],
-    options: EagerOptions,
+    options: Mapping[str, Any],
     records: Sequence[_Record],
     notes: list[str],
 ) -> bool:
     """Add the float64 answers; whether there are any."""
     calls = [record.call for record in records]
-    wide = Eager(entries, precision="float64", frugal=True, **options) if _is_large(entries) else None
+    parameters = {id(each): each.nbytes for entry in entries for each in entry.module.parameters()}
+    is_large = sum(parameters.values()) > _LARGE_BYTES
+    wide = Eager(entries, precision="float64", frugal=True, **options) if is_large else None
     answers = _all(wide, calls) if wide else []
     if wide is None or None in answers:
         try:
@@ -244,27 +231,16 @@ def _widen(
             notes.append(f"no float64 reference, since a weight has no float64 form: {error}")
             return False
         answers = _all(wide, calls)
-    refused: list[str] = []
     for record, answer in zip(records, answers, strict=True):
         record.wide = answer
-    if any(answer is None for answer in answers):
+    if lacking := answers.count(None):
+        refused: list[str] = []
         list(_run(wide, [records[0].call], refused))
         notes.append(
-            "no float64 reference for "
-            f"{sum(answer is None for answer in answers)} of {len(answers)} calls; eager under noise is the "
+            f"no float64 reference for {lacking} of {len(answers)} calls; eager under noise is the "
             f"measure there ({refused[0] if refused else 'the model raises in float64'})"
         )
-    return all(answer is not None for answer in answers)
-
-
-def _is_large(entries: Sequence[CanonicalEntry]) -> bool:
-    parameters = {id(each): each for entry in entries for each in entry.module.parameters()}
-    return sum(each.nbytes for each in parameters.values()) > _LARGE_BYTES
-
-
-def _is_few(record: _Record) -> bool:
-    """Whether an output has too few numbers for eager's error to say much."""
-    return record.wide is not None and any(map(is_few, record.wide.values()))
+    return not lacking
 
 
 def _is_same(records: Sequence[_Record]) -> bool:
@@ -281,8 +257,13 @@ def _widen_outputs(records: Sequence[_Record], signatures: Mapping[str, Signatur
     """Give answers that were computed in fewer bits the dtypes of the outputs, as a program does."""
     for record in records:
         dtypes = {spec.name: spec.dtype for spec in signatures[record.call.entry_point].tensor_outputs}
-        record.model = _typed(record.model, dtypes)
-        record.noisy = [_typed(answer, dtypes) for answer in record.noisy]
+        record.model, *record.noisy = (
+            {
+                name: array.astype(np.float32) if dtypes.get(name) == "float32" and array.ndim else array
+                for name, array in answer.items()
+            }
+            for answer in (record.model, *record.noisy)
+        )
 
 
 def _overflows(records: Sequence[_Record], policy: Precision) -> Iterator[Finding]:
@@ -305,13 +286,6 @@ def _overflows(records: Sequence[_Record], policy: Precision) -> Iterator[Findin
                     hint="keep what grows in float32 (--keep-float32 OP), or take --dtype bf16",
                     entry_point=record.call.entry_point,
                 )
-
-
-def _typed(answer: Answer, dtypes: Mapping[str, str]) -> Answer:
-    return {
-        name: array.astype(np.float32) if dtypes.get(name) == "float32" and array.ndim else array
-        for name, array in answer.items()
-    }
 
 
 def _goldens(
@@ -342,11 +316,10 @@ def _goldens(
             envelope = envelopes.setdefault((record.call.entry_point, name), Envelope())
             envelope.add(output.finite, output.errors, output.scale)
     laws = {
-        (entry_point, name): envelopes[entry_point, name].fit(output.want.dtype, multiple, lowest)
+        (where := (record.call.entry_point, name)): envelopes[where].fit(output.want.dtype, multiple, lowest)
         for record, outputs in zip(records, judged, strict=True)
         for name, output in outputs.items()
         if is_inexact(output.want.dtype)
-        for entry_point in (record.call.entry_point,)
     }
     _note_conditioning(records, judged, notes, lowest)
     return tuple(_golden(record.call, outputs, laws) for record, outputs in zip(records, judged, strict=True))

@@ -15,7 +15,7 @@ import numpy as np
 
 from aotpipe.core.dtypes import Array
 from aotpipe.validate.eager.eager import NOISE_ULPS
-from aotpipe.validate.tolerance import floor_of, is_inexact
+from aotpipe.validate.parity import floor_of, is_inexact
 
 # An element flipped where it moves by so many times the median's move under noise, and by so many times the
 # floor of tolerance, relative to its magnitude and the array's.

@@ -1,11 +1,17 @@
-"""Judging answers: each kind of difference is a failed case that says where and what."""
+"""The law of tolerance, and each kind of difference as a failed case that says where and what."""
 
 from __future__ import annotations
 
 import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from aotpipe.core.dtypes import numpy_dtype
 from aotpipe.runtime.goldens import Golden
-from aotpipe.validate.parity import describe, judge
+from aotpipe.validate.parity import MULTIPLE, RULE, Envelope, describe, floor_of, is_inexact, judge
+
+_F32 = np.dtype(np.float32)
 
 
 def _golden(**changes: object) -> Golden:
@@ -22,19 +28,16 @@ def _golden(**changes: object) -> Golden:
 
 
 def test_an_answer_within_its_tolerance_passes() -> None:
-    parity = judge([(_golden(), {"y": np.array([1.05, 2.0], np.float32)})])
-    assert parity.passed
-    assert parity.calls == 1
-    (case,) = parity.cases
+    (case,) = judge(_golden(), {"y": np.array([1.05, 2.0], np.float32)})
+    assert case.passed
     assert 0.4 < case.ratio < 0.6
     assert case.eager_abs_error == 0.01
 
 
 def test_the_worst_element_is_described_with_both_values() -> None:
-    parity = judge([(_golden(), {"y": np.array([1.0, 2.5], np.float32)})])
-    assert not parity.passed
-    assert parity.worst is not None
-    text = describe(parity.worst)
+    (case,) = judge(_golden(), {"y": np.array([1.0, 2.5], np.float32)})
+    assert not case.passed
+    text = describe(case)
     assert "`y` of forward (seed 0) at [1]" in text
     assert "is 2.5, eager gives 2;" in text
     assert "5 times the allowed error" in text
@@ -49,23 +52,86 @@ def test_a_missing_an_extra_and_a_misshapen_output_fail() -> None:
         ({"y": good["y"].astype(np.float64)}, "dtype is float64, not float32"),
         ({"y": good["y"] * np.nan}, "is nan"),
     ):
-        parity = judge([(_golden(), answer)])
-        assert not parity.passed
-        assert parity.worst is not None
-        assert words in describe(parity.worst)
+        [failed] = [case for case in judge(_golden(), answer) if not case.passed]
+        assert words in describe(failed)
 
 
 def test_unsure_elements_are_counted_in_a_note() -> None:
     golden = _golden(
         outputs={"y": np.array([3, 4])}, allowed={}, unsure={"y": np.array([False, True])}, eager_error={}
     )
-    (case,) = judge([(golden, {"y": np.array([3, 9])})]).cases
+    (case,) = judge(golden, {"y": np.array([3, 9])})
     assert case.passed
     assert case.note.startswith("1 elements")
-    (case,) = judge([(golden, {"y": np.array([2, 4])})]).cases
+    (case,) = judge(golden, {"y": np.array([2, 4])})
     assert not case.passed
 
 
 def test_the_rule_is_in_words() -> None:
-    assert "8 times eager's own error" in judge(()).rule
-    assert "3 times eager's own error" in judge((), multiple=3).rule
+    assert "8 times eager's own error" in RULE
+
+
+def _law(want: np.ndarray, error: np.ndarray, multiple: float = MULTIPLE) -> tuple[float, float]:
+    envelope = Envelope()
+    envelope.add(want, error, 1.0)
+    return envelope.fit(_F32, multiple)
+
+
+def test_without_an_error_of_eagers_the_floor_remains() -> None:
+    atol, rtol = _law(np.ones(10), np.zeros(10))
+    assert atol == rtol == floor_of(_F32) == 32 * 2**-23
+
+
+def test_what_is_computed_in_fewer_bits_on_the_way_sets_the_floor() -> None:
+    envelope = Envelope()
+    envelope.add(np.ones(10), np.zeros(10), 1.0)
+    assert envelope.fit(_F32, lowest="bfloat16") == (2 * 2**-7, 2 * 2**-7)
+    assert floor_of(np.dtype(np.float64), "float16") == 2 * 2**-10
+
+
+def test_a_relative_error_gives_a_relative_law() -> None:
+    want = np.logspace(-6, 2, 1000)
+    atol, rtol = _law(want, 1e-5 * want)
+    assert 8e-5 <= rtol < 4e-4
+    assert atol == floor_of(_F32)
+
+
+def test_an_absolute_error_gives_an_absolute_law() -> None:
+    want = np.logspace(-6, 0, 1000)
+    atol, rtol = _law(want, np.full(1000, 1e-4))
+    assert atol == pytest.approx(8e-4, rel=0.01)
+    assert rtol < 1e-4
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(1.0, 64.0))
+def test_the_law_covers_the_multiple_of_every_error(seed: int, multiple: float) -> None:
+    random = np.random.default_rng(seed)
+    want = random.standard_normal(200) * 10.0 ** random.integers(-8, 2, 200)
+    error = np.abs(random.standard_normal(200)) * 10.0 ** random.integers(-9, -2)
+    atol, rtol = _law(want, error, multiple)
+    assert (multiple * error <= (atol + rtol * np.abs(want)) * (1 + 1e-12)).all()
+
+
+def test_calls_of_different_scale_inform_each_other() -> None:
+    envelope = Envelope()
+    envelope.add(np.array([1000.0]), np.array([1.0]), 1000.0)
+    envelope.add(np.array([0.001]), np.array([0.0]), 0.001)
+    atol, rtol = envelope.fit(_F32, 1.0)
+    assert atol + rtol == pytest.approx(1e-3, rel=0.5)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "inexact"),
+    [
+        ("float32", True),
+        ("bfloat16", True),
+        ("complex64", True),
+        ("float8_e5m2", True),
+        ("int8", False),
+        ("bool", False),
+    ],
+)
+def test_which_dtypes_have_a_tolerance(dtype: str, inexact: bool) -> None:
+    assert is_inexact(numpy_dtype(dtype)) == inexact
+    if inexact:
+        assert 0 < floor_of(numpy_dtype(dtype)) < 0.5
