@@ -28,8 +28,8 @@ rarely more than 3 times the other, and a program may sum in another order and u
 RULE: Final = (
     "|program - float64| <= atol + rtol * |float64|, the tightest such law over all calls that covers "
     f"{MULTIPLE:g} times eager's own error against float64 and 32 units in the last place of float32 "
-    "(float64: 64, float16 and bfloat16: 2); integers, bools, NaN and infinities are equal, except where eager "
-    "disagrees with itself under noise of 16 units in the last place"
+    "(float64: 64, float16 and bfloat16: 2); integers, bools, NaN and infinities are equal, except where "
+    "eager disagrees with itself under noise of 16 units in the last place"
 )
 """The law that judges a program, in words."""
 
