@@ -156,9 +156,9 @@ def _tested(each: TargetResult) -> dict[str, Any]:
         "entry_point": each.worst.entry_point,
         "case": each.worst.case,
         "output": each.worst.output,
-        "ratio": to_json(float(each.worst.measure.ratio)),
-        "max_abs_error": to_json(float(each.worst.measure.max_abs_error)),
-        "message": each.worst.measure.message,
+        "ratio": to_json(float(each.worst.ratio)),
+        "max_abs_error": to_json(float(each.worst.max_abs_error)),
+        "message": each.worst.message,
     }
     return {
         "target": each.target,
@@ -175,8 +175,8 @@ def _tested_line(each: TargetResult) -> tuple[str, ...]:
     if each.worst is None:
         return (each.target, each.outcome, str(each.calls), "–", each.reason)
     worst = each.worst
-    place = f"{worst.output} of {worst.entry_point}, {worst.case} {worst.measure.message}".strip()
-    return (each.target, each.outcome, str(each.calls), share(worst.measure.ratio), place)
+    place = f"{worst.output} of {worst.entry_point}, {worst.case} {worst.message}".strip()
+    return (each.target, each.outcome, str(each.calls), share(worst.ratio), place)
 
 
 @click.command()
@@ -277,7 +277,7 @@ def islands(*, bundle: Path, target: str | None, calls: int, as_json: bool) -> N
     A bundle has a chain where it was built with --allow-islands and something could not be in a program.
     """
     from aotpipe.core.units import duration
-    from aotpipe.runtime.bundle.chain_report import steps
+    from aotpipe.runtime.bundle import steps
 
     find_in_working_folder()
     found = steps(bundle, target, calls=calls)

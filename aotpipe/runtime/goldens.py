@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from operator import attrgetter
 from typing import Any, Final, TypeVar
 
 import numpy as np
 
 from aotpipe.core.dtypes import Array, numpy_dtype
+from aotpipe.core.stages import ParityCase
 
 C = TypeVar("C")
 
@@ -52,10 +53,20 @@ class Golden:
     unsure: Mapping[str, Array] = field(default_factory=dict)
     eager_error: Mapping[str, float] = field(default_factory=dict)
 
-    def measure(self, output: str, got: Array) -> Measure:
+    def judge(self, output: str, got: Array) -> ParityCase:
         """Compare the answer of an output with its reference."""
-        allowed = self.allowed.get(output, (0.0, 0.0))
-        return compare(got, self.outputs[output], *allowed, self.unsure.get(output))
+        unsure = self.unsure.get(output)
+        measure = compare(got, self.outputs[output], *self.allowed.get(output, (0.0, 0.0)), unsure)
+        skipped = 0 if unsure is None else int(np.count_nonzero(unsure))
+        said = f"{skipped} elements on which eager disagrees with itself were not compared"
+        return ParityCase(
+            entry_point=self.entry_point,
+            case=self.case,
+            output=output,
+            eager_abs_error=self.eager_error.get(output, 0.0),
+            note=said if skipped else "",
+            **asdict(measure),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

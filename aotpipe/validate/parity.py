@@ -114,31 +114,13 @@ def is_inexact(dtype: np.dtype[Any]) -> bool:
 
 def judge(golden: Golden, answer: Mapping[str, Array]) -> list[ParityCase]:
     """Compare the answer to a call with its golden: one case per output."""
+    lacking = [name for name in golden.outputs if name not in answer]
     unknown = [name for name in answer if name not in golden.outputs]
     return [
-        *(_judge_output(golden, name, answer.get(name)) for name in golden.outputs),
+        *(golden.judge(name, answer[name]) for name in golden.outputs if name in answer),
+        *(failure(golden, name, "the program does not give it") for name in lacking),
         *(failure(golden, name, "eager does not give it") for name in unknown),
     ]
-
-
-def _judge_output(golden: Golden, name: str, got: Array | None) -> ParityCase:
-    if got is None:
-        return failure(golden, name, "the program does not give it")
-    measure, unsure = golden.measure(name, got), golden.unsure.get(name)
-    skipped = 0 if unsure is None else int(np.count_nonzero(unsure))
-    return ParityCase(
-        entry_point=golden.entry_point,
-        case=golden.case,
-        output=name,
-        max_abs_error=measure.max_abs_error,
-        eager_abs_error=golden.eager_error.get(name, 0.0),
-        ratio=measure.ratio,
-        worst_index=measure.worst_index,
-        got=measure.got,
-        want=measure.want,
-        message=measure.message,
-        note=f"{skipped} elements on which eager disagrees with itself were not compared" if skipped else "",
-    )
 
 
 def describe(case: ParityCase) -> str:

@@ -11,10 +11,9 @@ from aotpipe.runtime.bundle.files import verify
 from aotpipe.runtime.bundle.load import load
 from aotpipe.runtime.bundle.manifest import Manifest, Program
 from aotpipe.runtime.bundle.pack import Bundle, open_bundle, pack, require_replaceable
-from aotpipe.runtime.bundle.selftest import Answer, SelfTest, TargetResult, selftest
+from aotpipe.runtime.bundle.selftest import SelfTest, TargetResult, selftest, steps
 
 __all__ = [
-    "Answer",
     "Bundle",
     "Manifest",
     "Program",
@@ -25,5 +24,6 @@ __all__ = [
     "pack",
     "require_replaceable",
     "selftest",
+    "steps",
     "verify",
 ]

@@ -1,35 +1,30 @@
-"""Runs a bundle's recorded calls on this host and judges the answers; needs no torch and no compiler.
+"""Runs a bundle's recorded calls on this host: judges the answers, and times the steps of its chains.
 
-Programs run in a process of their own: one that dies on this host's CPU is a failed target here, not the end.
+A self-test runs programs in a process of their own: one that dies on this host's CPU is a failed target, not
+the end. Steps are timed in this process. Needs no torch, but for islands that take torch's tensors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Literal
+from typing import Any, Final, Literal
 
+from aotpipe.core.stages import Parity, ParityCase
 from aotpipe.core.targets import Target
 from aotpipe.errors import AotpipeError, BundleError, OutsideBuckets
 from aotpipe.runtime.bundle import files
-from aotpipe.runtime.bundle.load import choose, contents, why_not_runnable
+from aotpipe.runtime.bundle.load import choose, contents, load, why_not_runnable
 from aotpipe.runtime.bundle.manifest import WEIGHTS, Manifest, Program
-from aotpipe.runtime.goldens import Golden, Measure, sequences
-from aotpipe.runtime.islands.chain_runner import ChainRunner, load_parts
+from aotpipe.runtime.goldens import Golden, examples, sequences
+from aotpipe.runtime.islands.chain_runner import ChainRunner, StepTime, load_parts
 from aotpipe.runtime.worker import Worker
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """One output of one recorded call, beside its reference."""
-
-    entry_point: str
-    case: str
-    output: str
-    measure: Measure
+Outcome = Literal["passed", "failed", "skipped"]
+_WARM_UP: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,9 +32,9 @@ class TargetResult:
     """One target's program; `reason` says why it was skipped, or why its calls could not be judged."""
 
     target: str
-    outcome: Literal["passed", "failed", "skipped"]
+    outcome: Outcome
     calls: int = 0
-    worst: Answer | None = None
+    worst: ParityCase | None = None
     reason: str = ""
 
 
@@ -86,26 +81,23 @@ def _result(root: Path, manifest: Manifest, program: Program, calls: Sequence[Go
     try:
         with Worker() as process:
             worker = _loaded(process, root, manifest, program)
-            answers, compared = _judged(worker, calls)
+            parity = _judged(worker, calls)
     except BundleError:
         raise
     except AotpipeError as error:
         reason = "\n".join(filter(None, (error.message, error.reason)))
         return TargetResult(target=program.target, outcome="failed", reason=reason)
-    worst = max(answers, key=lambda answer: (not answer.measure.passed, answer.measure.ratio), default=None)
-    if not compared:
+    if not parity.calls:
         return TargetResult(
             target=program.target, outcome="skipped", reason="no recorded call has sizes that a bucket takes"
         )
-    passed = all(answer.measure.passed for answer in answers)
-    return TargetResult(
-        target=program.target, outcome="passed" if passed else "failed", calls=compared, worst=worst
-    )
+    outcome: Outcome = "passed" if parity.passed else "failed"
+    return TargetResult(target=program.target, outcome=outcome, calls=parity.calls, worst=parity.worst)
 
 
-def _judged(worker: Worker | ChainRunner, calls: Sequence[Golden]) -> tuple[list[Answer], int]:
-    """The answers to the calls whose sizes a program was built for, and how many those are."""
-    answers: list[Answer] = []
+def _judged(worker: Worker | ChainRunner, calls: Sequence[Golden]) -> Parity:
+    """The comparison of the calls whose sizes a program was built for."""
+    cases: list[ParityCase] = []
     compared = 0
     for sequence in sequences(calls):
         for golden in sequence:
@@ -115,17 +107,9 @@ def _judged(worker: Worker | ChainRunner, calls: Sequence[Golden]) -> tuple[list
                 got = worker.infer(golden.inputs, entry_point=golden.entry_point)
             except OutsideBuckets:
                 break  # the program's state is not the reference's from here on
-            answers += [
-                Answer(
-                    entry_point=golden.entry_point,
-                    case=golden.case,
-                    output=name,
-                    measure=golden.measure(name, got[name]),
-                )
-                for name in golden.outputs
-            ]
+            cases += [golden.judge(name, got[name]) for name in golden.outputs]
             compared += 1
-    return answers, compared
+    return Parity(cases=tuple(cases), calls=compared, rule="")
 
 
 def _loaded(process: Worker, root: Path, manifest: Manifest, program: Program) -> Worker | ChainRunner:
@@ -139,3 +123,39 @@ def _loaded(process: Worker, root: Path, manifest: Manifest, program: Program) -
         initial_state=found.initial_state,
         asserts=manifest.asserts,
     )
+
+
+def steps(
+    path: str | PathLike[str],
+    target: str | Target | None = None,
+    *,
+    calls: int,
+    islands: Mapping[str, Callable[..., Any]] | None = None,
+) -> tuple[StepTime, ...]:
+    """Run a bundle's chains and time each step.
+
+    Args:
+        path: The bundle's folder.
+        target: Which program; the best that this host can run where None.
+        calls: How many calls of each entry point.
+        islands: As for `load`.
+
+    Raises:
+        BundleError: The bundle has no islands, or cannot be used on this host.
+    """
+    root = Path(path)
+    manifest = files.read_manifest(root)
+    if manifest.parts is None:
+        raise BundleError(
+            f"the bundle at {root} has no islands",
+            reason="each entry point is one program",
+            hint="`aotpipe bench` times it",
+        )
+    first = examples(files.goldens(root, manifest))
+    with load(root, target, islands=islands) as runner:
+        assert isinstance(runner, ChainRunner)
+        for samples in (_WARM_UP, calls):
+            runner.forget_times()
+            for golden in first:
+                runner.time(golden.inputs, entry_point=golden.entry_point, samples=samples, reset=True)
+        return runner.times()

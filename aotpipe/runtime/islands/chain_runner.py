@@ -16,13 +16,14 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import numpy as np
 
 from aotpipe.core.dtypes import Array, name_of
+from aotpipe.core.serialization import Serializable
 from aotpipe.core.signature import Signature, TensorSpec, dim_symbols, evaluate_dim
-from aotpipe.errors import IslandFailed
+from aotpipe.errors import IslandFailed, SourceLine
 from aotpipe.model import source
 from aotpipe.runtime.input_checks import Checker
 from aotpipe.runtime.islands import templates
@@ -36,15 +37,27 @@ _MAX_SAMPLES: Final = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepTime:
-    """How long one step took: `name` is the segment's or the island's, times are in microseconds."""
+class StepTime(Serializable):
+    """One step of a chain, and how long it took.
+
+    Attributes:
+        kind: A segment of the `program`, a marked `function`, or an `op` without a lowering.
+        name: The segment's or the island's.
+        where: The model's line of an island.
+        reason: Why an island is one.
+        calls: How many were timed.
+        median_us: Of these calls.
+        share: Of the time of the whole call.
+    """
 
     entry_point: str
+    kind: Literal["program", "function", "op"]
     name: str
-    is_island: bool
+    where: SourceLine | None
+    reason: str
     calls: int
     median_us: float
-    total_us: float
+    share: float
 
 
 class ChainRunner(BaseRunner[Entry]):
@@ -111,17 +124,22 @@ class ChainRunner(BaseRunner[Entry]):
 
     def times(self) -> tuple[StepTime, ...]:
         """How long each step took, over the last calls."""
+        medians_us = {key: statistics.median(samples) for key, samples in sorted(self._times.items())}
         found = []
-        for (name, index), samples in sorted(self._times.items()):
+        for (name, index), median_us in medians_us.items():
             step = self.parts.chains[name].steps[index]
+            island = step if isinstance(step, Island) else None
+            total_us = sum(each for (other, _), each in medians_us.items() if other == name)
             found.append(
                 StepTime(
                     entry_point=name,
-                    name=step.entry_point if isinstance(step, Segment) else step.name,
-                    is_island=isinstance(step, Island),
-                    calls=len(samples),
-                    median_us=statistics.median(samples),
-                    total_us=sum(samples),
+                    kind=island.kind if island else "program",
+                    name=step.name if isinstance(step, Island) else step.entry_point,
+                    where=island and island.where,
+                    reason=island.reason if island else "",
+                    calls=len(self._times[name, index]),
+                    median_us=median_us,
+                    share=median_us / total_us if total_us else 0.0,
                 )
             )
         return tuple(found)

@@ -18,7 +18,7 @@ def test_a_good_bundle_passes(tmp_path):
         (samples.VMVX, "passed", 3),
         (samples.HOST, "passed", 3),
     ]
-    assert all(each.worst.measure.passed for each in result.targets)
+    assert all(each.worst.passed for each in result.targets)
 
 
 def test_one_target(tmp_path):
@@ -46,7 +46,7 @@ def test_a_wrong_answer_fails_and_is_shown(tmp_path):
     [target, _] = result.targets
     assert target.outcome == "failed"
     assert (target.worst.case, target.worst.output) == ("seed 0/1", "y")
-    assert target.worst.measure.max_abs_error == pytest.approx(0.5)
+    assert target.worst.max_abs_error == pytest.approx(0.5)
 
 
 def test_a_program_of_other_numbers_fails(tmp_path):
