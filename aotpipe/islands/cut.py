@@ -28,8 +28,7 @@ from aotpipe.passes import hops, scalars
 from aotpipe.passes.emit import Emitter
 from aotpipe.passes.extract import extract, is_number, needs
 from aotpipe.passes.source_lines import nearest_line
-from aotpipe.runtime.islands.chain import Chain, Island, Parts, Segment, Step
-from aotpipe.runtime.islands.templates import Kind, Template, pack
+from aotpipe.runtime.islands.chain import Chain, Island, Kind, Parts, Segment, Step, Template, pack
 
 Refusal = Callable[[fx.Node], str]
 

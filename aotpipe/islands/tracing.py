@@ -15,8 +15,8 @@ import torch
 from aotpipe.errors import ExportFailed, IslandsNotAllowed
 from aotpipe.islands import sites
 from aotpipe.model import source
+from aotpipe.runtime.islands.chain import Kind, pack, unpack
 from aotpipe.runtime.islands.functions import Mark
-from aotpipe.runtime.islands.templates import Kind, pack, unpack
 
 _LIBRARY: Final[Any] = torch.library.Library("aotpipe", "FRAGMENT")  # type: ignore[no-untyped-call]
 _LIBRARY.define("island(Tensor[] tensors, str site) -> Tensor[]")

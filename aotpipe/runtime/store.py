@@ -173,7 +173,11 @@ class Store:
                     digests[name] = _write(work / name, source)
                 (work / _INDEX).write_text(json.dumps({"files": digests}), encoding="utf-8")
                 final.parent.mkdir(parents=True, exist_ok=True)
-                _rename(work, final)
+                try:
+                    work.rename(final)
+                except OSError as error:
+                    if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                        raise
             finally:
                 shutil.rmtree(work, ignore_errors=True)
         return Entry(final, digests)
@@ -199,18 +203,15 @@ class Store:
 
         limit = self.max_bytes if max_bytes is None else max_bytes
         freed = 0
-        try:
-            with FileLock(self.root / "lock", timeout=0):
-                self._sweep()
-                entries = sorted(self._entries(), key=lambda entry: entry[1])
-                total = sum(size for *_, size in entries)
-                for _, _, path, size in entries:
-                    if total - freed <= limit:
-                        break
-                    self._discard(path)
-                    freed += size
-        except (Timeout, OSError):
-            return freed
+        with suppress(Timeout, OSError), FileLock(self.root / "lock", timeout=0):
+            self._sweep()
+            entries = sorted(self._entries(), key=lambda entry: entry[1])
+            total = sum(size for *_, size in entries)
+            for _, _, path, size in entries:
+                if total - freed <= limit:
+                    break
+                self._discard(path)
+                freed += size
         return freed
 
     def clear(self) -> int:
@@ -295,11 +296,3 @@ def _write(path: Path, source: Source) -> str:
         path.write_bytes(source)
         return hashlib.sha256(source).hexdigest()
     return source(path) or file_digest(path)
-
-
-def _rename(work: Path, final: Path) -> None:
-    try:
-        work.rename(final)
-    except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-            raise

@@ -83,14 +83,8 @@ def read_bytes(path: Path) -> NDArray[np.uint8]:
         file.seek(0)
         room = np.empty(size + ALIGNMENT, np.uint8)
         start = -room.ctypes.data % ALIGNMENT
-        content = room[start : start + size]
-        done = 0
-        while done < size:
-            count = file.readinto(content[done:].data)
-            if not count:
-                break
-            done += count
-    content = content[:done]
+        # A file that has shrunk meanwhile gives less.
+        content = room[start : start + file.readinto(room[start : start + size].data)]
     content.flags.writeable = False
     return content
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import json
 import mmap
 import platform
 import re
@@ -18,6 +17,8 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Final
+
+from aotpipe.runtime.store import digest
 
 PACKAGES: Final = (
     "iree-base-compiler",
@@ -103,13 +104,12 @@ class Toolchain:
     @property
     def digest(self) -> str:
         """SHA-256 over the versions and aotpipe's source; the host counts only where a target is `host`."""
-        text = json.dumps({"versions": dict(self.versions), "source": self.source}, sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()
+        return digest({"versions": dict(self.versions), "source": self.source})
 
     @property
     def host_digest(self) -> str:
         """SHA-256 over the CPU's features, to be mixed into the digest of a `host` program."""
-        return hashlib.sha256(json.dumps(self.host_features).encode()).hexdigest()
+        return digest(self.host_features)
 
 
 @cache

@@ -4,6 +4,9 @@ A compiled program can read foreign memory, die by a signal or never return. `Wo
 `python -m aotpipe.runtime.worker`, which imports neither torch nor a compiler, and talks to it over pipes;
 weights go by the path of a file that it maps. Every call has a time limit.
 
+A message is the header's length (8 bytes, little-endian), the header as JSON, then each array's bytes in the
+header's order; there is no pickle in it.
+
 Raises:
     ProgramCrashed: The program died, hung or failed; the signal and the last lines it wrote are named.
     AotpipeError: What the runtime in the worker raised, as the same class.
@@ -11,8 +14,10 @@ Raises:
 
 from __future__ import annotations
 
+import json
 import os
 import resource
+import select
 import signal
 import subprocess
 import sys
@@ -26,11 +31,11 @@ from typing import Any, Final, Self, cast
 import numpy as np
 
 from aotpipe import errors
-from aotpipe.core.dtypes import Array
+from aotpipe.core.dtypes import Array, numpy_dtype, raw_bytes
 from aotpipe.core.signature import Signature
 from aotpipe.core.targets import Backend, Target
 from aotpipe.errors import AotpipeError, ProgramCrashed
-from aotpipe.runtime import framing, process, tensor_file
+from aotpipe.runtime import process, tensor_file
 from aotpipe.runtime.loading import Runner, driver, runtime
 
 _CALL_TIMEOUT_S: Final = 300.0
@@ -38,6 +43,8 @@ _CALL_TIMEOUT_S: Final = 300.0
 _BYTECODE_TIMEOUT_S: Final = 3600.0
 _LOAD_TIMEOUT_S: Final = 120.0
 _TAIL_LINES: Final = 12
+_ARRAYS: Final = "__arrays__"
+_CHUNK: Final = 1 << 20
 
 
 class Worker:
@@ -142,8 +149,8 @@ class Worker:
         limit_s = self._timeout_s if timeout_s is None else timeout_s
         doing = " ".join(str(message[key]) for key in ("do", "entry_point") if key in message)
         try:
-            framing.send(self._to, message, arrays)
-            answer, results = framing.receive(self._from, deadline=time.monotonic() + limit_s)
+            send(self._to, message, arrays)
+            answer, results = receive(self._from, deadline=time.monotonic() + limit_s)
         except TimeoutError:
             process.kill_group(self._process)
             raise ProgramCrashed(
@@ -164,6 +171,56 @@ class Worker:
         self._stderr.seek(0)
         lines = self._stderr.read().decode(errors="replace").splitlines()
         return "\n".join(lines[-_TAIL_LINES:])
+
+
+def send(fd: int, message: Mapping[str, Any], arrays: Mapping[str, Array] | None = None) -> None:
+    """Write a message; raises BrokenPipeError where nobody reads."""
+    dense = {name: np.asarray(array, order="C") for name, array in (arrays or {}).items()}
+    described = [(name, array.dtype.name, array.shape) for name, array in dense.items()]
+    header = json.dumps({**message, _ARRAYS: described}).encode()
+    _write(fd, memoryview(len(header).to_bytes(8, "little") + header))
+    for array in dense.values():
+        _write(fd, raw_bytes(array).data)
+
+
+def receive(fd: int, *, deadline: float | None = None) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Read a message.
+
+    Args:
+        fd: Where from.
+        deadline: A time of `time.monotonic()`.
+
+    Raises:
+        EOFError: The other side is gone.
+        TimeoutError: It is late.
+    """
+    length = int.from_bytes(_read(fd, 8, deadline), "little")
+    message: dict[str, Any] = json.loads(bytes(_read(fd, length, deadline)))
+    arrays = {}
+    for name, dtype, shape in message.pop(_ARRAYS):
+        array = np.empty(shape, numpy_dtype(dtype))
+        array.reshape(-1).view(np.uint8)[:] = np.frombuffer(_read(fd, array.nbytes, deadline), np.uint8)
+        arrays[name] = array
+    return message, arrays
+
+
+def _write(fd: int, data: memoryview) -> None:
+    while data:
+        data = data[os.write(fd, data[:_CHUNK]) :]
+
+
+def _read(fd: int, size: int, deadline: float | None) -> bytearray:
+    data = bytearray()
+    while len(data) < size:
+        if deadline is not None:
+            ready, _, _ = select.select([fd], [], [], max(0.0, deadline - time.monotonic()))
+            if not ready:
+                raise TimeoutError
+        piece = os.read(fd, min(_CHUNK, size - len(data)))
+        if not piece:
+            raise EOFError
+        data += piece
+    return data
 
 
 def _import_path() -> str:
@@ -194,7 +251,7 @@ def main() -> None:
     runner: Runner | None = None
     while True:
         try:
-            message, arrays = framing.receive(fd_in)
+            message, arrays = receive(fd_in)
         except EOFError:
             return
         answer: dict[str, Any] = {}
@@ -211,7 +268,7 @@ def main() -> None:
             answer = {
                 "error": {"kind": kind, "message": error.message, "reason": error.reason, "hint": error.hint}
             }
-        framing.send(fd_out, answer, results)
+        send(fd_out, answer, results)
 
 
 def _load(message: Mapping[str, Any], arrays: Mapping[str, Array]) -> Runner:

@@ -7,13 +7,13 @@ differ from eager, and is asked (see `reference`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 import torch
 from torch._ops import OpOverload  # private, and the only way to tell an op from a Python function
 
 from aotpipe.core.stages import Legal
+from aotpipe.passes import hops
 
 _COMPARISONS: Final = frozenset({"gt", "lt", "ge", "le", "eq", "ne", "isclose"})
 _DISCONTINUOUS: Final = _COMPARISONS | {
@@ -103,23 +103,19 @@ _MAYBE: Final = frozenset(
 
 def has_discontinuities(legal: Legal) -> bool:
     """Whether any graph compares, rounds or chooses by computed floats."""
-    return any(_is_discontinuous(node) for entry in legal.entries for node in _nodes(entry.graph))
-
-
-def _nodes(graph: torch.fx.GraphModule) -> Iterator[torch.fx.Node]:
-    for module in graph.modules():
-        if isinstance(module, torch.fx.GraphModule):
-            yield from module.graph.nodes
+    graphs = (module.graph for entry in legal.entries for module in hops.walk(entry.graph))
+    return any(_is_discontinuous(node) for graph in graphs for node in graph.nodes)
 
 
 def _is_discontinuous(node: torch.fx.Node) -> bool:
     if node.op != "call_function" or not isinstance(node.target, OpOverload):
         return False
     name = str(node.target).split(".")[1]
-    floats = [argument for argument in node.all_input_nodes if _is_float(argument.meta.get("val"))]
-    if not floats:
+    if not any(_is_float(argument.meta.get("val")) for argument in node.all_input_nodes):
         return False
-    if _origin(node) in _CONTINUOUS or (name in _COMPARISONS and _is_of_exact_values(node)):
+    # The op that was decomposed to this one, where that is known.
+    origin = getattr(node.meta.get("original_aten"), "__name__", "").partition(".")[0]
+    if origin in _CONTINUOUS or (name in _COMPARISONS and _is_of_exact_values(node)):
         return False
     return name in _DISCONTINUOUS or (name in _MAYBE and _gives_integers(node))
 
@@ -128,23 +124,15 @@ def _is_float(value: object) -> bool:
     return isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex())
 
 
-def _origin(node: torch.fx.Node) -> str:
-    """The op that was decomposed to this one, empty where that is not known."""
-    return getattr(node.meta.get("original_aten"), "__name__", "").partition(".")[0]
-
-
 def _is_of_exact_values(comparison: torch.fx.Node) -> bool:
     """Whether no rounding moves what is compared, as masks are made: `x == -inf`, `x != x`, `x - x == 0`."""
     left, right = comparison.args[:2]
-    return bool(left == right or any(map(_is_special, (left, right))) or (right == 0 and _is_nothing(left)))
-
-
-def _is_nothing(argument: object) -> bool:
-    return (
-        isinstance(argument, torch.fx.Node)
-        and argument.target is torch.ops.aten.sub.Tensor
-        and argument.args[0] == argument.args[1]
+    is_nothing = (
+        isinstance(left, torch.fx.Node)
+        and left.target is torch.ops.aten.sub.Tensor
+        and left.args[0] == left.args[1]
     )
+    return bool(left == right or any(map(_is_special, (left, right))) or (right == 0 and is_nothing))
 
 
 def _is_special(argument: object) -> bool:

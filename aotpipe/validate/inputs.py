@@ -107,7 +107,8 @@ def plan(
         for case, sizes in _bucket_cases(signature, buckets or {}):
             calls.append(drawer.call(case, sizes))
         calls.extend(drawer.call(f"seed {number}") for number in range(seeds))
-        calls.extend(drawer.call(f"{end} values", end=end) for end in drawer.ends())
+        if any(spec.value_range for spec in signature.tensor_inputs):
+            calls.extend(drawer.call(f"{end} values", end=end) for end in ("lowest", "highest"))
         calls.extend(_presence_calls(drawer, signature))
     if stateful:
         calls.extend(_sequences(signatures, examples, seed))
@@ -121,11 +122,8 @@ def _presence_calls(drawer: _Drawer, signature: Signature) -> Iterator[Call]:
     for sizes in (None, smallest) if smallest and _fits(signature, smallest) else (None,):
         at = "" if sizes is None else ", " + " ".join(f"{name}={size}" for name, size in smallest.items())
         for flags in combinations:
-            yield drawer.call(f"without {_lacking(signature, flags)}{at}", sizes, flags=flags)
-
-
-def _lacking(signature: Signature, flags: Mapping[str, bool]) -> str:
-    return ", ".join(part.name for part in signature.optional if not flags[part.flag])
+            lacking = ", ".join(part.name for part in signature.optional if not flags[part.flag])
+            yield drawer.call(f"without {lacking}{at}", sizes, flags=flags)
 
 
 def _sequences(
@@ -186,9 +184,11 @@ def _bucket_cases(signature: Signature, buckets: Mapping[str, Sequence[int]]) ->
     if not listed or not all(listed.values()):
         return
     smallest = {name: sizes[0] for name, sizes in listed.items()}
-    cases = [{**smallest, name: size} for name, sizes in listed.items() for size in sizes]
-    cases.append({name: sizes[-1] for name, sizes in listed.items()})
-    cases.append({name: sizes[max(len(sizes) - 2, 0)] for name, sizes in listed.items()})
+    cases = [
+        *({**smallest, name: size} for name, sizes in listed.items() for size in sizes),
+        {name: sizes[-1] for name, sizes in listed.items()},
+        {name: sizes[max(len(sizes) - 2, 0)] for name, sizes in listed.items()},
+    ]
     for number, sizes in enumerate(cases):
         if sizes not in cases[:number] and _fits(signature, sizes):
             yield _named("bucket", sizes), sizes
@@ -235,18 +235,13 @@ def _top(symbol: Symbol, size: int) -> int:
     return max(symbol.min, _UNBOUNDED_FACTOR * size + 1)
 
 
-def _elements(signature: Signature, sizes: Mapping[str, int]) -> int | None:
+def _elements(signature: Signature, sizes: Sizes) -> int | None:
     """The number of elements of all inputs, None where these sizes give an input no shape."""
-    total = 0
-    for spec in signature.tensor_inputs:
-        shape = _shape(spec, sizes)
-        if shape is None:
-            return None
-        total += math.prod(shape)
-    return total
+    shapes = [_shape(spec, sizes) for spec in signature.tensor_inputs]
+    return None if None in shapes else sum(math.prod(shape) for shape in shapes if shape is not None)
 
 
-def _shape(spec: TensorSpec, sizes: Mapping[str, int]) -> tuple[int, ...] | None:
+def _shape(spec: TensorSpec, sizes: Sizes) -> tuple[int, ...] | None:
     try:
         shape = tuple(evaluate_dim(dim, sizes) for dim in spec.dims)
     except (KeyError, ZeroDivisionError):
@@ -265,14 +260,10 @@ class _Drawer:
         self._seed = seed
         self.sizes = bound(self._specs, signature.symbols, example)
 
-    def ends(self) -> Sequence[str]:
-        """The ends of value ranges, if any input has one."""
-        return ("lowest", "highest") if any(spec.value_range for spec in self._specs) else ()
-
     def call(
         self,
         case: str,
-        sizes: Mapping[str, int] | None = None,
+        sizes: Sizes | None = None,
         *,
         end: str = "",
         reset: bool = True,
@@ -288,7 +279,7 @@ class _Drawer:
         }
         return Call(entry_point=self.name, case=case, reset=reset, inputs=inputs)
 
-    def _input(self, spec: TensorSpec, case: str, sizes: Mapping[str, int] | None, end: str) -> Array:
+    def _input(self, spec: TensorSpec, case: str, sizes: Sizes | None, end: str) -> Array:
         example = self._example[spec.name]
         if case == "example" and self.sizes is not None:
             return example
@@ -296,13 +287,12 @@ class _Drawer:
         assert shape is not None, "sizes without a shape are left out before"
         if end and spec.value_range:
             return np.full(shape, spec.value_range[end == "highest"]).astype(numpy_dtype(spec.dtype))
-        random = _generator(self._seed, self.name, spec.name, case)
-        return draw(spec, shape, example, random)
+        return draw(spec, shape, example, _generator(self._seed, self.name, spec.name, case))
 
 
 def bound(
     specs: Sequence[TensorSpec], symbols: Sequence[Symbol], example: Mapping[str, Array]
-) -> Mapping[str, int] | None:
+) -> Sizes | None:
     """The example's sizes, None where the signature does not admit it."""
     try:
         sizes = Binder(specs, symbols).bind(tuple(example[spec.name].shape for spec in specs))
@@ -365,8 +355,7 @@ def _floats(shape: tuple[int, ...], example: Array, random: np.random.Generator)
     if low == high:
         around = random.standard_normal(shape)
         return around if low == 0 else low * (1 + np.clip(around / 8, -0.5, 0.5))
-    levels = np.unique(example)
-    if len(levels) <= _LEVELS < example.size:
+    if len(np.unique(example)) <= _LEVELS < example.size:
         return random.choice(example.reshape(-1), shape)
     jitter = 0.1 * example.std() * random.standard_normal(shape)
     drawn: Array = np.clip(random.choice(example.reshape(-1), shape) + jitter, low, high)

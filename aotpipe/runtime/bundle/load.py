@@ -100,7 +100,12 @@ def contents(root: Path, manifest: Manifest, program: Program, *, verify: bool) 
     """
     found = files.arrays(root, manifest, WEIGHTS, verify=verify)
     weights = {name: array for name, array in found.items() if not name.startswith(STATE_PREFIX)}
-    _require_weights(manifest, weights)
+    if missing := [name for name in manifest.weights if name not in weights]:
+        raise MissingWeight(
+            f"the weight {missing[0]!r} is not in {WEIGHTS}",
+            reason=f"{len(missing)} of {len(manifest.weights)} weights are missing",
+            hint="copy or build the bundle again",
+        )
     payload = (
         files.content(root, manifest, program.file).tobytes()
         if verify
@@ -154,30 +159,24 @@ def why_not_runnable(program: Program) -> str:
     if reason := loading.why_not_runnable(target, program.host_features):
         return reason
     if target.backend == "xla":
-        return _other_version(program)
+        # XLA promises nothing between versions: each package must be the very one.
+        for package, built in program.toolchain.items():
+            if (here := toolchain.version_of(package)) != built:
+                return f"it was compiled by {package} {built}; this host has {here or 'none'}"
+        return ""
     built, here = program.toolchain.get(_COMPILER, ""), toolchain.version_of(_RUNTIME)
     if here is None:
         return f"{_RUNTIME} is not installed"
     # IREE keeps the format of its programs within a minor version, and promises no more.
-    if built and _minor(built) != _minor(here):
+    if built and built.split(".")[:2] != here.split(".")[:2]:
         return f"it was compiled by {_COMPILER} {built}; this host has {_RUNTIME} {here}"
-    return ""
-
-
-def _other_version(program: Program) -> str:
-    """XLA promises nothing between versions: each package must be the very one."""
-    for package, built in program.toolchain.items():
-        here = toolchain.version_of(package)
-        if here != built:
-            return f"it was compiled by {package} {built}; this host has {here or 'none'}"
     return ""
 
 
 def _named(manifest: Manifest, programs: Sequence[Program], target: str) -> Program:
     variants = (variant for program in programs for variant in program.variants)
-    for program in (*programs, *variants):
-        if program.target == target:
-            return program
+    if found := next((each for each in (*programs, *variants) if each.target == target), None):
+        return found
     failed = next((each for each in manifest.programs if each.target == target), None)
     raise NoProgram(
         f"the bundle has no program for {target!r}",
@@ -200,17 +199,3 @@ def _rank(program: Program) -> int:
     target = Target.parse(program.target)
     names = (f"{target.device}-{target.arch}", target.device)
     return next((place for place, name in enumerate(_PREFERENCE) if name in names), len(_PREFERENCE))
-
-
-def _minor(version: str) -> tuple[str, ...]:
-    return tuple(version.split(".")[:2])
-
-
-def _require_weights(manifest: Manifest, weights: dict[str, Array]) -> None:
-    missing = [name for name in manifest.weights if name not in weights]
-    if missing:
-        raise MissingWeight(
-            f"the weight {missing[0]!r} is not in {WEIGHTS}",
-            reason=f"{len(missing)} of {len(manifest.weights)} weights are missing",
-            hint="copy or build the bundle again",
-        )

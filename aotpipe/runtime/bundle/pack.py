@@ -26,7 +26,7 @@ from typing import TypeVar
 from aotpipe.core.dtypes import Array
 from aotpipe.core.precision import Precision
 from aotpipe.core.signature import Signature
-from aotpipe.core.stages import Compiled, Failed, Finding, Parity, Validated
+from aotpipe.core.stages import Failed, Finding, Parity, Validated
 from aotpipe.errors import BundleError, SourceLine
 from aotpipe.runtime import tensor_file
 from aotpipe.runtime.bundle import atomic_replace, files
@@ -112,11 +112,9 @@ def pack(
                 WEIGHTS: _weights(work, stored, written),
                 GOLDENS: _bytes(work, GOLDENS, dumps(goldens)),
             }
-            records = []
             for program in programs:
-                records.append(_record(program))
                 for each in (program, *program.variants) if isinstance(program, Validated) else ():
-                    file = _file(each.compiled)
+                    file = f"programs/{each.compiled.file}"
                     if file not in packed:
                         packed[file] = _bytes(work, file, each.compiled.payload)
             manifest = Manifest(
@@ -126,7 +124,7 @@ def pack(
                     for key, signature in signatures.items()
                 },
                 weights=tuple(sorted(weights)),
-                programs=tuple(records),
+                programs=tuple(map(_record, programs)),
                 findings=tuple(map(_without_folder, findings)),
                 files=packed,
                 parts=parts and _without_folders(parts),
@@ -200,7 +198,7 @@ def _record(program: Validated | Failed) -> Program:
         target=str(compiled.target),
         status=program.status,
         reason=program.reason,
-        file=_file(compiled),
+        file=f"programs/{compiled.file}",
         flags=compiled.flags,
         toolchain=dict(compiled.toolchain),
         host_features=compiled.host_features,
@@ -213,10 +211,6 @@ def _record(program: Validated | Failed) -> Program:
         schedule=compiled.schedule,
         variants=tuple(map(_record, program.variants)),
     )
-
-
-def _file(compiled: Compiled) -> str:
-    return f"programs/{compiled.file}"
 
 
 def _summary(parity: Parity | None) -> ParitySummary | None:

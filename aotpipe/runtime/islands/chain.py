@@ -1,20 +1,26 @@
 """A model as a chain of programs and Python islands, in the order in which they run.
 
 Values have names; each step takes some and gives some. State goes in as a value and comes out as the next
-one, so that a call that fails changes nothing. Torch-free.
+one, so that a call that fails changes nothing.
+
+A template is an argument or a result of a Python function as JSON, with its tensors and numbers taken out:
+`pack(value, kind_of)` gives it and the leaves, `unpack(template, leaf)` gives the value back. It holds lists,
+tuples, dicts with text keys, texts, bools and None; tensors, integers and floats are leaves of a kind;
+anything else is an object, which a template names by its number and JSON cannot hold. Torch-free.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from aotpipe.core.serialization import Serializable, renamed
 from aotpipe.core.signature import Signature, TensorSpec
 from aotpipe.errors import SourceLine
-from aotpipe.runtime.islands.templates import Template
 
+Template = dict[str, Any]
+Kind = Literal["tensor", "int", "float"]
 Arrays = Literal["torch", "numpy"]
 """What a function takes and gives: torch's tensors or numpy's arrays."""
 
@@ -98,3 +104,70 @@ class Parts(Serializable):
     def islands(self) -> tuple[Island, ...]:
         """All calls of Python, in order."""
         return tuple(island for chain in self.chains.values() for island in chain.islands)
+
+
+@dataclass(slots=True)
+class Packed:
+    """A value taken apart: `leaves` with the kind of each, and `objects` that are neither."""
+
+    template: Template
+    leaves: list[Any] = field(default_factory=list)
+    kinds: list[Kind] = field(default_factory=list)
+    objects: list[Any] = field(default_factory=list)
+
+
+def pack(value: Any, kind_of: Callable[[Any], Kind | None]) -> Packed:
+    """Take a value apart.
+
+    Args:
+        value: What a function takes or gives.
+        kind_of: Says of what kind a leaf is; None where it is none.
+    """
+    packed = Packed({})
+
+    def walk(node: Any) -> Template:
+        kind = kind_of(node)
+        if kind is not None:
+            packed.leaves.append(node)
+            packed.kinds.append(kind)
+            return {kind: len(packed.leaves) - 1}
+        if node is None or type(node) in (bool, str, int, float):
+            return {"value": node}
+        if type(node) in (list, tuple):
+            return {type(node).__name__: [walk(each) for each in node]}
+        if type(node) is dict and all(type(key) is str for key in node):
+            return {"dict": {key: walk(each) for key, each in node.items()}}
+        packed.objects.append(node)
+        return {"object": len(packed.objects) - 1}
+
+    packed.template = walk(value)
+    return packed
+
+
+def unpack(template: Template, leaf: Callable[[Kind, int], Any], objects: Sequence[Any] = ()) -> Any:
+    """Put a value together again.
+
+    Args:
+        template: Of the value.
+        leaf: Gives each leaf by its kind and number.
+        objects: What the template names by number.
+
+    Raises:
+        ValueError: It is no template.
+    """
+    [(kind, content)] = template.items()
+    match kind:
+        case "tensor" | "int" | "float":
+            return leaf(kind, content)
+        case "object":
+            return objects[content]
+        case "value":
+            return content
+        case "list":
+            return [unpack(each, leaf, objects) for each in content]
+        case "tuple":
+            return tuple(unpack(each, leaf, objects) for each in content)
+        case "dict":
+            return {key: unpack(each, leaf, objects) for key, each in content.items()}
+        case _:
+            raise ValueError(f"not a part of a template: {kind!r}")

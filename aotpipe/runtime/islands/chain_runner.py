@@ -26,8 +26,7 @@ from aotpipe.core.signature import Signature, TensorSpec, dim_symbols, evaluate_
 from aotpipe.errors import IslandFailed, SourceLine
 from aotpipe.model import source
 from aotpipe.runtime.input_checks import Checker
-from aotpipe.runtime.islands import templates
-from aotpipe.runtime.islands.chain import Chain, Island, Parts, Segment
+from aotpipe.runtime.islands.chain import Chain, Island, Kind, Parts, Segment, pack, unpack
 from aotpipe.runtime.islands.functions import functions
 from aotpipe.runtime.runner import BaseRunner, Entry, outputs_of, states_of
 
@@ -193,7 +192,7 @@ def _called(
 ) -> dict[str, Array]:
     """Call an island."""
 
-    def argument(kind: templates.Kind, number: int) -> Any:
+    def argument(kind: Kind, number: int) -> Any:
         if kind != "tensor":
             return taken[number].item()
         # An island that writes must not change a value that others read.
@@ -204,7 +203,7 @@ def _called(
 
         return from_numpy(own)
 
-    args, kwargs = templates.unpack(island.arguments, argument)
+    args, kwargs = unpack(island.arguments, argument)
     try:
         result = function(*args, **kwargs)
     except Exception as error:
@@ -213,7 +212,7 @@ def _called(
             reason=str(error).partition("\n")[0],
             where=source.from_exception(error) or island.where,
         ) from error
-    packed = templates.pack(_plain(result), _kind)
+    packed = pack(_plain(result), _kind)
     if packed.template != island.result:
         raise IslandFailed(
             f"{island.name} gave another structure than when the chain was built", where=island.where
@@ -235,7 +234,7 @@ def _plain(result: Any) -> Any:
     return {key: _plain(each) for key, each in result.items()} if type(result) is dict else result
 
 
-def _kind(leaf: Any) -> templates.Kind | None:
+def _kind(leaf: Any) -> Kind | None:
     if isinstance(leaf, np.ndarray) or hasattr(leaf, "detach"):
         return "tensor"
     if type(leaf) is int:

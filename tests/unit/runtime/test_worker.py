@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,13 @@ import numpy as np
 import pytest
 
 from aotpipe.backends.iree.compile import compiler
-from aotpipe.core.signature import Signature, TensorSpec
+from aotpipe.core.dtypes import numpy_dtype
+from aotpipe.core.signature import DTYPES, Signature, TensorSpec
 from aotpipe.core.stages import Lowered
 from aotpipe.core.targets import Target
 from aotpipe.errors import InputShape, MissingWeight, ProgramCrashed
-from aotpipe.runtime import framing, tensor_file
+from aotpipe.runtime import tensor_file
+from aotpipe.runtime import worker as worker_module
 from aotpipe.runtime.worker import Worker
 
 HOST = Target.parse("iree-cpu-host")
@@ -132,7 +135,7 @@ def test_bytecode_gets_more_time(
         limits.append(deadline - time.monotonic())
         return {}, {}
 
-    monkeypatch.setattr(framing, "receive", receive)
+    monkeypatch.setattr(worker_module, "receive", receive)
     with Worker() as started:
         _load(started, payload, tmp_path, {"w": np.zeros(4, np.float32)}, Target.parse(target))
         started.infer({"x": _X}, entry_point="step")
@@ -188,3 +191,47 @@ def test_the_worker_imports_neither_torch_nor_the_compiler() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == []
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    read, write = os.pipe()
+    yield read, write
+    for fd in (read, write):
+        with suppress(OSError):  # a test may have closed it
+            os.close(fd)
+
+
+def test_a_message_arrives_as_it_was_sent(pipe: tuple[int, int]) -> None:
+    arrays = {
+        dtype: (np.arange(6).reshape(2, 3) % 2).astype(numpy_dtype(dtype))[:, ::-1]
+        for dtype in sorted(DTYPES)
+    }
+    arrays["scalar"], arrays["empty"] = np.array(3.5), np.zeros((0, 4), np.int8)
+    worker_module.send(pipe[1], {"do": "infer", "n": 3}, arrays)
+    message, got = worker_module.receive(pipe[0])
+    assert message == {"do": "infer", "n": 3}
+    assert list(got) == list(arrays)
+    for name, array in arrays.items():
+        assert got[name].dtype == array.dtype
+        assert got[name].shape == array.shape
+        assert got[name].tobytes() == array.tobytes()
+        assert got[name].flags.writeable
+
+
+def test_an_array_larger_than_the_pipe_arrives(pipe: tuple[int, int]) -> None:
+    large = np.random.default_rng(0).random(1 << 20)
+    sender = threading.Thread(target=worker_module.send, args=(pipe[1], {}, {"x": large}))
+    sender.start()
+    _, got = worker_module.receive(pipe[0], deadline=time.monotonic() + 30)
+    sender.join()
+    assert np.array_equal(got["x"], large)
+
+
+def test_a_late_answer_and_a_lost_peer_are_told_apart(pipe: tuple[int, int]) -> None:
+    with pytest.raises(TimeoutError):
+        worker_module.receive(pipe[0], deadline=time.monotonic() + 0.05)
+    os.write(pipe[1], b"half")
+    os.close(pipe[1])
+    with pytest.raises(EOFError):
+        worker_module.receive(pipe[0])
