@@ -15,14 +15,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import sympy
 import torch
 from torch import fx
 
-from aotpipe.core.signature import DTYPES
+from aotpipe.core.signature import DTYPES, Dim, Signature, Symbol, TensorSpec, dim_symbols
 from aotpipe.core.stages import Legal, LegalEntry
 from aotpipe.errors import UnsupportedOps
+from aotpipe.export import symbols
 from aotpipe.islands import sites
-from aotpipe.islands.sizes import Names
 from aotpipe.islands.tracing import OP
 from aotpipe.passes import hops, scalars
 from aotpipe.passes.emit import Emitter
@@ -302,4 +303,68 @@ def _require_plain(objects: Sequence[Any], name: str, node: fx.Node) -> None:
             f"{name} takes a {type(objects[0]).__name__}, which is neither a tensor nor a plain value",
             hint="mark a function that takes tensors, numbers and texts",
             where=nearest_line(node),
+        )
+
+
+class Names:
+    """The names of the sizes of one entry point's values.
+
+    A size that the entry point's signature names keeps that name; what else varies gets one of its own.
+    """
+
+    def __init__(self, entry: LegalEntry) -> None:
+        self._known = {symbol.name: symbol for symbol in entry.signature.symbols}
+        self._ranges = entry.range_constraints
+        self._names: dict[sympy.Symbol, str] = {}
+        specs = entry.signature.tensor_inputs
+        placeholders = hops.placeholders(entry.graph)
+        for spec, node in zip(specs, placeholders[len(placeholders) - len(specs) :], strict=True):
+            shape: Sequence[Any] = node.meta["val"].shape
+            for dim, size in zip(spec.dims, shape, strict=True):
+                # Only a size that is a symbol on both sides says which it is.
+                if isinstance(size, torch.SymInt) and dim in self._known and size.node.expr.is_Symbol:
+                    self._names[size.node.expr] = str(dim)
+
+    def spec(self, name: str, value: torch.Tensor) -> TensorSpec:
+        """Describe a value by a tensor spec."""
+        dtype = str(value.dtype).removeprefix("torch.")
+        shape: Sequence[Any] = value.shape
+        return TensorSpec(name, dtype, tuple(self._dim(size, f"{name}_{n}") for n, size in enumerate(shape)))
+
+    def _dim(self, size: Any, fallback: str) -> Dim:
+        if not isinstance(size, torch.SymInt):
+            return int(size)
+        expr = size.node.expr
+        for symbol in sorted(expr.free_symbols - self._names.keys(), key=str):
+            self._names[symbol] = self._declare(str(symbol), self._ranges.get(symbol))
+        try:
+            return symbols.expression(expr, self._names)
+        except symbols.Unprintable:
+            return self._declare(fallback, None)
+
+    def _declare(self, text: str, found: Any) -> str:
+        name = symbols.identifier(text, self._known)
+        low, high = (0, None) if found is None else symbols.bounds(found)
+        self._known[name] = Symbol(name, low, high)
+        return name
+
+    def signature(self, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> Signature:
+        """A segment's: a size that follows from others counts only where these are among its inputs."""
+        alone = {dim for spec in inputs for dim in spec.dims if dim in self._known}
+        free: dict[Dim, str] = {}
+
+        def own(spec: TensorSpec) -> TensorSpec:
+            dims: list[Dim] = []
+            for dim in spec.dims:
+                if isinstance(dim, str) and not dim_symbols(dim) <= alone:
+                    dim = free.setdefault(dim, self._declare(f"{spec.name}_{len(dims)}", None))
+                dims.append(dim)
+            return TensorSpec(spec.name, spec.dtype, tuple(dims), spec.value_range)
+
+        taken, given = tuple(map(own, inputs)), tuple(map(own, outputs))
+        used = {name for spec in (*taken, *given) for dim in spec.dims for name in dim_symbols(dim)}
+        return Signature(
+            inputs=taken,
+            outputs=given,
+            symbols=tuple(symbol for name, symbol in self._known.items() if name in used),
         )

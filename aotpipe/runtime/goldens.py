@@ -120,7 +120,7 @@ def compare(
     parts = 2 if want.dtype.kind == "c" else 1
     exact = want.dtype.kind in "biu"
     allowed = (0.0, 0.0) if exact else (atol, rtol)
-    left, right = _real_parts(got), _real_parts(want)
+    left, right = real_parts(got), real_parts(want)
     skipped = None if unsure is None else np.repeat(unsure.reshape(-1), parts)
     error, ratio, at = 0.0, 0.0, 0
     for start in range(0, right.size, _CHUNK):
@@ -146,7 +146,8 @@ def compare(
     )
 
 
-def _real_parts(array: Array) -> Array:
+def real_parts(array: Array) -> Array:
+    """A flat view, of a complex number its two parts."""
     flat = np.ascontiguousarray(array).reshape(-1)
     return flat.view(flat.real.dtype) if flat.dtype.kind == "c" else flat
 

@@ -1,6 +1,9 @@
-"""How far a program may be from float64, and the comparison of its answers with the goldens.
+"""What a program must answer, how far it may be from float64, and how its answers compare with the goldens.
 
-A program may be off by a small multiple of how far eager itself is.
+An element of an output is unsure, and not compared, where eager disagrees with eager: an integer that float64
+or noise changes, a float that overflows in one precision only, or one that noise moves so much more than the
+others that a comparison on the way to it must have gone the other way. On the others a program may be off by
+a small multiple of how far eager itself is.
 
 For each output the errors of eager in the model's own dtypes against eager in float64 are collected over
 all calls, as an envelope: the largest error for each power of two of the reference's magnitude. The law
@@ -11,7 +14,7 @@ mean square of their array, so that calls of any scale inform each other.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -19,17 +22,20 @@ import numpy as np
 
 from aotpipe.core.dtypes import Array
 from aotpipe.core.stages import ParityCase
-from aotpipe.runtime.goldens import Golden
+from aotpipe.runtime.goldens import Golden, real_parts
 
 MULTIPLE: Final = 8.0
 """How many times eager's own error a program may be off. Both round at random: of two such errors one is
 rarely more than 3 times the other, and a program may sum in another order and use other polynomials."""
 
+NOISE_ULPS: Final = 16.0
+"""How far noise moves a number, in units in its last place: some times the error of a program's sums."""
+
 RULE: Final = (
     "|program - float64| <= atol + rtol * |float64|, the tightest such law over all calls that covers "
     f"{MULTIPLE:g} times eager's own error against float64 and 32 units in the last place of float32 "
     "(float64: 64, float16 and bfloat16: 2); integers, bools, NaN and infinities are equal, except where "
-    "eager disagrees with itself under noise of 16 units in the last place"
+    f"eager disagrees with itself under noise of {NOISE_ULPS:g} units in the last place"
 )
 """The law that judges a program, in words."""
 
@@ -47,6 +53,117 @@ _LOWEST, _HIGHEST = -40, 40
 _BINS: Final = _HIGHEST - _LOWEST + 1
 # Candidates for rtol, in units in the last place: from the floor up to no correct digit.
 _RTOL_STEPS: Final = 2.0 ** np.arange(0, 24)
+
+# An element flipped where it moves by so many times the median's move under noise, and by so many times the
+# floor of tolerance, relative to its magnitude and the array's.
+_FLIP_OF_MEDIAN: Final = 64.0
+_FLIP_OF_FLOOR: Final = 1000.0
+# Of so few numbers eager's own error may be small by luck, where what they are sums of cancels.
+_FEW: Final = 16
+
+
+@dataclass(slots=True)
+class ReferenceOutput:
+    """What a program must answer for one output of one call.
+
+    Attributes:
+        want: What a program must answer, in the model's dtype.
+        unsure: The elements that are not compared; None where all are.
+        scale: The root mean square of the reference.
+        errors, finite: Eager's absolute error, and the reference, at each compared finite element.
+    """
+
+    want: Array
+    unsure: Array | None
+    scale: float
+    errors: Array
+    finite: Array
+
+
+def reference_output(
+    model: Array, wide: Array | None, noisy: Sequence[Array], dtype: str, units: float = NOISE_ULPS
+) -> ReferenceOutput:
+    """Find an output's reference, the unsure elements, and eager's errors on the others.
+
+    Args:
+        model: Eager's answer, in the model's own dtypes.
+        wide: Its answer in float64, None where it has none.
+        noisy: Its answers under noise, none where there is no doubt.
+        dtype: The signature's dtype.
+        units: How many units in the last place that is computed in noise moves a number by.
+    """
+    if model.ndim == 0 and model.dtype.name != dtype and model.dtype.kind == np.dtype(dtype).kind:
+        # A Python number has no width of its own.
+        model = model.astype(dtype)
+    opinions = [*noisy, *([] if wide is None else [wide])]
+    nothing = np.zeros(0)
+    if any(other.shape != model.shape for other in opinions):
+        return ReferenceOutput(model, np.ones(model.shape, np.bool_), 0.0, nothing, nothing)
+    if not is_inexact(model.dtype):
+        return ReferenceOutput(model, _differing(model, opinions), 0.0, nothing, nothing)
+    return _of_floats(model, wide, noisy, units)
+
+
+def _differing(model: Array, others: Sequence[Array]) -> Array | None:
+    unsure = np.zeros(model.shape, np.bool_)
+    for other in others:
+        unsure |= other != model
+    return unsure if unsure.any() else None
+
+
+def _of_floats(model: Array, wide: Array | None, noisy: Sequence[Array], units: float) -> ReferenceOutput:
+    with np.errstate(over="ignore", invalid="ignore"):
+        want = (model if wide is None else wide).astype(model.dtype)
+        reference, mine, rounded = _real(model if wide is None else wide), _real(model), _real(want)
+        others = [_real(other) for other in noisy]
+        finite = np.isfinite(reference) & np.isfinite(mine) & np.isfinite(rounded)
+        # Equal infinities and NaNs are an answer too.
+        agreed: Array = np.asarray(finite | _same(rounded, mine))
+        for other in others:
+            agreed &= (np.isfinite(other) & finite) | _same(other, mine)
+        errors = np.where(finite, np.abs(mine - reference), 0.0)
+        moves = np.zeros(mine.shape)
+        for other in others:
+            moves = np.maximum(moves, np.where(finite & np.isfinite(other), np.abs(other - mine), 0.0))
+        scale = float(np.sqrt(np.mean(np.square(reference[finite])))) if finite.any() else 0.0
+        if wide is None or not errors.any():
+            # A move by noise of 16 units stands for what rounding does: some units per operation.
+            errors = np.maximum(errors, moves * 4 / NOISE_ULPS)
+        elif is_few(wide):
+            # One unit is what inputs and weights are off at least, and what no luck makes less.
+            errors = np.maximum(errors, moves / units)
+        if others:
+            relative = np.maximum(moves, errors) / (np.where(finite, np.abs(reference), 0.0) + (scale or 1.0))
+            agreed &= ~_flipped(relative, floor_of(model.dtype))
+    compared = finite & agreed
+    parts = 2 if model.dtype.kind == "c" else 1
+    unsure: Array = np.logical_not(agreed.reshape(*model.shape, parts).all(axis=-1))
+    return ReferenceOutput(
+        want, unsure if unsure.any() else None, scale, errors[compared], reference[compared]
+    )
+
+
+def is_few(answer: Array) -> bool:
+    """Whether an answer has too few numbers to tell from eager's own error how far rounding may lead."""
+    return is_inexact(answer.dtype) and np.unique(_real(answer)).size < _FEW
+
+
+def _flipped(moves: Array, floor: float) -> Array:
+    """Which elements moved so much more than the others that something was decided otherwise."""
+    limit = max(_FLIP_OF_MEDIAN * float(np.median(moves)) if moves.size else 0.0, _FLIP_OF_FLOOR * floor)
+    flipped: Array = moves > limit
+    return flipped
+
+
+def _same(one: Array, two: Array) -> Array:
+    same: Array = (one == two) | (np.isnan(one) & np.isnan(two))
+    return same
+
+
+def _real(array: Array) -> Array:
+    """As flat float64, a complex number as its two parts."""
+    wide: Array = real_parts(array).astype(np.float64)
+    return wide
 
 
 @dataclass(slots=True)

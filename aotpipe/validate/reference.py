@@ -27,10 +27,18 @@ from aotpipe.core.stages import Canonical, CanonicalEntry, Finding, Legal
 from aotpipe.model.torch_arrays import to_numpy
 from aotpipe.runtime.goldens import Golden, sequences
 from aotpipe.validate.discontinuity import has_discontinuities
-from aotpipe.validate.eager.eager import MUTATED, NOISE_ULPS, Eager, EagerFailed
+from aotpipe.validate.eager.eager import MUTATED, Eager, EagerFailed
 from aotpipe.validate.inputs import Call, Plan, bound, plan
-from aotpipe.validate.parity import MULTIPLE, Envelope, floor_of, is_inexact
-from aotpipe.validate.reference_output import ReferenceOutput, is_few, reference_output
+from aotpipe.validate.parity import (
+    MULTIPLE,
+    NOISE_ULPS,
+    Envelope,
+    ReferenceOutput,
+    floor_of,
+    is_few,
+    is_inexact,
+    reference_output,
+)
 from aotpipe.validate.work import work
 
 # Each finds a near-tie with even odds: of four, one in sixteen is missed.

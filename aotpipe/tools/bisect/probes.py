@@ -19,7 +19,7 @@ from aotpipe.core.dtypes import Array
 from aotpipe.core.signature import DTYPES
 from aotpipe.core.stages import Legal, LegalEntry
 from aotpipe.errors import SourceLine
-from aotpipe.islands.sizes import Names
+from aotpipe.islands.cut import Names
 from aotpipe.model.torch_arrays import from_numpy, view_numpy
 from aotpipe.passes import hops
 from aotpipe.passes.extract import extract, needs

@@ -27,14 +27,13 @@ from aotpipe.model.torch_arrays import from_numpy, to_numpy
 from aotpipe.passes.autocast import lower_dtype
 from aotpipe.validate.eager.modes import Narrow, Widen, widened
 from aotpipe.validate.eager.swap import Contents
+from aotpipe.validate.parity import NOISE_ULPS
 
 Precision = Literal["model", "float64"]
 
 MUTATED = "mutated."
 """Prefix of the output that holds an input's value after the call."""
 
-NOISE_ULPS: Final = 16.0
-"""How far `noise` moves a number, in units in its last place: some times the error of a program's sums."""
 _NOISE_PERIOD: Final = 2**15
 
 
