@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -39,48 +38,24 @@ def measure(
         stateful: Whether each sample needs the initial state first.
         budget_s: Seconds for both together; a call that takes longer is sampled once.
     """
+    runners = (worker, eager)
 
-    def program(samples: int) -> list[float]:
-        return worker.time(golden.inputs, entry_point=golden.entry_point, samples=samples, reset=stateful)
+    def timed(runner: Worker | ChainRunner | Eager, samples: int) -> list[float]:
+        return runner.time(golden.inputs, entry_point=golden.entry_point, samples=samples, reset=stateful)
 
-    def reference(samples: int) -> list[float]:
-        return _time_eager(eager, golden, samples, stateful=stateful)
-
-    first, eager_first = program(1), reference(1)
-    spent_s = (first[0] + eager_first[0]) / 1e6
+    ours, theirs = durations = [timed(runner, 1) for runner in runners]
+    spent_s = (ours[0] + theirs[0]) / 1e6
     rounds = _ROUNDS if spent_s * (_ROUNDS + 1) < budget_s else int(budget_s / spent_s) - 1
-    if rounds < 1:
-        return _latency(golden, first, eager_first)
-    each = [_per_round(budget_s / 2, sample, rounds) for sample in (first[0], eager_first[0])]
-    ours: list[float] = []
-    theirs: list[float] = []
-    for _ in range(rounds):
-        time.sleep(_SETTLE_S)
-        ours += program(each[0])
-        theirs += reference(each[1])
-    return _latency(golden, ours, theirs)
-
-
-def _per_round(budget_s: float, first_us: float, rounds: int) -> int:
-    """Samples in each round: the first call is a cold one, so that this rather gives too few."""
-    return max(1, min(_MOST_SAMPLES, int(budget_s * 1e6 / first_us)) // rounds)
-
-
-def _time_eager(eager: Eager, golden: Golden, samples: int, *, stateful: bool) -> list[float]:
-    durations = []
-    with eager.ready():
-        for _ in range(samples):
-            if stateful:
-                eager.reset()
-            # Anew for each: a model may change its inputs in place.
-            call = eager.prepare(golden.inputs, entry_point=golden.entry_point)
-            start = time.perf_counter_ns()
-            call()
-            durations.append((time.perf_counter_ns() - start) / 1000)
-    return durations
-
-
-def _latency(golden: Golden, ours: Sequence[float], theirs: Sequence[float]) -> Latency:
+    if rounds >= 1:
+        # The first call is a cold one, so that this rather gives too few.
+        counts = [
+            max(1, min(_MOST_SAMPLES, int(budget_s / 2 * 1e6 / first)) // rounds) for first, *_ in durations
+        ]
+        ours, theirs = durations = [[], []]
+        for _ in range(rounds):
+            time.sleep(_SETTLE_S)
+            for runner, count, found in zip(runners, counts, durations, strict=True):
+                found += timed(runner, count)
     return Latency(
         entry_point=golden.entry_point,
         samples=len(ours),

@@ -306,6 +306,7 @@ def _goldens(
     lowest, units = (None, NOISE_ULPS) if policy is None else (policy.dtype, 1.0)
     judged: list[dict[str, ReferenceOutput]] = []
     envelopes: dict[tuple[str, str], Envelope] = {}
+    dtypes: dict[tuple[str, str], np.dtype[Any]] = {}
     for record in records:
         signature = signatures[record.call.entry_point]
         outputs = {
@@ -321,13 +322,13 @@ def _goldens(
         }
         judged.append(outputs)
         for name, output in outputs.items():
-            envelope = envelopes.setdefault((record.call.entry_point, name), Envelope())
-            envelope.add(output.finite, output.errors, output.scale)
+            where = (record.call.entry_point, name)
+            envelopes.setdefault(where, Envelope()).add(output.finite, output.errors, output.scale)
+            dtypes[where] = output.want.dtype
     laws = {
-        (where := (record.call.entry_point, name)): envelopes[where].fit(output.want.dtype, multiple, lowest)
-        for record, outputs in zip(records, judged, strict=True)
-        for name, output in outputs.items()
-        if is_inexact(output.want.dtype)
+        where: envelopes[where].fit(dtype, multiple, lowest)
+        for where, dtype in dtypes.items()
+        if is_inexact(dtype)
     }
     _note_conditioning(records, judged, notes, lowest)
     return tuple(_golden(record.call, outputs, laws) for record, outputs in zip(records, judged, strict=True))

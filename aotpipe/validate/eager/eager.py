@@ -12,6 +12,7 @@ Raises:
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Final, Literal
@@ -102,8 +103,8 @@ class Eager:
             Output name -> array; numbers as 0-d arrays, leaves that are neither are absent.
         """
         name = next(iter(self._entries)) if entry_point is None else entry_point
-        call = self.prepare(inputs, entry_point=name)
-        with self.ready():
+        call = self._prepared(inputs, name)
+        with self._ready():
             result, leaves = call()
             # Read while the contents are in: an output may be a view of a buffer.
             named = dict(zip(self._entries[name].output_names, pytree.tree_leaves(result), strict=True))
@@ -111,14 +112,26 @@ class Eager:
                 named[MUTATED + mutated] = leaves[mutated]
             return {key: array for key, leaf in named.items() if (array := to_numpy(leaf)) is not None}
 
-    def prepare(
-        self, inputs: Mapping[str, Array], *, entry_point: str
-    ) -> Callable[[], tuple[Any, dict[str, Any]]]:
-        """A call with its arguments made, to be timed: calling it runs the module and nothing else.
+    def time(
+        self, inputs: Mapping[str, Array], *, entry_point: str, samples: int, reset: bool = False
+    ) -> list[float]:
+        """Microseconds of each of some calls; `reset` goes before each, untimed, as does making arguments."""
+        durations = []
+        with self._ready():
+            for _ in range(samples):
+                if reset:
+                    self.reset()
+                # Anew for each: a model may change its inputs in place.
+                call = self._prepared(inputs, entry_point)
+                start = time.perf_counter_ns()
+                call()
+                durations.append((time.perf_counter_ns() - start) / 1000)
+        return durations
 
-        Returns:
-            A function that gives the result, and the input leaves as the call left them.
-        """
+    def _prepared(
+        self, inputs: Mapping[str, Array], entry_point: str
+    ) -> Callable[[], tuple[Any, dict[str, Any]]]:
+        """A call with its arguments made; it gives the result, and the input leaves as the call left them."""
         entry = self._entries[entry_point]
         example, spec = pytree.tree_flatten((entry.entry.args, dict(entry.entry.kwargs)))
         leaves = {
@@ -142,7 +155,7 @@ class Eager:
         return call
 
     @contextmanager
-    def ready(self) -> Iterator[None]:
+    def _ready(self) -> Iterator[None]:
         """The mode in which a prepared call is to be run; the model holds this runner's contents in it."""
         mode: AbstractContextManager[object] = nullcontext()
         if self._is_wide:

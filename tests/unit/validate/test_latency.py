@@ -13,6 +13,7 @@ from aotpipe.model.spec import EntryPoint
 from aotpipe.runtime.goldens import Golden
 from aotpipe.runtime.worker import Worker
 from aotpipe.validate import latency
+from aotpipe.validate.eager import eager
 from aotpipe.validate.eager.eager import Eager
 
 
@@ -60,6 +61,7 @@ class _Worker:
 def clock(monkeypatch: pytest.MonkeyPatch) -> _Clock:
     found = _Clock()
     monkeypatch.setattr(latency, "time", found)
+    monkeypatch.setattr(eager, "time", found)
     return found
 
 
