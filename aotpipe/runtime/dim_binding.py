@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -80,19 +80,19 @@ class Binder:
 
     def _sources(self) -> tuple[dict[str, tuple[_InputDim, Affine]], dict[str, _InputDim]]:
         """Per symbol the dim to solve it from, plain symbols before derived ones; else a dim to name."""
-        solved: dict[str, tuple[_InputDim, Affine]] = {}
+        forms: dict[str, list[tuple[_InputDim, Affine]]] = {}
         mentioned: dict[str, _InputDim] = {}
         for index, spec in enumerate(self._specs):
             for axis, dim in enumerate(spec.dims):
                 source = _InputDim(index, axis)
                 for name in sorted(dim_symbols(dim)):
                     mentioned.setdefault(name, source)
-                form = affine(dim)
-                if form is None:
-                    continue
-                present = solved.get(form.symbol)
-                if present is None or _effort(form) < _effort(present[1]):
-                    solved[form.symbol] = (source, form)
+                if (form := affine(dim)) is not None:
+                    forms.setdefault(form.symbol, []).append((source, form))
+        solved = {
+            name: min(found, key=lambda each: (abs(each[1].scale), abs(each[1].offset)))
+            for name, found in forms.items()
+        }
         return solved, {name: source for name, source in mentioned.items() if name not in solved}
 
     def _solve(self, source: _InputDim, form: Affine, shapes: tuple[Shape, ...]) -> int:
@@ -123,7 +123,12 @@ class Binder:
                 if tries > _TRIES:
                     return None
                 tried = {**sizes, name: value}
-                if self._may_fit(shapes, tried, name) and (found := extend(tried)) is not None:
+                fits = all(
+                    _value(dim, tried) in (size, None)
+                    for _, _, size, dim in self._dims(shapes)
+                    if name in dim_symbols(dim)
+                )
+                if fits and (found := extend(tried)) is not None:
                     return found
             return None
 
@@ -137,13 +142,11 @@ class Binder:
             raise self._error(number, shapes[number], f"has size {size} in dim {axis}, wants {want}")
         return found
 
-    def _may_fit(self, shapes: tuple[Shape, ...], sizes: Mapping[str, int], name: str) -> bool:
-        return all(
-            _value(dim, sizes) in (size, None)
-            for spec, shape in zip(self._specs, shapes, strict=True)
-            for dim, size in zip(spec.dims, shape, strict=True)
-            if name in dim_symbols(dim)
-        )
+    def _dims(self, shapes: tuple[Shape, ...]) -> Iterator[tuple[int, int, int, Dim]]:
+        """Each dim of each input: the number of the input, the axis, the size, and what it should be."""
+        for index, (spec, shape) in enumerate(zip(self._specs, shapes, strict=True)):
+            for axis, (size, dim) in enumerate(zip(shape, spec.dims, strict=True)):
+                yield index, axis, size, dim
 
     def _range(self, name: str) -> tuple[int, int | None]:
         symbol = self._ranges.get(name)
@@ -151,19 +154,15 @@ class Binder:
 
     def _verify(self, shapes: tuple[Shape, ...], sizes: Mapping[str, int]) -> None:
         """Compare every dim with its value; the first that differs is the error."""
-        for index, (spec, shape) in enumerate(zip(self._specs, shapes, strict=True)):
-            for axis, (size, dim) in enumerate(zip(shape, spec.dims, strict=True)):
-                want = _value(dim, sizes)
-                if size == want:
-                    continue
+        for index, axis, size, dim in self._dims(shapes):
+            want = _value(dim, sizes)
+            if size != want:
                 bound = [
                     f"`{name}` is {sizes[name]} by {self._origin(name)}" for name in sorted(dim_symbols(dim))
                 ]
+                wanted = f"{dim}" if want is None else f"{dim} = {want}"
                 raise self._error(
-                    index,
-                    shape,
-                    f"has size {size} in dim {axis}, wants {dim}" + ("" if want is None else f" = {want}"),
-                    *bound,
+                    index, shapes[index], f"has size {size} in dim {axis}, wants {wanted}", *bound
                 )
 
     def _origin(self, name: str) -> str:
@@ -229,10 +228,6 @@ def _product(first: dict[str, int] | None, second: dict[str, int] | None) -> dic
         if constant.keys() == {""}:
             return {name: scale * constant[""] for name, scale in other.items()}
     return None
-
-
-def _effort(form: Affine) -> tuple[int, int]:
-    return abs(form.scale), abs(form.offset)
 
 
 def _value(dim: Dim, sizes: Mapping[str, int]) -> int | None:

@@ -18,7 +18,7 @@ import mmap
 from collections.abc import Mapping
 from math import prod
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,11 +59,16 @@ def write(arrays: Mapping[str, Array], path: Path) -> str:
     names = sorted(plain, key=lambda name: _rank(name, plain[name]))
     wide = sorted(name for name, array in arrays.items() if array.dtype == np.complex128)
     with path.open("wb") as file:
-        _put(file, digest, _header({name: plain[name] for name in names}, wide))
+
+        def put(data: bytes | memoryview) -> None:
+            file.write(data)
+            digest.update(data)
+
+        put(_header({name: plain[name] for name in names}, wide))
         for name in names:
             raw = raw_bytes(np.asarray(plain[name], order="C"))
             for start in range(0, raw.size, _CHUNK):
-                _put(file, digest, raw[start : start + _CHUNK].data)
+                put(raw[start : start + _CHUNK].data)
     return digest.hexdigest()
 
 
@@ -143,8 +148,3 @@ def _header(plain: Mapping[str, Array], wide: list[str]) -> bytes:
     text = json.dumps(table, separators=(",", ":")).encode()
     text += b" " * (-(_LENGTH_BYTES + len(text)) % ALIGNMENT)
     return len(text).to_bytes(_LENGTH_BYTES, "little") + text
-
-
-def _put(file: BinaryIO, digest: Any, data: bytes | memoryview) -> None:
-    file.write(data)
-    digest.update(data)

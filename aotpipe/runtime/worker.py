@@ -59,11 +59,17 @@ class Worker:
         self._is_given = timeout_s is not None
         self._timeout_s = _CALL_TIMEOUT_S if timeout_s is None else timeout_s
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  # it lives as long as the worker
+        # The worker finds this very aotpipe, installed or not.
+        path = [str(Path(errors.__file__).parent.parent), os.environ.get("PYTHONPATH")]
         self._process = subprocess.Popen(
             # -P: a file of the user's folder must not stand in for a module that the worker imports.
             [sys.executable, "-P", "-m", "aotpipe.runtime.worker", *filter(None, [backend])],
             # What is compared must not depend on what a runtime pads inputs with.
-            env={**os.environ, "PYTHONPATH": _import_path(), "AOTPIPE_GARBAGE_PADDING": "1"},
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(filter(None, path)),
+                "AOTPIPE_GARBAGE_PADDING": "1",
+            },
             bufsize=0,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -157,15 +163,13 @@ class Worker:
                 f"the program did not answer within {limit_s:g} s ({doing})", reason=self._last_words()
             ) from None
         except (EOFError, BrokenPipeError):
-            raise self._death(doing) from None
+            code = self._process.wait()
+            how = f"died by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+            raise ProgramCrashed(f"the program {how} ({doing})", reason=self._last_words()) from None
         if error := answer.get("error"):
-            raise _rebuilt(error)
+            kind: type[AotpipeError] = getattr(errors, error.pop("kind"), AotpipeError)
+            raise kind(error.pop("message"), **error)
         return answer, results
-
-    def _death(self, doing: str) -> ProgramCrashed:
-        code = self._process.wait()
-        how = f"died by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
-        return ProgramCrashed(f"the program {how} ({doing})", reason=self._last_words())
 
     def _last_words(self) -> str:
         self._stderr.seek(0)
@@ -223,18 +227,6 @@ def _read(fd: int, size: int, deadline: float | None) -> bytearray:
     return data
 
 
-def _import_path() -> str:
-    """Where the worker finds this very aotpipe, installed or not."""
-    root = str(Path(errors.__file__).parent.parent)
-    return os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
-
-
-def _rebuilt(error: Mapping[str, str]) -> AotpipeError:
-    kind = getattr(errors, error["kind"], AotpipeError)
-    rebuilt: AotpipeError = kind(error["message"], reason=error["reason"], hint=error["hint"])
-    return rebuilt
-
-
 def main() -> None:
     """Answer the messages on stdin until it ends."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -264,10 +256,8 @@ def main() -> None:
                 assert runner is not None, "load comes first"
                 answer, results = _serve(runner, do, message, arrays)
         except AotpipeError as error:
-            kind = type(error).__name__
-            answer = {
-                "error": {"kind": kind, "message": error.message, "reason": error.reason, "hint": error.hint}
-            }
+            fields = {"message": error.message, "reason": error.reason, "hint": error.hint}
+            answer = {"error": {"kind": type(error).__name__, **fields}}
         send(fd_out, answer, results)
 
 
