@@ -26,7 +26,7 @@ from aotpipe.core.precision import Precision as Policy
 from aotpipe.core.stages import CanonicalEntry
 from aotpipe.model.torch_arrays import from_numpy, to_numpy
 from aotpipe.passes.autocast import lower_dtype
-from aotpipe.validate.eager.modes import Narrow, Widen, widened
+from aotpipe.validate.eager.modes import Widen, narrow, widened
 from aotpipe.validate.eager.swap import Contents
 from aotpipe.validate.parity import NOISE_ULPS
 
@@ -161,7 +161,7 @@ class Eager:
         if self._is_wide:
             mode = Widen()
         elif self._policy is not None:
-            mode = Narrow(self._policy)
+            mode = narrow(self._policy)
         with torch.no_grad(), self._contents, uncompiled(), mode:
             yield
 

@@ -4,14 +4,14 @@
 tensors and widened dtypes, so that `x.to(torch.float32)`, a constant of float32 or `torch.zeros(...,
 dtype=torch.float16)` compute in float64 too. Raises `CannotWiden` where the bits of a float are looked at.
 
-Inside `with Narrow(policy):` products get operands in the lower dtype, islands in float32, and all other ops
+Inside `with narrow(policy):` products get operands in the lower dtype, islands in float32, and all other ops
 the widest that they are given; `legalize.precision` writes the same into programs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final, Self
 
 import torch
@@ -61,9 +61,6 @@ class _Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     supports_higher_order_operators = True
 
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
@@ -98,7 +95,7 @@ class Widen(_Mode):
     """A mode in which all floating-point work is done in float64."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._defaults: list[torch.dtype] = []
 
     def __enter__(self) -> Self:
@@ -129,23 +126,18 @@ class Widen(_Mode):
         return widened(value)
 
 
-class Narrow:
-    """A context in which a policy decides what each op is computed in."""
-
-    def __init__(self, policy: Precision) -> None:
-        self._casting = Casting(policy)
-        self._stack = ExitStack()
-
-    def __enter__(self) -> None:
-        # torch's recurrent layers compare the dtypes of input and weights, unless some autocast is on: that
-        # of a device without tensors changes nothing else.
-        torch.set_autocast_enabled(_NO_DEVICE, True)
-        self._stack.callback(torch.set_autocast_enabled, _NO_DEVICE, False)
-        self._stack.enter_context(_NarrowFunctions(self._casting))
-        self._stack.enter_context(_NarrowOps(self._casting))
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._stack.close()
+@contextmanager
+def narrow(policy: Precision) -> Iterator[None]:
+    """In this block a policy decides what each op is computed in."""
+    casting = Casting(policy)
+    # torch's recurrent layers compare the dtypes of input and weights, unless some autocast is on: that of a
+    # device without tensors changes nothing else.
+    torch.set_autocast_enabled(_NO_DEVICE, True)
+    try:
+        with _NarrowFunctions(casting), _NarrowOps(casting):
+            yield
+    finally:
+        torch.set_autocast_enabled(_NO_DEVICE, False)
 
 
 class _NarrowFunctions(TorchFunctionMode):
@@ -168,7 +160,7 @@ class _NarrowOps(_Mode):
     """Sees every op; the branches of higher-order ops carry float32."""
 
     def __init__(self, casting: Casting) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._casting = casting
 
     def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
