@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aotpipe.core.signature import Signature, Symbol, TensorSpec
+from aotpipe.core.signature import Presence, Signature, Symbol, TensorSpec
 from aotpipe.errors import InputError, InputShape, IslandFailed
 from aotpipe.runtime.islands.chain import Chain, Island, Parts, Segment
 from aotpipe.runtime.islands.chain_runner import ChainRunner
@@ -133,3 +133,38 @@ def test_each_step_is_timed() -> None:
     assert first.share + second.share == pytest.approx(1)
     run.forget_times()
     assert run.times() == ()
+
+
+class Passing:
+    """Segments that give what they take."""
+
+    def infer(self, inputs: Mapping[str, Any], *, entry_point: str) -> dict[str, Any]:
+        assert entry_point == "forward_0"
+        return {"z": inputs["x"], "z_there": inputs["x_there"]}
+
+
+def test_what_a_call_lacks_is_filled_in_and_what_is_not_given_is_left_out() -> None:
+    there = TensorSpec("x_there", "bool", ())
+    signature = Signature(
+        inputs=(X, there),
+        outputs=(replace(X, name="y"), replace(there, name="y_there")),
+        symbols=(N,),
+        optional=(Presence("x", "x_there", ("x",)),),
+        optional_outputs=(Presence("y", "y_there", ("y",)),),
+    )
+    chain = Chain(
+        steps=(Segment(entry_point="forward_0", inputs=("x", "x_there"), outputs=("z", "z_there")),),
+        inputs={"x": "x", "x_there": "x_there"},
+        outputs={"y": "z", "y_there": "z_there"},
+    )
+    run = ChainRunner(
+        Passing(),
+        Parts(signatures={}, asserts={}, chains={"forward": chain}),
+        signatures={"forward": signature},
+        initial_state={},
+        functions={},
+    )
+    x = np.ones(2, np.float32)
+    assert run.infer({}) == {}
+    assert run.infer({"x": x}).keys() == {"y"}
+    assert run.infer({"x": x, "x_there": np.array(False)}).keys() == {"y", "y_there"}
