@@ -265,13 +265,14 @@ def _widen_outputs(records: Sequence[_Record], signatures: Mapping[str, Signatur
     """Give answers that were computed in fewer bits the dtypes of the outputs, as a program does."""
     for record in records:
         dtypes = {spec.name: spec.dtype for spec in signatures[record.call.entry_point].tensor_outputs}
-        record.model, *record.noisy = (
+        typed: list[Answer] = [
             {
                 name: array.astype(np.float32) if dtypes.get(name) == "float32" and array.ndim else array
                 for name, array in answer.items()
             }
             for answer in (record.model, *record.noisy)
-        )
+        ]
+        record.model, *record.noisy = typed
 
 
 def _overflows(records: Sequence[_Record], policy: Precision) -> Iterator[Finding]:

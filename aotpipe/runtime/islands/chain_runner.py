@@ -134,7 +134,7 @@ class ChainRunner(BaseRunner[Entry]):
                     entry_point=name,
                     kind=island.kind if island else "program",
                     name=step.name if isinstance(step, Island) else step.entry_point,
-                    where=island and island.where,
+                    where=island.where if island else None,
                     reason=island.reason if island else "",
                     calls=len(self._times[name, index]),
                     median_us=median_us,

@@ -91,7 +91,7 @@ class _Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return run
 
 
-class Widen(_Mode):
+class Widen(_Mode):  # type: ignore[no-untyped-call, unused-ignore]
     """A mode in which all floating-point work is done in float64."""
 
     def __init__(self) -> None:
@@ -156,7 +156,7 @@ class _NarrowFunctions(TorchFunctionMode):
         return _narrowed(self._casting, name, func, args, kwargs or {}, mutable=mutable)
 
 
-class _NarrowOps(_Mode):
+class _NarrowOps(_Mode):  # type: ignore[no-untyped-call, unused-ignore]
     """Sees every op; the branches of higher-order ops carry float32."""
 
     def __init__(self, casting: Casting) -> None:
