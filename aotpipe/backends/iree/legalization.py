@@ -138,13 +138,8 @@ def _strided_refusal(node: Node) -> str:
 
 @cache
 def _is_known(op: OpOverload) -> bool:
-    return op not in _NAMED_ONLY and _context().is_registered_operation(_torch_dialect_name(op))
-
-
-def _torch_dialect_name(op: OpOverload) -> str:
-    name = op._schema.name.replace("::", ".")
-    overload = op._schema.overload_name
-    return f"torch.{name}.{overload}" if overload else f"torch.{name}"
+    parts = ("torch", op._schema.name.replace("::", "."), op._schema.overload_name)
+    return op not in _NAMED_ONLY and _context().is_registered_operation(".".join(filter(None, parts)))
 
 
 @cache

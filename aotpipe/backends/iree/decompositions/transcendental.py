@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import torch
 
@@ -158,14 +158,6 @@ def gelu(x: torch.Tensor, *, approximate: str = "none") -> Any:
     return (0.5 * single * (1 + torch.tanh(inner))).to(x.dtype)
 
 
-class _Quadrant(NamedTuple):
-    """The multiple of pi / 2 next to an absolute argument, modulo 4, and sine and cosine of the rest."""
-
-    number: torch.Tensor
-    sine: torch.Tensor
-    cosine: torch.Tensor
-
-
 def _turns(x: torch.Tensor) -> torch.Tensor:
     """What |x| / 2 pi is beyond whole turns, in units of 2**-64 of one, for |x| of at least 0.5."""
     bits = x.view(torch.int32)
@@ -181,7 +173,8 @@ def _turns(x: torch.Tensor) -> torch.Tensor:
     return whole * digits
 
 
-def _quadrant(x: torch.Tensor) -> _Quadrant:
+def _quadrant(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The multiple of pi / 2 next to an absolute argument, modulo 4, and sine and cosine of the rest."""
     turns = _turns(x)
     number = (turns + (1 << 61)) >> 62
     rest = (turns - (number << 62)).to(torch.float32) * (2 * math.pi / 2**64)
@@ -190,7 +183,7 @@ def _quadrant(x: torch.Tensor) -> _Quadrant:
     # An infinite argument has none.
     rest = torch.where(x.abs() < math.inf, rest, math.nan)
     square = rest * rest
-    return _Quadrant(
+    return (
         torch.where(small, 0, number & 3),
         rest + rest * square * polynomial(square, _SIN),
         1 - 0.5 * square + square * square * polynomial(square, _COS),

@@ -60,10 +60,10 @@ def convolution(given: Convolution) -> Any:
     if given.transposed:
         return NotImplemented
     x, weight = given.x, given.weight
-    slide = _slide(x.shape[2:], weight.shape[2:], given.stride, given.padding, given.dilation)
-    if slide.ends is None:
+    *_, ends = _slide(x.shape[2:], weight.shape[2:], given.stride, given.padding, given.dilation)
+    if ends is None:
         return NotImplemented
-    fitted, left = _fit(x, slide.padding, slide.ends, 0.0)
+    fitted, left = _fit(x, given.padding, ends, 0.0)
     return aten.convolution(*given._replace(x=fitted, padding=left))
 
 
@@ -162,20 +162,7 @@ def max_pool_with_indices(
     return values, _moved(indices, fitted.shape[-rank:], x.shape[-rank:], added)
 
 
-class _Slide(NamedTuple):
-    """How a window slides over each dim.
-
-    Attributes:
-        stride: A number for each dim, as are padding and dilation.
-        ends: For each dim the position in the input at which the last window ends, None to leave the dim as
-            it is: where its padding is what the op pads anyway. None in place of the list where all dims are
-            left, and no window is to reach past the padding.
-    """
-
-    stride: Sequence[int]
-    padding: Sequence[int]
-    dilation: Sequence[int]
-    ends: list[int | None] | None
+_Slide = tuple[Sequence[int], Sequence[int], Sequence[int], list[int | None] | None]
 
 
 def _slide(
@@ -187,7 +174,12 @@ def _slide(
     *,
     ceil: bool = False,
 ) -> _Slide:
-    """The numbers of each dim, where an op was given one for all, or no stride."""
+    """How a window slides over each dim: stride, padding, dilation, and where its last place ends.
+
+    An end is a position in the input, None to leave the dim as it is: where its padding is what the op pads
+    anyway. There is None in place of the list where all dims are left, and no window is to reach past the
+    padding. An op may be given one number for all dims, or no stride.
+    """
     rank = len(kernel)
     stride = _each(stride, rank) or list(kernel)
     padding, dilation = _each(padding, rank), _each(dilation, rank)
@@ -195,7 +187,7 @@ def _slide(
     for size, width, step, border, spread in zip(sizes, kernel, stride, padding, dilation, strict=True):
         if not static(size):
             if ceil:
-                return _Slide(stride, padding, dilation, None)
+                return stride, padding, dilation, None
             ends.append(None)
             continue
         reach, total = spread * (width - 1) + 1, size + 2 * border
@@ -203,7 +195,7 @@ def _slide(
         end = steps * step + reach
         ends.append(end - border if end > total or (end < total and steps == 0) else None)
     is_changed = ceil or any(end is not None for end in ends)
-    return _Slide(stride, padding, dilation, ends if is_changed else None)
+    return stride, padding, dilation, ends if is_changed else None
 
 
 def _steps(size: int, width: int, step: int, border: int, spread: int, ceil: bool) -> int:

@@ -150,7 +150,8 @@ class _NodeImporter(ControlFlowImporter):
         sources = [source for fix in fixes.active(_FIXES) for source in fix.apply.own_buffers(node)]
         values = {(source, 0): self.resolve_node_value(source) for source in sources}
         with loc, ir.InsertionPoint(self._b):
-            self._v.update({place: _in_own_buffer(value) for place, value in values.items()})
+            for place, value in values.items():
+                self._v[place] = convert(in_own_buffer(to_builtin(value)), value.type)
         super()._import_torch_op_overload(loc, node, target)
         self._v.update(values)
 
@@ -165,11 +166,6 @@ class _NodeImporter(ControlFlowImporter):
         literal = ir.Operation.parse(text, context=self._c).operation
         ir.InsertionPoint.current.insert(literal)
         return literal.result
-
-
-def _in_own_buffer(value: ir.Value) -> ir.Value:
-    """A torch tensor's elements in a buffer of their own."""
-    return convert(in_own_buffer(to_builtin(value)), value.type)
 
 
 def _dense(value: torch.Tensor, element: ir.Type) -> str:
