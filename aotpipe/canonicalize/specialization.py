@@ -81,12 +81,10 @@ class Method:
         parts = name.split(".")
         for count in range(len(parts), 0, -1):
             whole = ".".join(parts[:count])
-            reads = (
-                node for node in self.nodes if isinstance(node, ast.Name | ast.Attribute | ast.Subscript)
-            )
-            found = next((n for n in reads if isinstance(n.ctx, ast.Load) and _dotted(n) == whole), None)
-            if found is not None:
-                return found
+            for node in self.nodes:
+                read = isinstance(node, ast.Name | ast.Attribute | ast.Subscript)
+                if read and isinstance(node.ctx, ast.Load) and _dotted(node) == whole:
+                    return node
         return None
 
 

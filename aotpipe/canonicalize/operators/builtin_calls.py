@@ -57,44 +57,41 @@ def _number(value: Any) -> torch.Tensor:
     return host_scalars.item(as_tensor(value))
 
 
-def int_(value: Any) -> Any:
-    """`int(value)`."""
+def _int(value: Any) -> Any:
     if isinstance(value, torch.SymInt):
         return value
     return host_scalars.as_host_scalar(_number(value).to(torch.int64, copy=True))
 
 
-def int_of(value: Any = 0, *args: Any, **kwargs: Any) -> Any:
+def _int_of(value: Any = 0, *args: Any, **kwargs: Any) -> Any:
     """`int(value)`; of a number that sizes give, one that follows them: Python's own would be a constant."""
     if isinstance(value, torch.SymInt):
         return value
     if isinstance(value, torch.SymFloat) and not is_traced(value):
         return torch.sym_int(value)  # type: ignore[no-untyped-call]
-    return int_(value) if is_traced(value) else int(value, *args, **kwargs)
+    return _int(value) if is_traced(value) else int(value, *args, **kwargs)
 
 
-def float_(value: Any) -> Any:
-    """`float(value)`."""
+def _float(value: Any) -> Any:
     number = _number(value)
     if number.dtype.is_floating_point:
         return number
     return host_scalars.as_host_scalar(number.to(torch.get_default_dtype(), copy=True))
 
 
-def bool_(value: Any) -> Any:
-    """`bool(value)`."""
+def _bool(value: Any) -> Any:
     return host_scalars.as_host_scalar(predicate(value).clone())
 
 
-def round_(value: Any, ndigits: int | None = None) -> Any:
+def _round(value: Any, ndigits: int | None = None) -> Any:
     """`round(value)`, half to even."""
     if ndigits is None:
         rounded = value.round() if value.dtype.is_floating_point else value
-        return int_(rounded) if host_scalars.is_host_scalar(value) else rounded
+        return _int(rounded) if host_scalars.is_host_scalar(value) else rounded
     return torch.round(value, decimals=ndigits) if value.dtype.is_floating_point else value
 
 
-def min_(*values: Any, **kwargs: Any) -> Any:
+def _min(*values: Any, **kwargs: Any) -> Any:
     """`min`: the first of the smallest."""
     found = _extreme(builtins.min, operator.lt, values, kwargs)
     tops = [top for value in values if (top := host_scalars.upper_bound(value)) is not None]
@@ -103,7 +100,7 @@ def min_(*values: Any, **kwargs: Any) -> Any:
     return found
 
 
-def max_(*values: Any, **kwargs: Any) -> Any:
+def _max(*values: Any, **kwargs: Any) -> Any:
     """`max`: the first of the largest."""
     return _extreme(builtins.max, operator.gt, values, kwargs)
 
@@ -157,10 +154,10 @@ any_: Final = functools.partial(_folded, decides=True, join=torch.logical_or)
 all_: Final = functools.partial(_folded, decides=False, join=torch.logical_and)
 
 
-def isinstance_(value: Any, kinds: Any) -> Any:
+def _isinstance(value: Any, kinds: Any) -> Any:
     """`isinstance`, of a number by what it stands for, of a value that may be None by its flag."""
     if isinstance(value, OptionalValue):
-        wanted = isinstance_(value.payload, kinds)
+        wanted = _isinstance(value.payload, kinds)
         if value.is_present or wanted is isinstance(None, kinds):
             return wanted
         return presence(value, wanted=bool(wanted))
@@ -170,7 +167,7 @@ def isinstance_(value: Any, kinds: Any) -> Any:
     return isinstance(value, kinds)
 
 
-def dict_(*args: Any, **kwargs: Any) -> dict[Any, Any]:
+def _dict(*args: Any, **kwargs: Any) -> dict[Any, Any]:
     """`dict(value)`; of one whose keys may be missing one of the same kind."""
     if not args or not isinstance(args[0], Partial):
         return dict(*args, **kwargs)
@@ -179,7 +176,7 @@ def dict_(*args: Any, **kwargs: Any) -> dict[Any, Any]:
     return copied
 
 
-def len_(value: Any) -> Any:
+def _len(value: Any) -> Any:
     """`len(value)`; of a tensor its size, which may be traced."""
     if dynamic_list.is_dynamic_list(value):
         return dynamic_list_methods.length(value)
@@ -192,49 +189,47 @@ def len_(value: Any) -> Any:
 
 
 def _of_math(function: Callable[[torch.Tensor], torch.Tensor]) -> Function:
-    return lambda value: function(float_(value))
+    return lambda value: function(_float(value))
 
 
 def _to_int(function: Callable[[torch.Tensor], torch.Tensor]) -> Function:
     def staged(value: Any) -> Any:
         number = _number(value)
-        return int_(function(number) if number.dtype.is_floating_point else number)
+        return _int(function(number) if number.dtype.is_floating_point else number)
 
     return staged
 
 
 def _of_two(function: Function) -> Function:
     def staged(left: Any, right: Any) -> Any:
-        made = [float_(each) if is_traced(each) else torch.tensor(float(each)) for each in (left, right)]
+        made = [_float(each) if is_traced(each) else torch.tensor(float(each)) for each in (left, right)]
         return host_scalars.as_host_scalar(function(*made))
 
     return staged
 
 
-def log(value: Any, base: Any = None) -> Any:
-    """`math.log`."""
-    found = torch.log(float_(value))
+def _log(value: Any, base: Any = None) -> Any:
+    found = torch.log(_float(value))
     if base is None:
         return found
-    return found / (math.log(base) if not is_traced(base) else torch.log(float_(base)))
+    return found / (math.log(base) if not is_traced(base) else torch.log(_float(base)))
 
 
-def isclose(a: Any, b: Any, *, rel_tol: float = 1e-09, abs_tol: float = 0.0) -> Any:
-    """`math.isclose`."""
-    return abs(a - b) <= max_(rel_tol * max_(abs(a), abs(b)), abs_tol)
+def _isclose(a: Any, b: Any, *, rel_tol: float = 1e-09, abs_tol: float = 0.0) -> Any:
+    return abs(a - b) <= _max(rel_tol * _max(abs(a), abs(b)), abs_tol)
 
 
 # Of torch.
 
 
-def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
+def _tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
     """`torch.tensor` of numbers that may be traced."""
     del requires_grad  # a program has no gradients
     if not isinstance(data, list | tuple):
         found = as_tensor(data)
         wanted = found.dtype if dtype is None else dtype
         return found.to(device=device, dtype=wanted, copy=True)
-    rows = [tensor(each) if _has_traced(each) else torch.tensor(each) for each in data]
+    rows = [_tensor(each) if _has_traced(each) else torch.tensor(each) for each in data]
     wanted = dtype or functools.reduce(host_scalars.promoted, (row.dtype for row in rows))
     return torch.stack([row.to(device=device, dtype=wanted) for row in rows])
 
@@ -244,7 +239,7 @@ def _tensor_or(function: Function) -> Function:
         is_tensor = isinstance(data, torch.Tensor) and not host_scalars.is_host_scalar(data)
         if args or is_tensor or not _has_traced(data):
             return function(data, *args, **kwargs)
-        return tensor(data, **kwargs)
+        return _tensor(data, **kwargs)
 
     return either
 
@@ -253,7 +248,7 @@ def _has_traced(data: Any) -> bool:
     return any(map(is_traced, pytree.tree_leaves(data)))
 
 
-def while_loop(
+def _while_loop(
     cond_fn: Function, body_fn: Function, carried_inputs: Iterable[Any], *more: Any, **options: Any
 ) -> Any:
     """`torch.while_loop`; what is carried may change its form in the first iteration, as variables may."""
@@ -271,8 +266,7 @@ def while_loop(
     return held[0]
 
 
-def check(cond: Any, message: Any = None) -> None:
-    """`torch._check`."""
+def _check(cond: Any, message: Any = None) -> None:
     with refusals.message():
         said = str(message()) if callable(message) else "torch._check failed"
     runtime_asserts.add_assert(predicate(cond), said)
@@ -283,20 +277,20 @@ _OF_ONE: Final = (
     "lgamma exp2 isnan isinf isfinite"
 )
 _ON_TRACED: Final[dict[Any, Function]] = {
-    float: float_,
-    bool: bool_,
+    float: _float,
+    bool: _bool,
     abs: lambda value: as_tensor(value).abs(),
-    round: round_,
+    round: _round,
     divmod: lambda left, right: (left // right, left % right),
     pow: operator.pow,
     # A text cannot follow a traced value.
     **dict.fromkeys((str, repr, format), lambda *_: text()),
     range: lambda *bounds: TensorRange.of(bounds),
-    **dict.fromkeys((torch._check, torch._check_value, torch._check_index), check),  # noqa: SLF001  # users write it
+    **dict.fromkeys((torch._check, torch._check_value, torch._check_index), _check),  # noqa: SLF001  # users write it
     # A hint to torch about a symbol, which a number is not.
     torch._check_is_size: lambda *_, **__: None,  # noqa: SLF001
-    operator.truth: bool_,
-    operator.index: int_,
+    operator.truth: _bool,
+    operator.index: _int,
     **{
         getattr(math, name): _of_math(getattr(torch, name)) for name in _OF_ONE.split() if hasattr(math, name)
     },
@@ -308,18 +302,18 @@ _ON_TRACED: Final[dict[Any, Function]] = {
     math.fabs: _of_math(torch.abs),
     math.degrees: _of_math(torch.rad2deg),
     math.radians: _of_math(torch.deg2rad),
-    math.log: log,
-    math.isclose: isclose,
+    math.log: _log,
+    math.isclose: _isclose,
 }
 _IN_ANY_CASE: Final[dict[Any, Function]] = {
-    int: int_of,
-    min: min_,
-    max: max_,
+    int: _int_of,
+    min: _min,
+    max: _max,
     any: any_,
     all: all_,
-    isinstance: isinstance_,
-    dict: dict_,
-    len: len_,
+    isinstance: _isinstance,
+    dict: _dict,
+    len: _len,
     list: unbacked_items.listed,
     enumerate: unbacked_items.enumerated,
     zip: unbacked_items.zipped,
@@ -329,7 +323,7 @@ _IN_ANY_CASE: Final[dict[Any, Function]] = {
     )(values, start),
     torch.tensor: _tensor_or(torch.tensor),
     torch.as_tensor: _tensor_or(torch.as_tensor),
-    torch.while_loop: while_loop,
+    torch.while_loop: _while_loop,
 }
 # By identity, since a class may compare as it likes; with the function, to keep it alive.
 _TABLE: Final[dict[int, tuple[Any, Function]]] = {

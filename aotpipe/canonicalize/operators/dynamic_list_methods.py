@@ -291,36 +291,32 @@ def _rows(items: list[Any]) -> torch.Tensor:
     return rows
 
 
-def stack(items: list[Any], dim: int = 0) -> torch.Tensor:
-    """`torch.stack`."""
+def _stack(items: list[Any], dim: int = 0) -> torch.Tensor:
     return _rows(items).movedim(0, dim)
 
 
-def cat(items: list[Any], dim: int = 0, *, axis: int | None = None) -> torch.Tensor:
-    """`torch.cat`."""
+def _cat(items: list[Any], dim: int = 0, *, axis: int | None = None) -> torch.Tensor:
     rows = _rows(items)
     dim = dim if axis is None else axis
     dim = dim + rows.dim() - 1 if dim < 0 else dim
     return rows.movedim(0, dim).flatten(dim, dim + 1)
 
 
-def vstack(items: list[Any]) -> torch.Tensor:
-    """`torch.vstack`."""
+def _vstack(items: list[Any]) -> torch.Tensor:
     rows = _rows(items)
     return rows if rows.dim() <= 2 else rows.flatten(0, 1)
 
 
-def hstack(items: list[Any]) -> torch.Tensor:
-    """`torch.hstack`."""
+def _hstack(items: list[Any]) -> torch.Tensor:
     rank = _rows(items).dim() - 1
-    return stack(items) if not rank else cat(items, 0 if rank == 1 else 1)
+    return _stack(items) if not rank else _cat(items, 0 if rank == 1 else 1)
 
 
 _FUNCTIONS: Final[dict[Any, Callable[..., Any]]] = {
-    torch.stack: stack,
-    torch.cat: cat,
-    torch.concat: cat,
-    torch.concatenate: cat,
-    torch.vstack: vstack,
-    torch.hstack: hstack,
+    torch.stack: _stack,
+    torch.cat: _cat,
+    torch.concat: _cat,
+    torch.concatenate: _cat,
+    torch.vstack: _vstack,
+    torch.hstack: _hstack,
 }

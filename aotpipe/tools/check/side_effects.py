@@ -14,7 +14,7 @@ import random
 import sys
 import warnings
 from collections import OrderedDict, deque
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -91,23 +91,20 @@ def recording() -> Iterator[Calls]:
     """Note the effects of the body."""
     found = Calls()
     before = sys.getprofile()
-    with paused():
-        sys.setprofile(_listener(found))
-        try:
-            yield found
-        finally:
-            # A profiler written in C cannot be given back to Python.
-            sys.setprofile(before if callable(before) else None)
 
-
-def _listener(found: Calls) -> Callable[[FrameType, str, Any], None]:
     def listen(frame: FrameType, event: str, argument: Any) -> None:
         if event == "c_call":
             _called(found, frame, argument)
         elif event == "call":
             _entered(found, frame)
 
-    return listen
+    with paused():
+        sys.setprofile(listen)
+        try:
+            yield found
+        finally:
+            # A profiler written in C cannot be given back to Python.
+            sys.setprofile(before if callable(before) else None)
 
 
 def _called(found: Calls, frame: FrameType, function: Any) -> None:
