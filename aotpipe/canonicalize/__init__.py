@@ -169,11 +169,8 @@ def _without_foreign(entry: EntryPoint, call: Callable[..., Any]) -> tuple[Entry
 def _check_value_ranges(
     entry: EntryPoint, leaves: Sequence[dynamic_shapes.Leaf], input_names: Sequence[str]
 ) -> None:
-    tensors = {
-        name: leaf
-        for (_, leaf), name in zip(leaves, input_names, strict=True)
-        if isinstance(leaf, torch.Tensor)
-    }
+    named = zip(input_names, (leaf for _, leaf in leaves), strict=True)
+    tensors = {name: leaf for name, leaf in named if isinstance(leaf, torch.Tensor)}
     for name, (low, high) in entry.value_ranges.items():
         leaf = tensors.get(name)
         if leaf is None:

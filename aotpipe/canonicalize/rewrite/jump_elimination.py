@@ -7,7 +7,7 @@ the exception that it ran for, everything stays as it is.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from aotpipe.canonicalize.rewrite.ast_builders import (
     DONE,
@@ -105,9 +105,8 @@ class Returns:
                 node.body, node.orelse = self._paths(node.body, flag), self._paths(node.orelse, flag)
                 return [*before, node]
             # It may go on to the rest, which is written once.
-            inner = flag
-            if not inner:
-                inner = self._flag()
+            inner = flag or self._flag()
+            if not flag:
                 before.append(assign(inner, ast.Constant(False)))
             self._within(node, inner)
             after = self._paths(rest, flag)
@@ -125,9 +124,11 @@ class Returns:
 
 
 def _returns_at_last(body: Block) -> bool:
-    return any(
-        isinstance(node, ast.Try | ast.TryStar) and contains(node.finalbody, ast.Return) for node in own(body)
-    )
+    return any(contains(each, ast.Return) for each in _finally_blocks(body))
+
+
+def _finally_blocks(body: Sequence[ast.stmt]) -> Iterator[Block]:
+    return (node.finalbody for node in own(body) if isinstance(node, ast.Try | ast.TryStar))
 
 
 def _each_block(node: ast.stmt, change: Callable[[Block], Block]) -> None:
@@ -189,9 +190,7 @@ def _jumps_of(body: Sequence[ast.stmt]) -> Block:
 
 def jumps_at_last(body: Sequence[ast.stmt]) -> bool:
     """Whether a `finally` among statements jumps out of the loop that they stand in."""
-    return any(
-        isinstance(node, ast.Try | ast.TryStar) and bool(_jumps_of(node.finalbody)) for node in own(body)
-    )
+    return any(map(_jumps_of, _finally_blocks(body)))
 
 
 def guarded(body: Block, kind: type[ast.stmt], flag: str) -> Block:

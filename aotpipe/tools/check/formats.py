@@ -69,12 +69,8 @@ def _diagnostic(each: Diagnostic) -> Iterator[str]:
         for step in each.history:
             yield f"  {label}: {step.what}" + (f" at {step.place.where}" if step.place else "")
     if each.fix is not None:
-        how = (
-            f"executed: eager's answers on {each.fix.calls} calls, and no obstacle"
-            if each.fix.verified
-            else "not executed"
-        )
-        yield f"  fix ({how}):"
+        executed = f"executed: eager's answers on {each.fix.calls} calls, and no obstacle"
+        yield f"  fix ({executed if each.fix.verified else 'not executed'}):"
         yield f"    {each.fix.place.line} | {each.fix.line.strip()}"
     if each.hint:
         yield f"  hint: {each.hint}"
@@ -91,23 +87,12 @@ def _excerpt(place: Place) -> Iterator[str]:
 def to_sarif(checked: Checked) -> dict[str, Any]:
     """One run, with a rule for each code that was met."""
     met = sorted({each.code for each in checked.diagnostics})
-    return {
-        "$schema": _SCHEMA,
-        "version": "2.1.0",
-        "runs": [
-            {
-                "tool": {
-                    "driver": {
-                        "name": "aotpipe",
-                        "version": __version__,
-                        "rules": [_rule(code) for code in met],
-                    }
-                },
-                "columnKind": "utf16CodeUnits",
-                "results": [_result(each, met.index(each.code)) for each in checked.diagnostics],
-            }
-        ],
+    run = {
+        "tool": {"driver": {"name": "aotpipe", "version": __version__, "rules": [*map(_rule, met)]}},
+        "columnKind": "utf16CodeUnits",
+        "results": [_result(each, met.index(each.code)) for each in checked.diagnostics],
     }
+    return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
 def _rule(code: str) -> dict[str, Any]:
