@@ -109,16 +109,9 @@ def _element(items: Sequence[Any], position: torch.Tensor) -> Any:
     if abstract is None or abstract.fitted is None:
         raise refusal("a list is indexed by what a tensor decides, and its elements are no tensors", _STACK)
     (found,) = abstract.fitted(list(items))
+    # In eager it is one of them.
     held = [leaf for leaf in pytree.tree_leaves(list(items)) if isinstance(leaf, torch.Tensor)]
-
-    def taken(buffer: torch.Tensor) -> torch.Tensor:
-        element = buffer.index_select(0, position.reshape(1)).squeeze(0)
-        # In eager it is one of them.
-        for each in held:
-            rebinding.note(rebinding.Pair(element, each))
-        return element
-
-    return found.element(taken)
+    return _selected(found, position, held)
 
 
 def _called(items: Sequence[Callable[..., Any]], position: torch.Tensor, args: Any, kwargs: Any) -> Any:
@@ -164,11 +157,17 @@ def _position(found: DynamicList, index: Any) -> Any:
 
 def at_position(found: DynamicList, position: Any) -> Any:
     """The element at a traced position that is known to be in range."""
-    inside = position.clamp(0, found.kind.capacity - 1).reshape(1)
+    return _selected(found, position.clamp(0, found.kind.capacity - 1))
+
+
+def _selected(found: DynamicList, position: Any, names: Sequence[torch.Tensor] | None = None) -> Any:
+    """The element at a position; it may be another name of these tensors, or else of the buffer."""
+    place = position.reshape(1)
 
     def taken(buffer: torch.Tensor) -> torch.Tensor:
-        element = buffer.index_select(0, inside).squeeze(0)
-        rebinding.note(rebinding.Pair(element, buffer))
+        element = buffer.index_select(0, place).squeeze(0)
+        for each in (buffer,) if names is None else names:
+            rebinding.note(rebinding.Pair(element, each))
         return element
 
     return found.element(taken)

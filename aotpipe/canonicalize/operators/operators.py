@@ -285,9 +285,8 @@ def require(test: object, text: str, message: Callable[[], object] | None = None
 
 def augmented(name: str, left: Any, right: Any) -> Any:
     """`left += right` and its kin: the value that is assigned."""
-    if is_on() and (host_scalars.is_host_scalar(left) or isinstance(left, OptionalValue)):
-        return _PLAIN[name](left, right)
-    return _IN_PLACE[name](left, right)
+    is_replaced = is_on() and (host_scalars.is_host_scalar(left) or isinstance(left, OptionalValue))
+    return _operator(name, in_place=not is_replaced)(left, right)
 
 
 def augment_item(name: str, container: Any, index: Any, right: Any) -> None:
@@ -296,21 +295,22 @@ def augment_item(name: str, container: Any, index: Any, right: Any) -> None:
     is_copy = is_staged(index) or (
         isinstance(container, torch.Tensor) and isinstance(index, tuple) and any(map(is_staged, index))
     )
-    container[index] = _PLAIN[name](left, right) if is_on() and is_copy else augmented(name, left, right)
+    plain = _operator(name, in_place=False)
+    container[index] = plain(left, right) if is_on() and is_copy else augmented(name, left, right)
 
 
-_OPERATIONS: Final = {
-    **{name: name.lower() for name in "Add Sub Mod Pow LShift RShift FloorDiv".split()},
+def _operator(name: str, *, in_place: bool) -> Callable[[Any, Any], Any]:
+    """The operator of a class of `ast`, such as `Add`."""
+    found: Callable[[Any, Any], Any]
+    found = getattr(operator, f"__{'i' if in_place else ''}{_NAMES.get(name, name.lower())}__")
+    return found
+
+
+_NAMES: Final = {
     "Mult": "mul",
     "MatMult": "matmul",
     "Div": "truediv",
     "BitOr": "or",
     "BitXor": "xor",
     "BitAnd": "and",
-}
-_IN_PLACE: Final[dict[str, Callable[[Any, Any], Any]]] = {
-    name: getattr(operator, f"__i{plain}__") for name, plain in _OPERATIONS.items()
-}
-_PLAIN: Final[dict[str, Callable[[Any, Any], Any]]] = {
-    name: getattr(operator, f"__{plain}__") for name, plain in _OPERATIONS.items()
 }

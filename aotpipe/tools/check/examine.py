@@ -18,7 +18,7 @@ from torch import nn
 
 from aotpipe.build.request import Request
 from aotpipe.canonicalize import canonicalize
-from aotpipe.core.stages import Canonical, CanonicalEntry, Finding
+from aotpipe.core.stages import Canonical, Finding
 from aotpipe.errors import AotpipeError, ExportFailed, SourceLine, SpecInvalid, TrainMode
 from aotpipe.islands.sites import recording
 from aotpipe.model import source
@@ -180,8 +180,9 @@ def _surroundings(
     for entry in canonical.entries:
         seen = observed[entry.name]
         kept = {path: state for path in seen.changed if (state := _state_of(path, names))}
-        for path in _without_effect(entry):
-            seen.changed.pop(path, None)
+        # On what is unread or ignored no result depends.
+        for root in (*entry.state.unread, *entry.state.ignored) if entry.state is not None else ():
+            seen.changed.pop(root.path, None)
         for each in (*baked.effects(seen), *baked.attributes(seen, kept), *baked.fixed(entry)):
             if (key := (each.code, each.message, each.place)) not in said:
                 said.add(key)
@@ -192,12 +193,6 @@ def _state_of(path: str, names: Iterable[str]) -> str:
     """The state that holds an attribute: of its own name, or those below it where it holds several."""
     found = [name for name in names if name == path or name.startswith(f"{path}.")]
     return found[0] if len(found) == 1 else f"{path}.*" if found else ""
-
-
-def _without_effect(entry: CanonicalEntry) -> list[str]:
-    """Attributes that change and on which no result depends."""
-    state = entry.state
-    return [root.path for root in (*state.unread, *state.ignored)] if state is not None else []
 
 
 def _raised(error: AotpipeError, cause: BaseException) -> Diagnostic:
