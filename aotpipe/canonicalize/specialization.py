@@ -82,8 +82,9 @@ class Method:
         for count in range(len(parts), 0, -1):
             whole = ".".join(parts[:count])
             for node in self.nodes:
-                read = isinstance(node, ast.Name | ast.Attribute | ast.Subscript)
-                if read and isinstance(node.ctx, ast.Load) and _dotted(node) == whole:
+                if not isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
+                    continue
+                if isinstance(node.ctx, ast.Load) and _dotted(node) == whole:
                     return node
         return None
 
