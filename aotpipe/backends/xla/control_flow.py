@@ -65,11 +65,6 @@ def _while_loop(
     return list(lax.while_loop(again, trip, starts))
 
 
-def _map(run: Run, body: GraphModule, xs: Values, extra: Values = ()) -> list[Any]:
-    """A scan that carries nothing."""
-    return _scan(run, body, (), xs, extra)
-
-
 def _scan(
     run: Run, body: GraphModule, carries: Values, xs: Values, extra: Values = (), *, length: Any = None
 ) -> list[Any]:
@@ -107,7 +102,8 @@ def _associative_scan(run: Run, body: GraphModule, xs: Values, extra: Values = (
 LOWERINGS: Final[Mapping[Any, Callable[..., list[Any]]]] = {
     _HOP.cond: _cond,
     _HOP.while_loop: _while_loop,
-    _HOP.map_impl: _map,
+    # A scan that carries nothing.
+    _HOP.map_impl: lambda run, body, xs, extra=(): _scan(run, body, (), xs, extra),
     _HOP.scan: _scan,
     _HOP.associative_scan: _associative_scan,
 }

@@ -7,7 +7,6 @@ work around its faults run on them too.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cache
 from typing import Any, Final
 
 import torch
@@ -29,16 +28,11 @@ from aotpipe.passes.rules import LegalizationRules
 from aotpipe.passes.unsupported import NO_LOWERING, REASONS, tensors
 
 
-@cache
-def _table() -> Mapping[Any, Callable[..., Any]]:
-    lowered = ops.table()
-    return {op: entry for op, entry in decompositions.table().items() if op not in lowered}
-
-
 def _decompositions() -> Mapping[Any, Callable[..., Any]]:
+    lowered = ops.table()
+    own = {op: entry for op, entry in decompositions.table().items() if op not in lowered}
     # IREE's importer has an integer product for those of the quantizer, StableHLO has none.
-    libraries = {**experts.LIBRARIES, **quantization.LIBRARIES}
-    return {**_table(), **decompositions.of_libraries(libraries)}
+    return {**own, **decompositions.of_libraries({**experts.LIBRARIES, **quantization.LIBRARIES})}
 
 
 def _refusal(node: Node) -> str:

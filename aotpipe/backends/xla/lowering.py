@@ -29,7 +29,7 @@ from torch.fx import Node
 
 from aotpipe.backends.xla.estimate import memory
 from aotpipe.backends.xla.mesh import Placement, annotate, resolve
-from aotpipe.core.signature import Signature, dim_symbols, evaluate_dim
+from aotpipe.core.signature import Signature, Symbol, dim_symbols, evaluate_dim
 from aotpipe.core.stages import Legal, LegalEntry, Lowered
 from aotpipe.errors import AotpipeError, Buffer, CannotPad, LowerFailed, NoBuckets, UnsupportedOps
 from aotpipe.passes import hops, unbacked
@@ -157,23 +157,14 @@ def _choices(
 
     With each come the Dims of which calls are padded, and the smallest size of these.
     """
+    dims = [dim for spec in entry.signature.tensor_inputs for dim in spec.dims]
     # A symbol of outputs alone follows the others, or depends on data, which is refused at its op.
-    given = {name for spec in entry.signature.tensor_inputs for dim in spec.dims for name in dim_symbols(dim)}
+    given = {name for dim in dims for name in dim_symbols(dim)}
     symbols = {symbol.name: symbol for symbol in entry.signature.symbols if symbol.name in given}
-    found = dict(planned(tuple(symbols.values()), declared))
-    for symbol in symbols.values():
-        if symbol.name not in found and symbol.max == symbol.min:
-            found[symbol.name] = Ladder((symbol.min,), exact=True)
-        if symbol.name not in found:
-            ends = ",".join(map(str, sorted({symbol.min, symbol.max or symbol.min})))
-            raise NoBuckets(
-                f"the Dim {symbol} of {entry.name!r} may vary, and an XLA program has fixed sizes",
-                hint=f"declare the sizes that it is built for: --buckets {symbol.name}={ends}",
-            )
+    found = _ladders_of(entry, tuple(symbols.values()), declared)
     chosen = [
         dict(zip(symbols, sizes, strict=True)) for sizes in product(*(found[name].sizes for name in symbols))
     ]
-    dims = [dim for spec in entry.signature.tensor_inputs for dim in spec.dims]
     fitting = [sizes for sizes in chosen if all(evaluate_dim(dim, sizes) >= 0 for dim in dims)]
     own = {name: size for name, size in (example or {}).items() if name in symbols}
     if own and not any(_takes(sizes, own, found) for sizes in fitting):
@@ -186,6 +177,22 @@ def _choices(
             name for name, size in sorted(sizes.items()) if not found[name].exact and size > symbols[name].min
         ]
         yield sizes, {name: symbols[name].min for name in padded}
+
+
+def _ladders_of(
+    entry: LegalEntry, symbols: Sequence[Symbol], declared: Mapping[str, Buckets]
+) -> dict[str, Ladder]:
+    """The sizes of each Dim; one that does not vary has its own."""
+    fixed = {symbol.name: Ladder((symbol.min,), exact=True) for symbol in symbols if symbol.max == symbol.min}
+    found = {**fixed, **planned(symbols, declared)}
+    for symbol in symbols:
+        if symbol.name not in found:
+            ends = ",".join(map(str, sorted({symbol.min, symbol.max or symbol.min})))
+            raise NoBuckets(
+                f"the Dim {symbol} of {entry.name!r} may vary, and an XLA program has fixed sizes",
+                hint=f"declare the sizes that it is built for: --buckets {symbol.name}={ends}",
+            )
+    return found
 
 
 def _takes(sizes: Sizes, wanted: Sizes, found: Mapping[str, Ladder]) -> bool:

@@ -109,13 +109,12 @@ def resolve(mesh: Mesh, rules: Sequence[Rule], ranks: Mapping[str, int]) -> Plac
 
 def _require_axes(mesh: Mesh, rule: Rule) -> None:
     known = list(mesh.sizes)
-    for split in rule.splits:
-        for name in split:
-            if name not in known:
-                raise MeshError(
-                    f"--shard {rule} names the axis {name!r}, which the mesh {mesh} lacks",
-                    hint=f"its axes are: {', '.join(known)}",
-                )
+    for name in itertools.chain(*rule.splits):
+        if name not in known:
+            raise MeshError(
+                f"--shard {rule} names the axis {name!r}, which the mesh {mesh} lacks",
+                hint=f"its axes are: {', '.join(known)}",
+            )
 
 
 def annotate(

@@ -199,6 +199,9 @@ def estimate(
         for dtype, precision, flops in sorted(figures["matmuls"])
     )
     counted = {name: figures[name] for name in COUNTS}
+    rates = [chip.rate(each.dtype, each.precision) if chip else None for each in matmuls]
+    # What no rate is published for adds nothing, which keeps the bound one from below.
+    seconds = [each.flops / rate for each, rate in zip(matmuls, rates, strict=True) if rate]
     return Estimate(
         entry_point=program["entry_point"],
         sizes=dict(program["sizes"]),
@@ -206,15 +209,9 @@ def estimate(
         matmuls=matmuls,
         **counted,
         memory_bytes=chip.memory if chip else 0,
-        compute_s=sum(_seconds(each, chip) for each in matmuls) if chip else 0.0,
+        compute_s=sum(seconds, start=0.0),
         memory_s=counted["traffic_bytes"] / chip.bandwidth if chip else 0.0,
     )
-
-
-def _seconds(work: MatmulWork, chip: Chip) -> float:
-    """At the peak; 0 where the chip's rate is not known, which keeps the bound one from below."""
-    rate = chip.rate(work.dtype, work.precision)
-    return work.flops / rate if rate else 0.0
 
 
 def require_topology(target: Target, mesh: Mesh) -> None:

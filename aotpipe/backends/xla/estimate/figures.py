@@ -38,12 +38,12 @@ _KEEPING: Final = frozenset({"stablehlo.convert", "stablehlo.reshape", "stablehl
 def figures(executable: Any, module: Any) -> dict[str, Any]:
     """The counts of a program, as `roofline.estimate` reads them."""
     counted = matmuls.count(module)
-    costs = _costs(executable)
+    flops, accessed = _costs(executable)
     arguments, results, shared, temporaries, code = _memory(executable)
     return {
         # It counts each loop as one trip.
-        "flops": max(_whole(costs.get("flops")) + counted.further, counted.total),
-        "bytes_accessed": _whole(costs.get("bytes accessed")),
+        "flops": max(flops + counted.further, counted.total),
+        "bytes_accessed": accessed,
         "traffic_bytes": least_traffic(module),
         "loops": counted.loops,
         "matmuls": [
@@ -72,18 +72,15 @@ def _memory(executable: Any) -> tuple[int, int, int, int, int]:
     )
 
 
-def _costs(executable: Any) -> dict[str, float]:
+def _costs(executable: Any) -> tuple[int, int]:
+    """Flops and bytes; 0 where the compiler knows none, which it says by a negative number."""
     try:
         costs = executable.cost_analysis()
     except RuntimeError:
-        return {}  # "GetCostAnalysis is not supported", says CUDA's plugin
+        return 0, 0  # "GetCostAnalysis is not supported", says CUDA's plugin
     # Of several partitions, each has the same.
-    return dict(costs[0] if isinstance(costs, list) else costs or {})
-
-
-def _whole(value: float | None) -> int:
-    """A count as it is, and 0 where the compiler knows none, which it says by a negative number."""
-    return max(int(value or 0), 0)
+    found = (costs[0] if isinstance(costs, list) else costs) or {}
+    return max(int(found.get("flops") or 0), 0), max(int(found.get("bytes accessed") or 0), 0)
 
 
 def least_traffic(module: Any) -> int:

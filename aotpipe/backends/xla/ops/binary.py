@@ -157,11 +157,6 @@ def _shift(a: Array, b: Array, *, right: bool) -> Array:
     return lax.select(outside, like(a, 0), lax.shift_left(a, lax.select(outside, like(b, 0), b)))
 
 
-def where(out: Out, condition: Array, yes: Any, no: Any) -> Array:
-    """One or the other."""
-    return lax.select(*spread(out, BOOL, condition), *spread(out, out.dtype, yes, no))
-
-
 def clamp(out: Out, x: Array, low: Any = None, high: Any = None) -> Array:
     """Between bounds; NaN stays, and above the other bound the upper one counts."""
     (result,) = spread(out, out.dtype, x)
@@ -236,7 +231,10 @@ OPS: Final[dict[Any, Any]] = {
     aten.lcm.default: exact(lcm),
     aten.xlogy.Tensor: promoted(jsp.xlogy),
     aten.special_zeta.default: promoted(lax.zeta),
-    aten.where.self: (where, elementwise),
+    aten.where.self: (
+        lambda out, test, yes, no: lax.select(*spread(out, BOOL, test), *spread(out, out.dtype, yes, no)),
+        elementwise,
+    ),
     _each(aten.clamp, "default Tensor"): clamp,
     _each(aten.clamp_min, "default Tensor"): clamp,
     _each(aten.clamp_max, "default Tensor"): lambda out, x, high: clamp(out, x, None, high),

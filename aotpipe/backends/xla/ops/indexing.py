@@ -39,11 +39,6 @@ def _taken(x: Array, places: Array, axis: int) -> Array:
     return jnp.take(x, places, axis=axis, mode="clip")
 
 
-def index_select(_: Out, x: Array, dim: int, places: Array) -> Array:
-    """Slices of a dim."""
-    return _taken(x, lax.reshape(places, (places.size,)), axis_of(dim, x.ndim)) if x.ndim else x
-
-
 def _padded_index_select(call: Call) -> Any:
     x, dim, places = call.args
     if not x.ndim:
@@ -211,7 +206,10 @@ def _padded_index_put(call: Call) -> Padded:
 
 
 OPS: Final[dict[Any, Any]] = {
-    aten.index_select.default: (index_select, _padded_index_select),
+    aten.index_select.default: (
+        lambda _, x, dim, places: _taken(x, places.reshape(-1), dim) if x.ndim else x,
+        _padded_index_select,
+    ),
     aten.embedding.default: (lambda _, x, places, *__, **___: _taken(x, places, 0), _padded_embedding),
     aten.gather.default: (gather, _padded_gather),
     (aten.index.Tensor, aten._unsafe_index.Tensor): (index, _padded_index),

@@ -237,11 +237,6 @@ def _padded_select_scatter(call: Call) -> Padded:
     return Padded(call.as_it_is(x, source, axis, place), x.axes)
 
 
-def flip(_: Out, x: Array, dims: Sequence[int]) -> Array:
-    """Backwards along dims."""
-    return lax.rev(x, sorted({dim % x.ndim for dim in dims})) if x.ndim else x
-
-
 def _padded_flip(call: Call) -> Padded:
     """Of what counts only."""
     x, fixed = call.first, []
@@ -350,7 +345,10 @@ OPS: Final[dict[Any, Any]] = {
     aten.slice.Tensor: (slice_, _padded_slice),
     aten.slice_scatter.default: (slice_scatter, _padded_slice_scatter),
     aten.select_scatter.default: (select_scatter, _padded_select_scatter),
-    aten.flip.default: (flip, _padded_flip),
+    aten.flip.default: (
+        lambda _, x, dims: lax.rev(x, sorted({dim % x.ndim for dim in dims})) if x.ndim else x,
+        _padded_flip,
+    ),
     aten.roll.default: (
         lambda _, x, shifts, dims=(): jnp.roll(x, shifts, None if dims in ((), []) else dims),
         _padded_roll,

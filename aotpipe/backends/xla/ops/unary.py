@@ -99,11 +99,6 @@ def leaky_relu(out: Out, x: Array, slope: Scalar = 0.01) -> Array:
     return lax.select(x > 0, x, x * like(x, slope))
 
 
-def hardtanh(_: Out, x: Array, low: Scalar = -1.0, high: Scalar = 1.0) -> Array:
-    """Clamped; NaN stays."""
-    return lax.min(lax.max(x, like(x, low)), like(x, high))
-
-
 def is_infinite(x: Array) -> Array:
     """Either infinity; of a complex in either part."""
     if is_complex(x.dtype):
@@ -154,7 +149,7 @@ OPS: Final[dict[Any, Any]] = {
     aten.expm1.default: floating(lax.expm1),
     aten.floor.default: same(jnp.floor),
     aten.gelu.default: gelu,
-    aten.hardtanh.default: hardtanh,
+    aten.hardtanh.default: lambda _, x, low=-1, high=1: lax.min(lax.max(x, like(x, low)), like(x, high)),
     aten.i0.default: floating(jsp.i0),
     aten.isfinite.default: same(jnp.isfinite),
     aten.isinf.default: same(is_infinite),
