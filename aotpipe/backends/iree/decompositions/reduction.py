@@ -244,9 +244,8 @@ def topk(tensor: torch.Tensor, k: int, dim: int = -1, largest: bool = True, sort
     return back(values.gather(-1, indices), dim, tensor), back(indices, dim, tensor)
 
 
-def _seen(rows: torch.Tensor) -> torch.Tensor:
-    """Which elements of the last dim are read for each: itself and those before, `(size, size)`."""
-    numbers = iota(rows.shape[-1], rows)
+def _seen(numbers: torch.Tensor) -> torch.Tensor:
+    """Which of numbered elements are read for each: itself and those before, `(size, size)`."""
     return numbers.unsqueeze(-2) <= numbers.unsqueeze(-1)
 
 
@@ -255,15 +254,16 @@ def _running_extremum(tensor: torch.Tensor, dim: int, *, largest: bool) -> Pair:
     if not tensor.dim() or empty(tensor):
         return tensor.clone(), torch.zeros_like(tensor, dtype=torch.int64)
     values = last(tensor, dim)
-    compared, seen = comparable(values), _seen(values)
+    compared = comparable(values)
     mine, other = compared.unsqueeze(-1), compared.unsqueeze(-2)
+    numbers = iota(values.shape[-1], tensor)
+    seen = _seen(numbers)
     # An element is its run's extremum if nothing seen is beyond it; the last such index is the answer.
     beyond = (other > mine) if largest else (other < mine)
     if tensor.is_floating_point():
         beyond = (beyond & (mine == mine)) | ((other != other) & (mine == mine))
     record = (beyond & seen).to(torch.int32).sum(-1, dtype=torch.int32) == 0
-    numbers = iota(values.shape[-1], tensor).unsqueeze(-2)
-    index = torch.where(record.unsqueeze(-2) & seen, numbers, -1).amax(-1)
+    index = torch.where(record.unsqueeze(-2) & seen, numbers.unsqueeze(-2), -1).amax(-1)
     return back(values.gather(-1, index), dim, tensor), back(index, dim, tensor)
 
 
@@ -306,7 +306,8 @@ def _scan(
             step *= 2
     else:
         other = torch.full((), unit, dtype=values.dtype, device=values.device)
-        values = whole(torch.where(_seen(values), values.unsqueeze(-2), other))
+        seen = _seen(iota(size, values))
+        values = whole(torch.where(seen, values.unsqueeze(-2), other))
     return back(values, dim, tensor).to(tensor.dtype)
 
 

@@ -46,8 +46,9 @@ class Convolution(NamedTuple):
         """A form in float32 where the operands are of half precision: each of its sums would round."""
         if self.x.dtype not in HALF:
             return form(self)
+        x, weight = self.x.float(), self.weight.float()
         bias = None if self.bias is None else self.bias.float()
-        found = form(self._replace(x=self.x.float(), weight=self.weight.float(), bias=bias))
+        found = form(self._replace(x=x, weight=weight, bias=bias))
         return found if found is NotImplemented else found.to(self.x.dtype)
 
     def with_bias(self, found: torch.Tensor) -> torch.Tensor:
