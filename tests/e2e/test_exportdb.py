@@ -11,6 +11,7 @@ from torch._export.db.examples import all_examples
 from torch.utils import _pytree as pytree
 
 import aotpipe
+from tests.sweep import sweep
 
 CASES: dict[str, Any] = all_examples()
 SUPPORTED = sorted(name for name, case in CASES.items() if case.support_level is SupportLevel.SUPPORTED)
@@ -22,7 +23,7 @@ def test_they_are_all_there() -> None:
     assert len(SUPPORTED) >= 35
 
 
-@pytest.mark.parametrize("name", [*SUPPORTED, *BEYOND])
+@pytest.mark.parametrize("name", sweep([*SUPPORTED, *BEYOND], quick=12))
 def test_a_case_is_at_parity(name: str, tmp_path: Path) -> None:
     check(name, "iree-cpu-host", tmp_path / "bundle")
 

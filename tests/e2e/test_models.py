@@ -20,16 +20,17 @@ SMALL = [
     ("cond_activation.py", [HOST, PORTABLE, BYTECODE]),
     ("newton.py", [HOST, PORTABLE, BYTECODE]),
     ("dynamic_batch.py", [HOST, PORTABLE, BYTECODE]),
-    ("mtcnn.py", [HOST, PORTABLE, BYTECODE]),
-    ("mtcnn.py:PNET", [HOST, PORTABLE, BYTECODE]),
+    ("mtcnn.py:PNET", [HOST]),
     ("torchcrepe_tiny.py", [HOST]),
-    ("voice_encoder.py", [HOST]),
     ("mamba.py", [HOST]),
+]
+LARGE = [
+    ("mtcnn.py", [HOST, PORTABLE, BYTECODE]),
+    ("mtcnn.py:PNET", [PORTABLE, BYTECODE]),
+    ("voice_encoder.py", [HOST]),
     ("unet3d.py:SMALL", [HOST]),
     ("efficientnet_lite0.py", [HOST]),
     ("resnet50.py:SMALL", [HOST]),
-]
-LARGE = [
     ("mtcnn_detect.py", [HOST, PORTABLE, XLA]),
     ("silero_vad.py", [HOST, PORTABLE, XLA]),
     ("silero_vad.py", [BYTECODE]),
@@ -94,6 +95,7 @@ def test_newton_finds_square_roots(built: Callable[[str], Path]) -> None:
         np.testing.assert_allclose(runner.infer({"square": square})["output"], np.sqrt(square), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_minilm_finds_the_nearest_sentence(tmp_path: Path) -> None:
     from tokenizers import Tokenizer
 

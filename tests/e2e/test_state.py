@@ -24,6 +24,7 @@ from aotpipe.model.spec import EntryPoint, as_spec
 from aotpipe.model.torch_arrays import view_numpy
 from aotpipe.passes import legalize
 from tests.programs import through
+from tests.sweep import sweep
 
 X = torch.tensor([0.5, -1.0, 2.0, 0.25])
 CALLS = [X, -X, X * 2, X.flip(0), X + 0.5]
@@ -559,7 +560,7 @@ def compare(got: Sequence[dict[str, np.ndarray]], want: list[list[np.ndarray]]) 
             np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance, err_msg=f"call {number}")
 
 
-@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("kind", sweep(MODELS, quick=14, always=[TwoNames]))
 def test_five_calls_and_a_reset(kind: Any) -> None:
     model = kind().eval()
     want = expected(model, CALLS)

@@ -32,7 +32,7 @@ def answers(result: Any) -> dict[str, Any]:
     return {name: value for name, value in named.items() if value is not None}
 
 
-QUICK = {"captioner", "capacity_moe"}
+QUICK = {"capacity_moe"}
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import aotpipe
 from aotpipe.canonicalize.eager_hops import uncompiled
 from tests.programs import generating, seeds, unedited
 from tests.programs.cases import Models, case
+from tests.sweep import sweep
 
 TABLES: dict[str, Models] = {
     "unedited": unedited.MODELS,
@@ -74,7 +75,7 @@ def compare(table: str, name: str, target: str, out: Path, **options: Any) -> No
                 np.testing.assert_allclose(other, np.asarray(mine), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(("table", "name"), CASES)
+@pytest.mark.parametrize(("table", "name"), sweep(CASES, quick=5))
 def test_an_unedited_model_has_eagers_answers(table: str, name: str, tmp_path: Path):
     compare(table, name, "iree-cpu-host", tmp_path / "bundle")
 

@@ -15,6 +15,7 @@ from aotpipe.backends import legalization
 from aotpipe.backends.iree.compile import compiler
 from aotpipe.backends.iree.lower import importer
 from aotpipe.canonicalize import canonicalize
+from aotpipe.canonicalize.eager_hops import uncompiled
 from aotpipe.core.stages import Dialect, Legal, Lowered
 from aotpipe.core.targets import Target
 from aotpipe.export import export
@@ -90,7 +91,7 @@ def check(module: torch.nn.Module, *calls: Call, backend: str = "llvm-cpu", **op
 
 def compare(runner: Runner, program: Legal, module: torch.nn.Module, call: Call) -> None:
     """Compare one call: dtypes, shapes, integers and bools exactly, floats closely."""
-    with torch.no_grad():
+    with torch.no_grad(), uncompiled():
         expected = [torch.as_tensor(leaf) for leaf in pytree.tree_leaves(module(*copy.deepcopy(call)))]
     signature = program.entries[0].signature
     leaves = [view_numpy(torch.as_tensor(leaf)) for leaf in pytree.tree_leaves(call)]

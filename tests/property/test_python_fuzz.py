@@ -20,6 +20,7 @@ from aotpipe.export import export
 from aotpipe.model import spec
 from tests.programs import branching, holding, sized
 from tests.programs.through import forget_traces
+from tests.sweep import sweep
 
 IDENTITY_SEEDS = [range(first, first + 20) for first in range(0, 400, 20)]
 IDENTITY_SEEDS_SLOW = range(1000, 9000)
@@ -140,7 +141,7 @@ def assert_none_wrong(
     return collections.Counter(each.partition(":")[0] for each in found.values())
 
 
-@pytest.mark.parametrize("seed", GRAPH_SEEDS)
+@pytest.mark.parametrize("seed", sweep(GRAPH_SEEDS, quick=7))
 def test_a_program_in_a_graph_gives_the_same(seed: int, tmp_path: Path) -> None:
     assert outcome(seed, tmp_path) == "same"
 
@@ -160,7 +161,7 @@ def test_programs_that_keep_things_give_the_same(tmp_path: Path) -> None:
     assert counts["refused"] < 0.05 * counts.total(), counts
 
 
-@pytest.mark.parametrize("seed", SIZED_SEEDS)
+@pytest.mark.parametrize("seed", sweep(SIZED_SEEDS, quick=3))
 def test_a_program_of_sizes_that_depend_on_data_gives_the_same(seed: int, tmp_path: Path) -> None:
     assert outcome(seed, tmp_path, sized.source) == "same"
 

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from tests.programs.through import compare, legal, load_on_vulkan
+from tests.sweep import sweep
 
 Reduce = Callable[[torch.Tensor, list[int]], torch.Tensor]
 REDUCTIONS: Final[Mapping[str, Reduce]] = {
@@ -68,7 +69,7 @@ def check(seed: int) -> None:
         compare(runner, program, model, (torch.randn(model.shape, generator=draw),))
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", sweep(range(12), quick=4))
 def test_reductions(seed: int) -> None:
     check(seed)
 

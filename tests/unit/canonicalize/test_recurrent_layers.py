@@ -92,7 +92,9 @@ def targets(graph: torch.fx.GraphModule) -> list[str]:
     return [str(node.target) for node in graph.graph.nodes if node.op == "call_function"]
 
 
-@pytest.mark.parametrize("kind", ["LSTM", "GRU", "tanh"])
+@pytest.mark.parametrize(
+    "kind", ["LSTM", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("GRU", "tanh"))]
+)
 def test_a_long_sequence_makes_no_longer_program(kind: str) -> None:
     module = layer(kind, num_layers=2, bidirectional=True, batch_first=True)
     graph = legal(Net(module), (torch.randn(2, 500, 6),)).entries[0].graph
@@ -110,13 +112,20 @@ def test_a_trip_takes_several_steps(time: int, steps: int) -> None:
         assert sum("addmm" in name or ".mm" in name for name in targets(body)) == steps
 
 
-@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
-def test_a_program_of_a_fixed_length(kind: str) -> None:
-    module = layer(kind, num_layers=2, bidirectional=True, batch_first=True)
-    check(Net(module), (torch.randn(2, 23, 6),))
+@pytest.mark.parametrize(
+    ("kind", "form"),
+    [
+        ("GRU", FORMS["batch first"]),
+        *(pytest.param(kind, FORMS["all"], marks=pytest.mark.slow) for kind in ("LSTM", "GRU")),
+    ],
+)
+def test_a_program_of_a_fixed_length(kind: str, form: dict[str, Any]) -> None:
+    check(Net(layer(kind, **form)), (torch.randn(2, 23, 6),))
 
 
-@pytest.mark.parametrize("kind", ["LSTM", "GRU", "relu"])
+@pytest.mark.parametrize(
+    "kind", ["LSTM", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("GRU", "relu"))]
+)
 def test_a_program_for_any_batch_and_time(kind: str) -> None:
     module = layer(kind, num_layers=2, bidirectional=True, batch_first=True)
     calls = [(torch.randn(batch, time, 6),) for batch, time in ((3, 5), (1, 1), (8, 40), (2, 1), (1, 7))]

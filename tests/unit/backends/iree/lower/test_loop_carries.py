@@ -9,6 +9,7 @@ from iree.compiler.passmanager import PassManager
 
 from aotpipe.backends.iree.lower.region_borders import in_own_buffer, pack, packed_type, unpack
 from tests.programs.through import check
+from tests.sweep import sweep
 
 ELEMENTS = ["f32", "f64", "f16", "bf16", "i1", "i8", "i64", "f8E4M3FN"]
 
@@ -42,7 +43,9 @@ def test_complex_tensors_are_carried() -> None:
 
 
 @pytest.mark.parametrize(
-    "dtype", [torch.float16, torch.bfloat16, torch.float64, torch.int8, torch.uint8, torch.bool], ids=str
+    "dtype",
+    sweep([torch.float16, torch.bfloat16, torch.float64, torch.int8, torch.uint8, torch.bool], quick=2),
+    ids=str,
 )
 def test_constants_of_any_dtype_can_be_carried(dtype: torch.dtype) -> None:
     class Model(torch.nn.Module):

@@ -12,6 +12,7 @@ from torch.export import Dim
 from aotpipe.backends.iree.decompositions.windows import Convolution
 from aotpipe.backends.iree.tuning import channels_last, im2col
 from tests.programs.through import check, legal
+from tests.sweep import sweep
 
 TWO = st.tuples(*[st.integers(1, 3)] * 2)
 
@@ -100,7 +101,7 @@ def test_added_channels_change_nothing() -> None:
 
 
 @pytest.mark.parametrize("outputs", [5, 16])
-@pytest.mark.parametrize(("stride", "width"), [(1, 10), (2, 17), (2, 18), (2, 34), (3, 30)])
+@pytest.mark.parametrize(("stride", "width"), sweep([(1, 10), (2, 17), (2, 18), (2, 34), (3, 30)], quick=3))
 @pytest.mark.parametrize("padding", [0, 1])
 def test_the_compiler_gets_full_columns_and_channels_and_nothing_cut_off(
     outputs: int, stride: int, width: int, padding: int

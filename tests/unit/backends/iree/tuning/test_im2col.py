@@ -15,6 +15,7 @@ from aotpipe.backends.iree.lower import importer
 from aotpipe.backends.iree.tuning import channels_last, im2col
 from aotpipe.core.targets import Target
 from tests.programs.through import check, legal
+from tests.sweep import sweep
 
 TWO = st.tuples(*[st.integers(1, 3)] * 2)
 
@@ -81,28 +82,31 @@ def left(module: nn.Module, x: torch.Tensor, *, varies: bool = False) -> bool:
 
 @pytest.mark.parametrize(
     ("module", "sizes", "fixed", "varying"),
-    [
-        (nn.Conv2d(24, 32, 1), (24, 56, 56), False, False),
-        (nn.Conv2d(24, 32, 1), (24, 14, 14), False, False),
-        (nn.Conv2d(24, 32, 1, 2), (24, 56, 56), False, False),
-        (nn.Conv2d(64, 8, 3, padding=1), (64, 28, 28), True, True),
-        (nn.Conv2d(64, 8, 3, padding=1), (64, 112, 112), True, True),
-        (nn.Conv2d(64, 300, 3, padding=1), (64, 28, 28), False, False),
-        (nn.Conv2d(64, 300, 3, padding=1), (64, 56, 56), True, False),
-        (nn.Conv2d(64, 64, (1, 3)), (64, 28, 28), False, False),
-        (nn.Conv2d(3, 64, 7, 2), (3, 224, 224), False, False),
-        (nn.Conv1d(1, 128, 512, 4), (1, 1024), False, False),
-        (nn.Conv2d(32, 32, 3, groups=32), (32, 56, 56), False, False),
-        (nn.Conv2d(32, 64, 3, 2, groups=32), (32, 56, 56), False, False),
-        (nn.Conv2d(32, 32, 3, 4, groups=32), (32, 56, 56), False, False),
-        (nn.Conv2d(32, 32, 13, groups=32), (32, 56, 56), True, True),
-        (nn.Conv2d(32, 32, 3, groups=4), (32, 14, 14), True, True),
-        (nn.Conv2d(16, 16, 3, groups=4), (16, 14, 14), False, False),
-        (nn.Conv2d(128, 128, 3, groups=64), (128, 14, 14), False, False),
-        (nn.Conv2d(32, 32, 1, groups=4), (32, 14, 14), False, False),
-        (nn.Conv1d(512, 512, 3), (512, 3000), False, False),
-        (nn.ConvTranspose2d(8, 8, 3, stride=2), (8, 14, 14), True, True),
-    ],
+    sweep(
+        [
+            (nn.Conv2d(24, 32, 1), (24, 56, 56), False, False),
+            (nn.Conv2d(24, 32, 1), (24, 14, 14), False, False),
+            (nn.Conv2d(24, 32, 1, 2), (24, 56, 56), False, False),
+            (nn.Conv2d(64, 8, 3, padding=1), (64, 28, 28), True, True),
+            (nn.Conv2d(64, 8, 3, padding=1), (64, 112, 112), True, True),
+            (nn.Conv2d(64, 300, 3, padding=1), (64, 28, 28), False, False),
+            (nn.Conv2d(64, 300, 3, padding=1), (64, 56, 56), True, False),
+            (nn.Conv2d(64, 64, (1, 3)), (64, 28, 28), False, False),
+            (nn.Conv2d(3, 64, 7, 2), (3, 224, 224), False, False),
+            (nn.Conv1d(1, 128, 512, 4), (1, 1024), False, False),
+            (nn.Conv2d(32, 32, 3, groups=32), (32, 56, 56), False, False),
+            (nn.Conv2d(32, 64, 3, 2, groups=32), (32, 56, 56), False, False),
+            (nn.Conv2d(32, 32, 3, 4, groups=32), (32, 56, 56), False, False),
+            (nn.Conv2d(32, 32, 13, groups=32), (32, 56, 56), True, True),
+            (nn.Conv2d(32, 32, 3, groups=4), (32, 14, 14), True, True),
+            (nn.Conv2d(16, 16, 3, groups=4), (16, 14, 14), False, False),
+            (nn.Conv2d(128, 128, 3, groups=64), (128, 14, 14), False, False),
+            (nn.Conv2d(32, 32, 1, groups=4), (32, 14, 14), False, False),
+            (nn.Conv1d(512, 512, 3), (512, 3000), False, False),
+            (nn.ConvTranspose2d(8, 8, 3, stride=2), (8, 14, 14), True, True),
+        ],
+        quick=8,
+    ),
     ids=lambda value: str(value).replace(" ", ""),
 )
 def test_the_compiler_keeps_what_it_is_as_fast_at(
@@ -161,7 +165,13 @@ class Sized(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("rank", "groups", "backend"), [(1, 1, "vmvx"), (1, 2, "llvm-cpu"), (2, 1, "llvm-cpu"), (2, 2, "vmvx")]
+    ("rank", "groups", "backend"),
+    [
+        (1, 2, "llvm-cpu"),
+        pytest.param(1, 1, "vmvx", marks=pytest.mark.slow),
+        pytest.param(2, 1, "llvm-cpu", marks=pytest.mark.slow),
+        pytest.param(2, 2, "vmvx", marks=pytest.mark.slow),
+    ],
 )
 def test_programs_take_any_size(rank: int, groups: int, backend: str) -> None:
     torch.manual_seed(0)
@@ -184,7 +194,7 @@ def test_lines_of_any_length_are_compiled_once() -> None:
     assert not compiler.compile(lowered, Target.parse("iree-cpu-host")).notes
 
 
-@pytest.mark.parametrize("width", [31, 70])
+@pytest.mark.parametrize("width", [pytest.param(31, marks=pytest.mark.slow), 70])
 def test_wide_depthwise_lines_of_any_length(width: int) -> None:
     """As a sum of shifted lines a kernel of the compiler's took more numbers than it may."""
     module = nn.Conv1d(24, 48, width, 2, padding=5, dilation=2, groups=24)
@@ -229,7 +239,7 @@ class Net(nn.Module):
         return self.line(x.flatten(2))
 
 
-@pytest.mark.parametrize("backend", ["llvm-cpu", "vmvx"])
+@pytest.mark.parametrize("backend", ["llvm-cpu", pytest.param("vmvx", marks=pytest.mark.slow)])
 def test_programs_take_any_batch(backend: str) -> None:
     torch.manual_seed(0)
     dims = ({0: Dim("batch", min=1, max=4)},)
@@ -237,6 +247,7 @@ def test_programs_take_any_batch(backend: str) -> None:
     check(Net(), *calls, backend=backend, dynamic_shapes=dims)
 
 
+@pytest.mark.slow
 def test_programs_of_a_fixed_batch() -> None:
     torch.manual_seed(0)
     check(Net(), (tensor(2, 2, 24, 20),))

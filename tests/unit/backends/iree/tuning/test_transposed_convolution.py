@@ -94,13 +94,25 @@ def test_integers_are_the_compilers() -> None:
     assert transposed(Convolution(x, weight, None, [2], [0], [1], True, [0])) is NotImplemented
 
 
-@pytest.mark.parametrize("op", [f"nn_functional_conv_transpose{rank}d" for rank in (1, 2, 3)])
+@pytest.mark.parametrize(
+    "op",
+    [
+        "nn_functional_conv_transpose1d",
+        "nn_functional_conv_transpose2d",
+        pytest.param("nn_functional_conv_transpose3d", marks=pytest.mark.slow),
+    ],
+)
 def test_samples_are_eagers(op: str) -> None:
     check_op(op, "float64")
 
 
 @pytest.mark.parametrize(
-    "layer", [nn.ConvTranspose2d(16, 16, 4, 2, 1), nn.ConvTranspose2d(3, 5, 3, 2, 1, 1)], ids=str
+    "layer",
+    [
+        nn.ConvTranspose2d(3, 5, 3, 2, 1, 1),
+        pytest.param(nn.ConvTranspose2d(16, 16, 4, 2, 1), marks=pytest.mark.slow),
+    ],
+    ids=str,
 )
 def test_programs_take_any_batch(layer: nn.Module) -> None:
     channels = layer.in_channels
@@ -109,17 +121,24 @@ def test_programs_take_any_batch(layer: nn.Module) -> None:
 
 
 @pytest.mark.parametrize(
-    "layer",
+    ("layer", "dtype"),
     [
-        nn.ConvTranspose2d(4, 6, 4, 2, 1, groups=2),
-        nn.ConvTranspose2d(4, 4, 3, 2, dilation=3, output_padding=1),
-        nn.ConvTranspose2d(4, 4, 2, 2),
-        nn.ConvTranspose1d(4, 6, 9, 4, 3, dilation=2),
-        nn.ConvTranspose3d(4, 2, 3, 2, 1),
+        (nn.ConvTranspose2d(4, 6, 4, 2, 1, groups=2), torch.float16),
+        (nn.ConvTranspose1d(4, 6, 9, 4, 3, dilation=2), torch.float32),
+        *(
+            pytest.param(layer, dtype, marks=pytest.mark.slow)
+            for layer in (
+                nn.ConvTranspose2d(4, 6, 4, 2, 1, groups=2),
+                nn.ConvTranspose2d(4, 4, 3, 2, dilation=3, output_padding=1),
+                nn.ConvTranspose2d(4, 4, 2, 2),
+                nn.ConvTranspose1d(4, 6, 9, 4, 3, dilation=2),
+                nn.ConvTranspose3d(4, 2, 3, 2, 1),
+            )
+            for dtype in (torch.float32, torch.float16)
+        ),
     ],
     ids=str,
 )
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_programs_take_any_size(layer: nn.Module, dtype: torch.dtype) -> None:
     rank = len(layer.kernel_size)
     dims = {dim: Dim(f"size{dim}", min=3, max=12) for dim in range(2, 2 + rank)}
