@@ -5,12 +5,13 @@
    seen.
 2. Where sizes vary, with that assumption. The program is accepted for a range that reaches below 2 only
    after it ran at these sizes and gave eager's numbers.
-3. Strict, which reads the Python bytecode and takes some models that plain tracing does not.
-4. Where the model decides on a tensor in Python: with that control flow as ops of the graph
+3. Where the model decides on a tensor in Python: with that control flow as ops of the graph
    (`aotpipe.canonicalize.rewrite`); where calls differ in what they have, in this way from the start
    (`aotpipe.export.optional_inputs`).
+4. Strict, which reads the Python bytecode and takes some models that plain tracing does not; before the third
+   where the model decides on no tensor.
 
-A model that keeps state in Python is exported in this last way only, with that state in buffers
+A model that keeps state in Python is exported in the third way only, with that state in buffers
 (`aotpipe.canonicalize.state.lift`).
 
 Each way is tried with sizes inside the Dims' ranges, then with the example's own. Gives a `Traced`; raises
@@ -115,14 +116,10 @@ def _stateless(entry: CanonicalEntry) -> Traced:
     changed, at_bound = resized_examples.inside(entry)
     first: ExportFailed | None = None
     rounding = False
-    for strategy in _strategies(dynamic=any(entry.dims.values()), changed=changed):
-        if (
-            strategy.strict
-            and first
-            and first.__cause__
-            and not diagnosis.may_strict_mode_help(first.__cause__)
-        ):
-            break
+    strategies = list(_strategies(dynamic=any(entry.dims.values()), changed=changed))
+
+    def attempt(strategy: Strategy) -> Traced | None:
+        nonlocal first, rounding
         with listening() as log:
             try:
                 program = _export(entry, strategy)
@@ -133,25 +130,40 @@ def _stateless(entry: CanonicalEntry) -> Traced:
                 failure.__cause__ = error
                 first = first or failure
                 rounding |= bool(log.rounding)
-                continue
+                return None
         if strategy.assumes_sizes and not small_sizes.agree(entry, program):
-            continue
+            return None
         findings = list(at_bound if strategy.changed else ())
         if strategy.assumes_sizes and small_sizes.reached(entry):
             findings.append(_compared_finding(entry, first))
         if strategy.strict:
             findings.append(_strict_finding(entry, first))
         return Traced(program=program, log=log, findings=tuple(findings))
+
+    def traced(*, strict: bool) -> Traced | None:
+        found = (attempt(strategy) for strategy in strategies if strategy.strict == strict)
+        return next((each for each in found if each is not None), None)
+
+    if plain := traced(strict=False):
+        return plain
+    cause = first.__cause__ if first else None
+    may_strict_mode_help = cause is None or diagnosis.may_strict_mode_help(cause)
+    # Strict mode seldom takes what Python decides on data, and costs as much as all the rest.
+    on_data = cause is not None and (
+        diagnosis.is_data_dependent(cause) or diagnosis.is_about_control_flow(cause)
+    )
+    if may_strict_mode_help and not on_data and (strict := traced(strict=True)):
+        return strict
     assert first is not None
-    cause = first.__cause__
-    if cause is not None and (
-        diagnosis.is_data_dependent(cause)
-        or diagnosis.is_about_control_flow(cause)
-        # `int(n * 1.5)` is a constant of Python's, and a size that follows `n` in rewritten code.
-        or (rounding and diagnosis.is_about_sizes(cause))
-    ):
+    # `int(n * 1.5)` is a constant of Python's, and a size that follows `n` in rewritten code.
+    if not on_data and not (rounding and cause is not None and diagnosis.is_about_sizes(cause)):
+        raise first
+    try:
         return _staged(entry, changed, at_bound, first)
-    raise first
+    except ExportFailed:
+        if may_strict_mode_help and on_data and (strict := traced(strict=True)):
+            return strict
+        raise
 
 
 def _stateful(entry: CanonicalEntry, state: State) -> Traced:
