@@ -11,6 +11,7 @@ from torch.utils import _pytree as pytree
 
 from aotpipe.backends import legalization
 from aotpipe.canonicalize import canonicalize
+from aotpipe.canonicalize.eager_hops import uncompiled
 from aotpipe.core.signature import TensorSpec
 from aotpipe.core.stages import Exported, Legal, LegalEntry
 from aotpipe.export import export
@@ -91,7 +92,7 @@ def compare(program: Legal, module: Any, *calls: Inputs) -> None:
     (entry,) = program.entries
     for inputs in calls:
         given = copy.deepcopy(tuple(inputs))
-        with torch.no_grad():
+        with torch.no_grad(), uncompiled():
             wanted = pytree.tree_leaves(eager(*given), is_leaf=lambda leaf: leaf is None)
         found = run(inputs)
         for leaf, value in zip(entry.signature.outputs, wanted, strict=False):

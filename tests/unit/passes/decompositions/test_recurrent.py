@@ -10,6 +10,7 @@ from torch import nn
 
 from aotpipe.canonicalize import recurrent_layers
 from aotpipe.passes import decompositions
+from tests.sweep import sweep
 from tests.unit.backends.iree.decompositions.agree import decomposed
 
 
@@ -18,7 +19,7 @@ def test_the_table_takes_the_loop(op: torch._ops.OpOverload) -> None:
     assert decompositions.table()[op] is recurrent_layers.KERNELS[op]
 
 
-@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+@pytest.mark.parametrize("kind", sweep([nn.LSTM, nn.GRU, nn.RNN], quick=1))
 def test_an_exported_program_gets_loops(kind: type[nn.RNNBase]) -> None:
     module = kind(4, 5, num_layers=2).eval()
     x = torch.randn(19, 2, 4)

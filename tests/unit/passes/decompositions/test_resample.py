@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch.nn.functional import interpolate
 
 from tests.programs.through import check
+from tests.sweep import sweep
 from tests.unit.backends.iree.decompositions.agree import check_op, decomposed
 
 OPS = [
@@ -25,7 +26,7 @@ OPS = [
 
 @pytest.mark.parametrize("op", OPS)
 def test_equal_to_eager(op: str) -> None:
-    check_op(op, "float32", count=8, among=OPS)
+    check_op(op, "float32", among=OPS)
 
 
 class Resized(torch.nn.Module):
@@ -41,8 +42,15 @@ class Resized(torch.nn.Module):
 @pytest.mark.parametrize("align_corners", [False, True])
 @pytest.mark.parametrize(
     "wanted",
-    [{"size": (3, 11)}, {"size": (1, 1)}, {"scale_factor": (0.4, 1.7)}, {"scale_factor": 2.0}],
-    ids=["size", "one", "factors", "double"],
+    sweep(
+        [
+            pytest.param({"size": (3, 11)}, id="size"),
+            pytest.param({"size": (1, 1)}, id="one"),
+            pytest.param({"scale_factor": 2.0}, id="double"),
+            pytest.param({"scale_factor": (0.4, 1.7)}, id="factors"),
+        ],
+        quick=2,
+    ),
 )
 def test_antialiased(mode: str, align_corners: bool, wanted: dict[str, object]) -> None:
     x = torch.randn(2, 3, 7, 9, generator=torch.Generator().manual_seed(0))
@@ -54,8 +62,13 @@ def test_antialiased(mode: str, align_corners: bool, wanted: dict[str, object]) 
 
 @pytest.mark.parametrize(
     "options",
-    [{"scale_factor": 2, "mode": "bilinear"}, {"size": (7, 5), "mode": "bilinear", "align_corners": True}],
-    ids=["factor", "size"],
+    sweep(
+        [
+            pytest.param({"scale_factor": 2, "mode": "bilinear"}, id="factor"),
+            pytest.param({"size": (7, 5), "mode": "bilinear", "align_corners": True}, id="size"),
+        ],
+        quick=1,
+    ),
 )
 def test_compiles(options: dict[str, object]) -> None:
     check(Resized(**options), (torch.randn(2, 3, 4, 4, generator=torch.Generator().manual_seed(0)),))

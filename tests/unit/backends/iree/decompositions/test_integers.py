@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tests.programs.through import check
+from tests.sweep import sweep
 from tests.unit.backends.iree.decompositions.agree import check_op
 
 OPS = ["bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift"]
@@ -62,7 +63,7 @@ class Mixed(torch.nn.Module):
         }
 
 
-@pytest.mark.parametrize("dtype", [torch.int64, torch.float16, torch.bool, torch.uint8])
+@pytest.mark.parametrize("dtype", sweep([torch.int64, torch.float16, torch.bool, torch.uint8], quick=2))
 def test_program_promotes_as_eager(dtype: torch.dtype) -> None:
     byte = torch.tensor([0, 1, 127, 128, 200, 255], dtype=torch.uint8)
     check(Mixed(), (byte, torch.tensor([3, 1, 127, 100, 100, 5]).to(dtype)))

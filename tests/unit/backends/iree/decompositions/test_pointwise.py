@@ -9,6 +9,7 @@ import torch
 
 from aotpipe.backends.iree.decompositions import pointwise
 from tests.programs.through import check
+from tests.sweep import sweep
 from tests.unit.backends.iree.decompositions.agree import check_op
 
 BOTH = "div_floor_rounding div_trunc_rounding fmod remainder pow clamp sgn float_power floor_divide".split()
@@ -120,7 +121,7 @@ def test_program_of_mixed_kinds() -> None:
 POWERS = ["pow", "__rpow__", "square"]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "int64", "float16"])
+@pytest.mark.parametrize("dtype", sweep(["float32", "float16", "int64"], quick=2))
 @pytest.mark.parametrize("op", POWERS)
 def test_powers_equal_eager(op: str, dtype: str) -> None:
     check_op(op, dtype, among=POWERS, count=2)

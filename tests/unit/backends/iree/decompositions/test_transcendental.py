@@ -7,6 +7,7 @@ import torch
 
 from aotpipe.backends.iree.decompositions import transcendental
 from tests.programs.through import check
+from tests.sweep import sweep
 from tests.unit.backends.iree.decompositions.agree import check_op
 
 ARGUMENTS = torch.cat(
@@ -45,7 +46,7 @@ def test_special_values(name: str) -> None:
     assert torch.equal(torch.signbit(got[:2]), torch.signbit(want[:2]))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
+@pytest.mark.parametrize("dtype", sweep(["float32", "float16", "float64", "bfloat16"], quick=2))
 @pytest.mark.parametrize("op", OPS)
 def test_equal_to_eager(op: str, dtype: str) -> None:
     check_op(op, dtype, among=OPS)
@@ -94,7 +95,7 @@ def test_arguments_of_every_size(name: str) -> None:
     assert ((got - want).abs() / scale).max() < 3e-7
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64", "int64"])
+@pytest.mark.parametrize("dtype", sweep(["float32", "float16", "bfloat16", "float64", "int64"], quick=2))
 @pytest.mark.parametrize("op", CIRCULAR)
 def test_circular_functions_equal_eager(op: str, dtype: str) -> None:
     check_op(op, dtype, among=CIRCULAR)
