@@ -166,14 +166,13 @@ def recompiles(
     from aotpipe.errors import AotpipeError
     from aotpipe.tools.recompiles import DEFAULT_WAYS
     from aotpipe.tools.recompiles import recompiles as count
-    from aotpipe.tools.recompiles.text import render
 
     with progress.shown(quiet=quiet) as listener:
         found = count(model, ways=ways or DEFAULT_WAYS, on_event=listener, **asked, **options)
     if as_json:
         text.echo_json(found.to_json())
     else:
-        click.echo(render(found))
+        click.echo(str(found))
     try:
         found.require(at_most)
     except AotpipeError as error:

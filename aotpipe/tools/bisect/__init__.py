@@ -13,8 +13,8 @@ authors needs.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, Unpack
 
@@ -28,10 +28,9 @@ from aotpipe.core.stages import Compiled, Legal, Lowered, ParityCase
 from aotpipe.core.targets import Target
 from aotpipe.errors import AotpipeError, LowerFailed, ParityError, SpecInvalid, UnsupportedOps
 from aotpipe.model.torch_arrays import view_all
-from aotpipe.runtime.goldens import Golden
-from aotpipe.tools.bisect.fault import Fault, GraphValue, Reproducer
+from aotpipe.runtime.goldens import Golden, sequences
+from aotpipe.tools.bisect.fault import Fault, GraphValue, Reproducer, search
 from aotpipe.tools.bisect.probes import Probe, Probes
-from aotpipe.tools.bisect.search import search
 from aotpipe.validate import Loadable, validate
 
 __all__ = ["Fault", "GraphValue", "Reproducer", "bisect"]
@@ -75,7 +74,8 @@ def bisect(
             reason=f"its islands are: {', '.join(island.name for island in chain.parts.islands)}",
             hint="bisect what comes before an island as a model of its own",
         )
-    with _Trials.open(chain, settings or CompileSettings(), enabled=cache) as trials:
+    with closing(Cache.open(recorder, enabled=cache)) as kept, chain.loadable() as loadable:
+        trials = _Trials(chain.request, settings or CompileSettings(), kept, recorder, loadable)
         lowered = chain.lowered[module_of(trials.target)]
         goldens = chain.reference().goldens
         failed = trials.failure(lowered, goldens)
@@ -104,25 +104,22 @@ def _find(trials: _Trials, legal: Legal, sequence: Sequence[Golden], failed: Par
     return Fault(
         target=str(trials.target),
         failed=failed,
-        place=GraphValue(found.culprit, probes.op(found.culprit), probes.line(found.culprit)),
+        place=probes.place(found.culprit),
         case=cases.get(found.culprit, failed),
         operands=tuple(str(spec) for spec in alone.legal.entries[0].signature.tensor_inputs),
         alone=judged[0] if is_alone and judged else None,
-        cures=tuple(GraphValue(name, probes.op(name), probes.line(name)) for name in found.cures),
+        cures=tuple(map(probes.place, found.cures)),
         programs=found.trials + 2,
         reproducer=trials.reproducer(alone if is_alone else probes.program([found.culprit])),
     )
 
 
-def _sequence(goldens: Sequence[Golden], failed: ParityCase) -> list[Golden]:
+def _sequence(goldens: Sequence[Golden], failed: ParityCase) -> Sequence[Golden]:
     """The call of a case, after those since the reset before it."""
-    sequence: list[Golden] = []
-    for golden in goldens:
-        if golden.reset:
-            sequence = []
-        sequence.append(golden)
-        if (golden.entry_point, golden.case) == (failed.entry_point, failed.case):
-            return sequence
+    for sequence in sequences(goldens):
+        for number, golden in enumerate(sequence, 1):
+            if (golden.entry_point, golden.case) == (failed.entry_point, failed.case):
+                return sequence[:number]
     raise AssertionError(f"no call {failed.case} of {failed.entry_point}")
 
 
@@ -135,17 +132,6 @@ class _Trials:
     cache: Cache
     recorder: Recorder
     loadable: Loadable
-
-    @classmethod
-    @contextmanager
-    def open(cls, chain: Chain, settings: CompileSettings, *, enabled: bool) -> Iterator[_Trials]:
-        """With the weights in a file for as long as the body runs."""
-        cache = Cache.open(chain.recorder, enabled=enabled)
-        try:
-            with chain.loadable() as loadable:
-                yield cls(chain.request, settings, cache, chain.recorder, loadable)
-        finally:
-            cache.close()
 
     @property
     def target(self) -> Target:
@@ -192,14 +178,12 @@ class _Trials:
     def reproducer(self, probe: Probe) -> Reproducer:
         """What shows the fault again."""
         lowered = lower(probe, self.request)
-        compiled = self._compiled(lowered)
-        weights = view_all(probe.legal.weights)
         return Reproducer(
             lowered=lowered,
-            flags=compiled.flags,
-            inputs=dict(probe.golden.inputs),
-            weights=weights,
-            wanted=dict(probe.golden.outputs),
+            flags=self._compiled(lowered).flags,
+            inputs=probe.golden.inputs,
+            weights=view_all(probe.legal.weights),
+            wanted=probe.golden.outputs,
         )
 
     def _compiled(self, lowered: Lowered) -> Compiled:

@@ -1,12 +1,17 @@
-"""What a bisection found: the op, its line, how wrong it is, and what shows it again. Torch-free."""
+"""Searches for the op whose value is wrong while all that it is computed from is right; what was found.
+
+A trial makes a program that gives some values besides, and says which of them are wrong. Making a value a
+result changes how a compiler fuses ops, so a trial may make the fault go away: what cures it is noted, and
+not asked for again, as is what no program gives. Torch-free.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -62,13 +67,9 @@ class Reproducer:
             (folder / "flags.json").write_text(
                 json.dumps(list(self.flags), indent=2) + "\n", encoding="utf-8"
             )
-            for name, arrays in (
-                ("inputs", self.inputs),
-                ("weights", self.weights),
-                ("wanted", self.wanted),
-            ):
-                plain: dict[str, Any] = {key: _plain(array) for key, array in arrays.items()}
-                np.savez(folder / f"{name}.npz", **plain)
+            for name in ("inputs", "weights", "wanted"):
+                arrays: dict[str, Any] = {key: _plain(array) for key, array in getattr(self, name).items()}
+                np.savez(folder / f"{name}.npz", **arrays)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,3 +116,93 @@ class Fault:
 def _plain(array: Array) -> Array:
     """As an array that numpy alone reads: bfloat16 and its kin as their bytes."""
     return array if array.dtype.isbuiltin else array.view(np.dtype(f"u{array.dtype.itemsize}"))
+
+
+WIDTH: Final = 24
+"""How many values a trial gives at most, besides the one that is known to be wrong."""
+
+Trial = Callable[[Sequence[str]], Mapping[str, bool] | None]
+"""From values to whether each is wrong; None where no program could be made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a search came to.
+
+    Attributes:
+        culprit: The value that is wrong.
+        cures: Values that, given as results beside it, make it right: the fault lies in fusing it with these.
+        trials: How many programs it took.
+    """
+
+    culprit: str
+    cures: tuple[str, ...]
+    trials: int
+
+
+@dataclass(slots=True)
+class _Search:
+    order: Sequence[str]
+    parents: Mapping[str, Sequence[str]]
+    trial: Trial
+    right: set[str] = field(default_factory=set)
+    # Values that are not asked for again, and whether each cures the fault.
+    passed: dict[str, bool] = field(default_factory=dict)
+    trials: int = 0
+
+    def suspects(self, wrong: str) -> list[str]:
+        """What a wrong value comes from, up to values that are known to be right, in order."""
+        seen: set[str] = set()
+        waiting = [wrong]
+        while waiting:
+            for parent in self.parents[waiting.pop()]:
+                if parent not in seen and parent not in self.right:
+                    seen.add(parent)
+                    waiting.append(parent)
+        return [value for value in self.order if value in seen and value not in self.passed]
+
+    def step(self, wrong: str, asked: Sequence[str]) -> str | None:
+        """Ask for some values beside a wrong one; the first of them that is wrong, None where none is."""
+        self.trials += 1
+        verdict = self.trial([*asked, wrong])
+        if verdict is None or not (verdict[wrong] or any(verdict[value] for value in asked)):
+            # There is no such program, or the fault went away.
+            if len(asked) == 1:
+                self.passed[asked[0]] = verdict is not None
+                return None
+            half = len(asked) // 2
+            first = self.step(wrong, asked[:half])
+            return first if first is not None else self.step(wrong, asked[half:])
+        for value in asked:
+            if verdict[value]:
+                return value
+            self.right.add(value)
+        return None
+
+
+def search(
+    order: Sequence[str],
+    parents: Mapping[str, Sequence[str]],
+    wrong: str,
+    trial: Trial,
+    *,
+    width: int = WIDTH,
+) -> Found:
+    """Go back from a wrong value to the first one.
+
+    Args:
+        order: All values, each after what it is computed from.
+        parents: What each is computed from.
+        wrong: A value that is wrong.
+        trial: Asks a program.
+        width: How many values a trial gives at most.
+    """
+    state = _Search(order, parents, trial)
+    while suspects := state.suspects(wrong):
+        count = min(width, len(suspects))
+        # Evenly apart; the last is among them.
+        asked = [suspects[(number + 1) * len(suspects) // count - 1] for number in range(count)]
+        first = state.step(wrong, asked)
+        wrong = wrong if first is None else first
+    cures = tuple(value for value, is_cure in state.passed.items() if is_cure)
+    return Found(culprit=wrong, cures=cures, trials=state.trials)

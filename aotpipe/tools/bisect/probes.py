@@ -6,10 +6,9 @@ torch in the model's dtypes and in float64, and a program may be some times as f
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import fx
@@ -18,13 +17,13 @@ from aotpipe.canonicalize.eager_hops import uncompiled
 from aotpipe.core.dtypes import Array
 from aotpipe.core.signature import DTYPES
 from aotpipe.core.stages import Legal, LegalEntry
-from aotpipe.errors import SourceLine
 from aotpipe.islands.cut import Names
 from aotpipe.model.torch_arrays import from_numpy, view_numpy
 from aotpipe.passes import hops
 from aotpipe.passes.extract import extract, needs
 from aotpipe.passes.source_lines import nearest_line
 from aotpipe.runtime.goldens import Golden
+from aotpipe.tools.bisect.fault import GraphValue
 from aotpipe.validate.eager.modes import CannotWiden, Widen, widened
 from aotpipe.validate.inputs import Call
 from aotpipe.validate.reference import golden_of
@@ -61,7 +60,9 @@ class Probes:
         self._legal = legal
         self._entry = next(each for each in legal.entries if each.name == sequence[-1].entry_point)
         self._call = sequence[-1]
-        self._operands = _operands(legal, sequence)
+        self._operands = _Operands(
+            _walk(legal, sequence, wide=False), _or_none(lambda: _walk(legal, sequence, wide=True))
+        )
         self._placeholders = hops.placeholders(self._entry.graph)
         self._weights = dict(zip(self._placeholders, self._entry.weights, strict=False))
         self._nodes = {node.name: node for node in self._entry.graph.graph.nodes if _is_value(node)}
@@ -74,28 +75,28 @@ class Probes:
     @property
     def parents(self) -> dict[str, list[str]]:
         """What each value is computed from: other values, through tuples and sizes."""
-        return {name: self._parents(node) for name, node in self._nodes.items()}
+        return {
+            name: [each.name for each in _ancestors([node], _is_value) if _is_value(each)]
+            for name, node in self._nodes.items()
+        }
 
     def value_of(self, output: str) -> str | None:
         """The value that an output is; None where it is an input or a weight as it came."""
         signature = self._entry.signature
         names = [spec.name for spec in signature.tensor_outputs]
-        results: Any = self._entry.graph.graph.output_node().args[0]
-        node = results[names.index(output)]
+        node = hops.output_values(self._entry.graph)[names.index(output)]
         return node.name if node.name in self._nodes else None
 
-    def op(self, name: str) -> str:
-        """The op that computes a value."""
-        return str(_call_of(self._nodes[name]).target)
-
-    def line(self, name: str) -> SourceLine | None:
-        """The user's line of a value."""
-        return nearest_line(self._nodes[name])
+    def place(self, name: str) -> GraphValue:
+        """A value with the op that computes it and the user's line."""
+        node = self._nodes[name]
+        return GraphValue(name, str(_call_of(node).target), nearest_line(node))
 
     def program(self, names: Sequence[str]) -> Probe:
         """A program of the whole graph up to some values, which it gives."""
         nodes = [self._nodes[name] for name in names]
-        return self._probe(nodes, self._used(nodes), self._operands)
+        used = set(_ancestors(nodes))
+        return self._probe(nodes, [node for node in self._placeholders if node in used], self._operands)
 
     def alone(self, name: str) -> Probe:
         """A program of one op, on what torch computes for it."""
@@ -108,35 +109,13 @@ class Probes:
             [node], taken, _Operands(plain, {key: widened(each) for key, each in plain.items()})
         )
 
-    def _parents(self, node: fx.Node) -> list[str]:
-        found: dict[str, None] = {}
-        waiting = list(node.all_input_nodes)
-        seen = set(waiting)
-        for used in waiting:
-            if used.name in self._nodes:
-                found[used.name] = None
-                continue
-            more = [each for each in used.all_input_nodes if each not in seen]
-            seen.update(more)
-            waiting += more
-        return list(found)
-
-    def _used(self, nodes: Sequence[fx.Node]) -> list[fx.Node]:
-        """The placeholders that values are computed from."""
-        seen = set(nodes)
-        waiting = list(nodes)
-        while waiting:
-            more = [used for used in waiting.pop().all_input_nodes if used not in seen]
-            seen.update(more)
-            waiting += more
-        return [node for node in self._placeholders if node in seen]
-
     def _probe(self, nodes: Sequence[fx.Node], taken: Sequence[fx.Node], operands: _Operands) -> Probe:
         entry = self._extracted(nodes, taken)
         plain = _run(self._entry.graph, operands.plain, nodes, wide=False)
+        given = operands.wide
         wide = None
-        if operands.wide is not None:
-            wide = _wide_or_none(self._entry.graph, operands.wide, nodes)
+        if given is not None:
+            wide = _or_none(lambda: _run(self._entry.graph, given, nodes, wide=True))
         call = Call(
             entry_point=entry.name,
             case=self._call.case,
@@ -148,10 +127,7 @@ class Probes:
         )
         golden = golden_of(call, _named(plain), None if wide is None else _named(wide), entry.signature)
         weights = {key: self._legal.weights[key] for key in entry.weights}
-        return Probe(
-            replace(self._legal, entries=(entry,), weights=weights, initial_state={}),
-            golden,
-        )
+        return Probe(replace(self._legal, entries=(entry,), weights=weights, initial_state={}), golden)
 
     def _varying(self, taken: Sequence[fx.Node]) -> list[fx.Node]:
         return [node for node in taken if node not in self._weights]
@@ -159,16 +135,9 @@ class Probes:
     def _extracted(self, nodes: Sequence[fx.Node], taken: Sequence[fx.Node]) -> LegalEntry:
         names = Names(self._entry)
         signature = self._entry.signature
-        own = dict(
-            zip(
-                self._placeholders[len(self._weights) :],
-                (
-                    *(replace(spec, name=_STATE + spec.name) for spec in signature.state),
-                    *signature.tensor_inputs,
-                ),
-                strict=True,
-            )
-        )
+        state = (replace(spec, name=_STATE + spec.name) for spec in signature.state)
+        specs = (*state, *signature.tensor_inputs)
+        own = dict(zip(self._placeholders[len(self._weights) :], specs, strict=True))
         weights = [node for node in taken if node in self._weights]
         varying = self._varying(taken)
         inputs = [own.get(node) or names.spec(node.name, node.meta["val"]) for node in varying]
@@ -182,13 +151,12 @@ class Probes:
         )
 
 
-def _operands(legal: Legal, sequence: Sequence[Golden]) -> _Operands:
-    """The operands of the last call, after those before it."""
-    plain = _walk(legal, sequence, wide=False)
+def _or_none(run: Callable[[], Tensors]) -> Tensors | None:
+    """What a run in float64 gives; None where an op has no form in float64."""
     try:
-        return _Operands(plain, _walk(legal, sequence, wide=True))
+        return run()
     except (CannotWiden, RuntimeError, TypeError):
-        return _Operands(plain, None)
+        return None
 
 
 def _walk(legal: Legal, sequence: Sequence[Golden], *, wide: bool) -> Tensors:
@@ -207,45 +175,32 @@ def _walk(legal: Legal, sequence: Sequence[Golden], *, wide: bool) -> Tensors:
         operands = dict(zip(hops.placeholders(entry.graph), given, strict=True))
         if number == len(sequence):
             break
-        results: Any = entry.graph.graph.output_node().args[0]
         outputs = len(signature.tensor_outputs)
-        after = results[outputs : outputs + len(signature.state)]
+        after = hops.output_values(entry.graph)[outputs : outputs + len(signature.state)]
         found = _run(entry.graph, operands, after, wide=wide)
         state |= {spec.name: found[node].clone() for spec, node in zip(signature.state, after, strict=True)}
     return operands
 
 
-class _Keeping(fx.Interpreter):
-    """Runs a graph from some of its values, and keeps others."""
-
-    def __init__(self, module: fx.GraphModule, wanted: Sequence[fx.Node]) -> None:
-        super().__init__(module)
-        self.wanted = set(wanted)
-        self.kept: dict[fx.Node, torch.Tensor] = {}
-
-    def run_node(self, n: fx.Node) -> Any:
-        value = super().run_node(n)
-        if n in self.wanted:
-            self.kept[n] = value
-        return value
-
-
 def _run(owner: fx.GraphModule, operands: Tensors, wanted: Sequence[fx.Node], *, wide: bool) -> Tensors:
     """The values of some nodes, by torch, from those of others."""
-    taken = list(operands)
-    module = extract(owner, taken, wanted)
-    copies = dict(zip(wanted, module.graph.output_node().args[0], strict=True))  # type: ignore[arg-type]
-    runner = _Keeping(module, list(copies.values()))
+    module = extract(owner, list(operands), wanted)
     with torch.no_grad(), uncompiled(), Widen() if wide else nullcontext():
-        runner.run(*operands.values())
-    return {node: runner.kept[copy] for node, copy in copies.items()}
+        results = fx.Interpreter(module).run(*operands.values())
+    return dict(zip(wanted, results, strict=True))
 
 
-def _wide_or_none(owner: fx.GraphModule, operands: Tensors, wanted: Sequence[fx.Node]) -> Tensors | None:
-    try:
-        return _run(owner, operands, wanted, wide=True)
-    except (CannotWiden, RuntimeError, TypeError):
-        return None
+def _ancestors(
+    nodes: Sequence[fx.Node], is_end: Callable[[fx.Node], bool] = lambda _: False
+) -> list[fx.Node]:
+    """What nodes are computed from, without what comes before an end."""
+    found: dict[fx.Node, None] = {}
+    waiting = [used for node in nodes for used in node.all_input_nodes]
+    for used in waiting:
+        if used not in found:
+            found[used] = None
+            waiting += () if is_end(used) else used.all_input_nodes
+    return list(found)
 
 
 def _named(values: Tensors) -> dict[str, Array]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import redirect_stdout
+from contextlib import closing, redirect_stdout
 from pathlib import Path
 from typing import Any, Final, Unpack
 
@@ -46,7 +46,7 @@ def recompiles(
         model_or_spec: The model, as `build` takes it.
         args: Example inputs.
         kwargs: Example inputs passed by name.
-        inputs: The calls, in their order: tuples of args or dicts of kwargs, or a file of them (see `files`).
+        inputs: The calls, in their order: tuples of args or dicts of kwargs, or a file of them (see `calls`).
             None draws calls that cover what may vary.
         calls: Makes so many: of those drawn, or of those given.
         seed: What calls are drawn from.
@@ -66,7 +66,7 @@ def recompiles(
     requirements.require(chain.request.backends)
     with redirect_stdout(io.StringIO()):  # what the model prints is no part of the answer
         from aotpipe.tools.recompiles import calls as sequences
-        from aotpipe.tools.recompiles import counting, files, programs
+        from aotpipe.tools.recompiles import counting, programs
 
         canonical = chain.canonical
         failed: AotpipeError | None = None
@@ -78,20 +78,18 @@ def recompiles(
         if inputs is None:
             given = sequences.planned(canonical, signatures, count=calls, seed=seed)
         elif isinstance(inputs, str | Path):
-            given = files.read(Path(inputs), canonical, seed)[:calls]
+            given = sequences.read(Path(inputs), canonical, seed)[:calls]
         else:
             given = sequences.given(canonical, inputs)[:calls]
         found: list[Way] = []
         if TORCH_COMPILE in ways:
             found.append(counting.count(canonical, given, dynamic=dynamic))
         if failed is None and names:
-            kept = Cache.open(recorder, enabled=cache)
             try:
-                found += programs.run(chain, given, kept)
+                with closing(Cache.open(recorder, enabled=cache)) as kept:
+                    found += programs.run(chain, given, kept)
             except AotpipeError as error:
                 failed = error
-            finally:
-                kept.close()
         if failed is not None:
             found += [Way(name=str(target), so_far=(), error=failed) for target in chain.request.targets]
     return Recompiles(

@@ -1,30 +1,47 @@
-"""The calls of a run: drawn to cover what a Spec lets vary, or given by the user.
+"""The calls of a run: drawn to cover what a Spec lets vary, given by the user, or read from a file.
 
 `planned` takes the calls that validation judges programs on: the ends of every Dim, points between them,
-value ranges, sequences over state. `given` names what a user passes. Both give `ModelCall`s: arguments as
-eager takes them, in their order, of which `leaves` are the flattened ones by name.
+value ranges, sequences over state. `given` names what a user passes, `read` what a file holds:
+
+    calls.json   a list of calls, each {"inputs": {NAME: VALUE}}; "entry_point", "case" and "reset" too.
+                 A VALUE is a number, a nested list, or {"shape": [2, 3]}, which is drawn
+    calls.npz    arrays named CALL/NAME, such as `0/x`, `1/x`
+    calls.py     `CALLS`, or a function `calls()`: tuples of args, dicts of kwargs, or single values
+
+In the first two a name that is left out has the example's value, and an array gets the example's dtype.
+All give `ModelCall`s: arguments as eager takes them, in their order, of which `leaves` are the flattened ones
+by name; they raise `SpecInvalid` for what is no call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import inspect
+import json
+import zipfile
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.inputs import pytrees
 from aotpipe.core.dims import Dim
+from aotpipe.core.dtypes import Array
 from aotpipe.core.signature import Signature, Symbol, TensorSpec
 from aotpipe.core.stages import Canonical, CanonicalEntry
-from aotpipe.errors import SpecInvalid
-from aotpipe.model.torch_arrays import from_numpy
-from aotpipe.validate.inputs import Call, plan
+from aotpipe.errors import ModelNotFound, SpecInvalid
+from aotpipe.model import reference
+from aotpipe.model.torch_arrays import from_numpy, to_numpy
+from aotpipe.validate.inputs import Call, draw, plan
 from aotpipe.validate.reference import example_inputs
 
 _MOST_ROUNDS: Final = 50
 _AGAIN: Final = 3
+_SHAPE: Final = "shape"
+_KEYS: Final = frozenset({"inputs", "entry_point", "case", "reset"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,9 +60,14 @@ def leaves(entry: CanonicalEntry, call: ModelCall) -> dict[str, Any]:
     if entry.adapter is not None:
         return dict(call.args[0])
     found = pytrees.input_leaves(entry.module.forward, call.args, call.kwargs)
-    return dict(
-        zip(pytrees.unique(".".join(path) for path, _ in found), (leaf for _, leaf in found), strict=True)
-    )
+    names = pytrees.unique(".".join(path) for path, _ in found)
+    return dict(zip(names, (leaf for _, leaf in found), strict=True))
+
+
+def _example(entry: CanonicalEntry) -> dict[str, Any]:
+    """The flattened arguments of an entry point's example, by name."""
+    found = pytree.tree_leaves((entry.entry.args, dict(entry.entry.kwargs)))
+    return dict(zip(entry.input_names, found, strict=True))
 
 
 def filled(entry: CanonicalEntry, inputs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -54,15 +76,14 @@ def filled(entry: CanonicalEntry, inputs: Mapping[str, Any]) -> tuple[tuple[Any,
     Raises:
         SpecInvalid: A name that the example does not have.
     """
-    example, structure = pytree.tree_flatten((entry.entry.args, dict(entry.entry.kwargs)))
-    unknown = sorted(inputs.keys() - set(entry.input_names))
-    if unknown:
+    example = _example(entry)
+    if unknown := sorted(inputs.keys() - example.keys()):
         raise SpecInvalid(
             f"a call gives {unknown[0]!r}, which is no input of {entry.name!r}",
             hint=f"the inputs are {', '.join(entry.input_names)}",
         )
-    values = [inputs.get(name, leaf) for name, leaf in zip(entry.input_names, example, strict=True)]
-    args, kwargs = pytree.tree_unflatten(values, structure)
+    structure = pytree.tree_structure((entry.entry.args, dict(entry.entry.kwargs)))
+    args, kwargs = pytree.tree_unflatten({**example, **inputs}.values(), structure)
     return args, kwargs
 
 
@@ -77,27 +98,26 @@ def planned(
         drawn = plan(signatures, examples, seed=seed + number, seeds=1).calls
         # The example and the ends are the same in each round; what is drawn is not.
         found += [
-            _of_call(entries[call.entry_point], call, number) for call in _sequences(drawn, again=number > 0)
+            _of_call(entries[call.entry_point], call, number)
+            for call in drawn
+            if not number or call.case.startswith(("seed", "inside", "sequence"))
         ]
         if count is not None and len(found) >= count:
             break
     if not any(signature.state for signature in signatures.values()):
         # What the model keeps in Python no signature tells where the export failed.
-        found[1:1] = [_again(entry, n) for entry in canonical.entries if entry.state for n in range(_AGAIN)]
+        found[1:1] = [
+            ModelCall(
+                entry_point=entry.name,
+                case=f"example again/{number}",
+                args=entry.entry.args,
+                kwargs=entry.entry.kwargs,
+            )
+            for entry in canonical.entries
+            if entry.state
+            for number in range(1, _AGAIN + 1)
+        ]
     return tuple(found if count is None else found[:count])
-
-
-def _again(entry: CanonicalEntry, number: int) -> ModelCall:
-    return ModelCall(
-        entry_point=entry.name,
-        case=f"example again/{number + 1}",
-        args=entry.entry.args,
-        kwargs=entry.entry.kwargs,
-    )
-
-
-def _sequences(calls: Sequence[Call], *, again: bool) -> Iterator[Call]:
-    return (call for call in calls if not again or call.case.startswith(("seed", "inside", "sequence")))
 
 
 def _of_call(entry: CanonicalEntry, call: Call, number: int) -> ModelCall:
@@ -129,10 +149,10 @@ def given(canonical: Canonical, calls: Iterable[Any]) -> tuple[ModelCall, ...]:
         entry = known[call.entry_point]
         forward = entry.adapter.structure.call if entry.adapter else entry.module.forward
         pytrees.check_call(forward, call.args, call.kwargs, call.entry_point)
-    return tuple(_in_one_form(known[call.entry_point], call) for call in found)
+    return tuple(_packed(known[call.entry_point], call) for call in found)
 
 
-def _in_one_form(entry: CanonicalEntry, call: ModelCall) -> ModelCall:
+def _packed(entry: CanonicalEntry, call: ModelCall) -> ModelCall:
     """A call as the entry point's module takes it, where calls differ in what they have."""
     if entry.adapter is None:
         return call
@@ -153,10 +173,9 @@ def signatures_of(canonical: Canonical) -> dict[str, Signature]:
 
 
 def _signature(entry: CanonicalEntry) -> Signature:
-    leaves = pytree.tree_leaves((entry.entry.args, dict(entry.entry.kwargs)))
     specs: list[TensorSpec] = []
     symbols: dict[str, Symbol] = {}
-    for name, leaf in zip(entry.input_names, leaves, strict=True):
+    for name, leaf in _example(entry).items():
         if not isinstance(leaf, torch.Tensor):
             continue
         dims: list[int | str] = list(leaf.shape)
@@ -167,3 +186,96 @@ def _signature(entry: CanonicalEntry) -> Signature:
         dtype = str(leaf.dtype).removeprefix("torch.")
         specs.append(TensorSpec(name, dtype, tuple(dims), entry.entry.value_ranges.get(name)))
     return Signature(inputs=tuple(specs), outputs=(), symbols=tuple(symbols.values()))
+
+
+def read(path: Path, canonical: Canonical, seed: int = 0) -> tuple[ModelCall, ...]:
+    """Read the calls of a file.
+
+    Raises:
+        ModelNotFound: There is no such file.
+        SpecInvalid: It does not say calls.
+    """
+    if not path.is_file():
+        raise ModelNotFound(f"there is no file {path}", hint="name a .json, .npz or .py file with calls")
+    match path.suffix:
+        case ".py":
+            return given(canonical, _python(path))
+        case ".npz":
+            calls = _npz(path)
+        case ".json":
+            calls = _json(path)
+        case _:
+            raise SpecInvalid(f"{path} is no file of calls", hint="name a .json, .npz or .py file")
+    return given(canonical, [_of_file(canonical, call, n, seed) for n, call in enumerate(calls, 1)])
+
+
+def _python(path: Path) -> Iterable[Any]:
+    module = reference.module(str(path))
+    for name in ("CALLS", "calls"):
+        if hasattr(module, name):
+            value = getattr(module, name)
+            return list(value() if inspect.isfunction(value) else value)
+    raise SpecInvalid(f"{path} has no calls", hint="add `CALLS = [(torch.ones(2, 8),), (torch.ones(3, 8),)]`")
+
+
+def _npz(path: Path) -> list[Mapping[str, Any]]:
+    calls: dict[int, dict[str, Any]] = {}
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            for key in file.files:
+                number, _, name = key.partition("/")
+                calls.setdefault(int(number), {})[name] = file[key]
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise SpecInvalid(
+            f"{path} is no file of calls", reason=str(error), hint="name its arrays CALL/NAME, such as 0/x"
+        ) from error
+    return [{"inputs": calls[number]} for number in sorted(calls)]
+
+
+def _json(path: Path) -> list[Mapping[str, Any]]:
+    try:
+        calls = json.loads(path.read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise SpecInvalid(f"{path} is no JSON", reason=str(error)) from error
+    if not isinstance(calls, list) or not all(
+        isinstance(call, dict) and isinstance(call.get("inputs"), dict) and call.keys() <= _KEYS
+        for call in calls
+    ):
+        raise SpecInvalid(f"{path} is no list of calls", hint='write [{"inputs": {"x": [[1, 2]]}}, ...]')
+    return calls
+
+
+def _of_file(canonical: Canonical, call: Mapping[str, Any], number: int, seed: int) -> ModelCall:
+    name = call.get("entry_point", canonical.entries[0].name)
+    entry = next((each for each in canonical.entries if each.name == name), canonical.entries[0])
+    example = _example(entry)
+    values = {
+        key: _value(entry, key, value, example.get(key), np.random.default_rng([seed, number]))
+        for key, value in call["inputs"].items()
+    }
+    args, kwargs = filled(entry, values)
+    return ModelCall(
+        entry_point=name,
+        case=str(call.get("case", f"call {number}")),
+        args=args,
+        kwargs=kwargs,
+        reset=bool(call.get("reset", False)),
+    )
+
+
+def _value(entry: CanonicalEntry, name: str, value: Any, example: Any, random: np.random.Generator) -> Any:
+    if not isinstance(example, torch.Tensor):
+        return value
+    like = to_numpy(example)
+    assert like is not None
+    if isinstance(value, dict):
+        if value.keys() != {_SHAPE}:
+            raise SpecInvalid(f"{name!r} is given as {value}", hint=f'write {{"{_SHAPE}": [2, 3]}}')
+        shape = tuple(map(int, value[_SHAPE]))
+        spec = TensorSpec(name, like.dtype.name, shape, entry.entry.value_ranges.get(name))
+        return from_numpy(draw(spec, shape, like, random))
+    try:
+        array: Array = np.asarray(value).astype(like.dtype)
+    except (TypeError, ValueError) as error:
+        raise SpecInvalid(f"{name!r} is given a value that is no array", reason=str(error)) from error
+    return from_numpy(array)

@@ -2,13 +2,31 @@
 
 `count(canonical, calls)` gives a `Way`. The model is called as its user would: its own method, compiled, on
 the arguments as they are, with its state going on from call to call. It is as before afterwards.
+
+torch has no public way to learn why a function was compiled again, so that these are taken:
+    torch._dynamo.config            the limit after which torch.compile gives up is lifted, so that all count
+    torch._dynamo.reset             programs of earlier runs would be taken for those of this one
+    convert_frame.get_and_maybe_log_recompilation_reasons
+                                    the one place that holds both the reason and the values of the variables
+    torch._dynamo.utils             `graph_break_reasons` and the metrics, which name each compiled function
+    torch._guards.CompileContext    tells which function a graph belongs to
+Where a later torch lacks one of them, `counting` fails at once with its name.
+
+`explain` reads torch's text of a guard that failed (`2/1: tensor 'x' size mismatch at index 0. expected 3,
+actual 4`, `0/1: self.count == 1`); what torch says in another form is passed on as it is.
 """
 
 from __future__ import annotations
 
+import ast
 import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib import import_module
+from types import CodeType
+from typing import Any, Final
 
 import torch
 
@@ -17,9 +35,53 @@ from aotpipe.core.stages import Canonical, CanonicalEntry
 from aotpipe.errors import SourceLine
 from aotpipe.model import source
 from aotpipe.tools.recompiles.calls import ModelCall
-from aotpipe.tools.recompiles.dynamo import Break, Made, counting
 from aotpipe.tools.recompiles.results import TORCH_COMPILE, Program, Refused, Way
 from aotpipe.validate.eager.swap import Contents
+
+_REASONS: Final = "get_and_maybe_log_recompilation_reasons"
+_LIMITS: Final = ("recompile_limit", "accumulated_recompile_limit")
+_ENDLESS: Final = 1 << 30
+_METRICS: Final = 1 << 12
+_NUMBER: Final = re.compile(r"^\d+/\d+(_\d+)?: ")
+_STACK: Final = "\nUser stack trace:"
+_COMMENT: Final = re.compile(r"\s+# ")
+_TENSOR: Final = re.compile(
+    r"tensor '(?P<name>.+)' (?P<what>[\w ]+) mismatch(?: at index (?P<axis>\d+))?\."
+    r" expected (?P<want>.+?), actual (?P<got>.+)$"
+)
+_WHAT: Final = {"size": "shape", "stride": "stride()", "rank": "dim()", "dtype": "dtype", "device": "device"}
+_SIZE: Final = re.compile(r"\.(size|stride)\(\)\[(\d+)\]")
+_LONGEST: Final = 60
+_PARTS: Final = (ast.Name, ast.Attribute, ast.Subscript)
+
+Breaks = Mapping[tuple[str, int], str]
+"""Why a graph ends before its function does, by file and line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """A guard that failed: where its value is used, what it was and is, and torch's reason on one line."""
+
+    where: SourceLine | None
+    value: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """One program that was made.
+
+    Attributes:
+        function, path, line: Of the Python function that it is of; after a graph break that begins there.
+        ops: How many ops it computes.
+        guard: Why the newest program that was there did not fit; None for the first of a function.
+    """
+
+    function: str
+    path: str
+    line: int
+    ops: int
+    guard: Explained | None
 
 
 def count(canonical: Canonical, calls: Sequence[ModelCall], *, dynamic: bool | None = None) -> Way:
@@ -53,7 +115,8 @@ def count(canonical: Canonical, calls: Sequence[ModelCall], *, dynamic: bool | N
                 try:
                     compiled[call.entry_point](*args, **kwargs)
                 except Exception as error:  # noqa: BLE001  # the user's code may refuse a call with anything
-                    refused.append(Refused(call=number, reason=f"{type(error).__name__}: {_line(error)}"))
+                    reason = f"{type(error).__name__}: {_first_line(error)}"
+                    refused.append(Refused(call=number, reason=reason))
             made, breaks = counter.taken()
             for each in made:
                 of_function.setdefault((each.path, each.line), []).append(number)
@@ -84,20 +147,16 @@ def _callable(entry: CanonicalEntry) -> Callable[..., Any]:
 
 
 def _programs(
-    made: Sequence[Made], breaks: Sequence[Break], call: int, before: int, canonical: Canonical
+    made: Sequence[Made], breaks: Breaks, call: int, before: int, canonical: Canonical
 ) -> Iterator[Program]:
-    at: Mapping[tuple[str, int], Break] = {(each.path, each.line): each for each in breaks}
     for number, each in enumerate(made, before + 1):
-        broken = at.get((each.path, each.line))
+        where = SourceLine(source.shown(each.path), each.line) if each.path else None
+        cause, value, reason = "first", "", f"the first of {each.function}"
         if each.guard is not None:
             cause, where = "recompile", each.guard.where
             value, reason = each.guard.value, each.guard.reason
-        elif broken is not None:
-            cause, value = "break", ""
-            where, reason = SourceLine(source.shown(broken.path), broken.line), _broken(broken.reason)
-        else:
-            cause, value, reason = "first", "", f"the first of {each.function}"
-            where = SourceLine(source.shown(each.path), each.line) if each.path else None
+        elif (broken := breaks.get((each.path, each.line))) is not None:
+            cause, reason = "break", f"the graph breaks here: {_first_line(broken)}"
         yield Program(
             number=number,
             call=call,
@@ -117,11 +176,6 @@ def _of_user(where: SourceLine | None, canonical: Canonical) -> SourceLine | Non
     return source.of_definition(canonical.entries[0].module.forward) or where
 
 
-def _broken(reason: str) -> str:
-    first = reason.splitlines()[0] if reason else ""
-    return f"the graph breaks here: {first}"
-
-
 def _given_up(of_function: Mapping[tuple[str, int], Sequence[int]], limit: int) -> Iterator[str]:
     """Say where torch.compile as it is would stop to compile and run eagerly."""
     for (path, line), calls in of_function.items():
@@ -132,5 +186,212 @@ def _given_up(of_function: Mapping[tuple[str, int], Sequence[int]], limit: int) 
             )
 
 
-def _line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0]
+def _first_line(text: object) -> str:
+    return str(text).strip().partition("\n")[0]
+
+
+@dataclass(slots=True)
+class Counter:
+    """What was made since it was last asked; `limit` is that of torch.compile for a function."""
+
+    limit: int
+    _graphs: dict[str, int] = field(default_factory=dict)
+    _guards: dict[str, Explained] = field(default_factory=dict)
+    _breaks: int = 0
+
+    def backend(self, graph: torch.fx.GraphModule, _: Any) -> Callable[..., Any]:
+        """Takes a program and runs it as it is."""
+        self._graphs[_current()] = sum(node.op.startswith("call") for node in graph.graph.nodes)
+        return graph.forward
+
+    def taken(self) -> tuple[list[Made], Breaks]:
+        """The programs and the graph breaks since the last time."""
+        utils = _module("utils")
+        metrics = {each.compile_id: each for each in utils.get_compilation_metrics()}
+        utils.clear_compilation_metrics()
+        made = []
+        for compiled, ops in self._graphs.items():
+            of = metrics.get(compiled)
+            name, path, line = (of.co_name, of.co_filename, of.co_firstlineno) if of else ("", "", 0)
+            made.append(Made(name, path, line, ops, self._guards.get(compiled)))
+        self._graphs.clear()
+        self._guards.clear()
+        found = [each for each in utils.graph_break_reasons[self._breaks :] if each.graph_break]
+        self._breaks = len(utils.graph_break_reasons)
+        breaks = [(each.user_stack[-1], each.reason.strip()) for each in found if each.user_stack]
+        return made, {(frame.filename, frame.lineno or 0): reason for frame, reason in breaks}
+
+    def note(self, texts: list[str], frame: Any) -> None:
+        """Keep why a function is compiled again; its variables are as they are at this moment only."""
+        scope = {**frame.f_locals, "L": frame.f_locals, "G": frame.f_globals}
+
+        def value_of(expression: str) -> Any:
+            return eval(expression, {"__builtins__": {"len": len}}, scope)  # noqa: S307  # torch's own guard
+
+        if texts:
+            self._guards[_current()] = explain(texts[0], frame.f_code, value_of)
+
+
+@contextmanager
+def counting() -> Iterator[Counter]:
+    """Count what `torch.compile(..., backend=counter.backend)` makes; programs made before are forgotten."""
+    config, convert, utils = _module("config"), _module("convert_frame"), _module("utils")
+    original: Callable[..., list[str]] = getattr(convert, _REASONS)
+    counter = Counter(limit=getattr(config, _LIMITS[0]))
+
+    def noted(entries: Any, frame: Any, *args: Any, **kwargs: Any) -> list[str]:
+        texts = original(entries, frame, *args, **kwargs)
+        counter.note(texts, frame)
+        return texts
+
+    torch._dynamo.reset()  # noqa: SLF001  # named above
+    utils.clear_compilation_metrics()
+    utils.set_compilation_metrics_limit(_METRICS)
+    setattr(convert, _REASONS, noted)
+    try:
+        with config.patch(**dict.fromkeys(_LIMITS, _ENDLESS)):
+            yield counter
+    finally:
+        setattr(convert, _REASONS, original)
+        utils.clear_compilation_metrics()
+        utils.set_compilation_metrics_limit(utils.DEFAULT_COMPILATION_METRICS_LIMIT)
+        torch._dynamo.reset()  # noqa: SLF001  # named above
+
+
+def _current() -> str:
+    return str(torch._guards.CompileContext.current_compile_id())  # noqa: SLF001  # named above
+
+
+def _module(name: str) -> Any:
+    return import_module(f"torch._dynamo.{name}")
+
+
+def explain(text: str, code: CodeType | None, value_of: Callable[[str], Any]) -> Explained:
+    """Explain torch's text.
+
+    Args:
+        text: The reason of one program that did not fit.
+        code: What was being compiled.
+        value_of: Gives the value of an expression over the variables of that code; may raise anything.
+    """
+    said, _, stack = _NUMBER.sub("", text).partition(_STACK)
+    guard = _COMMENT.split(said.strip(), maxsplit=1)[0].strip()
+    line = source.from_stack_trace(stack)
+    found = _TENSOR.match(guard)
+    if found:
+        name, axis = found["name"], found["axis"]
+        what = _WHAT.get(found["what"].strip(), found["what"].strip())
+        value = f"{name}.{what}" + (f"[{axis}]" if axis else "") + f": {found['want']} -> {found['got']}"
+        return Explained(line or first_use(code, name), value, guard)
+    varied, value = _compared(guard, value_of)
+    reason = guard if " " in guard and not _expression(guard) else f"`{_shown(guard)}` does not hold"
+    return Explained(line or first_use(code, varied), value, reason)
+
+
+def _compared(guard: str, value_of: Callable[[str], Any]) -> tuple[str, str]:
+    """What a guard is about, and its value before and now, as far as the guard says it."""
+    node = _expression(guard)
+    for part in _varying(node) if node is not None else ():
+        expression = ast.unparse(part)
+        try:
+            now = value_of(expression)
+        except Exception:  # noqa: BLE001  # a user's attribute may raise anything
+            return expression, ""
+        match node:
+            case ast.Compare(ops=[ast.Eq()], comparators=[ast.Constant(value=before)]):
+                return expression, _short(f"{_shown(expression)}: {before!r} -> {now!r}")
+            case _:
+                return expression, _short(f"{_shown(expression)}: {now!r}")
+    return "", ""
+
+
+def _expression(guard: str) -> ast.expr | None:
+    try:
+        return ast.parse(guard, mode="eval").body
+    except (SyntaxError, ValueError):
+        return None
+
+
+def _varying(node: ast.expr) -> Iterator[ast.expr]:
+    """The operands of a guard that may vary and that can be looked at without running a program."""
+    match node:
+        case ast.Compare(left=left, comparators=rights):
+            for side in (left, *rights):
+                yield from _varying(side) if isinstance(side, ast.BoolOp | ast.Compare) else _plain(side)
+        case ast.BoolOp(values=values):
+            for value in values:
+                yield from _varying(value)
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            yield from _varying(operand)
+        case _:
+            yield from _plain(node)
+
+
+def _plain(node: ast.expr) -> Iterator[ast.expr]:
+    """A variable, its attributes and items, its sizes and its length."""
+    inner: ast.expr | None = node
+    while inner is not None:
+        match inner:
+            case ast.Name(id=name):
+                yield from () if name.startswith("___") else (node,)
+            case ast.Subscript(slice=index) if not isinstance(index, ast.Constant):
+                return
+            case ast.Call(func=ast.Attribute(attr="size" | "stride"), args=[], keywords=[]):
+                pass
+            case ast.Call(func=func, keywords=keywords) if keywords or ast.unparse(func) != "len":
+                return
+        inner = _below(inner)
+
+
+def _below(node: ast.expr) -> ast.expr | None:
+    """What an expression is taken from: `a.b` of `a.b[0]`, `x` of `x.size()` and of `len(x)`."""
+    match node:
+        case ast.Attribute(value=below) | ast.Subscript(value=below):
+            return below
+        case ast.Call(func=ast.Attribute(value=below)) | ast.Call(args=[below]):
+            return below
+        case _:
+            return None
+
+
+def _shown(text: str) -> str:
+    """A guard as a user writes it: `x.shape[0]` for `x.size()[0]`."""
+    return _SIZE.sub(lambda m: f".{'shape' if m[1] == 'size' else 'stride()'}[{m[2]}]", text)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+
+
+def first_use(code: CodeType | None, expression: str) -> SourceLine | None:
+    """The first line of a function that has an expression, or what it is a part of; the function's own."""
+    if code is None:
+        return None
+    path, first = code.co_filename, code.co_firstlineno
+    body = _definition(path, first)
+    found: ast.expr | None = _expression(expression) if expression else None
+    while found is not None and body is not None:
+        part = ast.unparse(found)
+        for node in ast.walk(body) if isinstance(found, _PARTS) else ():
+            # What follows a graph break begins at its line.
+            if (
+                isinstance(node, _PARTS)
+                and isinstance(node.ctx, ast.Load)
+                and ast.unparse(node) == part
+                and node.lineno >= first
+            ):
+                return SourceLine(source.shown(path), node.lineno)
+        found = _below(found)
+    return SourceLine(source.shown(path), first)
+
+
+def _definition(path: str, line: int) -> ast.AST | None:
+    """The innermost function of a file that holds a line; all of the file where none does."""
+    tree = source.syntax(path)
+    found: ast.AST | None = tree
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            first = min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", ()))])
+            if first <= line <= (node.end_lineno or node.lineno):
+                found = node
+    return found

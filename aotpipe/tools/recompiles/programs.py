@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -51,7 +52,9 @@ def run(chain: Chain, calls: Sequence[ModelCall], cache: Cache) -> tuple[Way, ..
     chain.lowered  # noqa: B018  # what cannot be lowered is refused before eager is asked
     signatures = {entry.name: entry.signature for entry in chain.legal.entries}
     admitted, refused = _admitted(chain.canonical, signatures, calls)
-    reference = _reference(chain, [each.call for each in admitted.values()])
+    reference = None
+    with suppress(SpecInvalid):  # where eager refuses every call, there is nothing to compare
+        reference = chain.reference([each.call for each in admitted.values()]) if admitted else None
     compiled = chain.compiled(CompileSettings(), cache)
     with chain.loadable() as loadable:
         ways = []
@@ -72,27 +75,21 @@ def _judged(
     so_far: tuple[int, ...],
     refused: tuple[Refused, ...],
 ) -> Way:
-    name = str(program.target)
     notes = tuple(finding.message for finding in reference.findings) if reference else ()
+    way = Way(name=str(program.target), so_far=so_far, refused=refused, notes=notes)
     if reference is None:
-        return Way(name=name, so_far=so_far, refused=refused)
+        return way
     try:
         validated = validate(program, loadable, reference.goldens)
     except ParityError as error:
-        return Way(name=name, so_far=so_far, refused=refused, notes=notes, error=error)
+        return replace(way, error=error)
     except AotpipeError as error:
-        return Way(name=name, so_far=(), refused=refused, notes=notes, error=error)
+        return replace(way, so_far=(), error=error)
     parity = validated.parity
     if parity is None:
-        return Way(name=name, so_far=so_far, refused=refused, notes=(*notes, validated.reason))
-    return Way(
-        name=name,
-        so_far=so_far,
-        refused=refused,
-        compared=parity.calls,
-        ratio=parity.worst.ratio if parity.worst else 0.0,
-        notes=(*notes, *validated.notes),
-    )
+        return replace(way, notes=(*notes, validated.reason))
+    ratio = parity.worst.ratio if parity.worst else 0.0
+    return replace(way, compared=parity.calls, ratio=ratio, notes=(*notes, *validated.notes))
 
 
 def _admitted(
@@ -145,26 +142,12 @@ def _inputs(entry: CanonicalEntry, call: ModelCall) -> dict[str, Array]:
             arrays[name] = array
         elif name not in entry.constants:
             raise InputError(f"no input is called {name!r}")
-        elif not _is_same(entry.constants[name], leaf):
-            raise InputError(
-                f"the input {name!r} is fixed at {entry.constants[name]!r}, and this call gives {leaf!r}"
-            )
+        elif type(fixed := entry.constants[name]) is not type(leaf) or fixed != leaf:
+            raise InputError(f"the input {name!r} is fixed at {fixed!r}, and this call gives {leaf!r}")
     for name, value in entry.constants.items():
         if name in entry.input_names and name not in given and value is not None:
             raise InputError(f"the input {name!r} is fixed at {value!r}, and this call leaves it out")
     return arrays
-
-
-def _is_same(fixed: object, leaf: object) -> bool:
-    return type(fixed) is type(leaf) and bool(fixed == leaf)
-
-
-def _reference(chain: Chain, calls: list[Call]) -> Reference | None:
-    """Eager's answers; none where it refuses every call, and there is nothing to compare."""
-    try:
-        return chain.reference(calls) if calls else None
-    except SpecInvalid:
-        return None
 
 
 def _used(
@@ -174,7 +157,11 @@ def _used(
 
     IREE has one program per entry point, XLA one per choice of sizes.
     """
-    built = _buckets(program)
+    built = None
+    if program.target.backend == "xla":
+        index, _ = container.read(program.payload)
+        # The smallest first.
+        built = sorted(index["programs"], key=lambda each: math.prod(each["sizes"].values()))
     used: set[tuple[str, _Sizes]] = set()
     counts, outside = [], []
     for number in range(1, count + 1):
@@ -198,11 +185,3 @@ def _chosen(built: Sequence[Mapping[str, Any]], admitted: _Admitted) -> _Sizes |
         if takes(each["sizes"], each["padded"], dict(admitted.sizes)):
             return tuple(sorted((name, int(size)) for name, size in each["sizes"].items()))
     return None
-
-
-def _buckets(program: Compiled) -> list[Mapping[str, Any]] | None:
-    """What an XLA program was built for, the smallest first; None where sizes do not matter."""
-    if program.target.backend != "xla":
-        return None
-    index, _ = container.read(program.payload)
-    return sorted(index["programs"], key=lambda each: math.prod(each["sizes"].values()))

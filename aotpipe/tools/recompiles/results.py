@@ -1,11 +1,12 @@
 """What `recompiles` found, as frozen types: how many programs each way takes for the same calls, and why.
 
-A way is `torch.compile` or one of aotpipe's targets. Torch-free.
+A way is `torch.compile` or one of aotpipe's targets. `str` gives the text for people. Torch-free.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -16,6 +17,8 @@ SCHEMA: Final = 1
 """Counts incompatible changes of `Recompiles.to_json`."""
 TORCH_COMPILE: Final = "torch.compile"
 Cause = Literal["first", "break", "recompile"]
+_HEAD: Final = ("calls", "programs", "line", "value", "reason")
+_LONGEST: Final = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +44,12 @@ class Program:
     value: str
     reason: str
     ops: int
+
+    @property
+    def row(self) -> tuple[str, ...]:
+        """The cells of a table for people."""
+        where = str(self.where) if self.where else ""
+        return (str(self.call), str(self.number), where, self.value, _short(self.reason))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +95,28 @@ class Way:
         ratio = self.ratio if math.isfinite(self.ratio) else None
         return {**fields_of(self), "count": self.count, "ratio": ratio}
 
+    def lines(self, calls: int) -> Iterator[str]:
+        """The text for people, of so many calls: a row for each program, and what was refused."""
+        if self.error is not None and not self.so_far:
+            yield f"{self.name}: no program"
+            yield from str(self.error).splitlines()
+            return
+        parity = ""
+        if self.compared and self.error is None:
+            share = f"at most {self.ratio:.0%} of the allowed error"
+            parity = f", {self.compared} answers at parity with eager ({share})"
+        plural = "" if self.count == 1 else "s"
+        yield f"{self.name}: {self.count} program{plural} for {calls} calls{parity}"
+        rows = [_HEAD, *(each.row for each in self.programs)] if self.programs else []
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        for row in rows:
+            cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+            yield f"  {'  '.join(cells)}".rstrip()
+        yield from (f"  call {each.call} is refused: {_short(each.reason)}" for each in self.refused)
+        yield from (f"  note: {note}" for note in self.notes)
+        if self.error is not None:
+            yield from str(self.error).splitlines()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recompiles:
@@ -96,16 +127,16 @@ class Recompiles:
     ways: tuple[Way, ...]
     wall_s: float = 0.0
 
+    def __str__(self) -> str:
+        return "\n\n".join("\n".join(way.lines(len(self.calls))) for way in self.ways)
+
     def to_json(self) -> dict[str, Any]:
         """What `aotpipe recompiles --json` prints."""
         return {"schema": SCHEMA, **fields_of(self)}
 
     def way(self, name: str) -> Way:
         """The way of that name; raises KeyError."""
-        found = next((way for way in self.ways if way.name == name), None)
-        if found is None:
-            raise KeyError(name)
-        return found
+        return {way.name: way for way in reversed(self.ways)}[name]
 
     def require(self, at_most: int | None = None) -> None:
         """Raise if a way has no program, or takes more than `at_most`, or does not answer a call.
@@ -140,3 +171,7 @@ def _too_many(way: Way, at_most: int, calls: int) -> TooManyPrograms:
         hint="`aotpipe check` says how the model becomes one program",
         where=beyond.where if beyond else None,
     )
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."

@@ -1,23 +1,29 @@
-"""From a graph as torch.compile hands it over to a module that the stages take.
+"""From a graph as torch.compile hands it over to a module that the stages take, and back to its results.
 
 AOTAutograd's graphs are pure: flat tensors and sizes in, and out. `closed(graph, arguments, examples)` gives
 a `Closed`: the same graph as a module whose weights are its own, whose sizes are read off its tensors, and
 whose other arguments are its inputs by name, with what of them may vary.
+
+AOTAutograd makes views of results by their strides, and the code after a graph may write into a result of
+which another one is a view. `layouts(graph)` reads off a graph how its results lie in memory;
+`placed(layouts, tensors)` gives the tensors of a program the same.
 """
 
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import sympy
 import torch
 from torch import fx
+from torch.multiprocessing.reductions import StorageWeakRef  # torch's own way to tell storages apart
 
 from aotpipe.core.dims import Auto
-from aotpipe.errors import SourceLine
+from aotpipe.errors import SourceLine, UnsupportedOps
 from aotpipe.model import source
 
 _LARGEST: Final = 1 << 31
@@ -116,14 +122,14 @@ def closed(
     module.graph = copy.deepcopy(graph.graph)
     nodes = [node for node in module.graph.nodes if node.op == "placeholder"]
     weights = tuple(index for index, each in enumerate(examples) if _is_held(each) and index not in written)
-    read = {index for index in range(len(nodes)) if _is_read_off(wanted, index, weights)}
+    holders = {index: _holder(wanted, index, weights) for index in range(len(nodes))}
+    read = {index: holder for index, holder in holders.items() if holder is not None}
     with module.graph.inserting_before(next(n for n in module.graph.nodes if n.op != "placeholder")):
         for index in weights:
             name = f"weight_{index}"
             module.register_buffer(name, examples[index].detach())
             _replace(nodes[index], module.graph.get_attr(name))
-        for index in sorted(read):
-            tensor, axis = _holder(wanted, index, weights)
+        for index, (tensor, axis) in read.items():
             op = torch.ops.aten.sym_size.int
             _replace(nodes[index], module.graph.call_function(op, (nodes[tensor], axis)))
     for index in (*weights, *read):
@@ -149,14 +155,102 @@ def _replace(old: fx.Node, new: fx.Node) -> None:
     old.replace_all_uses_with(new)
 
 
-def _is_read_off(wanted: Sequence[Argument], index: int, weights: Sequence[int]) -> bool:
-    return bool(wanted[index].expression) and _holder(wanted, index, weights) != (-1, -1)
-
-
-def _holder(wanted: Sequence[Argument], index: int, weights: Sequence[int]) -> tuple[int, int]:
-    """A tensor and its axis whose size a number is."""
+def _holder(wanted: Sequence[Argument], index: int, weights: Sequence[int]) -> tuple[int, int] | None:
+    """The argument and the axis of a tensor whose size a number is; None for a number that no tensor has."""
     for place, each in enumerate(wanted):
         for axis, expression in (each.sizes or {}).items():
             if place not in weights and expression == wanted[index].expression:
                 return place, axis
-    return -1, -1
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """One result's.
+
+    Attributes:
+        is_number: Whether it is a size or another number, not a tensor.
+        order: The order of its dims in memory, the slowest first; None where that is their own.
+        strides: Where they are known and leave gaps, or the memory is shared.
+        memory: The number of the memory that it shares with other results; None where it has its own.
+        offset: Where it begins there, in elements.
+    """
+
+    is_number: bool = False
+    order: tuple[int, ...] | None = None
+    strides: tuple[int, ...] | None = None
+    memory: int | None = None
+    offset: int = 0
+
+
+def layouts(graph: fx.GraphModule) -> tuple[Layout, ...]:
+    """The layout of each result, in order.
+
+    Raises:
+        UnsupportedOps: Results share memory in a way that varies with the sizes of a call.
+    """
+    [output] = (node for node in graph.graph.nodes if node.op == "output")
+    values = [leaf.meta.get("val") if isinstance(leaf, fx.Node) else None for leaf in output.args[0]]
+    memories = [
+        StorageWeakRef(value.untyped_storage())  # type: ignore[no-untyped-call]
+        if isinstance(value, torch.Tensor)
+        else None
+        for value in values
+    ]
+    uses = Counter(each for each in memories if each is not None)
+    shared = {each: number for number, each in enumerate(each for each, count in uses.items() if count > 1)}
+    return tuple(
+        _layout(value, shared.get(memory) if memory is not None else None)
+        for value, memory in zip(values, memories, strict=True)
+    )
+
+
+def _layout(value: Any, memory: int | None) -> Layout:
+    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        return Layout(is_number=True)
+    if not isinstance(value, torch.Tensor):
+        return Layout()
+    given: Sequence[Any] = value.stride()
+    known = all(type(each) is int for each in given)
+    if memory is not None:
+        offset: Any = value.storage_offset()
+        if not known or type(offset) is not int:
+            raise UnsupportedOps(
+                "two results share memory, as their sizes have it",
+                hint="clone one of them, or compile it with dynamic=False",
+            )
+        return Layout(strides=tuple(given), memory=memory, offset=offset)
+    if value.is_contiguous():
+        return Layout()
+    hints = [each.node.hint if isinstance(each, torch.SymInt) else each for each in given]
+    order = tuple(sorted(range(value.dim()), key=lambda axis: -hints[axis]))
+    found = Layout(order=None if order == tuple(range(value.dim())) else order)
+    # An expanded result has no memory of its own to write to.
+    return replace(found, strides=tuple(given)) if known and all(hints) else found
+
+
+def placed(wanted: Sequence[Layout], tensors: Sequence[Any]) -> list[Any]:
+    """Each of a program's results in its layout."""
+    rooms: dict[int, torch.Tensor] = {}
+    for layout, tensor in zip(wanted, tensors, strict=True):
+        if layout.memory is not None:
+            assert layout.strides is not None
+            steps = zip(tensor.shape, layout.strides, strict=True)
+            end = 1 + layout.offset + sum((size - 1) * stride for size, stride in steps)
+            room = rooms.get(layout.memory)
+            if room is None or room.numel() < end:
+                rooms[layout.memory] = tensor.new_empty(max(end, 0))
+    return [_placed(layout, tensor, rooms) for layout, tensor in zip(wanted, tensors, strict=True)]
+
+
+def _placed(layout: Layout, tensor: Any, rooms: dict[int, torch.Tensor]) -> Any:
+    if layout.is_number:
+        return tensor.item()
+    if layout.memory is not None and tensor.numel():
+        assert layout.strides is not None
+        return rooms[layout.memory].as_strided(tensor.shape, layout.strides, layout.offset).copy_(tensor)
+    if layout.strides is not None:
+        return torch.empty_strided(tensor.shape, layout.strides, dtype=tensor.dtype).copy_(tensor)
+    if layout.order is not None:
+        return torch.empty_permuted(tensor.shape, layout.order, dtype=tensor.dtype).copy_(tensor)
+    return tensor

@@ -1,8 +1,10 @@
-"""A graph's program: built at the first call, then called.
+"""A graph's program: built at the first call by the stages of a build, then called in this process.
 
-`Program(graph, settings, counter)` is what torch.compile calls in place of the graph. Where a stage refuses
-the graph, the program's answer differs from eager's, or a call does not fit, the graph is run eagerly and
-that is counted, or raised as the typed error that it is where the settings say so.
+`Program(graph, settings, counter)` is what torch.compile calls in place of the graph. The first answer is
+compared with eager's by the law of a build, in a process of its own, so that a program that crashes or
+differs is an error and never an answer. Where a stage refuses the graph, the program's answer differs from
+eager's, or a call does not fit, the graph is run eagerly and that is counted, or raised as the typed error
+that it is where the settings say so.
 """
 
 from __future__ import annotations
@@ -11,55 +13,220 @@ import atexit
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import Any, Final, Literal, Self, get_args
 from weakref import WeakSet
 
 import torch
 from torch import fx
 
+from aotpipe.build.cache import Cache
+from aotpipe.build.chain import Chain
+from aotpipe.build.compile_stage import CompileSettings
+from aotpipe.build.events import Recorder
+from aotpipe.build.request import ModelOptions, Request
 from aotpipe.core.dtypes import Array
-from aotpipe.core.signature import Constant
-from aotpipe.errors import AotpipeError, InputError, TargetError
+from aotpipe.core.signature import Constant, Signature
+from aotpipe.core.stages import Compiled
+from aotpipe.core.targets import Target, expand
+from aotpipe.errors import AotpipeError, InputError, SpecInvalid, TargetError
 from aotpipe.model.torch_arrays import from_numpy, to_numpy, view_numpy
-from aotpipe.tools.torch_compile import build, graphs, layouts
-from aotpipe.tools.torch_compile.build import Built
+from aotpipe.runtime.islands.chain_runner import load_parts
+from aotpipe.runtime.loading import Runner, runtime, why_not_runnable
+from aotpipe.tools.torch_compile import graphs
 from aotpipe.tools.torch_compile.results import GraphCounter
-from aotpipe.tools.torch_compile.settings import Settings
+from aotpipe.validate import validate
+from aotpipe.validate.inputs import Call
+from aotpipe.validate.reference import example_inputs
 
-Versions = tuple[tuple[int, int], ...]
-
-
+Fallback = Literal["eager", "error"]
+_FALLBACKS: Final = get_args(Fallback)
+_NAME: Final = "graph"
 _MOST_BUILDS: Final = 8
 _CHANGES: Final = 2
 """A weight that was written as often is an argument from then on."""
 _ALIVE: Final[WeakSet[Program]] = WeakSet()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How graphs are compiled.
+
+    Attributes:
+        target: An IREE target that runs on this host.
+        fallback: What happens to a graph that has no program: it runs `eager`, or its `error` is raised.
+        verify: Whether the first answer of each program is compared with eager's.
+        cache: Whether programs are kept for the next process.
+        dtype, keep_float32, dialect: As `build` takes them. With a dtype, or the dialect stablehlo, a graph
+            with an op that has no lowering has no program: no part of it can be run eagerly.
+    """
+
+    target: Target
+    fallback: Fallback = "eager"
+    verify: bool = True
+    cache: bool = True
+    dtype: str | None = None
+    keep_float32: Sequence[str] = ()
+    dialect: str | None = None
+
+    @property
+    def model_options(self) -> ModelOptions:
+        """What the request for a graph's program has."""
+        is_whole = bool(self.dtype) or self.dialect == "stablehlo"
+        return {
+            "dtype": self.dtype,
+            "keep_float32": self.keep_float32,
+            "dialect": self.dialect,
+            "allow_islands": not is_whole,
+        }
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any] | None = None, mode: str | None = None) -> Self:
+        """Read what a user passes.
+
+        Raises:
+            SpecInvalid: An option that there is not, or a value that it does not take.
+            TargetError: The dialect is none of IREE's.
+            UnknownTarget: No target of that name.
+        """
+        given = dict(options or {})
+        known = [field.name for field in fields(cls)]
+        unknown = sorted(given.keys() - set(known))
+        if unknown:
+            raise SpecInvalid(
+                f"the backend has no option {unknown[0]!r}", hint=f"the options are {', '.join(known)}"
+            )
+        if mode not in (None, "default"):
+            raise SpecInvalid(f"the backend has no mode {mode!r}", hint="leave it out")
+        if given.get("fallback", "eager") not in _FALLBACKS:
+            raise SpecInvalid(
+                f"the option fallback is {given['fallback']!r}", hint=f"give one of {', '.join(_FALLBACKS)}"
+            )
+        targets = expand([str(given.pop("target", "iree-cpu-host"))])
+        if len(targets) != 1 or targets[0].backend != "iree":
+            raise SpecInvalid("the option target takes one IREE target", hint="such as iree-cpu-host")
+        settings = cls(target=targets[0], **given)
+        Request.of(None, [str(settings.target)], **settings.model_options)
+        return settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Built:
+    """A program.
+
+    Attributes:
+        ratio: The largest share of the allowed error that its first answer used.
+        islands: The ops that have no lowering, which are run eagerly between its parts.
+    """
+
+    runner: Runner
+    signature: Signature
+    ratio: float
+    islands: tuple[str, ...] = ()
+
+
+def build(closed: graphs.Closed, settings: Settings) -> Built:
+    """Build the program of a graph.
+
+    Raises:
+        AotpipeError: A stage refused the graph, or its program differs from eager.
+    """
+    if reason := why_not_runnable(settings.target):
+        raise TargetError(f"{settings.target} cannot run here: {reason}", hint="give another target")
+    try:
+        # torch.compile calls graphs below autograd, where nothing can be traced: dispatch is a thread's own.
+        with ThreadPoolExecutor(1, thread_name_prefix="aotpipe-graph") as thread:
+            return thread.submit(_build, closed, settings).result()
+    except AotpipeError:
+        raise
+    except Exception as error:
+        # torch.compile would report it as a fault of its own; the graph can still be run eagerly.
+        line = str(error).partition("\n")[0]
+        raise AotpipeError(f"a fault of aotpipe's own: {type(error).__name__}: {line}") from error
+
+
+@torch.no_grad()
+def _build(closed: graphs.Closed, settings: Settings) -> Built:
+    recorder = Recorder()
+    options = settings.model_options
+    options["name"], options["dynamic_shapes"] = _NAME, dict(closed.dynamic_shapes) or None
+    chain = Chain(Request.of(closed.module, [str(settings.target)], closed.args, **options), recorder)
+    with closing(Cache.open(recorder, enabled=settings.cache)) as cache:
+        [compiled] = chain.compiled(CompileSettings(), cache).values()
+    if isinstance(compiled, AotpipeError):
+        raise compiled
+    ratio = _verified(chain, compiled) if settings.verify else 0.0
+    return Built(
+        runner=_loaded(chain, compiled),
+        signature=chain.legal.entries[0].signature,
+        ratio=ratio,
+        islands=tuple(island.name for island in chain.parts.islands) if chain.parts else (),
+    )
+
+
+def _loaded(chain: Chain, compiled: Compiled) -> Runner:
+    [lowerable] = chain.lowerable.values()
+    [entry] = (chain.legal if chain.parts else lowerable).entries
+    weights, state = chain.arrays()
+    return load_parts(
+        partial(runtime(compiled.target.backend).load, compiled.payload, weights=weights),
+        chain.parts,
+        signatures={entry.name: entry.signature},
+        initial_state=state,
+        asserts={entry.name: entry.asserts},
+    )
+
+
+def _verified(chain: Chain, compiled: Compiled) -> float:
+    """Compare the program with eager on the arguments that came first.
+
+    Raises:
+        SpecInvalid: The graph raises on its first arguments.
+        ParityError: The program differs.
+    """
+    [entry] = chain.canonical.entries
+    call = Call(entry_point=entry.name, case="the first call", reset=True, inputs=example_inputs(entry))
+    found = chain.reference([call])
+    with chain.loadable() as loadable:
+        parity = validate(compiled, loadable, found.goldens).parity
+    return parity.worst.ratio if parity is not None and parity.worst is not None else 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class _Current:
-    """A program, the arguments that it is for, and its weights as they were."""
+    """A program, the arguments that it is for, and whose memory its weights were, written how often."""
 
     built: Built
     closed: graphs.Closed
-    versions: Versions
+    versions: tuple[tuple[int, int], ...]
 
 
 class Program:
-    """Runs a graph: by its program, or eagerly."""
+    """Runs a graph: by its program, or eagerly, as one that `failed` always does."""
 
-    def __init__(self, graph: fx.GraphModule, settings: Settings, counter: GraphCounter) -> None:
+    def __init__(
+        self,
+        graph: fx.GraphModule,
+        settings: Settings,
+        counter: GraphCounter,
+        failed: AotpipeError | None = None,
+    ) -> None:
         self._graph = graph
         self._settings = settings
         self._counter = counter
         self._arguments = graphs.arguments(graph)
         self._lock = threading.Lock()
         self._current: _Current | None = None
-        self._failed: AotpipeError | None = None
+        self._failed = failed
+        if failed is not None:
+            counter.fell_back(failed.message, failed.hint)
         self._builds = 0
         self._changes: Counter[int] = Counter()
-        self._layouts: tuple[layouts.Layout, ...] = ()
+        self._layouts: tuple[graphs.Layout, ...] = ()
         _ALIVE.add(self)
 
     def __call__(self, *args: Any) -> Any:
@@ -106,10 +273,10 @@ class Program:
         self._builds += 1
         try:
             self._require_possible(args)
-            self._layouts = layouts.layouts(self._graph)
+            self._layouts = graphs.layouts(self._graph)
             written = {index for index, count in self._changes.items() if count >= _CHANGES}
             closed = graphs.closed(self._graph, self._arguments, args, written)
-            built = build.build(closed, self._settings)
+            built = build(closed, self._settings)
         except AotpipeError as error:
             self._failed = error
             self._counter.fell_back(error.message, error.hint)
@@ -145,7 +312,7 @@ class Program:
             leaf.value if isinstance(leaf, Constant) else from_numpy(answer[leaf.name])
             for leaf in current.built.signature.outputs
         ]
-        return layouts.placed(self._layouts, results)
+        return graphs.placed(self._layouts, results)
 
 
 @atexit.register
@@ -162,6 +329,6 @@ def _array(value: Any) -> Array:
     return array
 
 
-def _versions(closed: graphs.Closed, args: Sequence[Any]) -> Versions:
+def _versions(closed: graphs.Closed, args: Sequence[Any]) -> tuple[tuple[int, int], ...]:
     """Whose memory the weights are, and how often each was written."""
     return tuple((args[index].data_ptr(), args[index]._version) for index in closed.weights)  # noqa: SLF001

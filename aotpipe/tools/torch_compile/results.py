@@ -132,12 +132,12 @@ class GraphCounters:
             return counter
 
     def counts(self) -> Counts:
-        """What was counted up to now."""
+        """The graphs and calls of this process, and what fell back with its reasons."""
         with self._lock:
             return Counts(graphs=tuple(each.counted() for each in self._counters))
 
     def reset(self) -> None:
-        """Forget all; graphs that go on being called are not counted any more."""
+        """Begin to count anew; programs stay, and the calls of their graphs are not counted any more."""
         with self._lock:
             self._counters = []
 

@@ -40,7 +40,7 @@ def probes() -> Probes:
 
 
 def named(probes: Probes, op: str) -> str:
-    return next(name for name in probes.order if probes.op(name).startswith(f"aten.{op}."))
+    return next(name for name in probes.order if probes.place(name).op.startswith(f"aten.{op}."))
 
 
 def test_values_and_what_they_are_computed_from(probes: Probes):
@@ -51,7 +51,7 @@ def test_values_and_what_they_are_computed_from(probes: Probes):
     assert named(probes, "mm") in parents[named(probes, "exp")]
     last = probes.value_of("output")
     assert last is not None
-    where = probes.line(last)
+    where = probes.place(last).where
     assert where is not None
     assert where.path.endswith("test_probes.py")
 
@@ -82,7 +82,7 @@ def test_an_op_alone_takes_what_torch_computes_for_it(probes: Probes):
 
 
 def test_a_part_of_a_tuple_is_the_op_that_gives_it(probes: Probes):
-    first, second = (name for name in probes.order if probes.op(name) == "cond")
+    first, second = (name for name in probes.order if probes.place(name).op == "cond")
     probe = probes.alone(second)
     [entry] = probe.legal.entries
     assert any(str(node.target) == "cond" for node in entry.graph.graph.nodes)

@@ -1,15 +1,18 @@
-"""The programs of torch.compile, each traced to a line and a value."""
+"""The programs of torch.compile, each traced to a line and a value; torch is as before afterwards."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import pytest
 import torch
+from torch._dynamo import config, convert_frame, utils
 
 from aotpipe.canonicalize import canonicalize
 from aotpipe.model.spec import as_spec
 from aotpipe.tools.recompiles.calls import given, leaves
-from aotpipe.tools.recompiles.counting import count
+from aotpipe.tools.recompiles.counting import count, counting, explain, first_use
 from tests.unit.canonicalize.inputs.adapted_models import CASES
 from tests.unit.tools.recompiles.models import Counting, Scaled, canonical, line_of
 
@@ -91,3 +94,103 @@ def test_a_function_that_is_given_up_is_said_to_run_eagerly() -> None:
     found = count(model, given(model, [torch.ones(3)] * 2))
     assert found.so_far == (0, 0)
     assert "runs eagerly" in found.notes[0]
+
+
+def double(x: torch.Tensor) -> torch.Tensor:
+    return x * 2 + 1
+
+
+def test_each_program_is_told_once_with_its_function_and_guard() -> None:
+    with counting() as counter:
+        compiled = torch.compile(double, backend=counter.backend)
+        assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 3.0))
+        [first], breaks = counter.taken()
+        compiled(torch.ones(2))
+        assert counter.taken() == ([], {})
+        compiled(torch.ones(2, dtype=torch.float64))
+        [second], _ = counter.taken()
+    assert (first.function, first.path, first.ops, first.guard, breaks) == ("double", __file__, 2, None, {})
+    assert second.guard is not None
+    assert second.guard.value == "x.dtype: Float -> Double"
+
+
+def test_torch_is_as_before() -> None:
+    before = convert_frame.get_and_maybe_log_recompilation_reasons, config.recompile_limit
+    with counting():
+        assert config.recompile_limit > before[1]
+    assert before == (convert_frame.get_and_maybe_log_recompilation_reasons, config.recompile_limit)
+    assert utils._compilation_metrics.maxlen == utils.DEFAULT_COMPILATION_METRICS_LIMIT
+
+
+class Thing:
+    count = 3
+    name = "a"
+
+
+def used(x: Any, thing: Any) -> Any:
+    y = x + 1
+    z = thing.count
+    return y, z
+
+
+CODE = used.__code__
+FIRST = CODE.co_firstlineno
+
+
+def value_of(expression: str) -> Any:
+    return eval(expression, {"__builtins__": {"len": len}}, {"thing": Thing(), "x": [1, 2, 3, 4]})
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "line", "reason"),
+    [
+        (
+            "0/1: tensor 'x' size mismatch at index 0. expected 3, actual 4",
+            "x.shape[0]: 3 -> 4",
+            1,
+            "tensor 'x' size mismatch at index 0. expected 3, actual 4",
+        ),
+        (
+            "0/1: tensor 'x' dtype mismatch. expected Float, actual Half",
+            "x.dtype: Float -> Half",
+            1,
+            "tensor 'x' dtype mismatch. expected Float, actual Half",
+        ),
+        (
+            "0/0: thing.count == 2  # z = thing.count",
+            "thing.count: 2 -> 3",
+            2,
+            "`thing.count == 2` does not hold",
+        ),
+        ("1/0: len(x) == 3", "len(x): 3 -> 4", 1, "`len(x) == 3` does not hold"),
+        ("1/0: 6 <= x.size()[0]", "", 1, "`6 <= x.shape[0]` does not hold"),
+        ("1/0: not ___dict_contains('mask', x)", "", 0, "`not ___dict_contains('mask', x)` does not hold"),
+        ("1/0: Duplicate tensors found", "", 0, "Duplicate tensors found"),
+        ("", "", 0, "`` does not hold"),
+    ],
+)
+def test_a_text_is_read(text: str, value: str, line: int, reason: str) -> None:
+    found = explain(text, CODE, value_of)
+    assert found.value == value
+    assert found.reason == reason
+    assert found.where is not None
+    assert found.where.line == FIRST + line
+
+
+def test_the_line_of_torch_s_own_stack_comes_first() -> None:
+    text = f'0/0: thing.count == 2\nUser stack trace:\n  File "{__file__}", line 7, in f\n    pass'
+    found = explain(text, CODE, value_of)
+    assert found.where is not None
+    assert found.where.line == 7
+
+
+def test_a_value_that_cannot_be_had_is_left_out() -> None:
+    assert explain("0/0: missing.count == 2", CODE, value_of).value == ""
+
+
+def test_what_follows_a_graph_break_is_looked_for_from_there() -> None:
+    resumed = CODE.replace(co_firstlineno=FIRST + 2)
+    found = first_use(resumed, "y")
+    assert found is not None
+    assert found.line == FIRST + 3
+    assert first_use(None, "x") is None

@@ -1,17 +1,17 @@
-"""A graph that answers by its program, or by itself."""
+"""A graph goes through the stages and answers by its program, or by itself; the options of the backend."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from aotpipe.errors import UnsupportedOps
-from aotpipe.tools.torch_compile import programs
-from aotpipe.tools.torch_compile.programs import Program
+from aotpipe.errors import AotpipeError, SpecInvalid, TargetError, UnknownTarget, UnsupportedOps
+from aotpipe.tools.torch_compile import graphs, programs
+from aotpipe.tools.torch_compile.programs import Program, Settings
 from aotpipe.tools.torch_compile.results import Graph, GraphCounter
-from aotpipe.tools.torch_compile.settings import Settings
 from tests.unit.tools.torch_compile import graph
 
 
@@ -80,3 +80,91 @@ def test_a_graph_of_another_device_is_eager() -> None:
     run, counter, _ = program(lambda x: x + 1, torch.ones(2))
     assert run(torch.ones(2, device="meta"))[0].device.type == "meta"
     assert "an argument is on meta" in counter.graph.reason
+
+
+SETTINGS = Settings.of({"target": "iree-vmvx", "cache": False})
+
+
+def closed(call: object, *args: object) -> graphs.Closed:
+    module, flat = graph.of(call, *args)
+    return graphs.closed(module, graphs.arguments(module), flat)
+
+
+def test_a_program_is_at_parity() -> None:
+    built = programs.build(closed(lambda x: x * 2 + 1, torch.ones(3)), SETTINGS)
+    [name] = [leaf.name for leaf in built.signature.tensor_inputs]
+    [answer] = built.runner.infer({name: np.full(3, 4, np.float32)}).values()
+    assert np.array_equal(answer, np.full(3, 9, np.float32))
+    assert built.ratio <= 1
+
+
+def test_a_program_has_the_precision_of_the_settings() -> None:
+    settings = Settings.of({"target": "iree-vmvx", "cache": False, "dtype": "bf16"})
+    given = torch.linspace(-1, 1, 64).reshape(8, 8)
+    built = programs.build(closed(lambda x: x @ x, given), settings)
+    [name] = [leaf.name for leaf in built.signature.tensor_inputs]
+    [answer] = built.runner.infer({name: given.numpy()}).values()
+    assert built.ratio <= 1
+    assert 1e-4 < np.abs(answer - (given @ given).numpy()).max() < 0.1
+
+
+def test_a_stage_refuses_with_its_own_error() -> None:
+    with pytest.raises(UnsupportedOps):
+        programs.build(closed(lambda x: torch.linalg.eig(x)[0], torch.eye(3)), SETTINGS)
+
+
+def test_a_target_that_cannot_run_here_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(programs, "why_not_runnable", lambda _: "this machine is another")
+    with pytest.raises(TargetError, match="cannot run here"):
+        programs.build(closed(lambda x: x + 1, torch.ones(3)), SETTINGS)
+
+
+def test_a_fault_is_an_error_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("oh")
+
+    monkeypatch.setattr(programs, "_build", fail)
+    with pytest.raises(AotpipeError, match="ZeroDivisionError: oh"):
+        programs.build(closed(lambda x: x + 1, torch.ones(3)), SETTINGS)
+
+
+def test_what_is_left_out_has_its_default() -> None:
+    settings = Settings.of()
+    assert (str(settings.target), settings.fallback, settings.verify, settings.cache) == (
+        "iree-cpu-host",
+        "eager",
+        True,
+        True,
+    )
+    assert Settings.of({"target": "iree-vmvx", "fallback": "error"}, "default").fallback == "error"
+
+
+@pytest.mark.parametrize(
+    ("options", "mode", "message"),
+    [
+        ({"targets": "iree-vmvx"}, None, "no option 'targets'"),
+        ({"fallback": "inductor"}, None, "fallback is 'inductor'"),
+        ({"target": "xla-cpu-host"}, None, "one IREE target"),
+        ({}, "max-autotune", "no mode 'max-autotune'"),
+        ({"dtype": "f8"}, None, "no dtype"),
+        ({"keep_float32": ["gelu"]}, None, "nothing is computed in another dtype"),
+    ],
+)
+def test_what_is_no_option_is_refused(options: dict[str, object], mode: str | None, message: str) -> None:
+    with pytest.raises(SpecInvalid, match=message):
+        Settings.of(options, mode)
+
+
+def test_an_unknown_target() -> None:
+    with pytest.raises(UnknownTarget):
+        Settings.of({"target": "iree-abacus"})
+
+
+def test_parts_of_a_graph_run_eagerly_where_programs_are_ires_own_in_the_models_dtypes() -> None:
+    assert Settings.of().model_options["allow_islands"]
+    for options in ({"dtype": "bf16", "keep_float32": ["gelu"]}, {"dialect": "stablehlo"}):
+        found = Settings.of(options).model_options
+        assert options.items() <= found.items()
+        assert not found["allow_islands"]
+    with pytest.raises(TargetError, match="no dialect 'tosa'"):
+        Settings.of({"dialect": "tosa"})

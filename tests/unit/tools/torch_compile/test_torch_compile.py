@@ -60,7 +60,7 @@ def test_writes_views_sizes_and_branches_are_as_in_eager() -> None:
     counts = aotpipe.tools.torch_compile.counts()
     assert counts.compiled == len(counts.graphs) > 1
     assert counts.eager_calls == 0
-    assert counts.graphs[0].where.path.endswith("test_backend.py")
+    assert counts.graphs[0].where.path.endswith("test_torch_compile.py")
 
 
 def test_a_view_of_a_result_with_an_order_of_its_own() -> None:
