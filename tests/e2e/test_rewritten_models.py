@@ -14,8 +14,8 @@ from torch.utils import _pytree as pytree
 import aotpipe
 from aotpipe.canonicalize.eager_hops import uncompiled
 from aotpipe.cli.tools import summary
-from aotpipe.tools.rewrite import Written, writer
-from aotpipe.tools.rewrite.result import Code
+from aotpipe.tools import rewrite
+from aotpipe.tools.rewrite import Written
 from tests.programs import generating, seeds, unedited
 from tests.programs.cases import case
 
@@ -53,16 +53,8 @@ def answers(module: Any, call: dict[str, Any]) -> list[torch.Tensor]:
 
 def compare(found: Written, model: nn.Module, calls: list[dict[str, Any]]) -> None:
     """Make calls of a model and of what was written, and compare the answers."""
-    code = Code(
-        text=found.text,
-        class_name=found.class_name,
-        methods=found.methods,
-        state=found.state,
-        tensors=found.tensors,
-        is_edited=found.way == "source",
-    )
-    with writer.loaded(code, "model.py") as (module, _):
-        made = writer.made(module, code, model)
+    with rewrite.loaded(found, "model.py") as (module, _):
+        made = rewrite.made(module, found, model)
         for call in calls:
             want, got = answers(model, call), answers(made, call)
             torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5, check_dtype=False)

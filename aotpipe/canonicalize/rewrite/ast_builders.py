@@ -11,6 +11,7 @@ OPERATORS: Final = "__aotpipe_operators__"
 RESULT: Final = "__aotpipe_result"
 DONE: Final = "__aotpipe_done"
 SKIP: Final = "__aotpipe_skip"
+STOP: Final = "__aotpipe_stop"
 HELPER: Final = "__aotpipe_of"
 GIVEN: Final = "__aotpipe_of_values"
 SCOPES: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)

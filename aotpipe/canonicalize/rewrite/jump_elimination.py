@@ -15,6 +15,8 @@ from aotpipe.canonicalize.rewrite.ast_builders import (
     LOOPS,
     RESULT,
     SCOPES,
+    SKIP,
+    STOP,
     assign,
     contains,
     negated,
@@ -224,3 +226,24 @@ def _guard(node: ast.stmt, kind: type[ast.stmt], flag: str) -> None:
     _each_block(node, lambda block: guarded(block, kind, flag))
     if skipped and isinstance(node, ast.Try | ast.TryStar):
         node.orelse = [ast.If(negated(flag), node.orelse, [])]
+
+
+def loop_without_jumps(node: ast.While | ast.For, number: int) -> tuple[Block, Block, str | None]:
+    """Turn a loop's breaks and continues into flags, which bear a number.
+
+    Returns:
+        What goes before the loop, what goes after it, and the flag that ends it, if one does.
+    """
+    before: Block = []
+    stop: str | None = None
+    if jumps(node.body, ast.Continue):
+        skip = f"{SKIP}_{number}"
+        node.body = [assign(skip, ast.Constant(False)), *guarded(node.body, ast.Continue, skip)]
+    if jumps(node.body, ast.Break):
+        stop = f"{STOP}_{number}"
+        before = [assign(stop, ast.Constant(False))]
+        node.body = guarded(node.body, ast.Break, stop)
+    after, node.orelse = node.orelse, []
+    if after and stop is not None:
+        after = [ast.If(negated(stop), after, [])]
+    return before, after, stop

@@ -41,7 +41,7 @@ from aotpipe.canonicalize.rewrite.ast_builders import (
 from aotpipe.canonicalize.rewrite.dataflow import Assigned, Liveness, assigned, mentions, reference, starts
 from aotpipe.canonicalize.rewrite.desugaring import Matches, Walrus, assigns, is_generator, split_generator
 from aotpipe.canonicalize.rewrite.expressions import catching, expression, fill_super, index, is_talk, test
-from aotpipe.canonicalize.rewrite.jump_elimination import Returns, guarded, jumps, jumps_at_last
+from aotpipe.canonicalize.rewrite.jump_elimination import Returns, jumps, jumps_at_last, loop_without_jumps
 from aotpipe.canonicalize.values.trace import GENERATED
 
 
@@ -232,7 +232,8 @@ class _Writer:
         if self._is_left(node):
             node.test = test(node.test)
             return self._left(node)
-        before, after, stop = self._without_jumps(node)
+        self._count += 1
+        before, after, stop = loop_without_jumps(node, self._count)
         if assigns(node.test):
             before += self._lowered_test(node, stop)
         names = self._region(node.body, outside=[ast.Expr(node.test)])
@@ -259,7 +260,8 @@ class _Writer:
         if self._is_left(node):
             node.iter = expression(node.iter)
             return self._left(node)
-        before, after, stop = self._without_jumps(node)
+        self._count += 1
+        before, after, stop = loop_without_jumps(node, self._count)
         self._count += 1
         item = f"{HELPER}_item_{self._count}"
         take = ast.Assign(targets=[node.target], value=ast.Name(item, ast.Load()))
@@ -285,24 +287,6 @@ class _Writer:
     def _left(self, node: ast.If | ast.While | ast.For) -> list[ast.stmt]:
         node.body, node.orelse = self.block(node.body), self.block(node.orelse)
         return [node]
-
-    def _without_jumps(self, node: ast.While | ast.For) -> tuple[list[ast.stmt], list[ast.stmt], str | None]:
-        """Turn a loop's breaks and continues into flags; what goes before it, after it, and the stop flag."""
-        before: list[ast.stmt] = []
-        stop: str | None = None
-        self._count += 1
-        if jumps(node.body, ast.Continue):
-            skip = f"{SKIP}_{self._count}"
-            node.body = [assign(skip, ast.Constant(False)), *guarded(node.body, ast.Continue, skip)]
-        if jumps(node.body, ast.Break):
-            stop = f"__aotpipe_stop_{self._count}"
-            before = [assign(stop, ast.Constant(False))]
-            node.body = guarded(node.body, ast.Break, stop)
-        after = node.orelse
-        node.orelse = []
-        if after and stop is not None:
-            after = [ast.If(negated(stop), after, [])]
-        return before, after, stop
 
     def _region(self, *bodies: list[ast.stmt], outside: Sequence[ast.stmt] = ()) -> Assigned:
         """What a statement's bodies, and what is computed outside of them, assign that is read elsewhere."""

@@ -1,23 +1,53 @@
 """The model as PyTorch that a person would review and keep: one graph, with its branches and loops in it.
 
 `written(model, ...)` gives a `Written`: the source of a class of the model's name that needs torch only and
-takes the model's weights by `load_state_dict`, and the proof that it answers as the model does. Raises
-`RewriteFailed` where no such code was proved, and what `build` raises where the model cannot be exported.
+takes the model's weights by `load_state_dict`, and the proof that it answers as the model does. The code
+comes from the model's own source where that can be, else from its graph.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import suppress
-from typing import Any, Unpack
+import copy
+import importlib.util
+import inspect
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import fields
+from itertools import count
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final, Unpack
+
+import torch
+from torch import nn
 
 from aotpipe.build.chain import Chain
 from aotpipe.build.events import Listener, Recorder
 from aotpipe.build.request import ModelOptions, Request
-from aotpipe.errors import AotpipeError
-from aotpipe.tools.rewrite.result import Written
+from aotpipe.canonicalize.modules import as_module
+from aotpipe.canonicalize.trace import decisions
+from aotpipe.core.stages import Canonical, Exported
+from aotpipe.errors import AotpipeError, RewriteFailed
+from aotpipe.export import strategies
+from aotpipe.model import source
+from aotpipe.tools.rewrite.expression_rewrites import Unsupported
+from aotpipe.tools.rewrite.from_graph import generate_class, is_function_module
+from aotpipe.tools.rewrite.from_source import register, rewrite_source
+from aotpipe.tools.rewrite.proof import REPORT, Proof, prove
+from aotpipe.tools.rewrite.result import Code, Way, Written
 
 __all__ = ["Written", "written"]
+
+_NUMBERS: Final = count()
+_WAYS: Final[tuple[tuple[Way, bool], ...]] = (
+    ("source", False),
+    ("source", True),
+    ("graph", False),
+    ("graph", True),
+)
+"""What is tried, in order: each way as a person would write it, then as torch.export takes more of it."""
 
 
 def written(
@@ -39,10 +69,6 @@ def written(
         ExportFailed: It cannot be one graph.
         RewriteFailed: What was written does not answer as the model does.
     """
-    from aotpipe.canonicalize.trace import decisions
-    from aotpipe.export import strategies
-    from aotpipe.tools.rewrite.writer import write
-
     recorder = Recorder(on_event)
     request = Request.of(model_or_spec, (), args, kwargs, until="canonicalize", **options)
     chain = Chain(request, recorder)
@@ -56,3 +82,138 @@ def written(
                     strategies.staged(entry)
     with recorder.stage("write"):
         return write(exported, noted, file_name)
+
+
+def write(
+    exported: Exported, noted: Sequence[decisions.Decision] = (), file_name: str = "model.py"
+) -> Written:
+    """Write a model, and prove it: from its source, else from its graph.
+
+    Args:
+        exported: The model.
+        noted: What the trace noted of its functions.
+        file_name: What the code is to be saved as.
+
+    Raises:
+        RewriteFailed: What was written does not answer as the model does.
+    """
+    reasons: list[str] = []
+    refused: list[RewriteFailed] = []
+    for way, strict in _WAYS:
+        if way == "source" and strict and not noted:
+            continue  # no loop was written, and nothing would change
+        try:
+            if way == "source":
+                code = rewrite_source(exported, noted, contiguous=strict)
+            else:
+                code = _generated(exported, file_name, direct=strict)
+            proof = proved(exported, code, file_name)
+        except Unsupported as error:
+            reasons.append(f"line {error.line}: {error}" if error.line else str(error))
+        except RewriteFailed as error:
+            reasons.append(f"what was made of it is refused: {error.message}: {error.reason}")
+            if way == "graph":
+                refused.append(error)
+        else:
+            return Written(
+                **{each.name: getattr(code, each.name) for each in fields(code)},
+                name=exported.canonical.spec.name,
+                way=way,
+                reason=reasons[0] if way == "graph" else "",
+                original=_original(exported.canonical),
+                proof=proof,
+                findings=exported.findings,
+                file_name=Path(file_name).name,
+            )
+    raise refused[0]
+
+
+def _generated(exported: Exported, file_name: str, *, direct: bool = False) -> Code:
+    try:
+        return generate_class(exported, Path(file_name).stem, direct=direct)
+    except TypeError as error:
+        raise RewriteFailed(
+            f"{exported.canonical.spec.name} has no form in Python",
+            reason=str(error),
+            hint="`aotpipe build` takes it as it is",
+        ) from error
+
+
+def proved(exported: Exported, code: Code, file_name: str) -> Proof:
+    """Run written code beside the original.
+
+    Raises:
+        RewriteFailed: It does not run, or does not answer as the original does.
+    """
+    with loaded(code, Path(file_name).name) as (module, path):
+        model = made(module, code, exported.canonical.model)
+        return prove(exported, model, code.methods, str(path), resets=bool(code.state) and not code.is_edited)
+
+
+@contextmanager
+def loaded(code: Code, file_name: str) -> Iterator[tuple[ModuleType, Path]]:
+    """The code as a module, in a folder of its own with its tensors."""
+    with tempfile.TemporaryDirectory(prefix="aotpipe-written-") as folder:
+        path = Path(folder) / file_name
+        path.write_text(code.text, encoding="utf-8")
+        if code.tensors:
+            torch.save(dict(code.tensors), path.with_suffix(".pt"))
+        called = f"aotpipe_written_{next(_NUMBERS)}"
+        spec = importlib.util.spec_from_file_location(called, path)
+        assert spec is not None and spec.loader is not None  # noqa: PT018  # for mypy
+        module = importlib.util.module_from_spec(spec)
+        # torch asks modules for the source of functions by their name.
+        sys.modules[called] = module
+        try:
+            spec.loader.exec_module(module)
+            yield module, path
+        finally:
+            del sys.modules[called]
+
+
+def made(module: ModuleType, code: Code, original: nn.Module) -> nn.Module:
+    """The written class with the original's weights, in eval mode.
+
+    Raises:
+        RewriteFailed: It cannot be made, or its state_dict is another.
+    """
+    try:
+        if code.is_edited:
+            return _moved(module, code, original)
+        model: nn.Module = getattr(module, code.class_name)()
+        model.load_state_dict(original.state_dict())
+    except Exception as error:
+        raise RewriteFailed(
+            f"the rewritten {code.class_name} does not take the original's weights",
+            reason=f"{type(error).__name__}: {error}",
+            hint=REPORT,
+        ) from error
+    return model.eval()
+
+
+def _moved(module: ModuleType, code: Code, original: nn.Module) -> nn.Module:
+    """A copy of the original whose parts are of the written file's classes."""
+    if is_function_module(original):
+        return as_module(getattr(module, code.class_name))
+    model = copy.deepcopy(original)
+    register(model, code.attributes)
+    home = type(original).__module__
+    for part in model.modules():
+        kind = type(part)
+        if kind.__module__ == home and (written := getattr(module, kind.__qualname__, None)) is not None:
+            part.__class__ = written
+    return model
+
+
+def _original(canonical: Canonical) -> str | None:
+    """The file of the model's class or function, where it is the user's own."""
+    model = canonical.model
+    forward = inspect.unwrap(canonical.entries[0].module.forward)
+    for thing in (type(model), forward):
+        try:
+            path = inspect.getsourcefile(thing)
+        except (TypeError, OSError):
+            continue
+        if path is not None and source.is_user_file(path):
+            return path
+    return None

@@ -1,7 +1,14 @@
-"""Counts which way the branches and loops of a written file go, and how often.
+"""How the branches and loops of a written file go: which ways, how often, and inputs that take others.
 
 `counting(path)` counts the calls of `torch.cond` and `torch.while_loop` in that file: the truth of the test,
-and the iterations of the loop.
+and the iterations of the loop. `variants` gives inputs that make a model go other ways than its example does.
+All tensors at once in each of these ways, then each by itself, then drawn anew with other seeds:
+
+    floats          negated, a tenth, three times plus one, a hundred times, zeros, turned around
+    whole numbers   turned around, numbered; those of no dimensions also 0, 1, 2 and twice as large
+    bools           all False, all True, negated
+
+A declared value range is kept.
 """
 
 from __future__ import annotations
@@ -10,16 +17,47 @@ import ast
 import itertools
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final, Literal, get_args
 
+import numpy as np
 import torch
 
+from aotpipe.core.dtypes import Array
+from aotpipe.core.signature import Signature, TensorSpec
+from aotpipe.validate.inputs import draw
+
 What = Literal["cond", "while_loop"]
+Change = Callable[[Array], Array]
+_MOST_S: Final = 100.0
+_SEEDS: Final = 24
+
+_TURNED: Final[Mapping[str, Change]] = {"turned around": lambda array: np.flip(array)}
+# The kinds of numpy: floats, bools, whole numbers; whole numbers of no dimensions have others.
+_CHANGES: Final[Mapping[str, Mapping[str, Change]]] = {
+    "f": {
+        "negated": np.negative,
+        "a tenth": lambda array: array * 0.1,
+        "three times plus one": lambda array: array * 3 + 1,
+        "a hundred times": lambda array: array * 100,
+        "zeros": np.zeros_like,
+        **_TURNED,
+    },
+    "b": {"all False": np.zeros_like, "all True": np.ones_like, "negated": np.logical_not},
+    "i": {**_TURNED, "numbered": lambda array: np.arange(array.size) % (int(array.max(initial=0)) + 2)},
+}
+_SCALARS: Final[Mapping[str, Change]] = {
+    "0": np.zeros_like,
+    "1": np.ones_like,
+    "2": lambda array: np.full_like(array, 2),
+    "twice": lambda array: array * 2,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,63 +67,45 @@ class Coverage:
     Attributes:
         what: Which it is.
         line: Of the written file.
-        then, otherwise: How often each side of a branch was taken.
-        seen: How often a loop made no iteration, one, and more.
-        most: The most iterations of a loop.
+        counts: How often a branch's test had each truth, or a loop made each number of iterations.
     """
 
     what: What
     line: int
-    then: int = 0
-    otherwise: int = 0
-    seen: tuple[int, int, int] = (0, 0, 0)
-    most: int = 0
+    counts: Counter[int] = field(default_factory=Counter)
+
+    @property
+    def ways(self) -> dict[str, int]:
+        """How often it went each way: both sides of a branch; no iteration of a loop, one, and more."""
+        none, one = self.counts[0], self.counts[1]
+        if self.what == "cond":
+            return {"true": one, "false": none}
+        return {"no_trip": none, "one_trip": one, "more": self.counts.total() - none - one}
+
+    @property
+    def most(self) -> int:
+        """The most iterations of a loop."""
+        return max(self.counts, default=0)
 
     @property
     def is_full(self) -> bool:
-        """Whether it went every way: both sides, or no iteration, one and more."""
-        return bool(self.then and self.otherwise) if self.what == "cond" else all(self.seen)
+        """Whether it went every way."""
+        return all(self.ways.values())
 
     def to_json(self) -> dict[str, Any]:
         """What `--json` prints."""
-        made: dict[str, Any] = {"what": self.what, "line": self.line, "full": self.is_full}
-        if self.what == "cond":
-            return {**made, "true": self.then, "false": self.otherwise}
-        return {
-            **made,
-            "no_trip": self.seen[0],
-            "one_trip": self.seen[1],
-            "more": self.seen[2],
-            "most": self.most,
-        }
+        most = {"most": self.most} if self.what == "while_loop" else {}
+        return {"what": self.what, "line": self.line, "full": self.is_full, **self.ways, **most}
 
     def __str__(self) -> str:
         if self.what == "cond":
-            return f"line {self.line}: torch.cond, {self.then} times true, {self.otherwise} times false"
-        none, one, many = self.seen
+            true, false = self.ways.values()
+            return f"line {self.line}: torch.cond, {true} times true, {false} times false"
+        none, one, many = self.ways.values()
         return (
             f"line {self.line}: torch.while_loop, {none} times without an iteration, {one} with one, "
             f"{many} with more (at most {self.most})"
         )
-
-
-_MOST_S: Final = 100.0
-
-
-@dataclass(slots=True)
-class _Counter:
-    """How often one call of an op went each way: false and true, or no iteration, one and more."""
-
-    what: What
-    line: int
-    ways: list[int] = field(default_factory=lambda: [0, 0, 0])
-    most: int = 0
-
-    def coverage(self) -> Coverage:
-        if self.what == "cond":
-            return Coverage(what="cond", line=self.line, then=self.ways[1], otherwise=self.ways[0])
-        none, one, many = self.ways
-        return Coverage(what="while_loop", line=self.line, seen=(none, one, many), most=self.most)
 
 
 class Counters:
@@ -96,7 +116,7 @@ class Counters:
         self._deadline = time.monotonic() + _MOST_S
         tree = ast.parse(Path(path).read_text(encoding="utf-8"))
         self._counters = {
-            (node.lineno, node.col_offset): _Counter(what, node.lineno)
+            (node.lineno, node.col_offset): Coverage(what=what, line=node.lineno)
             for node in ast.walk(tree)
             if isinstance(node, ast.Call)
             for what in get_args(What)
@@ -108,7 +128,7 @@ class Counters:
 
         def cond(test: Any, *args: Any, **kwargs: Any) -> Any:
             if (counter := self._counter(sys._getframe(1))) is not None:  # noqa: SLF001  # the code that calls
-                counter.ways[bool(test)] += 1
+                counter.counts[bool(test)] += 1
             return op(test, *args, **kwargs)
 
         def while_loop(test: Any, body: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -125,13 +145,12 @@ class Counters:
                 return body(*carried)
 
             result = op(test, counted, *args, **kwargs)
-            counter.ways[min(iterations, 2)] += 1
-            counter.most = max(counter.most, iterations)
+            counter.counts[iterations] += 1
             return result
 
         return cond if what == "cond" else while_loop
 
-    def _counter(self, frame: FrameType) -> _Counter | None:
+    def _counter(self, frame: FrameType) -> Coverage | None:
         if frame.f_code.co_filename != self._path:
             return None
         line, _, column, _ = next(itertools.islice(frame.f_code.co_positions(), frame.f_lasti // 2, None))
@@ -139,7 +158,7 @@ class Counters:
 
     def coverage(self) -> tuple[Coverage, ...]:
         """How each went so far, in the order of the lines."""
-        return tuple(self._counters[place].coverage() for place in sorted(self._counters))
+        return tuple(self._counters[place] for place in sorted(self._counters))
 
     def is_covered(self) -> bool:
         """Whether each went every way."""
@@ -181,3 +200,43 @@ def limited() -> Iterator[None]:
     finally:
         # A profiler written in C cannot be given back to Python.
         sys.setprofile(before if callable(before) else None)
+
+
+def variants(
+    signature: Signature, example: Mapping[str, Array], seed: int
+) -> Iterator[tuple[str, dict[str, Array]]]:
+    """Calls of one entry point, each with what was done to the example."""
+    specs = {spec.name: spec for spec in signature.tensor_inputs}
+    ways = {name: _ways(array) for name, array in example.items()}
+    for name, mine in ways.items():
+        for how, change in mine.items():
+            yield f"{name} {how}", {**example, name: _kept(specs[name], example[name], change)}
+    for how in dict.fromkeys(how for mine in ways.values() for how in mine):
+        changed = {
+            name: _kept(specs[name], array, ways[name][how]) if how in ways[name] else array
+            for name, array in example.items()
+        }
+        yield f"all {how}", changed
+    for number in range(_SEEDS):
+        random = np.random.default_rng([seed, 7, number])
+        drawn = {name: draw(specs[name], array.shape, array, random) for name, array in example.items()}
+        yield f"drawn {number}", drawn
+        scale = 10.0 ** float(random.uniform(-2, 2))
+        larger = {
+            name: _kept(specs[name], array, partial(np.multiply, scale)) if array.dtype.kind == "f" else array
+            for name, array in drawn.items()
+        }
+        yield f"drawn {number} times {scale:.3g}", larger
+
+
+def _ways(array: Array) -> Mapping[str, Change]:
+    kind = array.dtype.kind.replace("u", "i")
+    return _SCALARS if kind == "i" and not array.ndim else _CHANGES.get(kind, {})
+
+
+def _kept(spec: TensorSpec, array: Array, change: Change) -> Array:
+    """A changed array of the old dtype, within its value range."""
+    changed = np.asarray(change(array))
+    if spec.value_range is not None:
+        changed = np.clip(changed, *spec.value_range)
+    return np.ascontiguousarray(changed).astype(array.dtype).reshape(array.shape)

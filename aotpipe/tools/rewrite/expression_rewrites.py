@@ -11,11 +11,12 @@ Raises `Unsupported` for what has no such form.
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from aotpipe.canonicalize.trace.decisions import Decision, Span
-from aotpipe.tools.rewrite.expressions import call, method
+from aotpipe.tools.rewrite.syntax import call, dotted, method, tuple_of
 
 _SIMPLE: Final = (ast.Name, ast.Constant, ast.Attribute)
 # Of math: what torch has under the same name.
@@ -44,14 +45,12 @@ class ExpressionRewriter(ast.NodeTransformer):
     """
 
     def __init__(self, decisions: Sequence[Decision], *, sizes: bool) -> None:
-        self._at: dict[tuple[str, Span], Decision] = {
-            (each.kind, each.span): each for each in decisions if each.span is not None
-        }
+        self._staged: set[tuple[str, Span | None]] = {(each.kind, each.span) for each in decisions}
         self._sizes = sizes
 
     def _is(self, kind: str, node: ast.expr) -> bool:
         span = (node.lineno, node.end_lineno, node.col_offset, node.end_col_offset)
-        return (kind, span) in self._at
+        return (kind, span) in self._staged
 
     def _holds(self, node: ast.expr) -> bool:
         """Whether a number out of a tensor is computed inside of an expression."""
@@ -67,11 +66,7 @@ class ExpressionRewriter(ast.NodeTransformer):
         self.generic_visit(node)
         if not staged:
             return node
-        op = ast.BitAnd() if isinstance(node.op, ast.And) else ast.BitOr()
-        made = node.values[0]
-        for value in node.values[1:]:
-            made = ast.BinOp(made, op, value)
-        return ast.copy_location(made, node)
+        return ast.copy_location(joined(node.op, node.values), node)
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
         staged = isinstance(node.op, ast.Not) and self._is("logic", node)
@@ -90,10 +85,7 @@ class ExpressionRewriter(ast.NodeTransformer):
             ast.Compare(left, [op], [right])
             for left, op, right in zip(terms, node.ops, terms[1:], strict=False)
         ]
-        made = parts[0]
-        for part in parts[1:]:
-            made = ast.BinOp(made, ast.BitAnd(), part)
-        return ast.copy_location(made, node)
+        return ast.copy_location(joined(ast.And(), parts), node)
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
         staged = self._is("choice", node)
@@ -141,7 +133,8 @@ class ExpressionRewriter(ast.NodeTransformer):
             return call(f"torch.sym_{called}", first, other)
         if isinstance(first, ast.Constant):
             first, other = other, first
-        return method(first, "clamp", **{called_end(called): other})
+        # The larger of two is at least the other: its lower end.
+        return method(first, "clamp", **{"max" if called == "min" else "min": other})
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
         staged = self._is("index", node)
@@ -180,13 +173,13 @@ def _answer(node: ast.Call, called: ast.Attribute) -> ast.expr:
         return ast.Compare(terms[0], [ast.NotEq()], [ast.Constant(0)])
     if called.attr == "equal" and len(terms) == 2:
         return method(ast.Compare(terms[0], [ast.Eq()], [terms[1]]), "all")
-    close = ast.Attribute(ast.Name("torch", ast.Load()), "isclose", ast.Load())
-    return method(ast.Call(close, terms, node.keywords), "all")
+    return method(ast.Call(dotted("torch.isclose"), terms, node.keywords), "all")
 
 
-def called_end(called: str) -> str:
-    """The end of `clamp` that is the smaller, or the larger, of two."""
-    return "max" if called == "min" else "min"
+def joined(op: ast.boolop, terms: Sequence[ast.expr]) -> ast.expr:
+    """`a & b & c` for `and`, `a | b | c` for `or`."""
+    bitwise = ast.BitAnd() if isinstance(op, ast.And) else ast.BitOr()
+    return functools.reduce(lambda left, right: ast.BinOp(left, bitwise, right), terms)
 
 
 def negated(test: ast.expr) -> ast.expr:
@@ -197,8 +190,8 @@ def negated(test: ast.expr) -> ast.expr:
 
 
 _NUMBERS: Final[Mapping[str, Callable[[ast.expr], ast.expr]]] = {
-    "int": lambda each: method(each, "to", ast.parse("torch.int64", mode="eval").body),
-    "float": lambda each: method(each, "to", ast.parse("torch.float32", mode="eval").body),
+    "int": lambda each: method(each, "to", dotted("torch.int64")),
+    "float": lambda each: method(each, "to", dotted("torch.float32")),
     "bool": lambda each: each if _is_truth(each) else method(each, "bool"),
     "round": lambda each: call("torch.round", each),
     "abs": lambda each: method(each, "abs"),
@@ -244,6 +237,5 @@ def _with_dims(index: ast.expr) -> ast.expr:
             return ast.List([part], ast.Load())
         return ast.Subscript(part, ast.Constant(None), ast.Load())
 
-    if isinstance(index, ast.Tuple):
-        return ast.Tuple([with_dim(each) for each in index.elts], ast.Load())
-    return with_dim(index)
+    made = [with_dim(each) for each in _parts(index)]
+    return tuple_of(made) if isinstance(index, ast.Tuple) else made[0]

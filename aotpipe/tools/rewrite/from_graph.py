@@ -1,30 +1,43 @@
 """Writes a model from its exported programs: one class with a method for each entry point.
 
 This is the way for every model that can be exported. The class bears the model's name and the names of its
-parameters, buffers and inputs.
+parameters, buffers and inputs; its methods take and give what the user's own do.
 """
 
 from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree  # torch.export's own flattening; see canonicalize.pytrees
 
+from aotpipe.canonicalize.inputs.pytrees import PLAIN
 from aotpipe.canonicalize.modules import as_module
-from aotpipe.core.stages import Canonical, Exported, ExportedEntry
-from aotpipe.tools.rewrite import signatures
-from aotpipe.tools.rewrite.expressions import dotted, is_name, name, of_tensor
-from aotpipe.tools.rewrite.formatting import text_of
+from aotpipe.canonicalize.rewrite.ast_builders import assign
+from aotpipe.core.stages import Canonical, CanonicalEntry, Exported, ExportedEntry
+from aotpipe.model.source import signature_of
 from aotpipe.tools.rewrite.graph_cleanup import simplify
-from aotpipe.tools.rewrite.graph_codegen import Writer, result_expression
+from aotpipe.tools.rewrite.graph_codegen import Writer, results_of
+from aotpipe.tools.rewrite.nodes import held, unlifted, writes
 from aotpipe.tools.rewrite.result import Code
-from aotpipe.tools.rewrite.torch_ops import writes
+from aotpipe.tools.rewrite.syntax import (
+    call,
+    dotted,
+    function,
+    is_name,
+    item,
+    literal,
+    name,
+    of_tensor,
+    text_of,
+    tuple_of,
+)
 from aotpipe.tools.rewrite.weights import ModuleContents
 
 
@@ -34,24 +47,26 @@ def generate_class(exported: Exported, stem: str = "model", *, direct: bool = Fa
     Args:
         exported: Its programs.
         stem: The name of the file that it is for, without the suffix.
-        direct: As `graphs.Writer` takes it.
+        direct: As `graph_codegen.Writer` takes it.
     """
     canonical = exported.canonical
     state, constants = _tensors(exported.entries)
     contents = ModuleContents(canonical.model, state, constants)
     class_name = class_name_of(canonical)
     methods = {entry.name: method_of(canonical, entry.name) for entry in exported.entries}
-    functions: list[ast.stmt] = [_function("__init__", contents.init())]
+    functions: list[ast.stmt] = [function("__init__", ["self"], contents.init())]
     functions += [
         _method(exported, entry, methods[entry.name], contents, direct=direct) for entry in exported.entries
     ]
     if state:
-        functions.append(_reset(contents))
-    doc = ast.Expr(ast.Constant(_class_doc(exported, state)))
+        said = ast.Expr(ast.Constant("Forget all calls: the state is again what it was at first."))
+        reset = function("reset", ["self"], [said, *contents.reset()])
+        reset.decorator_list = [call("torch.no_grad")]
+        functions.append(reset)
+    doc = ast.Expr(ast.Constant(_class_doc(canonical, state)))
     made = ast.ClassDef(class_name, [dotted("nn.Module")], [], [doc, *functions], [])
-    body = text_of([made])
     return Code(
-        text=_head(exported, made, contents, stem) + body + "\n",
+        text=f"{_head(exported, made, contents, stem)}{text_of([made])}\n",
         class_name=class_name,
         methods=methods,
         state=tuple(state),
@@ -88,17 +103,16 @@ def _tensors(
     state: dict[str, torch.Tensor] = {}
     constants: dict[str, torch.Tensor] = {}
     for entry in entries:
-        program = entry.program
-        held = {**program.state_dict, **program.constants}
-        written = writes(unlifted(program)).buffers
-        for spec in program.graph_signature.input_specs:
+        tensors = held(entry.program)
+        written = writes(entry.program).buffers
+        for spec in entry.program.graph_signature.input_specs:
             target = str(spec.target)
             if spec.kind is InputKind.BUFFER and target in written:
-                state[target] = held[target].detach()
+                state[target] = tensors[target].detach()
             elif spec.kind is InputKind.BUFFER or (
-                spec.kind is InputKind.CONSTANT_TENSOR and of_tensor(held[target]) is None
+                spec.kind is InputKind.CONSTANT_TENSOR and of_tensor(tensors[target]) is None
             ):
-                constants[target] = held[target].detach()
+                constants[target] = tensors[target].detach()
     return state, {path: tensor for path, tensor in constants.items() if path not in state}
 
 
@@ -106,74 +120,36 @@ def _method(
     exported: Exported, entry: ExportedEntry, called: str, contents: ModuleContents, *, direct: bool
 ) -> ast.stmt:
     canonical = next(each for each in exported.canonical.entries if each.name == entry.name)
-    graph = unlifted(entry.program)
+    program = entry.program
+    graph = unlifted(program)
     simplify(graph)
-    paths = {str(node.target) for node in graph.graph.nodes if node.op == "get_attr"}
-    body: list[ast.stmt] = []
     own: dict[str, ast.expr] = {}
 
     def attribute(path: str) -> ast.expr:
         return own.get(path) or contents.attribute(path)
 
     writer = Writer(attribute, contents.leaf_of, direct=direct)
-    taken = signatures.method_inputs(canonical, writer.free)
-    body += taken.body
-    body += signatures.checks(canonical, taken.leaves)
-    lifted = _lifted(entry.program)
-    constants: dict[str, ast.stmt] = {}
-    for path in sorted(paths & lifted.keys()):
-        value = of_tensor(lifted[path])
-        if value is not None:
+    taken = method_inputs(canonical, writer.free)
+    # Tensors that a call makes from numbers.
+    constants: dict[str, ast.expr] = {}
+    specs = program.graph_signature.input_specs
+    lifted = {str(spec.target) for spec in specs if spec.kind is InputKind.CONSTANT_TENSOR}
+    for path in sorted({str(node.target) for node in graph.graph.find_nodes(op="get_attr")} & lifted):
+        if path in program.constants and (value := of_tensor(program.constants[path])) is not None:
             constant = writer.free(path.replace(".", "_"))
-            constants[constant] = ast.Assign([ast.Name(constant, ast.Store())], value)
+            constants[constant] = value
             own[path] = name(constant)
     statements, results = writer.body(graph, taken.leaves)
     read = {node.id for each in statements for node in ast.walk(each) if isinstance(node, ast.Name)}
-    body += [made for constant, made in constants.items() if constant in read]
-    body += statements
-    leaves = [result_expression(each) for each in _flat(results)]
-    body.append(ast.Return(signatures.result_expression(_structure(graph), leaves)))
-    return ast.FunctionDef(called, taken.arguments, body, [])
+    body = [*taken.body, *checks(canonical, taken.leaves)]
+    body += [assign(constant, value) for constant, value in constants.items() if constant in read]
+    # ExportedProgram's own structure is that of the call, too.
+    structure: Any = graph._out_spec  # noqa: SLF001
+    returned = ast.Return(result_expression(structure, results_of(results)))
+    return ast.FunctionDef(called, taken.arguments, [*body, *statements, returned], [])
 
 
-def unlifted(program: ExportedProgram) -> torch.fx.GraphModule:
-    """A program's graph with its parameters and buffers as attributes, and its writes as ops."""
-    return program.module(check_guards=False)
-
-
-def _structure(graph: torch.fx.GraphModule) -> pytree.TreeSpec:
-    """That of a program's results."""
-    found: Any = graph._out_spec  # noqa: SLF001  # ExportedProgram's own is that of the call, too
-    return found  # type: ignore[no-any-return]
-
-
-def _lifted(program: ExportedProgram) -> dict[str, torch.Tensor]:
-    """Tensors that a call makes from numbers."""
-    return {
-        str(spec.target): program.constants[str(spec.target)]
-        for spec in program.graph_signature.input_specs
-        if spec.kind is InputKind.CONSTANT_TENSOR and str(spec.target) in program.constants
-    }
-
-
-def _flat(results: object) -> list[object]:
-    return list(results) if isinstance(results, (list, tuple)) else [results]
-
-
-def _function(called: str, body: list[ast.stmt]) -> ast.FunctionDef:
-    arguments = ast.arguments([], [ast.arg("self")], None, [], [], None, [])
-    return ast.FunctionDef(called, arguments, body, [])
-
-
-def _reset(contents: ModuleContents) -> ast.stmt:
-    doc: ast.stmt = ast.Expr(ast.Constant("Forget all calls: the state is again what it was at first."))
-    made = _function("reset", [doc, *contents.reset()])
-    made.decorator_list = [ast.Call(dotted("torch.no_grad"), [], [])]
-    return made
-
-
-def _class_doc(exported: Exported, state: Mapping[str, torch.Tensor]) -> str:
-    canonical = exported.canonical
+def _class_doc(canonical: Canonical, state: Mapping[str, torch.Tensor]) -> str:
     model: Any = type(canonical.model)
     if is_function_module(canonical.model):
         model = inspect.unwrap(canonical.model.forward)
@@ -187,20 +163,163 @@ def _class_doc(exported: Exported, state: Mapping[str, torch.Tensor]) -> str:
 def _head(exported: Exported, made: ast.ClassDef, contents: ModuleContents, stem: str) -> str:
     """The text before the class: what it is, imports, tensors from a file."""
     used = {node.id for node in ast.walk(made) if isinstance(node, ast.Name)}
-    plain = [each for each in ("math", "operator") if each in used]
+    library = [f"import {each}" for each in ("math", "operator") if each in used]
+    tensors = []
+    if contents.stored:
+        library.append("from pathlib import Path")
+        tensors = ["", f'_TENSORS = torch.load(Path(__file__).with_name("{stem}.pt"), weights_only=True)']
     lines = [
         f'"""{exported.canonical.spec.name}, written by `aotpipe canonicalize`; it needs torch only."""',
         "",
+        "from __future__ import annotations",
+        "",
+        *([*library, ""] if library else []),
+        "import torch",
+        *(["import torch.nn.functional as F"] if "F" in used else []),
+        "from torch import nn",
+        *tensors,
     ]
-    lines += ["from __future__ import annotations", ""]
-    lines += [f"import {each}" for each in plain]
-    if contents.stored:
-        lines.append("from pathlib import Path")
-    lines += [""] if plain or contents.stored else []
-    lines += ["import torch"]
-    if "F" in used:
-        lines.append("import torch.nn.functional as F")
-    lines.append("from torch import nn")
-    if contents.stored:
-        lines += ["", f'_TENSORS = torch.load(Path(__file__).with_name("{stem}.pt"), weights_only=True)']
     return "\n".join(lines) + "\n\n\n"
+
+
+@dataclass(frozen=True, slots=True)
+class MethodInputs:
+    """What a method takes.
+
+    Attributes:
+        arguments: Its parameters, after `self`.
+        body: The statements that come first.
+        leaves: An expression for each leaf of the example, in torch's flattening order.
+    """
+
+    arguments: ast.arguments
+    body: list[ast.stmt]
+    leaves: list[ast.expr]
+
+
+def method_inputs(entry: CanonicalEntry, free: Callable[[str], str]) -> MethodInputs:
+    """The parameters of an entry point, as its example gives them.
+
+    Args:
+        entry: The entry point.
+        free: Gives a variable's name that is not taken.
+    """
+    args, kwargs = entry.entry.args, dict(entry.entry.kwargs)
+    parameters = signature_of(entry.module.forward).parameters
+    given: list[tuple[str, ast.expr, Any]] = []
+    plain: list[tuple[str, ast.expr | None]] = []
+    keywords: list[tuple[str, ast.expr | None]] = []
+    vararg: str | None = None
+    left = list(args)
+    for parameter in parameters.values():
+        kind = parameter.kind
+        if kind is parameter.VAR_POSITIONAL and left:
+            vararg = free(parameter.name)
+            rest = enumerate(left)
+            given += [(f"{parameter.name}_{at}", item(name(vararg), at), value) for at, value in rest]
+            left = []
+        elif kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD) and left:
+            called = free(parameter.name)
+            value = left.pop(0)
+            plain.append((called, _default(parameter, value)))
+            given.append((parameter.name, name(called), value))
+    named: dict[str, tuple[str, ast.expr, Any]] = {}
+    for key in [*(k for k in parameters if k in kwargs), *(k for k in kwargs if k not in parameters)]:
+        called = free(key)
+        found = parameters.get(key, inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY))
+        is_keyword = found.kind is found.KEYWORD_ONLY or vararg is not None
+        (keywords if is_keyword else plain).append((called, _default(found, kwargs[key])))
+        named[key] = (key, name(called), kwargs[key])
+    without = max((at for at, (_, default) in enumerate(plain, 1) if default is None), default=0)
+    arguments = ast.arguments(
+        posonlyargs=[],
+        args=[ast.arg("self"), *(ast.arg(called) for called, _ in plain)],
+        vararg=ast.arg(vararg) if vararg else None,
+        kwonlyargs=[ast.arg(called) for called, _ in keywords],
+        kw_defaults=[default for _, default in keywords],
+        defaults=[default for _, default in plain[without:] if default is not None],
+    )
+    body: list[ast.stmt] = []
+    leaves: list[ast.expr] = []
+    for base, made_of, value in [*given, *(named[key] for key in kwargs)]:
+        for path, leaf in _leaves(value, made_of):
+            leaves.append(_leaf(path, leaf, base, body, free, made_of))
+    return MethodInputs(arguments, body, leaves)
+
+
+def _default(parameter: inspect.Parameter, example: Any) -> ast.expr | None:
+    """A parameter that has a default keeps one: that which the code was written for."""
+    has_one = parameter.default is not parameter.empty and isinstance(example, PLAIN)
+    return literal(example) if has_one else None
+
+
+def _leaf(
+    found: ast.expr, leaf: Any, base: str, body: list[ast.stmt], free: Callable[[str], str], whole: ast.expr
+) -> ast.expr:
+    if not isinstance(leaf, torch.Tensor) or (found is whole and isinstance(found, ast.Name)):
+        return found
+    key = found.slice if isinstance(found, ast.Subscript) else None
+    told = found.attr if isinstance(found, ast.Attribute) else getattr(key, "value", "")
+    called = free(told if isinstance(told, str) and told else base if found is whole else f"{base}_{told}")
+    body.append(assign(called, found))
+    return name(called)
+
+
+def _leaves(value: Any, made: ast.expr) -> Iterator[tuple[ast.expr, Any]]:
+    for path, leaf in pytree.tree_flatten_with_path(value)[0]:
+        found = made
+        for key in path:
+            match key:
+                case pytree.GetAttrKey(name=attribute):
+                    found = ast.Attribute(found, attribute, ast.Load())
+                case pytree.SequenceKey(idx=index):
+                    found = item(found, index)
+                case pytree.MappingKey(key=inner):
+                    found = ast.Subscript(found, literal(inner), ast.Load())
+                case _:
+                    raise TypeError(f"an input is taken apart by {key!r}")
+        yield found, leaf
+
+
+def result_expression(spec: pytree.TreeSpec, leaves: Sequence[ast.expr]) -> ast.expr:
+    """The expression of a result: tuples, lists and dicts as they are, others as dicts of their fields."""
+    rest = iter(leaves)
+
+    def made(spec: pytree.TreeSpec) -> ast.expr:
+        if spec.is_leaf():
+            return next(rest)
+        inner = [made(child) for child in spec.children()]
+        if spec.type is tuple:
+            return tuple_of(inner)
+        if spec.type is list:
+            return ast.List(inner, ast.Load())
+        keys = list(spec.context) if spec.type in (dict, OrderedDict) else _keys(spec)
+        if keys is not None and len(keys) == len(inner):
+            return ast.Dict([literal(key) for key in keys], inner)
+        return tuple_of(inner) if len(inner) != 1 else inner[0]
+
+    return made(spec)
+
+
+def _keys(spec: pytree.TreeSpec) -> list[str] | None:
+    """The names of the parts of an object."""
+    context = spec.context
+    if isinstance(context, type) and hasattr(context, "_fields"):
+        return list(context._fields)  # a namedtuple
+    if isinstance(context, (list, tuple)) and context and isinstance(context[0], (list, tuple)):
+        context = context[0]
+    keys = getattr(context, "keys", context)
+    if isinstance(keys, (list, tuple)) and all(isinstance(key, str) for key in keys):
+        return list(keys)
+    return None
+
+
+def checks(entry: CanonicalEntry, leaves: Sequence[ast.expr]) -> Iterator[ast.stmt]:
+    """A refusal of each constant other than the one that the model was written for."""
+    for called, leaf in zip(entry.input_names, leaves, strict=True):
+        value = entry.constants.get(called)
+        if called not in entry.constants or value is None:
+            continue
+        differs = ast.Compare(leaf, [ast.NotEq()], [literal(value)])
+        text = ast.Constant(f"{called} is not {value!r}, for which this was written")
+        yield ast.If(differs, [ast.Raise(call("ValueError", text), None)], [])

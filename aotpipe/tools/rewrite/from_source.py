@@ -1,17 +1,21 @@
-"""Writes a model from its own source: what it needs of its file, with other control flow.
+"""Writes a model from its own source: what it needs of its file, with other control flow and state.
 
-What the trace put into the graph is rewritten (`function_rewrites`); every other line stays as its author
-wrote it. Other models, Specs and examples of the file are left out.
+What the trace put into the graph is rewritten (`function_rewrites`), and an attribute that calls change
+becomes a buffer: `self.calls = 0` registers one. Every other line stays as its author wrote it. Other models,
+Specs and examples of the file are left out.
 """
 
 from __future__ import annotations
 
 import ast
+import copy
 import inspect
 import linecache
+import textwrap
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
+import torch
 from torch import nn
 from torch.fx import GraphModule
 
@@ -19,13 +23,17 @@ from aotpipe.canonicalize.rewrite.ast_builders import contains
 from aotpipe.canonicalize.trace.decisions import Decision
 from aotpipe.core.stages import Exported
 from aotpipe.model import source
-from aotpipe.tools.rewrite import formatting, liveness, state_buffers
+from aotpipe.tools.rewrite import syntax
 from aotpipe.tools.rewrite.expression_rewrites import Unsupported
-from aotpipe.tools.rewrite.formatting import text_of
 from aotpipe.tools.rewrite.from_graph import is_function_module
 from aotpipe.tools.rewrite.function_rewrites import rewrite_function
+from aotpipe.tools.rewrite.nodes import held, name_of, writes
 from aotpipe.tools.rewrite.result import Code
-from aotpipe.tools.rewrite.torch_ops import name_of
+from aotpipe.tools.rewrite.staged_statements import assigned
+from aotpipe.tools.rewrite.syntax import call, dotted, first_line, literal, method, text_of
+
+_IMPORTS: Final = (ast.Import, ast.ImportFrom)
+_NATURAL: Final = {int: torch.int64, float: torch.float64, bool: torch.bool}
 
 
 def rewrite_source(exported: Exported, decisions: Sequence[Decision], *, contiguous: bool = False) -> Code:
@@ -40,7 +48,7 @@ def rewrite_source(exported: Exported, decisions: Sequence[Decision], *, contigu
         Unsupported: It has no such form.
     """
     canonical = exported.canonical
-    states = state_buffers.kept(exported)
+    states = state_attributes(exported)
     owner: Any = type(canonical.model)
     if is_function_module(canonical.model):
         owner = inspect.unwrap(canonical.model.forward)
@@ -60,7 +68,7 @@ def rewrite_source(exported: Exported, decisions: Sequence[Decision], *, contigu
     attributes = {each.rpartition(".")[2] for each in states}
     form = {"sizes": _has_sizes(exported), "contiguous": contiguous}
     edits = dict(_edits(kept, decisions, lines, form, attributes))
-    edits |= dict(state_buffers.edits(kept, canonical.model, states))
+    edits |= dict(state_edits(kept, canonical.model, states))
     parts = [_text(each, lines, edits) for each in kept]
     return Code(
         text=_joined(tree, kept, parts, lines),
@@ -80,15 +88,12 @@ def _has_sizes(exported: Exported) -> bool:
     return any(name_of(node.target) in ("aten::item", "aten::_local_scalar_dense") for node in nodes)
 
 
-def _roots(model: nn.Module, owner: Any) -> list[str]:
+def _roots(model: nn.Module, owner: Any) -> set[str]:
     """The model's class, and those of its parts that stand in the same file."""
+    kinds = {type(module) for module in model.modules()}
+    parts = (each for each in kinds if each.__module__ == owner.__module__ and "." not in each.__qualname__)
     # What is written needs torch, whatever the rest of the file does.
-    found = {owner.__name__: None, "torch": None}
-    for module in model.modules():
-        kind = type(module)
-        if kind.__module__ == owner.__module__ and "." not in kind.__qualname__:
-            found[kind.__name__] = None
-    return list(found)
+    return {owner.__name__, "torch", *(each.__name__ for each in parts)}
 
 
 def _edits(
@@ -103,16 +108,16 @@ def _edits(
     functions = [node for each in kept for node in ast.walk(each) if isinstance(node, ast.FunctionDef)]
     # The innermost one is the one that decided.
     for function in sorted(functions, key=lambda node: -node.lineno):
-        first, last = _first(function), function.end_lineno or function.lineno
+        first, last = first_line(function), function.end_lineno or function.lineno
         mine = [at for at in left if first <= decisions[at].line <= last]
-        if not mine and not state_buffers.changes(function, attributes):
+        if not mine and not changes(function, attributes):
             continue
         left -= set(mine)
         if any(function in ast.walk(each) for each in functions if each is not function):
             raise Unsupported("a tensor decides in a function inside of another", function)
         if contains(function.body, ast.Yield, ast.YieldFrom):
             raise Unsupported("a tensor decides in a generator", function)
-        formatting.mark(function, lines)
+        syntax.mark(function, lines)
         made = rewrite_function(
             function, [decisions[at] for at in sorted(mine)], attributes=attributes, **form
         )
@@ -122,56 +127,41 @@ def _edits(
         raise Unsupported("a tensor decides outside of the model's functions")
 
 
-def _first(node: ast.FunctionDef | ast.ClassDef | ast.stmt) -> int:
-    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
-    return min([node.lineno, *(each.lineno for each in decorators)])
-
-
 def _text(statement: ast.stmt, lines: Sequence[str], edits: dict[tuple[int, int], str]) -> str:
     """A top-level statement with its comments, and the edits in it."""
-    first, last = _first(statement), statement.end_lineno or statement.lineno
-    if isinstance(statement, ast.Import | ast.ImportFrom):
-        whole = ast.unparse(statement)
-        return whole if len(statement.names) else ""
-    start = first
-    while start > 1 and lines[start - 2].startswith("#"):
-        start -= 1
+    first, last = first_line(statement), statement.end_lineno or statement.lineno
+    if isinstance(statement, _IMPORTS):
+        return ast.unparse(statement) if statement.names else ""
+    at = first
+    while at > 1 and lines[at - 2].startswith("#"):
+        at -= 1
     out = []
-    at = start
     for (begin, end), made in sorted(edits.items()):
         if first <= begin <= last:
             out += [*lines[at - 1 : begin - 1], made]
             at = end + 1
-    out += lines[at - 1 : last]
-    return "\n".join(out)
+    return "\n".join([*out, *lines[at - 1 : last]])
 
 
 def _joined(tree: ast.Module, kept: Sequence[ast.stmt], parts: Sequence[str], lines: Sequence[str]) -> str:
-    """The file: what stood apart stands apart."""
+    """The text of the file, with blank lines where its author had some."""
     out = []
-    doc = ast.get_docstring(tree, clean=False)
-    if doc is not None:
+    if ast.get_docstring(tree, clean=False) is not None:
         first = tree.body[0]
-        out.append("\n".join(lines[first.lineno - 1 : first.end_lineno]))
-        out.append("")
-    names = {name for each in kept for name in defined(each)}
-    is_torch_known = "torch" in names
+        out += ["\n".join(lines[first.lineno - 1 : first.end_lineno]), ""]
+    is_torch_known = any("torch" in defined(each) for each in kept)
     previous: ast.stmt | None = None
     for statement, part in zip(kept, parts, strict=True):
         if previous is not None:
-            both = isinstance(previous, ast.Import | ast.ImportFrom) and isinstance(
-                statement, ast.Import | ast.ImportFrom
-            )
-            scope = isinstance(statement, ast.FunctionDef | ast.ClassDef) or isinstance(
-                previous, ast.FunctionDef | ast.ClassDef
-            )
-            between = lines[previous.end_lineno or 0 : statement.lineno - 1]
-            gap = int("" in map(str.strip, between)) if both else 2 if scope else 1
-            out += [""] * min(gap, 2)
+            pair = (previous, statement)
+            gap = 2 if any(isinstance(each, ast.FunctionDef | ast.ClassDef) for each in pair) else 1
+            if all(isinstance(each, _IMPORTS) for each in pair):
+                between = lines[previous.end_lineno or 0 : statement.lineno - 1]
+                gap = int("" in map(str.strip, between))
+            out += [""] * gap
         out.append(part)
         previous = statement
-        is_future = isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
-        if is_future and not is_torch_known:
+        if _is_future(statement) and not is_torch_known:
             out += ["", "import torch"]
             is_torch_known = True
     head = [] if is_torch_known else ["import torch", ""]
@@ -195,7 +185,7 @@ def needed(tree: ast.Module, roots: Iterable[str]) -> list[ast.stmt]:
         for statement in homes.get(name, ()):
             if id(statement) not in kept:
                 kept[id(statement)] = statement
-                if not isinstance(statement, ast.Import | ast.ImportFrom):
+                if not isinstance(statement, _IMPORTS):
                     waiting += _mentioned(statement)
     return [_narrowed(each, seen) for each in tree.body if id(each) in kept or _is_future(each)]
 
@@ -210,7 +200,7 @@ def defined(statement: ast.stmt) -> list[str]:
         case ast.ImportFrom(names=names):
             return [each.asname or each.name for each in names]
         case _:
-            return liveness.assigned([statement])
+            return assigned([statement])
 
 
 def _mentioned(statement: ast.stmt) -> list[str]:
@@ -226,16 +216,14 @@ def _is_future(statement: ast.stmt) -> bool:
 
 def _narrowed(statement: ast.stmt, names: set[str]) -> ast.stmt:
     """An import of what is used only."""
-    if not isinstance(statement, ast.Import | ast.ImportFrom) or _is_future(statement):
+    if not isinstance(statement, _IMPORTS) or _is_future(statement):
         return statement
     used = [each for each in statement.names if (each.asname or each.name).partition(".")[0] in names]
     if len(used) == len(statement.names):
         return statement
-    if isinstance(statement, ast.Import):
-        made: ast.stmt = ast.Import(used)
-    else:
-        made = ast.ImportFrom(statement.module, used, statement.level)
-    return ast.copy_location(made, statement)
+    narrowed = copy.copy(statement)
+    narrowed.names = used
+    return narrowed
 
 
 def imports(statements: Iterable[ast.stmt]) -> set[str]:
@@ -248,3 +236,93 @@ def imports(statements: Iterable[ast.stmt]) -> set[str]:
             elif isinstance(node, ast.ImportFrom):
                 found.add("." if node.level else (node.module or "").partition(".")[0])
     return found
+
+
+def state_attributes(exported: Exported) -> dict[str, torch.dtype]:
+    """The attributes that calls change and no buffer of the model is, by path, with their dtypes.
+
+    Raises:
+        Unsupported: One takes several forms, or is no number and no tensor.
+    """
+    model = exported.canonical.model
+    own = dict(model.named_buffers(remove_duplicate=False))
+    found: dict[str, torch.dtype] = {}
+    for entry in exported.entries:
+        tensors = held(entry.program)
+        found |= {path: tensors[path].dtype for path in writes(entry.program).buffers if path not in own}
+    for path, dtype in found.items():
+        owner, _, last = path.rpartition(".")
+        try:
+            value = vars(model.get_submodule(owner)).get(last)
+        except AttributeError:
+            value = None
+        if isinstance(value, torch.Tensor) and value.dtype == dtype:
+            continue
+        if type(value) not in _NATURAL or _NATURAL[type(value)] != dtype:
+            raise Unsupported(f"`{path}` takes several forms, or is no number and no tensor at first")
+    return found
+
+
+def state_edits(
+    statements: Iterable[ast.stmt], model: nn.Module, states: Iterable[str]
+) -> Iterator[tuple[tuple[int, int], str]]:
+    """For each attribute that is state, the lines that set it first, and what takes their place.
+
+    Raises:
+        Unsupported: It is not set once in its class's `__init__`.
+    """
+    classes = {node.name: node for node in statements if isinstance(node, ast.ClassDef)}
+    done: set[tuple[str, str]] = set()
+    for path in states:
+        owner, _, last = path.rpartition(".")
+        module = model.get_submodule(owner)
+        kind = type(module).__name__
+        if (kind, last) in done:
+            continue
+        done.add((kind, last))
+        found = _set_at_first(classes.get(kind), last)
+        if len(found) != 1:
+            raise Unsupported(f"`{path}` is not set once in the class's own __init__")
+        [node] = found
+        value = vars(module)[last]
+        tensor = node.value
+        if not isinstance(value, torch.Tensor):
+            kinds = {"dtype": literal(torch.float64)} if type(value) is float else {}
+            tensor = call("torch.tensor", node.value, **kinds)
+        made = method(
+            dotted("self"), "register_buffer", ast.Constant(last), tensor, persistent=ast.Constant(False)
+        )
+        text = text_of([ast.Expr(made)])
+        yield (node.lineno, node.end_lineno or node.lineno), textwrap.indent(text, " " * node.col_offset)
+
+
+def _set_at_first(owner: ast.ClassDef | None, attribute: str) -> list[ast.Assign]:
+    """The assignments to an attribute in a class's own `__init__`."""
+    target = ast.dump(ast.Attribute(ast.Name("self", ast.Load()), attribute, ast.Store()))
+    return [
+        node
+        for function in (owner.body if owner is not None else ())
+        if isinstance(function, ast.FunctionDef) and function.name == "__init__"
+        for node in function.body
+        if isinstance(node, ast.Assign) and [ast.dump(each) for each in node.targets] == [target]
+    ]
+
+
+def register(model: nn.Module, states: Mapping[str, torch.dtype]) -> None:
+    """Turn a model's attributes into the buffers that its written classes register."""
+    for path, dtype in states.items():
+        owner, _, last = path.rpartition(".")
+        module = model.get_submodule(owner)
+        value = vars(module).pop(last)
+        module.register_buffer(last, torch.as_tensor(value, dtype=dtype), persistent=False)
+
+
+def changes(function: ast.FunctionDef, names: Iterable[str]) -> bool:
+    """Whether a function writes one of these attributes by `+=` or its kin."""
+    wanted = set(names)
+    return any(
+        isinstance(node, ast.AugAssign)
+        and isinstance(node.target, ast.Attribute)
+        and node.target.attr in wanted
+        for node in ast.walk(function)
+    )

@@ -10,7 +10,7 @@
                                     y = torch.cond(test, true_fn, false_fn, (x, y))
 
 `rewrite_function(function, decisions)` gives the new function. Statements that stay Python's are those of the
-user. Jumps become flags, as in the trace (`jump_elimination`).
+user. Jumps become flags, as in the trace (`staged_statements`).
 """
 
 from __future__ import annotations
@@ -26,41 +26,11 @@ import torch
 from aotpipe.canonicalize.rewrite.ast_builders import assign
 from aotpipe.canonicalize.trace.decisions import Decision
 from aotpipe.canonicalize.values.abstract_values import Undefined
-from aotpipe.tools.rewrite import jump_elimination, liveness
+from aotpipe.tools.rewrite import statements
 from aotpipe.tools.rewrite.expression_rewrites import ExpressionRewriter, Unsupported, negated
-from aotpipe.tools.rewrite.expressions import call, method, name, tuple_of
-from aotpipe.tools.rewrite.statements import (
-    NUMBER,
-    Counter,
-    counter,
-    function,
-    is_handed_on,
-    is_nothing,
-    is_print,
-    item_written,
-    numbers_in,
-    parameters,
-    raised_text,
-    raises,
-    renamed,
-    runtime_assert,
-    select,
-    shown,
-    simple,
-    text,
-    truth,
-    with_comments,
-)
-from aotpipe.tools.rewrite.trace_facts import (
-    Facts,
-    as_form,
-    has_dims,
-    is_one_tensor,
-    part_names,
-    parts_of,
-    repacked,
-    zeros,
-)
+from aotpipe.tools.rewrite.staged_statements import Lowering, assigned, needed, reads
+from aotpipe.tools.rewrite.statements import Counter, Facts
+from aotpipe.tools.rewrite.syntax import call, function, method, name, tuple_of
 
 Block = list[ast.stmt]
 
@@ -88,7 +58,7 @@ def rewrite_function(
     made = copy.deepcopy(function)
     ExpressionRewriter(decisions, sizes=sizes).visit(made)
     made = _FunctionRewriter(made, decisions, contiguous=contiguous, attributes=attributes).rewritten()
-    return renamed(made)
+    return statements.renamed(made)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +87,9 @@ class _Branch:
 
     @property
     def operands(self) -> list[ast.expr]:
-        parts = [part for each, count in self.parts.items() for part in parts_of(name(each), count)]
+        parts = [
+            part for each, count in self.parts.items() for part in statements.parts_of(name(each), count)
+        ]
         return [*map(name, self.tensors), *parts]
 
 
@@ -153,19 +125,13 @@ class _Loop:
     @property
     def next_values(self) -> list[ast.expr]:
         """What an iteration gives to the next one."""
-        index: list[ast.expr] = []
+        values: list[ast.expr] = []
         if self.counter:
-            index = [ast.BinOp(name(self.counter.index), ast.Add(), ast.Constant(self.counter.step))]
-        values = [
-            part for each, count in self.parts.items() for part in parts_of(self._next_value(each), count)
-        ]
-        return [*index, *values]
-
-    def _next_value(self, variable: str) -> ast.expr:
-        form = self.facts.form(variable)
-        if form is None:
-            return name(variable)
-        return as_form(name(variable), form, self.facts.after(variable, 0), self.node)
+            values = [ast.BinOp(name(self.counter.index), ast.Add(), ast.Constant(self.counter.step))]
+        for each, count in self.parts.items():
+            made = self.facts.formed(each, self.facts.after(each, 0), self.node)
+            values += statements.parts_of(made, count)
+        return values
 
     @property
     def targets(self) -> ast.expr:
@@ -177,12 +143,14 @@ class _Loop:
 
 
 def _part_names(parts: Mapping[str, int]) -> list[str]:
-    return [part for each, count in parts.items() for part in part_names(each, count)]
+    return [part for each, count in parts.items() for part in statements.part_names(each, count)]
 
 
 def _copies(body: Block, variables: Collection[str]) -> Block:
     """Copies of those whose items are written: a function of an op may not write what it is given."""
-    return [assign(each, call(f"{each}.clone")) for each in item_written(body) if each in variables]
+    return [
+        assign(each, call(f"{each}.clone")) for each in statements.item_written(body) if each in variables
+    ]
 
 
 class _FunctionRewriter:
@@ -197,27 +165,23 @@ class _FunctionRewriter:
         self._contiguous = contiguous
         self._function = function
         self._attributes = attributes
-        self._all = decisions
+        self._noted = {(each.kind, each.line) for each in decisions}
         self._decisions = [each for each in decisions if each.span is None]
         self._count: dict[str, int] = {}
         # What became part of the graph, by identity.
         self._staged: set[int] = set()
         # What a variable was last set to, where that is a number that stands in the code.
         self._numbers: dict[str, object] = {}
-        self._known = set(parameters(function))
+        self._known = set(statements.parameters(function))
         self._depth = 0
 
     def rewritten(self) -> ast.FunctionDef:
-        jump_elimination.Lowering(self._decisions, self._staged).lower(self._function)
+        Lowering(self._decisions, self._staged).lower(self._function)
         self._function.body = self._block(self._function.body)
         return self._function
 
-    def _next(self, what: str) -> int:
-        self._count[what] = self._count.get(what, 0) + 1
-        return self._count[what]
-
     def _called(self, what: str) -> str:
-        number = self._next(what)
+        number = self._count[what] = self._count.get(what, 0) + 1
         return what if number == 1 else f"{what}_{number}"
 
     # Statements.
@@ -235,15 +199,17 @@ class _FunctionRewriter:
         return out
 
     def _plain(self, node: Any) -> Block:
-        if isinstance(node, ast.Assert) and self._is_runtime_assert(node):
-            message = ast.Constant(text(node.msg) if node.msg is not None else ast.unparse(node.test))
-            return [runtime_assert(node.test, message)]
-        if isinstance(node, ast.AugAssign) and self._is_buffer(node.target):
-            read = copy.deepcopy(node.target)
-            read.ctx = ast.Load()
-            node = ast.copy_location(ast.Assign([node.target], ast.BinOp(read, node.op, node.value)), node)
+        if isinstance(node, ast.Assert) and ("assert", node.lineno) in self._noted:
+            message = ast.Constant(
+                statements.text(node.msg) if node.msg is not None else ast.unparse(node.test)
+            )
+            return [statements.runtime_assert(node.test, message)]
+        match node:
+            case ast.AugAssign(target=ast.Attribute(owner, attribute)) if attribute in self._attributes:
+                value = ast.BinOp(ast.Attribute(owner, attribute, ast.Load()), node.op, node.value)
+                node = ast.copy_location(ast.Assign([node.target], value), node)
         if self._depth:
-            if isinstance(node, ast.Expr) and is_print(node.value):
+            if isinstance(node, ast.Expr) and statements.is_print(node.value):
                 return []
             if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
                 value = ast.BinOp(name(node.target.id), node.op, node.value)
@@ -257,21 +223,14 @@ class _FunctionRewriter:
                     setattr(node, field, self._block(getattr(node, field)))
         return [node]
 
-    def _is_buffer(self, node: ast.expr) -> bool:
-        return isinstance(node, ast.Attribute) and node.attr in self._attributes
-
-    def _is_runtime_assert(self, node: ast.Assert) -> bool:
-        line = node.lineno
-        return any(each.kind == "assert" and each.line == line for each in self._all)
-
     def _note(self, node: ast.stmt) -> None:
         """Remember which variables hold numbers."""
-        names = liveness.assigned([node])
+        names = assigned([node])
         self._known |= set(names)
         for each in names:
             self._numbers.pop(each, None)
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
-            self._numbers |= numbers_in(node.targets[0], node.value)
+            self._numbers |= statements.numbers_in(node.targets[0], node.value)
 
     def _decision(self, node: ast.stmt, kinds: Sequence[str], names: Iterable[str]) -> Decision | None:
         """What the trace noted last of a statement with such variables, at its line if it has one."""
@@ -289,13 +248,13 @@ class _FunctionRewriter:
     # Branches.
 
     def _if(self, node: ast.If) -> Block:
-        raising = self._decision(node, ("raises",), ())
-        if raising is not None and hasattr(node, "lineno") and (raises(node.body) or raises(node.orelse)):
+        raising = self._decision(node, ("raises",), ()) is not None and hasattr(node, "lineno")
+        if raising and (statements.raises(node.body) or statements.raises(node.orelse)):
             return self._runtime_assert(node)
         live: frozenset[str] = node.live  # type: ignore[attr-defined]  # set by liveness
-        outs = [each for each in liveness.assigned([*node.body, *node.orelse]) if each in live]
+        outs = [each for each in assigned([*node.body, *node.orelse]) if each in live]
         facts = Facts(self._decision(node, ("branch",), outs))
-        test = truth(node.test)
+        test = statements.truth(node.test)
         after: Block = [
             assign(each, facts.literal(each, node))
             for each in outs
@@ -305,7 +264,7 @@ class _FunctionRewriter:
         if not outs:
             return after
         if (chosen := self._chosen(node, outs, test, facts)) is not None:
-            return with_comments(node, [*chosen, *after])
+            return statements.with_comments(node, [*chosen, *after])
         branch = self._branch(node, outs, facts)
         functions = [
             self._branch_function("true_fn", branch, 0, node.body),
@@ -314,11 +273,11 @@ class _FunctionRewriter:
         called = call("torch.cond", test, *(name(each.name) for each in functions), tuple_of(branch.operands))
         targets: list[ast.expr] = [ast.Name(each, ast.Store()) for each in outs]
         target = targets[0] if len(targets) == 1 else ast.Tuple(targets, ast.Store())
-        return with_comments(node, [*functions, ast.Assign([target], called), *after])
+        return statements.with_comments(node, [*functions, ast.Assign([target], called), *after])
 
     def _chosen(self, node: ast.If, outs: Sequence[str], test: ast.expr, facts: Facts) -> Block | None:
         """A branch that only sets variables to others, or to numbers, by `torch.where` or a logical op."""
-        then, other = simple(node.body), simple(node.orelse)
+        then, other = statements.simple(node.body), statements.simple(node.orelse)
         if (
             then is None
             or other is None
@@ -327,7 +286,7 @@ class _FunctionRewriter:
             return None
         if any(each not in self._known and not (each in then and each in other) for each in outs):
             return None
-        if any((form := facts.form(each)) is not None and not is_one_tensor(form) for each in outs):
+        if not all(map(facts.is_one_tensor, outs)):
             return None
         made: Block = []
         if len(outs) > 1 and not isinstance(test, ast.Name):
@@ -335,32 +294,32 @@ class _FunctionRewriter:
             test = name(made[0].targets[0].id)  # type: ignore[attr-defined]  # just made
         for each in outs:
             yes, no = then.get(each, name(each)), other.get(each, name(each))
-            made.append(assign(each, select(test, yes, no)))
+            made.append(assign(each, statements.select(test, yes, no)))
         return made
 
     def _is_number(self, variable: str, facts: Facts) -> bool:
         """Whether a variable is a number of Python's before a statement."""
         if variable in self._numbers:
             return True
-        return not self._depth and isinstance(facts.before.get(variable), NUMBER)
+        return not self._depth and isinstance(facts.before.get(variable), statements.NUMBER)
 
     def _branch(self, node: ast.If, results: list[str], facts: Facts) -> _Branch:
         """What the functions of a branch take and return."""
         paths = (node.body, node.orelse)
-        written = liveness.assigned([*node.body, *node.orelse])
+        written = assigned([*node.body, *node.orelse])
         known = [each for each in written if each in self._known]
         numbers = [each for each in known if self._is_number(each, facts)]
         taken = frozenset[str]().union(
-            *(liveness.needed(body, written) for body in paths),
+            *(needed(body, written) for body in paths),
             # A path that does not set a result returns what it was given.
-            *(set(results).difference(liveness.assigned(body)) for body in paths),
+            *(set(results).difference(assigned(body)) for body in paths),
         )
-        reads = liveness.reads(ast.Module([*node.body, *node.orelse], []))
+        read = reads(ast.Module([*node.body, *node.orelse], []))
         tensors = [
             each
             for each, value in facts.taken.items()
             if isinstance(value, torch.Tensor)
-            and each in reads
+            and each in read
             and each not in written
             and each not in self._numbers
         ]
@@ -369,20 +328,16 @@ class _FunctionRewriter:
 
     def _branch_function(self, role: str, branch: _Branch, path: int, body: Block) -> ast.FunctionDef:
         """The function of one path."""
-        made = self._branch_body(body, branch)
-        results = [self._result(each, branch.facts, path, body, branch.node) for each in branch.results]
-        made.append(ast.Return(results[0] if len(results) == 1 else tuple_of(results)))
-        read = liveness.needed(made, branch.parts)
-        tuples = repacked({each: count for each, count in branch.parts.items() if each in read})
-        return function(self._called(role), branch.parameters, [*tuples, *made])
-
-    def _branch_body(self, body: Block, branch: _Branch) -> Block:
         inside = self._inside(body, branch.parts)
         # A branch has no number of the outer function under its own name.
-        rebound = set(liveness.assigned(inside)) & liveness.needed(inside, branch.numbers)
-        if rebound:
+        if rebound := set(assigned(inside)) & needed(inside, branch.numbers):
             raise Unsupported(f"`{min(rebound)}` is a number that a branch changes")
-        return [*_copies(body, branch.parts), *(each for each in inside if not is_nothing(each))]
+        made = [*_copies(body, branch.parts), *(each for each in inside if not statements.is_nothing(each))]
+        results = [self._result(each, branch.facts, path, body, branch.node) for each in branch.results]
+        made.append(ast.Return(results[0] if len(results) == 1 else tuple_of(results)))
+        read = needed(made, branch.parts)
+        tuples = statements.repacked({each: count for each, count in branch.parts.items() if each in read})
+        return function(self._called(role), branch.parameters, [*tuples, *made])
 
     def _inside(self, body: Block, tensors: Collection[str], index: Sequence[str] = ()) -> Block:
         """The statements of a function of an op, which takes these variables as tensors."""
@@ -397,29 +352,24 @@ class _FunctionRewriter:
 
     def _result(self, variable: str, facts: Facts, path: int, body: Block, node: ast.stmt) -> ast.expr:
         """What a branch gives for a variable, in the form that it has afterwards."""
-        form = facts.form(variable)
-        if variable not in liveness.assigned(body) and variable not in self._known:
-            if form is None:
-                raise Unsupported(f"`{shown(variable)}` has no value on one path", node)
-            return zeros(form, node)
+        if variable not in assigned(body) and variable not in self._known:
+            return facts.zeros(variable, "on one path", node)
+        count = facts.parts(variable)
         # torch 2.13 exports a branch in a loop that gives what it was given to something else, silently.
-        if not facts.parts(variable) and is_handed_on(variable, body):
+        if not count and statements.is_handed_on(variable, body):
             return call(f"{variable}.clone")
-        if form is None:
-            return name(variable)
-        made = as_form(name(variable), form, facts.after(variable, path), node)
-        if count := facts.parts(variable):
-            return tuple_of([method(each, "clone") for each in parts_of(made, count)])
-        return made
+        made = facts.formed(variable, facts.after(variable, path), node)
+        return (
+            tuple_of([method(each, "clone") for each in statements.parts_of(made, count)]) if count else made
+        )
 
     def _runtime_assert(self, node: ast.If) -> Block:
         """`if test: raise` as an assert."""
-        body, rest = (node.body, node.orelse) if raises(node.body) else (node.orelse, node.body)
+        body, rest = (node.body, node.orelse) if statements.raises(node.body) else (node.orelse, node.body)
         test = negated(node.test) if body is node.body else node.test
         raised = next(each for each in body if isinstance(each, ast.Raise))
-        return with_comments(
-            node, [runtime_assert(test, ast.Constant(raised_text(raised))), *self._block(rest)]
-        )
+        made = statements.runtime_assert(test, ast.Constant(statements.raised_text(raised)))
+        return statements.with_comments(node, [made, *self._block(rest)])
 
     # Loops.
 
@@ -430,21 +380,23 @@ class _FunctionRewriter:
             first.insert(0, call("torch.tensor", loop.counter.begin))
         body = [*self._loop_body(loop), ast.Return(tuple_of(loop.next_values))]
         functions = [
-            function(self._called("cond_fn"), loop.parameters, [ast.Return(truth(loop.test))]),
+            function(self._called("cond_fn"), loop.parameters, [ast.Return(statements.truth(loop.test))]),
             function(self._called("body_fn"), loop.parameters, body),
         ]
         called = call("torch.while_loop", *(name(each.name) for each in functions), tuple_of(first))
         before = loop.counter.before if loop.counter else []
-        whole = repacked({each: count for each, count in loop.parts.items() if each in node.live})
-        return with_comments(node, [*before, *functions, ast.Assign([loop.targets], called), *whole])
+        whole = statements.repacked({each: count for each, count in loop.parts.items() if each in node.live})
+        return statements.with_comments(
+            node, [*before, *functions, ast.Assign([loop.targets], called), *whole]
+        )
 
     def _carried(self, node: Any) -> _Loop:
         """What a loop carries: what it sets and an iteration, its test or something after it reads."""
-        written = liveness.assigned(node.body)
-        count = counter(node) if isinstance(node, ast.For) else None
-        read = liveness.needed(node.body, written) | node.live | {node.stop}
+        written = assigned(node.body)
+        count = statements.counter(node) if isinstance(node, ast.For) else None
+        read = needed(node.body, written) | node.live | {node.stop}
         if count is None:
-            read |= liveness.reads(node.test)
+            read |= reads(node.test)
         carried = [each for each in written if each in read]
         facts = Facts(self._decision(node, ("loop",), [*carried, "the index"]))
         if count is not None and node.target.id in node.live:
@@ -457,23 +409,18 @@ class _FunctionRewriter:
         node = loop.node
         index = [loop.counter.index] if loop.counter else []
         inside = self._inside(node.body, loop.parts, index)
-        body = [*repacked(loop.parts), *_copies(node.body, loop.parts)]
-        if index and node.target.id not in index and liveness.needed(node.body, [node.target.id]):
+        body = [*statements.repacked(loop.parts), *_copies(node.body, loop.parts)]
+        if index and node.target.id not in index and needed(node.body, [node.target.id]):
             body.append(assign(node.target.id, name(index[0])))
-        return [*body, *(each for each in inside if not is_nothing(each))]
+        return [*body, *(each for each in inside if not statements.is_nothing(each))]
 
     def _initial(self, variable: str, facts: Facts, node: ast.stmt) -> list[ast.expr]:
         """What a variable is before a loop, each part by itself."""
-        form = facts.form(variable)
         parts = facts.parts(variable)
         if variable not in self._known:
-            if form is None:
-                raise Unsupported(f"`{shown(variable)}` has no value before a loop", node)
-            return parts_of(zeros(form, node), parts)
-        if form is None:
-            return [name(variable)]
+            return statements.parts_of(facts.zeros(variable, "before a loop", node), parts)
         before = self._numbers.get(variable, facts.before.get(variable))
-        made = as_form(name(variable), form, before, node)
-        if self._contiguous and isinstance(made, ast.Name) and has_dims(form):
+        made = facts.formed(variable, before, node)
+        if self._contiguous and isinstance(made, ast.Name) and facts.has_dims(variable):
             made = call(f"{variable}.contiguous")
-        return parts_of(made, parts)
+        return statements.parts_of(made, parts)

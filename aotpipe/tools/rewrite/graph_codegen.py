@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -16,20 +17,19 @@ import torch
 from torch import nn
 from torch.fx import GraphModule, Node
 
-from aotpipe.tools.rewrite import no_ops, nodes, op_syntax
-from aotpipe.tools.rewrite.expressions import call, is_name, literal, name, of_tensor, tuple_of
-from aotpipe.tools.rewrite.nodes import (
-    at,
-    index_op,
-    is_effect,
-    is_single,
-    only_user,
-    parts,
-    short,
-    times,
-    unused,
+from aotpipe.passes import hops
+from aotpipe.tools.rewrite import nodes, op_syntax
+from aotpipe.tools.rewrite.nodes import ATEN
+from aotpipe.tools.rewrite.syntax import (
+    call,
+    free_name,
+    function,
+    is_name,
+    literal,
+    name,
+    of_tensor,
+    tuple_of,
 )
-from aotpipe.tools.rewrite.torch_ops import ATEN, is_higher, is_own_copy, name_of, name_of_higher
 
 _MOST_INLINED: Final = 4
 """Ops that stand in one expression."""
@@ -41,6 +41,8 @@ _TAKEN: Final = frozenset(
     "self torch F nn math operator Path getattr setattr super float complex ValueError _TENSORS".split()
 )
 Statements = list[ast.stmt]
+Given = list[tuple[ast.expr, str | None]]
+"""What a local function takes, and its parameter; without one it reads the expression from around it."""
 
 
 @dataclass(slots=True)
@@ -49,7 +51,7 @@ class Writer:
 
     Attributes:
         attribute: The expression of a parameter, a buffer or a constant by its path.
-        leaf_of: As `leaves.module_call` takes it.
+        leaf_of: As `op_syntax.module_call` takes it.
         names: Those that are taken in the function that is being written.
         direct: Whether torch's ops of control flow are called themselves, with all that they take as
             operands, in place of the functions around them.
@@ -64,8 +66,8 @@ class Writer:
     count: int = 0
     is_inner: bool = False
 
-    def body(self, graph: GraphModule, given: Sequence[ast.expr]) -> tuple[Statements, Any]:
-        """The statements that compute a graph's results, and the results with expressions for nodes."""
+    def body(self, graph: GraphModule, given: Sequence[ast.expr]) -> tuple[Statements, ast.expr]:
+        """The statements that compute a graph's results, and the expression of the results."""
         return _Function(self, graph, given).written()
 
     def free(self, wanted: str) -> str:
@@ -73,10 +75,7 @@ class Writer:
         base = "".join(c if c.isalnum() or c == "_" else "_" for c in wanted).strip("_") or "value"
         if not is_name(base) or hasattr(builtins, base):
             base = f"v{base}" if base[0].isdigit() else f"{base}_"
-        made, number = base, 1
-        while made in self.names or not is_name(made):
-            number += 1
-            made = f"{base}_{number}"
+        made = free_name(base, self.names)
         self.names.add(made)
         return made
 
@@ -92,20 +91,19 @@ class _Function:
         self._made: Statements = []
         self._nodes = [node for node in graph.graph.nodes if node.op != "placeholder"]
         self._place = {node: index for index, node in enumerate(self._nodes)}
-        self._effects = [index for index, node in enumerate(self._nodes) if is_effect(node)]
+        self._effects = [index for index, node in enumerate(self._nodes) if nodes.is_effect(node)]
         self._line = nodes.Lines(self._nodes)
-        self._dead = unused(self._nodes)
+        self._dead = nodes.unused(self._nodes)
         self._inlined = self._inlining()
         self._held: dict[str, Node] = {}
 
-    def written(self) -> tuple[Statements, Any]:
+    def written(self) -> tuple[Statements, ast.expr]:
+        result: ast.expr = tuple_of([])
         for node in self._graph.graph.nodes:
             if node.op == "placeholder":
                 self._env[node] = next(self._given)
-        result: Any = ()
-        for node in self._nodes:
-            if node.op == "output":
-                result = torch.fx.node.map_arg(node.args[0], self._made_of)
+            elif node.op == "output":
+                result = self._expression(node.args[0])
             elif node in self._dead:
                 continue
             elif node.op == "get_attr":
@@ -115,9 +113,6 @@ class _Function:
             else:
                 raise TypeError(f"a graph of torch.export holds a {node.op}")
         return self._made, result
-
-    def _made_of(self, node: Node) -> Any:
-        return _Made(self._env[node])
 
     # Which nodes stand inside of another's expression.
 
@@ -133,30 +128,26 @@ class _Function:
     def _is_inlined(self, node: Node) -> bool:
         if (
             node.op != "call_function"
-            or is_effect(node)
-            or parts(node)
-            or no_ops.replacement(node) is not None
+            or nodes.is_effect(node)
+            or nodes.parts(node)
+            or nodes.replacement(node) is not None
+            or (found := nodes.only_user(node)) is None
         ):
             return False
-        if is_higher(node.target):
-            return False
-        found = only_user(node)
-        if found is None:
-            return False
         user, seen_as = found
-        if is_higher(user.target):
+        if nodes.is_higher(user.target):
             return False
         if user.op == "output":
             first = self._place[node]
             return self._is_returned(node, seen_as, user) and not any(first < at for at in self._effects)
-        if times(user, seen_as) != 1 or not self._line.is_same(node, user):
+        if nodes.times(user, seen_as) != 1 or not self._line.is_same(node, user):
             return False
         first, last = self._place[node], self._place[user]
         return not any(first < index < last for index in self._effects)
 
     def _is_returned(self, node: Node, seen_as: Node, output: Node) -> bool:
         """Whether a result says as much in the `return` itself as it would by a name."""
-        if not self._writer.is_inner or times(output, seen_as) != 1:
+        if not self._writer.is_inner or nodes.times(output, seen_as) != 1:
             return False
         if node.target in _SHORT:
             return True
@@ -168,7 +159,7 @@ class _Function:
 
     def _attribute(self, node: Node) -> None:
         path = str(node.target)
-        found = at(self._graph, path)
+        found = operator.attrgetter(path)(self._graph)
         if isinstance(found, GraphModule):
             return
         # A branch may hold a tensor of its own, which was made of numbers.
@@ -177,30 +168,27 @@ class _Function:
 
     def _call(self, node: Node) -> None:
         op = node.target
-        if is_higher(op):
+        if nodes.is_higher(op):
             self._keep(node, self._higher(node, op))
             return
-        if name_of(op) in op_syntax.NO_OPS or is_own_copy(node):
+        if nodes.name_of(op) in nodes.NO_OPS or nodes.is_own_copy(node):
             return
-        args, kwargs = self._arguments(node)
-        if same := no_ops.replacement(node):
+        if same := nodes.replacement(node):
             self._env[node] = self._env[same]
             return
-        made = index_op(node, args) or op_syntax.module_call(op, args, self._writer.leaf_of)
+        args = [self._expression(each) for each in node.args]
+        given = {} if nodes.is_plain_copy(node) else node.kwargs
+        kwargs = {key: self._expression(value) for key, value in given.items()}
+        made = op_syntax.module_call(op, args, self._writer.leaf_of)
+        if nodes.has_index_without_dims(node):
+            made = call("torch.ops.aten.index.Tensor", *args)
         made = made or op_syntax.op_expression(op, args, kwargs)
         if node in self._inlined:
             self._env[node] = made
-        elif is_effect(node) and not node.users:
+        elif nodes.is_effect(node) and not node.users:
             self._made.append(self._placed(ast.Expr(made), node))
         else:
             self._keep(node, made)
-
-    def _arguments(self, node: Node) -> tuple[list[ast.expr], dict[str, ast.expr]]:
-        kwargs = {} if no_ops.is_plain_copy(node) else node.kwargs
-        return (
-            [self._expression(each) for each in node.args],
-            {key: self._expression(value) for key, value in kwargs.items()},
-        )
 
     def _expression(self, value: Any) -> ast.expr:
         if isinstance(value, Node):
@@ -209,41 +197,30 @@ class _Function:
 
     def _keep(self, node: Node, made: ast.expr) -> None:
         """Give a result a name: one for each part where it has several."""
-        taken = parts(node)
+        taken = nodes.parts(node)
         if self._is_single(node):
-            called = self._name(taken[0][0])
-            for getter in taken[0]:
-                self._env[getter] = name(called)
-                self._dead.add(getter)
-            target: ast.expr = ast.Name(called, ast.Store())
+            target = self._bound(taken[0])
         elif taken:
-            count = 1 + max(taken)
-            known = node.meta.get("val")
-            if isinstance(known, tuple | list):
-                count = max(count, len(known))
-            targets: list[ast.expr] = []
-            for index in range(count):
-                getters = [each for each in taken.get(index, ()) if each.users]
-                if getters:
-                    called = self._name(getters[0])
-                    for getter in getters:
-                        self._env[getter] = name(called)
-                        self._dead.add(getter)
-                    targets.append(ast.Name(called, ast.Store()))
-                else:
-                    targets.append(ast.Name("_", ast.Store()))
+            count = max(1 + max(taken), len(node.meta["val"]))
+            read = [[each for each in taken.get(index, ()) if each.users] for index in range(count)]
+            targets = [self._bound(each) if each else ast.Name("_", ast.Store()) for each in read]
             target = ast.Tuple(targets, ast.Store())
         else:
-            called = self._name(node)
-            self._env[node] = name(called)
-            target = ast.Name(called, ast.Store())
+            target = self._bound([node])
         self._made.append(self._placed(ast.Assign([target], made), node))
+
+    def _bound(self, values: Sequence[Node]) -> ast.expr:
+        """A variable for a value that stands in a graph as these nodes."""
+        called = self._name(values[0])
+        self._env |= dict.fromkeys(values, name(called))
+        self._dead.update(values)
+        return ast.Name(called, ast.Store())
 
     def _name(self, node: Node) -> str:
         """The user's own name for what a line computes at last, else the op's."""
         wanted = self._line.target(node)
         if wanted is None:
-            return self._writer.free(short(node))
+            return self._writer.free(nodes.short(node))
         holder = self._held.get(wanted)
         if holder is not None and self._is_done(holder, node):
             self._held[wanted] = node
@@ -257,13 +234,13 @@ class _Function:
         """Whether nothing after a node reads what an earlier one computed."""
         return all(
             self._is_done(user, node)
-            if no_ops.replacement(user) is holder
+            if nodes.replacement(user) is holder
             else self._emitted(user) <= self._place[node]
             for user in holder.users
         )
 
     def _emitted(self, node: Node) -> int:
-        while node in self._inlined and (found := only_user(node)) is not None:
+        while node in self._inlined and (found := nodes.only_user(node)) is not None:
             node = found[0]
         if node.op == "output":
             return len(self._nodes)
@@ -276,7 +253,7 @@ class _Function:
     # Branches and loops.
 
     def _is_single(self, node: Node) -> bool:
-        return is_single(node) and not self._writer.direct
+        return nodes.is_single(node) and not self._writer.direct
 
     def _higher(self, node: Node, op: Any) -> ast.expr:
         self._writer.count += 1
@@ -284,27 +261,35 @@ class _Function:
         owner = "torch.ops.higher_order" if direct else "torch"
         arguments: tuple[Any, ...] = node.args
 
-        def functions(given: Sequence[tuple[ast.expr, str | None]], **graphs: Any) -> list[ast.expr]:
+        def functions(given: Given, **graphs: Any) -> list[ast.expr]:
             single = self._is_single(node)
             return [
                 self._local(f"{role}_{number}", graph, given, node, single=single)
                 for role, graph in graphs.items()
             ]
 
-        match name_of_higher(op):
+        match nodes.name_of_higher(op):
             case "cond":
                 test, then, other, operands = arguments
-                given = self._named(operands) if direct else self._operands(operands)
+                if direct:
+                    given = self._named(operands, "part")
+                else:
+                    # Variables are parameters of their own name, attributes are read as they are.
+                    made = map(self._expression, operands)
+                    given = [(each, each.id if isinstance(each, ast.Name) else None) for each in made]
                 bodies = functions(given, true_fn=then, false_fn=other)
                 passed = {called: made for made, called in given if called}
                 return call(f"{owner}.cond", self._expression(test), *bodies, tuple_of(list(passed.values())))
             case "while_loop":
                 test, body, carried, extra = arguments
                 if direct:
-                    given = self._named([*carried, *extra])
+                    given = self._named([*carried, *extra], "part")
                 else:
-                    outer = [(self._expression(each), None) for each in extra]
-                    given = [*self._carried(carried, {ast.unparse(each) for each, _ in outer}), *outer]
+                    outer: Given = [(self._expression(each), None) for each in extra]
+                    given = [
+                        *self._named(carried, "carried", [ast.unparse(each) for each, _ in outer]),
+                        *outer,
+                    ]
                 bodies = functions(given, cond_fn=test, body_fn=body)
                 values = [made for made, _ in given]
                 parts = [values[: len(carried)], *([values[len(carried) :]] if direct else [])]
@@ -317,88 +302,41 @@ class _Function:
                 }
                 return call(f"torch.ops.higher_order.{other}", *args, **kwargs)
 
-    def _named(self, values: Sequence[Any]) -> list[tuple[ast.expr, str | None]]:
-        """Operands, each as a parameter of its own."""
-        found: list[tuple[ast.expr, str | None]] = []
-        taken: set[str] = set()
+    def _named(self, values: Sequence[Any], wanted: str, taken: Sequence[str] = ()) -> Given:
+        """Operands, each as a parameter of its own: of a variable's name where that is not taken."""
+        names = dict.fromkeys(taken)
+        found: Given = []
         for made in map(self._expression, values):
-            is_free = isinstance(made, ast.Name) and made.id not in taken
-            called = ast.unparse(made) if is_free else self._writer.free("part")
-            taken.add(called)
-            found.append((made, called))
-        return found
-
-    def _operands(self, values: Sequence[Any]) -> list[tuple[ast.expr, str | None]]:
-        """Tensors that a branch takes: variables as parameters of their own name, attributes as they are."""
-        found: list[tuple[ast.expr, str | None]] = []
-        for value in values:
-            made = self._expression(value)
-            found.append((made, made.id if isinstance(made, ast.Name) else None))
-        return found
-
-    def _carried(self, values: Sequence[Any], outer: set[str]) -> list[tuple[ast.expr, str | None]]:
-        """What a loop carries, as parameters: of a variable's name where the body does not read that one."""
-        found: list[tuple[ast.expr, str | None]] = []
-        taken = set(outer)
-        for value in values:
-            made = self._expression(value)
-            wanted = made.id if isinstance(made, ast.Name) and made.id not in taken else None
-            called = wanted or self._writer.free("carried")
-            taken.add(called)
+            is_free = isinstance(made, ast.Name) and made.id not in names
+            called = ast.unparse(made) if is_free else self._writer.free(wanted)
+            names[called] = None
             found.append((made, called))
         return found
 
     def _operand(self, value: Any, called: str, node: Node) -> ast.expr:
-        graph = (
-            at(self._graph, str(value.target)) if isinstance(value, Node) and value.op == "get_attr" else None
-        )
-        if isinstance(graph, GraphModule):
-            count = sum(each.op == "placeholder" for each in graph.graph.nodes)
-            given: list[tuple[ast.expr, str | None]] = []
-            for _ in range(count):
-                parameter = self._writer.free("part")
-                given.append((name(parameter), parameter))
-            return self._local(called, value, given, node)
+        if isinstance(value, Node) and value.op == "get_attr":
+            graph = operator.attrgetter(str(value.target))(self._graph)
+            if isinstance(graph, GraphModule):
+                names = [self._writer.free("part") for _ in hops.placeholders(graph)]
+                return self._local(called, value, [(name(each), each) for each in names], node)
         return self._expression(value)
 
-    def _local(
-        self,
-        wanted: str,
-        graph: Any,
-        given: Sequence[tuple[ast.expr, str | None]],
-        node: Node,
-        *,
-        single: bool = False,
-    ) -> ast.expr:
+    def _local(self, wanted: str, graph: Any, given: Given, node: Node, *, single: bool = False) -> ast.expr:
         """Write a graph as a function beside, and give its name; `single` takes its one result by itself."""
         called = self._writer.free(wanted)
-        inner = at(self._graph, str(graph.target))
         before, outer = set(self._writer.names), self._writer.is_inner
         self._writer.is_inner = True
         values = [name(parameter) if parameter else made for made, parameter in given]
-        body, result = self._writer.body(inner, values)
+        body, result = self._writer.body(operator.attrgetter(str(graph.target))(self._graph), values)
         self._writer.names, self._writer.is_inner = before, outer
+        if single:
+            [result] = results_of(result)
         parameters = list(dict.fromkeys(parameter for _, parameter in given if parameter))
-        body.append(ast.Return(result_expression(result[0] if single else result)))
-        made = ast.FunctionDef(
-            called,
-            ast.arguments([], [ast.arg(each) for each in parameters], None, [], [], None, []),
-            body,
-            [],
-        )
+        made = function(called, parameters, [*body, ast.Return(result)])
         self._made.append(self._placed(made, node))
         return name(called)
 
 
-@dataclass(frozen=True, slots=True)
-class _Made:
-    """An expression in the place of a node."""
-
-    expression: ast.expr
-
-
-def result_expression(result: Any) -> ast.expr:
-    """What a graph gives, with the expressions of its nodes."""
-    if isinstance(result, _Made):
-        return result.expression
-    return literal(result, result_expression)
+def results_of(result: ast.expr) -> list[ast.expr]:
+    """Each result by itself."""
+    return result.elts if isinstance(result, ast.Tuple | ast.List) else [result]

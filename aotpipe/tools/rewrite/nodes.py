@@ -1,4 +1,9 @@
-"""What a node of a graph is: its op, who reads it, the user's line behind it, and the name of its result."""
+"""What a node of a graph is: its op, what it writes, who reads it, and the user's line behind it.
+
+An op's schema says what it is called, what it takes, gives and writes; nothing public of torch does.
+`replacement(node)` gives the operand that can stand for a result where an op changes nothing: a reshape to
+the same shape, a copy of what nobody else holds.
+"""
 
 from __future__ import annotations
 
@@ -7,42 +12,91 @@ import functools
 import operator
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeGuard
 
 import torch
-from torch.fx import GraphModule, Node
+from torch._C import FunctionSchema
+from torch._ops import HigherOrderOperator, OpOverload
+from torch.export import ExportedProgram
+from torch.fx import Graph, GraphModule, Node
 
 from aotpipe.errors import SourceLine
 from aotpipe.model import source
-from aotpipe.tools.rewrite import no_ops, op_syntax
-from aotpipe.tools.rewrite.expressions import call
-from aotpipe.tools.rewrite.torch_ops import (
-    ATEN,
-    is_higher,
-    is_op,
-    name_of,
-    name_of_higher,
-    schema_of,
-    short_of,
-)
+from aotpipe.passes import hops
+
+ATEN: Final[Any] = torch.ops.aten
+NO_OPS: Final = frozenset({"aten::_assert_tensor_metadata", "aten::sym_constrain_range"})
+"""Ops that say what torch finds by itself when it traces the written code again."""
+_COPIES: Final = (ATEN.clone.default, ATEN.lift_fresh_copy.default)
+_SAME_SHAPE: Final = (
+    ATEN.reshape.default, ATEN.view.default, ATEN.expand.default, ATEN.contiguous.default, ATEN.to.dtype,
+)  # fmt: skip
+# Each may give its operand itself, or a view of it, which their schemas do not say.
+_VIEWS: Final = frozenset(
+    {
+        ATEN.reshape.default, ATEN.flatten.using_ints, ATEN.contiguous.default, ATEN.to.dtype,
+        ATEN.to.dtype_layout, ATEN.to.device, ATEN.to.other, ATEN.type_as.default, ATEN.unflatten.int,
+        ATEN.chunk.default, ATEN.split.sizes, ATEN.tensor_split.indices, ATEN.tensor_split.sections,
+    }
+)  # fmt: skip
+_FRAME: Final = re.compile(r'File "(?P<path>[^"]+)", line (?P<line>\d+)')
 
 
-def at(graph: GraphModule, path: str) -> Any:
-    """What a graph's module has under a dotted name; None where it has nothing."""
-    found: Any = graph
-    for part in path.split("."):
-        found = getattr(found, part, None)
+# Ops.
+
+
+def is_op(target: object) -> TypeGuard[OpOverload[..., Any]]:
+    """Whether a node calls an op, and not a function of Python."""
+    return isinstance(target, OpOverload)
+
+
+def is_higher(target: object) -> TypeGuard[HigherOrderOperator]:
+    """Whether a node calls an op that takes graphs: `cond`, `while_loop`, `scan`."""
+    return isinstance(target, HigherOrderOperator)
+
+
+def schema_of(op: OpOverload[..., Any]) -> FunctionSchema:
+    """The schema of an op."""
+    found: FunctionSchema = op._schema  # noqa: SLF001
     return found
 
 
+def name_of(target: object) -> str:
+    """`aten::add` for an op, else nothing."""
+    return str(schema_of(target).name) if is_op(target) else ""
+
+
+def short_of(target: object) -> str:
+    """`add` for `aten::add`."""
+    return name_of(target).partition("::")[2]
+
+
+def overload_of(op: OpOverload[..., Any]) -> str:
+    """`Tensor` for `aten::add.Tensor`."""
+    return str(op._overloadname)  # noqa: SLF001
+
+
+def name_of_higher(target: object) -> str:
+    """`cond` for `torch.ops.higher_order.cond`, else nothing."""
+    return str(target.name()) if is_higher(target) else ""  # type: ignore[no-untyped-call]
+
+
+def is_mutable(node: Node) -> bool:
+    """Whether an op writes into one of its operands."""
+    return is_op(node.target) and schema_of(node.target).is_mutable
+
+
 def is_effect(node: Node) -> bool:
-    """Whether a node is there for more than its result."""
-    if node.op != "call_function":
-        return False
-    if is_higher(node.target):
-        return True
-    return op_syntax.is_effect(node.target) and name_of(node.target) not in op_syntax.NO_OPS
+    """Whether a node is there for more than its result: it writes, asserts, draws or runs graphs."""
+    target = node.target
+    if node.op != "call_function" or not is_op(target):
+        return is_higher(target)
+    name = name_of(target)
+    drawn = torch.Tag.nondeterministic_seeded in target.tags
+    return name not in NO_OPS and (is_mutable(node) or drawn or "_assert" in name or "sym_constrain" in name)
+
+
+# Readers and parts.
 
 
 def unused(nodes: Sequence[Node]) -> set[Node]:
@@ -57,8 +111,7 @@ def unused(nodes: Sequence[Node]) -> set[Node]:
 def parts(node: Node) -> Mapping[int, list[Node]]:
     """The nodes that take one part each of a node's result; none where anything takes the whole."""
     found: dict[int, list[Node]] = {}
-    value = node.meta.get("val")
-    if not isinstance(value, tuple | list):
+    if not isinstance(node.meta.get("val"), tuple | list):
         return {}
     for user in node.users:
         if user.target is not operator.getitem or not isinstance(user.args[1], int):
@@ -72,63 +125,216 @@ def only_user(node: Node) -> tuple[Node, Node] | None:
     if len(node.users) != 1:
         return None
     [user] = node.users
-    return only_user(user) if no_ops.replacement(user) is node else (user, node)
+    return only_user(user) if replacement(user) is node else (user, node)
 
 
 def is_single(node: Node) -> bool:
     """Whether a node is a branch that gives one tensor."""
-    target = node.target
-    is_cond = name_of_higher(target) == "cond"
+    is_cond = name_of_higher(node.target) == "cond"
     return is_cond and len(node.meta.get("val") or ()) == 1 and set(parts(node)) == {0}
 
 
 def times(user: Node, node: Node) -> int:
     """How often a node stands among another's arguments."""
-    count = 0
-
-    def counted(each: Node) -> Node:
-        nonlocal count
-        count += each is node
-        return each
-
-    torch.fx.node.map_arg((user.args, user.kwargs), counted)
-    return count
+    read: list[Node] = []
+    torch.fx.node.map_arg((user.args, user.kwargs), read.append)
+    return read.count(node)
 
 
 def short(node: Node) -> str:
-    """What a result is called for its op: `linear` for `aten.linear.default`."""
+    """What a result is called for its op: `linear`, of a part `values` of topk, `chosen` of a branch."""
     target = node.target
-    if target is operator.getitem:
-        return part_name(*node.args)
     if is_op(target):
         return short_of(target).strip("_")
-    return str(node.name).rstrip("0123456789").rstrip("_") or str(node.name)
-
-
-def part_name(whole: Any, index: Any) -> str:
-    """What a part of a result is called: `values` and `indices` of topk, `chosen` of a branch."""
+    if target is not operator.getitem:
+        return str(node.name).rstrip("0123456789").rstrip("_") or str(node.name)
+    whole, index = node.args
     op = whole.target if isinstance(whole, Node) else None
     if is_higher(op):
         return {"cond": "chosen", "while_loop": "final"}.get(name_of_higher(op), "result")
-    if is_op(op):
-        returns = schema_of(op).returns
-        if isinstance(index, int) and index < len(returns) and returns[index].name:
-            return str(returns[index].name)
-        return f"{short_of(op).strip('_')}_part"
-    return "part"
+    returns = schema_of(op).returns if is_op(op) else ()
+    if isinstance(index, int) and index < len(returns) and returns[index].name:
+        return str(returns[index].name)
+    return f"{short_of(op).strip('_')}_part" if is_op(op) else "part"
 
 
-def index_op(node: Node, args: Sequence[ast.expr]) -> ast.expr | None:
-    """An index of no dimensions as the op: Python's brackets would ask it for its value."""
+def has_index_without_dims(node: Node) -> bool:
+    """Whether a tensor is indexed by one of no dimensions: Python's brackets would ask it for its value."""
     if node.target is not ATEN.index.Tensor:
-        return None
+        return False
     indices: Any = node.args[1]
-    if any(isinstance(each, Node) and each.meta["val"].dim() == 0 for each in indices):
-        return call("torch.ops.aten.index.Tensor", *args)
-    return None
+    return any(isinstance(each, Node) and each.meta["val"].dim() == 0 for each in indices)
 
 
-_FRAME: Final = re.compile(r'File "(?P<path>[^"]+)", line (?P<line>\d+)')
+# What changes nothing.
+
+
+def replacement(node: Node) -> Node | None:
+    """The operand that can stand for a node's result; None where the op does something."""
+    if node.op != "call_function" or not node.args or not isinstance(node.args[0], Node):
+        return None
+    operand, target = node.args[0], node.target
+    before, after = operand.meta.get("val"), node.meta.get("val")
+    if not isinstance(before, torch.Tensor) or not isinstance(after, torch.Tensor):
+        return None
+    if target is ATEN.detach_.default:
+        return operand
+    if before.dtype != after.dtype or before.device != after.device or not _is_same_layout(before, after):
+        return None
+    copies = target is ATEN.to.dtype and len(node.args) > 3 and bool(node.args[3])
+    if target is ATEN.clone.default or copies:
+        if _is_only_read(node):
+            return operand
+        is_own = _is_fresh(operand) and (len(operand.users) == 1 or _is_given_back(node, operand))
+        return operand if is_own else None
+    return operand if target in _SAME_SHAPE else None
+
+
+def is_plain_copy(node: Node) -> bool:
+    """Whether a copy lies in memory as its operand does, so that nothing has to be said of that."""
+    if node.target is not ATEN.clone.default or not isinstance(node.args[0], Node):
+        return False
+    before, after = node.args[0].meta.get("val"), node.meta.get("val")
+    return (
+        isinstance(before, torch.Tensor)
+        and isinstance(after, torch.Tensor)
+        and _is_same_layout(before, after)
+    )
+
+
+def _is_given_back(node: Node, operand: Node) -> bool:
+    """Whether a copy is only a result, and what it was made of is none and is not written."""
+    copies = [each for each in operand.users if _is_result(each)]
+    if not _is_result(node) or copies[0] is not node:
+        return False
+    others = [each for each in operand.users if each is not node]
+    # A part of what it was made of may be written by another op.
+    shares = has_writes(node.graph)
+    return not any(each.op == "output" or is_mutable(each) or (shares and _is_view(each)) for each in others)
+
+
+def _is_only_read(node: Node) -> bool:
+    """Whether a copy is read, by ops that give no part of it, in a graph that writes nothing."""
+    return not has_writes(node.graph) and all(
+        # A copy of a copy: one of both is needed.
+        each.target not in _COPIES
+        and not _is_view(each)
+        and (is_op(each.target) or name_of_higher(each.target) == "cond")
+        for each in node.users
+    )
+
+
+def has_writes(graph: Graph) -> bool:
+    """Whether an op of a graph writes in place."""
+    return any(map(is_mutable, graph.nodes))
+
+
+def _is_view(node: Node) -> bool:
+    return is_op(node.target) and any(each.alias_info is not None for each in schema_of(node.target).returns)
+
+
+def _is_result(node: Node) -> bool:
+    return node.target is ATEN.clone.default and [each.op for each in node.users] == ["output"]
+
+
+def _is_same_layout(before: torch.Tensor, after: torch.Tensor) -> bool:
+    return _texts(before.shape) == _texts(after.shape) and (
+        before.dim() == 0 or _texts(before.stride()) == _texts(after.stride())
+    )
+
+
+def _texts(sizes: Any) -> tuple[str, ...]:
+    return tuple(map(str, sizes))
+
+
+def _is_fresh(node: Node) -> bool:
+    """Whether a node's result is memory of its own."""
+    if node.op != "call_function":
+        return False
+    if node.target is operator.getitem and isinstance(node.args[0], Node) and is_higher(node.args[0].target):
+        return True
+    if not is_op(node.target):
+        return False
+    if node.target in _COPIES:
+        return True
+    if (inner := replacement(node)) is not None:
+        return _is_fresh(inner) and len(inner.users) == 1
+    returns = schema_of(node.target).returns
+    composite = (ATEN.reshape.default, ATEN.contiguous.default, ATEN.to.dtype, ATEN.flatten.using_ints)
+    return len(returns) == 1 and returns[0].alias_info is None and node.target not in composite
+
+
+# What a program writes.
+
+
+class Writes(NamedTuple):
+    """What a program writes in place.
+
+    Attributes:
+        buffers: By path.
+        inputs: By their place among the inputs.
+    """
+
+    buffers: tuple[str, ...]
+    inputs: tuple[int, ...]
+
+
+def unlifted(program: ExportedProgram) -> GraphModule:
+    """A program's graph with its parameters and buffers as attributes, and its writes as ops."""
+    return program.module(check_guards=False)
+
+
+def held(program: ExportedProgram) -> dict[str, Any]:
+    """The parameters, buffers and constants of a program, by path."""
+    return {**program.state_dict, **program.constants}
+
+
+def writes(program: ExportedProgram) -> Writes:
+    """What a program writes."""
+    graph = unlifted(program)
+    inputs = hops.placeholders(graph)
+    buffers: dict[str, None] = {}
+    given: set[int] = set()
+    for node in graph.graph.nodes:
+        if not is_op(node.target) or node.target is ATEN.detach_.default:
+            continue
+        for argument, value in zip(schema_of(node.target).arguments, node.args, strict=False):
+            if argument.alias_info is None or not argument.alias_info.is_write or not isinstance(value, Node):
+                continue
+            root = _root(value)
+            if root.op == "get_attr":
+                buffers[str(root.target)] = None
+            elif root.op == "placeholder":
+                given.add(inputs.index(root))
+    return Writes(tuple(buffers), tuple(sorted(given)))
+
+
+def is_own_copy(node: Node) -> bool:
+    """Whether a node copies to an attribute what was written to it in place: torch.export ends so."""
+    if node.target is not ATEN.copy_.default:
+        return False
+    target, value = node.args[:2]
+    while isinstance(value, Node) and value.op == "call_function" and _gives_what_it_writes(value):
+        value = value.args[0]
+    attributes = [each.target for each in (target, value) if isinstance(each, Node) and each.op == "get_attr"]
+    return len(attributes) == 2 and attributes[0] == attributes[1]
+
+
+def _gives_what_it_writes(node: Node) -> bool:
+    returns = schema_of(node.target).returns if is_op(node.target) else ()
+    return len(returns) == 1 and returns[0].alias_info is not None and returns[0].alias_info.is_write
+
+
+def _root(node: Node) -> Node:
+    """What a node is a view of."""
+    while node.op == "call_function" and node.args and isinstance(node.args[0], Node):
+        if node.target is not operator.getitem and not _is_view(node) and node.target not in _VIEWS:
+            break
+        node = node.args[0]
+    return node
+
+
+# Lines.
 
 
 class Lines:
@@ -136,11 +342,12 @@ class Lines:
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._place = {node: _place(node) for node in nodes}
-        self._last: set[Node] = set()
         computed = [node for node in nodes if node.op == "call_function"]
-        for node, after in zip(computed, [*computed[1:], None], strict=True):
-            if after is None or self._place[node] != self._place[after]:
-                self._last.add(node)
+        self._last = {
+            node
+            for node, after in zip(computed, [*computed[1:], None], strict=True)
+            if after is None or self._place[node] != self._place[after]
+        }
 
     def is_same(self, node: Node, other: Node) -> bool:
         """Whether two nodes come from one line, as far as is known."""
@@ -149,7 +356,7 @@ class Lines:
     def target(self, node: Node) -> str | None:
         """The variable that a line gives its result to, where this node is the last of the line."""
         place = self._place.get(node)
-        return _target(*place) if place is not None and node in self._last else None
+        return _targets(place[0]).get(place[1]) if place is not None and node in self._last else None
 
     def where(self, node: Node) -> SourceLine | None:
         """The user's line."""
@@ -162,25 +369,17 @@ def _place(node: Node) -> tuple[str, int] | None:
     return next((each for each in reversed(found) if source.is_model_code(each[0])), None)
 
 
-def _target(path: str, line: int) -> str | None:
-    return _targets(path).get(line)
-
-
 @functools.lru_cache(maxsize=64)
 def _targets(path: str) -> dict[int, str]:
     """For each line of a file that is a whole assignment to one variable, that variable."""
-    try:
-        tree = ast.parse(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError, SyntaxError):
-        return {}
+    tree = source.syntax(path)
     found: dict[int, str] = {}
-    for node in ast.walk(tree):
-        target = None
-        if isinstance(node, ast.Assign) and len(node.targets) == 1:
-            target = node.targets[0]
-        elif isinstance(node, ast.AugAssign | ast.AnnAssign):
-            target = node.target
-        if isinstance(target, ast.Name) and isinstance(node, ast.stmt):
-            for line in range(node.lineno, (node.end_lineno or node.lineno) + 1):
-                found[line] = target.id
+    for node in ast.walk(tree) if tree is not None else ():
+        match node:
+            case (
+                ast.Assign(targets=[ast.Name(id=name)])
+                | ast.AugAssign(target=ast.Name(id=name))
+                | ast.AnnAssign(target=ast.Name(id=name))
+            ):
+                found |= dict.fromkeys(range(node.lineno, (node.end_lineno or node.lineno) + 1), name)
     return found

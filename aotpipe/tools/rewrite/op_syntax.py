@@ -15,17 +15,8 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-from aotpipe.tools.rewrite.expressions import call, method, tuple_of
-from aotpipe.tools.rewrite.torch_ops import (
-    ATEN,
-    is_function_of_torch,
-    is_functional,
-    is_op,
-    name_of,
-    overload_of,
-    schema_of,
-    short_of,
-)
+from aotpipe.tools.rewrite.nodes import ATEN, is_op, overload_of, schema_of, short_of
+from aotpipe.tools.rewrite.syntax import call, method, tuple_of
 
 Args = Sequence[ast.expr]
 Kwargs = Mapping[str, ast.expr]
@@ -51,15 +42,6 @@ _USUAL: Final[Mapping[str, frozenset[str]]] = {
     "pin_memory": frozenset({"False", "None"}),
     "layout": frozenset({"torch.strided", "None"}),
     "device": frozenset({"torch.device('cpu')", "None"}),
-}
-_SYMBOLS: Final[Mapping[Any, str]] = {
-    torch.sym_max: "torch.sym_max",
-    torch.sym_min: "torch.sym_min",
-    torch.sym_not: "torch.sym_not",
-    torch.sym_ite: "torch.sym_ite",
-    torch.sym_float: "torch.sym_float",
-    torch.sym_int: "torch.sym_int",
-    torch.sym_sum: "torch.sym_sum",
 }
 
 
@@ -88,19 +70,13 @@ def op_expression(op: Any, args: Args, kwargs: Kwargs) -> ast.expr:
 
 
 def _of_python(op: Any, args: Args, kwargs: Kwargs) -> ast.expr:
-    if op in _SYMBOLS:
-        return call(_SYMBOLS[op], *args, **kwargs)
     if op is operator.getitem:
         return ast.Subscript(args[0], args[1], ast.Load())
     module, text = getattr(op, "__module__", ""), getattr(op, "__name__", "")
-    made = _infix(text, "default", args, kwargs) if module == "_operator" else None
-    if made is not None:
-        return made
-    if module == "math":
-        return call(f"math.{text}", *args, **kwargs)
     if module == "_operator":
-        return call(f"operator.{text}", *args, **kwargs)
-    if getattr(torch, text, None) is op:
+        return _infix(text, "default", args, kwargs) or call(f"operator.{text}", *args, **kwargs)
+    # Of symbols, such as `torch.sym_max`, too.
+    if module != "math" and getattr(torch, text, None) is op:
         return call(f"torch.{text}", *args, **kwargs)
     return call(f"{module}.{op.__qualname__}", *args, **kwargs)
 
@@ -123,16 +99,26 @@ def _named(op: Any, short: str, args: Args, kwargs: Kwargs) -> ast.expr | None:
     first = schema.arguments[0] if schema.arguments else None
     if short.startswith("_") and not short.startswith("_assert"):
         return None
-    is_method = first is not None and first.name == "self" and str(first.type) == "Tensor"
-    if is_method and args and short in _METHODS and hasattr(torch.Tensor, short):
+    takes_self = first is not None and first.name == "self" and str(first.type) == "Tensor"
+    is_method = takes_self and bool(args) and hasattr(torch.Tensor, short)
+    if is_method and short in _METHODS:
         return method(args[0], short, *_spread(args[1:], short), **kwargs)
     if is_function_of_torch(short):
         return call(f"torch.{short}", *args, **kwargs)
     if is_functional(short):
         return call(f"F.{short}", *args, **kwargs)
-    if is_method and args and hasattr(torch.Tensor, short):
-        return method(args[0], short, *args[1:], **kwargs)
-    return None
+    return method(args[0], short, *args[1:], **kwargs) if is_method else None
+
+
+def is_function_of_torch(name: str) -> bool:
+    """Whether `torch.NAME` is the op of that name, and no function of Python over it."""
+    return callable(getattr(torch._C._VariableFunctions, name, None))  # noqa: SLF001
+
+
+def is_functional(name: str) -> bool:
+    """Whether `torch.nn.functional.NAME` is the op of that name."""
+    found = getattr(torch.nn.functional, name, None)
+    return found is not None and found is getattr(torch._C._nn, name, None)  # noqa: SLF001
 
 
 # What people write as a method.
@@ -163,45 +149,44 @@ def _index(args: Args, kwargs: Kwargs) -> ast.expr | None:
     tensor, indices = args[0], args[1]
     if kwargs or not isinstance(indices, ast.List):
         return None
-    parts = [
-        _all() if isinstance(each, ast.Constant) and each.value is None else each for each in indices.elts
-    ]
+    return _subscript(tensor, [_ALL if _is_constant(each, None) else each for each in indices.elts])
+
+
+_ALL: Final = ast.Slice(None, None, None)
+
+
+def _subscript(tensor: ast.expr, parts: list[ast.expr]) -> ast.expr:
     return ast.Subscript(tensor, parts[0] if len(parts) == 1 else tuple_of(parts), ast.Load())
 
 
-def _all() -> ast.expr:
-    return ast.Slice(None, None, None)
-
-
 def _dim(node: ast.expr) -> int | None:
-    """A dimension that is a number from 0 up."""
-    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, int) else None
+    """A dimension that is a small number from 0 up, so that as many colons may stand before it."""
+    match node:
+        case ast.Constant(value=int(dim)) if dim <= 3:
+            return dim
+        case _:
+            return None
 
 
 def _select(args: Args, kwargs: Kwargs) -> ast.expr | None:
     dim = _dim(args[1])
-    if kwargs or dim is None or dim > 3:
-        return None
-    parts = [*(_all() for _ in range(dim)), args[2]]
-    return ast.Subscript(args[0], parts[0] if len(parts) == 1 else tuple_of(parts), ast.Load())
+    return None if kwargs or dim is None else _subscript(args[0], [*[_ALL] * dim, args[2]])
 
 
 _ENDLESS: Final = 2**63 - 1
 
 
 def _slice(args: Args, kwargs: Kwargs) -> ast.expr | None:
-    missing: list[ast.expr] = [ast.Constant(None) for _ in range(5 - len(args))]
-    tensor, at, start, stop, step = [*args, *missing]
-    dim = 0 if isinstance(at, ast.Constant) and at.value is None else _dim(at)
-    if kwargs or dim is None or dim > 3:
+    missing: list[ast.expr] = [ast.Constant(None)] * (5 - len(args))
+    tensor, at, *bounds = [*args, *missing]
+    dim = 0 if _is_constant(at, None) else _dim(at)
+    if kwargs or dim is None:
         return None
-    given = ast.Slice(
-        None if _is_constant(start, None, 0) else start,
-        None if _is_constant(stop, None, _ENDLESS) else stop,
-        None if _is_constant(step, None, 1) else step,
-    )
-    parts = [*(_all() for _ in range(dim)), given]
-    return ast.Subscript(tensor, parts[0] if len(parts) == 1 else tuple_of(parts), ast.Load())
+    usual = (0, _ENDLESS, 1)
+    given = [
+        None if _is_constant(each, None, value) else each for each, value in zip(bounds, usual, strict=True)
+    ]
+    return _subscript(tensor, [*[_ALL] * dim, ast.Slice(*given)])
 
 
 def _is_constant(node: ast.expr, *values: Any) -> bool:
@@ -222,32 +207,12 @@ def _to(args: Args, kwargs: Kwargs) -> ast.expr | None:
     return method(args[0], "to", *rest, **kwargs)
 
 
-def _pow(args: Args, kwargs: Kwargs) -> ast.expr | None:
-    return None if kwargs else ast.BinOp(args[0], ast.Pow(), args[1])
-
-
-def _clone(args: Args, kwargs: Kwargs) -> ast.expr | None:
-    return method(args[0], "clone", **kwargs)
-
-
 def _put(args: Args, kwargs: Kwargs) -> ast.expr | None:
     """`index_put_` takes no None of Python's."""
     indices = args[1]
     if isinstance(indices, ast.List) and any(isinstance(each, ast.Constant) for each in indices.elts):
         return call("torch.ops.aten.index_put_.default", *args, **kwargs)
     return None
-
-
-def _assert_scalar(args: Args, kwargs: Kwargs) -> ast.expr | None:
-    return None if kwargs else call("torch._check", args[0])
-
-
-def _lift(args: Args, kwargs: Kwargs) -> ast.expr | None:
-    return None if kwargs else method(args[0], "clone")
-
-
-def _where(args: Args, kwargs: Kwargs) -> ast.expr | None:
-    return call("torch.where", *args, **kwargs)
 
 
 def _filled(args: Args, kwargs: Kwargs) -> ast.expr | None:
@@ -258,38 +223,17 @@ def _filled(args: Args, kwargs: Kwargs) -> ast.expr | None:
     return call("torch.full", tuple_of(shape.elts), *args[1:], **kwargs)
 
 
-def _concatenated(args: Args, kwargs: Kwargs) -> ast.expr | None:
-    return call("torch.cat", *args, **kwargs)
-
-
 _FORMS: Final[Mapping[str, Callable[[Args, Kwargs], ast.expr | None]]] = {
     "index": _index,
     "select": _select,
     "slice": _slice,
     "sym_size": _size,
     "to": _to,
-    "pow": _pow,
-    "clone": _clone,
-    "_assert_scalar": _assert_scalar,
-    "lift_fresh_copy": _lift,
-    "where": _where,
+    "_assert_scalar": lambda args, kwargs: None if kwargs else call("torch._check", args[0]),
+    "lift_fresh_copy": lambda args, kwargs: None if kwargs else method(args[0], "clone"),
     "full": _filled,
-    "cat": _concatenated,
     "index_put_": _put,
 }
-
-NO_OPS: Final = frozenset({"aten::_assert_tensor_metadata", "aten::sym_constrain_range"})
-"""Ops that say what torch finds by itself when it traces the written code again."""
-
-
-def is_effect(op: Any) -> bool:
-    """Whether a call of an op is there for more than its result: it writes, asserts or draws."""
-    if not is_op(op):
-        return False
-    name = name_of(op)
-    drawn = torch.Tag.nondeterministic_seeded in op.tags
-    return bool(schema_of(op).is_mutable) or drawn or "_assert" in name or "sym_constrain" in name
-
 
 _TENSORS: Final[Mapping[Any, tuple[type[nn.Module], tuple[int, ...]]]] = {
     # op: the module, and where its own inputs stand among the op's arguments
@@ -314,27 +258,18 @@ def module_call(
         args: Its positional arguments.
         leaf_of: For a parameter's expression as text: its name, its module's expression and its module.
     """
-    known = _TENSORS.get(op)
-    if known is None or any(index >= len(args) for index in known[1]):
+    kind, inputs = _TENSORS.get(op, (None, ()))
+    if kind is None or any(index >= len(args) for index in inputs):
         return None
-    kind, inputs = known
     rest = [leaf_of(ast.unparse(each)) for index, each in enumerate(args) if index not in inputs]
     held = [each for each in rest if each is not None]
     if not held or type(held[0][2]) is not kind:
         return None
     _, owner, module = held[0]
-    if any(each[2] is not module for each in held):
+    names = {name for name, _ in module.named_parameters()}
+    if {each[0] for each in held} != names or any(each[2] is not module for each in held):
         return None
-    if {each[0] for each in held} != {name for name, _ in module.named_parameters()}:
-        return None
-    if not _is_plain(module):
+    # An embedding may renormalize its rows, a convolution may pad in a way of its own.
+    if getattr(module, "max_norm", None) is not None or getattr(module, "padding_mode", "zeros") != "zeros":
         return None
     return call(owner, *(args[index] for index in inputs))
-
-
-def _is_plain(module: nn.Module) -> bool:
-    """Whether a module does no more than its op."""
-    if isinstance(module, nn.Embedding):
-        return module.max_norm is None
-    padding = getattr(module, "padding_mode", "zeros")
-    return bool(padding == "zeros")

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
 import numpy as np
 import torch
@@ -23,6 +25,7 @@ from torch import nn
 from aotpipe.canonicalize import modules
 from aotpipe.canonicalize.inputs import pytrees
 from aotpipe.core.dtypes import Array
+from aotpipe.core.serialization import renamed
 from aotpipe.core.signature import Signature, TensorSpec
 from aotpipe.core.stages import CanonicalEntry, Exported, ExportedEntry
 from aotpipe.errors import RewriteFailed
@@ -30,10 +33,8 @@ from aotpipe.export import resized_examples
 from aotpipe.export.quiet import quiet
 from aotpipe.export.strategies import torch_shapes
 from aotpipe.runtime.goldens import compare
-from aotpipe.tools.rewrite.branch_inputs import variants
-from aotpipe.tools.rewrite.coverage import Coverage, counting, limited
-from aotpipe.tools.rewrite.from_graph import unlifted
-from aotpipe.tools.rewrite.torch_ops import writes
+from aotpipe.tools.rewrite.coverage import Coverage, counting, limited, variants
+from aotpipe.tools.rewrite.nodes import held, writes
 from aotpipe.validate import reference
 from aotpipe.validate.eager.eager import MUTATED, Eager, EagerFailed
 from aotpipe.validate.inputs import Call, plan
@@ -43,6 +44,7 @@ _RELATIVE: Final = 1e-3
 _ABSOLUTE: Final = 1e-4
 _BUDGET_S: Final = 60.0
 _LATER: Final = 4
+REPORT: Final = "this is a fault of aotpipe's: please report it with the model"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,27 +56,18 @@ class Proof:
         refused: How many both refused.
         sequences: How many times the state was reset.
         max_abs_error: The largest difference of any number.
-        coverage: For each branch and loop of the written code, how it went.
         varies: Whether plain torch.export takes it with its Dims; else with the example's sizes only.
+        coverage: For each branch and loop of the written code, how it went.
     """
+
+    __pydantic_config__ = renamed(varies="exported_with_dims")
 
     calls: int
     refused: int
     sequences: int
     max_abs_error: float
-    coverage: tuple[Coverage, ...]
     varies: bool = True
-
-    def to_json(self) -> dict[str, Any]:
-        """What `--json` prints."""
-        return {
-            "calls": self.calls,
-            "refused": self.refused,
-            "sequences": self.sequences,
-            "max_abs_error": self.max_abs_error,
-            "exported_with_dims": self.varies,
-            "coverage": [each.to_json() for each in self.coverage],
-        }
+    coverage: tuple[Coverage, ...]
 
 
 def prove(
@@ -98,14 +91,17 @@ def prove(
     found = [_exported(entry) for entry in mine]
     programs = [replace(entry, module=module) for entry, (module, _) in zip(mine, found, strict=True)]
     varies = all(each for _, each in found)
-    calls = _planned(exported, signatures)
+    given = {entry.name: reference.example_inputs(entry) for entry in entries}
+    calls = plan(signatures, given, seed=exported.canonical.spec.seed).calls
     judge = _Judge(exported, signatures)
+    mutated = reference.eager_options(signatures)["mutated"]
+    runner = partial(Eager, mutated=mutated)
     with counting(path) as counters:
-        judge.compare(Eager(mine, **_options(signatures)), calls, "the written module")
-        judge.more(lambda: Eager(mine, **_options(signatures)), counters.is_covered)
+        judge.compare(runner(mine), calls, "the written module")
+        judge.more(lambda: runner(mine), counters.is_covered)
     with limited():
         who = "the program that torch.export makes of it"
-        judge.again(Eager(programs, **_options(signatures)), who, varies=varies)
+        judge.again(runner(programs), who, varies=varies)
     if resets:
         _check_reset(model, signatures)
     return Proof(
@@ -120,15 +116,13 @@ def prove(
 
 def _with_state(exported: Exported, entry: ExportedEntry) -> Signature:
     """The signature with what a call changes: buffers, and the inputs that it writes."""
-    found = writes(unlifted(entry.program))
-    held = {**entry.program.state_dict, **entry.program.constants}
+    found = writes(entry.program)
+    tensors = held(entry.program)
     names = next(each.input_names for each in exported.canonical.entries if each.name == entry.name)
     inputs = {leaf.name: leaf for leaf in entry.signature.tensor_inputs}
     mutated = [replace(inputs[names[index]], name=f"{MUTATED}{names[index]}") for index in found.inputs]
     state = [
-        TensorSpec(
-            name=path, dtype=str(held[path].dtype).removeprefix("torch."), dims=tuple(held[path].shape)
-        )
+        TensorSpec(path, str(tensors[path].dtype).removeprefix("torch."), tuple(tensors[path].shape))
         for path in found.buffers
     ]
     return replace(entry.signature, state=tuple(state), outputs=(*entry.signature.outputs, *mutated))
@@ -146,15 +140,6 @@ def _check_reset(model: nn.Module, signatures: Mapping[str, Signature]) -> None:
     for name, buffer in state.items():
         if not torch.equal(buffer, before[name]):
             raise RewriteFailed(f"reset of the rewritten model leaves {name!r} other than it was")
-
-
-def _options(signatures: Mapping[str, Signature]) -> Any:
-    return {"mutated": reference.eager_options(signatures)["mutated"]}
-
-
-def _planned(exported: Exported, signatures: Mapping[str, Signature]) -> tuple[Call, ...]:
-    given = {entry.name: reference.example_inputs(entry) for entry in exported.canonical.entries}
-    return plan(signatures, given, seed=exported.canonical.spec.seed).calls
 
 
 class _Judge:
@@ -175,7 +160,7 @@ class _Judge:
 
     def compare(self, runner: Eager, calls: Sequence[Call], who: str) -> None:
         """Make the same calls of the original and of a runner."""
-        original = self._original()
+        original = Eager(self._canonical.entries, **reference.eager_options(self._signatures))
         refused = False
         for call in calls:
             if call.reset:
@@ -183,7 +168,9 @@ class _Judge:
                 runner.reset()
             elif refused:
                 continue  # what a refused call leaves in the original is its own affair
-            answer = _answer(original, call)
+            answer = None
+            with suppress(EagerFailed):
+                answer = original.infer(call.inputs, entry_point=call.entry_point)
             refused = answer is None
             self._compare(runner, call, answer, who)
 
@@ -216,12 +203,6 @@ class _Judge:
         example = reference.example_inputs(entry)
         return all(array.shape == example[name].shape for name, array in call.inputs.items())
 
-    def _original(self) -> Eager:
-        return Eager(
-            self._canonical.entries,
-            **reference.eager_options(self._signatures),
-        )
-
     def _compare(self, runner: Eager, call: Call, want: Mapping[str, Array] | None, who: str) -> None:
         self._kept.append((call, want))
         try:
@@ -239,15 +220,9 @@ class _Judge:
             measure = compare(got[name], mine, *_allowed(mine))
             self.max_abs_error = max(self.max_abs_error, measure.max_abs_error)
             if not measure.passed:
-                raise _failed(call, f"{name!r} of {who} {measure.message or _shown(measure)}")
+                shown = f"is {measure.got:.7g} at {measure.worst_index}, not {measure.want:.7g}"
+                raise _failed(call, f"{name!r} of {who} {measure.message or shown}")
         self.agreed += 1
-
-
-def _answer(runner: Eager, call: Call) -> Mapping[str, Array] | None:
-    try:
-        return runner.infer(call.inputs, entry_point=call.entry_point)
-    except EagerFailed:
-        return None
 
 
 def _allowed(want: Array) -> tuple[float, float]:
@@ -258,15 +233,11 @@ def _allowed(want: Array) -> tuple[float, float]:
     return max(_ABSOLUTE, 1e-5 * float(finite.max(initial=0.0))), _RELATIVE
 
 
-def _shown(measure: Any) -> str:
-    return f"is {measure.got:.7g} at {measure.worst_index}, not {measure.want:.7g}"
-
-
 def _failed(call: Call, what: str) -> RewriteFailed:
     return RewriteFailed(
         f"the rewritten model differs in the call {call.case!r} of {call.entry_point}",
         reason=what,
-        hint="this is a fault of aotpipe's: please report it with the model",
+        hint=REPORT,
     )
 
 
@@ -297,5 +268,5 @@ def _exported(entry: CanonicalEntry) -> tuple[nn.Module, bool]:
     raise RewriteFailed(
         f"torch.export refuses the rewritten {entry.name}",
         reason=f"{type(first).__name__}: {lines[0] if lines else ''}",
-        hint="this is a fault of aotpipe's: please report it with the model",
+        hint=REPORT,
     ) from first

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from aotpipe.core.serialization import fields_of
 from aotpipe.core.stages import Finding
 from aotpipe.model import source
 from aotpipe.runtime.store import typed_os_errors
@@ -22,41 +23,53 @@ SCHEMA = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
+class Code:
+    """A written module.
+
+    Attributes:
+        text: Its source: a Python module that needs torch only.
+        class_name: The class in it.
+        methods: The method of each entry point.
+        state: The buffers that calls change; `reset()` makes them what they were.
+        tensors: What goes into a file of tensors beside it, by name.
+        attributes: Of edited source, the attributes that became buffers, by path, with their dtypes.
+        is_edited: Whether it is the model's own source, edited, so that its classes take what they took.
+    """
+
+    text: str
+    class_name: str
+    methods: Mapping[str, str]
+    state: tuple[str, ...]
+    tensors: Mapping[str, torch.Tensor]
+    is_edited: bool = False
+    attributes: Mapping[str, torch.dtype] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written(Code):
     """A model's code, proved to answer as the model does.
 
     Attributes:
         name: Of the model.
-        text: The code: a Python module that needs torch only.
-        class_name: The class in it.
-        methods: The method of each entry point.
         way: Whether it was made from the model's own source, or printed from its graph.
         reason: Why it was printed from the graph.
-        state: The buffers that calls change; `reset()` makes them what they were.
         original: The file that holds the model's class, where it is the user's own.
         proof: What was compared.
         findings: Of the export.
         file_name: What it is to be saved as.
-        tensors: What goes into a file beside it.
     """
 
     name: str
-    text: str
-    class_name: str
-    methods: Mapping[str, str]
     way: Way
     reason: str
-    state: tuple[str, ...]
     original: str | None
     proof: Proof
     findings: tuple[Finding, ...]
     file_name: str
-    tensors: Mapping[str, torch.Tensor] = field(default_factory=dict)
 
     def diff(self) -> str:
         """A unified diff from the file of the model's class to this code; all new where there is none."""
-        before = ""
-        shown = "/dev/null"
+        before, shown = "", "/dev/null"
         if self.original is not None:
             with typed_os_errors("the model's source", Path(self.original)):
                 before = Path(self.original).read_text(encoding="utf-8")
@@ -79,8 +92,7 @@ class Written:
             if self.tensors:
                 import torch
 
-                beside = path.with_name(f"{Path(self.file_name).stem}.pt")
-                torch.save(dict(self.tensors), beside)
+                torch.save(dict(self.tensors), path.with_name(f"{Path(self.file_name).stem}.pt"))
             unfinished = path.with_name(f".{path.name}.new")
             unfinished.write_text(self.text, encoding="utf-8")
             unfinished.replace(path)
@@ -96,30 +108,7 @@ class Written:
             "reason": self.reason,
             "state": list(self.state),
             "original": None if self.original is None else source.shown(self.original),
-            "proof": self.proof.to_json(),
+            "proof": fields_of(self.proof),
             "code": self.text,
             "diff": self.diff(),
         }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Code:
-    """A written module.
-
-    Attributes:
-        text: Its source.
-        class_name: The class in it.
-        methods: The method of each entry point.
-        state: The names of the buffers that calls change.
-        tensors: What goes into a file of tensors beside it, by name.
-        attributes: Of edited source, the attributes that became buffers, by path, with their dtypes.
-        is_edited: Whether it is the model's own source, edited, so that its classes take what they took.
-    """
-
-    text: str
-    class_name: str
-    methods: Mapping[str, str]
-    state: tuple[str, ...]
-    tensors: Mapping[str, torch.Tensor]
-    is_edited: bool = False
-    attributes: Mapping[str, torch.dtype] = field(default_factory=dict)

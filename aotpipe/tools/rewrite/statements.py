@@ -1,27 +1,36 @@
-"""Builds and reads statements: tests, asserts, local functions, counters of ranges, readable names."""
+"""Statements of a function that is rewritten: what stands in them, and what the trace noted of their names.
+
+An op of torch's carries tensors only, so that a variable that holds a tuple goes through it part by part,
+a number becomes a tensor of no dimensions, a tensor gets the promoted dtype, what has no value yet is zeros.
+"""
 
 from __future__ import annotations
 
 import ast
-import functools
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
-from aotpipe.canonicalize.rewrite.ast_builders import DONE, RESULT, SKIP, assign
-from aotpipe.tools.rewrite import liveness
-from aotpipe.tools.rewrite.expression_rewrites import Unsupported, negated
-from aotpipe.tools.rewrite.expressions import call, name
+import torch
+from torch.utils import _pytree as pytree  # torch.export's own flattening; see canonicalize.pytrees
 
-STOP: Final = "__aotpipe_stop"
+from aotpipe.canonicalize.rewrite.ast_builders import DONE, RESULT, SKIP, STOP, assign
+from aotpipe.canonicalize.trace.decisions import Decision
+from aotpipe.canonicalize.values.abstract_values import AbstractValue, Leaf
+from aotpipe.tools.rewrite.expression_rewrites import Unsupported, joined, negated
+from aotpipe.tools.rewrite.staged_statements import assigned
+from aotpipe.tools.rewrite.syntax import call, free_name, item, literal, method, name, tuple_of
+
 NUMBER: Final = (bool, int, float)
-FRIENDLY: Final = {
+_NATURAL: Final = {bool: torch.bool, int: torch.int64, float: torch.float32}
+_FRIENDLY: Final = {
     RESULT: "result",
     DONE: "returned",
     SKIP: "skip",
     STOP: "stop",
     "__aotpipe_subject": "subject",
 }
+_MIXED: Final = "a value is None on one path and a tensor on another"
 Block = list[ast.stmt]
 
 
@@ -66,12 +75,6 @@ def select(test: ast.expr, yes: ast.expr, no: ast.expr) -> ast.expr:
     return call("torch.where", test, yes, no)
 
 
-def function(called: str, parameters: Sequence[str], body: Block) -> ast.FunctionDef:
-    """A function of plain parameters."""
-    arguments = ast.arguments([], [ast.arg(each) for each in parameters], None, [], [], None, [])
-    return ast.FunctionDef(called, arguments, body or [ast.Pass()], [])
-
-
 def with_comments(node: ast.stmt, made: Block) -> Block:
     """Statements with the comments that stood before the one that they replace."""
     if made:
@@ -89,10 +92,7 @@ def truth(test: ast.expr) -> ast.expr:
 
         def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
             self.generic_visit(node)
-            if hasattr(node, "lineno"):
-                return node
-            op = ast.BitAnd() if isinstance(node.op, ast.And) else ast.BitOr()
-            return functools.reduce(lambda left, right: ast.BinOp(left, op, right), node.values)
+            return node if hasattr(node, "lineno") else joined(node.op, node.values)
 
     made: ast.expr = Flags().visit(test)
     return made
@@ -104,7 +104,7 @@ def runtime_assert(test: ast.expr, message: ast.expr) -> ast.stmt:
 
 
 def raises(body: Sequence[ast.stmt]) -> bool:
-    """Whether statements raise, and do nothing else but talk."""
+    """Whether statements raise, and do nothing else but print or log."""
     return bool(body) and all(
         isinstance(each, ast.Raise | ast.Pass) or (isinstance(each, ast.Expr) and is_print(each.value))
         for each in body
@@ -142,11 +142,10 @@ def is_print(node: ast.expr) -> bool:
 def item_written(body: Sequence[ast.stmt]) -> list[str]:
     """The variables whose items, or which themselves, statements write in place."""
     found: dict[str, None] = {}
-    for statement in body:
-        for node in ast.walk(statement):
-            match node:
-                case ast.Subscript(value=ast.Name(id=owner), ctx=ast.Store() | ast.Del()):
-                    found[owner] = None
+    for node in (inner for each in body for inner in ast.walk(each)):
+        match node:
+            case ast.Subscript(value=ast.Name(id=owner), ctx=ast.Store() | ast.Del()):
+                found[owner] = None
     return list(found)
 
 
@@ -157,7 +156,7 @@ def parameters(function: ast.FunctionDef) -> list[str]:
 
 def shown(variable: str) -> str:
     """A variable's name; what the lowering made has one that people would give."""
-    return next((text for prefix, text in FRIENDLY.items() if variable.startswith(prefix)), variable)
+    return next((text for prefix, text in _FRIENDLY.items() if variable.startswith(prefix)), variable)
 
 
 def renamed(function: ast.FunctionDef) -> ast.FunctionDef:
@@ -165,12 +164,7 @@ def renamed(function: ast.FunctionDef) -> ast.FunctionDef:
     taken = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)} | set(parameters(function))
     names: dict[str, str] = {}
     for old in sorted(each for each in taken if each.startswith("__aotpipe")):
-        base = shown(old)
-        made, number = base, 1
-        while made in taken or made in names.values():
-            number += 1
-            made = f"{base}_{number}"
-        names[old] = made
+        names[old] = free_name(shown(old), taken | set(names.values()))
     for node in ast.walk(function):
         if isinstance(node, ast.Name):
             node.id = names.get(node.id, node.id)
@@ -181,7 +175,7 @@ def renamed(function: ast.FunctionDef) -> ast.FunctionDef:
 
 def is_handed_on(variable: str, body: Block) -> bool:
     """Whether a branch gives a variable as it got it, or what another one holds."""
-    last = [each for each in body if variable in liveness.assigned([each])][-1:]
+    last = [each for each in body if variable in assigned([each])][-1:]
     return not last or (isinstance(last[0], ast.Assign) and isinstance(last[0].value, ast.Name))
 
 
@@ -217,11 +211,11 @@ def counter(node: ast.For) -> Counter:
     Raises:
         Unsupported: It goes over other things than a range, or one that begins with something computed.
     """
-    items = node.iter
-    is_range = isinstance(items, ast.Call) and isinstance(items.func, ast.Name) and items.func.id == "range"
-    if not is_range or not isinstance(items, ast.Call) or not isinstance(node.target, ast.Name):
-        raise Unsupported("a loop over other things than a range", node)
-    bounds = [ast.Constant(0), *items.args] if len(items.args) == 1 else list(items.args)
+    match node.target, node.iter:
+        case ast.Name(id=used), ast.Call(func=ast.Name(id="range"), args=args):
+            bounds = [ast.Constant(0), *args] if len(args) == 1 else args
+        case _:
+            raise Unsupported("a loop over other things than a range", node)
     begin, stop = bounds[:2]
     if not isinstance(begin, ast.Constant | ast.Name):
         raise Unsupported("a range begins with something that is computed", node)
@@ -233,7 +227,187 @@ def counter(node: ast.For) -> Counter:
     if not isinstance(stop, ast.Name | ast.Constant | ast.Attribute):
         before.append(assign("count", stop))
         stop = name("count")
-    used = node.target.id
-    index = used if not used.startswith("_") and used not in liveness.assigned(node.body) else "index"
+    index = used if not used.startswith("_") and used not in assigned(node.body) else "index"
     order = ast.Lt() if step > 0 else ast.Gt()
     return Counter(index, before, ast.Compare(name(index), [order], [stop]), begin, step)
+
+
+class Facts:
+    """What the trace noted of the variables of a statement."""
+
+    def __init__(self, decision: Decision | None) -> None:
+        names = decision.names if decision else ()
+        abstracts = map(_computed, decision.abstracts) if decision else ()
+        self._forms: dict[str, AbstractValue] = dict(zip(names, abstracts, strict=True))
+        self.before: dict[str, Any] = dict(zip(names, decision.before, strict=False)) if decision else {}
+        self._after = [dict(zip(names, path, strict=False)) for path in decision.after] if decision else []
+        self.taken = decision.taken if decision else {}
+
+    def form(self, variable: str) -> AbstractValue | None:
+        """What a variable is afterwards; None where the trace did not note it."""
+        return self._forms.get(variable)
+
+    def parts(self, variable: str) -> int:
+        """How many parts a variable has that holds a tuple; 0 where it is one value."""
+        form = self._forms.get(variable)
+        return 0 if form is None or form.spec.is_leaf() else len(form.leaves)
+
+    def after(self, variable: str, path: int) -> Any:
+        """What it held after a path."""
+        return self._after[path].get(variable) if path < len(self._after) else None
+
+    def is_constant(self, variable: str) -> bool:
+        """Whether it holds the same value of Python's on all paths."""
+        form = self._forms.get(variable)
+        return form is not None and form.is_constant
+
+    def value(self, variable: str) -> Any:
+        """That value."""
+        form = self._forms[variable]
+        return pytree.tree_unflatten(list(form.leaves), form.spec)
+
+    def literal(self, variable: str, node: ast.stmt) -> ast.expr:
+        """That value as an expression; raises Unsupported where it has none."""
+        if not is_plain(self.value(variable)):
+            raise Unsupported(f"`{shown(variable)}` is an object that no tensor holds", node)
+        return literal(self.value(variable))
+
+    def formed(self, variable: str, value: Any, node: ast.AST) -> ast.expr:
+        """A variable in the form that it has afterwards, where the trace saw a value in it."""
+        form = self.form(variable)
+        return name(variable) if form is None else as_form(name(variable), form, value, node)
+
+    def zeros(self, variable: str, when: str, node: ast.AST) -> ast.expr:
+        """What stands for a variable that has no value yet; raises Unsupported where nothing can."""
+        form = self.form(variable)
+        if form is None:
+            raise Unsupported(f"`{shown(variable)}` has no value {when}", node)
+        return zeros(form, node)
+
+    def is_one_tensor(self, variable: str) -> bool:
+        """Whether a variable is a tensor or a number, which is always there, as far as is known."""
+        form = self.form(variable)
+        return form is None or (
+            form.spec.is_leaf() and not _is_optional(form) and isinstance(form.leaves[0], Leaf)
+        )
+
+    def has_dims(self, variable: str) -> bool:
+        """Whether it is a tensor that may lie in memory in several ways."""
+        form = self.form(variable)
+        leaf = form.leaves[0] if form is not None and self.is_one_tensor(variable) else None
+        return isinstance(leaf, Leaf) and len(leaf.shape) > 0
+
+
+def _computed(form: AbstractValue) -> AbstractValue:
+    """A form in which a tensor that is the same on all paths is computed: it may be written in place."""
+    leaves = [
+        Leaf(each.dtype, tuple(each.shape), each.device, number=False)
+        if isinstance(each, torch.Tensor)
+        else each
+        for each in form.leaves
+    ]
+    return replace(form, leaves=tuple(leaves))
+
+
+def part_names(variable: str, parts: int) -> list[str]:
+    """The variables of a tuple's parts; the variable itself where it is none."""
+    return [f"{variable}_{at}" for at in range(parts)] if parts else [variable]
+
+
+def parts_of(made: ast.expr, parts: int) -> list[ast.expr]:
+    """The parts of a tuple's expression: a loop carries tensors only."""
+    if not parts:
+        return [made]
+    if isinstance(made, ast.Tuple):
+        return made.elts
+    return [item(made, at) for at in range(parts)]
+
+
+def repacked(apart: Mapping[str, int]) -> Block:
+    """Tuples made again of their parts."""
+    return [
+        assign(each, tuple_of([name(part) for part in part_names(each, parts)]))
+        for each, parts in apart.items()
+        if parts
+    ]
+
+
+def as_form(made: ast.expr, form: AbstractValue, value: Any, node: ast.AST) -> ast.expr:
+    """An expression whose value is of a form.
+
+    Args:
+        made: The expression of the value.
+        form: What is wanted.
+        value: What the trace saw there; None where it is not known.
+        node: The statement, for a refusal.
+
+    Raises:
+        Unsupported: No op of torch's carries such a value.
+    """
+    if _is_optional(form):
+        raise Unsupported(_MIXED, node)
+    if form.spec.is_leaf():
+        return _leaf(made, form.leaves[0], value, node)
+    if form.spec.type not in (tuple, list) or any(not each.is_leaf() for each in form.spec.children()):
+        raise Unsupported(f"a variable holds a {form.spec.type.__name__} where a tensor decides", node)
+    given = pytree.tree_leaves(value) if value is not None else []
+    given = given if len(given) == len(form.leaves) else [None] * len(form.leaves)
+    parts = [
+        _leaf(item(made, at), leaf, each, node)
+        for at, (leaf, each) in enumerate(zip(form.leaves, given, strict=True))
+    ]
+    if all(isinstance(part, ast.Subscript) for part in parts):
+        return made
+    return literal(form.spec.type(parts))
+
+
+def _leaf(made: ast.expr, leaf: object, value: Any, node: ast.AST) -> ast.expr:
+    if not isinstance(leaf, Leaf):
+        return made
+    if isinstance(value, NUMBER):
+        if leaf.shape:
+            raise Unsupported("a number takes the place of a tensor", node)
+        kind = {} if _NATURAL[type(value)] == leaf.dtype else {"dtype": literal(leaf.dtype)}
+        return call("torch.tensor", made, **kind)
+    if isinstance(value, torch.Tensor):
+        if value.dtype != leaf.dtype:
+            made = method(made, "to", literal(leaf.dtype))
+        if value.dim() != len(leaf.shape):
+            made = method(made, "expand", *(literal(size) for size in _static(leaf.shape, node)))
+    return made
+
+
+def zeros(form: AbstractValue, node: ast.AST) -> ast.expr:
+    """What stands for a variable that has no value yet: nothing reads it that eager would run.
+
+    Raises:
+        Unsupported: The variable is no tensor, or its size varies.
+    """
+    if _is_optional(form):
+        raise Unsupported(_MIXED, node)
+    parts = [
+        call("torch.zeros", literal(_static(leaf.shape, node)), dtype=literal(leaf.dtype))
+        if isinstance(leaf, Leaf)
+        else literal(leaf)
+        for leaf in form.leaves
+    ]
+    if form.spec.is_leaf():
+        return parts[0]
+    if form.spec.type is tuple:
+        return tuple_of(parts)
+    raise Unsupported("a variable without a value yet is no tensor", node)
+
+
+def _static(shape: Any, node: ast.AST) -> tuple[int, ...]:
+    if not all(type(size) is int for size in shape):
+        raise Unsupported("a variable without a value yet has a size that varies", node)
+    return tuple(shape)
+
+
+def is_plain(value: object) -> bool:
+    """Whether a value can stand in the code."""
+    return isinstance(value, (*NUMBER, str, type(None)))
+
+
+def _is_optional(form: AbstractValue) -> bool:
+    return form.optional or any(isinstance(leaf, Leaf) and leaf.optional for leaf in form.leaves)

@@ -7,13 +7,13 @@ torch's own modules is made by its own constructor; any other holds its paramete
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import torch
 from torch import nn
 
-from aotpipe.tools.rewrite.expressions import attribute, call, is_name, literal, method, name, of_tensor
+from aotpipe.tools.rewrite.syntax import attribute, call, is_name, item, literal, method, name, of_tensor
 
 Statements = list[ast.stmt]
 _LISTS: Final = (nn.ModuleList, nn.Sequential)
@@ -36,32 +36,35 @@ class ModuleContents:
     ) -> None:
         self._model = model
         self._state = state
-        self._tensors: dict[str, torch.Tensor] = {**dict(model.named_parameters(remove_duplicate=False))}
+        self._tensors: dict[str, torch.Tensor] = dict(model.named_parameters(remove_duplicate=False))
         self._tensors |= dict(model.named_buffers(remove_duplicate=False))
-        others = {
+        self._extra = {
             path: tensor for path, tensor in {**state, **constants}.items() if path not in self._tensors
         }
-        self._extra = others
         self.stored: dict[str, torch.Tensor] = {}
         children: dict[str, set[str]] = {}
-        modules: set[str] = set()
-        for path in [*self._tensors, *others]:
+        for path in [*self._tensors, *self._extra]:
             owner, _, last = path.rpartition(".")
             children.setdefault(owner, set()).add(f"{last} itself")
             while owner:
-                modules.add(owner)
                 owner, _, last = owner.rpartition(".")
                 children.setdefault(owner, set()).add(last)
-        self._modules = sorted(modules, key=_in_order)
+        self._modules = sorted(filter(None, children), key=_in_order)
         found = {path: self._constructor(path) for path in self._modules}
         self._made = {path: made for path, made in found.items() if made is not None}
         # A module whose children are numbered from 0 up is a list.
         self._lists = {
             owner
-            for owner, names in children.items()
-            if owner and names == {str(n) for n in range(len(names))}
+            for owner in self._modules
+            if children[owner] == {str(n) for n in range(len(children[owner]))}
         }
-        self._leaves = dict(self._parameters_of_leaves())
+        # Parameters of torch's own modules, by their expressions.
+        self._leaves = {
+            ast.unparse(self.attribute(path)): (last, self.attribute(owner), model.get_submodule(owner))
+            for path in self._tensors
+            for owner, _, last in [path.rpartition(".")]
+            if owner in self._made
+        }
 
     def attribute(self, path: str) -> ast.expr:
         """The expression of a parameter or a buffer."""
@@ -71,48 +74,34 @@ class ModuleContents:
         """For a parameter's expression as text: its name in one of torch's own modules, and that module."""
         return self._leaves.get(text)
 
-    def _parameters_of_leaves(self) -> Iterator[tuple[str, tuple[str, ast.expr, nn.Module]]]:
-        for path in self._tensors:
-            owner, _, last = path.rpartition(".")
-            if owner in self._made:
-                made = self.attribute(owner)
-                yield ast.unparse(self.attribute(path)), (last, made, self._model.get_submodule(owner))
-
     # Statements.
 
     def init(self) -> Statements:
         """The body of `__init__`."""
         made: Statements = [ast.Expr(method(call("super"), "__init__"))]
         seen: dict[int, str] = {}
-        whole: set[str] = set()
         persistent = set(self._model.state_dict(keep_vars=True))
         for path in self._modules:
-            if any(path.startswith(f"{each}.") for each in whole):
-                continue
-            if path in self._made:
-                whole.add(path)
-                made.append(self._set(path, self._made[path]))
-            else:
+            if not self._is_inside(path):
                 kind = "nn.ModuleList" if path in self._lists else "nn.Module"
-                made.append(self._set(path, call(kind)))
+                made.append(self._set(path, self._made.get(path) or call(kind)))
         for path, tensor in self._tensors.items():
             first = seen.setdefault(id(tensor), path)
-            if (
-                any(path.startswith(f"{each}.") for each in whole)
-                and first == path
-                and path not in self._state
-            ):
-                continue
+            is_inside = self._is_inside(path)
             if first != path:
                 made.append(self._set(path, self.attribute(first)))
-            elif isinstance(tensor, nn.Parameter):
+            elif isinstance(tensor, nn.Parameter) and (not is_inside or path in self._state):
                 made.append(self._set(path, _parameter(tensor)))
-            elif not any(path.startswith(f"{each}.") for each in whole):
+            elif not is_inside:
                 start = self._state.get(path, tensor)
                 made.append(self._buffer(path, start, persistent=path in persistent))
         for path, tensor in self._extra.items():
             made.append(self._buffer(path, tensor, persistent=False))
         return made
+
+    def _is_inside(self, path: str) -> bool:
+        """Whether the constructor of a module above makes what is at a path."""
+        return any(path.startswith(f"{each}.") for each in self._made)
 
     def reset(self) -> Statements:
         """The body of `reset`: what calls change holds again what it held at first."""
@@ -141,7 +130,7 @@ class ModuleContents:
         if found is not None:
             return found
         self.stored[path] = tensor.detach().cpu().clone().contiguous()
-        return method(ast.Subscript(name("_TENSORS"), ast.Constant(path), ast.Load()), "clone")
+        return method(item(name("_TENSORS"), path), "clone")
 
     def _constructor(self, path: str) -> ast.expr | None:
         """How torch's own module at a path is made; None where its text does not say it."""
@@ -168,27 +157,21 @@ class ModuleContents:
 
 def _is_alike(made: nn.Module, module: nn.Module) -> bool:
     """Whether two modules hold tensors of the same names, shapes and dtypes, and all buffers are loaded."""
-    named: list[tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]] = [
-        ({**dict(made.named_parameters())}, {**dict(module.named_parameters())}),
-        (dict(made.named_buffers()), dict(module.named_buffers())),
+    kinds = [
+        [
+            {path: (tensor.shape, tensor.dtype) for path, tensor in named}
+            for named in (each.named_parameters(), each.named_buffers())
+        ]
+        for each in (made, module)
     ]
-    for mine, other in named:
-        if mine.keys() != other.keys():
-            return False
-        if any(mine[k].shape != other[k].shape or mine[k].dtype != other[k].dtype for k in mine):
-            return False
-    kept = made.state_dict().keys() == module.state_dict().keys()
-    return kept and all(key in made.state_dict() for key in named[1][0])
+    kept = made.state_dict().keys()
+    return kinds[0] == kinds[1] and kept == module.state_dict().keys() and kinds[1][1].keys() <= kept
 
 
 def _parameter(tensor: nn.Parameter) -> ast.expr:
-    empty = call("torch.empty", literal(tuple(tensor.shape)), **_dtype(tensor))
+    dtype = {} if tensor.dtype == torch.float32 else {"dtype": literal(tensor.dtype)}
     more = {} if tensor.requires_grad else {"requires_grad": ast.Constant(False)}
-    return call("nn.Parameter", empty, **more)
-
-
-def _dtype(tensor: torch.Tensor) -> dict[str, ast.expr]:
-    return {} if tensor.dtype == torch.float32 else {"dtype": literal(tensor.dtype)}
+    return call("nn.Parameter", call("torch.empty", literal(tuple(tensor.shape)), **dtype), **more)
 
 
 def _in_order(path: str) -> list[tuple[bool, int, str]]:

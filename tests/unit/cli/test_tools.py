@@ -120,12 +120,12 @@ def test_json(branching: str):
 def test_nothing_is_written_where_the_proof_fails(
     branching: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    from aotpipe.tools.rewrite import writer
+    from aotpipe.tools import rewrite
 
     def fail(*_: object, **__: object):
         raise RewriteFailed("the rewritten model differs in the call 'seed 0' of forward")
 
-    monkeypatch.setattr(writer, "prove", fail)
+    monkeypatch.setattr(rewrite, "prove", fail)
     out = tmp_path / "out.py"
     with pytest.raises(RewriteFailed, match="seed 0"):
         canonicalize(branching, "-o", str(out))

@@ -1,4 +1,4 @@
-"""Files of source, edited where a tensor decides."""
+"""Files of source, edited where a tensor decides; attributes that calls change become buffers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import ast
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
+import aotpipe
 from aotpipe.build import steps
 from aotpipe.canonicalize.trace import decisions
 from aotpipe.model import spec
@@ -146,3 +149,85 @@ def test_what_a_class_mentions_is_kept_and_no_more():
     assert from_source.imports(kept) == {"__future__", "math", "torch"}
     assert from_source.imports(from_source.needed(ast.parse(SEVERAL), ["SPEC"])) >= {"aotpipe"}
     assert from_source.imports(ast.parse("from .a import b").body) == {"."}
+
+
+CODE = """
+class Inner(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+        self.mean = torch.zeros(2)
+
+    def forward(self, x):
+        self.calls += 1
+        self.mean = self.mean * 0.5 + x
+        return x * self.calls + self.mean
+"""
+
+
+class Inner(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+        self.mean = torch.zeros(2)
+
+    def forward(self, x):
+        self.calls += 1
+        self.mean = self.mean * 0.5 + x
+        return x * self.calls + self.mean
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = Inner()
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+class Late(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.last = None
+
+    def forward(self, x):
+        y = x if self.last is None else x + self.last
+        self.last = x
+        return y
+
+
+X = torch.ones(2)
+
+
+def test_what_calls_change_and_where_it_is_set():
+    exported = aotpipe.export(Net().eval(), args=(X,))
+    states = from_source.state_attributes(exported)
+    assert states == {"inner.calls": torch.int64, "inner.mean": torch.float32}
+    made = dict(from_source.state_edits(ast.parse(CODE).body, exported.canonical.model, states))
+    assert made == {
+        (5, 5): "        self.register_buffer('calls', torch.tensor(0), persistent=False)",
+        (6, 6): "        self.register_buffer('mean', torch.zeros(2), persistent=False)",
+    }
+    with pytest.raises(Unsupported, match="not set once"):
+        list(from_source.state_edits([], exported.canonical.model, states))
+
+
+def test_attributes_become_buffers():
+    model = Net()
+    from_source.register(model, {"inner.calls": torch.int64})
+    assert [name for name, _ in model.named_buffers()] == ["inner.calls"]
+    assert not model.state_dict()
+
+
+def test_what_takes_several_forms():
+    with pytest.raises(Unsupported, match="takes several forms"):
+        from_source.state_attributes(aotpipe.export(Late().eval(), args=(X,)))
+
+
+def test_which_functions_change_them():
+    [owner] = ast.parse(CODE).body
+    first, forward = owner.body
+    assert from_source.changes(forward, ["calls"])
+    assert not from_source.changes(forward, ["mean"])
+    assert not from_source.changes(first, ["calls"])

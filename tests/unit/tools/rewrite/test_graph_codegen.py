@@ -11,9 +11,8 @@ import torch.nn.functional as F
 from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.eager_hops import uncompiled
-from aotpipe.tools.rewrite.expressions import name
-from aotpipe.tools.rewrite.formatting import text_of
-from aotpipe.tools.rewrite.graph_codegen import Writer, result_expression
+from aotpipe.tools.rewrite.graph_codegen import Writer
+from aotpipe.tools.rewrite.syntax import name, text_of
 from tests.unit.tools.rewrite.graph import graph
 
 X = torch.arange(6.0).reshape(2, 3) - 2
@@ -24,7 +23,7 @@ def written(function: Any, *args: torch.Tensor, direct: bool = False) -> tuple[s
     found = graph(function, *args)
     statements, result = Writer(name, direct=direct).body(found, [name(each) for each in names])
     text = f"def run({', '.join(names)}):\n{text_of(statements, 1)}\n"
-    text += f"    return {ast.unparse(result_expression(result))}"
+    text += f"    return {ast.unparse(result)}"
     space: dict[str, Any] = {"torch": torch, "F": F}
     exec(text, space)
     return text, space["run"]

@@ -1,13 +1,13 @@
-"""What a node is: its parts, who reads it, its name."""
+"""What a node is: its op, its parts, who reads it, its name; what changes nothing, and what is written."""
 
 from __future__ import annotations
 
 import torch
 from torch import nn
 
-from aotpipe.tools.rewrite import nodes
-from aotpipe.tools.rewrite.nodes import Lines
-from tests.unit.tools.rewrite.graph import graph, node
+from aotpipe.tools.rewrite import nodes, op_syntax
+from aotpipe.tools.rewrite.nodes import Lines, Writes, is_own_copy, writes
+from tests.unit.tools.rewrite.graph import graph, node, program
 
 ATEN = torch.ops.aten
 X = torch.ones(4)
@@ -47,9 +47,9 @@ def test_a_0d_index_stays_an_op():
         return torch.ops.aten.index.Tensor(x, [i])
 
     found = graph(forward, X, torch.tensor(1))
-    assert nodes.index_op(node(found, ATEN.index.Tensor), []) is not None
+    assert nodes.has_index_without_dims(node(found, ATEN.index.Tensor))
     found = graph(forward, X, torch.tensor([1]))
-    assert nodes.index_op(node(found, ATEN.index.Tensor), []) is None
+    assert not nodes.has_index_without_dims(node(found, ATEN.index.Tensor))
 
 
 class Net(nn.Module):
@@ -68,3 +68,124 @@ def test_a_line_names_its_last_result():
     assert lines.is_same(mul, add)
     assert not lines.is_same(add, sub)
     assert str(lines.where(add)).partition(":")[0].endswith("test_nodes.py")
+
+
+def test_what_is_there_for_more_than_its_result():
+    made = torch.fx.Graph()
+    ops = (ATEN.add_.Tensor, ATEN._assert_scalar.default, ATEN.rand.default, ATEN.add.Tensor)
+    assert [nodes.is_effect(made.call_function(op)) for op in ops] == [True, True, True, False]
+
+
+ROWS = torch.ones(2, 3)
+
+
+def test_a_copy_of_what_nobody_else_holds():
+    found = graph(lambda x: (x + 1).clone(), ROWS)
+    assert nodes.replacement(node(found, ATEN.clone.default)) is node(found, ATEN.add.Tensor)
+
+
+def test_a_copy_of_an_input_or_of_what_is_read_again():
+    assert nodes.replacement(node(graph(lambda x: x.clone(), ROWS), ATEN.clone.default)) is None
+
+    def twice(x):
+        y = x + 1
+        return y.clone(), y
+
+    assert nodes.replacement(node(graph(twice, ROWS), ATEN.clone.default)) is None
+
+
+def test_a_copy_of_a_view():
+    assert nodes.replacement(node(graph(lambda x: x[0].clone(), ROWS), ATEN.clone.default)) is None
+
+
+def test_a_reshape_to_the_same_shape():
+    found = graph(lambda x: (x.reshape(2, 3), x.reshape(3, 2)), ROWS)
+    reshapes = [each for each in found.graph.nodes if each.target is ATEN.reshape.default]
+    assert [nodes.replacement(each) is not None for each in reshapes] == [True, False]
+
+
+def test_a_copy_that_is_only_a_result():
+    def given(x):
+        y = x + 1
+        return y.clone(), y * 2, y.clone()
+
+    copies = [each for each in graph(given, ROWS).graph.nodes if each.target is ATEN.clone.default]
+    assert [nodes.replacement(each) is not None for each in copies] == [True, False]
+
+
+def test_a_copy_that_is_only_read_and_one_of_what_is_written():
+    read = graph(lambda x: x.clone() + 1, ROWS)
+    assert nodes.replacement(node(read, ATEN.clone.default)) is not None
+
+    def written(x):
+        y = x.clone()
+        x.add_(1)
+        return y * 2
+
+    assert nodes.replacement(node(graph(written, ROWS), ATEN.clone.default)) is None
+
+
+def test_one_of_two_copies_is_left():
+    found = graph(lambda x: x.clone().clone(), ROWS)
+    copies = [each for each in found.graph.nodes if each.target is ATEN.clone.default]
+    assert sum(nodes.replacement(each) is None for each in copies) == 1
+
+
+ADD = torch.ops.aten.add.Tensor
+COND = torch.ops.higher_order.cond
+
+
+def test_ops_and_their_names():
+    assert nodes.is_op(ADD)
+    assert not nodes.is_op(COND)
+    assert nodes.is_higher(COND)
+    assert (nodes.name_of(ADD), nodes.short_of(ADD), nodes.overload_of(ADD)) == (
+        "aten::add",
+        "add",
+        "Tensor",
+    )
+    assert nodes.name_of(COND) == ""
+    assert nodes.name_of_higher(COND) == "cond"
+    assert nodes.name_of_higher(ADD) == ""
+    assert [each.name for each in nodes.schema_of(ADD).arguments] == ["self", "other", "alpha"]
+
+
+def test_names_that_are_the_op_itself():
+    assert op_syntax.is_function_of_torch("conv2d")
+    assert not op_syntax.is_function_of_torch("einsum_of_nothing")
+    assert op_syntax.is_functional("gelu")
+    assert not op_syntax.is_functional("layer_norm")
+
+
+class Cache(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("k", torch.zeros(4, 2))
+        self.register_buffer("table", torch.ones(2))
+
+    def forward(self, x, y):
+        self.k[:2].reshape(-1).add_(1)
+        y.mul_(2)
+        z = x.clone()
+        z.add_(self.table)
+        return z + self.k.sum()
+
+
+def test_buffers_and_inputs():
+    assert writes(program(Cache(), torch.ones(2), torch.ones(2))) == Writes(("k",), (1,))
+
+
+class Counter(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        self.calls += 1
+        return x * self.calls
+
+
+def test_a_copy_of_what_is_there_already():
+    found = graph(Counter(), torch.ones(2))
+    assert is_own_copy(node(found, torch.ops.aten.copy_.default))
+    assert not is_own_copy(node(found, torch.ops.aten.add_.Tensor))

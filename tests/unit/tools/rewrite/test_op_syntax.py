@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from aotpipe.tools.rewrite import op_syntax
-from aotpipe.tools.rewrite.expressions import dotted, literal, name
 from aotpipe.tools.rewrite.op_syntax import module_call
+from aotpipe.tools.rewrite.syntax import dotted, literal, name
 
 ATEN = torch.ops.aten
 X = torch.arange(12.0).reshape(3, 4)
@@ -77,13 +77,6 @@ def test_symbols_are_pythons_own():
         op_syntax.op_expression(operator.truediv, [name("a"), literal(2)], {}),
     ]
     assert [ast.unparse(each) for each in made] == ["a + 1", "torch.sym_max(a, 1)", "math.ceil(a)", "a / 2"]
-
-
-def test_what_is_there_for_more_than_its_result():
-    assert op_syntax.is_effect(ATEN.add_.Tensor)
-    assert op_syntax.is_effect(ATEN._assert_scalar.default)
-    assert op_syntax.is_effect(ATEN.rand.default)
-    assert not op_syntax.is_effect(ATEN.add.Tensor)
 
 
 def made(module: nn.Module, op: object, *args: str) -> str | None:

@@ -9,9 +9,10 @@ import torch
 from torch import nn
 
 import aotpipe
+from aotpipe.core.serialization import fields_of
 from aotpipe.errors import RewriteFailed
+from aotpipe.tools.rewrite import proved
 from aotpipe.tools.rewrite.from_graph import generate_class
-from aotpipe.tools.rewrite.writer import proved
 
 X = torch.arange(3.0)
 
@@ -37,7 +38,7 @@ def test_what_is_right_is_proved(exported):
     assert proof.sequences > 1
     assert proof.max_abs_error == 0
     assert [each.is_full for each in proof.coverage] == [True]
-    assert proof.to_json()["coverage"][0]["what"] == "cond"
+    assert fields_of(proof)["coverage"][0]["what"] == "cond"
 
 
 @pytest.mark.parametrize(

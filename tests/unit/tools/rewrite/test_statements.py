@@ -1,14 +1,18 @@
-"""Small things about statements."""
+"""What stands in statements, what is known of their variables, and tuples by their parts."""
 
 from __future__ import annotations
 
 import ast
 
 import pytest
+import torch
 
+from aotpipe.canonicalize.trace.decisions import Decision
+from aotpipe.canonicalize.values.abstract_values import UNDEFINED, join_values
 from aotpipe.tools.rewrite import statements
 from aotpipe.tools.rewrite.expression_rewrites import Unsupported
 from aotpipe.tools.rewrite.statements import Counter, counter
+from aotpipe.tools.rewrite.syntax import name
 
 
 def body(text: str) -> list[ast.stmt]:
@@ -92,3 +96,80 @@ def test_an_end_that_is_computed_is_computed_once():
 def test_what_is_no_counter(items: str):
     with pytest.raises(Unsupported):
         made(f"for i in {items}:\n    y = i")
+
+
+X = torch.ones(2)
+NOTED = statements.Facts(
+    Decision(
+        kind="branch",
+        path="m.py",
+        line=1,
+        names=("x", "pair", "flag", "thing", "number"),
+        abstracts=(
+            join_values([X, X + 1]),
+            join_values([(X, 1), (X + 1, 2)]),
+            join_values([True, True]),
+            join_values([object] * 2),
+            join_values([1, 2]),
+        ),
+        before=(X, None, True, None, 1),
+        after=((X, (X, 1), True, None, 1), (X + 1, (X, 2), True, None, 2)),
+    )
+)
+
+
+def test_forms_and_values():
+    assert NOTED.form("y") is None
+    assert (NOTED.parts("x"), NOTED.parts("pair"), NOTED.parts("y")) == (0, 2, 0)
+    assert NOTED.after("pair", 1)[1] == 2
+    assert NOTED.after("x", 5) is None
+    node = ast.Pass()
+    assert NOTED.is_constant("flag")
+    assert ast.unparse(NOTED.literal("flag", node)) == "True"
+    with pytest.raises(Unsupported, match="`thing` is an object"):
+        NOTED.literal("thing", node)
+    assert statements.Facts(None).form("x") is None
+
+
+def test_tuples_go_part_by_part():
+    assert statements.part_names("pair", 2) == ["pair_0", "pair_1"]
+    assert [ast.unparse(each) for each in statements.parts_of(name("pair"), 2)] == ["pair[0]", "pair[1]"]
+    [made] = statements.repacked({"pair": 2, "x": 0})
+    assert ast.unparse(ast.fix_missing_locations(made)) == "pair = (pair_0, pair_1)"
+
+
+NODE = ast.Pass()
+
+
+def formed(value: object, *others: object) -> str:
+    return ast.unparse(statements.as_form(name("v"), join_values([value, *others]), value, NODE))
+
+
+def test_numbers_and_dtypes():
+    assert formed(1, torch.tensor(3)) == "torch.tensor(v)"
+    assert formed(1, torch.tensor(3.0)) == "torch.tensor(v, dtype=torch.float32)"
+    assert formed(X.int(), X) == "v.to(torch.float32)"
+    assert formed(X, X + 1) == "v"
+    assert formed((X, 1), (X + 1, 2)) == "(v[0], torch.tensor(v[1]))"
+    assert formed((X, X), (X + 1, X)) == "v"
+
+
+def test_what_has_no_value_yet_is_zeros():
+    assert (
+        ast.unparse(statements.zeros(join_values([X, UNDEFINED]), NODE))
+        == "torch.zeros((2,), dtype=torch.float32)"
+    )
+
+
+def test_what_has_no_form():
+    with pytest.raises(Unsupported, match="None on one path"):
+        formed(X, None)
+    with pytest.raises(Unsupported, match="takes the place of a tensor"):
+        formed(1, X)
+
+
+def test_kinds():
+    assert statements.is_plain("a")
+    assert not statements.is_plain(object())
+    assert [NOTED.is_one_tensor(each) for each in ("x", "pair", "flag", "y")] == [True, False, False, True]
+    assert [NOTED.has_dims(each) for each in ("x", "number", "pair", "y")] == [True, False, False, False]

@@ -7,7 +7,7 @@ import ast
 import torch
 from torch import nn
 
-from aotpipe.tools.rewrite.formatting import text_of
+from aotpipe.tools.rewrite.syntax import text_of
 from aotpipe.tools.rewrite.weights import ModuleContents
 
 

@@ -8,7 +8,7 @@ import torch
 import aotpipe
 from aotpipe import EntryPoint
 from aotpipe.errors import RewriteFailed
-from aotpipe.tools.rewrite import writer
+from aotpipe.tools import rewrite
 
 X = torch.ones(3)
 
@@ -44,7 +44,7 @@ def test_what_has_no_form_is_refused(monkeypatch: pytest.MonkeyPatch):
     def fail(*_: object, **__: object):
         raise TypeError("a Widget has no expression")
 
-    monkeypatch.setattr(writer, "generate_class", fail)
+    monkeypatch.setattr(rewrite, "generate_class", fail)
     with pytest.raises(RewriteFailed, match="has no form in Python"):
         aotpipe.written(torch.nn.Linear(3, 3).eval(), args=(X,))
 
