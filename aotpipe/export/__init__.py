@@ -15,7 +15,6 @@ from aotpipe.canonicalize.state.slots import State
 from aotpipe.core.signature import TensorSpec
 from aotpipe.core.stages import Canonical, CanonicalEntry, Exported, ExportedEntry, Finding
 from aotpipe.export import auto_dims, signatures, strategies
-from aotpipe.export.placeholders import input_nodes
 
 __all__ = ["export"]
 
@@ -95,7 +94,7 @@ def _unused(entry: CanonicalEntry, exported: ExportedEntry) -> Iterator[Finding]
     outputs = {
         spec.arg.name for spec in exported.program.graph_signature.output_specs if hasattr(spec.arg, "name")
     }
-    for name, node in input_nodes(entry, exported.program).items():
+    for name, node in signatures.input_nodes(entry, exported.program).items():
         if isinstance(node.meta["val"], torch.Tensor) and not node.users and node.name not in outputs:
             yield Finding(
                 severity="warning",

@@ -21,7 +21,7 @@ from torch.utils._sympy import (
 from aotpipe.core.dims import Auto, Dim
 from aotpipe.core.stages import CanonicalEntry, Finding
 from aotpipe.export import diagnosis, resized_examples, symbols
-from aotpipe.export.placeholders import input_values
+from aotpipe.export.signatures import input_values
 from aotpipe.export.strategies import Traced
 
 _PROBED: Final = 64

@@ -1,14 +1,19 @@
 """From what torch.export raises to one error with the user's line, the essential sentence and a fix.
 
-Gives an `ExportFailed`, or a `StaticDim` where a size that was asked to vary became a constant.
+Gives an `ExportFailed`, or a `StaticDim` where a size that was asked to vary became a constant. A `GuardLog`
+listens to torch's own log of its symbolic sizes, for two things that torch keeps nowhere else: the model's
+line at which an assumption was made, and the assumptions of an export that failed.
 """
 
 from __future__ import annotations
 
 import linecache
+import logging
 import re
-from collections.abc import Iterable, Iterator
-from traceback import walk_tb
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from traceback import walk_stack, walk_tb
 from types import CodeType
 from typing import Final
 
@@ -18,10 +23,13 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from aotpipe.canonicalize.trace.return_values import Unwritten
 from aotpipe.canonicalize.values import refusals
 from aotpipe.errors import ExportFailed, SourceLine, StaticDim
-from aotpipe.export import traced_strings
-from aotpipe.export.guards import GuardLog
+from aotpipe.export.tracing import MadeText
 from aotpipe.model import source
 
+_LOGGER: Final = "torch.fx.experimental.symbolic_shapes"
+_CREATED: Final = re.compile(r"create_symbol (?P<symbol>\w+) = \S+ for (?P<source>.+?) \[")
+_ROUNDED: Final = re.compile(r"Eq\((Trunc|Floor|Ceil|Round)ToInt\(")
+_GUARD: Final = re.compile(r"eval (?P<guard>[^\[].*?) \[guard added\]")
 _SOURCE: Final = re.compile(
     r"L\['(?P<name>\w+)'\](?P<path>(?:\[[^\]]*\]|\.\w+(?!\())*)\.size\(\)\[(?P<axis>\d+)\]"
 )
@@ -45,6 +53,55 @@ _COMPILED: Final = {
 _ADVICE: Final = re.compile(r"\n+The error above occurred when calling torch\.export.*", re.DOTALL)
 
 
+@dataclass(slots=True)
+class GuardLog:
+    """Symbols by torch's name for their source (`L['x'].size()[0]`), and guards in their order.
+
+    `rounding`: the code that ran, outermost first, where a size became an int of Python's (`int(n * 1.5)`).
+    """
+
+    symbols: dict[str, str] = field(default_factory=dict)
+    guards: list[tuple[str, SourceLine | None]] = field(default_factory=list)
+    rounding: list[list[CodeType]] = field(default_factory=list)
+
+    def about(self, symbol: str) -> tuple[str, SourceLine | None] | None:
+        """The first guard on a symbol, preferring one that fixes it."""
+        found = [(text, line) for text, line in self.guards if re.search(rf"\b{symbol}\b", text)]
+        fixing = [guard for guard in found if guard[0].startswith("Eq(")]
+        return next(iter(fixing or found), None)
+
+
+class _Handler(logging.Handler):
+    def __init__(self, log: GuardLog) -> None:
+        super().__init__(logging.INFO)
+        self.log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        if created := _CREATED.search(text):
+            self.log.symbols[created["source"]] = created["symbol"]
+        elif guard := _GUARD.search(text):
+            self.log.guards.append((guard["guard"], source.of_caller()))
+            if _ROUNDED.match(guard["guard"]):
+                self.log.rounding.append([frame.f_code for frame, _ in walk_stack(None)][::-1])
+
+
+@contextmanager
+def listening() -> Iterator[GuardLog]:
+    """Collect what torch.export assumes."""
+    log = GuardLog()
+    logger = logging.getLogger(_LOGGER)
+    level, listener = logger.level, _Handler(log)
+    if not logger.isEnabledFor(logging.INFO):
+        logger.setLevel(logging.INFO)
+    logger.addHandler(listener)
+    try:
+        yield log
+    finally:
+        logger.removeHandler(listener)
+        logger.setLevel(level)
+
+
 def is_about_sizes(error: BaseException) -> bool:
     """Whether torch.export refused because of the Dims, not because of the model."""
     return "Constraints violated" in str(error) or "Specializations unexpectedly" in str(error)
@@ -53,7 +110,7 @@ def is_about_sizes(error: BaseException) -> bool:
 def may_strict_mode_help(error: BaseException) -> bool:
     """Whether strict mode may take, and take rightly, what plain tracing refused so."""
     # Dynamo makes a text of a symbol's name without asking the symbol, in any format.
-    return not (is_about_sizes(error) or isinstance(error, traced_strings.MadeText) or _wants_number(error))
+    return not (is_about_sizes(error) or isinstance(error, MadeText) or _wants_number(error))
 
 
 _DATA_DEPENDENT: Final = (GuardOnDataDependentSymNode, DataDependentOutputException)
@@ -95,7 +152,7 @@ def explain(error: Exception, log: GuardLog, entry: str) -> ExportFailed:
     if isinstance(error, _DATA_DEPENDENT) or "data-dependent expression" in text:
         return _data_dependent(error, text, entry)
     where = source.from_exception(error) or source.from_stack_trace(text)
-    if isinstance(error, traced_strings.MadeText):
+    if isinstance(error, MadeText):
         return ExportFailed(refusals.TEXT, hint=refusals.TEXT_HINT, where=where, code="text-from-tensor")
     if isinstance(error, RecursionError):
         return ExportFailed(
@@ -121,12 +178,9 @@ def explain(error: Exception, log: GuardLog, entry: str) -> ExportFailed:
             hint="on its examples it does not: see what these lines are given or ask for in a trace",
             where=where,
         )
-    hint = (
-        _first(re.findall(r"Hint: (.+)", text))
-        or "run torch.export.draft_export on the model for a whole list"
-    )
+    hints = re.findall(r"Hint: (.+)", text) or ["run torch.export.draft_export on the model for a whole list"]
     return ExportFailed(
-        f"torch.export refused {entry}: {type(error).__name__}", reason=sentence, hint=hint, where=where
+        f"torch.export refused {entry}: {type(error).__name__}", reason=sentence, hint=hints[0], where=where
     )
 
 
@@ -156,10 +210,6 @@ def with_rewritten(first: ExportFailed, rewritten: ExportFailed) -> ExportFailed
         where=first.where,
         code=first.code,
     )
-
-
-def _first(found: Iterable[str]) -> str:
-    return next(iter(found), "")
 
 
 def readable(text: str) -> str:

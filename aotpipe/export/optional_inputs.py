@@ -19,7 +19,7 @@ from aotpipe.canonicalize.state import lift
 from aotpipe.canonicalize.state.slots import StateRefused
 from aotpipe.core.stages import CanonicalEntry
 from aotpipe.errors import ExportFailed
-from aotpipe.export import small_sizes
+from aotpipe.export import resized_examples
 from aotpipe.model import source
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def _disagreeing(entry: CanonicalEntry, program: ExportedProgram) -> dict[str, t
         (
             inputs
             for inputs in flat_module.cases(entry.adapter.structure)
-            if not small_sizes.agrees_on(entry, program, ((inputs,), {}))
+            if not resized_examples.agrees_on(entry, program, ((inputs,), {}))
         ),
         None,
     )

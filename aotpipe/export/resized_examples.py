@@ -2,20 +2,29 @@
 
 torch.export may take an example's size for a constant when it equals a bound of its Dim, and a size of 0 or 1
 always has rules of its own (broadcasting). So a program is exported with sizes inside the ranges.
+
+torch.export also takes sizes of 0 and 1 for impossible unless told otherwise, so a model's own branch on them
+is lost without a word. `agree` runs a program there beside the model, on the example's values and on others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 import torch
+from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree  # torch.export's own flattening; see canonicalize.pytrees
 
+from aotpipe.canonicalize import example_call
+from aotpipe.canonicalize.inputs import pytrees
 from aotpipe.core.dims import Auto, Dim
 from aotpipe.core.stages import CanonicalEntry, Finding
+from aotpipe.export.tracing import quiet
 
 _TRIES: Final = 64
+_SEED: Final = 0
 
 
 def values(entry: CanonicalEntry) -> dict[str, int]:
@@ -65,22 +74,18 @@ def inside(entry: CanonicalEntry) -> tuple[dict[str, int], tuple[Finding, ...]]:
             continue
         taken.add(other)
         changed[name] = other
+        bounds = f"{dim.min}..{'' if dim.max is None else dim.max}"
+        what = f"a bound of its range {bounds}" if value in (dim.min, dim.max) else "a special size"
         findings.append(
             Finding(
                 severity="note",
                 code="example-at-bound",
-                message=f"the example's {name} is {value}, "
-                + (f"a bound of its range {_range(dim)}" if value in (dim.min, dim.max) else "a special size")
-                + f"; it was exported with {other} instead",
+                message=f"the example's {name} is {value}, {what}; it was exported with {other} instead",
                 hint=f"give an example with another {name}",
                 entry_point=entry.name,
             )
         )
     return changed, tuple(findings)
-
-
-def _range(dim: Dim) -> str:
-    return f"{dim.min}..{'' if dim.max is None else dim.max}"
 
 
 def _inner_value(dim: Dim, value: int, taken: set[int]) -> int | None:
@@ -111,3 +116,81 @@ def _with_size(tensor: torch.Tensor, axis: int, size: int) -> torch.Tensor:
     if not tensor.shape[axis]:
         return tensor.new_zeros((*tensor.shape[:axis], size, *tensor.shape[axis + 1 :]))
     return tensor.index_select(axis, torch.arange(size, device=tensor.device) % tensor.shape[axis])
+
+
+# Sizes of 0 and 1.
+
+
+def reached(entry: CanonicalEntry) -> list[tuple[str, int]]:
+    """Each Dim whose range admits 0 or 1, with that value."""
+    return [(n, value) for n, dim in roots(entry).items() for value in (0, 1) if dim.admits(value)]
+
+
+def agree(entry: CanonicalEntry, program: ExportedProgram) -> bool:
+    """Whether program and model agree at every Dim's size 0 and 1 that its range admits."""
+    return all(
+        agrees_on(entry, program, inputs)
+        for name, value in reached(entry)
+        for given in [resized(entry, {name: value})]
+        for inputs in (given, _varied(given))
+    )
+
+
+def agrees_on(entry: CanonicalEntry, program: ExportedProgram, inputs: Any) -> bool:
+    """Whether program and model agree on args and kwargs; what the model refuses says nothing."""
+    with example_call.unchanged(entry.module), torch.no_grad(), quiet():
+        try:
+            args, kwargs = pytrees.clone_tensors(inputs)
+            expected = entry.module(*args, **kwargs)
+        except Exception:  # noqa: BLE001 a size that the model itself refuses says nothing of the program
+            return True
+    module = program.module()
+    # The program's own state would go on from call to call, while the model begins anew.
+    with example_call.unchanged(entry.module), _kept(module), torch.no_grad(), quiet():
+        try:
+            args, kwargs = pytrees.clone_tensors(inputs)
+            given = module(*args, **kwargs)
+        except Exception:  # noqa: BLE001 a refusal of a size in range, whatever its type
+            return False
+    ours, theirs = pytree.tree_leaves(given), pytree.tree_leaves(expected)
+    # What is not there in eager is anything in a program, beside a flag that is compared.
+    missing = entry.adapter is not None
+    return len(ours) == len(theirs) and all(
+        (missing and other is None) or _close(one, other) for one, other in zip(ours, theirs, strict=True)
+    )
+
+
+@contextmanager
+def _kept(module: torch.nn.Module) -> Iterator[None]:
+    """Put back what a call writes into the tensors of a program."""
+    before = [(tensor, tensor.detach().clone()) for tensor in module.state_dict(keep_vars=True).values()]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for tensor, old in before:
+                if not torch.equal(tensor, old):
+                    tensor.copy_(old)
+
+
+def _varied(inputs: Any) -> Any:
+    """The same inputs with noise on the floats: ones and zeros hide what a branch computes."""
+    generator = torch.Generator().manual_seed(_SEED)
+
+    def vary(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor) or not leaf.is_floating_point():
+            return leaf
+        noise = torch.rand(leaf.shape, generator=generator).to(leaf)
+        return leaf * (0.5 + noise)
+
+    return pytree.tree_map(vary, inputs)
+
+
+def _close(one: Any, other: Any) -> bool:
+    if not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor):
+        return bool(one == other)
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    if not one.is_floating_point():
+        return torch.equal(one, other)
+    return torch.allclose(one.double(), other.double(), rtol=1e-3, atol=1e-4, equal_nan=True)

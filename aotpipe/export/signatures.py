@@ -8,14 +8,15 @@ rows, so that a call with another index is refused before it reads foreign memor
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+import operator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import sympy
 import torch
 from torch.export import ExportedProgram
-from torch.export.graph_signature import ConstantArgument
+from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 
 from aotpipe.core.dims import Auto, Dim
 from aotpipe.core.signature import DTYPES, Constant, Signature, Symbol, TensorSpec
@@ -23,11 +24,12 @@ from aotpipe.core.signature import Dim as DimText
 from aotpipe.core.stages import CanonicalEntry
 from aotpipe.errors import ExportFailed
 from aotpipe.export import resized_examples, symbols
-from aotpipe.export.index_ranges import index_range
-from aotpipe.export.placeholders import input_nodes, output_arguments
+
+_ATEN: Final = torch.ops.aten
 
 Ranges = Mapping[tuple[str, int], tuple[int, int | None]]
 
+_WIDE = torch.utils._sympy.value_ranges.ValueRanges(0, sympy.oo)  # noqa: SLF001 torch's only type for a range
 _NUMBERS = {torch.SymInt: "int64", torch.SymFloat: "float64", torch.SymBool: "bool"}
 
 
@@ -54,7 +56,7 @@ class _Namer:
             return size
         expr = size.node.expr
         for symbol in sorted(expr.free_symbols - self.replaced.keys(), key=str):
-            low, high = self._bounds(symbol)
+            low, high = symbols.bounds(self.program.range_constraints.get(symbol, _WIDE))
             alone = expr == symbol
             name = self.free(fallback if alone else f"{fallback}_{symbol}")
             self.replaced[symbol] = self.declare(name, low, high)
@@ -65,10 +67,6 @@ class _Namer:
             name = self.free(fallback)
             low, high = symbols.bounds(size.node.shape_env.bound_sympy(expr))
             return str(self.declare(name, low, high))
-
-    def _bounds(self, symbol: sympy.Symbol) -> tuple[int, int | None]:
-        found = self.program.range_constraints.get(symbol)
-        return (0, None) if found is None else symbols.bounds(found)
 
 
 def signature(entry: CanonicalEntry, program: ExportedProgram, ranges: Ranges) -> Signature:
@@ -142,9 +140,6 @@ def _input(entry: CanonicalEntry, namer: _Namer, name: str, node: torch.fx.Node)
     return _constant(name, entry.constants.get(name, value))
 
 
-_WIDE = torch.utils._sympy.value_ranges.ValueRanges(0, sympy.oo)  # noqa: SLF001 torch's only type for a range
-
-
 def _tensor(namer: _Namer, name: str, value: torch.Tensor) -> TensorSpec:
     dtype = str(value.dtype).removeprefix("torch.")
     if dtype not in DTYPES:
@@ -168,3 +163,77 @@ def _constant(name: str, value: object) -> Constant:
         value is None or type(value) in (bool, int, str) or (type(value) is float and math.isfinite(value))
     )
     return Constant(name, value if plain else repr(value))  # type: ignore[arg-type]
+
+
+# Placeholders: torch.export keeps the flattening order of `(args, kwargs)` and of the result.
+
+
+def input_nodes(entry: CanonicalEntry, program: ExportedProgram) -> dict[str, torch.fx.Node]:
+    """The placeholder of each input, by the input's name, in order.
+
+    Raises:
+        ExportFailed: torch.export flattened the inputs otherwise.
+    """
+    specs = program.graph_signature.input_specs
+    placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
+    users = [
+        node for node, spec in zip(placeholders, specs, strict=True) if spec.kind is InputKind.USER_INPUT
+    ]
+    if len(users) != len(entry.input_names):
+        raise ExportFailed(
+            f"torch.export gave {entry.name} {len(users)} inputs in place of {len(entry.input_names)}",
+            hint="report this model: it is a fault of aotpipe",
+        )
+    return dict(zip(entry.input_names, users, strict=True))
+
+
+def input_values(entry: CanonicalEntry, program: ExportedProgram) -> dict[str, Any]:
+    """The fake tensor, symbolic number or constant of each input, by name."""
+    return {name: node.meta["val"] for name, node in input_nodes(entry, program).items()}
+
+
+def output_arguments(entry: CanonicalEntry, program: ExportedProgram) -> dict[str, Any]:
+    """The argument (a tensor, a symbolic number, a constant) of each output, by name, in order.
+
+    Raises:
+        ExportFailed: The traced result is another structure than the eager one.
+    """
+    specs = [s for s in program.graph_signature.output_specs if s.kind is OutputKind.USER_OUTPUT]
+    if len(specs) != len(entry.output_names):
+        raise ExportFailed(
+            f"{entry.name} gives {len(specs)} outputs in torch.export, {len(entry.output_names)} in eager",
+            hint="let the model return the same structure in every call",
+        )
+    return {name: spec.arg for name, spec in zip(entry.output_names, specs, strict=True)}
+
+
+# Indices.
+
+# These hand every value on unchanged, so that a bound on the result is one on the input.
+_KEEPS_VALUES: Final = frozenset(
+    operator.attrgetter(
+        *"alias.default clone.default contiguous.default detach.default detach_.default expand.default "
+        "flatten.using_ints lift_fresh_copy.default permute.default reshape.default squeeze.default "
+        "squeeze.dim transpose.int unsqueeze.default view.default".split()
+    )(_ATEN)
+)
+
+
+def index_range(node: torch.fx.Node) -> tuple[int, int] | None:
+    """The rows that an input may name, when all of it indexes an embedding on every call; else None."""
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor) or value.dtype not in (torch.int32, torch.int64):
+        return None
+    rows = list(_embedding_rows(node))
+    return (0, min(rows) - 1) if rows and min(rows) > 0 else None
+
+
+def _embedding_rows(node: torch.fx.Node) -> Iterator[int]:
+    for user in node.users:
+        if user.target is _ATEN.embedding.default and user.args[1] is node:
+            weight = user.args[0]
+            rows = weight.meta["val"].shape[0] if isinstance(weight, torch.fx.Node) else None
+            if isinstance(rows, int):
+                yield rows
+        elif user.target in _KEEPS_VALUES and user.args[0] is node:
+            yield from _embedding_rows(user)

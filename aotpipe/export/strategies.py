@@ -21,7 +21,7 @@ the first way's error when none works.
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import CodeType, FunctionType
 from typing import Any, Final, NamedTuple, NoReturn
@@ -38,24 +38,17 @@ from aotpipe.canonicalize.state.slots import State, StateRefused
 from aotpipe.canonicalize.trace.return_values import Unwritten
 from aotpipe.core.dims import Auto, Dim
 from aotpipe.core.stages import CanonicalEntry, Finding
-from aotpipe.errors import ExportFailed
+from aotpipe.errors import ExportFailed, SourceLine
 from aotpipe.export import (
-    detach,
     diagnosis,
     optional_inputs,
     resized_examples,
-    small_sizes,
-    swallowed_exceptions,
-    trace_overhead,
-    traced_strings,
+    tracing,
 )
-from aotpipe.export.guards import GuardLog, listening
-from aotpipe.export.quiet import quiet
+from aotpipe.export.diagnosis import GuardLog, listening
 from aotpipe.model import source
 
 _MOST_STATES: Final = 24
-
-
 # Each costs a trace: a model that decides in more functions is refused in sensible time.
 _MOST_REWRITTEN: Final = 20
 
@@ -106,7 +99,7 @@ def _traced(entry: CanonicalEntry) -> Traced:
     try:
         if entry.adapter is not None:
             # What it decides on is traced from the start: without our operators it would decide for good.
-            return _staged(entry, *resized_examples.inside(entry), None)
+            return _staged(entry)
         return _stateless(entry)
     except lift.UnknownState as late:
         return _stateful(entry, late.state)
@@ -131,13 +124,20 @@ def _stateless(entry: CanonicalEntry) -> Traced:
                 first = first or failure
                 rounding |= bool(log.rounding)
                 return None
-        if strategy.assumes_sizes and not small_sizes.agree(entry, program):
+        if strategy.assumes_sizes and not resized_examples.agree(entry, program):
             return None
         findings = list(at_bound if strategy.changed else ())
-        if strategy.assumes_sizes and small_sizes.reached(entry):
-            findings.append(_compared_finding(entry, first))
+        where = first.where if first else None
+        if strategy.assumes_sizes and resized_examples.reached(entry):
+            said = (
+                "torch.export assumed that no size is 0 or 1; there the program was compared with the model"
+            )
+            findings.append(_note(entry, "small-sizes-compared", said, where))
         if strategy.strict:
-            findings.append(_strict_finding(entry, first))
+            said = f"exported in strict mode; plain tracing refused: {first.reason if first else ''}".rstrip(
+                ": "
+            )
+            findings.append(_note(entry, "strict-export", said, where))
         return Traced(program=program, log=log, findings=tuple(findings))
 
     def traced(*, strict: bool) -> Traced | None:
@@ -159,7 +159,7 @@ def _stateless(entry: CanonicalEntry) -> Traced:
     if not on_data and not (rounding and cause is not None and diagnosis.is_about_sizes(cause)):
         raise first
     try:
-        return _staged(entry, changed, at_bound, first)
+        return _staged(entry, first)
     except ExportFailed:
         if may_strict_mode_help and on_data and (strict := traced(strict=True)):
             return strict
@@ -171,11 +171,10 @@ def _stateful(entry: CanonicalEntry, state: State) -> Traced:
 
     What the state has to hold is known one after another, as calls are traced that leave something new.
     """
-    changed, at_bound = resized_examples.inside(entry)
     for _ in range(_MOST_STATES):
         lifted = lift.LiftedModel(entry.module, state)
         try:
-            traced = _staged(entry, changed, at_bound, None, lifted.module)
+            traced = _staged(entry, None, lifted.module)
         except lift.UnknownState as late:
             state = late.state
             continue
@@ -192,29 +191,20 @@ def staged(entry: CanonicalEntry) -> Traced:
     Raises:
         ExportFailed: It has no such form.
     """
-    return _staged(entry, *resized_examples.inside(entry), None)
+    return _staged(entry)
 
 
 def _staged(
-    entry: CanonicalEntry,
-    changed: Mapping[str, int],
-    at_bound: Sequence[Finding],
-    first: ExportFailed | None,
-    module: torch.nn.Module | None = None,
+    entry: CanonicalEntry, first: ExportFailed | None = None, module: torch.nn.Module | None = None
 ) -> Traced:
     """Export with Python's control flow on tensors as ops of the graph."""
     if entry.adapter is None:
-        return _rewritten(entry, changed, at_bound, first, module, {})
-    return optional_inputs.traced(
-        entry,
-        lambda codes: _rewritten(entry, changed, at_bound, None, module, codes),
-    )
+        return _rewritten(entry, first, module, {})
+    return optional_inputs.traced(entry, lambda codes: _rewritten(entry, None, module, codes))
 
 
 def _rewritten(
     entry: CanonicalEntry,
-    changed: Mapping[str, int],
-    at_bound: Sequence[Finding],
     first: ExportFailed | None,
     module: torch.nn.Module | None,
     codes: dict[FunctionType, CodeType],
@@ -223,6 +213,7 @@ def _rewritten(
 
     Which those are is known one after another, as torch.export comes to them.
     """
+    changed, at_bound = resized_examples.inside(entry)
     strategy = Strategy(assumes_sizes=any(entry.dims.values()), changed=changed)
     exact_aliases = False
 
@@ -251,14 +242,24 @@ def _rewritten(
         codes |= new
         found, log, notes, _ = attempt(strategy)
     program = found
-    if strategy.assumes_sizes and not small_sizes.agree(entry, program):
-        if strategy.all_sizes:
-            raise (first or _small_sizes(entry)) from (first.__cause__ if first else None)
-        found, log, notes, _ = attempt(replace(strategy, all_sizes=True))
-        if not isinstance(found, ExportedProgram) or not small_sizes.agree(entry, found):
-            raise (first or _small_sizes(entry)) from (first.__cause__ if first else None)
+    if strategy.assumes_sizes and not resized_examples.agree(entry, program):
+        if not strategy.all_sizes:
+            found, log, notes, _ = attempt(replace(strategy, all_sizes=True))
+        if (
+            found is program
+            or not isinstance(found, ExportedProgram)
+            or not resized_examples.agree(entry, found)
+        ):
+            refused = first or ExportFailed(
+                f"{entry.name} computes something else where a Dim is 0 or 1",
+                hint="give that Dim min=2, and the sizes below it an entry point of their own",
+            )
+            raise refused from refused.__cause__
         program = found
-    findings = [*(at_bound if changed else ()), *(_rewritten_finding(entry, function) for function in codes)]
+    findings = list(at_bound if changed else ())
+    for function in codes:
+        said = f"{function.__qualname__} decides on tensors: its branches and loops are part of the graph"
+        findings.append(_note(entry, "control-flow-in-graph", said, source.of_definition(function)))
     findings += [replace(note, entry_point=entry.name) for note in notes]
     return Traced(program=program, log=log, findings=tuple(findings))
 
@@ -278,13 +279,6 @@ def _raise_refusal(
     refused = diagnosis.with_rewritten(first, explained)
     refused.__context__ = found
     raise refused from first.__cause__
-
-
-def _small_sizes(entry: CanonicalEntry) -> ExportFailed:
-    return ExportFailed(
-        f"{entry.name} computes something else where a Dim is 0 or 1",
-        hint="give that Dim min=2, and the sizes below it an entry point of their own",
-    )
 
 
 class _Tried(NamedTuple):
@@ -310,10 +304,10 @@ def _tried(
         for place, name in enumerate(entry.input_names)
         if name in ranges and math.isfinite(ranges[name][1])
     }
-    tracing = staging.staging(
+    operators = staging.staging(
         entry.module, lifts_state=module is not None, exact_aliases=exact_aliases, upper_bounds=upper_bounds
     )
-    with tracing as known, functions.swapped(codes), listening() as log, trace_overhead.traced():
+    with operators as known, functions.swapped(codes), listening() as log, tracing.light_traces():
         try:
             program = _export(entry, strategy, module)
         except Exception as error:  # noqa: BLE001 torch.export raises what the model raises
@@ -332,14 +326,8 @@ def _deciding(
     return {function: code for function, code in found.items() if code is not None}
 
 
-def _rewritten_finding(entry: CanonicalEntry, function: FunctionType) -> Finding:
-    return Finding(
-        severity="note",
-        code="control-flow-in-graph",
-        message=f"{function.__qualname__} decides on tensors: its branches and loops are part of the graph",
-        where=source.of_definition(function),
-        entry_point=entry.name,
-    )
+def _note(entry: CanonicalEntry, code: str, message: str, where: SourceLine | None) -> Finding:
+    return Finding(severity="note", code=code, message=message, where=where, entry_point=entry.name)
 
 
 def _strategies(*, dynamic: bool, changed: Mapping[str, int]) -> Iterator[Strategy]:
@@ -348,28 +336,6 @@ def _strategies(*, dynamic: bool, changed: Mapping[str, int]) -> Iterator[Strate
         yield from (Strategy(all_sizes=True, changed=values) for values in sizes)
     yield from (Strategy(assumes_sizes=dynamic, changed=values) for values in sizes)
     yield from (Strategy(strict=True, assumes_sizes=dynamic, changed=values) for values in sizes)
-
-
-def _compared_finding(entry: CanonicalEntry, first: ExportFailed | None) -> Finding:
-    return Finding(
-        severity="note",
-        code="small-sizes-compared",
-        message="torch.export assumed that no size is 0 or 1; there the program was compared with the model",
-        where=first.where if first else None,
-        entry_point=entry.name,
-    )
-
-
-def _strict_finding(entry: CanonicalEntry, first: ExportFailed | None) -> Finding:
-    return Finding(
-        severity="note",
-        code="strict-export",
-        message=f"exported in strict mode; plain tracing refused: {first.reason if first else ''}".rstrip(
-            ": "
-        ),
-        where=first.where if first else None,
-        entry_point=entry.name,
-    )
 
 
 def _export(
@@ -391,17 +357,17 @@ def _export(
         torch.no_grad(),
         sizes,
         recurrent_layers.scanned(),
-        traced_strings.refused(),
-        detach.traced(),
-        quiet(),
+        tracing.texts_are_refused(),
+        tracing.data_is_traced(),
+        tracing.quiet(),
     ):
         if module is not None or strategy.strict:
             module = module or entry.module
-            with swallowed_exceptions.raised():
+            with tracing.refusals_are_raised():
                 return torch.export.export(
                     module, args, kwargs, dynamic_shapes=shapes, strict=strategy.strict
                 )
-        with swallowed_exceptions.raised(), lift.watching(entry.module, entry.state):
+        with tracing.refusals_are_raised(), lift.watching(entry.module, entry.state):
             return torch.export.export(entry.module, args, kwargs, dynamic_shapes=shapes)
 
 

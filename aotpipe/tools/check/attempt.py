@@ -30,8 +30,8 @@ from aotpipe.core.signature import Signature
 from aotpipe.core.stages import Canonical, CanonicalEntry, Exported, ExportedEntry, Finding, Legal
 from aotpipe.errors import AotpipeError, ExportFailed, LowerFailed, UnsupportedOps
 from aotpipe.export import diagnosis, export
-from aotpipe.export.guards import GuardLog
-from aotpipe.export.stack_traces import helpers_too
+from aotpipe.export.diagnosis import GuardLog
+from aotpipe.export.tracing import lines_of_helpers
 from aotpipe.model import garbage_collector
 from aotpipe.model.source import signature_of
 from aotpipe.tools.check import source_ranges
@@ -241,7 +241,7 @@ class _Entry:
         [entry] = self._model.entries
         known = with_replay(entry, events)
         try:
-            with discovery.telling(self._outside), garbage_collector.paused(), helpers_too():
+            with discovery.telling(self._outside), garbage_collector.paused(), lines_of_helpers():
                 return export(replace(self._model, entries=(known,)))
         except AotpipeError as error:
             return _last(error, self._name)

@@ -30,8 +30,8 @@ from aotpipe.core.signature import Signature, TensorSpec
 from aotpipe.core.stages import CanonicalEntry, Exported, ExportedEntry
 from aotpipe.errors import RewriteFailed
 from aotpipe.export import resized_examples
-from aotpipe.export.quiet import quiet
 from aotpipe.export.strategies import torch_shapes
+from aotpipe.export.tracing import quiet
 from aotpipe.runtime.goldens import compare
 from aotpipe.tools.rewrite.coverage import Coverage, counting, limited, variants
 from aotpipe.tools.rewrite.nodes import held, writes

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from aotpipe.export import detach
+from aotpipe.export import tracing
 from tests.unit.export.models import exported, run
 
 CALLS = [torch.ones(1, 2), -torch.ones(1, 2), torch.tensor([[2.0, -1.0]])]
@@ -81,13 +81,13 @@ def test_the_program_does_what_eager_does(model: nn.Module) -> None:
 
 def test_another_shape_is_refused() -> None:
     x = torch.ones(2)
-    with detach.traced(), pytest.raises(RuntimeError, match=r"of shape \(2,\) is assigned"):
+    with tracing.data_is_traced(), pytest.raises(RuntimeError, match=r"of shape \(2,\) is assigned"):
         x.data = torch.ones(3)
 
 
 def test_torchs_own_is_back_afterwards() -> None:
     x = torch.ones(2, requires_grad=True) * 1
-    with detach.traced():
+    with tracing.data_is_traced():
         assert x.data.tolist() == [1, 1]
         x.data = torch.zeros(2)
     x.data = x.data * 1

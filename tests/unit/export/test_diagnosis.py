@@ -6,7 +6,7 @@ import pytest
 
 from aotpipe.errors import ExportFailed, SourceLine, StaticDim
 from aotpipe.export import diagnosis
-from aotpipe.export.guards import GuardLog
+from aotpipe.export.diagnosis import GuardLog
 
 LINE = SourceLine("m.py", 3)
 LOG = GuardLog(symbols={"L['x'].size()[0]": "s77"}, guards=[("Ne(s5, 1)", None), ("Eq(s77, 4)", LINE)])

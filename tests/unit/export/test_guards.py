@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from aotpipe.errors import SourceLine
-from aotpipe.export.guards import GuardLog, listening
+from aotpipe.export.diagnosis import GuardLog, listening
 
 
 def test_assumptions_are_heard_and_nothing_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
     logger = logging.getLogger("torch.fx.experimental.symbolic_shapes")
     before = (logger.level, list(logger.handlers))
     model = torch.nn.Linear(3, 3)
-    from aotpipe.export.quiet import quiet
+    from aotpipe.export.tracing import quiet
 
     with listening() as log, quiet():
         torch.export.export(

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from aotpipe.errors import ExportFailed
-from aotpipe.export import placeholders, strategies
+from aotpipe.export import signatures, strategies
 from tests.unit.export.models import entry_of
 
 
@@ -26,11 +26,11 @@ class Net(nn.Module):
 def test_inputs_keep_the_order_of_the_call() -> None:
     entry = entry_of(Net().eval(), torch.ones(1, 2), 3, first=torch.ones(1, 2), later=torch.ones(5))
     program = strategies.trace(entry).program
-    values = placeholders.input_values(entry, program)
+    values = signatures.input_values(entry, program)
     assert list(values) == ["x", "n", "first", "later"]
     assert values["later"].shape == (5,)
     assert values["n"] == 3
-    outputs = placeholders.output_arguments(entry, program)
+    outputs = signatures.output_arguments(entry, program)
     assert list(outputs) == ["b", "a", "none"]
     assert outputs["none"].value is None
 
@@ -39,6 +39,6 @@ def test_another_structure_than_in_eager_mode_is_refused() -> None:
     entry = entry_of(Net().eval(), torch.ones(1, 2), 3, first=torch.ones(1, 2), later=torch.ones(5))
     program = strategies.trace(entry).program
     with pytest.raises(ExportFailed, match=r"gives 3 outputs in torch\.export, 1 in eager"):
-        placeholders.output_arguments(dataclasses.replace(entry, output_names=("b",)), program)
+        signatures.output_arguments(dataclasses.replace(entry, output_names=("b",)), program)
     with pytest.raises(ExportFailed, match="4 inputs in place of 1"):
-        placeholders.input_nodes(dataclasses.replace(entry, input_names=("x",)), program)
+        signatures.input_nodes(dataclasses.replace(entry, input_names=("x",)), program)

@@ -8,7 +8,7 @@ import warnings
 
 import pytest
 
-from aotpipe.export.quiet import quiet
+from aotpipe.export.tracing import quiet
 
 
 def speak() -> None:

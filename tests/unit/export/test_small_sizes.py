@@ -8,7 +8,7 @@ import torch
 
 from aotpipe.build import steps
 from aotpipe.core.dims import Dim
-from aotpipe.export import small_sizes, strategies
+from aotpipe.export import resized_examples, strategies
 from tests.unit.export.models import entry_of
 
 B = Dim("b", max=64)
@@ -18,7 +18,7 @@ def agree(function: Any, *args: Any, dim: Dim = B) -> bool:
     entry = entry_of(function, *args, shapes={"x": {0: dim}})
     # As torch.export does unless told otherwise: sizes of 0 and 1 are taken for impossible.
     program = strategies._export(entry, strategies.Strategy(changed={}))
-    return small_sizes.agree(entry, program)
+    return resized_examples.agree(entry, program)
 
 
 def double_one(x: torch.Tensor) -> torch.Tensor:

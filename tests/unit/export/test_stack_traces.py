@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from aotpipe.export.stack_traces import helpers_too
+from aotpipe.export.tracing import lines_of_helpers
 from aotpipe.model import source
 
 X = torch.ones(3)
@@ -30,7 +30,7 @@ def line_of_sin() -> Any:
 
 def test_an_op_in_a_helper_bears_its_own_line():
     _, start = inspect.getsourcelines(helper)
-    with helpers_too():
+    with lines_of_helpers():
         assert line_of_sin().line == start + 1
     _, start = inspect.getsourcelines(Model)
     assert line_of_sin().line == start + 2

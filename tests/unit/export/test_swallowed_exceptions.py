@@ -7,7 +7,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from aotpipe.errors import ExportFailed
-from aotpipe.export import swallowed_exceptions
+from aotpipe.export import tracing
 from tests.unit.canonicalize.trace.agree import check
 
 CASES = tuple((torch.tensor(each),) for each in ([1.0, 2.0, 3.0], [-1.0, -2.0, -3.0], [1.0, -2.0, 0.5]))
@@ -64,9 +64,9 @@ def test_the_handler_is_for_what_eager_raises(model):
 
 
 def test_what_a_library_catches_is_its_own():
-    with swallowed_exceptions.raised():
+    with tracing.refusals_are_raised():
         assert not torch.fx.experimental.symbolic_shapes.statically_known_true(False)
     before = GuardOnDataDependentSymNode.__init__
-    with pytest.raises(KeyError), swallowed_exceptions.raised():
+    with pytest.raises(KeyError), tracing.refusals_are_raised():
         raise KeyError
     assert GuardOnDataDependentSymNode.__init__ is before

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.utils import _traceback
 
-from aotpipe.export import trace_overhead
+from aotpipe.export import tracing
 
 
 class Branching(torch.nn.Module):
@@ -27,7 +27,7 @@ def traces(program: torch.export.ExportedProgram) -> list[str | None]:
 def test_graphs_and_lines_are_the_same():
     before = _traceback._extract_symbolized_tb
     wanted = exported()
-    with trace_overhead.traced():
+    with tracing.light_traces():
         found = exported()
     assert _traceback._extract_symbolized_tb is before
     assert str(found.graph) == str(wanted.graph)

@@ -15,7 +15,7 @@ from aotpipe.canonicalize.values import refusals
 from aotpipe.canonicalize.values.trace import Trace, started
 from aotpipe.core.stages import Exported
 from aotpipe.errors import ExportFailed
-from aotpipe.export import export, traced_strings
+from aotpipe.export import export, tracing
 from aotpipe.model.spec import as_spec
 
 X = torch.tensor([1.0, 3.0, 2.0])
@@ -144,10 +144,10 @@ def test_what_is_printed_is_left_out(capsys: pytest.CaptureFixture[str]) -> None
 
 def test_a_message_may_show_a_number_that_only_a_run_knows() -> None:
     number = ShapeEnv().create_unbacked_symint()
-    with traced_strings.refused():
+    with tracing.texts_are_refused():
         with started(Trace()), refusals.message():
             assert f"{number}" == "..."
-        with pytest.raises(traced_strings.MadeText):
+        with pytest.raises(tracing.MadeText):
             f"{number}"
 
 
@@ -162,6 +162,6 @@ def test_sizes_of_inputs_may_be_shown() -> None:
 
 def test_torchs_own_texts_are_its_own() -> None:
     before = torch.SymInt.__repr__
-    with traced_strings.refused():
+    with tracing.texts_are_refused():
         assert torch.SymInt.__repr__ is not before
     assert torch.SymInt.__repr__ is before

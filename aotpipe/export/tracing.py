@@ -1,0 +1,248 @@
+"""What is changed in torch and in Python while torch.export traces a model.
+
+Each context manager changes one thing and puts it back:
+
+- `data_is_traced()`: `.data` of a tensor is part of the graph;
+- `texts_are_refused()`: a text made of a number that only a run knows raises `MadeText`;
+- `refusals_are_raised()`: the model does not catch the exceptions by which torch stops a trace;
+- `quiet()`: torch holds back its own warnings and logs;
+- `light_traces()`: torch writes no code for graphs that nobody runs;
+- `lines_of_helpers()`: an op bears its own line, also in a function that `forward` calls.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import io
+import logging
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, redirect_stderr
+from types import FrameType
+from typing import Any, Final
+from unittest import mock
+
+import torch
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensor
+from torch.fx._lazy_graph_module import _use_lazy_graph_module  # what torch.compile itself traces with
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, free_unbacked_symbols
+from torch.fx.proxy import TracerBase
+from torch.utils import _traceback
+
+from aotpipe.canonicalize.values import refusals
+from aotpipe.model import source
+
+# `.data`.
+
+
+@contextmanager
+def data_is_traced() -> Iterator[None]:
+    """Let `.data` in a model's code be `.detach()`, which shares memory as `.data` does, and is traced.
+
+    torch's own `.data` leaves the trace, and the program would lack what it holds. What is assigned to it is
+    written into the tensor.
+    """
+    original: Any = torch.Tensor.data
+
+    def data(tensor: torch.Tensor) -> torch.Tensor:
+        if source.is_model_code(sys._getframe(1).f_code.co_filename):  # noqa: SLF001  # no other way to a caller
+            return tensor.detach()
+        found: torch.Tensor = original.__get__(tensor)
+        return found
+
+    def assign(tensor: torch.Tensor, value: torch.Tensor) -> None:
+        if not source.is_model_code(sys._getframe(1).f_code.co_filename):  # noqa: SLF001
+            original.__set__(tensor, value)
+        elif (tensor.shape, tensor.dtype) != (value.shape, value.dtype):
+            raise RuntimeError(
+                f"`.data` of a {tensor.dtype} of shape {tuple(tensor.shape)} is assigned "
+                f"a {value.dtype} of shape {tuple(value.shape)}"
+            )
+        else:
+            tensor.detach().copy_(value)
+
+    with mock.patch.object(torch.Tensor, "data", property(data, assign)):
+        yield
+
+
+# Texts.
+
+
+class MadeText(RuntimeError):
+    """A model made a text of a traced number."""
+
+
+@contextmanager
+def texts_are_refused() -> Iterator[None]:
+    """Let a model's code that makes a text of a traced number or tensor raise `MadeText`.
+
+    `str(n)`, `f"{n}"` and their kin give the name of torch's symbol (`u0`): a key that is not there, or
+    silently the wrong one. The code that asks for it is then rewritten; what is only printed is left out
+    there, the rest is refused at its line.
+    """
+    with ExitStack() as stack:
+        for kind in (torch.SymInt, torch.SymFloat, torch.SymBool):
+            stack.enter_context(mock.patch.object(kind, "__repr__", _refusing_number(kind.__repr__)))
+        stack.enter_context(
+            mock.patch.object(torch.Tensor, "__repr__", _refusing_tensor(torch.Tensor.__repr__))
+        )
+        yield
+
+
+def _refusing_number(written: Callable[[Any], str]) -> Callable[[Any], str]:
+    def shown(number: Any) -> str:
+        # `str` and formats have no frame of their own: the caller's is that of the code that asks for a text.
+        if source.is_user_file(sys._getframe(1).f_code.co_filename) and free_unbacked_symbols(number):  # noqa: SLF001
+            if refusals.is_message():
+                return "..."
+            raise MadeText("data-dependent: a text is made of a number that only a run knows")
+        return written(number)
+
+    return shown
+
+
+# What stands between the code that asks for a tensor's text and `__repr__`.
+_BETWEEN: Final = {"__format__", "__torch_function__", "_called", "handle_torch_function", "inside"}
+_TALK: Final = {"print", "debug", "info", "warning", "warn", "error", "critical", "exception", "log"}
+
+
+def _refusing_tensor(written: Callable[..., str]) -> Callable[..., str]:
+    @functools.wraps(written)
+    def shown(tensor: torch.Tensor, **contents: Any) -> str:
+        if isinstance(tensor, FakeTensor) and tensor.constant is None:
+            frame: FrameType | None = sys._getframe(1)  # noqa: SLF001
+            while frame is not None and frame.f_code.co_name in _BETWEEN:
+                frame = frame.f_back
+            if frame is not None and source.is_user_file(frame.f_code.co_filename) and not _is_talk(frame):
+                if refusals.is_message():
+                    return "..."
+                raise MadeText("data-dependent: a text is made of a tensor, which only a run knows")
+        return written(tensor, **contents)
+
+    return shown
+
+
+def _is_talk(frame: FrameType) -> bool:
+    """Whether a frame is in a statement that prints or logs, and no more."""
+    tree = source.syntax(frame.f_code.co_filename)
+    for node in ast.walk(tree) if tree else ():
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            called = ast.unparse(node.value.func).rpartition(".")[2]
+            if called in _TALK and node.lineno <= frame.f_lineno <= (node.end_lineno or node.lineno):
+                return True
+    return False
+
+
+# Exceptions.
+
+_REFUSALS: Final[tuple[Any, ...]] = (GuardOnDataDependentSymNode, DataDependentOutputException, MadeText)
+
+
+@contextmanager
+def refusals_are_raised() -> Iterator[None]:
+    """Raise after the body what code of the model caught in it of torch's refusals to decide.
+
+    torch stops a trace by an exception where Python asks a tensor for its value. A model that catches it
+    (`except Exception`) would be traced in its handler, whatever the value is.
+    """
+    made: list[BaseException] = []
+
+    def watched(before: Any) -> Any:
+        def noted(self: BaseException, *args: Any, **kwargs: Any) -> None:
+            made.append(self)
+            before(self, *args, **kwargs)
+
+        return noted
+
+    with ExitStack() as stack:
+        for kind in _REFUSALS:
+            stack.enter_context(mock.patch.object(kind, "__init__", watched(kind.__init__)))
+        yield
+    for error in made:
+        # The outermost frame of an exception that was caught is the one that caught it.
+        caught = error.__traceback__
+        if caught is not None and source.is_model_code(caught.tb_frame.f_code.co_filename):
+            raise error
+
+
+# Logs and lines.
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Hold back torch's warnings, prints and log lines, which say what the error that it raises says.
+
+    With `TORCH_LOGS` set, torch talks as the user asked it to.
+    """
+    if os.environ.get("TORCH_LOGS"):
+        yield
+        return
+    loggers = [
+        logging.getLogger(name) for name in logging.root.manager.loggerDict if name.startswith("torch")
+    ]
+    handlers = {h for logger in loggers for h in logger.handlers if isinstance(h, logging.StreamHandler)}
+    for handler in handlers:
+        handler.addFilter(_nothing)
+    try:
+        with warnings.catch_warnings(), redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for handler in handlers:
+            handler.removeFilter(_nothing)
+
+
+def _nothing(record: logging.LogRecord) -> bool:  # noqa: ARG001 a filter's form
+    return False
+
+
+@contextmanager
+def light_traces() -> Iterator[None]:
+    """Write a graph's code when it is first run, and look lines up when they are shown.
+
+    torch traces each branch and loop by itself, inside of those around it. It writes Python code for every
+    such graph, and again for all graphs inside of one, each time that one changes; and for every node it
+    looks up the source line of every function that is running, most of them its own. It has public ways to
+    neither.
+    """
+    with _use_lazy_graph_module(True), mock.patch.object(_traceback, "_extract_symbolized_tb", _summary):
+        yield
+
+
+def _summary(frames: list[dict[str, Any]], skip: int) -> traceback.StackSummary:
+    """What torch makes of the running functions, without their lines."""
+    summary = traceback.StackSummary()
+    for frame in reversed(frames[skip:]):
+        summary.append(
+            traceback.FrameSummary(frame["filename"], frame["line"], frame["name"], lookup_line=False)
+        )
+    return summary
+
+
+@contextmanager
+def lines_of_helpers() -> Iterator[None]:
+    """Let an op that torch.export traces bear its own line, also in a function that `forward` calls.
+
+    torch keeps of the running functions those called `forward`. Here the user's own functions below the
+    first `forward` are kept as well. The method is private: torch says that it is there to be overridden, and
+    makes its tracers itself.
+    """
+    torchs = TracerBase._filter_traceback_frames  # noqa: SLF001
+
+    def frames(tracer: Any, running: traceback.StackSummary) -> traceback.StackSummary:
+        kept = {id(frame) for frame in torchs(tracer, running)}
+        first = next((at for at, frame in enumerate(running) if frame.name == "forward"), len(running))
+        return traceback.StackSummary.from_list(
+            [
+                frame
+                for at, frame in enumerate(running)
+                if id(frame) in kept or (at > first and source.is_user_file(frame.filename))
+            ]
+        )
+
+    with mock.patch.object(TracerBase, "_filter_traceback_frames", frames):
+        yield
