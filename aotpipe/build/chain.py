@@ -374,7 +374,7 @@ def cut(legals: Mapping[Ruleset, Legal]) -> tuple[Parts | None, dict[Ruleset, Le
     """
     from aotpipe.backends import legalization
     from aotpipe.islands.cut import cut
-    from aotpipe.passes.unsupported import refusal
+    from aotpipe.passes.rules import refusal
 
     [(name, legal)] = legals.items()
     rules = legalization(name)

@@ -18,16 +18,17 @@ import torch
 
 from aotpipe.core.stages import Exported, Legal, LegalEntry
 from aotpipe.passes import (
-    constant_folding,
+    constants,
     control_flow,
     decompose,
+    hops,
     if_conversion,
     index_bounds,
     runtime_asserts,
     scalars,
 )
 from aotpipe.passes.flatten import Tensors, flatten, written_state
-from aotpipe.passes.rules import LegalizationRules
+from aotpipe.passes.rules import LegalizationRules, check_supported
 from aotpipe.passes.verify import verify
 
 __all__ = ["legalize"]
@@ -52,7 +53,7 @@ def legalize(
         UnsupportedOps: Ops without a lowering; all of them are named, each with the user's line.
         LowerFailed: A fault of aotpipe.
     """
-    programs = constant_folding.fold((decompose.decompose(entry, rules) for entry in exported.entries), rules)
+    programs = constants.fold((decompose.decompose(entry, rules) for entry in exported.entries), rules)
     tensors = Tensors()
     written: dict[str, None] = {}
     for entry, program in zip(exported.entries, programs, strict=True):
@@ -72,7 +73,7 @@ def legalize(
         for run in rules.graph_passes:
             run(one.graph)
     if supported:
-        decompose.check_supported(legal, rules)
+        check_supported(legal, rules)
     used = dict.fromkeys(key for one in legal for key in one.weights)
     weights = {key: tensors.by_name[key] for key in used}
     # The model's own buffers change when it is run; the initial state must not.
@@ -100,7 +101,9 @@ def _finish(
     control_flow.normalize(entry.graph)
     entry, ranges = index_bounds.guard(entry, tensors, declared)
     for run in rules.range_passes:
-        run(entry, ranges)
+        for module in list(hops.walk(entry.graph)):
+            if run(module, ranges):
+                module.recompile()
     entry = runtime_asserts.raise_up(entry, ranges.always)
     if_conversion.convert(entry.graph, cheap)
     return _without_unused_weights(entry)

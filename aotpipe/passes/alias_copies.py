@@ -1,8 +1,9 @@
-"""Lets control-flow bodies take and return tensors of their own.
+"""Copies where a program shares memory in a way that torch's decomposition refuses.
 
-torch refuses to functionalize a body that takes two views of one tensor, or that returns its input, a view
-of it, or one tensor twice. `separate(program)` gives a program with clones in these places, or the program
-itself where there are none; the program given is left as it was.
+torch refuses to functionalize a body of control flow that takes two views of one tensor, or that returns its
+input, a view of it, or one tensor twice. `separate(program)` gives a program with clones in these places, or
+the program itself where there are none. `relax(program)` gives a program whose views may copy. The program
+given is left as it was. `owner(node)` is the node whose memory a value may lie in.
 """
 
 from __future__ import annotations
@@ -33,13 +34,38 @@ def separate(program: ExportedProgram) -> ExportedProgram:
     for graph in hops.walk(module):
         for call in hops.calls(graph):
             _clone_operands(call)
-    for body in _bodies(module):
+    for body in list(hops.walk(module))[1:]:
         clone_shared(body)
     return hops.with_graph(program, module)
 
 
-def _bodies(module: GraphModule) -> list[GraphModule]:
-    return list(hops.walk(module))[1:]
+def relax(program: ExportedProgram) -> ExportedProgram:
+    """Give the same program with reshapes in place of views, which follow a value whose strides changed.
+
+    Some of eager's kernels give strides of their own (attention on CPU gives those of its transposed output),
+    and models view what only those strides allow. A decomposition gives other strides, and torch refuses the
+    view. A reshape copies where it must. A view stays where a write to it or its base could be seen through
+    the other.
+    """
+    module = copy.deepcopy(program.graph_module)
+    for body in hops.walk(module):
+        written = {owner(node) for node in _written(body)}
+        for node in body.graph.nodes:
+            if node.target is torch.ops.aten.view.default and owner(node) not in written:
+                node.target = torch.ops.aten.reshape.default
+        body.recompile()
+    return hops.with_graph(program, module)
+
+
+def _written(body: GraphModule) -> Iterator[Node]:
+    """The operands that a node writes to."""
+    for node in body.graph.nodes:
+        schema = ops.schema(node)
+        if schema is None or not schema.is_mutable:
+            continue
+        for argument, used in zip(schema.arguments, node.args, strict=False):
+            if argument.alias_info is not None and argument.alias_info.is_write and isinstance(used, Node):
+                yield used
 
 
 def _shared_operands(call: hops.Call) -> Iterator[tuple[int, int]]:

@@ -1,20 +1,19 @@
 """Computes complex intermediate values by their real and imaginary parts.
 
 Compilers take a complex type at a program's borders and in sums and products, and fail on it elsewhere
-(padding, reductions, views that change the layout). `split(program)` leaves complex values where they enter,
+(padding, reductions, views that change the layout). `split(module)` leaves complex values where they enter,
 where they are results, and in ops that `_RULES` lacks; everything between is written with two real values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 import torch
-from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
-from aotpipe.passes import hops
+from aotpipe.passes import ops
 from aotpipe.passes.emit import Emitter
 
 _ATEN: Final = torch.ops.aten
@@ -30,12 +29,12 @@ class Parts(NamedTuple):
 Rule = Callable[["_Split", Node], Parts | None]
 
 
-def split(program: ExportedProgram) -> ExportedProgram:
-    """Give the same program with pairs in place of complex values; its graph is changed."""
-    found = [body for body in hops.walk(program.graph_module) if any(map(_is_complex, body.graph.nodes))]
-    for body in found:
-        _Split(body).run()
-    return hops.with_graph(program, program.graph_module) if found else program
+def split(module: GraphModule) -> bool:
+    """Write pairs for the complex values of a graph; gives whether there was one."""
+    found = any(map(_is_complex, module.graph.nodes))
+    if found:
+        _Split(module).run()
+    return found
 
 
 def _is_complex(value: object) -> bool:
@@ -101,18 +100,15 @@ class _Split:
 
 
 def _each(split_: _Split, node: Node) -> Parts:
-    """An op that takes the elements of its first operand elsewhere, or adds them up."""
+    """An op that moves, adds up or negates the elements of its first operand."""
     real, imag = split_.both(node.args[0])
     return Parts(*(split_.emit(node.target, part, *node.args[1:], **node.kwargs) for part in (real, imag)))
 
 
 def _joined(split_: _Split, node: Node) -> Parts:
-    pairs = [split_.both(value) for value in _sequence(node.args[0])]
+    operands: Any = node.args[0]
+    pairs = map(split_.both, operands)
     return Parts(*(split_.emit(node.target, list(some), *node.args[1:]) for some in zip(*pairs, strict=True)))
-
-
-def _sequence(value: Any) -> Sequence[Any]:
-    return list(value)
 
 
 def _chosen(split_: _Split, node: Node) -> Parts:
@@ -181,10 +177,6 @@ def _filled(split_: _Split, node: Node) -> Parts:
     )
 
 
-def _negated(split_: _Split, node: Node) -> Parts:
-    return Parts(*(split_.emit(_ATEN.neg.default, part) for part in split_.both(node.args[0])))
-
-
 def _given(_: _Split, node: Node) -> Parts | None:
     real, imag = node.args
     shapes = [part.meta["val"].shape for part in (real, imag) if isinstance(part, Node)]
@@ -209,29 +201,12 @@ def _read_pair(split_: _Split, node: Node) -> None:
         split_.module.graph.erase_node(node)
 
 
-_STRUCTURE: Final = (
-    _ATEN.view.default,
-    _ATEN.permute.default,
-    _ATEN.expand.default,
-    _ATEN.slice.Tensor,
-    _ATEN.select.int,
-    _ATEN.unsqueeze.default,
-    _ATEN.squeeze.dim,
-    _ATEN.squeeze.dims,
-    _ATEN.clone.default,
-    _ATEN.alias.default,
-    _ATEN.flip.default,
-    _ATEN.index.Tensor,
-    _ATEN.index_select.default,
-    _ATEN.gather.default,
-    _ATEN.repeat.default,
-    _ATEN.unfold.default,
-    _ATEN.diagonal.default,
-    _ATEN.sum.dim_IntList,
-    _ATEN.cumsum.default,
+_LINEAR: Final = ops.REARRANGES | ops.overloads(
+    "cumsum diagonal flip gather index.Tensor index_select neg repeat select.int slice.Tensor "
+    "sum.dim_IntList unfold"
 )
 _RULES: Final[Mapping[Any, Rule]] = {
-    **dict.fromkeys(_STRUCTURE, _each),
+    **dict.fromkeys(_LINEAR, _each),
     _ATEN.complex.default: _given,
     _ATEN.full.default: _filled,
     _ATEN.cat.default: _joined,
@@ -242,6 +217,5 @@ _RULES: Final[Mapping[Any, Rule]] = {
     _ATEN.mm.default: _product,
     _ATEN.bmm.default: _product,
     _ATEN.div.Tensor: _quotient,
-    _ATEN.neg.default: _negated,
 }
 _READS: Final[Mapping[Any, Callable[[_Split, Node], None]]] = {_ATEN.view_as_real.default: _read_pair}

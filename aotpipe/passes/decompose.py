@@ -1,13 +1,12 @@
-"""Decomposes an exported program into a backend's ops, and tells which ops are left that it lacks.
+"""Decomposes an exported program into a backend's ops.
 
 `decompose(entry, rules)` gives a functional ExportedProgram; the entry's own is left as it was.
-`check_supported(entries, rules)` raises `UnsupportedOps` that names every op at once.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -21,20 +20,19 @@ from torch.export.graph_signature import InputKind
 from torch.fx._lazy_graph_module import _use_lazy_graph_module
 
 from aotpipe.canonicalize.trace import region_asserts
-from aotpipe.core.stages import ExportedEntry, LegalEntry
-from aotpipe.errors import AotpipeError, UnsupportedOp, UnsupportedOps
+from aotpipe.core.stages import ExportedEntry
+from aotpipe.errors import AotpipeError, UnsupportedOps
 from aotpipe.model import source
 from aotpipe.passes import (
     alias_copies,
-    boolean_masks,
-    lift_constants,
+    constants,
+    hops,
     repeated_calls,
-    view_strides,
     wrapper_ops,
 )
+from aotpipe.passes.decompositions import indexing
 from aotpipe.passes.decompositions.entries import either
 from aotpipe.passes.rules import LegalizationRules
-from aotpipe.passes.unsupported import Unsupported, unsupported
 
 
 def decompose(entry: ExportedEntry, rules: LegalizationRules) -> ExportedProgram:
@@ -44,7 +42,7 @@ def decompose(entry: ExportedEntry, rules: LegalizationRules) -> ExportedProgram
         UnsupportedOps: torch itself cannot decompose the program.
     """
     table: dict[Any, Callable[..., Any]] = dict(rules.decompositions())
-    table |= {op: either(first, table.get(op)) for op, first in boolean_masks.table().items()}
+    table |= {op: either(first, table.get(op)) for op, first in indexing.MASKS.items()}
     try:
         with (
             warnings.catch_warnings(),
@@ -53,16 +51,16 @@ def decompose(entry: ExportedEntry, rules: LegalizationRules) -> ExportedProgram
         ):
             # torch's tracing warns of its own deprecated calls.
             warnings.simplefilter("ignore")
-            program = lift_constants.lift(alias_copies.separate(wrapper_ops.inline(entry.program)))
+            program = constants.lift(alias_copies.separate(wrapper_ops.inline(entry.program)))
             try:
                 decomposed = _decomposed(program, table)
             except ValueError:
                 # A view that the strides of a decomposition do not allow, if the second trial succeeds.
-                decomposed = view_strides.relax(program).run_decompositions(table)
+                decomposed = alias_copies.relax(program).run_decompositions(table)
             decomposed = _without_tokens(decomposed)
-            for run in rules.program_passes:
-                decomposed = run(decomposed)
-            return decomposed
+            module = decomposed.graph_module
+            changed = [run(body) for run in rules.program_passes for body in list(hops.walk(module))]
+            return hops.with_graph(decomposed, module) if any(changed) else decomposed
     except AotpipeError:
         raise
     except Exception as error:
@@ -87,30 +85,3 @@ def _without_tokens(program: ExportedProgram) -> ExportedProgram:
         return program
     ordered: ExportedProgram = _remove_effect_tokens(program)
     return ordered
-
-
-def check_supported(entries: Sequence[LegalEntry], rules: LegalizationRules) -> None:
-    """Refuse what the backend has no lowering for.
-
-    Raises:
-        UnsupportedOps: With each op's name, how often it is met, and the user's first line with it.
-    """
-    left = [found for entry in entries for found in unsupported(entry.graph, rules)]
-    if not left:
-        return
-    names = sorted({found.op for found in left})
-    total = sum(found.count for found in left)
-    raise UnsupportedOps(
-        f"{len(names)} {'op has' if len(names) == 1 else 'ops have'} no lowering ({total} in all): "
-        + ", ".join(names),
-        reason="\n".join(map(_row, left)),
-        hint="write the named lines with other ops, or let them run in Python: --allow-islands",
-        where=next((found.where for found in left if found.where), None),
-        ops=[UnsupportedOp(found.op, found.reason, found.count, found.where) for found in left],
-    )
-
-
-def _row(found: Unsupported) -> str:
-    calls = f"{found.count} {'call' if found.count == 1 else 'calls'}"
-    place = f", first at {found.where}" if found.where else ""
-    return f"{found.op}: {found.reason}; {calls}{place}"

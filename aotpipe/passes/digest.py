@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import operator
 import re
 from collections.abc import Iterator
 from typing import Any, Final
@@ -64,9 +65,7 @@ def _graph_lines(module: GraphModule) -> Iterator[str]:
     for number, node in enumerate(module.graph.nodes):
         numbers[node] = f"%{number}"
         if node.op == "get_attr":
-            value: object = module
-            for part in str(node.target).split("."):
-                value = getattr(value, part)
+            value = operator.attrgetter(str(node.target))(module)
             if isinstance(value, GraphModule):
                 yield f"%{number} graph"
                 yield from (f"  {line}" for line in _graph_lines(value))

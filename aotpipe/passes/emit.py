@@ -6,7 +6,7 @@ what torch itself would compute; the stack trace comes from the node that gave t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from typing import Any
 
@@ -53,6 +53,23 @@ class Emitter:
                 stack.enter_context(shapes.suppress_guards())
             args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda used: change(used.meta["val"]))
             return node.target(*args, **kwargs)
+
+
+def rewrite(
+    module: GraphModule, found: Iterable[Node], write: Callable[[Emitter, Node], Node | None]
+) -> bool:
+    """Put in the place of each node what `write` writes before it; where that is None the node stays.
+
+    Returns:
+        Whether the graph was changed.
+    """
+    changed = False
+    for node in list(found):
+        if (new := write(Emitter(module, node), node)) is not None:
+            node.replace_all_uses_with(new)
+            module.graph.erase_node(node)
+            changed = True
+    return changed
 
 
 def fake_mode(module: GraphModule) -> FakeTensorMode:

@@ -1,15 +1,20 @@
-"""Takes nodes out of a legal graph as a graph of their own.
+"""Copies nodes from one graph into another.
 
-`needs(nodes)` is what they are computed from and that is not among them; `extract(...)` copies them. A size
-never passes as a value: it is computed anew from the tensor that it is of.
+`extract(...)` takes nodes out of a graph as a graph of their own; `needs(nodes)` is what they are computed
+from and that is not among them. A size never passes as a value: it is computed anew from the tensor that it
+is of. `graft(...)` writes what results of a body depend on into the graph around it.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import fx
+
+from aotpipe.passes import hops
 
 
 def is_number(node: fx.Node) -> bool:
@@ -71,3 +76,64 @@ def extract(
         copy(node)
     graph.output(tuple(copy(node) for node in given))
     return fx.GraphModule(owner, graph)
+
+
+def graft(
+    module: fx.GraphModule,
+    before: fx.Node,
+    body: fx.GraphModule,
+    values: Sequence[Any],
+    wanted: Sequence[Any],
+    *,
+    everything: bool = False,
+) -> list[Any]:
+    """Copy what `wanted` depends on, or `everything`, and give the wanted values in the graph of `module`.
+
+    Args:
+        module: Gets the nodes; subgraphs that come along are shared by reference under a free name.
+        before: The new nodes go right before this one.
+        body: The graph that they are of.
+        values: For the body's placeholders.
+        wanted: Results of the body: nodes, or constants, which are given as they are.
+        everything: Copy also what no result needs, such as writes and asserts.
+    """
+    known: dict[fx.Node, Any] = dict(zip(hops.placeholders(body), values, strict=True))
+    needed = dependencies(wanted)
+    for node in body.graph.nodes:
+        if node in known or node.op == "output" or not (everything or node in needed):
+            continue
+        with module.graph.inserting_before(before):
+            copied = module.graph.node_copy(node, known.__getitem__)
+        if node.op == "get_attr":
+            copied.target = _adopt(module, body, str(node.target))
+        if "stack_trace" in before.meta:
+            copied.meta.setdefault("stack_trace", before.meta["stack_trace"])
+        known[node] = copied
+    return [known[value] if isinstance(value, fx.Node) else value for value in wanted]
+
+
+def dependencies(wanted: Sequence[Any]) -> set[fx.Node]:
+    """The nodes that some values depend on, themselves among them."""
+    found: set[fx.Node] = set()
+    stack = [value for value in wanted if isinstance(value, fx.Node)]
+    while stack:
+        node = stack.pop()
+        if node not in found:
+            found.add(node)
+            stack += node.all_input_nodes
+    return found
+
+
+def _adopt(module: fx.GraphModule, body: fx.GraphModule, target: str) -> str:
+    """Give an attribute of the body to the module, under a free name."""
+    value = operator.attrgetter(target)(body)
+    name = base = target.replace(".", "_")
+    count = 0
+    while hasattr(module, name) and getattr(module, name) is not value:
+        count += 1
+        name = f"{base}_{count}"
+    if isinstance(value, torch.Tensor):
+        module.register_buffer(name, value, persistent=False)
+    else:
+        setattr(module, name, value)
+    return name

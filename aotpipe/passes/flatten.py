@@ -11,7 +11,7 @@ The program's graph is taken over: it must not be used again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -28,8 +28,6 @@ from aotpipe.passes import hops, scalars
 from aotpipe.passes.emit import Emitter
 
 _ATEN: Final = torch.ops.aten
-_HELD: Final = frozenset({InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR})
-_WRITTEN: Final = frozenset({OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION})
 FOLDED_ELEMENTS: Final = 64
 """A constant of at most so many equal elements is written as `full`, where a compiler can fold it."""
 
@@ -65,31 +63,16 @@ class Tensors:
 
 
 def _identity(tensor: torch.Tensor) -> tuple[object, ...]:
-    place = tensor.untyped_storage().data_ptr() or id(tensor)
-    return (place, tensor.storage_offset(), tensor.dtype, tuple(tensor.shape), tensor.stride())
+    return (hops.memory(tensor), tensor.storage_offset(), tensor.dtype, tuple(tensor.shape), tensor.stride())
 
 
 def written_state(program: ExportedProgram, tensors: Tensors, entry_point: str) -> list[str]:
     """The names of the tensors that a decomposed program writes to, in the order of its signature."""
-    written = {str(spec.target) for spec in program.graph_signature.output_specs if spec.kind in _WRITTEN}
+    written = {str(spec.target) for spec in program.graph_signature.output_specs if spec.kind in hops.WRITTEN}
+    held = [str(spec.target) for spec in program.graph_signature.input_specs if spec.kind in hops.HELD]
     return [
-        tensors.name(target, tensor, entry_point)
-        for target, tensor in _held_tensors(program)
-        if target in written
+        tensors.name(target, hops.held(program, target), entry_point) for target in held if target in written
     ]
-
-
-def _held_tensors(program: ExportedProgram) -> Iterator[tuple[str, torch.Tensor]]:
-    for spec in program.graph_signature.input_specs:
-        if spec.kind in _HELD:
-            yield str(spec.target), _held_tensor(program, str(spec.target))
-
-
-def _held_tensor(program: ExportedProgram, target: str) -> torch.Tensor:
-    held = program.state_dict.get(target)
-    found = program.constants[target] if held is None else held
-    assert isinstance(found, torch.Tensor), target
-    return found
 
 
 def flatten(
@@ -137,6 +120,8 @@ class _Inputs:
     Attributes:
         weights, states: Placeholder -> name of the tensor, each tensor once.
         users: Placeholder -> its spec.
+        by_target: FQN of a held tensor -> its placeholder.
+        by_node_name: Name of an input in the graph -> its placeholder.
     """
 
     def __init__(
@@ -150,8 +135,8 @@ class _Inputs:
         self.weights: dict[Node, str] = {}
         self.states: dict[Node, str] = {}
         self.users: dict[Node, TensorSpec] = {}
-        self._by_target: dict[str, Node] = {}
-        self._by_node_name: dict[str, Node] = {}
+        self.by_target: dict[str, Node] = {}
+        self.by_node_name: dict[str, Node] = {}
         self._by_name: dict[str, Node] = {}
         self._module = program.graph_module
         specs = program.graph_signature.input_specs
@@ -159,9 +144,9 @@ class _Inputs:
         names = iter(input_names)
         foldable: dict[str, torch.Tensor] = {}
         for node, spec in zip(hops.placeholders(self._module), specs, strict=True):
-            if spec.kind in _HELD:
+            if spec.kind in hops.HELD:
                 target = str(spec.target)
-                tensor = _held_tensor(program, target)
+                tensor = hops.held(program, target)
                 name = tensors.name(target, tensor, entry.name)
                 self._unite(node, target, name)
                 if spec.kind is InputKind.CONSTANT_TENSOR and _is_uniform(tensor):
@@ -173,18 +158,10 @@ class _Inputs:
         for name, node in self._by_name.items():
             self._hold(node, name, state, foldable.get(name))
 
-    def holding(self, target: str) -> Node:
-        """The placeholder of a held tensor, by FQN."""
-        return self._by_target[target]
-
-    def taking(self, name: str) -> Node:
-        """The placeholder of an input, by its name in the graph."""
-        return self._by_node_name[name]
-
     def _unite(self, node: Node, target: str, name: str) -> None:
         """Let one placeholder serve all names of a tensor."""
         first = self._by_name.setdefault(name, node)
-        self._by_target[target] = first
+        self.by_target[target] = first
         if first is not node:
             node.replace_all_uses_with(first)
             self._module.graph.erase_node(node)
@@ -200,7 +177,7 @@ class _Inputs:
             self.weights[node] = name
 
     def _take(self, node: Node, leaf: TensorSpec | Constant, entry: ExportedEntry) -> None:
-        self._by_node_name[node.name] = node
+        self.by_node_name[node.name] = node
         if isinstance(leaf, Constant):
             if node.users:
                 raise LowerFailed(f"{entry.name} reads its fixed input {leaf.name}")
@@ -225,10 +202,10 @@ class _Outputs:
         leaves = iter(entry.signature.outputs)
         values = hops.output_values(self._module)
         for value, spec in zip(values, program.graph_signature.output_specs, strict=True):
-            if spec.kind in _WRITTEN:
-                written[inputs.holding(str(spec.target))] = value
+            if spec.kind in hops.WRITTEN:
+                written[inputs.by_target[str(spec.target)]] = value
             elif spec.kind is OutputKind.USER_INPUT_MUTATION:
-                leaf = inputs.users[inputs.taking(str(spec.target))]
+                leaf = inputs.users[inputs.by_node_name[str(spec.target)]]
                 self.mutated.append(value)
                 self.mutated_specs.append(replace(leaf, name=f"mutated.{leaf.name}", value_range=None))
             elif spec.kind is OutputKind.USER_OUTPUT:
@@ -253,13 +230,12 @@ def _state_spec(name: str, tensor: torch.Tensor) -> TensorSpec:
 
 
 def _is_uniform(tensor: torch.Tensor) -> bool:
-    return 0 < tensor.numel() <= FOLDED_ELEMENTS and bool((tensor == tensor.flatten()[0]).all())
+    return tensor.numel() <= FOLDED_ELEMENTS and hops.is_uniform(tensor)
 
 
 def _write_out(module: GraphModule, node: Node, tensor: torch.Tensor) -> None:
     """Replace a constant's placeholder by `full`."""
-    first = next(other for other in module.graph.nodes if other.op != "placeholder")
-    emit = Emitter(module, first)
+    emit = Emitter(module, hops.first_computed(module))
     full = emit(_ATEN.full.default, list(tensor.shape), tensor.flatten()[0].item(), dtype=tensor.dtype)
     node.replace_all_uses_with(full)
     module.graph.erase_node(node)

@@ -2,7 +2,8 @@
 
 `calls(graph_module)` gives every call of such an op as a `Call`, with its subgraphs as modules; `walk` gives
 a graph and all subgraphs under it. Placeholders of a subgraph always end with the read-only operands, so
-that an operand appended to a call is a placeholder appended to each of its subgraphs.
+that an operand appended to a call is a placeholder appended to each of its subgraphs. `with_graph` and
+`Constants` give an exported program over a changed graph.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, Final
 
 import torch
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputSpec
+from torch.export.graph_signature import InputKind, InputSpec, OutputKind, TensorArgument
 from torch.fx import GraphModule, Node
 
 
@@ -64,16 +65,6 @@ class Call:
     def is_while(self) -> bool:
         """Whether it is a `while_loop`."""
         return self.node.target is _HOP.while_loop
-
-    @property
-    def is_scan(self) -> bool:
-        """Whether it is a `scan`."""
-        return self.node.target is _HOP.scan
-
-    @property
-    def is_map(self) -> bool:
-        """Whether it is a `map`."""
-        return self.node.target is _HOP.map_impl
 
     @property
     def subgraphs(self) -> tuple[GraphModule, ...]:
@@ -180,27 +171,19 @@ def with_graph(
 ) -> ExportedProgram:
     """The same program over another graph, with other input specs, tensors and more constants where given."""
     signature = program.graph_signature
-    specs = list(signature.input_specs) if input_specs is None else list(input_specs)
-    # A copy of a graph calls a placeholder otherwise that is named like a function of Python's.
-    names = {
-        spec.arg.name: node.name
-        for node, spec in zip(placeholders(module), specs, strict=True)
-        if spec.arg.name != node.name
-    }
     specs = [
-        replace(spec, arg=replace(spec.arg, name=names[spec.arg.name])) if spec.arg.name in names else spec
-        for spec in specs
+        # A copy of a graph calls a placeholder otherwise that is named like a function of Python's.
+        replace(spec, arg=replace(spec.arg, name=node.name))
+        for node, spec in zip(
+            placeholders(module), signature.input_specs if input_specs is None else input_specs, strict=True
+        )
     ]
     outputs = [
         # The node that gives an output may be another one now.
         replace(spec, arg=replace(spec.arg, name=value.name)) if isinstance(value, Node) else spec
         for spec, value in zip(signature.output_specs, output_values(module), strict=True)
     ]
-    signature = replace(
-        signature,
-        input_specs=specs,
-        output_specs=outputs,
-    )
+    signature = replace(signature, input_specs=specs, output_specs=outputs)
     module.graph.lint()
     module.recompile()
     return ExportedProgram(
@@ -214,6 +197,66 @@ def with_graph(
         constants={**program.constants, **(constants or {})},
         verifiers=program.verifiers,
     )
+
+
+HELD: Final = frozenset({InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR})
+WRITTEN: Final = frozenset({OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION})
+
+
+def held(program: ExportedProgram, target: str) -> torch.Tensor:
+    """The parameter, buffer or constant of a program that a spec names."""
+    found = program.state_dict.get(target)
+    found = program.constants[target] if found is None else found
+    assert isinstance(found, torch.Tensor), target
+    return found
+
+
+def memory(tensor: torch.Tensor) -> int:
+    """What tells the memory of a tensor from another's while both are alive."""
+    return tensor.untyped_storage().data_ptr() or id(tensor)
+
+
+def first_computed(module: GraphModule) -> Node:
+    """The first node of a graph that is no placeholder."""
+    nodes: list[Node] = list(module.graph.nodes)
+    return next(node for node in nodes if node.op != "placeholder")
+
+
+def is_uniform(tensor: torch.Tensor) -> bool:
+    """Whether a tensor has elements, and all are equal."""
+    return tensor.numel() > 0 and bool((tensor == tensor.flatten()[0]).all())
+
+
+class Constants:
+    """Gives a program more constants, each a placeholder before those of its inputs.
+
+    Args:
+        program: As it was.
+        module: The graph that it gets; it is changed.
+    """
+
+    def __init__(self, program: ExportedProgram, module: GraphModule) -> None:
+        self._program, self._module = program, module
+        self._specs = list(program.graph_signature.input_specs)
+        kinds = [spec.kind for spec in self._specs]
+        self._at = kinds.index(InputKind.USER_INPUT) if InputKind.USER_INPUT in kinds else len(kinds)
+        self._before = [*placeholders(module), first_computed(module)][self._at]
+        self._tensors: dict[str, torch.Tensor] = {}
+
+    def add(self, prefix: str, tensor: torch.Tensor, value: torch.Tensor) -> Node:
+        """Add a constant, named by a prefix and a number, whose placeholder has a fake value."""
+        name = f"{prefix}_{len(self._tensors)}"
+        with self._module.graph.inserting_before(self._before):
+            node = self._module.graph.placeholder(f"c_{name}")
+        node.meta["val"] = value
+        spec = InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(node.name), name)
+        self._specs.insert(self._at + len(self._tensors), spec)
+        self._tensors[name] = tensor
+        return node
+
+    def program(self) -> ExportedProgram:
+        """The program over the changed graph."""
+        return with_graph(self._program, self._module, input_specs=self._specs, constants=self._tensors)
 
 
 def _module(owner: GraphModule, reference: Any) -> GraphModule:

@@ -25,66 +25,26 @@ from torch.utils import _pytree as pytree
 from aotpipe.export import symbols
 from aotpipe.passes import hops, index_bounds, ops
 from aotpipe.passes.emit import Emitter
-from aotpipe.passes.inline import graft
+from aotpipe.passes.extract import graft
 from aotpipe.passes.scalars import value_of
 
 _ATEN: Final = torch.ops.aten
 CHEAP: Final = 16384
 """Elements that all ops of both sides may compute together: about 5 us of a core, as a branch by itself."""
-_FREE: Final = frozenset(
-    {
-        _ATEN.alias.default,
-        _ATEN.expand.default,
-        _ATEN.permute.default,
-        _ATEN.select.int,
-        _ATEN.slice.Tensor,
-        _ATEN.squeeze.dims,
-        _ATEN.sym_size.int,
-        _ATEN.unsqueeze.default,
-        _ATEN.view.default,
-        operator.getitem,
-    }
-)
+_FREE: Final = ops.overloads(
+    "alias expand permute select.int slice.Tensor squeeze.dims sym_size.int unsqueeze view"
+) | {operator.getitem}
 """What computes no element."""
-_FITTED: Final = frozenset({_ATEN.expand.default, _ATEN.select.int, _ATEN.squeeze.dims, _ATEN.view.default})
+_FITTED: Final = ops.overloads("expand select.int squeeze.dims view")
 """Those of them that fail for some sizes."""
-_SAFE: Final = frozenset(
-    {
-        _ATEN.amax.default,
-        _ATEN.amin.default,
-        _ATEN.any.default,
-        _ATEN.any.dim,
-        _ATEN.any.dims,
-        _ATEN.arange.start_step,
-        _ATEN.cat.default,
-        _ATEN.clone.default,
-        _ATEN.constant_pad_nd.default,
-        _ATEN.flip.default,
-        _ATEN.full.default,
-        _ATEN.full_like.default,
-        _ATEN.mean.dim,
-        _ATEN.prod.dim_int,
-        _ATEN.scalar_tensor.default,
-        _ATEN.select_scatter.default,
-        _ATEN.slice_scatter.default,
-        _ATEN.sum.default,
-        _ATEN.sum.dim_IntList,
-        ops.CAST,
-    }
+_SAFE: Final = ops.overloads(
+    "amax amin any any.dim any.dims arange.start_step cat clone constant_pad_nd flip full full_like mean.dim "
+    "prod.dim_int scalar_tensor select_scatter slice_scatter sum sum.dim_IntList _to_copy"
 )
 """What may be computed for nothing beside the pointwise ops."""
-_DIVISIONS: Final = frozenset(
-    {
-        _ATEN.div.Tensor_mode,
-        _ATEN.floor_divide.default,
-        _ATEN.fmod.Scalar,
-        _ATEN.fmod.Tensor,
-        _ATEN.pow.Tensor_Scalar,
-        _ATEN.pow.Tensor_Tensor,
-        _ATEN.remainder.Scalar,
-        _ATEN.remainder.Scalar_Tensor,
-        _ATEN.remainder.Tensor,
-    }
+_DIVISIONS: Final = ops.overloads(
+    "div.Tensor_mode floor_divide fmod.Scalar fmod.Tensor pow.Tensor_Scalar pow.Tensor_Tensor "
+    "remainder.Scalar remainder.Scalar_Tensor remainder.Tensor"
 )
 
 

@@ -27,9 +27,9 @@ from torch.fx import GraphModule, Node
 from aotpipe.core.signature import TensorSpec
 from aotpipe.core.stages import LegalEntry
 from aotpipe.passes import hops, ops, scalars
-from aotpipe.passes.emit import Emitter
+from aotpipe.passes.emit import Emitter, rewrite
 from aotpipe.passes.ranges import Ranges
-from aotpipe.passes.ranges.call import as_bound
+from aotpipe.passes.ranges.intervals import as_bound
 from aotpipe.passes.scalars import value_of
 
 _ATEN: Final = torch.ops.aten
@@ -83,16 +83,13 @@ def _along_dim(node: Node) -> Iterator[Access]:
     yield Access(table=table, position=2, dim=dim)
 
 
-def _in_rows(node: Node) -> Iterator[Access]:
-    table = node.args[0]
-    assert isinstance(table, Node)
-    yield Access(table=table, position=1, dim=0)
+def _into(dim: int | None, *, wraps: bool = False) -> Callable[[Node], Iterator[Access]]:
+    def accesses(node: Node) -> Iterator[Access]:
+        table = node.args[0]
+        assert isinstance(table, Node)
+        yield Access(table=table, position=1, dim=dim, wraps=wraps)
 
-
-def _in_flat(node: Node) -> Iterator[Access]:
-    table = node.args[0]
-    assert isinstance(table, Node)
-    yield Access(table=table, position=1, dim=None, wraps=True)
+    return accesses
 
 
 def _per_dim(*, trusted: bool) -> Callable[[Node], Iterator[Access]]:
@@ -108,24 +105,14 @@ def _per_dim(*, trusted: bool) -> Callable[[Node], Iterator[Access]]:
 
 
 GUARDED: Final[Mapping[Any, Callable[[Node], Iterator[Access]]]] = {
-    _ATEN.embedding.default: _in_rows,
-    _ATEN.take.default: _in_flat,
+    _ATEN.embedding.default: _into(0),
+    _ATEN.take.default: _into(None, wraps=True),
     **dict.fromkeys(
-        [
-            _ATEN.gather.default,
-            _ATEN.index_select.default,
-            _ATEN.index_add.default,
-            _ATEN.index_copy.default,
-            _ATEN.index_fill.int_Scalar,
-            _ATEN.index_fill.int_Tensor,
-            _ATEN.index_reduce.default,
-            _ATEN.scatter.src,
-            _ATEN.scatter.value,
-            _ATEN.scatter.reduce,
-            _ATEN.scatter.value_reduce,
-            _ATEN.scatter_add.default,
-            _ATEN.scatter_reduce.two,
-        ],
+        ops.overloads(
+            "gather index_select index_add index_copy index_fill.int_Scalar index_fill.int_Tensor "
+            "index_reduce scatter.src scatter.value scatter.reduce scatter.value_reduce scatter_add "
+            "scatter_reduce.two"
+        ),
         _along_dim,
     ),
     _ATEN.index.Tensor: _per_dim(trusted=False),
@@ -162,36 +149,21 @@ def guard(
 
 def _select_by_tensor(module: GraphModule) -> None:
     """Write a `select` at a position that depends on data as an `index`, which has a tensor to guard."""
-    for node in module.graph.find_nodes(op="call_function", target=_ATEN.select.int):
-        source, dim, index = node.args
-        if not isinstance(index, Node):
-            continue
-        emit = Emitter(module, node)
-        row = emit(_ATEN.full.default, [1], index, dtype=torch.int64)
-        # A position counts from the end where it is negative, as in `index`, not in `index_select`.
-        indices = [*[None] * (dim % source.meta["val"].dim()), row]
-        picked = emit(_ATEN.index.Tensor, source, indices)
-        node.replace_all_uses_with(emit(_ATEN.squeeze.dim, picked, dim))
-        module.graph.erase_node(node)
+    selects = module.graph.find_nodes(op="call_function", target=_ATEN.select.int)
+    rewrite(module, [node for node in selects if isinstance(node.args[2], Node)], _indexed)
+
+
+def _indexed(emit: Emitter, select: Node) -> Node:
+    source, dim, index = select.args
+    row = emit(_ATEN.full.default, [1], index, dtype=torch.int64)
+    # A position counts from the end where it is negative, as in `index`, not in `index_select`.
+    indices = [*[None] * (dim % value_of(source).dim()), row]
+    return emit(_ATEN.squeeze.dim, emit(_ATEN.index.Tensor, source, indices), dim)
 
 
 # Inputs.
 
-_HANDS_ON_ALL: Final = frozenset(
-    [
-        _ATEN.alias.default,
-        _ATEN.clone.default,
-        _ATEN.expand.default,
-        _ATEN.permute.default,
-        _ATEN.reshape.default,
-        _ATEN.squeeze.default,
-        _ATEN.squeeze.dim,
-        _ATEN.squeeze.dims,
-        _ATEN.unsqueeze.default,
-        _ATEN.view.default,
-        ops.CAST,
-    ]
-)
+_HANDS_ON_ALL: Final = ops.REARRANGES | ops.overloads("reshape squeeze _to_copy")
 _INDEX_DTYPES: Final = (torch.int32, torch.int64)
 
 

@@ -1,7 +1,7 @@
 """Whole-number divisions that the compiler computes wrong.
 
 It folds quotients and remainders of constants as those of unsigned numbers or of C, and divides int64 by a
-number through floats, which lose the bits beyond 2**53. `mend(entry, ranges)` writes the constant where a
+number through floats, which lose the bits beyond 2**53. `mend(module, ranges)` writes the constant where a
 result is known, and a division by truncation, which is exact, where the dividend may be large. It comes after
 the ranges are known: those of what it writes are harder to tell.
 """
@@ -13,11 +13,9 @@ from typing import Any, Final
 import torch
 from torch.fx import GraphModule, Node
 
-from aotpipe.core.stages import LegalEntry
-from aotpipe.passes import hops
-from aotpipe.passes.emit import Emitter
+from aotpipe.passes.emit import Emitter, rewrite
 from aotpipe.passes.ranges import Ranges
-from aotpipe.passes.ranges.intervals import Interval
+from aotpipe.passes.ranges.intervals import Interval, holds_floats
 from aotpipe.passes.scalars import value_of
 
 _ATEN: Final = torch.ops.aten
@@ -27,33 +25,18 @@ _EXACT: Final = 2**53
 """The first whole number whose successor is no float64."""
 
 
-def mend(entry: LegalEntry, ranges: Ranges) -> None:
-    """Replace such divisions in an entry's graph and in the bodies of its control flow."""
-    for module in hops.walk(entry.graph):
-        found = [node for node in module.graph.nodes if node.target in _DIVISIONS and _is_whole(node)]
-        for node in found:
-            _mend(module, node, ranges)
-        if found:
-            module.recompile()
+def mend(module: GraphModule, ranges: Ranges) -> bool:
+    """Replace such divisions of a graph; gives whether there was one."""
 
+    def mended(emit: Emitter, node: Node) -> Node | None:
+        if (known := _known(node, ranges)) is not None:
+            return _constant(emit, node, known)
+        if _is_floor_by_number(node) and not ranges.space.within(ranges.of(node.args[0]), -_EXACT, _EXACT):
+            return _floor(emit, *node.args[:2])
+        return None
 
-def _is_whole(node: Node) -> bool:
-    value = value_of(node)
-    return not value.is_floating_point() and not value.is_complex()
-
-
-def _mend(module: GraphModule, node: Node, ranges: Ranges) -> None:
-    known = _known(node, ranges)
-    emit = Emitter(module, node)
-    new: Node | None = None
-    if known is not None:
-        new = _constant(emit, node, known)
-    elif _is_floor_by_number(node) and not _is_small(ranges, node.args[0]):
-        new = _floor(emit, *node.args[:2])
-    if new is None:
-        return
-    node.replace_all_uses_with(new, propagate_meta=False)
-    module.graph.erase_node(node)
+    divisions = (node for node in module.graph.nodes if node.target in _DIVISIONS)
+    return rewrite(module, [node for node in divisions if not holds_floats(value_of(node))], mended)
 
 
 def _known(node: Node, ranges: Ranges) -> int | None:
@@ -90,16 +73,6 @@ def _is_floor_by_number(node: Node) -> bool:
 
 def _is_tensor(operand: Any) -> bool:
     return isinstance(value_of(operand), torch.Tensor)
-
-
-def _is_small(ranges: Ranges, dividend: Any) -> bool:
-    low, high = ranges.of(dividend).low, ranges.of(dividend).high
-    return (
-        low is not None
-        and high is not None
-        and ranges.space.le(-_EXACT, low)
-        and ranges.space.le(high, _EXACT)
-    )
 
 
 def _floor(emit: Emitter, left: Any, right: Any) -> Node:

@@ -1,6 +1,6 @@
-"""What torch names with an underscore and has no public name for: ops, their classes, their schemas.
+"""Ops by name, and what torch names with an underscore: ops, their classes, their schemas.
 
-The ops are what `item()`, asserts and casts become in every exported graph.
+The private ops are what `item()`, asserts and casts become in every exported graph.
 """
 # ruff: noqa: SLF001
 
@@ -23,6 +23,16 @@ ASSERT_NUMBER: Final[Any] = _ATEN._assert_scalar.default
 ASSERT_METADATA: Final[Any] = _ATEN._assert_tensor_metadata.default
 UNSAFE_INDEX: Final[Any] = _ATEN._unsafe_index.Tensor
 UNSAFE_INDEX_PUT: Final[Any] = _ATEN._unsafe_index_put.default
+
+
+def overloads(names: str) -> frozenset[OpOverload]:
+    """The ops of ATen with these names: `sum.dim_IntList`, or `exp`, which is `exp.default`."""
+    pairs = (name.partition(".") for name in names.split())
+    return frozenset(getattr(getattr(_ATEN, op), overload or "default") for op, _, overload in pairs)
+
+
+REARRANGES: Final = overloads("alias clone expand permute squeeze.dim squeeze.dims unsqueeze view")
+"""Ops whose result holds every element of their operand, and no other."""
 
 
 def schema(node: Node) -> Any:

@@ -1,5 +1,8 @@
 """Writes a precision policy into exported programs, before they are decomposed.
 
+`Casting(policy).trials(op, dtypes)` says which casts a policy asks of one op, in a graph and in eager alike:
+the first that torch takes is it.
+
 `lower(exported, policy)` gives programs in which products are computed in the lower dtype and islands in
 float32 (`core.precision`), bodies of control flow too; what they take and give is as before. Parameters
 that products alone read are stored in the lower dtype, once for all entry points. The exported programs are
@@ -13,12 +16,11 @@ from __future__ import annotations
 import copy
 import difflib
 import operator
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import torch
-from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.fx import GraphModule, Node
@@ -26,12 +28,81 @@ from torch.fx import GraphModule, Node
 from aotpipe.core.precision import ISLANDS, PRODUCTS, Precision
 from aotpipe.core.stages import Exported
 from aotpipe.errors import SpecInvalid
-from aotpipe.passes import hops, wrapper_ops
-from aotpipe.passes.autocast import Cast, Casting, is_mutable, name_of
+from aotpipe.passes import hops, ops, wrapper_ops
 from aotpipe.passes.emit import Emitter
 
-_ATEN = torch.ops.aten
-_CAST = _ATEN._to_copy.default  # noqa: SLF001  # the name that torch gives it
+_ATEN: Final = torch.ops.aten
+
+
+Cast = Callable[[torch.dtype], torch.dtype]
+"""From the dtype that an operand has to the one that it gets."""
+
+
+def lower_dtype(policy: Precision) -> torch.dtype:
+    """The dtype that products are computed in."""
+    found = getattr(torch, policy.dtype)
+    assert isinstance(found, torch.dtype)
+    return found
+
+
+def name_of(op: Any) -> str:
+    """An op's name in ATen, without its overload; of another library's op nothing."""
+    return str(op.overloadpacket.__name__) if getattr(op, "namespace", "") == "aten" else ""
+
+
+class Casting:
+    """The casts of a policy, each a map of dtypes."""
+
+    def __init__(self, policy: Precision) -> None:
+        self.policy = policy
+        self.lower: Final = lower_dtype(policy)
+
+    def down(self, dtype: torch.dtype) -> torch.dtype:
+        """Float32 to the lower dtype."""
+        return self.lower if dtype is torch.float32 else dtype
+
+    def up(self, dtype: torch.dtype) -> torch.dtype:
+        """The lower dtype to float32."""
+        return torch.float32 if dtype is self.lower else dtype
+
+    def same(self, dtype: torch.dtype) -> torch.dtype:
+        """As it is."""
+        return dtype
+
+    def trials(
+        self, name: str, dtypes: Sequence[torch.dtype], *, mutable: bool = False
+    ) -> Iterator[tuple[Cast, Cast]]:
+        """What to try for an op: the cast of its operands, and that of its results.
+
+        Args:
+            name: Of an op of ATen, or of torch's function of that name.
+            dtypes: Of its operands.
+            mutable: Whether it writes to an operand, which is never cast.
+        """
+        kind = self.policy.kind(name)
+        if torch.float32 not in dtypes and self.lower not in dtypes:
+            kind = "other"
+        if kind == "product" and not mutable:
+            yield self.down, self.same
+        if kind == "island" and not mutable:
+            # A sum over float32 alone stays one.
+            yield self.up, self.down if self.lower in dtypes else self.same
+        yield self.same, self.same
+        if mutable:
+            # What is written to comes first, and stays what it is.
+            yield lambda dtype: dtypes[0] if dtype in (torch.float32, self.lower) else dtype, self.same
+            return
+        # Some ops refuse operands of different dtypes.
+        yield self.up, self.same
+        yield self.down, self.same
+
+
+def is_mutable(op: Any) -> bool:
+    """Whether an op writes to an operand."""
+    return bool(op._schema.is_mutable)  # noqa: SLF001  # an op shows its schema nowhere else
+
+
+# Graphs.
 
 
 def lower(exported: Exported, policy: Precision) -> Exported:
@@ -69,7 +140,7 @@ def _stored(programs: list[ExportedProgram], casting: Casting) -> dict[int, torc
     for program in programs:
         for node, name in _parameters(program):
             tensor = program.state_dict[name]
-            place = _storage(tensor)
+            place = hops.memory(tensor)
             if tensor.dtype is torch.float32 and _only_products(program.graph_module, node, casting):
                 found[place] = tensor
             else:
@@ -79,10 +150,6 @@ def _stored(programs: list[ExportedProgram], casting: Casting) -> dict[int, torc
         for place, tensor in found.items()
         if place not in kept
     }
-
-
-def _storage(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage().data_ptr() or id(tensor)
 
 
 def _parameters(program: ExportedProgram) -> Iterator[tuple[Node, str]]:
@@ -100,7 +167,7 @@ def _only_products(module: GraphModule, node: Node, casting: Casting) -> bool:
             bodies = _read_as(calls[user], node)
             if not bodies or not all(_only_products(body, place, casting) for body, place in bodies):
                 return False
-        elif not isinstance(user.target, OpOverload):
+        elif not isinstance(user.target, ops.OpOverload):
             return False
         elif user.target.is_view:
             if not _only_products(module, user, casting):
@@ -129,9 +196,9 @@ def _lowered(program: ExportedProgram, casting: Casting, stored: dict[int, torch
     state = dict(program.state_dict)
     names = {node.name: name for node, name in _parameters(program)}
     for node in hops.placeholders(module):
-        found = node.name in names and stored.get(_storage(state[names[node.name]]))
-        if found is not None and found is not False:
-            state[names[node.name]] = found
+        name = names.get(node.name)
+        if name is not None and (found := stored.get(hops.memory(state[name]))) is not None:
+            state[name] = found
             _retype(node, casting.lower)
     _Graph(module, casting).rewrite()
     return hops.with_graph(program, module, state_dict=state)
@@ -164,12 +231,12 @@ class _Graph:
                 self._enter(node)
             elif node.target is operator.getitem:
                 self._take(node)
-            elif isinstance(node.target, OpOverload):
+            elif isinstance(node.target, ops.OpOverload):
                 self._compute(node)
         output = self._module.graph.output_node()
         emit = Emitter(self._module, output)
         values = [
-            emit(_CAST, value, dtype=dtype) if dtype is not None and _dtype(value) is not dtype else value
+            emit(ops.CAST, value, dtype=dtype) if dtype is not None and _dtype(value) is not dtype else value
             for value, dtype in zip(hops.output_values(self._module), wanted, strict=True)
         ]
         hops.set_output_values(self._module, values)
@@ -200,7 +267,7 @@ class _Graph:
                 self._cast_results(node, self._rounding[source])
 
     def _compute(self, node: Node) -> None:
-        if node.target is _ATEN._assert_tensor_metadata.default:  # noqa: SLF001  # torch gives it this name
+        if node.target is ops.ASSERT_METADATA:
             # It tells of the dtype that there was.
             self._module.graph.erase_node(node)
             return
@@ -241,7 +308,7 @@ class _Graph:
             dtype = _dtype(used)
             if dtype is None or cast(dtype) is dtype or used in spared:
                 return used
-            return emit(_CAST, used, dtype=cast(dtype))
+            return emit(ops.CAST, used, dtype=cast(dtype))
 
         done: dict[Node, Node] = {}
         change: Callable[[Node], Node] = lambda used: done.setdefault(used, one(used))  # noqa: E731
@@ -253,7 +320,7 @@ class _Graph:
         if dtype is None or cast(dtype) is dtype:
             return
         users = list(node.users)
-        rounded = Emitter(self._module, node.next, cause=node)(_CAST, node, dtype=cast(dtype))
+        rounded = Emitter(self._module, node.next, cause=node)(ops.CAST, node, dtype=cast(dtype))
         for user in users:
             user.replace_input_with(node, rounded)
 

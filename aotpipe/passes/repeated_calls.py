@@ -37,7 +37,9 @@ from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
 from aotpipe.passes import alias_copies, hops, ops
+from aotpipe.passes.decompositions.entries import static
 from aotpipe.passes.emit import fake_mode
+from aotpipe.passes.extract import dependencies
 
 Table = Mapping[Any, Callable[..., Any]]
 Kind = tuple[object, ...]
@@ -204,18 +206,13 @@ def _is_static(value: Any) -> bool:
         isinstance(each, torch.SymInt | torch.SymFloat | torch.SymBool)
         or (
             isinstance(each, torch.Tensor)
-            and (each.layout is not torch.strided or not all(map(_is_int, _numbers(each))))
+            and (
+                each.layout is not torch.strided
+                or not all(map(static, (*each.shape, *each.stride(), each.storage_offset())))
+            )
         )
         for each in pytree.tree_leaves(value)
     )
-
-
-def _numbers(tensor: torch.Tensor) -> tuple[int, ...]:
-    return (*tensor.shape, *tensor.stride(), tensor.storage_offset())
-
-
-def _is_int(number: object) -> bool:
-    return isinstance(number, int)
 
 
 def _shape(value: torch.Tensor) -> Kind:
@@ -263,7 +260,9 @@ def _decomposed(calls: Mapping[Kind, _Call], mode: Any, table: Table) -> dict[Ki
         for place, value in zip(places, call.values, strict=True):
             with mode:
                 # Of its own memory: one tensor may be an operand of several calls.
-                place.meta["val"] = _like(value)
+                place.meta["val"] = torch.empty_strided(
+                    value.shape, value.stride(), dtype=value.dtype, device=value.device
+                )
         made = graph.node_copy(call.node, dict(zip(call.tensors, places, strict=True)).__getitem__)
         made.target = call.op
         results.append([made])
@@ -292,17 +291,8 @@ def _decomposed(calls: Mapping[Kind, _Call], mode: Any, table: Table) -> dict[Ki
     }
 
 
-def _like(value: torch.Tensor) -> torch.Tensor:
-    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
-
-
 def _piece(call: _Call, inputs: Sequence[Node], made: Sequence[Node]) -> _Piece:
-    needed = dict.fromkeys(made)
-    stack = list(made)
-    while stack:
-        more = [each for each in stack.pop().all_input_nodes if each not in needed]
-        needed.update(dict.fromkeys(more))
-        stack += more
+    needed = dependencies(made)
     results: Any = made[0] if isinstance(call.node.meta["val"], torch.Tensor) else list(made)
     return _Piece(
         inputs=inputs,

@@ -1,20 +1,26 @@
-"""What a backend asks of legalization.
+"""What a backend asks of legalization, and what it cannot lower.
 
 Each backend has a module `legalization` that gives its `LegalizationRules`; `aotpipe.backends.legalization`
 chooses among them. The passes of this package are told by the record what to do for a backend, and know none.
+`check_supported(entries, rules)` raises `UnsupportedOps` that names every op at once, before any compiler
+runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from torch.export import ExportedProgram
+import torch
 from torch.fx import GraphModule, Node
+from torch.utils import _pytree as pytree
 
 from aotpipe.core.stages import Dialect, LegalEntry
+from aotpipe.errors import SourceLine, UnsupportedOp, UnsupportedOps
+from aotpipe.passes import hops, ops, unbacked
 from aotpipe.passes.ranges import Ranges
+from aotpipe.passes.source_lines import source_line
 
 
 def _no_reason(_: Any) -> str:
@@ -32,8 +38,10 @@ class LegalizationRules:
         refusal: Why the backend cannot lower a node that calls an ATen op on tensors; empty where it can.
         size_refusal: The same for a Python function of sizes.
         needs_bounded_sizes: Whether each size that only a run knows needs an upper bound.
-        program_passes: Run on each program after its decomposition, in this order.
-        range_passes: Run on each entry point once the ranges of its values are known.
+        program_passes: Run in this order on each graph of a program, bodies of control flow too, after its
+            decomposition; each tells whether it changed the graph.
+        range_passes: Run in this order on each graph of an entry point once the ranges of its values are
+            known; each tells whether it changed the graph.
         graph_passes: Run on each legal graph in the end.
     """
 
@@ -42,6 +50,122 @@ class LegalizationRules:
     refusal: Callable[[Node], str]
     size_refusal: Callable[[Any], str] = _no_reason
     needs_bounded_sizes: bool = False
-    program_passes: tuple[Callable[[ExportedProgram], ExportedProgram], ...] = ()
-    range_passes: tuple[Callable[[LegalEntry, Ranges], None], ...] = ()
+    program_passes: tuple[Callable[[GraphModule], bool], ...] = ()
+    range_passes: tuple[Callable[[GraphModule, Ranges], bool], ...] = ()
     graph_passes: tuple[Callable[[GraphModule], None], ...] = ()
+
+
+NO_LOWERING: Final = "has no lowering"
+_RANDOM: Final = "draws random numbers; pass them as an input, or drop the op in eval mode"
+_DATA_SIZES: Final = (
+    "the size of its result depends on data and has no bound, and an XLA program has fixed sizes; use a "
+    "mask, or declare a bound: torch._check(n <= ...), or aotpipe.capacity(n, max=...)"
+)
+_FACTORS: Final = "factors a matrix as LAPACK does, which has no lowering; do it before the exported part"
+_SIZES: Final = "the size of its result depends on data and has no bound; use a mask or topk"
+_SELECTION: Final = "torch.export bounds its result by the operand alone; write `x.expand_as(mask)[mask]`"
+_TRANSFORM: Final = "has no lowering for a dynamic size, a prime one beyond 4096, or float64"
+
+REASONS: Final[Mapping[ops.OpOverload, str]] = {
+    **dict.fromkeys(
+        ops.overloads(
+            "_linalg_det _linalg_eigh _linalg_slogdet _linalg_solve_ex _linalg_svd cholesky_inverse "
+            "cholesky_solve geqrf linalg_cholesky_ex linalg_eig linalg_householder_product linalg_inv_ex "
+            "linalg_ldl_factor_ex linalg_ldl_solve linalg_lstsq linalg_lu linalg_lu_factor_ex "
+            "linalg_lu_solve linalg_pinv.atol_rtol_tensor linalg_qr lu_unpack ormqr triangular_solve"
+        ),
+        _FACTORS,
+    ),
+    **dict.fromkeys(ops.overloads("_unique2 bincount unique_consecutive unique_dim"), _SIZES),
+    **dict.fromkeys(ops.overloads("masked_select"), _SELECTION),
+    **dict.fromkeys(ops.overloads("_fft_c2c _fft_c2r _fft_r2c"), _TRANSFORM),
+}
+"""Why no backend lowers these ops, where more is to be said than that it does not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unsupported:
+    """An op without a lowering: why, how often it is met, and the user's first line with it."""
+
+    op: str
+    reason: str
+    count: int
+    where: SourceLine | None
+
+
+def check_supported(entries: Sequence[LegalEntry], rules: LegalizationRules) -> None:
+    """Refuse what the backend has no lowering for.
+
+    Raises:
+        UnsupportedOps: With each op's name, how often it is met, and the user's first line with it.
+    """
+    left = [found for entry in entries for found in unsupported(entry.graph, rules)]
+    if not left:
+        return
+    names = sorted({found.op for found in left})
+    total = sum(found.count for found in left)
+    raise UnsupportedOps(
+        f"{len(names)} {'op has' if len(names) == 1 else 'ops have'} no lowering ({total} in all): "
+        + ", ".join(names),
+        reason="\n".join(map(_row, left)),
+        hint="write the named lines with other ops, or let them run in Python: --allow-islands",
+        where=next((found.where for found in left if found.where), None),
+        ops=[UnsupportedOp(found.op, found.reason, found.count, found.where) for found in left],
+    )
+
+
+def _row(found: Unsupported) -> str:
+    calls = f"{found.count} {'call' if found.count == 1 else 'calls'}"
+    place = f", first at {found.where}" if found.where else ""
+    return f"{found.op}: {found.reason}; {calls}{place}"
+
+
+def unsupported(module: GraphModule, rules: LegalizationRules) -> tuple[Unsupported, ...]:
+    """All ops of a graph and its subgraphs that cannot be lowered, one row an op and reason, by name."""
+    found: dict[tuple[str, str], list[Node]] = {}
+    bounded = _bounded(module) if rules.needs_bounded_sizes else None
+    for graph in hops.walk(module):
+        for node in graph.graph.nodes:
+            if node.op == "call_function" and (reason := refusal(node, rules) or _unbounded(node, bounded)):
+                found.setdefault((str(node.target), reason), []).append(node)
+    return tuple(
+        Unsupported(op=op, reason=reason, count=len(nodes), where=_first_line(nodes))
+        for (op, reason), nodes in sorted(found.items(), key=lambda item: item[0])
+    )
+
+
+def _first_line(nodes: list[Node]) -> SourceLine | None:
+    return next((line for node in nodes if (line := source_line(node))), None)
+
+
+def _bounded(module: GraphModule) -> set[Any]:
+    """The sizes that only a run knows and that have a bound."""
+    return {symbol for symbol, size in unbacked.sizes(module).items() if size.most is not None}
+
+
+def _unbounded(node: Node, bounded: set[Any] | None) -> str:
+    """Why a size of a node cannot be one of a program of fixed sizes; empty where it can."""
+    return _DATA_SIZES if bounded is not None and unbacked.used_by(node) - bounded else ""
+
+
+def refusal(node: Node, rules: LegalizationRules) -> str:
+    """Why a node of a program cannot be lowered; empty where it can."""
+    if isinstance(node.target, ops.HigherOrderOperator):
+        return "" if node.target in hops.LAYOUTS else f"{NO_LOWERING}: an unknown higher-order op"
+    if not isinstance(node.target, ops.OpOverload):
+        return rules.size_refusal(node.target)
+    if node.target.namespace == "aotpipe":
+        return ""  # an island, at which the graph is cut
+    if next(tensors(node), None) is None:
+        # The sizes of a tensor, which each backend takes as they are.
+        return ""
+    if torch.Tag.nondeterministic_seeded in node.target.tags:
+        return _RANDOM
+    return rules.refusal(node)
+
+
+def tensors(node: Node) -> Iterator[torch.Tensor]:
+    """The tensors that a node gives."""
+    for leaf in pytree.tree_leaves(node.meta.get("val")):
+        if isinstance(leaf, torch.Tensor):
+            yield leaf

@@ -16,7 +16,7 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from pathlib import PurePath
 from typing import Any, Final
 
@@ -27,7 +27,7 @@ from aotpipe.core.stages import LegalEntry
 from aotpipe.errors import UnsupportedOps
 from aotpipe.passes import hops, ops, scalars
 from aotpipe.passes.emit import Emitter, fake_mode
-from aotpipe.passes.inline import graft
+from aotpipe.passes.extract import graft
 from aotpipe.passes.source_lines import nearest_line, source_line
 
 _ATEN: Final = torch.ops.aten
@@ -116,7 +116,7 @@ def _unite(module: GraphModule, found: Sequence[Assert]) -> dict[str, Node]:
 
 
 def _all(emit: Emitter, holds: Sequence[Node]) -> Node:
-    return reduce(lambda left, right: emit(_ATEN.logical_and.default, left, right), holds)
+    return reduce(partial(emit, _ATEN.logical_and.default), holds)
 
 
 Bodies = Sequence[dict[str, Node]]

@@ -22,12 +22,7 @@ from aotpipe.passes.emit import Emitter, fake_mode
 
 _ATEN: Final = torch.ops.aten
 _COMPARISONS: Final[Mapping[Any, Any]] = {
-    operator.lt: _ATEN.lt.Tensor,
-    operator.le: _ATEN.le.Tensor,
-    operator.gt: _ATEN.gt.Tensor,
-    operator.ge: _ATEN.ge.Tensor,
-    operator.eq: _ATEN.eq.Tensor,
-    operator.ne: _ATEN.ne.Tensor,
+    getattr(operator, name): getattr(_ATEN, name).Tensor for name in ("lt", "le", "gt", "ge", "eq", "ne")
 }
 _CONNECTIVES: Final[Mapping[Any, Any]] = {
     operator.and_: _ATEN.logical_and.default,
@@ -35,17 +30,17 @@ _CONNECTIVES: Final[Mapping[Any, Any]] = {
     torch.sym_not: _ATEN.logical_not.default,
     operator.not_: _ATEN.logical_not.default,
 }
-
-_ARITHMETIC: Final[Mapping[Any, Any]] = {
+_EXTREMES: Final[Mapping[Any, Any]] = {
+    torch.sym_min: _ATEN.minimum.default,
+    torch.sym_max: _ATEN.maximum.default,
+}
+_OF_FLOATS: Final[Mapping[Any, Any]] = {
+    **_EXTREMES,
     operator.add: _ATEN.add.Tensor,
     operator.sub: _ATEN.sub.Tensor,
     operator.mul: _ATEN.mul.Tensor,
     operator.truediv: _ATEN.div.Tensor,
     operator.neg: _ATEN.neg.default,
-}
-_EXTREMES: Final[Mapping[Any, Any]] = {
-    torch.sym_min: _ATEN.minimum.default,
-    torch.sym_max: _ATEN.maximum.default,
 }
 # From a float to an integer.
 _ROUNDED: Final[Mapping[Any, Any]] = {
@@ -86,12 +81,9 @@ def as_tensor(emit: Emitter, value: Any, dtype: torch.dtype | None = None) -> No
             return emit(_COMPARISONS[value.target], left, right)
         if value.target in _CONNECTIVES:
             return emit(_CONNECTIVES[value.target], *(as_tensor(emit, side) for side in value.args))
-        if value.target in _ARITHMETIC and wanted is torch.float64:
-            sides = (as_tensor(emit, side, torch.float64) for side in value.args)
-            return emit(_ARITHMETIC[value.target], *sides)
-        if value.target in _EXTREMES:
-            sides = (as_tensor(emit, side, wanted) for side in value.args)
-            return emit(_EXTREMES[value.target], *sides)
+        computed = (_OF_FLOATS if wanted is torch.float64 else _EXTREMES).get(value.target)
+        if computed is not None:
+            return emit(computed, *(as_tensor(emit, side, wanted) for side in value.args))
         if value.target is torch.sym_ite:
             test, then, other = value.args
             chosen = (as_tensor(emit, side, wanted) for side in (then, other))
@@ -136,7 +128,11 @@ def lower(module: GraphModule) -> None:
             if node.target is torch.sym_sum:
                 parts = node.args[0] if isinstance(node.args[0], list | tuple) else node.args
                 node.replace_all_uses_with(functools.reduce(functools.partial(emit, operator.add), parts))
-            elif node.target in _FILLS and not _size(node) and _is_bool(node.args[-1]):
+            elif (
+                node.target in _FILLS
+                and not value_of(node).dim()
+                and isinstance(value_of(node.args[-1]), torch.SymBool)
+            ):
                 node.replace_all_uses_with(as_tensor(emit, node.args[-1], torch.bool))
             elif (
                 node.target in _EXTREMES
@@ -151,14 +147,6 @@ def lower(module: GraphModule) -> None:
 
 
 _FILLS: Final = (_ATEN.full.default, _ATEN.scalar_tensor.default)
-
-
-def _size(fill: Node) -> Any:
-    return fill.args[0] if fill.target is _ATEN.full.default else []
-
-
-def _is_bool(value: Any) -> bool:
-    return isinstance(value_of(value), torch.SymBool)
 
 
 def open_input(module: GraphModule, placeholder: Node) -> None:

@@ -7,7 +7,7 @@ time, and a long dim in two steps.
 
 The compiler also fuses a sum over several dims with the product that is summed, and makes a contraction of it
 that it then refuses where a factor has one of those dims only by broadcasting (`vector.contract`, IREE 3.13).
-`split(program)` sums such a product over its last dim first, then over the others.
+`split(module)` sums such a product over its last dim first, then over the others.
 """
 
 from __future__ import annotations
@@ -16,11 +16,9 @@ from math import isqrt, prod
 from typing import Any, Final
 
 import torch
-from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
-from aotpipe.passes import hops
-from aotpipe.passes.emit import Emitter
+from aotpipe.passes.emit import Emitter, rewrite
 from aotpipe.passes.scalars import value_of
 
 _ATEN: Final = torch.ops.aten
@@ -31,24 +29,13 @@ _MANY: Final = 1024
 _LEAST: Final = 8
 
 
-def split(program: ExportedProgram) -> ExportedProgram:
-    """Give the same program with several sums in place of such a one; its graph is changed."""
-    written = [_split(body) for body in list(hops.walk(program.graph_module))]
-    return hops.with_graph(program, program.graph_module) if any(written) else program
-
-
-def _split(module: GraphModule) -> bool:
-    found = [
-        node
-        for node in module.graph.find_nodes(op="call_function", target=_SUM)
-        if _has_many(node) or (len(_dims(node)) > 1 and _misses_one(node))
-    ]
-    for node in found:
-        emit = Emitter(module, node)
-        total = _by_dims(emit, node) if _has_many(node) else _last_first(emit, node)
-        node.replace_all_uses_with(total, propagate_meta=False)
-        module.graph.erase_node(node)
-    return bool(found)
+def split(module: GraphModule) -> bool:
+    """Write several sums in place of each such one; gives whether there was one."""
+    sums = module.graph.find_nodes(op="call_function", target=_SUM)
+    found = [node for node in sums if _has_many(node) or (len(_dims(node)) > 1 and _misses_one(node))]
+    return rewrite(
+        module, found, lambda emit, node: (_by_dims if _has_many(node) else _last_first)(emit, node)
+    )
 
 
 def _last_first(emit: Emitter, node: Node) -> Node:

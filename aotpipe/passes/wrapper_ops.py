@@ -19,7 +19,7 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
 from aotpipe.passes import hops
-from aotpipe.passes.inline import graft
+from aotpipe.passes.extract import graft
 
 _HOP: Final = torch.ops.higher_order
 Parts = Callable[[Sequence[Any]], tuple[Any, Sequence[Any]]]

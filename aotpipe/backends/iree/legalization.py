@@ -27,17 +27,14 @@ from aotpipe.passes import (
     decompositions,
     hops,
     integer_division,
-    join_gathers,
+    size_rewrites,
     split_reductions,
-    unbacked_splits,
-    zero_elements,
 )
-from aotpipe.passes.decompositions import Decomposition, experts
+from aotpipe.passes.decompositions import Decomposition, blas
 from aotpipe.passes.emit import Emitter
 from aotpipe.passes.ops import CAST
-from aotpipe.passes.rules import LegalizationRules
+from aotpipe.passes.rules import NO_LOWERING, REASONS, LegalizationRules, tensors
 from aotpipe.passes.scalars import value_of
-from aotpipe.passes.unsupported import NO_LOWERING, REASONS, tensors
 
 aten = torch.ops.aten
 
@@ -151,7 +148,7 @@ def _context() -> Any:
 
 
 def _table_with(form: Decomposition) -> Mapping[Any, Decomposition]:
-    libraries = decompositions.of_libraries(experts.LIBRARIES)
+    libraries = decompositions.of_libraries(blas.LIBRARIES)
     return {**table(), aten.convolution.default: form, **libraries}
 
 
@@ -181,11 +178,11 @@ CPU: Final = LegalizationRules(
     size_refusal=size_refusal,
     program_passes=(
         complex_parts.split,
-        unbacked_splits.write_out,
+        size_rewrites.slice_splits,
         split_reductions.split,
-        zero_elements.fill,
+        size_rewrites.fill_empty,
     ),
-    range_passes=(integer_division.mend, join_gathers.join),
+    range_passes=(integer_division.mend, size_rewrites.join_gathers),
     graph_passes=(truncate,),
 )
 GPU: Final = replace(CPU, decompositions=partial(_table_with, convolution.on_gpu))

@@ -18,21 +18,18 @@ from aotpipe.passes import (
     complex_parts,
     decompositions,
     integer_division,
-    join_gathers,
+    size_rewrites,
     split_reductions,
-    unbacked_splits,
-    zero_elements,
 )
-from aotpipe.passes.decompositions import experts, quantization
-from aotpipe.passes.rules import LegalizationRules
-from aotpipe.passes.unsupported import NO_LOWERING, REASONS, tensors
+from aotpipe.passes.decompositions import blas, quantization
+from aotpipe.passes.rules import NO_LOWERING, REASONS, LegalizationRules, tensors
 
 
 def _decompositions() -> Mapping[Any, Callable[..., Any]]:
     lowered = ops.table()
     own = {op: entry for op, entry in decompositions.table().items() if op not in lowered}
     # IREE's importer has an integer product for those of the quantizer, StableHLO has none.
-    return {**own, **decompositions.of_libraries({**experts.LIBRARIES, **quantization.LIBRARIES})}
+    return {**own, **decompositions.of_libraries({**blas.LIBRARIES, **quantization.LIBRARIES})}
 
 
 def _refusal(node: Node) -> str:
@@ -49,9 +46,9 @@ RULES: Final = LegalizationRules(
     needs_bounded_sizes=True,
     program_passes=(
         complex_parts.split,
-        unbacked_splits.write_out,
+        size_rewrites.slice_splits,
         split_reductions.split,
-        zero_elements.fill,
+        size_rewrites.fill_empty,
     ),
-    range_passes=(integer_division.mend, join_gathers.join),
+    range_passes=(integer_division.mend, size_rewrites.join_gathers),
 )

@@ -13,19 +13,17 @@ from typing import Any, Final
 
 import torch
 
+from aotpipe.canonicalize import recurrent_layers
 from aotpipe.passes.decompositions import (
     adaptive_max_pool,
     attention,
     blas,
     copies,
-    distances,
-    experts,
     indexing,
     norm,
     ordering,
     pointwise,
     quantization,
-    recurrent,
     resample,
 )
 from aotpipe.passes.decompositions.entries import Decomposition, Table, joined
@@ -37,14 +35,11 @@ _GROUPS: Final = (
     attention,
     blas,
     copies,
-    distances,
-    experts,
     indexing,
     norm,
     ordering,
     pointwise,
     quantization,
-    recurrent,
     resample,
 )
 
@@ -53,7 +48,8 @@ _GROUPS: Final = (
 def table() -> Mapping[Any, Callable[..., Any]]:
     """The decompositions for every backend: op -> function of the op's own arguments."""
     core = dict(torch.export.default_decompositions().items())
-    return core | joined(group.DECOMPOSITIONS for group in _GROUPS)
+    # torch's own entries for recurrent layers write out every time step; ours scan over time.
+    return core | joined([recurrent_layers.KERNELS, *(group.DECOMPOSITIONS for group in _GROUPS)])
 
 
 def of_libraries(entries: Mapping[str, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:

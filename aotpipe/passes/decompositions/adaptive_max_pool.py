@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from aotpipe.passes.decompositions.entries import Table, static
+from aotpipe.passes.decompositions.entries import Table, iota, static
 
 aten = torch.ops.aten
 
@@ -22,28 +22,28 @@ def sliding(
     size: int, count: int, width: int, step: int, border: int, spread: int, like: torch.Tensor
 ) -> torch.Tensor:
     """The positions (window, element) of the windows of a pooled dim."""
-    starts = _numbers(count, like).unsqueeze(1) * step - border
+    starts = iota(count, like).unsqueeze(1) * step - border
     # The first element that is not before the input, and the last one that is not behind it.
     first = torch.div((-starts).clamp(min=0) + (spread - 1), spread, rounding_mode="trunc")
     last = torch.div(size - 1 - starts, spread, rounding_mode="trunc")
-    inside = torch.minimum(torch.maximum(_numbers(width, like), first), last)
+    inside = torch.minimum(torch.maximum(iota(width, like), first), last)
     return starts + inside * spread
 
 
 def adaptive(size: int, count: int, like: torch.Tensor) -> torch.Tensor:
     """The positions (window, element) of the windows of a dim that is pooled to a size."""
-    windows = _numbers(count, like).unsqueeze(1)
+    windows = iota(count, like).unsqueeze(1)
     starts = torch.div(windows * size, count, rounding_mode="trunc")
     ends = torch.div((windows + 1) * size + (count - 1), count, rounding_mode="trunc")
     width = max(-(-(index + 1) * size // count) - index * size // count for index in range(count))
-    return torch.minimum(starts + _numbers(width, like), ends - 1)
+    return torch.minimum(starts + iota(width, like), ends - 1)
 
 
 def over_windows(x: torch.Tensor, positions: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
     """The maximum of each window over the last dims, and its position in those dims laid flat."""
     rank = len(positions)
     sizes = x.shape[-rank:]
-    numbers = _numbers(math.prod(sizes), x).reshape(sizes)
+    numbers = iota(math.prod(sizes), x).reshape(sizes)
     best, found = _windowed(x, positions).max(-1)
     places = _windowed(numbers, positions).expand(*found.shape, -1)
     return best, places.gather(-1, found.unsqueeze(-1)).squeeze(-1)
@@ -58,10 +58,6 @@ def _windowed(x: torch.Tensor, positions: Sequence[torch.Tensor]) -> torch.Tenso
         x = x.index_select(dim, index.reshape(-1)).unflatten(dim, index.shape)
     windows, elements = range(lead, x.dim(), 2), range(lead + 1, x.dim(), 2)
     return x.permute(*range(lead), *windows, *elements).flatten(-rank)
-
-
-def _numbers(count: int, like: torch.Tensor) -> torch.Tensor:
-    return torch.arange(count, device=like.device)
 
 
 def adaptive_max_pool(x: torch.Tensor, output_size: Sequence[int]) -> Any:

@@ -29,7 +29,8 @@ def scaled_dot_product_attention(
     dtype = query.dtype
     query, key, value = widened(query, key, value)
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    groups = _groups(query, key) if enable_gqa else 1
+    # How many query heads share a key head.
+    groups = query.shape[-3] // key.shape[-3] if enable_gqa else 1
     length, source = query.shape[-2], key.shape[-2]
     # The heads of a group share keys: folded into the rows, none has to be repeated.
     rows = _folded(query * factor, key.shape[-3], groups) if groups != 1 else query * factor
@@ -51,11 +52,6 @@ def scaled_dot_product_attention(
         mixed = _folded(weights, key.shape[-3], groups) @ value
         return mixed.reshape(*query.shape[:-1], value.shape[-1]).to(dtype)
     return (weights @ value).to(dtype)
-
-
-def _groups(query: torch.Tensor, key: torch.Tensor) -> int:
-    """How many query heads share a key head."""
-    return query.shape[-3] // key.shape[-3]
 
 
 def _folded(tensor: torch.Tensor, heads: int, groups: int) -> torch.Tensor:

@@ -8,27 +8,21 @@ from typing import Any
 
 import torch
 
-from aotpipe.passes.decompositions.entries import Table, iota, static
+from aotpipe.passes.decompositions.entries import Decomposition, Table, iota, static
 
 aten = torch.ops.aten
 
 
-def permute_copy(tensor: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
-    return tensor.permute(list(dims)).clone()
+def copy_of(view: Decomposition) -> Decomposition:
+    def decompose(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        copy: torch.Tensor = view(tensor, *args, **kwargs).clone()
+        return copy
 
-
-def view_copy(tensor: torch.Tensor, size: Sequence[int]) -> torch.Tensor:
-    return tensor.reshape(list(size)).clone()
+    return decompose
 
 
 def unbind_copy(tensor: torch.Tensor, dim: int = 0) -> list[torch.Tensor]:
     return [part.clone() for part in tensor.unbind(dim)]
-
-
-def as_strided_copy(
-    tensor: torch.Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
-) -> torch.Tensor:
-    return torch.as_strided(tensor, list(size), list(stride), storage_offset).clone()
 
 
 def new_empty_strided(
@@ -62,17 +56,13 @@ def empty_permuted(size: Sequence[int], physical_layout: Sequence[int], **kwargs
     return torch.empty(list(size), **kwargs)
 
 
-def narrow_copy(tensor: torch.Tensor, dim: int, start: int, length: int) -> torch.Tensor:
-    return tensor.narrow(dim, start, length).clone()
-
-
 DECOMPOSITIONS: Table = {
     aten.empty_permuted.default: empty_permuted,
-    aten.narrow_copy.default: narrow_copy,
-    aten.permute_copy.default: permute_copy,
-    aten.view_copy.default: view_copy,
+    aten.narrow_copy.default: copy_of(torch.narrow),
+    aten.permute_copy.default: copy_of(torch.permute),
+    aten.view_copy.default: copy_of(torch.reshape),
     aten.unbind_copy.int: unbind_copy,
-    aten.as_strided_copy.default: as_strided_copy,
+    aten.as_strided_copy.default: copy_of(torch.as_strided),
     aten.new_empty_strided.default: new_empty_strided,
     aten.nonzero_static.default: nonzero_static,
 }

@@ -1,12 +1,15 @@
-"""Scatters that reduce, writes by masks and flat positions, repeats and histograms."""
+"""Scatters that reduce, reads and writes by masks and flat positions, repeats and histograms."""
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from collections.abc import Sequence
+from typing import Any, Final
 
 import torch
 
-from aotpipe.passes.decompositions.entries import Table, empty, iota
+from aotpipe.passes import ops
+from aotpipe.passes.decompositions.entries import Table, empty, iota, static, wide
 
 aten = torch.ops.aten
 
@@ -42,8 +45,6 @@ def scatter_reduce(
     include_self: bool = True,
 ) -> torch.Tensor:
     """`out[p] = reduce(tensor[p] if include_self, src[q] for every q with index[q] == p)`.
-
-    By a mask of all pairs.
 
     The compiler scatters sums only; every pair is compared here, in one fused reduction.
     """
@@ -88,13 +89,7 @@ def _reduce_pairs(
     if not dtype.is_floating_point and abs(unit) == torch.inf:
         info = torch.iinfo(torch.int32 if dtype == torch.bool else dtype)
         unit = info.max if unit > 0 else info.min
-    work = (
-        torch.int32
-        if dtype == torch.bool
-        else torch.float32
-        if dtype in (torch.float16, torch.bfloat16)
-        else dtype
-    )
+    work = torch.int32 if dtype == torch.bool else wide(dtype)
     filler = torch.full((), unit, dtype=work, device=target.device)
     pairs = torch.where(hit, source.to(work), filler)
     mine = target.to(work)
@@ -136,17 +131,11 @@ def index_reduce(
 
 
 def scatter_mode(
-    tensor: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Tensor, *, reduce: str
+    tensor: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor | float, *, reduce: str
 ) -> torch.Tensor:
-    mode = {"add": "sum", "multiply": "prod"}[reduce]
-    return scatter_reduce(tensor, dim, index, src, mode)
-
-
-def scatter_value_mode(
-    tensor: torch.Tensor, dim: int, index: torch.Tensor, value: float, *, reduce: str
-) -> torch.Tensor:
-    source = torch.full(index.shape, value, dtype=tensor.dtype, device=tensor.device)
-    return scatter_mode(tensor, dim, index, source, reduce=reduce)
+    if not isinstance(source, torch.Tensor):
+        source = torch.full(index.shape, source, dtype=tensor.dtype, device=tensor.device)
+    return scatter_reduce(tensor, dim, index, source, {"add": "sum", "multiply": "prod"}[reduce])
 
 
 def repeat_interleave(repeats: torch.Tensor, *, output_size: int | None = None) -> torch.Tensor:
@@ -163,14 +152,12 @@ def histc(tensor: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0)
     values = tensor.reshape(-1)
     low = torch.full((), min, dtype=tensor.dtype, device=tensor.device)
     high = torch.full((), max, dtype=tensor.dtype, device=tensor.device)
+    if empty(tensor):
+        return torch.zeros(bins, dtype=tensor.dtype, device=tensor.device)
     if min == max:
-        if empty(tensor):
-            return torch.zeros(bins, dtype=tensor.dtype, device=tensor.device)
         low, high = values.amin(), values.amax()
         flat = low == high
         low, high = torch.where(flat, low - 1, low), torch.where(flat, high + 1, high)
-    if empty(tensor):
-        return torch.zeros(bins, dtype=tensor.dtype, device=tensor.device)
     place = ((values - low) / (high - low) * bins).to(torch.int64).clamp(max=bins - 1)
     hit = (place.unsqueeze(0) == iota(bins, tensor).unsqueeze(1)) & (values >= low) & (values <= high)
     return hit.to(tensor.dtype).sum(-1)
@@ -180,9 +167,119 @@ DECOMPOSITIONS: Table = {
     aten.masked_scatter.default: masked_scatter,
     aten.put.default: put,
     aten.scatter.reduce: scatter_mode,
-    aten.scatter.value_reduce: scatter_value_mode,
+    aten.scatter.value_reduce: scatter_mode,
     aten.scatter_reduce.two: scatter_reduce,
     aten.index_reduce.default: index_reduce,
     aten.repeat_interleave.Tensor: repeat_interleave,
     aten.histc.default: histc,
 }
+
+
+# Masks.
+
+_MASKS: Final = (torch.bool, torch.uint8)
+Indices = Sequence[torch.Tensor | None]
+
+
+def _index(x: torch.Tensor, indices: Indices) -> Any:
+    if not _has_mask(indices):
+        return NotImplemented
+    if all(index is not None and index.dim() == 0 for index in indices):
+        # A lone 0-d mask takes all of x or nothing of it, along a new first dim.
+        return _index(x.unsqueeze(0), [index.reshape(1) for index in indices if index is not None])
+    if (only := _only_mask(indices)) is not None:
+        dim, mask = only
+        rows = x.reshape((*x.shape[:dim], mask.numel(), *x.shape[dim + mask.dim() :]))
+        return torch.index_select(rows, dim, _true_positions(mask))
+    read: torch.Tensor = aten.index.Tensor(x, _positions(indices))
+    return read
+
+
+def _index_put(x: torch.Tensor, indices: Indices, values: torch.Tensor, accumulate: bool = False) -> Any:
+    if not _has_mask(indices) or values.dtype is not x.dtype:
+        return NotImplemented
+    if (only := _only_mask(indices)) is not None:
+        dim, mask = only
+        after = x.dim() - dim - mask.dim()
+        spread = _spread(values, mask.to(torch.bool), after)
+        aligned = mask.to(torch.bool).reshape((*mask.shape, *(1,) * after))
+        return torch.where(aligned, x + spread if accumulate else spread, x)
+    written: torch.Tensor = aten.index_put.default(x, _positions(indices), values, accumulate)
+    return written
+
+
+def _only_mask(indices: Indices) -> tuple[int, torch.Tensor] | None:
+    """A mask that is the only index, and the first dim that it covers."""
+    given = [(dim, index) for dim, index in enumerate(indices) if index is not None]
+    return given[0] if len(given) == 1 else None
+
+
+def _spread(values: torch.Tensor, mask: torch.Tensor, after: int) -> torch.Tensor:
+    """The written values over all elements of the mask, in front of `after` more dims."""
+    sizes = values.shape
+    if len(sizes) <= after:
+        return values
+    # The dim before the last `after` ones counts the true elements.
+    at = len(sizes) - after - 1
+    lead, tail = sizes[:at], sizes[at + 1 :]
+    count: int | torch.SymInt = sizes[at]
+    if isinstance(count, int) and count == 1:
+        return values.reshape((*lead, *((1,) * mask.dim() if lead else ()), *tail))
+    order = torch.cumsum(mask.reshape(-1), 0)
+    ops.ASSERT_TENSOR(order[-1:].sum() == count, "as many values as true elements of a mask are written")
+    if not isinstance(count, int):
+        # There may be none, and the elements that are not written read one all the same.
+        values = torch.cat([values, values.new_zeros((*lead, 1, *tail))], at)
+    taken = torch.index_select(values, at, torch.clamp(order - 1, 0, values.shape[at] - 1))
+    return taken.reshape((*lead, *mask.shape, *tail))
+
+
+def _masked_select(x: torch.Tensor, mask: torch.Tensor) -> Any:
+    whole = torch.broadcast_shapes(x.shape, mask.shape)
+    if all(map(static, whole)) and math.prod(whole) > max(x.numel(), 1):
+        # torch.export asserts that no more are selected than x has before it is broadcast.
+        return NotImplemented
+    x, mask = torch.broadcast_tensors(x, mask)
+    mask = mask.reshape(-1)
+    if static(mask.shape[0]) and mask.shape[0] == 1:
+        # torch takes a selection for one of up to two elements, and its replacement must not be less.
+        mask = torch.cat([mask, torch.zeros_like(mask)])
+    return torch.index_select(x.reshape(-1), 0, _true_positions(mask))
+
+
+def _has_mask(indices: Indices) -> bool:
+    masks = [index for index in indices if index is not None and index.dtype in _MASKS]
+    if not masks:
+        return False
+    # A 0-d mask beside other indices has no such form; it stays, and is reported as unsupported.
+    return len(indices) == 1 or all(mask.dim() > 0 for mask in masks)
+
+
+def _positions(indices: Indices) -> list[torch.Tensor | None]:
+    """The same indices with each mask replaced by one index per dim of it."""
+    found: list[torch.Tensor | None] = []
+    for index in indices:
+        if index is not None and index.dtype in _MASKS:
+            rows = torch.nonzero(index)
+            found += [rows.select(1, dim) for dim in range(index.dim())]
+        else:
+            found.append(index)
+    return found
+
+
+def _true_positions(mask: torch.Tensor) -> torch.Tensor:
+    """The flat positions of the true elements."""
+    return torch.nonzero(mask.reshape(-1)).select(1, 0)
+
+
+MASKS: Table = {
+    aten.index.Tensor: _index,
+    aten.index_put.default: _index_put,
+    aten.masked_select.default: _masked_select,
+}
+"""Decompositions that come before a backend's own, of ops that may be given a boolean mask.
+
+Reading `x[mask]` becomes an `index_select` of the true positions, because the number of elements depends on
+the data, and compilers take no other such op than `nonzero`. Writing `x[mask] = v` becomes
+`where(mask, v, x)`, with `v` spread over the mask where it holds one element per true one.
+"""

@@ -1,4 +1,4 @@
-"""Normalizations, computed in float32 for half-precision inputs as eager does."""
+"""Norms and distances, in float32 for half-precision inputs as in eager, and bags of embeddings."""
 
 from __future__ import annotations
 
@@ -6,15 +6,31 @@ import math
 
 import torch
 
-from aotpipe.passes.decompositions.entries import Table, empty, wide, widened
+from aotpipe.passes.decompositions.entries import HALF, Table, empty, wide, widened
 
 aten = torch.ops.aten
 Triple = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 Optional = torch.Tensor | None
+Bags = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
+_MEAN, _MAX = 1, 2
 
 
-def _per_channel(vector: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    return vector.reshape(1, -1, *([1] * (like.dim() - 2)))
+def _per_channel(vector: Optional, like: torch.Tensor) -> Optional:
+    return None if vector is None else vector.reshape(1, -1, *([1] * (like.dim() - 2)))
+
+
+def _standardized(values: torch.Tensor, dims: list[int], eps: float) -> Triple:
+    """The values less their mean, over their deviation; the mean and the inverse of the deviation."""
+    mean = values.mean(dims, keepdim=True)
+    centered = values - mean
+    scale = torch.rsqrt((centered * centered).mean(dims, keepdim=True) + eps)
+    return centered * scale, mean, scale
+
+
+def _affine(values: torch.Tensor, weight: Optional, bias: Optional) -> torch.Tensor:
+    """`values * weight + bias` in the dtype of the values; each where there is one."""
+    values = values if weight is None else values * weight.to(values.dtype)
+    return values if bias is None else values + bias.to(values.dtype)
 
 
 def _in_one_dtype(tensor: torch.Tensor, out: torch.Tensor, mean: torch.Tensor, scale: torch.Tensor) -> Triple:
@@ -38,7 +54,7 @@ def batch_norm_no_training(
     shift = -mean * scale
     if bias is not None:
         shift = shift + bias.to(scale.dtype)
-    values = tensor.to(scale.dtype) * _per_channel(scale, tensor) + _per_channel(shift, tensor)
+    values = _affine(tensor.to(scale.dtype), _per_channel(scale, tensor), _per_channel(shift, tensor))
     nothing = tensor.new_empty(0)
     return values.to(tensor.dtype), nothing, nothing
 
@@ -59,17 +75,9 @@ def native_batch_norm(
 
 
 def _batch_statistics(tensor: torch.Tensor, weight: Optional, bias: Optional, eps: float) -> Triple:
-    dims = [0, *range(2, tensor.dim())]
-    values = widened(tensor)[0]
-    mean = values.mean(dims)
-    centered = values - _per_channel(mean, tensor)
-    scale = torch.rsqrt((centered * centered).mean(dims) + eps)
-    out = centered * _per_channel(scale, tensor)
-    if weight is not None:
-        out = out * _per_channel(weight.to(out.dtype), tensor)
-    if bias is not None:
-        out = out + _per_channel(bias.to(out.dtype), tensor)
-    return _in_one_dtype(tensor, out, mean, scale)
+    out, mean, scale = _standardized(widened(tensor)[0], [0, *range(2, tensor.dim())], eps)
+    out = _affine(out, _per_channel(weight, tensor), _per_channel(bias, tensor))
+    return _in_one_dtype(tensor, out, mean.reshape(-1), scale.reshape(-1))
 
 
 def batch_norm_functional(
@@ -102,16 +110,8 @@ def layer_norm(
     tensor: torch.Tensor, normalized_shape: list[int], weight: Optional, bias: Optional, eps: float
 ) -> Triple:
     dims = list(range(tensor.dim() - len(normalized_shape), tensor.dim()))
-    values = widened(tensor)[0]
-    mean = values.mean(dims, keepdim=True)
-    centered = values - mean
-    rstd = torch.rsqrt((centered * centered).mean(dims, keepdim=True) + eps)
-    out = centered * rstd
-    if weight is not None:
-        out = out * weight.to(out.dtype)
-    if bias is not None:
-        out = out + bias.to(out.dtype)
-    return _in_one_dtype(tensor, out, mean, rstd)
+    out, mean, scale = _standardized(widened(tensor)[0], dims, eps)
+    return _in_one_dtype(tensor, _affine(out, weight, bias), mean, scale)
 
 
 def group_norm(
@@ -127,16 +127,9 @@ def group_norm(
     if empty(tensor):
         none = tensor.new_zeros(batch, groups)
         return tensor.clone(), none, none
-    values = widened(tensor)[0].reshape(batch, groups, -1)
-    mean = values.mean(-1, keepdim=True)
-    centered = values - mean
-    rstd = torch.rsqrt((centered * centered).mean(-1, keepdim=True) + eps)
-    out = (centered * rstd).reshape(tensor.shape)
-    if weight is not None:
-        out = out * _per_channel(weight.to(out.dtype), tensor)
-    if bias is not None:
-        out = out + _per_channel(bias.to(out.dtype), tensor)
-    return out.to(tensor.dtype), mean.squeeze(-1).to(tensor.dtype), rstd.squeeze(-1).to(tensor.dtype)
+    out, mean, scale = _standardized(widened(tensor)[0].reshape(batch, groups, -1), [-1], eps)
+    out = _affine(out.reshape(tensor.shape), _per_channel(weight, tensor), _per_channel(bias, tensor))
+    return _in_one_dtype(tensor, out, mean.squeeze(-1), scale.squeeze(-1))
 
 
 def rms_norm(
@@ -146,10 +139,7 @@ def rms_norm(
     values = widened(tensor)[0]
     small = torch.finfo(values.dtype).eps if eps is None else eps
     rstd = torch.rsqrt((values * values).mean(dims, keepdim=True) + small)
-    out = values * rstd
-    if weight is not None:
-        out = out * weight.to(out.dtype)
-    return out.to(tensor.dtype), rstd
+    return _affine(values * rstd, weight, None).to(tensor.dtype), rstd
 
 
 def weight_norm(v: torch.Tensor, g: torch.Tensor, dim: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -190,6 +180,58 @@ def vector_norm(
     return new.to(result)
 
 
+def _distance(difference: torch.Tensor, p: float) -> torch.Tensor:
+    """The norm over the last dim; 0 where that has no elements."""
+    none = math.isinf(p) and not difference.shape[-1]
+    return vector_norm(difference, 1 if none else p, [-1])
+
+
+def cdist(left: torch.Tensor, right: torch.Tensor, p: float, _: int | None = None) -> torch.Tensor:
+    return _distance(left.unsqueeze(-2) - right.unsqueeze(-3), p)
+
+
+def pdist(rows: torch.Tensor, p: float = 2.0) -> torch.Tensor:
+    count = rows.shape[0]
+    if not isinstance(count, int):
+        return NotImplemented
+    if count < 2:
+        return rows.new_zeros(0)
+    return torch.cat([_distance(rows[at : at + 1] - rows[at + 1 :], p) for at in range(count - 1)])
+
+
+def embedding_bag(
+    weight: torch.Tensor,
+    indices: torch.Tensor,
+    offsets: torch.Tensor,
+    scale_grad_by_freq: bool = False,
+    mode: int = 0,
+    sparse: bool = False,
+    per_sample_weights: torch.Tensor | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int = -1,
+) -> Bags:
+    starts = offsets[:-1] if include_last_offset else offsets
+    rows = weight.index_select(0, indices)
+    rows = rows.float() if rows.dtype in HALF else rows
+    if per_sample_weights is not None:
+        rows = rows * per_sample_weights.unsqueeze(1)
+    places = torch.arange(indices.shape[0], device=indices.device, dtype=starts.dtype)
+    bag = (places.unsqueeze(1) >= starts.unsqueeze(0)).sum(1) - 1
+    numbers = torch.arange(starts.shape[0], device=indices.device, dtype=bag.dtype)
+    member = bag.unsqueeze(0) == numbers.unsqueeze(1)
+    if padding_idx >= 0:
+        member = member & (indices != padding_idx).unsqueeze(0)
+    counts = member.sum(1)
+    if mode == _MAX:
+        shown = torch.where(member.unsqueeze(2), rows.unsqueeze(0), -math.inf)
+        found = torch.where(counts.unsqueeze(1) > 0, shown.amax(1), 0.0)
+    else:
+        # Not a product with `member`: an infinite row of another bag would make it NaN.
+        found = torch.where(member.unsqueeze(2), rows.unsqueeze(0), 0.0).sum(1)
+        found = found / counts.clamp(min=1).unsqueeze(1) if mode == _MEAN else found
+    return found.to(weight.dtype), bag, counts, torch.zeros_like(counts)
+
+
 DECOMPOSITIONS: Table = {
     aten._native_batch_norm_legit_no_training.default: batch_norm_no_training,
     aten._native_batch_norm_legit.no_stats: batch_norm_no_stats,
@@ -200,4 +242,8 @@ DECOMPOSITIONS: Table = {
     aten._fused_rms_norm.default: rms_norm,
     aten._weight_norm_interface.default: weight_norm,
     aten.linalg_vector_norm.default: vector_norm,
+    aten._cdist_forward.default: cdist,
+    aten._pdist_forward.default: pdist,
+    aten._embedding_bag.default: embedding_bag,
+    aten._embedding_bag_forward_only.default: embedding_bag,
 }

@@ -6,9 +6,11 @@ stable, and with NaN as the greatest value, as eager orders them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
-from aotpipe.passes.decompositions.entries import Table, empty, iota, last, reduced
+from aotpipe.passes.decompositions.entries import Decomposition, Table, empty, iota, last, reduced
 
 aten = torch.ops.aten
 Pair = tuple[torch.Tensor, torch.Tensor]
@@ -50,51 +52,57 @@ def _select(values: torch.Tensor, place: torch.Tensor, k: int | torch.Tensor) ->
     return torch.where(chosen, values, zero).sum(-1, dtype=values.dtype), index
 
 
-def kthvalue(tensor: torch.Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Pair:
+def _of_rank(
+    tensor: torch.Tensor, dim: int, keepdim: bool, rank: Callable[[torch.Tensor], int | torch.Tensor]
+) -> Pair:
+    """The element along `dim` of the rank that `rank` gives for the values of that dim, and its index."""
     values = last(tensor, dim)
-    value, index = _select(values, ranks(values), k - 1)
+    value, index = _select(values, ranks(values), rank(values))
     return reduced(value, dim, keepdim, tensor), reduced(index, dim, keepdim, tensor)
+
+
+def kthvalue(tensor: torch.Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Pair:
+    return _of_rank(tensor, dim, keepdim, lambda _: k - 1)
+
+
+def _numbers(values: torch.Tensor) -> torch.Tensor:
+    """How many elements are no NaN."""
+    return (values == values).to(torch.int32).sum(-1, keepdim=True, dtype=torch.int32)
+
+
+def _middle(values: torch.Tensor) -> int | torch.Tensor:
+    size = values.shape[-1]
+    if not values.is_floating_point():
+        return (size - 1) // 2
+    # A NaN is the median of whatever holds one; the first NaN has the lowest rank of all NaNs.
+    numbers = _numbers(values)
+    return torch.where(numbers == size, (size - 1) // 2, numbers)
+
+
+def _middle_of_numbers(values: torch.Tensor) -> int | torch.Tensor:
+    if not values.is_floating_point():
+        return _middle(values)
+    numbers = _numbers(values)
+    return torch.where(numbers == 0, 0, (numbers - 1) // 2)
 
 
 def median_dim(tensor: torch.Tensor, dim: int, keepdim: bool = False) -> Pair:
-    values = last(tensor, dim)
-    place = ranks(values)
-    size = values.shape[-1]
-    if tensor.is_floating_point():
-        # A NaN is the median of whatever holds one; the first NaN has the lowest rank of all NaNs.
-        whole = (values == values).to(torch.int32).sum(-1, keepdim=True, dtype=torch.int32)
-        middle = torch.where(whole == size, (size - 1) // 2, whole)
-        value, index = _select(values, place, middle)
-    else:
-        value, index = _select(values, place, (size - 1) // 2)
-    return reduced(value, dim, keepdim, tensor), reduced(index, dim, keepdim, tensor)
+    return _of_rank(tensor, dim, keepdim, _middle)
 
 
 def nanmedian_dim(tensor: torch.Tensor, dim: int, keepdim: bool = False) -> Pair:
-    if not tensor.is_floating_point():
-        return median_dim(tensor, dim, keepdim)
-    values = last(tensor, dim)
-    whole = (values == values).to(torch.int32).sum(-1, keepdim=True, dtype=torch.int32)
-    middle = torch.where(whole == 0, 0, (whole - 1) // 2)
-    value, index = _select(values, ranks(values), middle)
-    return reduced(value, dim, keepdim, tensor), reduced(index, dim, keepdim, tensor)
+    return _of_rank(tensor, dim, keepdim, _middle_of_numbers)
 
 
-def median(tensor: torch.Tensor) -> torch.Tensor:
-    return _of_all(tensor, median_dim)
+def of_all(function: Callable[[torch.Tensor, int], Pair]) -> Decomposition:
+    """A median over all elements."""
 
+    def decompose(tensor: torch.Tensor) -> torch.Tensor:
+        if empty(tensor):
+            return torch.full((), float("nan"), dtype=tensor.dtype, device=tensor.device)
+        return function(tensor.reshape(-1), 0)[0]
 
-def nanmedian(tensor: torch.Tensor) -> torch.Tensor:
-    return _of_all(tensor, nanmedian_dim)
-
-
-def _of_all(tensor: torch.Tensor, function: object) -> torch.Tensor:
-    if empty(tensor):
-        return torch.full((), float("nan"), dtype=tensor.dtype, device=tensor.device)
-    assert callable(function)
-    value, _ = function(tensor.reshape(-1), 0)
-    assert isinstance(value, torch.Tensor)
-    return value
+    return decompose
 
 
 def mode(tensor: torch.Tensor, dim: int = -1, keepdim: bool = False) -> Pair:
@@ -160,9 +168,9 @@ def aminmax(tensor: torch.Tensor, *, dim: int | None = None, keepdim: bool = Fal
 DECOMPOSITIONS: Table = {
     aten.aminmax.default: aminmax,
     aten.kthvalue.default: kthvalue,
-    aten.median.default: median,
+    aten.median.default: of_all(median_dim),
     aten.median.dim: median_dim,
-    aten.nanmedian.default: nanmedian,
+    aten.nanmedian.default: of_all(nanmedian_dim),
     aten.nanmedian.dim: nanmedian_dim,
     aten.mode.default: mode,
     aten.searchsorted.Tensor: searchsorted,

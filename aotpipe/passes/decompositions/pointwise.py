@@ -75,17 +75,13 @@ def polygamma(n: int, tensor: torch.Tensor) -> Any:
     total = torch.where(low, sum_of_powers(x, 14, n + 1), 0.0)
     y = torch.where(low, x + 14, x)
     # zeta(n + 1, y) by Euler and Maclaurin.
-    series = _integral(1 / y, n) / n + 0.5 * _integral(1 / y, n + 1)
+    series = torch.pow(1 / y, n) / n + 0.5 * torch.pow(1 / y, n + 1)
     bernoulli = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66)
     for index, number in enumerate(bernoulli, 1):
         factor = math.prod(range(n + 1, n + 2 * index)) / math.factorial(2 * index)
-        series = series + number * factor * _integral(1 / y, n + 2 * index)
+        series = series + number * factor * torch.pow(1 / y, n + 2 * index)
     sign = 1 if n % 2 else -1
     return (sign * math.factorial(n) * (total + series)).to(values.dtype)
-
-
-def _integral(x: torch.Tensor, exponent: int) -> torch.Tensor:
-    return torch.pow(x, exponent)
 
 
 def _trigamma(x: torch.Tensor) -> torch.Tensor:
@@ -115,16 +111,17 @@ def spherical_bessel_j0(x: torch.Tensor) -> torch.Tensor:
 
 
 DECOMPOSITIONS: Table = {
-    aten.__and__.Scalar: of_tensors(torch.bitwise_and),
-    aten.__and__.Tensor: of_tensors(torch.bitwise_and),
-    aten.__or__.Scalar: of_tensors(torch.bitwise_or),
-    aten.__or__.Tensor: of_tensors(torch.bitwise_or),
-    aten.__xor__.Scalar: of_tensors(torch.bitwise_xor),
-    aten.__xor__.Tensor: of_tensors(torch.bitwise_xor),
-    aten.__lshift__.Scalar: of_tensors(torch.bitwise_left_shift),
-    aten.__lshift__.Tensor: of_tensors(torch.bitwise_left_shift),
-    aten.__rshift__.Scalar: of_tensors(torch.bitwise_right_shift),
-    aten.__rshift__.Tensor: of_tensors(torch.bitwise_right_shift),
+    **{
+        op: of_tensors(function)
+        for packet, function in (
+            (aten.__and__, torch.bitwise_and),
+            (aten.__or__, torch.bitwise_or),
+            (aten.__xor__, torch.bitwise_xor),
+            (aten.__lshift__, torch.bitwise_left_shift),
+            (aten.__rshift__, torch.bitwise_right_shift),
+        )
+        for op in (packet.Scalar, packet.Tensor)
+    },
     aten._conj.default: conjugate,
     aten.polar.default: polar,
     aten.float_power.Tensor_Tensor: float_power,

@@ -45,8 +45,7 @@ def per_tensor_of_tensors(
 def per_channel(
     x: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor, axis: int, quant_min: int, quant_max: int
 ) -> Masked:
-    shape = [1] * x.dim()
-    shape[axis] = -1
+    shape = _along(axis, x)
     step, zero = scale.reshape(shape), zero_point.reshape(shape)
     return _quantized(x, step, zero, quant_min, quant_max, wide(x.dtype))
 
@@ -81,8 +80,7 @@ def to_integers(
     dtype: torch.dtype,
 ) -> torch.Tensor:
     level = torch.round(x.to(wide(x.dtype)) * (1.0 / _plain(scale))) + _plain(zero_point)
-    low, high = _plain(quant_min), _plain(quant_max)
-    return level.clamp(low, high).to(dtype)
+    return level.clamp(_plain(quant_min), _plain(quant_max)).to(dtype)
 
 
 def to_floats(
@@ -98,6 +96,11 @@ def to_floats(
     return (x.to(out_dtype or torch.float32) - _plain(zero_point)) * _plain(scale)
 
 
+def _plain(value: Number) -> Any:
+    """A number as it is, and a tensor's only one as a tensor that promotes like a number."""
+    return value.reshape(()) if isinstance(value, torch.Tensor) else value
+
+
 def channels_to_integers(
     x: torch.Tensor,
     scales: torch.Tensor,
@@ -107,7 +110,7 @@ def channels_to_integers(
     quant_max: int,
     dtype: torch.dtype,
 ) -> torch.Tensor:
-    shape = [-1 if dim == axis % x.dim() else 1 for dim in range(x.dim())]
+    shape = _along(axis, x)
     level = torch.round(x.to(wide(x.dtype)) * (1.0 / scales.reshape(shape))) + zero_points.reshape(shape)
     return level.clamp(quant_min, quant_max).to(dtype)
 
@@ -123,26 +126,22 @@ def channels_to_floats(
     *,
     out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
-    shape = [-1 if dim == axis % x.dim() else 1 for dim in range(x.dim())]
+    shape = _along(axis, x)
     steps = x if zero_points is None else x - zero_points.reshape(shape)
     return (steps * scales.reshape(shape)).to(out_dtype or torch.float32)
 
 
-def _plain(value: Number) -> Any:
-    """A number as it is, and a tensor's only one as a tensor that promotes like a number."""
-    return value.reshape(()) if isinstance(value, torch.Tensor) else value
+def _along(axis: int, x: torch.Tensor) -> list[int]:
+    """The shape of a vector along one dim."""
+    return [-1 if dim == axis % x.dim() else 1 for dim in range(x.dim())]
 
 
 _LIBRARY: Final = "quantized_decomposed"
 LIBRARIES: Final[Mapping[str, Callable[..., Any]]] = {
-    f"{_LIBRARY}::quantize_per_tensor": to_integers,
-    f"{_LIBRARY}::quantize_per_tensor.tensor": to_integers,
-    f"{_LIBRARY}::quantize_per_tensor.tensor2": to_integers,
-    f"{_LIBRARY}::dequantize_per_tensor": to_floats,
-    f"{_LIBRARY}::dequantize_per_tensor.tensor": to_floats,
-    f"{_LIBRARY}::dequantize_per_tensor.tensor2": to_floats,
     f"{_LIBRARY}::quantize_per_channel": channels_to_integers,
     f"{_LIBRARY}::dequantize_per_channel": channels_to_floats,
+    **{f"{_LIBRARY}::quantize_per_tensor{overload}": to_integers for overload in ("", ".tensor", ".tensor2")},
+    **{f"{_LIBRARY}::dequantize_per_tensor{overload}": to_floats for overload in ("", ".tensor", ".tensor2")},
 }
 """Ops that torch registers when its quantizer is imported, by qualified name; `default` is left out."""
 

@@ -21,9 +21,8 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from aotpipe.core.signature import TensorSpec
 from aotpipe.core.stages import LegalEntry
 from aotpipe.passes import hops
-from aotpipe.passes.ranges import path_conditions, rules
-from aotpipe.passes.ranges.call import as_bound
-from aotpipe.passes.ranges.intervals import ANY, TRUE, Interval, Space, of_dtype
+from aotpipe.passes.ranges import conditions, rules
+from aotpipe.passes.ranges.intervals import ANY, TRUE, Interval, Space, as_bound, of_dtype
 from aotpipe.passes.scalars import value_of
 
 __all__ = ["Ranges"]
@@ -55,9 +54,9 @@ class Ranges:
 
     def __init__(self, entry: LegalEntry, tensors: Mapping[str, torch.Tensor]) -> None:
         self.space = Space(self._range_of_symbol)
+        constraints: Mapping[Any, Any] = entry.range_constraints
         self._sizes = {
-            symbol: (_number(bounds.lower), _number(bounds.upper))
-            for symbol, bounds in _items(entry.range_constraints)
+            symbol: (_number(bounds.lower), _number(bounds.upper)) for symbol, bounds in constraints.items()
         }
         self._inputs = _input_intervals(entry, tensors)
         self._calls: dict[torch.fx.Graph, hops.Call] = {}
@@ -100,7 +99,7 @@ class Ranges:
             return ANY
         if (result := self._of_result(node, assumed)) is not None:
             return result
-        if path_conditions.name_of(node) == "where":
+        if conditions.name_of(node) == "where":
             return self._of_choice(node, assumed)
         found = rules.interval(node, self.space, lambda argument: self._of(argument, assumed))
         if found.is_open and isinstance(value, torch.SymInt):
@@ -123,12 +122,12 @@ class Ranges:
         condition, *branches = node.args
         found = []
         for branch, truth in zip(branches, (True, False), strict=True):
-            known = path_conditions.of_condition(condition, truth, of, self.space)
+            known = conditions.of_condition(condition, truth, of, self.space)
             found.append(self._under(branch, known, of, depth))
         return self.space.union(*found)
 
     def _under(
-        self, argument: Any, known: path_conditions.Facts, of: Callable[[Any], Interval], depth: int
+        self, argument: Any, known: conditions.Facts, of: Callable[[Any], Interval], depth: int
     ) -> Interval:
         """The interval of a branch, whose elements stand where those of the condition do."""
 
@@ -141,7 +140,7 @@ class Ranges:
             return _of_value(argument)
         if argument in known:
             return self.space.intersection(of(argument), known[argument])
-        name = path_conditions.name_of(argument)
+        name = conditions.name_of(argument)
         if depth >= _WHERE_DEPTH or name not in _POINTWISE or not known:
             return of(argument)
         if name == "where":
@@ -205,11 +204,11 @@ class Ranges:
         inner = any(symbol in self._symbols for end in ends for symbol in end.free_symbols)
         return self.space.numeric(found) if inner else found
 
-    def _within_trip(self, node: Node, head: Interval, tested: path_conditions.Facts) -> Interval:
+    def _within_trip(self, node: Node, head: Interval, tested: conditions.Facts) -> Interval:
         found = _of_value(node) if head.is_open else head
         return self.space.intersection(found, tested[node]) if node in tested else found
 
-    def _tested(self, call: hops.Call, inputs: list[Node], assumed: _Assumed) -> path_conditions.Facts:
+    def _tested(self, call: hops.Call, inputs: list[Node], assumed: _Assumed) -> conditions.Facts:
         """What a loop's test, being true, says of the single numbers that a trip starts from."""
         if not call.is_while:
             return {}
@@ -217,7 +216,7 @@ class Ranges:
         carried = hops.placeholders(test)[: len(inputs)]
         trip = _Assumed({**assumed.facts, **{node: _of_value(node) for node in carried}})
         (condition,) = hops.output_values(test)
-        known = path_conditions.of_condition(condition, True, lambda side: self._of(side, trip), self.space)
+        known = conditions.of_condition(condition, True, lambda side: self._of(side, trip), self.space)
         return {
             inside: known[before]
             for before, inside in zip(carried, inputs, strict=True)
@@ -317,10 +316,6 @@ def _of_spec(node: Node, spec: TensorSpec) -> Interval:
         return of_dtype(dtype)
     low, high = spec.value_range
     return Interval(math.ceil(low), math.floor(high))
-
-
-def _items(constraints: Mapping[Any, Any]) -> Any:
-    return constraints.items()
 
 
 def _number(end: Any) -> int | None:

@@ -14,8 +14,20 @@ import torch
 from torch.fx import Node
 
 from aotpipe.passes import ops
-from aotpipe.passes.ranges.call import Call, Rule, holds_floats
-from aotpipe.passes.ranges.intervals import ANY, BIT, WIDEST, Interval, Space, add, known, negative, scaled
+from aotpipe.passes.ranges.intervals import (
+    ANY,
+    BIT,
+    WIDEST,
+    Call,
+    Interval,
+    Rule,
+    Space,
+    add,
+    holds_floats,
+    known,
+    negative,
+    scaled,
+)
 from aotpipe.passes.scalars import value_of
 
 _DIGITS: Final = {torch.float64: 50, torch.float32: 20, torch.float16: 8, torch.bfloat16: 5}
@@ -36,6 +48,11 @@ def exact(call: Call, found: Interval) -> Interval:
     slack = 2.0 ** -_DIGITS.get(dtype, 2)
     low, high = numbers.low - abs(numbers.low) * slack, numbers.high + abs(numbers.high) * slack
     return Interval(low, high) if max(-low, high) < torch.finfo(dtype).max else ANY
+
+
+def of_operands(rule: Callable[[Call, Interval, Interval], Interval]) -> Rule:
+    """A rule that is told the intervals of the first two operands."""
+    return lambda call: rule(call, *(call.of(operand) for operand in call.node.args[:2]))
 
 
 def plus(call: Call) -> Interval:
@@ -130,14 +147,9 @@ def _name(argument: Any) -> str:
     return schema.name if schema is not None else ""
 
 
-def remainder(call: Call) -> Interval:
-    """Of `self % other`, which has the divisor's sign."""
-    return _rest(call, call.interval("self"), call.interval("other"), signed=False)
-
-
-def remainder_of_dividend(call: Call) -> Interval:
-    """Of `fmod(self, other)`, which has the dividend's sign."""
-    return _rest(call, call.interval("self"), call.interval("other"), signed=True)
+def remainder(*, signed: bool = False) -> Rule:
+    """Of `self % other`, which has the divisor's sign; where `signed` of `fmod`, which has the dividend's."""
+    return lambda call: _rest(call, call.interval("self"), call.interval("other"), signed=signed)
 
 
 def _rest(call: Call, one: Interval, by: Interval, *, signed: bool) -> Interval:
@@ -164,23 +176,14 @@ def clamped(call: Call) -> Interval:
     """Of `clamp(self, min, max)`; `max` wins."""
     found = call.interval("self")
     if call.arguments.get("min") is not None:
-        found = _at_least(call, found, call.interval("min"))
+        found = at_least(call, found, call.interval("min"))
     if call.arguments.get("max") is not None:
-        found = _at_most(call, found, call.interval("max"))
+        found = at_most(call, found, call.interval("max"))
     return found
 
 
-def larger(call: Call) -> Interval:
+def at_least(call: Call, one: Interval, other: Interval) -> Interval:
     """Of the elementwise maximum of two."""
-    return _at_least(call, *(call.of(argument) for argument in call.node.args[:2]))
-
-
-def smaller(call: Call) -> Interval:
-    """Of the elementwise minimum of two."""
-    return _at_most(call, *(call.of(argument) for argument in call.node.args[:2]))
-
-
-def _at_least(call: Call, one: Interval, other: Interval) -> Interval:
     if call.is_float and (one.is_open or other.is_open):
         return ANY
     both_closed = one.high is not None and other.high is not None
@@ -188,7 +191,8 @@ def _at_least(call: Call, one: Interval, other: Interval) -> Interval:
     return Interval(low, call.space.max(one.high, other.high) if both_closed else None)
 
 
-def _at_most(call: Call, one: Interval, other: Interval) -> Interval:
+def at_most(call: Call, one: Interval, other: Interval) -> Interval:
+    """Of the elementwise minimum of two."""
     if call.is_float and (one.is_open or other.is_open):
         return ANY
     both_closed = one.low is not None and other.low is not None

@@ -10,8 +10,7 @@ from torch.fx import Node
 
 from aotpipe.passes import ops
 from aotpipe.passes.ranges.arithmetic import exact, product
-from aotpipe.passes.ranges.call import Call, Rule, as_bound, holds_floats
-from aotpipe.passes.ranges.intervals import ANY, Bound, Interval, add
+from aotpipe.passes.ranges.intervals import ANY, Bound, Call, Interval, Rule, add, as_bound, holds_floats
 from aotpipe.passes.scalars import value_of
 
 _NONZERO: Final = torch.ops.aten.nonzero.default

@@ -3,7 +3,7 @@
 An `Interval` says that every element of a tensor lies between `low` and `high`, both included; None is an
 open end. Ends are ints, floats, or sympy expressions over sizes. An interval of floats that has an end also
 says that no element is NaN. `Space` knows the range of each symbol and tells what is certain for all sizes:
-`space.le(a, b)` is true only if `a <= b` whatever the sizes are.
+`space.le(a, b)` is true only if `a <= b` whatever the sizes are. A `Rule` gives the interval of a `Call`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,12 @@ from typing import Any, Final
 
 import sympy
 import torch
+from torch.fx import Node
 from torch.utils._sympy.functions import Max, Min  # torch's own symbolic sizes are made of these
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
+
+from aotpipe.passes import ops
+from aotpipe.passes.scalars import value_of
 
 Bound = Any
 """An int, a float, or a sympy expression over sizes."""
@@ -94,7 +98,7 @@ class Space:
         """An interval that holds all of them."""
         low, high = intervals[0].low, intervals[0].high
         for one in intervals[1:]:
-            low, high = self._lower(low, one.low), self._higher(high, one.high)
+            low, high = self._outer(low, one.low, upper=False), self._outer(high, one.high, upper=True)
         return Interval(low, high)
 
     def intersection(self, left: Interval, right: Interval) -> Interval:
@@ -117,25 +121,16 @@ class Space:
             return left
         return right if self.le(right, left) else _MIN(sympy.sympify(left), sympy.sympify(right))
 
-    def _lower(self, left: Bound | None, right: Bound | None) -> Bound | None:
+    def _outer(self, left: Bound | None, right: Bound | None, *, upper: bool) -> Bound | None:
+        """The end of a union of two intervals with these lower, or upper, ends."""
         if left is None or right is None:
             return None
         if self.le(left, right):
-            return left
+            return right if upper else left
         if self.le(right, left):
-            return right
-        lows = self.ends(left)[0], self.ends(right)[0]
-        return None if None in lows else min(lows)  # type: ignore[type-var]
-
-    def _higher(self, left: Bound | None, right: Bound | None) -> Bound | None:
-        if left is None or right is None:
-            return None
-        if self.le(left, right):
-            return right
-        if self.le(right, left):
-            return left
-        highs = self.ends(left)[1], self.ends(right)[1]
-        return None if None in highs else max(highs)  # type: ignore[type-var]
+            return left if upper else right
+        ends = self.ends(left)[upper], self.ends(right)[upper]
+        return None if None in ends else (max if upper else min)(ends)  # type: ignore[type-var]
 
 
 def add(left: Interval, right: Interval) -> Interval:
@@ -178,3 +173,72 @@ def _finite(end: Any) -> float | None:
 
 
 _INT_OO: Final[Any] = ValueRanges.unknown_int().upper
+
+
+# One call of an op as the rules see it: its arguments by name, and their intervals.
+
+Of = Callable[[Any], Interval]
+"""The interval of an argument: a node or a number."""
+
+
+class Call:
+    """One call of an op.
+
+    Attributes:
+        value: The fake value of the result.
+        arguments: By their name in the op's schema, defaults included; empty for a Python function.
+    """
+
+    def __init__(self, node: Node, space: Space, of: Of) -> None:
+        self.node = node
+        self.space = space
+        self.of = of
+        self.value = node.meta.get("val")
+        schema = ops.schema(node)
+        declared = schema.arguments if schema else ()
+        given = dict(zip([argument.name for argument in declared], node.args, strict=False))
+        self.arguments: dict[str, Any] = {
+            **{argument.name: argument.default_value for argument in declared},
+            **given,
+            **node.kwargs,
+        }
+
+    def __getitem__(self, name: str) -> Any:
+        return self.arguments[name]
+
+    def interval(self, name: str) -> Interval:
+        """The interval of a named argument."""
+        return self.of(self.arguments[name])
+
+    @property
+    def source(self) -> Any:
+        """The first argument."""
+        return self.node.args[0]
+
+    @property
+    def is_float(self) -> bool:
+        """Whether the result holds floats."""
+        return holds_floats(self.value)
+
+    def size(self, argument: Any, dim: int | None) -> Bound:
+        """A dim's size, 1 for a 0-d tensor; the number of elements for None."""
+        value = value_of(argument)
+        if dim is None:
+            return as_bound(value.numel())
+        return as_bound(value.shape[dim]) if value.dim() else 1
+
+
+Rule = Callable[[Call], Interval]
+"""Gives the interval of a call's result."""
+
+
+def as_bound(size: Any) -> Bound:
+    """A size or number as an interval's end."""
+    return size.node.expr if isinstance(size, torch.SymInt) else size
+
+
+def holds_floats(value: object) -> bool:
+    """Whether a value is, or holds, floats or complex numbers."""
+    if isinstance(value, torch.Tensor):
+        return value.dtype.is_floating_point or value.dtype.is_complex
+    return isinstance(value, float | complex | torch.SymFloat)

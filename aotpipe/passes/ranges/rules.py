@@ -16,9 +16,8 @@ import torch
 from torch.fx import Node
 
 from aotpipe.passes import ops
-from aotpipe.passes.ranges import arithmetic, indices, logic
-from aotpipe.passes.ranges.call import Call, Of, Rule
-from aotpipe.passes.ranges.intervals import ANY, BIT, FALSE, Interval, Space, of_dtype
+from aotpipe.passes.ranges import arithmetic, conditions, indices
+from aotpipe.passes.ranges.intervals import ANY, BIT, FALSE, Call, Interval, Of, Rule, Space, of_dtype
 
 
 def interval(node: Node, space: Space, of: Of) -> Interval:
@@ -98,22 +97,22 @@ RULES: Final[Mapping[str, Rule]] = {
     "abs": arithmetic.absolute,
     "div": arithmetic.quotient(),
     "floor_divide": arithmetic.quotient("floor"),
-    "remainder": arithmetic.remainder,
-    "fmod": arithmetic.remainder_of_dividend,
+    "remainder": arithmetic.remainder(),
+    "fmod": arithmetic.remainder(signed=True),
     **_each("clamp clamp_min clamp_max", arithmetic.clamped),
-    "maximum": arithmetic.larger,
-    "minimum": arithmetic.smaller,
+    "maximum": arithmetic.of_operands(arithmetic.at_least),
+    "minimum": arithmetic.of_operands(arithmetic.at_most),
     "floor": arithmetic.whole(math.floor),
     "ceil": arithmetic.whole(math.ceil),
     "trunc": arithmetic.whole(math.trunc),
     "sum": indices.total,
     "cumsum": indices.running_total,
     # truth
-    **{name: logic.compared(name) for name in logic.ORDER},
-    **_each("bitwise_and logical_and", logic.both),
-    **_each("bitwise_or logical_or", logic.either),
-    **_each("bitwise_not logical_not", logic.negation),
-    "all": logic.all_of,
+    **{name: conditions.compared(name) for name in conditions.ORDER},
+    **_each("bitwise_and logical_and", conditions.both),
+    **_each("bitwise_or logical_or", conditions.either),
+    **_each("bitwise_not logical_not", conditions.negation),
+    "all": conditions.all_of,
     "any": lambda _: BIT,
     # positions
     "arange": indices.arange,
@@ -133,13 +132,13 @@ _OPERATORS: Final[Mapping[Any, Rule]] = {
     operator.sub: _over_numbers(arithmetic.minus),
     operator.mul: _over_numbers(arithmetic.times),
     operator.floordiv: _over_numbers(arithmetic.quotient("floor")),
-    operator.mod: _over_numbers(arithmetic.remainder),
+    operator.mod: _over_numbers(arithmetic.remainder()),
     operator.neg: arithmetic.negated,
-    **{getattr(operator, name): logic.compared(name) for name in logic.ORDER},
-    operator.and_: logic.both,
-    operator.or_: logic.either,
-    operator.not_: logic.negation,
-    torch.sym_not: logic.negation,
-    torch.sym_max: arithmetic.larger,
-    torch.sym_min: arithmetic.smaller,
+    **{getattr(operator, name): conditions.compared(name) for name in conditions.ORDER},
+    operator.and_: conditions.both,
+    operator.or_: conditions.either,
+    operator.not_: conditions.negation,
+    torch.sym_not: conditions.negation,
+    torch.sym_max: arithmetic.of_operands(arithmetic.at_least),
+    torch.sym_min: arithmetic.of_operands(arithmetic.at_most),
 }

@@ -13,7 +13,7 @@ from aotpipe.islands.discovery import discover
 from aotpipe.islands.sites import recording
 from aotpipe.model.spec import as_spec
 from aotpipe.passes import legalize
-from aotpipe.passes.unsupported import refusal
+from aotpipe.passes.rules import refusal
 
 
 def legal(model: Any, *args: Any, **settings: Any) -> Legal:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from aotpipe.core.precision import Precision
-from aotpipe.passes.autocast import Casting, is_mutable, lower_dtype, name_of
+from aotpipe.passes.precision import Casting, is_mutable, lower_dtype, name_of
 
 BF16, F32, F64, I64 = torch.bfloat16, torch.float32, torch.float64, torch.int64
 CASTING = Casting(Precision("bfloat16"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.fx import symbolic_trace
 
-from aotpipe.passes.inline import graft
+from aotpipe.passes.extract import graft
 
 
 class Body(torch.nn.Module):

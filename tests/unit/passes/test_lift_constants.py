@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch._higher_order_ops.while_loop import while_loop
 
-from aotpipe.passes import hops, lift_constants
+from aotpipe.passes import constants, hops
 from tests.unit.passes.legal import check, exported, model
 
 X = torch.linspace(-1.0, 2.0, 12).reshape(3, 4)
@@ -44,7 +44,7 @@ def test_constants_of_a_branch_in_a_loop() -> None:
 
 def test_no_constant_is_left_in_a_body() -> None:
     (entry,) = exported(model(_nested), [X]).entries
-    lifted = lift_constants.lift(entry.program)
+    lifted = constants.lift(entry.program)
     for body in list(hops.walk(lifted.graph_module))[1:]:
         assert not dict(body.named_buffers(recurse=False))
 
@@ -63,4 +63,4 @@ def test_a_body_without_operands() -> None:
 
 def test_a_program_without_constants_is_given_back() -> None:
     (entry,) = exported(model(lambda self, x: x + 1), [X]).entries
-    assert lift_constants.lift(entry.program) is entry.program
+    assert constants.lift(entry.program) is entry.program

@@ -27,8 +27,8 @@ def test_passes_run_in_their_order() -> None:
         dialect="torch",
         decompositions=dict,
         refusal=lambda _: "",
-        program_passes=(lambda program: seen.append("program") or program,),
-        range_passes=(lambda entry, ranges: seen.append("ranges"),),
+        program_passes=(lambda graph: bool(seen.append("program")),),
+        range_passes=(lambda graph, ranges: bool(seen.append("ranges")),),
         graph_passes=(lambda graph: seen.append("graph"),),
     )
     program = legalize(exported(model(lambda self, x: x + 1), [torch.ones(3)]), rules)

@@ -7,7 +7,7 @@ import torch
 
 from aotpipe.backends import legalization
 from aotpipe.errors import UnsupportedOps
-from aotpipe.passes.unsupported import unsupported
+from aotpipe.passes.rules import unsupported
 from tests.unit.passes.legal import legal, model
 from tests.unit.passes.ranges.programs import Program, aten
 

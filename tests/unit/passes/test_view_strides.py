@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from aotpipe.passes.view_strides import relax
+from aotpipe.passes.alias_copies import relax
 
 aten = torch.ops.aten
 

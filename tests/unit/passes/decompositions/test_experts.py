@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aotpipe.passes.decompositions.experts import grouped_mm, grouped_rows
+from aotpipe.passes.decompositions.blas import grouped_mm, grouped_rows
 
 
 @settings(deadline=None, max_examples=40)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from aotpipe.passes.ranges.call import Call, as_bound, holds_floats
-from aotpipe.passes.ranges.intervals import Interval, Space
+from aotpipe.passes.ranges.intervals import Call, Interval, Space, as_bound, holds_floats
 from tests.unit.passes.ranges.programs import Program, aten
 
 

@@ -10,8 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aotpipe.passes.ranges.conditions import OPPOSITE, ORDER
 from aotpipe.passes.ranges.intervals import BIT, FALSE, TRUE, Interval, Space
-from aotpipe.passes.ranges.logic import OPPOSITE, ORDER
 from tests.unit.passes.ranges.programs import Program, aten
 
 INTERVALS = st.tuples(st.integers(-4, 4), st.integers(-4, 4)).map(lambda ends: Interval(*sorted(ends)))

@@ -9,8 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aotpipe.passes.ranges.conditions import is_whole, of_condition
 from aotpipe.passes.ranges.intervals import ANY, Interval, Space
-from aotpipe.passes.ranges.path_conditions import is_whole, of_condition
 from tests.unit.passes.ranges.programs import Program, aten
 
 SPACE = Space(lambda _: (None, None))

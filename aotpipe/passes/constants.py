@@ -1,26 +1,36 @@
-"""Lifts tensor constants out of control-flow bodies.
+"""Constants of a program: those of its control-flow bodies, and those that are computed at build time.
 
-`lift(program)` takes an ExportedProgram and gives one whose subgraphs hold no tensor attributes: a uniform
-constant (`torch.tensor(2.0)` in a branch) becomes `aten.full`, any other becomes a constant of the program
-and a read-only operand of each call on the way down. `detach_` and `lift_fresh_copy` in bodies, which stand
-around such constants, become nothing and a clone. torch cannot functionalize a body that holds a constant
+`lift(program)` gives a program whose subgraphs hold no tensor attributes: a uniform constant
+(`torch.tensor(2.0)` in a branch) becomes `aten.full`, any other becomes a constant of the program and a
+read-only operand of each call on the way down. `detach_` and `lift_fresh_copy` in bodies, which stand around
+such constants, become nothing and a clone. torch cannot functionalize a body that holds a constant
 (`FunctionalTensor on its own`), so this runs before any decomposition. The program given is left as it was;
 it is given back as it is when there is nothing to lift.
+
+`fold(programs, rules)` computes at build time what has no lowering and depends on no input. Sines in float64
+of a position table, or the factors of a weight, are the same in every call. Where an op that the backend
+lacks depends on constants and on weights that no entry point writes only, what leads to it runs in eager, and
+the last values that do not depend on an input become constants of the program. All else stays as it was: a
+compiler folds better what it can lower.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
-from typing import Final
+import operator
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any, Final
 
 import torch
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 from torch.fx import GraphModule, Node
+from torch.utils import _pytree as pytree
 
-from aotpipe.passes import hops
+from aotpipe.passes import hops, ops
+from aotpipe.passes.decompositions.entries import static
 from aotpipe.passes.emit import fake_mode
+from aotpipe.passes.extract import dependencies
+from aotpipe.passes.rules import LegalizationRules, refusal
 
 _ATEN: Final = torch.ops.aten
 _DETACHES: Final = frozenset({_ATEN.detach_.default, _ATEN.detach.default, _ATEN.alias.default})
@@ -35,14 +45,12 @@ def lift(program: ExportedProgram) -> ExportedProgram:
     lifted = _Lifted(module, program)
     for call in hops.calls(module):
         lifted.out_of(call)
-    return lifted.program()
+    return lifted.constants.program()
 
 
 def _tensor_constants(body: GraphModule) -> Iterator[tuple[Node, torch.Tensor]]:
     for node in body.graph.find_nodes(op="get_attr"):
-        value: object = body
-        for part in str(node.target).split("."):
-            value = getattr(value, part)
+        value = operator.attrgetter(str(node.target))(body)
         if isinstance(value, torch.Tensor):
             yield node, value
 
@@ -51,14 +59,9 @@ class _Lifted:
     """The constants found so far, by identity, each with its placeholder in the top graph."""
 
     def __init__(self, module: GraphModule, program: ExportedProgram) -> None:
-        self._module = module
-        self._source = program
+        self.constants = hops.Constants(program, module)
         self._mode = fake_mode(module)
         self._top: dict[int, Node] = {}
-        self._found: list[tuple[Node, torch.Tensor, str]] = []
-        specs = program.graph_signature.input_specs
-        kinds = [spec.kind for spec in specs]
-        self._at = kinds.index(InputKind.USER_INPUT) if InputKind.USER_INPUT in kinds else len(specs)
 
     def out_of(self, call: hops.Call) -> None:
         """Lift what the bodies of a top-level call hold."""
@@ -107,7 +110,7 @@ class _Lifted:
         """The constants of one body that need lifting; uniform ones are written as `full` on the way."""
         for node, value in list(_tensor_constants(body)):
             _strip_copies(body, node)
-            if _is_uniform(value):
+            if hops.is_uniform(value):
                 with body.graph.inserting_before(node):
                     full = body.graph.call_function(
                         _ATEN.full.default,
@@ -122,40 +125,9 @@ class _Lifted:
 
     def _placeholder(self, constant: torch.Tensor) -> Node:
         if id(constant) not in self._top:
-            # Every new placeholder goes before the old ones from `_at` on, so behind the new ones so far.
-            inputs = [node for node in hops.placeholders(self._module) if node not in self._top.values()]
-            old = inputs[self._at] if self._at < len(inputs) else _first_computed(self._module)
-            name = f"c_body_constant_{len(self._found)}"
-            with self._module.graph.inserting_before(old):
-                node = self._module.graph.placeholder(name)
-            node.meta["val"] = self._mode.from_tensor(constant, static_shapes=True)
-            self._top[id(constant)] = node
-            self._found.append((node, constant, name.removeprefix("c_")))
+            value = self._mode.from_tensor(constant, static_shapes=True)
+            self._top[id(constant)] = self.constants.add("body_constant", constant, value)
         return self._top[id(constant)]
-
-    def program(self) -> ExportedProgram:
-        """The program over the changed graph."""
-        source = self._source
-        specs = list(source.graph_signature.input_specs)
-        specs[self._at : self._at] = [
-            InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(node.name), fqn)
-            for node, _, fqn in self._found
-        ]
-        return hops.with_graph(
-            source,
-            self._module,
-            input_specs=specs,
-            constants={fqn: value for _, value, fqn in self._found},
-        )
-
-
-def _first_computed(module: GraphModule) -> Node:
-    nodes: list[Node] = list(module.graph.nodes)
-    return next(node for node in nodes if node.op != "placeholder")
-
-
-def _is_uniform(value: torch.Tensor) -> bool:
-    return value.numel() > 0 and bool((value == value.flatten()[0]).all())
 
 
 def _strip_copies(body: GraphModule, node: Node) -> None:
@@ -166,3 +138,72 @@ def _strip_copies(body: GraphModule, node: Node) -> None:
                 detach.replace_all_uses_with(user)
                 body.graph.erase_node(detach)
             user.target = _ATEN.clone.default
+
+
+# Folding.
+
+
+def fold(programs: Iterable[ExportedProgram], rules: LegalizationRules) -> list[ExportedProgram]:
+    """Give the same programs with constants for such values; their graphs are changed."""
+    programs = list(programs)
+    written = {
+        hops.memory(hops.held(program, str(spec.target)))
+        for program in programs
+        for spec in program.graph_signature.output_specs
+        if spec.kind in hops.WRITTEN
+    }
+    return [_fold(program, rules, written) for program in programs]
+
+
+def _fold(program: ExportedProgram, rules: LegalizationRules, written: Collection[int]) -> ExportedProgram:
+    module = program.graph_module
+    values: dict[Node, Any] = {}
+    fixed: dict[Node, None] = {}
+    lacking: dict[Node, None] = {}
+    for node, spec in zip(hops.placeholders(module), program.graph_signature.input_specs, strict=True):
+        if spec.kind in hops.HELD:
+            tensor = hops.held(program, str(spec.target))
+            if hops.memory(tensor) not in written:
+                fixed[node], values[node] = None, tensor.detach()
+    for node in module.graph.nodes:
+        if _is_pure(node) and all(operand in fixed for operand in node.all_input_nodes):
+            fixed[node] = None
+            if refusal(node, rules) or any(operand in lacking for operand in node.all_input_nodes):
+                lacking[node] = None
+    ends = [node for node in lacking if any(user not in fixed for user in node.users)]
+    if not ends or not all(isinstance(node.meta["val"], torch.Tensor) for node in ends):
+        return program
+    constants = hops.Constants(program, module)
+    with torch.no_grad():
+        _evaluate(module, ends, values)
+        for node in ends:
+            value = values[node].contiguous()
+            node.replace_all_uses_with(constants.add("folded", value, node.meta["val"].contiguous()))
+    for node in reversed(list(module.graph.nodes)):
+        if node in fixed and node.op == "call_function" and not node.users:
+            module.graph.erase_node(node)
+    return constants.program()
+
+
+def _is_pure(node: Node) -> bool:
+    """Whether equal operands always give the value; it has sizes that are known."""
+    if node.op != "call_function":
+        return False
+    if isinstance(node.target, ops.OpOverload):
+        if torch.Tag.nondeterministic_seeded in node.target.tags or ops.schema(node).is_mutable:
+            return False
+    elif node.target is not operator.getitem:
+        return False
+    leaves = pytree.tree_leaves(node.meta.get("val"))
+    return bool(leaves) and all(
+        isinstance(leaf, torch.Tensor) and all(map(static, leaf.shape)) for leaf in leaves
+    )
+
+
+def _evaluate(module: GraphModule, ends: Sequence[Node], values: dict[Node, Any]) -> None:
+    """Run in eager what leads to some nodes; `values` holds what is known, and grows."""
+    needed = dependencies(ends)
+    for node in module.graph.nodes:
+        if node in needed and node not in values:
+            args, kwargs = pytree.tree_map_only(Node, values.__getitem__, (node.args, node.kwargs))
+            values[node] = node.target(*args, **kwargs)

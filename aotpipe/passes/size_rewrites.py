@@ -1,0 +1,131 @@
+"""Writes ops on sizes that the compiler does not take as other ops.
+
+- `fill_empty(module)`: The compiler dies on views, products and reductions of a size of 0. What has no
+  elements needs no computing: every such value that is not a placeholder becomes a constant.
+- `slice_splits(module)`: The compiler lowers `split_with_sizes` for sizes that it can count; others are
+  numbers that an earlier op gives, and the split becomes slices. A slice is cut off at the end of its tensor,
+  so that sizes whose assert fails read no other memory.
+- `join_gathers(module, ranges)`: The compiler takes `t[a, b]` where it knows how many indices there are. Else
+  the dims that are indexed become one, and the indices a place in it. To be called where every index is in
+  range, and none is negative.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, Final
+
+import torch
+from torch.fx import GraphModule, Node
+
+from aotpipe.passes import ops
+from aotpipe.passes.decompositions.entries import static
+from aotpipe.passes.emit import Emitter, rewrite
+from aotpipe.passes.ranges import Ranges
+from aotpipe.passes.scalars import value_of
+
+_ATEN: Final = torch.ops.aten
+_CONSTANTS: Final = ops.overloads("full empty.memory_format arange.start_step")
+
+
+def fill_empty(module: GraphModule) -> bool:
+    """Write constants for the values of a graph without elements; gives whether there was one."""
+    return rewrite(module, filter(_is_empty, module.graph.nodes), _empty)
+
+
+def _empty(emit: Emitter, node: Node) -> Node | None:
+    value = node.meta["val"]
+    if value.is_complex():
+        # The compiler has no constant of them; their parts are constants by now.
+        return None
+    return emit(_ATEN.empty.memory_format, list(value.shape), dtype=value.dtype, device=value.device)
+
+
+def _is_empty(node: Node) -> bool:
+    value = node.meta.get("val")
+    return (
+        node.op == "call_function"
+        and isinstance(node.target, ops.OpOverload)
+        and node.target not in _CONSTANTS
+        and isinstance(value, torch.Tensor)
+        and all(map(static, value.shape))
+        and 0 in value.shape
+    )
+
+
+def slice_splits(module: GraphModule) -> bool:
+    """Write slices for the splits of a graph by computed sizes; gives whether there was one."""
+    splits = [
+        node
+        for node in module.graph.find_nodes(op="call_function", target=_ATEN.split_with_sizes.default)
+        if any(isinstance(size, Node) for size in node.args[1])
+    ]
+    for node in splits:
+        _slice(module, node)
+    return bool(splits)
+
+
+def _slice(module: GraphModule, split: Node) -> None:
+    source, sizes, dim = (*split.args, *(split.kwargs.get("dim", 0),))[:3]
+    ends = _ends(module, split, sizes)
+    for part in list(split.users):
+        assert part.target is operator.getitem
+        index: Any = part.args[1]
+        with module.graph.inserting_before(part):
+            piece = module.graph.call_function(
+                _ATEN.slice.Tensor, (source, dim, ends[index], ends[index + 1])
+            )
+        # The rest of the graph was traced with this shape; evaluated anew, a slice would get one of its own.
+        piece.meta = dict(part.meta)
+        part.replace_all_uses_with(piece)
+        module.graph.erase_node(part)
+    module.graph.erase_node(split)
+
+
+def _ends(module: GraphModule, split: Node, sizes: Any) -> list[Any]:
+    """Where each part starts, and the last one ends."""
+    ends: list[Any] = [0]
+    for size in sizes:
+        with module.graph.inserting_before(split):
+            end = module.graph.call_function(operator.add, (ends[-1], size))
+        end.meta["val"] = value_of(ends[-1]) + value_of(size)
+        ends.append(end)
+    return ends
+
+
+def join_gathers(module: GraphModule, _ranges: Ranges) -> bool:
+    """Write the gathers of a graph at several index tensors whose sizes vary as gathers at one."""
+    gathers = module.graph.find_nodes(op="call_function", target=_ATEN.index.Tensor)
+    return rewrite(module, filter(_is_open, gathers), _joined)
+
+
+def _is_open(node: Node) -> bool:
+    """Whether there are several leading indices, of a size that varies, into dims of known sizes."""
+    source, indices = node.args
+    assert isinstance(source, Node)
+    assert isinstance(indices, list | tuple)
+    given = [index.meta["val"] for index in indices if isinstance(index, Node)]
+    varies = any(isinstance(size, torch.SymInt) for value in given for size in value.shape)
+    known = all(map(static, source.meta["val"].shape[1 : len(indices)]))
+    return len(given) == len(indices) > 1 and varies and known
+
+
+def _joined(emit: Emitter, node: Node) -> Node:
+    source: Any = node.args[0]
+    indices: Any = node.args[1]
+    value = source.meta["val"]
+    place = indices[0]
+    for dim, index in enumerate(indices[1:], 1):
+        place = emit(_ATEN.add.Tensor, emit(_ATEN.mul.Scalar, place, value.shape[dim]), index)
+    if not value.is_contiguous():
+        source = emit(_ATEN.clone.default, source, memory_format=torch.contiguous_format)
+    rest = [
+        size if static(size) else emit(_ATEN.sym_size.int, source, dim)
+        for dim, size in enumerate(value.shape)
+        if dim >= len(indices)
+    ]
+    rows = emit(_ATEN.view.default, source, [-1, *rest])
+    found = emit(_ATEN.index.Tensor, rows, [place])
+    # The rest of the graph was traced with this shape.
+    found.meta = dict(node.meta)
+    return found
