@@ -40,7 +40,7 @@ def export(canonical: Canonical) -> Exported:
             exported, found, state = _export_entry(replace(entry, state=state))
             entries.append(exported)
             findings += found
-        # What one entry point is found to keep, the others have to keep too.
+        # State that one entry point is found to keep is state of the others too.
         if state is known or len(entries) == 1:
             break
     return Exported(
@@ -51,7 +51,7 @@ def export(canonical: Canonical) -> Exported:
 
 
 def _kept(state: State | None) -> Iterator[Finding]:
-    """Tells what became state that no buffer of the model is."""
+    """Tell which values, beside the model's buffers, became state."""
     if state is None or not state.roots:
         return
     names = ", ".join(dict.fromkeys(root.path for root in state.roots if not root.is_buffer))

@@ -14,9 +14,7 @@ from typing import Any, Final
 
 import sympy
 import torch
-from torch.utils._sympy import (
-    functions as fn,
-)  # the classes of torch's symbolic sizes; there is no public name
+from torch.utils._sympy import functions as fn  # torch's symbolic sizes are made of these classes
 
 from aotpipe.core.dims import Auto, Dim
 from aotpipe.core.stages import CanonicalEntry, Finding

@@ -40,7 +40,7 @@ _FIX: Final = re.compile(r"^  (\w+ = .+)$", re.MULTILINE)
 _CHECK: Final = re.compile(r"^\s*\d+\. (torch\._check\(.+\))$", re.MULTILINE)
 _TRACED_NUMBER: Final = re.compile(r"\bSym(Int|Float|Bool)\b|Tensor\.__format__")
 _NUMBER: Final = re.compile(r"z?u?f?[a-z]\d+")
-# What C says of a tensor without values, and what to do about it.
+# Messages of compiled code about a tensor without values, each with a remedy.
 _COMPILED: Final = {
     ".numpy() is not supported for tensor subclasses": (
         "use torch's function of that name, or let that call run in Python: aotpipe.eager_island"
@@ -109,7 +109,7 @@ def is_about_sizes(error: BaseException) -> bool:
 
 def may_strict_mode_help(error: BaseException) -> bool:
     """Whether strict mode may take, and take rightly, what plain tracing refused so."""
-    # Dynamo makes a text of a symbol's name without asking the symbol, in any format.
+    # Dynamo formats the name of a symbol without calling its `__repr__`.
     return not (is_about_sizes(error) or isinstance(error, MadeText) or _wants_number(error))
 
 
@@ -273,7 +273,7 @@ def _data_dependent(error: Exception, text: str, entry: str) -> ExportFailed:
     checks = _CHECK.findall(text)
     hint = "write it with torch.cond, torch.while_loop or torch.where"
     if checks:
-        # torch names both: which of them the model means, nobody but its author knows.
+        # torch names both conditions; only the model's author knows which one holds.
         hint = f"say before that line which holds: {', or '.join(checks)}"
     if checks and "u" in checks[0]:
         hint += ", with the number's own name in place of torch's"

@@ -145,7 +145,7 @@ def agrees_on(entry: CanonicalEntry, program: ExportedProgram, inputs: Any) -> b
         except Exception:  # noqa: BLE001 a size that the model itself refuses says nothing of the program
             return True
     module = program.module()
-    # The program's own state would go on from call to call, while the model begins anew.
+    # The program would keep its state from call to call, while the model begins anew.
     with example_call.unchanged(entry.module), _kept(module), torch.no_grad(), quiet():
         try:
             args, kwargs = pytrees.clone_tensors(inputs)
@@ -153,7 +153,7 @@ def agrees_on(entry: CanonicalEntry, program: ExportedProgram, inputs: Any) -> b
         except Exception:  # noqa: BLE001 a refusal of a size in range, whatever its type
             return False
     ours, theirs = pytree.tree_leaves(given), pytree.tree_leaves(expected)
-    # What is not there in eager is anything in a program, beside a flag that is compared.
+    # Where eager gives None, a program may give anything, beside a flag that is compared.
     missing = entry.adapter is not None
     return len(ours) == len(theirs) and all(
         (missing and other is None) or _close(one, other) for one, other in zip(ours, theirs, strict=True)

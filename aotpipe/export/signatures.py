@@ -209,7 +209,7 @@ def output_arguments(entry: CanonicalEntry, program: ExportedProgram) -> dict[st
 
 # Indices.
 
-# These hand every value on unchanged, so that a bound on the result is one on the input.
+# These ops keep every value, so that a bound on the result is a bound on the input.
 _KEEPS_VALUES: Final = frozenset(
     operator.attrgetter(
         *"alias.default clone.default contiguous.default detach.default detach_.default expand.default "

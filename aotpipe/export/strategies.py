@@ -49,7 +49,7 @@ from aotpipe.export.diagnosis import GuardLog, listening
 from aotpipe.model import source
 
 _MOST_STATES: Final = 24
-# Each costs a trace: a model that decides in more functions is refused in sensible time.
+# Each function costs a trace: the limit refuses a model that decides in more of them in sensible time.
 _MOST_REWRITTEN: Final = 20
 
 
@@ -98,7 +98,7 @@ def _traced(entry: CanonicalEntry) -> Traced:
         return _stateful(entry, entry.state)
     try:
         if entry.adapter is not None:
-            # What it decides on is traced from the start: without our operators it would decide for good.
+            # The flags are traced from the start: without staged operators a branch would be taken for good.
             return _staged(entry)
         return _stateless(entry)
     except lift.UnknownState as late:
@@ -221,7 +221,7 @@ def _rewritten(
         nonlocal exact_aliases
         tried = _tried(entry, strategy, codes, module, exact_aliases=exact_aliases)
         if isinstance(tried.found, Exception) and tried.needs_exact_aliases:
-            # A write in place may reach names that only a run knows, which costs to follow.
+            # An in-place write may reach names that only a run knows; to follow them is slow.
             exact_aliases = True
             tried = _tried(entry, strategy, codes, module, exact_aliases=True)
         return tried
@@ -230,10 +230,10 @@ def _rewritten(
     while not isinstance(found, ExportedProgram):
         if isinstance(found, lift.UnknownState | StateRefused):
             raise found
-        # Whatever a function raises that is not rewritten yet: it may come of a traced value.
+        # Any exception of a function that is not rewritten yet may be caused by a traced value.
         new = _deciding(found, log, codes) if len(codes) < _MOST_REWRITTEN else {}
         if not new and diagnosis.is_about_sizes(found) and not strategy.all_sizes:
-            # What is computed of a size may be 0 or 1 where that is not.
+            # A number computed from a size may be 0 or 1 where the size is not.
             strategy = replace(strategy, all_sizes=True)
             found, log, notes, _ = attempt(strategy)
             continue
@@ -347,7 +347,7 @@ def _export(
         UnknownState: The model keeps in Python what no state is known of.
     """
     args, kwargs = resized_examples.resized(entry, strategy.changed)
-    # A tensor passed twice would be one input; a call may pass two.
+    # torch.export takes a tensor that is passed twice for one input; a call may pass two tensors.
     args, kwargs = pytrees.clone_tensors((args, kwargs))
     shapes = torch_shapes(entry, args, kwargs)
     sizes = symbolic_config.patch(backed_size_oblivious=strategy.all_sizes)  # type: ignore[attr-defined]

@@ -8,14 +8,13 @@ expression outside the grammar (one that goes through floats).
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import sympy
-from torch.utils._sympy import (
-    functions as fn,
-)  # the classes of torch's symbolic sizes; there is no public name
+from torch.utils._sympy import functions as fn  # torch's symbolic sizes are made of these classes
 from torch.utils._sympy.numbers import int_oo
 
 from aotpipe.core.signature import Dim
@@ -139,7 +138,7 @@ def _product(expr: sympy.Mul, names: Mapping[sympy.Symbol, str]) -> str:
     if number.q != 1:
         divisors.append(str(number.q))
     if divisors:
-        # torch writes an exact division so.
+        # torch writes an exact division as a product with the inverse.
         text = f"({text})//({'*'.join(divisors)})" if len(factors) > 1 else f"{text}//({'*'.join(divisors)})"
         text = re.sub(r"//\((\w+)\)$", r"//\1", text)
     return f"-{text}" if number.p < 0 and not divisors else f"-({text})" if number.p < 0 else text
@@ -158,8 +157,5 @@ def identifier(text: str, taken: Iterable[str]) -> str:
     base = re.sub(r"\W", "_", text)
     base = base if base[:1].isalpha() or base.startswith("_") else f"_{base}"
     taken = {*taken, "Min", "Max"}
-    name, count = base, 0
-    while name in taken:
-        count += 1
-        name = f"{base}_{count}"
-    return name
+    names = itertools.chain([base], (f"{base}_{number}" for number in itertools.count(1)))
+    return next(name for name in names if name not in taken)

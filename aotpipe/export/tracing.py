@@ -105,7 +105,7 @@ def _refusing_number(written: Callable[[Any], str]) -> Callable[[Any], str]:
     return shown
 
 
-# What stands between the code that asks for a tensor's text and `__repr__`.
+# Functions between the code that asks for a tensor's text and `__repr__`.
 _BETWEEN: Final = {"__format__", "__torch_function__", "_called", "handle_torch_function", "inside"}
 _TALK: Final = {"print", "debug", "info", "warning", "warn", "error", "critical", "exception", "log"}
 
@@ -163,7 +163,7 @@ def refusals_are_raised() -> Iterator[None]:
             stack.enter_context(mock.patch.object(kind, "__init__", watched(kind.__init__)))
         yield
     for error in made:
-        # The outermost frame of an exception that was caught is the one that caught it.
+        # The outermost frame of the traceback of a caught exception is the frame that caught it.
         caught = error.__traceback__
         if caught is not None and source.is_model_code(caught.tb_frame.f_code.co_filename):
             raise error

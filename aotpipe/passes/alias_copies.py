@@ -113,7 +113,7 @@ def owner(node: Node) -> Node:
     """The node whose memory a node's value may lie in."""
     while (schema := ops.schema(node)) is not None or node.target is operator.getitem:
         if schema is None:
-            # Of several views (`chunk`, `unbind`) they all are of what is cut up; of several results none is.
+            # All results of `chunk`, `unbind` and the like are views of the operand; other results are not.
             several = node.args[0]
             made = ops.schema(several) if isinstance(several, Node) else None
             if made is None or all(each.alias_info is None for each in made.returns):
@@ -133,7 +133,7 @@ def owner(node: Node) -> Node:
     return node
 
 
-# These give their operand back as it is where there is nothing to do, which their schemas do not say.
+# These return their operand itself where there is nothing to do, which their schemas do not say.
 _MAY_ALIAS: Final = frozenset(
     f"aten::{name}" for name in "reshape contiguous to type_as flatten expand_as view_as dropout".split()
 )

@@ -69,12 +69,12 @@ class _Split:
         self.module.recompile()
 
     def replace(self, node: Node, new: Node) -> None:
-        """Another node for all users of one."""
+        """Replace a node by another one for all its users."""
         node.replace_all_uses_with(new, propagate_meta=False)
         self.module.graph.erase_node(node)
 
     def _join(self, node: Node, parts: Parts) -> None:
-        """A complex value for those users that need one."""
+        """Write the complex value for the users that need one."""
         if not node.users:
             self.module.graph.erase_node(node)
         elif node.target is not _ATEN.complex.default:
@@ -130,7 +130,7 @@ def _combined(split_: _Split, node: Node) -> Parts | None:
 
 
 def _alike(split_: _Split, parts: Parts) -> Parts:
-    """Of one shape: a part that saw fewer operands may be smaller."""
+    """Give both parts one shape: a part that comes from fewer operands may be smaller."""
     shape = parts.real.meta["val"].shape
     if parts.imag.meta["val"].shape == shape:
         return parts
@@ -141,7 +141,7 @@ def _alike(split_: _Split, parts: Parts) -> Parts:
 def _product(split_: _Split, node: Node) -> Parts:
     left, right = (split_.of(value) for value in node.args[:2])
     emit, target = split_.emit, node.target
-    # A number is no tensor: the op's first operand is one.
+    # The op's first operand must be a tensor, not a number.
     if not isinstance(left.real, Node):
         left, right = right, left
     if left.imag is None:

@@ -80,7 +80,7 @@ class _Lifted:
                 needed.setdefault(id(value), value)
                 nodes.setdefault(id(value), []).append(node)
             users.append(nodes)
-        # Inner calls come after: each of theirs becomes a need of this body too.
+        # A constant of an inner call's body becomes an operand of this body too.
         inner = [(body, inner, self._clear(inner)) for body in call.subgraphs for inner in hops.calls(body)]
         for _, _, constants in inner:
             needed.update((id(constant), constant) for constant in constants)

@@ -30,7 +30,7 @@ _ATEN: Final = torch.ops.aten
 _IDENTITIES: Final = frozenset(
     {_ATEN.detach.default, _ATEN.alias.default, _ATEN.lift_fresh_copy.default, _ATEN.lift_fresh.default}
 )
-# What they assert is in the signature or in a runtime assert beside them.
+# The signature, or a runtime assert beside them, says what they assert.
 _STATEMENTS: Final = frozenset(
     {
         ops.ASSERT_METADATA,
@@ -109,7 +109,7 @@ def _inherit_line(call: Node, body: GraphModule) -> None:
 
 
 def agreement(module: GraphModule) -> Iterator[str]:
-    """What disagrees, a sentence each."""
+    """Give a sentence for each disagreement."""
     for owner in hops.walk(module):
         for call in hops.calls(owner):
             yield from _disagreements(call)

@@ -16,7 +16,7 @@ from torch.export import ExportedProgram
 from torch.export._remove_effect_tokens_pass import _remove_effect_tokens
 from torch.export.graph_signature import InputKind
 
-# Nobody calls the graphs that tracing makes on the way: the Python of each would be made six times.
+# Nobody calls the intermediate graphs of a trace, whose Python code would be written six times.
 from torch.fx._lazy_graph_module import _use_lazy_graph_module
 
 from aotpipe.canonicalize.trace import region_asserts
@@ -55,7 +55,7 @@ def decompose(entry: ExportedEntry, rules: LegalizationRules) -> ExportedProgram
             try:
                 decomposed = _decomposed(program, table)
             except ValueError:
-                # A view that the strides of a decomposition do not allow, if the second trial succeeds.
+                # The strides of a decomposition may not allow a view: then reshapes succeed.
                 decomposed = alias_copies.relax(program).run_decompositions(table)
             decomposed = _without_tokens(decomposed)
             module = decomposed.graph_module
@@ -73,7 +73,7 @@ def decompose(entry: ExportedEntry, rules: LegalizationRules) -> ExportedProgram
 
 def _decomposed(program: ExportedProgram, table: dict[Any, Callable[..., Any]]) -> ExportedProgram:
     found: ExportedProgram | None = None
-    # What is refused may be a call that is not met at all: torch says whether it is.
+    # A call that is refused here may be one that torch never decomposes, so torch decides.
     with suppress(Exception):
         found = repeated_calls.decompose(program, table)
     return program.run_decompositions(table) if found is None else found

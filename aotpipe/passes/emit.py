@@ -58,7 +58,7 @@ class Emitter:
 def rewrite(
     module: GraphModule, found: Iterable[Node], write: Callable[[Emitter, Node], Node | None]
 ) -> bool:
-    """Put in the place of each node what `write` writes before it; where that is None the node stays.
+    """Replace each node by the one that `write` writes before it; a node for which it gives None stays.
 
     Returns:
         Whether the graph was changed.
@@ -74,7 +74,7 @@ def rewrite(
 
 def fake_mode(module: GraphModule) -> FakeTensorMode:
     """The mode that the fake values of a graph belong to; a new one for a graph without tensors."""
-    # A graph's values have one mode; an Emitter is made for most nodes, and must not look at all of them.
+    # All values of a graph have one mode; an Emitter is made so often that it must not search them all.
     values = (node.meta.get("val") for node in module.graph.nodes)
     first = next((value for value in values if isinstance(value, FakeTensor)), None)
     found = detect_fake_mode(first)

@@ -61,7 +61,7 @@ def extract(
 
     def copy(node: fx.Node) -> fx.Node:
         waiting = [node]
-        # A graph may be deeper than Python's stack.
+        # A graph may be deeper than Python's stack, so there is no recursion.
         while waiting:
             missing = [used for used in waiting[-1].all_input_nodes if used not in copies]
             if missing:
@@ -125,7 +125,7 @@ def dependencies(wanted: Sequence[Any]) -> set[fx.Node]:
 
 
 def _adopt(module: fx.GraphModule, body: fx.GraphModule, target: str) -> str:
-    """Give an attribute of the body to the module, under a free name."""
+    """Set an attribute of the body on the module, under a free name, and give that name."""
     value = operator.attrgetter(target)(body)
     name = base = target.replace(".", "_")
     count = 0

@@ -102,7 +102,7 @@ def flatten(
     module.graph.lint()
     return LegalEntry(
         name=entry.name,
-        # The passes that follow each leave the graph's Python to be made again: once, if it is called.
+        # Each pass that follows changes the graph; its Python code is written once, when it is called.
         graph=_LazyGraphModule(module, module.graph),
         weights=tuple(inputs.weights.values()),
         signature=replace(

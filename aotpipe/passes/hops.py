@@ -155,7 +155,7 @@ def add_placeholder(module: GraphModule, name: str, value: object, index: int | 
 
 
 def drop_unused_subgraphs(module: GraphModule) -> None:
-    """Take off a module the submodules that its graph does not name."""
+    """Remove the submodules that the graph of a module does not name."""
     named = {str(node.target).split(".")[0] for node in module.graph.find_nodes(op="get_attr")}
     for name in [name for name, _ in module.named_children() if name not in named]:
         delattr(module, name)
@@ -172,14 +172,14 @@ def with_graph(
     """The same program over another graph, with other input specs, tensors and more constants where given."""
     signature = program.graph_signature
     specs = [
-        # A copy of a graph calls a placeholder otherwise that is named like a function of Python's.
+        # A copy of a graph renames a placeholder that has the name of a Python function.
         replace(spec, arg=replace(spec.arg, name=node.name))
         for node, spec in zip(
             placeholders(module), signature.input_specs if input_specs is None else input_specs, strict=True
         )
     ]
     outputs = [
-        # The node that gives an output may be another one now.
+        # Another node may give the output now.
         replace(spec, arg=replace(spec.arg, name=value.name)) if isinstance(value, Node) else spec
         for spec, value in zip(signature.output_specs, output_values(module), strict=True)
     ]
@@ -212,7 +212,7 @@ def held(program: ExportedProgram, target: str) -> torch.Tensor:
 
 
 def memory(tensor: torch.Tensor) -> int:
-    """What tells the memory of a tensor from another's while both are alive."""
+    """A key of a tensor's memory, unique among tensors that are alive."""
     return tensor.untyped_storage().data_ptr() or id(tensor)
 
 

@@ -34,14 +34,14 @@ CHEAP: Final = 16384
 _FREE: Final = ops.overloads(
     "alias expand permute select.int slice.Tensor squeeze.dims sym_size.int unsqueeze view"
 ) | {operator.getitem}
-"""What computes no element."""
+"""Ops that compute no element."""
 _FITTED: Final = ops.overloads("expand select.int squeeze.dims view")
-"""Those of them that fail for some sizes."""
+"""Free ops that fail for some sizes."""
 _SAFE: Final = ops.overloads(
     "amax amin any any.dim any.dims arange.start_step cat clone constant_pad_nd flip full full_like mean.dim "
     "prod.dim_int scalar_tensor select_scatter slice_scatter sum sum.dim_IntList _to_copy"
 )
-"""What may be computed for nothing beside the pointwise ops."""
+"""Ops that may be computed for nothing, beside the pointwise ones."""
 _DIVISIONS: Final = ops.overloads(
     "div.Tensor_mode floor_divide fmod.Scalar fmod.Tensor pow.Tensor_Scalar pow.Tensor_Tensor "
     "remainder.Scalar remainder.Scalar_Tensor remainder.Tensor"
@@ -111,7 +111,7 @@ def _are_alike(then: Any, other: Any) -> bool:
 
 def _node_cost(node: Node) -> float:
     if not isinstance(node.target, ops.OpOverload):
-        # A function of Python counts sizes.
+        # A Python function computes a size, no element.
         return 0
     used = [each.meta.get("val") for each in node.all_input_nodes]
     values = [node.meta["val"], *used]

@@ -59,7 +59,7 @@ def _constant(emit: Emitter, node: Node, value: int) -> Node | None:
     result = value_of(node)
     if all(isinstance(size, int) for size in result.shape):
         return emit(_ATEN.full.default, list(result.shape), value, dtype=result.dtype)
-    # Sizes that vary come with an operand of that shape.
+    # An operand of the result's shape brings the sizes that vary.
     shapes = {str(value_of(operand).shape): operand for operand in node.args[:2] if _is_tensor(operand)}
     like = shapes.get(str(result.shape))
     return None if like is None else emit(_ATEN.full_like.default, like, value, dtype=result.dtype)

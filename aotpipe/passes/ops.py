@@ -41,10 +41,10 @@ def schema(node: Node) -> Any:
 
 
 def storage(tensor: torch.Tensor) -> int:
-    """What tells the memory of one fake tensor, which has no address, from another's while both are alive."""
+    """A key of a fake tensor's memory, which has no address; unique among tensors that are alive."""
     return int(tensor.untyped_storage()._cdata)
 
 
 def record_names(graph: Graph) -> None:
-    """Let new nodes get no name that is taken: torch renames a body's placeholders without a record of it."""
+    """Reserve the names of a graph's nodes: torch renames a body's placeholders without a record of it."""
     graph._graph_namespace._used_names.update(node.name for node in graph.nodes)

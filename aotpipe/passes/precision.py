@@ -85,11 +85,11 @@ class Casting:
         if kind == "product" and not mutable:
             yield self.down, self.same
         if kind == "island" and not mutable:
-            # A sum over float32 alone stays one.
+            # An op over float32 alone keeps a float32 result.
             yield self.up, self.down if self.lower in dtypes else self.same
         yield self.same, self.same
         if mutable:
-            # What is written to comes first, and stays what it is.
+            # The operand that is written to comes first, and keeps its dtype.
             yield lambda dtype: dtypes[0] if dtype in (torch.float32, self.lower) else dtype, self.same
             return
         # Some ops refuse operands of different dtypes.
@@ -218,7 +218,7 @@ class _Graph:
 
     def __init__(self, module: GraphModule, casting: Casting) -> None:
         self._module, self._casting = module, casting
-        # Of ops with several results, how each of these is rounded.
+        # How each result of an op with several results is rounded.
         self._rounding: dict[Node, Cast] = {}
         self._calls = {call.node: call for call in hops.calls(module)}
 
@@ -268,7 +268,7 @@ class _Graph:
 
     def _compute(self, node: Node) -> None:
         if node.target is ops.ASSERT_METADATA:
-            # It tells of the dtype that there was.
+            # It asserts the dtype of before.
             self._module.graph.erase_node(node)
             return
         dtypes = [dtype for used in node.all_input_nodes if (dtype := _dtype(used)) is not None]
@@ -277,7 +277,7 @@ class _Graph:
         ):
             return
         if not _gives_float32(node):
-            # An integer or a flag is decided by the very numbers.
+            # Integers and flags depend on the exact numbers, so they are computed in float32.
             self._cast_operands(node, self._casting.up)
             return
         for before, after in self._casting.trials(

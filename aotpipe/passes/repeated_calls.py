@@ -44,15 +44,15 @@ from aotpipe.passes.extract import dependencies
 Table = Mapping[Any, Callable[..., Any]]
 Kind = tuple[object, ...]
 
-# Each finds what follows from the strides that the one before found: attention's take three.
+# A round learns the strides that decomposed calls give, on which later kinds depend: attention takes three.
 _ROUNDS: Final = 5
-# A program more to trace takes as long as so many calls; where most are different, nothing is saved.
+# To trace one more program takes as long as this many calls; where most calls differ, nothing is saved.
 _FEWEST_REPEATS: Final = 24
 _FEWEST_REPEATED: Final = 0.5
 _PLAIN: Final = frozenset(
     {InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR, InputKind.USER_INPUT}
 )
-# What a new node has from the call that it comes of; the rest is of the ops that were traced.
+# The metadata that a new node takes from its call; the rest describes the ops that were traced.
 _OF_THE_CALL: Final = ("stack_trace", "nn_module_stack", "source_fn_stack", "from_node", "custom")
 
 
@@ -129,7 +129,7 @@ def decompose(program: ExportedProgram, table: Table) -> ExportedProgram | None:
 
 
 def _ops(program: ExportedProgram) -> dict[Node, Any] | None:
-    """The op of each call, as one that writes nothing; None where the program has something else."""
+    """Give each call an op that writes nothing; None where the program has other nodes than such calls."""
     signature = program.graph_signature
     if any(spec.kind not in _PLAIN for spec in signature.input_specs) or any(
         spec.kind is not OutputKind.USER_OUTPUT for spec in signature.output_specs
@@ -168,7 +168,7 @@ class _Memory:
         self._shared: set[Node] = set()
 
     def made(self, node: Node) -> None:
-        """A node that writes nothing is met."""
+        """Note the memory of a node that writes nothing."""
         owner = alias_copies.owner(node)
         owners = {owner} if owner is not node else set()
         for place in _storages(node):
@@ -201,7 +201,7 @@ def _functional(node: Node) -> Any:
 
 
 def _is_static(value: Any) -> bool:
-    """Whether there is no number in a value that is computed or varies."""
+    """Whether every number in a value is known while tracing."""
     return not any(
         isinstance(each, torch.SymInt | torch.SymFloat | torch.SymBool)
         or (
@@ -222,7 +222,7 @@ def _shape(value: torch.Tensor) -> Kind:
 def _calls(
     program: ExportedProgram, found: Mapping[Node, Any], known: Mapping[Kind, _Piece]
 ) -> Iterator[_Call]:
-    """The calls in order, with values by what is known; what is not is as eager's ops would have it.
+    """Give the calls in order, with the values of known pieces; other values are those of eager's ops.
 
     Raises:
         TypeError: A write changes what is written to.
@@ -259,7 +259,7 @@ def _decomposed(calls: Mapping[Kind, _Call], mode: Any, table: Table) -> dict[Ki
     for call, places in zip(calls.values(), operands, strict=True):
         for place, value in zip(places, call.values, strict=True):
             with mode:
-                # Of its own memory: one tensor may be an operand of several calls.
+                # Each has its own memory, as one tensor may be an operand of several calls.
                 place.meta["val"] = torch.empty_strided(
                     value.shape, value.stride(), dtype=value.dtype, device=value.device
                 )

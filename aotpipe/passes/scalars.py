@@ -42,7 +42,7 @@ _OF_FLOATS: Final[Mapping[Any, Any]] = {
     operator.truediv: _ATEN.div.Tensor,
     operator.neg: _ATEN.neg.default,
 }
-# From a float to an integer.
+# Functions from a float to an integer.
 _ROUNDED: Final[Mapping[Any, Any]] = {
     math.trunc: _ATEN.trunc.default,
     math.floor: _ATEN.floor.default,

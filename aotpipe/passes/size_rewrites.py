@@ -36,7 +36,7 @@ def fill_empty(module: GraphModule) -> bool:
 def _empty(emit: Emitter, node: Node) -> Node | None:
     value = node.meta["val"]
     if value.is_complex():
-        # The compiler has no constant of them; their parts are constants by now.
+        # The compiler has no complex constants; `complex_parts` made constants of the parts.
         return None
     return emit(_ATEN.empty.memory_format, list(value.shape), dtype=value.dtype, device=value.device)
 

@@ -23,9 +23,9 @@ from aotpipe.passes.scalars import value_of
 
 _ATEN: Final = torch.ops.aten
 _SUM: Final = _ATEN.sum.dim_IntList
-# From here on the rounding of one total shows beside that of torch's pairs.
+# With this many elements, one running total rounds visibly more than torch's sum in pairs.
 _MANY: Final = 1024
-# A shorter part is not worth a step.
+# A shorter part is not worth a second sum.
 _LEAST: Final = 8
 
 
@@ -71,7 +71,7 @@ def _part(size: object) -> int:
 
 
 def _has_many(node: Node) -> bool:
-    """Whether many elements are summed, of floats, whose order matters, so that parts are to be had."""
+    """Whether many floats, whose order matters, are summed, and can be summed in parts."""
     value = value_of(node.args[0])
     if not (value_of(node).is_floating_point() or value_of(node).is_complex()):
         return False
@@ -87,7 +87,7 @@ def _dims(node: Node) -> list[int]:
     """The summed dims, in order, counted from the front."""
     rank = value_of(node.args[0]).dim()
     given: Any = node.args[1] if len(node.args) > 1 else None
-    # A 0-d tensor has no dim, and takes 0 and -1 for one.
+    # A 0-d tensor has no dim, but torch accepts 0 and -1.
     return sorted(dim % rank for dim in given) if given and rank else list(range(rank))
 
 

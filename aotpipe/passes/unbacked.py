@@ -21,7 +21,7 @@ from aotpipe.passes.scalars import value_of
 
 NONZERO: Final = torch.ops.aten.nonzero.default
 SLICE: Final = torch.ops.aten.slice.Tensor
-# What is larger says nothing: torch.export writes "no end" as a number of about this size or larger.
+# torch.export writes "no upper bound" as a number of about this size or larger.
 _ENDLESS: Final = 1 << 31
 
 

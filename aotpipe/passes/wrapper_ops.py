@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import torch
@@ -36,30 +36,35 @@ _PARTS: Final[Mapping[object, Parts]] = {
 
 def inline(program: ExportedProgram) -> ExportedProgram:
     """Give the same program with the bodies of wrappers in place of their calls."""
-    if not any(True for module in _modules(program.graph_module) for _ in _calls(module)):
+    modules = [each for each in program.graph_module.modules() if isinstance(each, GraphModule)]
+    if not any(_calls(module) for module in modules):
         return program
     module = copy.deepcopy(program.graph_module)
     _inline_all(module)
     return hops.with_graph(program, module)
 
 
-def _modules(module: GraphModule) -> list[GraphModule]:
-    return [child for child in module.modules() if isinstance(child, GraphModule)]
-
-
-def _calls(module: GraphModule) -> Iterator[Node]:
-    for node in list(module.graph.nodes):
-        if node.op == "call_function" and node.target in _PARTS:
-            yield node
+def _calls(module: GraphModule) -> list[Node]:
+    return [node for node in module.graph.nodes if node.op == "call_function" and node.target in _PARTS]
 
 
 def _inline_all(module: GraphModule) -> None:
-    for node in _calls(module):
-        reference, operands = _PARTS[node.target](node.args)
+    for call in _calls(module):
+        reference, operands = _PARTS[call.target](call.args)
         assert isinstance(reference, Node)
         body = module.get_submodule(str(reference.target))
         assert isinstance(body, GraphModule)
-        _inline_one(module, node, body, operands)
+        _inline_all(body)
+        # Writes to operands and asserts have no users, and belong to the body all the same.
+        results = graft(module, call, body, operands, hops.output_values(body), everything=True)
+        if isinstance(body.graph.output_node().args[0], tuple | list):
+            for user in list(call.users):
+                assert user.target is operator.getitem
+                user.replace_all_uses_with(results[int(str(user.args[1]))])
+                module.graph.erase_node(user)
+        else:
+            call.replace_all_uses_with(results[0])
+        module.graph.erase_node(call)
         if not reference.users:
             module.graph.erase_node(reference)
     hops.drop_unused_subgraphs(module)
@@ -67,18 +72,3 @@ def _inline_all(module: GraphModule) -> None:
         if isinstance(child, GraphModule):
             _inline_all(child)
     module.recompile()
-
-
-def _inline_one(module: GraphModule, call: Node, body: GraphModule, operands: Sequence[Any]) -> None:
-    _inline_all(body)
-    returned = body.graph.output_node().args[0]
-    # Writes to operands and asserts have no users, and belong to the body all the same.
-    results = graft(module, call, body, operands, hops.output_values(body), everything=True)
-    if isinstance(returned, tuple | list):
-        for user in list(call.users):
-            assert user.target is operator.getitem
-            user.replace_all_uses_with(results[int(str(user.args[1]))])
-            module.graph.erase_node(user)
-    else:
-        call.replace_all_uses_with(results[0])
-    module.graph.erase_node(call)

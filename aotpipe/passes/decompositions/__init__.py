@@ -15,7 +15,6 @@ import torch
 
 from aotpipe.canonicalize import recurrent_layers
 from aotpipe.passes.decompositions import (
-    adaptive_max_pool,
     attention,
     blas,
     copies,
@@ -31,7 +30,6 @@ from aotpipe.passes.decompositions.entries import Decomposition, Table, joined
 __all__ = ["Decomposition", "Table", "of_libraries", "table"]
 
 _GROUPS: Final = (
-    adaptive_max_pool,
     attention,
     blas,
     copies,

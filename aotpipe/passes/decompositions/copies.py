@@ -39,7 +39,7 @@ def nonzero_static(tensor: torch.Tensor, *, size: int, fill_value: int = -1) -> 
         return torch.full((size, tensor.dim()), fill_value, dtype=torch.int64, device=tensor.device)
     mask = tensor.reshape(-1) != 0
     rank = mask.to(torch.int64).cumsum(0) - 1
-    # What is false, or beyond the last row, goes to a row that is dropped.
+    # Elements that are false, or beyond the last row, are written to an extra row that is dropped.
     place = torch.where(mask & (rank < size), rank, size)
     none = torch.full((size + 1,), -1, dtype=torch.int64, device=tensor.device)
     found = none.scatter(0, place, iota(tensor.numel(), tensor))[:size]

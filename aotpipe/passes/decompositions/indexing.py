@@ -185,7 +185,7 @@ def _index(x: torch.Tensor, indices: Indices) -> Any:
     if not _has_mask(indices):
         return NotImplemented
     if all(index is not None and index.dim() == 0 for index in indices):
-        # A lone 0-d mask takes all of x or nothing of it, along a new first dim.
+        # A single 0-d mask selects all of x or nothing, along a new first dim.
         return _index(x.unsqueeze(0), [index.reshape(1) for index in indices if index is not None])
     if (only := _only_mask(indices)) is not None:
         dim, mask = only
@@ -228,7 +228,7 @@ def _spread(values: torch.Tensor, mask: torch.Tensor, after: int) -> torch.Tenso
     order = torch.cumsum(mask.reshape(-1), 0)
     ops.ASSERT_TENSOR(order[-1:].sum() == count, "as many values as true elements of a mask are written")
     if not isinstance(count, int):
-        # There may be none, and the elements that are not written read one all the same.
+        # There may be no value, but elements that are not written read one all the same.
         values = torch.cat([values, values.new_zeros((*lead, 1, *tail))], at)
     taken = torch.index_select(values, at, torch.clamp(order - 1, 0, values.shape[at] - 1))
     return taken.reshape((*lead, *mask.shape, *tail))
@@ -237,12 +237,12 @@ def _spread(values: torch.Tensor, mask: torch.Tensor, after: int) -> torch.Tenso
 def _masked_select(x: torch.Tensor, mask: torch.Tensor) -> Any:
     whole = torch.broadcast_shapes(x.shape, mask.shape)
     if all(map(static, whole)) and math.prod(whole) > max(x.numel(), 1):
-        # torch.export asserts that no more are selected than x has before it is broadcast.
+        # torch.export asserts that at most as many elements are selected as x has before its broadcast.
         return NotImplemented
     x, mask = torch.broadcast_tensors(x, mask)
     mask = mask.reshape(-1)
     if static(mask.shape[0]) and mask.shape[0] == 1:
-        # torch takes a selection for one of up to two elements, and its replacement must not be less.
+        # torch bounds a selection by two elements or more; its replacement must not have a smaller bound.
         mask = torch.cat([mask, torch.zeros_like(mask)])
     return torch.index_select(x.reshape(-1), 0, _true_positions(mask))
 

@@ -20,7 +20,7 @@ def _per_channel(vector: Optional, like: torch.Tensor) -> Optional:
 
 
 def _standardized(values: torch.Tensor, dims: list[int], eps: float) -> Triple:
-    """The values less their mean, over their deviation; the mean and the inverse of the deviation."""
+    """Give `(values - mean) / deviation`, the mean, and the inverse of the deviation."""
     mean = values.mean(dims, keepdim=True)
     centered = values - mean
     scale = torch.rsqrt((centered * centered).mean(dims, keepdim=True) + eps)
@@ -226,7 +226,7 @@ def embedding_bag(
         shown = torch.where(member.unsqueeze(2), rows.unsqueeze(0), -math.inf)
         found = torch.where(counts.unsqueeze(1) > 0, shown.amax(1), 0.0)
     else:
-        # Not a product with `member`: an infinite row of another bag would make it NaN.
+        # A product with `member` would be NaN where another bag has an infinite row.
         found = torch.where(member.unsqueeze(2), rows.unsqueeze(0), 0.0).sum(1)
         found = found / counts.clamp(min=1).unsqueeze(1) if mode == _MEAN else found
     return found.to(weight.dtype), bag, counts, torch.zeros_like(counts)

@@ -55,7 +55,7 @@ def _select(values: torch.Tensor, place: torch.Tensor, k: int | torch.Tensor) ->
 def _of_rank(
     tensor: torch.Tensor, dim: int, keepdim: bool, rank: Callable[[torch.Tensor], int | torch.Tensor]
 ) -> Pair:
-    """The element along `dim` of the rank that `rank` gives for the values of that dim, and its index."""
+    """The element along `dim` whose rank `rank(values)` gives, and its index."""
     values = last(tensor, dim)
     value, index = _select(values, ranks(values), rank(values))
     return reduced(value, dim, keepdim, tensor), reduced(index, dim, keepdim, tensor)
@@ -66,7 +66,7 @@ def kthvalue(tensor: torch.Tensor, k: int, dim: int = -1, keepdim: bool = False)
 
 
 def _numbers(values: torch.Tensor) -> torch.Tensor:
-    """How many elements are no NaN."""
+    """The number of elements that are not NaN."""
     return (values == values).to(torch.int32).sum(-1, keepdim=True, dtype=torch.int32)
 
 
@@ -145,7 +145,7 @@ def _count(sequence: torch.Tensor, values: torch.Tensor, right: bool, dtype: tor
         compared = values.unsqueeze(-1)
     else:
         sequence, compared = sequence.unsqueeze(-2), values.unsqueeze(-1)
-    # Negated as in a binary search, so that a NaN is after all.
+    # The comparison is negated as in a binary search, so that a NaN comes last.
     beyond = (sequence > compared) if right else (sequence >= compared)
     return (~beyond).to(dtype).sum(-1, dtype=dtype)
 

@@ -62,7 +62,7 @@ def _quantized(
     step = scale.to(torch.float32)
     units = x.to(dtype) * step.reciprocal().to(dtype)
     zero = zero_point.to(dtype)
-    # A zero point that is a float itself is rounded with the quotient.
+    # A zero point of a float dtype is rounded together with the quotient.
     level = torch.round(units + zero) if zero_point.dtype in _FLOATS else torch.round(units) + zero
     found = (level.clamp(quant_min, quant_max) - zero).to(given) * step.to(given)
     return found.to(x.dtype), (level >= quant_min) & (level <= quant_max)

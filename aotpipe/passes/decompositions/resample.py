@@ -1,12 +1,16 @@
-"""Ops that read an image between its pixels: interpolation and grid sampling.
+"""Ops that sample an image: interpolation, grid sampling, and maxima over windows.
 
 Linear and cubic interpolation are torch's own decompositions, which gather each output's neighbours; the
 compiler's forms of them accept few arguments. An antialiased one is a product with a matrix of weights per
 axis. The nearest pixel is found in whole numbers, since the compiler may round a scale otherwise than eager.
+
+The compiler's pooling knows floats only, and adaptive sizes only where they divide the input's. The other
+maxima over windows are written out by positions.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -98,7 +102,7 @@ def _steps(size: int, out: int, factor: float | None, *, centred: bool) -> tuple
     scale = np.float32(1.0 / factor) if factor else np.float32(size) / np.float32(out)
     place = np.arange(out, dtype=np.float32) + np.float32(0.5 if centred else 0.0)
     wanted = np.minimum(np.floor(place * scale).astype(np.int64), size - 1)
-    # An output's middle lies on a border of pixels at most, which belongs to the pixel behind it.
+    # The middle of an output may lie on the border of two pixels, which belongs to the second one.
     exact = (2 * size, size, 2 * out) if centred else (size, 0, out)
     for over, plus, under in ((size, 0, out), exact):
         if np.array_equal((np.arange(out) * over + plus) // under, wanted):
@@ -114,7 +118,7 @@ def nearest_by_factors(
     by_sizes: Callable[..., torch.Tensor],
 ) -> torch.Tensor:
     size = upsample_compute_output_size(x.size(), output_size, scale_factors)
-    # Not through the op: torch does not decompose it again in here.
+    # The function is called directly, as torch does not decompose an op inside its own decomposition.
     return by_sizes(x, size, *(scale_factors or ()))
 
 
@@ -142,6 +146,64 @@ def _cubic(distance: torch.Tensor) -> torch.Tensor:
     return torch.where(x < 1.0, near, torch.where(x < 2.0, far, 0.0))
 
 
+# Maxima over windows: a window that reaches out of the input, or is shorter than the others, repeats a
+# position of its own in place of what it lacks, which changes no maximum.
+
+
+def sliding(
+    size: int, count: int, width: int, step: int, border: int, spread: int, like: torch.Tensor
+) -> torch.Tensor:
+    """The positions (window, element) of the windows of a pooled dim."""
+    starts = iota(count, like).unsqueeze(1) * step - border
+    # The first element that is not before the input, and the last one that is not behind it.
+    first = torch.div((-starts).clamp(min=0) + (spread - 1), spread, rounding_mode="trunc")
+    last = torch.div(size - 1 - starts, spread, rounding_mode="trunc")
+    inside = torch.minimum(torch.maximum(iota(width, like), first), last)
+    return starts + inside * spread
+
+
+def adaptive(size: int, count: int, like: torch.Tensor) -> torch.Tensor:
+    """The positions (window, element) of the windows of a dim that is pooled to a size."""
+    windows = iota(count, like).unsqueeze(1)
+    starts = torch.div(windows * size, count, rounding_mode="trunc")
+    ends = torch.div((windows + 1) * size + (count - 1), count, rounding_mode="trunc")
+    width = max(-(-(index + 1) * size // count) - index * size // count for index in range(count))
+    return torch.minimum(starts + iota(width, like), ends - 1)
+
+
+def over_windows(x: torch.Tensor, positions: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    """The maximum of each window over the last dims, and its position in those dims laid flat."""
+    rank = len(positions)
+    sizes = x.shape[-rank:]
+    numbers = iota(math.prod(sizes), x).reshape(sizes)
+    best, found = _windowed(x, positions).max(-1)
+    places = _windowed(numbers, positions).expand(*found.shape, -1)
+    return best, places.gather(-1, found.unsqueeze(-1)).squeeze(-1)
+
+
+def _windowed(x: torch.Tensor, positions: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The windows in place of the last dims, and the elements of each in one dim behind them."""
+    rank = len(positions)
+    lead = x.dim() - rank
+    for number, index in enumerate(positions):
+        dim = lead + 2 * number
+        x = x.index_select(dim, index.reshape(-1)).unflatten(dim, index.shape)
+    windows, elements = range(lead, x.dim(), 2), range(lead + 1, x.dim(), 2)
+    return x.permute(*range(lead), *windows, *elements).flatten(-rank)
+
+
+def adaptive_max_pool(x: torch.Tensor, output_size: Sequence[int]) -> Any:
+    sizes = x.shape[-len(output_size) :]
+    if not all(map(static, sizes)):
+        return NotImplemented
+    pairs = list(zip(sizes, output_size, strict=True))
+    if x.is_floating_point() and all(count and size % count == 0 for size, count in pairs):
+        kernel = [size // count for size, count in pairs]
+        pool = aten.max_pool2d_with_indices if len(pairs) == 2 else aten.max_pool3d_with_indices
+        return pool(x, kernel, kernel)
+    return over_windows(x, [adaptive(size, count, x) for size, count in pairs])
+
+
 DECOMPOSITIONS: Table = {
     **{
         op: decomposition_table[op]
@@ -156,4 +218,6 @@ DECOMPOSITIONS: Table = {
     **_nearest_entries(),
     aten._upsample_bilinear2d_aa.default: partial(antialiased, weight=_triangle, support=1.0),
     aten._upsample_bicubic2d_aa.default: partial(antialiased, weight=_cubic, support=2.0),
+    aten.adaptive_max_pool2d.default: adaptive_max_pool,
+    aten.adaptive_max_pool3d.default: adaptive_max_pool,
 }

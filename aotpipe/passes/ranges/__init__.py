@@ -79,7 +79,7 @@ class Ranges:
     def _of(self, argument: Any, assumed: _Assumed) -> Interval:
         if isinstance(argument, Node):
             if argument not in assumed.found:
-                # A value that depends on itself comes from a loop, which asks with assumptions.
+                # Only a loop makes a value depend on itself; its carries are asked for with assumptions.
                 assumed.found[argument] = _of_value(argument)
                 assumed.found[argument] = self._find(argument, assumed)
             return assumed.found[argument]
@@ -106,12 +106,11 @@ class Ranges:
             return Interval(as_bound(value), as_bound(value))
         return found
 
-    # where(condition, x, y): each side under what the condition says of it.
+    # where(condition, x, y): the condition narrows each side.
 
     def _of_choice(self, node: Node, assumed: _Assumed) -> Interval:
         outer = self._steps
-        # Choices of choices have as many paths as two to their number: beyond these steps conditions are
-        # left out of account.
+        # The paths through nested choices grow exponentially: after these steps, conditions are ignored.
         self._steps = iter(range(_MOST_STEPS))
         try:
             return self._of_where(node, lambda argument: self._of(argument, assumed), 0)
@@ -229,7 +228,7 @@ class Ranges:
         definitions = self._symbols.get(symbol)
         if definitions is None:
             return self._sizes.get(symbol, (None, None))
-        # A symbol of a body that two calls share means another number in each.
+        # Two calls that share a body give its symbol different values.
         if len(definitions) > 1 or symbol in self._asked:
             return (None, None)
         self._asked.add(symbol)
@@ -253,7 +252,7 @@ class Ranges:
                     continue
                 seen.add(symbol)
                 if node.op == "placeholder" and isinstance(value, torch.Tensor) and symbol in self._symbols:
-                    # An operand brings its size along.
+                    # The operand's own graph defines its size.
                     continue
                 self._symbols.setdefault(symbol, []).append(self._definition(node))
 

@@ -112,11 +112,11 @@ def quotient(mode: str | None = None) -> Rule:
         if one.low is None or one.high is None or by.low is None or by.low <= 0:
             return ANY
         divisors = [by.low] if by.high is None else [by.low, by.high]
-        # Division by ever larger numbers nears zero from its own side.
+        # A quotient by ever larger numbers approaches zero and keeps its sign.
         limits = [] if by.high is not None else [0, -1 if one.low < 0 else 0]
         if not call.is_float:
             corners = [end // divisor for end in (one.low, one.high) for divisor in divisors] + limits
-            # Towards zero is at most one above the floor.
+            # Truncation gives at most one more than the floor.
             return Interval(int(min(corners)), int(max(corners)) + (rounding == "trunc"))
         corners = [end / divisor for end in (one.low, one.high) for divisor in divisors] + limits
         found = exact(call, Interval(min(corners), max(corners)))
@@ -156,7 +156,7 @@ def _rest(call: Call, one: Interval, by: Interval, *, signed: bool) -> Interval:
     """What is left of a division of whole numbers by positive ones; `signed` like the dividend or not."""
     if call.is_float or by.high is None or not call.space.le(1, by.low):
         return ANY
-    # A number below every divisor stays as it is.
+    # A number below every divisor is its own remainder.
     if call.space.le(0, one.low) and call.space.lt(one.high, by.low):
         return one
     lowest = 1 - by.high if signed and not call.space.le(0, one.low) else 0

@@ -52,7 +52,7 @@ WIDEST: Final = 2**62
 
 
 def of_dtype(dtype: torch.dtype) -> Interval:
-    """What a dtype alone says of its values."""
+    """The interval of all values of a dtype."""
     if dtype is torch.bool:
         return BIT
     if dtype in _INTEGERS and dtype is not torch.int64:
@@ -134,7 +134,7 @@ class Space:
 
 
 def add(left: Interval, right: Interval) -> Interval:
-    """All sums of a number of each, without overflow."""
+    """The interval of sums, without overflow."""
     return Interval(
         None if left.low is None or right.low is None else left.low + right.low,
         None if left.high is None or right.high is None else left.high + right.high,
@@ -142,14 +142,14 @@ def add(left: Interval, right: Interval) -> Interval:
 
 
 def scaled(one: Interval, factor: int) -> Interval:
-    """All numbers times a factor that is not negative, without overflow."""
+    """The interval of products with a factor that is not negative, without overflow."""
     return Interval(
         None if one.low is None else one.low * factor, None if one.high is None else one.high * factor
     )
 
 
 def negative(one: Interval) -> Interval:
-    """All negatives, without overflow."""
+    """The interval of negatives, without overflow."""
     return Interval(None if one.high is None else -one.high, None if one.low is None else -one.low)
 
 
@@ -165,7 +165,7 @@ def _infinite(low: int | None, high: int | None) -> tuple[Any, Any]:
 
 
 def _finite(end: Any) -> float | None:
-    """A number of sympy's as Python's; None for an infinite one."""
+    """A sympy number as a Python number; None where it is infinite or as large as `WIDEST`."""
     if end in (_INT_OO, -_INT_OO, sympy.oo, -sympy.oo):
         return None
     number = int(end) if end.is_integer else float(end)

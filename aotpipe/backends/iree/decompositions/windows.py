@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch.nn.functional import pad
 
-from aotpipe.passes.decompositions.adaptive_max_pool import over_windows, sliding
 from aotpipe.passes.decompositions.entries import HALF, Table, static
+from aotpipe.passes.decompositions.resample import over_windows, sliding
 
 aten = torch.ops.aten
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from aotpipe.passes.decompositions import adaptive_max_pool
+from aotpipe.passes.decompositions import resample
 from tests.programs.through import check
 from tests.unit.backends.iree.decompositions.agree import check_op
 
@@ -23,8 +23,8 @@ def test_positions_stay_in_their_window(
 ) -> None:
     x = torch.randperm(14).reshape(1, 1, 14)
     values, places = F.max_pool1d(x.float(), width, step, border, spread, ceil_mode, return_indices=True)
-    positions = adaptive_max_pool.sliding(14, values.shape[-1], width, step, border, spread, x)
-    got = adaptive_max_pool.over_windows(x, [positions])
+    positions = resample.sliding(14, values.shape[-1], width, step, border, spread, x)
+    got = resample.over_windows(x, [positions])
     assert torch.equal(got[0].float(), values)
     assert torch.equal(got[1], places)
 
