@@ -44,7 +44,7 @@ def lift(program: ExportedProgram) -> ExportedProgram:
     module = copy.deepcopy(program.graph_module)
     lifted = _Lifted(module, program)
     for call in hops.calls(module):
-        lifted.out_of(call)
+        call.append_operands([lifted.placeholder(constant) for constant in lifted.clear(call)])
     return lifted.constants.program()
 
 
@@ -63,14 +63,7 @@ class _Lifted:
         self._mode = fake_mode(module)
         self._top: dict[int, Node] = {}
 
-    def out_of(self, call: hops.Call) -> None:
-        """Lift what the bodies of a top-level call hold."""
-        for constant in self._clear(call):
-            call.set_operands(
-                call.layout.extra, [*call.operands(call.layout.extra), self._placeholder(constant)]
-            )
-
-    def _clear(self, call: hops.Call) -> list[torch.Tensor]:
+    def clear(self, call: hops.Call) -> list[torch.Tensor]:
         """Take the constants out of a call's bodies and give them in the order of their new placeholders."""
         needed: dict[int, torch.Tensor] = {}
         users: list[dict[int, list[Node]]] = []
@@ -81,7 +74,7 @@ class _Lifted:
                 nodes.setdefault(id(value), []).append(node)
             users.append(nodes)
         # A constant of an inner call's body becomes an operand of this body too.
-        inner = [(body, inner, self._clear(inner)) for body in call.subgraphs for inner in hops.calls(body)]
+        inner = [(body, inner, self.clear(inner)) for body in call.subgraphs for inner in hops.calls(body)]
         for _, _, constants in inner:
             needed.update((id(constant), constant) for constant in constants)
         places: dict[tuple[int, int], Node] = {}
@@ -95,9 +88,7 @@ class _Lifted:
                     node.replace_all_uses_with(place)
                     body.graph.erase_node(node)
         for body, inner_call, constants in inner:
-            extra = inner_call.layout.extra
-            added = [places[id(body), id(constant)] for constant in constants]
-            inner_call.set_operands(extra, [*inner_call.operands(extra), *added])
+            inner_call.append_operands([places[id(body), id(constant)] for constant in constants])
         for body in call.subgraphs:
             # A body's buffer that no node reads would be taken for a buffer of the program.
             for name in [name for name, _ in [*body.named_buffers(), *body.named_parameters()]]:
@@ -123,7 +114,8 @@ class _Lifted:
             else:
                 yield node, value
 
-    def _placeholder(self, constant: torch.Tensor) -> Node:
+    def placeholder(self, constant: torch.Tensor) -> Node:
+        """The placeholder of a constant in the top graph."""
         if id(constant) not in self._top:
             value = self._mode.from_tensor(constant, static_shapes=True)
             self._top[id(constant)] = self.constants.add("body_constant", constant, value)

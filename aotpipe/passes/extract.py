@@ -8,7 +8,7 @@ is of. `graft(...)` writes what results of a body depend on into the graph aroun
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 import torch
@@ -51,30 +51,18 @@ def extract(
         owner: The graph they are of, with the subgraphs and constants that they name.
         taken: Become placeholders, in this order.
         given: Become the results; whatever they are computed from, up to `taken`, is copied.
-        nodes: To be copied first, in this order, also where no result needs them.
+        nodes: Are copied also where no result needs them.
     """
     graph = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
     for node in taken:
         copies[node] = graph.placeholder(node.name)
         copies[node].meta = {key: value for key, value in node.meta.items() if key != "from_node"}
-
-    def copy(node: fx.Node) -> fx.Node:
-        waiting = [node]
-        # A graph may be deeper than Python's stack, so there is no recursion.
-        while waiting:
-            missing = [used for used in waiting[-1].all_input_nodes if used not in copies]
-            if missing:
-                waiting += missing
-                continue
-            last = waiting.pop()
-            if last not in copies:
-                copies[last] = graph.node_copy(last, lambda used: copies[used])
-        return copies[node]
-
-    for node in nodes:
-        copy(node)
-    graph.output(tuple(copy(node) for node in given))
+    needed = dependencies([*nodes, *given], copies)
+    for node in owner.graph.nodes:
+        if node in needed and node not in copies:
+            copies[node] = graph.node_copy(node, copies.__getitem__)
+    graph.output(tuple(copies[node] for node in given))
     return fx.GraphModule(owner, graph)
 
 
@@ -112,15 +100,16 @@ def graft(
     return [known[value] if isinstance(value, fx.Node) else value for value in wanted]
 
 
-def dependencies(wanted: Sequence[Any]) -> set[fx.Node]:
-    """The nodes that some values depend on, themselves among them."""
+def dependencies(wanted: Sequence[Any], known: Container[fx.Node] = ()) -> set[fx.Node]:
+    """The nodes that some values depend on, themselves among them; none behind a known node."""
     found: set[fx.Node] = set()
     stack = [value for value in wanted if isinstance(value, fx.Node)]
     while stack:
         node = stack.pop()
         if node not in found:
             found.add(node)
-            stack += node.all_input_nodes
+            if node not in known:
+                stack += node.all_input_nodes
     return found
 
 

@@ -17,7 +17,7 @@ from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
 from aotpipe.core.stages import Dialect, LegalEntry
-from aotpipe.errors import SourceLine, UnsupportedOp, UnsupportedOps
+from aotpipe.errors import UnsupportedOp, UnsupportedOps
 from aotpipe.passes import hops, ops, unbacked
 from aotpipe.passes.ranges import Ranges
 from aotpipe.passes.source_lines import source_line
@@ -83,16 +83,6 @@ REASONS: Final[Mapping[ops.OpOverload, str]] = {
 """Why no backend lowers these ops, where more is to be said than that it does not."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unsupported:
-    """An op without a lowering: why, how often it is met, and the user's first line with it."""
-
-    op: str
-    reason: str
-    count: int
-    where: SourceLine | None
-
-
 def check_supported(entries: Sequence[LegalEntry], rules: LegalizationRules) -> None:
     """Refuse what the backend has no lowering for.
 
@@ -102,7 +92,7 @@ def check_supported(entries: Sequence[LegalEntry], rules: LegalizationRules) -> 
     left = [found for entry in entries for found in unsupported(entry.graph, rules)]
     if not left:
         return
-    names = sorted({found.op for found in left})
+    names = sorted({found.name for found in left})
     total = sum(found.count for found in left)
     raise UnsupportedOps(
         f"{len(names)} {'op has' if len(names) == 1 else 'ops have'} no lowering ({total} in all): "
@@ -110,17 +100,17 @@ def check_supported(entries: Sequence[LegalEntry], rules: LegalizationRules) -> 
         reason="\n".join(map(_row, left)),
         hint="write the named lines with other ops, or let them run in Python: --allow-islands",
         where=next((found.where for found in left if found.where), None),
-        ops=[UnsupportedOp(found.op, found.reason, found.count, found.where) for found in left],
+        ops=left,
     )
 
 
-def _row(found: Unsupported) -> str:
+def _row(found: UnsupportedOp) -> str:
     calls = f"{found.count} {'call' if found.count == 1 else 'calls'}"
     place = f", first at {found.where}" if found.where else ""
-    return f"{found.op}: {found.reason}; {calls}{place}"
+    return f"{found.name}: {found.reason}; {calls}{place}"
 
 
-def unsupported(module: GraphModule, rules: LegalizationRules) -> tuple[Unsupported, ...]:
+def unsupported(module: GraphModule, rules: LegalizationRules) -> tuple[UnsupportedOp, ...]:
     """All ops of a graph and its subgraphs that cannot be lowered, one row an op and reason, by name."""
     found: dict[tuple[str, str], list[Node]] = {}
     bounded = _bounded(module) if rules.needs_bounded_sizes else None
@@ -129,13 +119,9 @@ def unsupported(module: GraphModule, rules: LegalizationRules) -> tuple[Unsuppor
             if node.op == "call_function" and (reason := refusal(node, rules) or _unbounded(node, bounded)):
                 found.setdefault((str(node.target), reason), []).append(node)
     return tuple(
-        Unsupported(op=op, reason=reason, count=len(nodes), where=_first_line(nodes))
+        UnsupportedOp(op, reason, len(nodes), next(filter(None, map(source_line, nodes)), None))
         for (op, reason), nodes in sorted(found.items(), key=lambda item: item[0])
     )
-
-
-def _first_line(nodes: list[Node]) -> SourceLine | None:
-    return next((line for node in nodes if (line := source_line(node))), None)
 
 
 def _bounded(module: GraphModule) -> set[Any]:

@@ -20,7 +20,7 @@ def test_rows_are_sorted_and_counted() -> None:
     program.call(aten.rand.default, [2])
     program.call(aten.relu.default, x)
     found = unsupported(program.module, legalization())
-    assert [(row.op, row.count) for row in found] == [
+    assert [(row.name, row.count) for row in found] == [
         ("aten._linalg_eigh.default", 2),
         ("aten.rand.default", 1),
     ]
@@ -43,7 +43,7 @@ def test_an_op_of_a_branch_is_found_with_its_line() -> None:
     with pytest.raises(UnsupportedOps, match="eigh") as caught:
         legal(model(forward), [torch.ones(2, 2)])
     assert caught.value.where is not None
-    assert caught.value.where.path.endswith("test_unsupported.py")
+    assert caught.value.where.path.endswith("test_rules_unsupported.py")
 
 
 def test_reasons_of_factors_sizes_and_double_precision() -> None:
@@ -52,7 +52,7 @@ def test_reasons_of_factors_sizes_and_double_precision() -> None:
     program.call(aten.linalg_qr.default, x)
     program.call(aten.tanh.default, x)
     program.call(aten.unique_consecutive.default, x)
-    reasons = {row.op: row.reason for row in unsupported(program.module, legalization())}
+    reasons = {row.name: row.reason for row in unsupported(program.module, legalization())}
     assert "factors a matrix" in reasons["aten.linalg_qr.default"]
     assert "float64" in reasons["aten.tanh.default"]
     assert "depends on data" in reasons["aten.unique_consecutive.default"]

@@ -32,11 +32,10 @@ def test_graphs_and_lines_are_the_same():
     assert _traceback._extract_symbolized_tb is before
     assert str(found.graph) == str(wanted.graph)
     lines = [
-        {line for line in (each or "").splitlines() if "test_trace_overhead" in line}
-        for each in traces(found)
+        {line for line in (each or "").splitlines() if "test_tracing_light" in line} for each in traces(found)
     ]
     assert lines == [
-        {line for line in (each or "").splitlines() if "test_trace_overhead" in line}
+        {line for line in (each or "").splitlines() if "test_tracing_light" in line}
         for each in traces(wanted)
     ]
     assert any(lines)

@@ -89,7 +89,7 @@ def test_the_line_is_that_of_the_text() -> None:
     with pytest.raises(ExportFailed) as caught:
         exported(Named(), X)
     assert caught.value.where is not None
-    assert caught.value.where.path.endswith("test_traced_strings.py")
+    assert caught.value.where.path.endswith("test_tracing_texts.py")
     assert caught.value.where.line == 32
 
 
@@ -114,7 +114,7 @@ def test_a_text_of_a_tensor_that_decides_is_refused(model: type[Named]) -> None:
     with pytest.raises(ExportFailed, match="a text is made of") as caught:
         exported(model(), X)
     assert caught.value.where is not None
-    assert caught.value.where.path.endswith("test_traced_strings.py")
+    assert caught.value.where.path.endswith("test_tracing_texts.py")
 
 
 def test_a_tensor_may_be_printed_and_shown_in_what_is_raised() -> None:
