@@ -18,7 +18,7 @@ from torch.fx.node import map_aggregate
 
 from aotpipe.backends.iree.fixes.graphs import GraphRewrite, modules
 from aotpipe.core.fixes import Fix
-from aotpipe.passes.unsupported import tensors
+from aotpipe.passes.rules import tensors
 
 _WIDE: Final = (torch.float64, torch.complex128)
 _MOST: Final = float(np.finfo(np.float32).max)
