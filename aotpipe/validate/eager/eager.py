@@ -25,7 +25,7 @@ from aotpipe.core.dtypes import Array
 from aotpipe.core.precision import Precision as Policy
 from aotpipe.core.stages import CanonicalEntry
 from aotpipe.model.torch_arrays import from_numpy, to_numpy
-from aotpipe.passes.autocast import lower_dtype
+from aotpipe.passes.precision import lower_dtype
 from aotpipe.validate.eager.modes import Widen, narrow, widened
 from aotpipe.validate.eager.swap import Contents
 from aotpipe.validate.parity import NOISE_ULPS

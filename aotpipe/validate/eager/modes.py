@@ -24,7 +24,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from aotpipe.core.precision import Precision
-from aotpipe.passes.autocast import Cast, Casting, is_mutable, name_of
+from aotpipe.passes.precision import Cast, Casting, is_mutable, name_of
 
 WIDE: Final[Mapping[torch.dtype, torch.dtype]] = {
     torch.float8_e4m3fn: torch.float64,
