@@ -181,8 +181,8 @@ def as_strided(
     tensor: torch.Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> Any:
     here = storage_offset is None or storage_offset == tensor.storage_offset()
-    is_one = all(one == 1 or not step for one, step in zip(size, stride, strict=True))
-    if not tensor.dim() and here and is_one:
+    # Of a tensor with dims no size is compared, as it may be one that only a run knows.
+    if not tensor.dim() and here and all(n == 1 or not step for n, step in zip(size, stride, strict=True)):
         return tensor.expand(list(size)).clone()
     # The compiler dies on a read of one element that has no dim.
     return NotImplemented if size else torch.as_strided(tensor, [1], [1], storage_offset).reshape(())
