@@ -36,7 +36,7 @@ _KEEPING: Final = frozenset({"stablehlo.convert", "stablehlo.reshape", "stablehl
 
 
 def figures(executable: Any, module: Any) -> dict[str, Any]:
-    """The counts of a program, as `roofline.estimate` reads them."""
+    """The counts of a program, as `chips.estimate` reads them."""
     counted = matmuls.count(module)
     flops, accessed = _costs(executable)
     arguments, results, shared, temporaries, code = _memory(executable)
