@@ -14,19 +14,12 @@ from aotpipe.cli import options, text
 from aotpipe.core.targets import Target, table
 
 _NEEDS: Final = {
-    # what one wants to do: the modules it takes
-    "load bundles": ("iree.runtime",),
-    "build bundles": ("torch", "iree.compiler", "jinja2"),
-    "build for XLA": ("torch", "jax", "jaxlib"),
-    "build for TPU": ("torch", "jax", "jaxlib", "libtpu"),
-    "run XLA programs": ("jaxlib",),
-}
-_REMEDY: Final = {
-    "load bundles": "pip install aotpipe",
-    "build bundles": "pip install 'aotpipe[build]'",
-    "build for XLA": "pip install 'aotpipe[build,xla]'",
-    "build for TPU": "pip install 'aotpipe[build,tpu]'",
-    "run XLA programs": "pip install jaxlib, of the version that built them",
+    # What one wants to do: the modules that it takes, and what installs them.
+    "load bundles": ("iree.runtime", "pip install aotpipe"),
+    "build bundles": ("torch iree.compiler jinja2", "pip install 'aotpipe[build]'"),
+    "build for XLA": ("torch jax jaxlib", "pip install 'aotpipe[build,xla]'"),
+    "build for TPU": ("torch jax jaxlib libtpu", "pip install 'aotpipe[build,tpu]'"),
+    "run XLA programs": ("jaxlib", "pip install jaxlib, of the version that built them"),
 }
 _DRIVERS: Final = ("cuda", "hip", "vulkan", "metal")
 
@@ -110,13 +103,9 @@ def _examine() -> dict[str, Any]:
     except AotpipeError as error:
         cache["problem"] = error.message
     abilities = {}
-    for name, modules in _NEEDS.items():
-        missing = [module for module in modules if not requirements.is_there(module)]
-        abilities[name] = {
-            "ready": not missing,
-            "missing": missing,
-            "remedy": _REMEDY[name] if missing else "",
-        }
+    for name, (modules, remedy) in _NEEDS.items():
+        missing = [module for module in modules.split() if not requirements.is_there(module)]
+        abilities[name] = {"ready": not missing, "missing": missing, "remedy": remedy if missing else ""}
     return {
         "aotpipe": __version__,
         "python": platform.python_version(),
