@@ -64,9 +64,7 @@ class ExpressionRewriter(ast.NodeTransformer):
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
         staged = self._is("logic", node)
         self.generic_visit(node)
-        if not staged:
-            return node
-        return ast.copy_location(joined(node.op, node.values), node)
+        return ast.copy_location(joined(node.op, node.values), node) if staged else node
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
         staged = isinstance(node.op, ast.Not) and self._is("logic", node)

@@ -297,18 +297,15 @@ class _FunctionRewriter:
             made.append(assign(each, statements.select(test, yes, no)))
         return made
 
-    def _is_number(self, variable: str, facts: Facts) -> bool:
-        """Whether a variable is a number of Python's before a statement."""
-        if variable in self._numbers:
-            return True
-        return not self._depth and isinstance(facts.before.get(variable), statements.NUMBER)
-
     def _branch(self, node: ast.If, results: list[str], facts: Facts) -> _Branch:
         """What the functions of a branch take and return."""
         paths = (node.body, node.orelse)
         written = assigned([*node.body, *node.orelse])
         known = [each for each in written if each in self._known]
-        numbers = [each for each in known if self._is_number(each, facts)]
+        python = {} if self._depth else facts.before
+        numbers = [
+            each for each in known if each in self._numbers or isinstance(python.get(each), statements.NUMBER)
+        ]
         taken = frozenset[str]().union(
             *(needed(body, written) for body in paths),
             # A path that does not set a result returns what it was given.

@@ -253,7 +253,9 @@ class _Function:
     # Branches and loops.
 
     def _is_single(self, node: Node) -> bool:
-        return nodes.is_single(node) and not self._writer.direct
+        """Whether a node is a branch that gives one tensor, by itself."""
+        is_cond = nodes.name_of_higher(node.target) == "cond" and not self._writer.direct
+        return is_cond and len(node.meta.get("val") or ()) == 1 and set(nodes.parts(node)) == {0}
 
     def _higher(self, node: Node, op: Any) -> ast.expr:
         self._writer.count += 1

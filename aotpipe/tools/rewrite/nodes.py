@@ -128,12 +128,6 @@ def only_user(node: Node) -> tuple[Node, Node] | None:
     return only_user(user) if replacement(user) is node else (user, node)
 
 
-def is_single(node: Node) -> bool:
-    """Whether a node is a branch that gives one tensor."""
-    is_cond = name_of_higher(node.target) == "cond"
-    return is_cond and len(node.meta.get("val") or ()) == 1 and set(parts(node)) == {0}
-
-
 def times(user: Node, node: Node) -> int:
     """How often a node stands among another's arguments."""
     read: list[Node] = []

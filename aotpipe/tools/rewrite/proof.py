@@ -191,17 +191,14 @@ class _Judge:
     def again(self, runner: Eager, who: str, *, varies: bool) -> None:
         """Make all calls so far of another runner; of sizes other than the example's, if it takes them."""
         kept, self._kept = self._kept, []
+        examples = {entry.name: reference.example_inputs(entry) for entry in self._canonical.entries}
         for call, answer in kept:
-            if not varies and not self._is_of_examples_sizes(call):
+            example = examples[call.entry_point]
+            if not varies and any(array.shape != example[name].shape for name, array in call.inputs.items()):
                 continue
             if call.reset:
                 runner.reset()
             self._compare(runner, call, answer, who)
-
-    def _is_of_examples_sizes(self, call: Call) -> bool:
-        entry = next(each for each in self._canonical.entries if each.name == call.entry_point)
-        example = reference.example_inputs(entry)
-        return all(array.shape == example[name].shape for name, array in call.inputs.items())
 
     def _compare(self, runner: Eager, call: Call, want: Mapping[str, Array] | None, who: str) -> None:
         self._kept.append((call, want))

@@ -91,7 +91,10 @@ class ModuleContents:
             if first != path:
                 made.append(self._set(path, self.attribute(first)))
             elif isinstance(tensor, nn.Parameter) and (not is_inside or path in self._state):
-                made.append(self._set(path, _parameter(tensor)))
+                dtype = {} if tensor.dtype == torch.float32 else {"dtype": literal(tensor.dtype)}
+                more = {} if tensor.requires_grad else {"requires_grad": ast.Constant(False)}
+                empty = call("torch.empty", literal(tuple(tensor.shape)), **dtype)
+                made.append(self._set(path, call("nn.Parameter", empty, **more)))
             elif not is_inside:
                 start = self._state.get(path, tensor)
                 made.append(self._buffer(path, start, persistent=path in persistent))
@@ -166,12 +169,6 @@ def _is_alike(made: nn.Module, module: nn.Module) -> bool:
     ]
     kept = made.state_dict().keys()
     return kinds[0] == kinds[1] and kept == module.state_dict().keys() and kinds[1][1].keys() <= kept
-
-
-def _parameter(tensor: nn.Parameter) -> ast.expr:
-    dtype = {} if tensor.dtype == torch.float32 else {"dtype": literal(tensor.dtype)}
-    more = {} if tensor.requires_grad else {"requires_grad": ast.Constant(False)}
-    return call("nn.Parameter", call("torch.empty", literal(tuple(tensor.shape)), **dtype), **more)
 
 
 def _in_order(path: str) -> list[tuple[bool, int, str]]:

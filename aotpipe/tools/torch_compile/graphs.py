@@ -121,7 +121,13 @@ def closed(
     module = copy.copy(graph)
     module.graph = copy.deepcopy(graph.graph)
     nodes = [node for node in module.graph.nodes if node.op == "placeholder"]
-    weights = tuple(index for index, each in enumerate(examples) if _is_held(each) and index not in written)
+    # torch.compile marks what is a parameter or a buffer of a module.
+    held = {
+        index
+        for index, each in enumerate(examples)
+        if isinstance(each, torch.nn.Parameter) or hasattr(each, "_dynamo_static_input_type")
+    }
+    weights = tuple(sorted(held.difference(written)))
     holders = {index: _holder(wanted, index, weights) for index in range(len(nodes))}
     read = {index: holder for index, holder in holders.items() if holder is not None}
     with module.graph.inserting_before(next(n for n in module.graph.nodes if n.op != "placeholder")):
@@ -143,11 +149,6 @@ def closed(
         args=tuple(examples[index] for index in taken),
         dynamic_shapes={wanted[i].name: wanted[i].varies for i in taken if wanted[i].varies},
     )
-
-
-def _is_held(value: Any) -> bool:
-    """Whether an argument is a parameter or a buffer of a module, which torch.compile marks."""
-    return isinstance(value, torch.nn.Parameter) or hasattr(value, "_dynamo_static_input_type")
 
 
 def _replace(old: fx.Node, new: fx.Node) -> None:
