@@ -21,7 +21,7 @@ the first way's error when none works.
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import CodeType, FunctionType
 from typing import Any, Final, NamedTuple, NoReturn
@@ -105,47 +105,26 @@ def _traced(entry: CanonicalEntry) -> Traced:
         return _stateful(entry, late.state)
 
 
+@dataclass(slots=True)
+class _Refused:
+    """What torch.export refused: the first error, and whether a size was rounded before any of them."""
+
+    first: ExportFailed | None = None
+    rounding: bool = False
+
+
 def _stateless(entry: CanonicalEntry) -> Traced:
     changed, at_bound = resized_examples.inside(entry)
-    first: ExportFailed | None = None
-    rounding = False
-    strategies = list(_strategies(dynamic=any(entry.dims.values()), changed=changed))
-
-    def attempt(strategy: Strategy) -> Traced | None:
-        nonlocal first, rounding
-        with listening() as log:
-            try:
-                program = _export(entry, strategy)
-            except lift.UnknownState:
-                raise
-            except Exception as error:  # noqa: BLE001 torch.export raises what the model raises
-                failure = diagnosis.explain(error, log, entry.name)
-                failure.__cause__ = error
-                first = first or failure
-                rounding |= bool(log.rounding)
-                return None
-        if strategy.assumes_sizes and not resized_examples.agree(entry, program):
-            return None
-        findings = list(at_bound if strategy.changed else ())
-        where = first.where if first else None
-        if strategy.assumes_sizes and resized_examples.reached(entry):
-            said = (
-                "torch.export assumed that no size is 0 or 1; there the program was compared with the model"
-            )
-            findings.append(_note(entry, "small-sizes-compared", said, where))
-        if strategy.strict:
-            said = f"exported in strict mode; plain tracing refused: {first.reason if first else ''}".rstrip(
-                ": "
-            )
-            findings.append(_note(entry, "strict-export", said, where))
-        return Traced(program=program, log=log, findings=tuple(findings))
+    refused = _Refused()
 
     def traced(*, strict: bool) -> Traced | None:
-        found = (attempt(strategy) for strategy in strategies if strategy.strict == strict)
-        return next((each for each in found if each is not None), None)
+        strategies = _strategies(dynamic=any(entry.dims.values()), changed=changed)
+        chosen = [strategy for strategy in strategies if strategy.strict == strict]
+        return _first_taken(entry, chosen, at_bound, refused)
 
     if plain := traced(strict=False):
         return plain
+    first = refused.first
     cause = first.__cause__ if first else None
     may_strict_mode_help = cause is None or diagnosis.may_strict_mode_help(cause)
     # Strict mode seldom takes what Python decides on data, and costs as much as all the rest.
@@ -154,9 +133,10 @@ def _stateless(entry: CanonicalEntry) -> Traced:
     )
     if may_strict_mode_help and not on_data and (strict := traced(strict=True)):
         return strict
+    first = refused.first
     assert first is not None
     # `int(n * 1.5)` is a constant of Python's, and a size that follows `n` in rewritten code.
-    if not on_data and not (rounding and cause is not None and diagnosis.is_about_sizes(cause)):
+    if not on_data and not (refused.rounding and cause is not None and diagnosis.is_about_sizes(cause)):
         raise first
     try:
         return _staged(entry, first)
@@ -164,6 +144,39 @@ def _stateless(entry: CanonicalEntry) -> Traced:
         if may_strict_mode_help and on_data and (strict := traced(strict=True)):
             return strict
         raise
+
+
+def _first_taken(
+    entry: CanonicalEntry, strategies: Sequence[Strategy], at_bound: Sequence[Finding], refused: _Refused
+) -> Traced | None:
+    """Export in the first of some ways that torch.export takes; None where there is none."""
+    for strategy in strategies:
+        with listening() as log:
+            try:
+                program = _export(entry, strategy)
+            except lift.UnknownState:
+                raise
+            except Exception as error:  # noqa: BLE001 torch.export raises what the model raises
+                failure = diagnosis.explain(error, log, entry.name)
+                failure.__cause__ = error
+                refused.first = refused.first or failure
+                refused.rounding |= bool(log.rounding)
+                continue
+        if strategy.assumes_sizes and not resized_examples.agree(entry, program):
+            continue
+        findings = list(at_bound if strategy.changed else ())
+        where = refused.first.where if refused.first else None
+        if strategy.assumes_sizes and resized_examples.reached(entry):
+            said = (
+                "torch.export assumed that no size is 0 or 1; there the program was compared with the model"
+            )
+            findings.append(_note(entry, "small-sizes-compared", said, where))
+        if strategy.strict:
+            reason = refused.first.reason if refused.first else ""
+            said = f"exported in strict mode; plain tracing refused: {reason}".rstrip(": ")
+            findings.append(_note(entry, "strict-export", said, where))
+        return Traced(program=program, log=log, findings=tuple(findings))
+    return None
 
 
 def _stateful(entry: CanonicalEntry, state: State) -> Traced:
