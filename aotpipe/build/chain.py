@@ -80,7 +80,7 @@ class Chain:
 
                 model = canonicalize(spec)
             if self.request.islands:
-                from aotpipe.islands.discovery import discover
+                from aotpipe.islands.tracing import discover
 
                 discover(model)
             return model

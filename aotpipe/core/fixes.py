@@ -75,12 +75,9 @@ def active(package: str, targets: Sequence[Target] | None = None) -> tuple[Fix, 
     return tuple(
         fix
         for fix in records(package)
-        if fix.apply is not None and fix.id not in _LEFT_OUT.get() and _is_needed(fix, targets)
+        if fix.apply is not None and fix.id not in _LEFT_OUT.get()
+        if targets is None or (all if fix.for_all else any)(map(fix.is_for, targets))
     )
-
-
-def _is_needed(fix: Fix, targets: Sequence[Target] | None) -> bool:
-    return targets is None or (all if fix.for_all else any)(map(fix.is_for, targets))
 
 
 @contextmanager

@@ -19,8 +19,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 from aotpipe.islands import sites
 from aotpipe.model import source
-from aotpipe.runtime.islands.chain import Arrays
-from aotpipe.runtime.islands.functions import MARK, MARKS, Mark
+from aotpipe.runtime.islands.chain import MARK, MARKS, Arrays, Mark
 
 P = ParamSpec("P")
 R = TypeVar("R")

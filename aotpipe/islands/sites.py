@@ -19,8 +19,7 @@ from typing import Any, Final
 
 from aotpipe.errors import SourceLine, SpecInvalid
 from aotpipe.model import source
-from aotpipe.runtime.islands.chain import Kind, Packed, Template, pack
-from aotpipe.runtime.islands.functions import Mark
+from aotpipe.runtime.islands.chain import Kind, Mark, Packed, Template, pack
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Generic, Self, TypeVar
 
 import numpy as np
@@ -27,13 +27,26 @@ DEFAULT_ENTRY_POINT: Final = "forward"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entry point, prepared for calls; results are its outputs, its next state and its asserts' flags."""
+    """One entry point, prepared for calls; results are its outputs, its next state and its asserts' flags.
+
+    Attributes:
+        asserts: A message per assert result.
+        state: The names of the states, in the order in which a program takes and gives them.
+        outputs: The names of the outputs and their dtypes, in the order in which a program gives them.
+    """
 
     name: str
     checker: Checker
-    state: tuple[str, ...]
-    outputs: tuple[tuple[str, np.dtype[Any]], ...]
     asserts: tuple[str, ...]
+    state: tuple[str, ...] = field(init=False)
+    outputs: tuple[tuple[str, np.dtype[Any]], ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        # Computed once: a call reads them several times.
+        signature = self.checker.signature
+        outputs = tuple((spec.name, numpy_dtype(spec.dtype)) for spec in signature.tensor_outputs)
+        object.__setattr__(self, "state", tuple(spec.name for spec in signature.state))
+        object.__setattr__(self, "outputs", outputs)
 
     def require(self, flags: Iterable[bool]) -> None:
         """Check the asserts' flags.
@@ -189,16 +202,6 @@ def chosen_entry_point(name: str | None, known: Collection[str]) -> str:
             hint=f"pass entry_point={(close or list(known))[0]!r}",
         )
     return name
-
-
-def states_of(signature: Signature) -> tuple[str, ...]:
-    """The names of the states, in the order in which a program takes and gives them."""
-    return tuple(spec.name for spec in signature.state)
-
-
-def outputs_of(signature: Signature) -> tuple[tuple[str, np.dtype[Any]], ...]:
-    """The names of the outputs and their dtypes, in the order in which a program gives them."""
-    return tuple((spec.name, numpy_dtype(spec.dtype)) for spec in signature.tensor_outputs)
 
 
 def require_state(signatures: Mapping[str, Signature], initial_state: Mapping[str, Array]) -> None:

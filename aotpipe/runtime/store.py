@@ -20,7 +20,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, get_args
@@ -237,11 +237,9 @@ class Store:
     def _temporary(self) -> Path:
         return self.root / "tmp" / uuid.uuid4().hex
 
-    @contextmanager
-    def _typed(self) -> Iterator[None]:
+    def _typed(self) -> AbstractContextManager[None]:
         hint = f"set AOTPIPE_CACHE to another folder than {self.root}, or build with --no-cache"
-        with typed_os_errors("the cache", self.root, hint=hint):
-            yield
+        return typed_os_errors("the cache", self.root, hint=hint)
 
     def _entries(self) -> Iterator[tuple[str, int, Path, int]]:
         """Every entry: kind, last use in ns, path, size."""

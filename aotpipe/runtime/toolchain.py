@@ -115,8 +115,13 @@ class Toolchain:
 @cache
 def current() -> Toolchain:
     """The toolchain of this process."""
+    from aotpipe import __version__
+
+    found = {name: version for name in PACKAGES if (version := version_of(name)) is not None}
     return Toolchain(
-        versions=_versions(), source=source_digest(Path(__file__).parents[1]), host_features=host_features()
+        versions={"aotpipe": __version__, **found},
+        source=source_digest(Path(__file__).parents[1]),
+        host_features=host_features(),
     )
 
 
@@ -211,13 +216,6 @@ def version_of(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
-
-
-def _versions() -> dict[str, str]:
-    from aotpipe import __version__
-
-    found = {name: version for name in PACKAGES if (version := version_of(name)) is not None}
-    return {"aotpipe": __version__, **found}
 
 
 def source_digest(*roots: Path) -> str:

@@ -15,14 +15,14 @@ mean square of their array, so that calls of any scale inform each other.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 import numpy as np
 
 from aotpipe.core.dtypes import Array
 from aotpipe.core.stages import ParityCase
-from aotpipe.runtime.goldens import Golden, real_parts
+from aotpipe.runtime.goldens import Golden, Measure, real_parts
 
 MULTIPLE: Final = 8.0
 """How many times eager's own error a program may be off. Both round at random: of two such errors one is
@@ -259,11 +259,6 @@ def failure(golden: Golden, name: str, message: str) -> ParityCase:
         entry_point=golden.entry_point,
         case=golden.case,
         output=name,
-        max_abs_error=np.inf,
         eager_abs_error=0.0,
-        ratio=np.inf,
-        worst_index=(),
-        got=np.nan,
-        want=np.nan,
-        message=message,
+        **asdict(Measure(max_abs_error=np.inf, ratio=np.inf, got=np.nan, want=np.nan, message=message)),
     )

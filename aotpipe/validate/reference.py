@@ -28,7 +28,7 @@ from aotpipe.model.torch_arrays import to_numpy
 from aotpipe.runtime.goldens import Golden, sequences
 from aotpipe.validate.discontinuity import has_discontinuities
 from aotpipe.validate.eager.eager import MUTATED, Eager, EagerFailed
-from aotpipe.validate.inputs import Call, Plan, bound, plan
+from aotpipe.validate.inputs import Call, Plan, Work, bound, plan
 from aotpipe.validate.parity import (
     MULTIPLE,
     NOISE_ULPS,
@@ -93,7 +93,12 @@ def reference(
         EagerFailed: The model raises even on its own example inputs.
     """
     signatures = {entry.name: entry.signature for entry in legal.entries}
-    planned = Plan(calls=tuple(calls)) if calls is not None else _planned(canonical, legal, buckets)
+    costs = {entry.name: work(entry) for entry in legal.entries}
+    if calls is not None:
+        planned = Plan(calls=tuple(calls))
+    else:
+        examples = {entry.name: example_inputs(entry) for entry in canonical.entries}
+        planned = plan(signatures, examples, seed=canonical.spec.seed, work=costs, buckets=buckets)
     options = eager_options(signatures)
     notes = list(planned.notes)
     records = [
@@ -102,7 +107,7 @@ def reference(
     ]
     if not records:
         raise EagerFailed(notes[0] if notes else "no call was planned")
-    asked = _affordable(records, legal, limit=_WIDE_WORK)
+    asked = _affordable(records, signatures, costs, limit=_WIDE_WORK)
     if len(asked) < len(records):
         notes.append(
             f"float64 is asked for {len(asked)} of {len(records)} calls, since each takes long; the "
@@ -113,7 +118,7 @@ def reference(
     if not is_wide or has_discontinuities(legal) or _is_same(asked):
         doubtful = records
     elif any(is_few(answer) for record in asked for answer in (record.wide or {}).values()):
-        doubtful = _affordable(asked, legal, limit=_WIDE_WORK / _NOISES)
+        doubtful = _affordable(asked, signatures, costs, limit=_WIDE_WORK / _NOISES)
     for seed in range(_NOISES if doubtful else 0):
         noisy = Eager(canonical.entries, **options, noise=seed + 1, policy=policy)
         answers = _all(noisy, [record.call for record in doubtful])
@@ -131,13 +136,6 @@ def reference(
             *overflows,
         ),
     )
-
-
-def _planned(canonical: Canonical, legal: Legal, buckets: Mapping[str, Sequence[int]] | None) -> Plan:
-    signatures = {entry.name: entry.signature for entry in legal.entries}
-    examples = {entry.name: example_inputs(entry) for entry in canonical.entries}
-    costs = {entry.name: work(entry) for entry in legal.entries}
-    return plan(signatures, examples, seed=canonical.spec.seed, work=costs, buckets=buckets)
 
 
 def example_inputs(entry: CanonicalEntry) -> dict[str, Array]:
@@ -199,13 +197,17 @@ def _all(eager: Eager, calls: Sequence[Call]) -> list[Answer | None]:
     return [answers.get(id(call)) for call in calls]
 
 
-def _affordable(records: Sequence[_Record], legal: Legal, *, limit: float) -> list[_Record]:
+def _affordable(
+    records: Sequence[_Record],
+    signatures: Mapping[str, Signature],
+    costs: Mapping[str, Work],
+    *,
+    limit: float,
+) -> list[_Record]:
     """The records that take no entry point over `limit` multiply-adds, in whole runs from reset to reset.
 
     An entry point's first run is one of them, whatever it takes.
     """
-    costs = {entry.name: work(entry) for entry in legal.entries}
-    signatures = {entry.name: entry.signature for entry in legal.entries}
     spent: dict[str, float] = {}
     asked: list[_Record] = []
     for run in sequences(records, lambda record: record.call.reset):

@@ -68,7 +68,7 @@ with aotpipe.load(sys.argv[1], target="xla-cpu-host") as runner:
     sums = [runner.infer({"x": np.ones((rows, 512), np.float32)})["y"].sum(1).tolist() for rows in (1, 3, 4)]
 loading = len(compiles)
 from aotpipe.runtime.xla import clients
-device = clients.device("cpu")
+device = clients.devices("cpu", 1)[0]
 try:
     device.client.compile_and_load(b"", xla_client.DeviceList((device,)), xla_client.CompileOptions())
 except Exception:

@@ -24,7 +24,7 @@ Call = tuple[Any, ...]
 def executable(module: bytes) -> bytes:
     """A module's executable; as the compiler's own process makes it."""
     xla = clients.bindings()
-    device = clients.device("cpu")
+    device = clients.devices("cpu", 1)[0]
     devices = xla.DeviceList((device,))
     return bytes(device.client.compile_and_load(module, devices, xla.CompileOptions()).serialize())
 

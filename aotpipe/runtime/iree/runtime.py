@@ -29,7 +29,7 @@ from aotpipe.core.signature import Signature
 from aotpipe.errors import AotpipeError, BundleCorrupt, IncompatibleHost, MissingWeight, ProgramCrashed
 from aotpipe.runtime.input_checks import Checker
 from aotpipe.runtime.iree import devices
-from aotpipe.runtime.runner import BaseRunner, Entry, first_line, outputs_of, require_state, states_of
+from aotpipe.runtime.runner import BaseRunner, Entry, first_line, require_state
 
 PARAMETER_SCOPE: Final = "model"
 
@@ -283,9 +283,7 @@ def _prepare(module: Any, name: str, signature: Signature, asserts: tuple[str, .
         has_workspace=_has_workspace(function, signature),
         needs=module.lookup_function(f"{name}{_NEEDS}"),
         checker=Checker(signature),
-        state=states_of(signature),
         elements=tuple(devices.element(numpy_dtype(spec.dtype)) for spec in signature.tensor_inputs),
-        outputs=outputs_of(signature),
         asserts=asserts,
     )
 
@@ -293,7 +291,7 @@ def _prepare(module: Any, name: str, signature: Signature, asserts: tuple[str, .
 def _has_workspace(function: Any, signature: Signature) -> bool:
     """Whether a program's function takes one argument more than its signature says."""
     found = _PARAMETERS.search(repr(function))
-    return found is not None and len(found[1]) == len(states_of(signature)) + len(signature.tensor_inputs) + 1
+    return found is not None and len(found[1]) == len(signature.state) + len(signature.tensor_inputs) + 1
 
 
 def _load_error(error: Exception) -> AotpipeError:

@@ -26,9 +26,8 @@ from aotpipe.core.signature import Signature, TensorSpec, dim_symbols, evaluate_
 from aotpipe.errors import IslandFailed, SourceLine
 from aotpipe.model import source
 from aotpipe.runtime.input_checks import Checker
-from aotpipe.runtime.islands.chain import Chain, Island, Kind, Parts, Segment, pack, unpack
-from aotpipe.runtime.islands.functions import functions
-from aotpipe.runtime.runner import BaseRunner, Entry, outputs_of, states_of
+from aotpipe.runtime.islands.chain import Chain, Island, Kind, Parts, Segment, functions, pack, unpack
+from aotpipe.runtime.runner import BaseRunner, Entry
 
 S = TypeVar("S")
 
@@ -83,16 +82,8 @@ class ChainRunner(BaseRunner[Entry]):
         self._segments = segments
         self._functions = functions
         self._times: dict[tuple[str, int], list[float]] = {}
-        entries = {
-            name: Entry(
-                name=name,
-                checker=Checker(signature),
-                state=states_of(signature),
-                outputs=outputs_of(signature),
-                asserts=(),  # those of the segments
-            )
-            for name, signature in signatures.items()
-        }
+        # The segments have the asserts.
+        entries = {name: Entry(name, Checker(signature), ()) for name, signature in signatures.items()}
         super().__init__(entries=entries, initial_state=initial_state, device="")
 
     def _call(self, entry: Entry, arrays: list[Array], sizes: Mapping[str, int]) -> dict[str, Array]:

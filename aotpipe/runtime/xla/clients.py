@@ -42,11 +42,6 @@ def bindings() -> Any:
     return xla_client
 
 
-def device(platform: str, threads: int | None = None) -> Any:
-    """The only device of a platform; see `devices`."""
-    return devices(platform, 1, threads)[0]
-
-
 def devices(platform: str, count: int, threads: int | None = None) -> tuple[Any, ...]:
     """As many devices of a platform as are asked for; a CPU is any number of them.
 

@@ -35,7 +35,7 @@ from aotpipe.errors import (
 )
 from aotpipe.runtime import toolchain
 from aotpipe.runtime.input_checks import Checker
-from aotpipe.runtime.runner import BaseRunner, Entry, first_line, outputs_of, require_state, states_of
+from aotpipe.runtime.runner import BaseRunner, Entry, first_line, require_state
 from aotpipe.runtime.xla import buffers, clients, container
 from aotpipe.runtime.xla.buckets import takes
 from aotpipe.runtime.xla.mesh import Sharding
@@ -301,8 +301,6 @@ def _entry_of(
             # The smallest first: the first that takes a call is the one to take.
             for program in sorted(own, key=lambda each: math.prod(each["sizes"].values()))
         },
-        state=states_of(signature),
-        outputs=outputs_of(signature),
         asserts=tuple(own[0]["asserts"]),
     )
 

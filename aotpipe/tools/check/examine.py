@@ -75,7 +75,7 @@ def _examine(spec: Spec, request: Request) -> Checked:
 
 def _examined(canonical: Canonical, found: list[Diagnostic], request: Request) -> Checked:
     if request.islands:
-        from aotpipe.islands.discovery import discover
+        from aotpipe.islands.tracing import discover
 
         discover(canonical)
     observed = {entry.name: observe(entry) for entry in canonical.entries}

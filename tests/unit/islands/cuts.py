@@ -9,8 +9,8 @@ from aotpipe.canonicalize import canonicalize
 from aotpipe.core.stages import Legal
 from aotpipe.export import export
 from aotpipe.islands.cut import Cut, cut
-from aotpipe.islands.discovery import discover
 from aotpipe.islands.sites import recording
+from aotpipe.islands.tracing import discover
 from aotpipe.model.spec import as_spec
 from aotpipe.passes import legalize
 from aotpipe.passes.rules import refusal

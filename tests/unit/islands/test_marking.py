@@ -8,7 +8,7 @@ import torch
 
 import aotpipe
 from aotpipe.errors import IslandsNotAllowed
-from aotpipe.runtime.islands.functions import MARKS, mark_of
+from aotpipe.runtime.islands.chain import MARKS, mark_of
 from tests.unit.islands import models
 
 

@@ -19,7 +19,7 @@ from aotpipe.errors import (
     ProgramCrashed,
 )
 from aotpipe.runtime.input_checks import Checker
-from aotpipe.runtime.runner import BaseRunner, Entry, first_line, outputs_of, require_state, states_of
+from aotpipe.runtime.runner import BaseRunner, Entry, first_line, require_state
 
 SIGNATURE = Signature(
     inputs=(TensorSpec("x", "float32", (2,)),),
@@ -45,14 +45,7 @@ class Adder(BaseRunner[Entry]):
 
 def adder(*names: str) -> Adder:
     entries = {
-        name: Entry(
-            name=name,
-            checker=Checker(SIGNATURE),
-            state=states_of(SIGNATURE),
-            outputs=outputs_of(SIGNATURE),
-            asserts=("x is not negative",),
-        )
-        for name in names or ("forward",)
+        name: Entry(name, Checker(SIGNATURE), ("x is not negative",)) for name in names or ("forward",)
     }
     return Adder(entries=entries, initial_state=START, device="numpy")
 
@@ -96,7 +89,7 @@ def test_a_closed_runner_refuses_everything():
 
 
 def test_results_that_are_not_the_signatures_are_a_crash():
-    entry = Entry("forward", Checker(SIGNATURE), ("total",), outputs_of(SIGNATURE), ())
+    entry = Entry("forward", Checker(SIGNATURE), ())
     entry.require_results(2)
     entry.require_results(3, extra=1)
     with pytest.raises(ProgramCrashed, match="gave 3 results in 'forward', its signature has 2"):

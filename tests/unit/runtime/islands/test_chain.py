@@ -1,15 +1,30 @@
-"""A chain round-trips through JSON, and arguments are taken apart and put together."""
+"""A chain round-trips through JSON, arguments are taken apart and put together, and functions are found."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
 from aotpipe.core.signature import Signature, Symbol, TensorSpec
-from aotpipe.errors import SourceLine
-from aotpipe.runtime.islands.chain import Chain, Island, Kind, Parts, Segment, pack, unpack
+from aotpipe.errors import IslandNotFound, SourceLine
+from aotpipe.islands.marking import eager_island
+from aotpipe.runtime.islands.chain import (
+    MARKS,
+    Chain,
+    Island,
+    Kind,
+    Parts,
+    Segment,
+    functions,
+    mark_of,
+    pack,
+    unpack,
+)
+from tests.unit.islands import models
 
 X = TensorSpec("x", "float32", ("n", 4))
 ISLAND = Island(
@@ -23,6 +38,7 @@ ISLAND = Island(
     inputs=("x",),
     outputs=(TensorSpec("island.0", "float32", ("n", 4)),),
 )
+HERE = replace(ISLAND, name="tests.unit.islands.models:order")
 PARTS = Parts(
     signatures={"forward_0": Signature(inputs=(X,), outputs=(X,), symbols=(Symbol("n", 1, 8),))},
     asserts={"forward_0": ("positive",)},
@@ -85,3 +101,46 @@ def test_what_is_neither_is_an_object() -> None:
 def test_what_is_no_template_is_refused() -> None:
     with pytest.raises(ValueError, match="not a part of a template"):
         unpack({"other": 1}, no_leaf)
+
+
+def test_a_marked_function_is_found_in_the_process_or_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    want = mark_of(models.order)
+    assert want is not None
+    assert functions([HERE]) == {HERE.name: want.function}
+    monkeypatch.delitem(MARKS, HERE.name)
+    assert functions([HERE]) == {HERE.name: want.function}
+
+
+def test_what_is_given_comes_first() -> None:
+    assert functions([HERE], {HERE.name: len}) == {HERE.name: len}
+
+
+def test_an_op_is_found_in_torch() -> None:
+    island = replace(ISLAND, name="aten.relu.default", kind="op")
+    assert functions([island])["aten.relu.default"] is torch.ops.aten.relu.default
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "message"),
+    [
+        ("no_such_module:f", "function", "cannot be imported"),
+        ("os:system", "function", "is not marked"),
+        ("os:no_such", "function", "no_such"),
+        ("aten.nothing.default", "op", "nothing"),
+        ("aten.relu", "op", "no op"),
+    ],
+)
+def test_what_a_host_lacks_or_must_not_be_named_is_refused(name: str, kind: str, message: str) -> None:
+    with pytest.raises(IslandNotFound, match=message):
+        functions([replace(ISLAND, name=name, kind=kind)])
+
+
+def test_a_marked_function_is_found_by_its_name_and_by_itself():
+    @eager_island(name="elsewhere:doubled", arrays="numpy", reason="a table")
+    def doubled(x):
+        return x * 2
+
+    mark = mark_of(doubled)
+    assert mark is MARKS["elsewhere:doubled"]
+    assert (mark.function(3), mark.arrays, mark.reason) == (6, "numpy", "a table")
+    assert mark_of(len) is None

@@ -14,7 +14,7 @@ from aotpipe.runtime.xla.mesh import Mesh, Sharding
 @pytest.mark.parametrize("shape", [(), (0, 3), (5, 2)])
 def test_arrays_round_trip(dtype: type, shape: tuple[int, ...]) -> None:
     array = np.random.default_rng(0).integers(0, 2, shape).astype(dtype)
-    back = buffers.fetch(buffers.Placer(clients.device("cpu"))(array))
+    back = buffers.fetch(buffers.Placer(clients.devices("cpu", 1)[0])(array))
     assert (back.dtype, back.shape) == (array.dtype, array.shape)
     np.testing.assert_array_equal(back, array)
     assert back.flags.writeable
@@ -22,7 +22,7 @@ def test_arrays_round_trip(dtype: type, shape: tuple[int, ...]) -> None:
 
 
 def test_truth() -> None:
-    put = buffers.Placer(clients.device("cpu"))
+    put = buffers.Placer(clients.devices("cpu", 1)[0])
     assert buffers.truth(put(np.array(True)))
     assert not buffers.truth(put(np.array(False)))
 
@@ -47,7 +47,7 @@ def test_arrays_are_spread_over_devices_and_joined_again() -> None:
 
 
 def test_the_last_part_of_a_dim_may_be_filled_up() -> None:
-    put = buffers.Placer(clients.device("cpu"))
+    put = buffers.Placer(clients.devices("cpu", 1)[0])
     sharding = Sharding((2,), ((0,), (1,)))
     parts = [put(np.array([1.0, 2.0])), put(np.array([3.0, 99.0]))]
     assert buffers.gathered(buffers.ShardedArray(parts, sharding, (3,))).tolist() == [1, 2, 3]

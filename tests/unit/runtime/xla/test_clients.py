@@ -10,11 +10,11 @@ from aotpipe.runtime.xla import clients
 
 def test_a_client_is_made_once_and_leaves_the_environment() -> None:
     before = dict(os.environ)
-    assert clients.device("cpu") is clients.device("cpu")
-    clients.device("cpu", 1)
+    assert clients.devices("cpu", 1)[0] is clients.devices("cpu", 1)[0]
+    clients.devices("cpu", 1, 1)
     assert dict(os.environ) == before
 
 
 def test_a_platform_without_a_device_is_typed() -> None:
     with pytest.raises(IncompatibleHost, match="no tpu device"):
-        clients.device("tpu")
+        clients.devices("tpu", 1)
