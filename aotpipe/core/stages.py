@@ -2,9 +2,9 @@
 
     Spec -> Canonical -> Exported -> Legal -> Lowered -> Compiled -> Validated -> Bundle
 
-All are frozen. A stage is a function from one to the next. `Spec` lives in `spec.py`, `Bundle` in
-`bundle/`; the rest is here. This module imports torch only for type checking, so that a host without it
-can read the types that reach it (`Compiled`, `Validated`).
+All are frozen. A stage is a function from one to the next. `Spec` lives in `model/spec.py`, `Bundle` in
+`runtime/bundle/files.py`; the rest is here. This module imports torch only for type checking, so that a host
+without it can read the types that reach it (`Compiled`, `Validated`).
 """
 
 from __future__ import annotations

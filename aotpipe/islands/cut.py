@@ -80,8 +80,6 @@ class _Part:
 
 
 class _Cutter:
-    """Cuts one entry point."""
-
     def __init__(self, entry: LegalEntry, refusal: Refusal) -> None:
         self._entry = entry
         self._refusal = refusal
@@ -175,19 +173,17 @@ class _Cutter:
         for node in self._graph.nodes:
             if node in self._islands:
                 parts.append(_Part())
-            elif node.op == "call_function" and not self._is_given(node) and not is_number(node):
+            elif node.op == "call_function" and not is_number(node):
                 # A part of a result stays beside the whole: no value of a chain is a tuple.
                 whole = node.args[0] if node.target is operator.getitem else node
+                if whole in self._islands:
+                    continue
                 place = self._part_of.get(whole, len(parts) - 1)
                 self._part_of[node] = place
                 parts[place].nodes.append(node)
         for part in parts:
             part.needs = dict.fromkeys(needs(part.nodes))
         return parts
-
-    def _is_given(self, node: fx.Node) -> bool:
-        """Whether a node is a part of what an island gives."""
-        return node.target is operator.getitem and node.args[0] in self._islands
 
     # The chain.
 
@@ -264,7 +260,6 @@ class _Cutter:
 
 
 def _site(node: fx.Node) -> sites.Site:
-    """The site of a call of a marked function."""
     return sites.SITES[str(node.args[1])]
 
 

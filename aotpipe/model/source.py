@@ -54,11 +54,6 @@ def is_own(path: str) -> bool:
     return path.startswith(_PACKAGE)
 
 
-def _is_border(path: str) -> bool:
-    """Whether what lies outside of a frame called aotpipe: rewritten code of a model calls back into it."""
-    return path.startswith(_PACKAGE) and not path.startswith(_CALLED)
-
-
 def is_model_code(path: str) -> bool:
     """Whether a file may hold a model: the user's own, or a package such as transformers, but not torch.
 
@@ -93,7 +88,8 @@ def _within(frames: list[tuple[str, int]]) -> list[tuple[str, int]]:
     # A model may call back into aotpipe, which refuses what it is given.
     while frames and is_own(frames[-1][0]):
         frames.pop()
-    ours = [index for index, (path, _) in enumerate(frames) if _is_border(path)]
+    # Rewritten code of a model calls back into aotpipe: the frames outside of that call are the model's, too.
+    ours = [i for i, (path, _) in enumerate(frames) if is_own(path) and not path.startswith(_CALLED)]
     return frames[ours[-1] + 1 :] if ours else frames
 
 

@@ -6,7 +6,7 @@ each symbol. It is on the path of every call: a Checker is made once per entry p
 An array must have the very dtype of the signature: nothing is converted behind the caller's back. Python
 numbers and nested lists have no dtype; they are converted where that loses nothing (integers exactly,
 floats to the nearest value of the dtype, without overflow). A batch that is nested, or lacks what is
-optional, is packed first (`structure`).
+optional, is packed first (`call_structure`).
 
 Raises `UnknownInput`, `MissingInput`, `InputDtype`, `InputShape`, `InputValue`. Torch-free.
 """
@@ -39,7 +39,7 @@ class _Range:
     low: float
     high: float
     unsigned: np.dtype[Any] | None
-    """Of the same width: there, negative numbers are above the high end, so that one pass does."""
+    """The unsigned dtype of the same width: there, negative numbers exceed `high`, so one comparison does."""
 
 
 class Checker:
@@ -47,7 +47,7 @@ class Checker:
 
     Args:
         signature: Of the entry point.
-        sizes: For `structure.Packer`.
+        sizes: For `call_structure.Packer`.
     """
 
     def __init__(self, signature: Signature, sizes: Mapping[str, int] | None = None) -> None:
@@ -71,15 +71,6 @@ class Checker:
         """
         if self._packer.applies(inputs):
             inputs = self._packer.pack(inputs)
-        return self._check(inputs)
-
-    def unpacked(self, inputs: Mapping[str, Any], outputs: dict[str, Array]) -> dict[str, Array]:
-        """The outputs of a call in the form in which its inputs were: without flags and what is not there."""
-        if not self.signature.optional_outputs or self._packer.is_packed(inputs):
-            return outputs
-        return self._packer.unpack(outputs)
-
-    def _check(self, inputs: Mapping[str, ArrayLike]) -> tuple[list[Array], Mapping[str, int]]:
         arrays: list[Array] = []
         shapes = []
         for name, dtype, spec in self._leaves:
@@ -99,6 +90,12 @@ class Checker:
         for bounds in self._ranges:
             self._check_range(bounds, arrays[bounds.index])
         return arrays, sizes
+
+    def unpacked(self, inputs: Mapping[str, Any], outputs: dict[str, Array]) -> dict[str, Array]:
+        """The outputs of a call in the form in which its inputs were: without flags and what is not there."""
+        if not self.signature.optional_outputs or self._packer.is_packed(inputs):
+            return outputs
+        return self._packer.unpack(outputs)
 
     def _check_range(self, bounds: _Range, array: Array) -> None:
         if not array.size:

@@ -250,8 +250,6 @@ def _shape(spec: TensorSpec, sizes: Sizes) -> tuple[int, ...] | None:
 
 
 class _Drawer:
-    """Draws the inputs of one entry point."""
-
     def __init__(self, name: str, signature: Signature, example: Mapping[str, Array], seed: int) -> None:
         self.name = name
         self._flags = {part.flag: True for part in signature.optional}

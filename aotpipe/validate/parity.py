@@ -134,7 +134,9 @@ def _of_floats(model: Array, wide: Array | None, noisy: Sequence[Array], units: 
             errors = np.maximum(errors, moves / units)
         if others:
             relative = np.maximum(moves, errors) / (np.where(finite, np.abs(reference), 0.0) + (scale or 1.0))
-            agreed &= ~_flipped(relative, floor_of(model.dtype))
+            # What moved so much more than the others was decided otherwise.
+            median = float(np.median(relative)) if relative.size else 0.0
+            agreed &= ~(relative > max(_FLIP_OF_MEDIAN * median, _FLIP_OF_FLOOR * floor_of(model.dtype)))
     compared = finite & agreed
     parts = 2 if model.dtype.kind == "c" else 1
     unsure: Array = np.logical_not(agreed.reshape(*model.shape, parts).all(axis=-1))
@@ -146,13 +148,6 @@ def _of_floats(model: Array, wide: Array | None, noisy: Sequence[Array], units: 
 def is_few(answer: Array) -> bool:
     """Whether an answer has too few numbers to tell from eager's own error how far rounding may lead."""
     return is_inexact(answer.dtype) and np.unique(_real(answer)).size < _FEW
-
-
-def _flipped(moves: Array, floor: float) -> Array:
-    """Which elements moved so much more than the others that something was decided otherwise."""
-    limit = max(_FLIP_OF_MEDIAN * float(np.median(moves)) if moves.size else 0.0, _FLIP_OF_FLOOR * floor)
-    flipped: Array = moves > limit
-    return flipped
 
 
 def _same(one: Array, two: Array) -> Array:

@@ -2,8 +2,8 @@
 
 The answer is eager's in float64, in the dtypes of the model's own outputs; of a large model some calls'
 answers are eager's in its own dtypes, which may differ by as much. Integers and bools are eager's as the
-model is written. What may differ is measured (`tolerance`). Calls that the model itself refuses are left out
-with a note; of a sequence, what follows them too.
+model is written. How far answers may differ is measured (`parity`). Calls that the model itself refuses are
+left out with a note; of a sequence, what follows them too.
 
 Three cases need a second opinion, which is eager under noise in the last places of weights and inputs:
     jumps           the model compares or rounds floats: elements that flip under noise are not compared

@@ -7,10 +7,10 @@ compiler is imported.
 
 from __future__ import annotations
 
-from aotpipe.runtime.bundle.files import verify
+from aotpipe.runtime.bundle.files import Bundle, open_bundle, verify
 from aotpipe.runtime.bundle.load import load
 from aotpipe.runtime.bundle.manifest import Manifest, Program
-from aotpipe.runtime.bundle.pack import Bundle, open_bundle, pack, require_replaceable
+from aotpipe.runtime.bundle.pack import pack, require_replaceable
 from aotpipe.runtime.bundle.selftest import SelfTest, TargetResult, selftest, steps
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Reads the files of a bundle that nobody vouches for.
+"""A bundle on disk, and its files, which are checked before they are trusted.
 
 Only files that the manifest names are opened, only below the bundle's folder, and what is hashed is what is
 given back: a file that is changed meanwhile changes nothing.
@@ -11,7 +11,8 @@ from __future__ import annotations
 import hashlib
 import stat
 from collections.abc import Iterator
-from os import PathLike
+from dataclasses import dataclass
+from os import PathLike, fspath
 from pathlib import Path
 
 import numpy as np
@@ -25,13 +26,25 @@ from aotpipe.runtime.bundle.manifest import Manifest
 from aotpipe.runtime.goldens import Golden, loads
 
 
-def read_manifest(root: Path) -> Manifest:
-    """A bundle's manifest.
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """A bundle on disk; `os.fspath` gives its folder."""
+
+    path: Path
+    manifest: Manifest
+
+    def __fspath__(self) -> str:
+        return fspath(self.path)
+
+
+def open_bundle(folder: str | PathLike[str]) -> Bundle:
+    """The bundle in a folder, its manifest read and nothing else.
 
     Raises:
         BundleNotFound: There is no bundle.
         UnsupportedSchema, BundleCorrupt: As `manifest.read`.
     """
+    root = Path(folder)
     path = root / manifests.FILE_NAME
     try:
         data = path.read_bytes()
@@ -42,19 +55,19 @@ def read_manifest(root: Path) -> Manifest:
         ) from error
     except OSError as error:
         raise BundleCorrupt(f"{path} cannot be read", reason=str(error)) from error
-    return manifests.read(data)
+    return Bundle(root, manifests.read(data))
 
 
-def content(root: Path, manifest: Manifest, name: str) -> NDArray[np.uint8]:
+def content(bundle: Bundle, name: str) -> NDArray[np.uint8]:
     """A file's bytes, the very ones that were packed.
 
     Raises:
         BundleCorrupt: It is missing or not the file that the manifest names.
     """
-    want = manifest.files.get(name)
+    want = bundle.manifest.files.get(name)
     if want is None:
         raise BundleCorrupt(f"the bundle has no {name}")
-    path = locate(root, name)
+    path = locate(bundle, name)
     size_bytes = path.stat().st_size
     if size_bytes != want.size_bytes:
         raise BundleCorrupt(f"{name} has {size_bytes} bytes, not the {want.size_bytes} that were packed")
@@ -71,12 +84,11 @@ def content(root: Path, manifest: Manifest, name: str) -> NDArray[np.uint8]:
     return data
 
 
-def arrays(root: Path, manifest: Manifest, name: str, *, verify: bool) -> dict[str, Array]:
+def arrays(bundle: Bundle, name: str, *, verify: bool) -> dict[str, Array]:
     """The arrays of a safetensors file.
 
     Args:
-        root: The bundle.
-        manifest: Its manifest.
+        bundle: The bundle.
         name: The file.
         verify: Whether the digest is checked and the file held in memory; else it is mapped and trusted.
 
@@ -85,37 +97,36 @@ def arrays(root: Path, manifest: Manifest, name: str, *, verify: bool) -> dict[s
     """
     try:
         if verify:
-            return tensor_file.parse(content(root, manifest, name))
-        return tensor_file.read(locate(root, name))
+            return tensor_file.parse(content(bundle, name))
+        return tensor_file.read(locate(bundle, name))
     except ValueError as error:
         raise BundleCorrupt(f"{name} holds no arrays", reason=str(error)) from error
 
 
-def goldens(root: Path, manifest: Manifest) -> tuple[Golden, ...]:
+def goldens(bundle: Bundle) -> tuple[Golden, ...]:
     """The recorded calls, in order.
 
     Raises:
         BundleCorrupt: The file is missing, is not the one that was packed, or holds no recorded calls.
     """
     try:
-        return loads(content(root, manifest, manifests.GOLDENS).tobytes())
+        return loads(content(bundle, manifests.GOLDENS).tobytes())
     except ValueError as error:
         raise BundleCorrupt(f"{manifests.GOLDENS} holds no recorded calls", reason=str(error)) from error
 
 
-def locate(root: Path, name: str) -> Path:
+def locate(bundle: Bundle, name: str) -> Path:
     """A file's path.
 
     Raises:
         BundleCorrupt: It is missing, no regular file, or a link leads out of the bundle.
     """
-    path = root / name
     try:
-        real = path.resolve(strict=True)
+        real = (bundle.path / name).resolve(strict=True)
         mode = real.stat().st_mode
     except (OSError, RuntimeError) as error:
         raise BundleCorrupt(f"{name} is missing", hint="copy or build the bundle again") from error
-    if not real.is_relative_to(root.resolve()):
+    if not real.is_relative_to(bundle.path.resolve()):
         raise BundleCorrupt(f"{name} is a link out of the bundle", reason=f"it leads to {real}")
     if not stat.S_ISREG(mode):
         raise BundleCorrupt(f"{name} is no regular file")
@@ -142,15 +153,15 @@ def verify(path: str | PathLike[str]) -> Manifest:
         UnsupportedSchema: It is of another schema.
         BundleCorrupt: A file differs, is missing, or was added; the reason lists all of them.
     """
-    root = Path(path)
-    manifest = read_manifest(root)
+    bundle = open_bundle(path)
+    manifest = bundle.manifest
     problems = []
     for name in manifest.files:
         try:
-            content(root, manifest, name)
+            content(bundle, name)
         except BundleCorrupt as error:
             problems.append(error.message)
-    problems += [f"{name} was added" for name in names(root) if name not in manifest.files]
+    problems += [f"{name} was added" for name in names(bundle.path) if name not in manifest.files]
     if problems:
         raise BundleCorrupt(
             problems[0] if len(problems) == 1 else f"{len(problems)} files of the bundle are not as packed",

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from os import PathLike
-from pathlib import Path
 from typing import Any, Final
 
 from aotpipe.core.dtypes import Array
@@ -22,6 +21,7 @@ from aotpipe.core.targets import Target
 from aotpipe.errors import IncompatibleHost, MissingWeight, NoProgram, UnknownTarget
 from aotpipe.runtime import loading, toolchain
 from aotpipe.runtime.bundle import files
+from aotpipe.runtime.bundle.files import Bundle
 from aotpipe.runtime.bundle.manifest import STATE_PREFIX, WEIGHTS, Manifest, Program
 from aotpipe.runtime.islands.chain_runner import load_parts
 from aotpipe.runtime.loading import Runner
@@ -59,12 +59,12 @@ def load(
     Returns:
         A runner with the bundle's initial state, a context manager.
     """
-    root = Path(path)
-    manifest = files.read_manifest(root)
+    bundle = files.open_bundle(path)
+    manifest = bundle.manifest
     program = choose(manifest, target)
     if variants:
         program = fitting(program)
-    found = contents(root, manifest, program, verify=verify)
+    found = contents(bundle, program, verify=verify)
     chosen = Target.parse(program.target)
     return load_parts(
         partial(
@@ -91,25 +91,25 @@ class Contents:
     initial_state: Mapping[str, Array]
 
 
-def contents(root: Path, manifest: Manifest, program: Program, *, verify: bool) -> Contents:
+def contents(bundle: Bundle, program: Program, *, verify: bool) -> Contents:
     """Read a program, the weights and the initial state.
 
     Raises:
         BundleCorrupt: A file is missing or is not the one that was packed.
         MissingWeight: The file of weights lacks one that the manifest names.
     """
-    found = files.arrays(root, manifest, WEIGHTS, verify=verify)
+    found = files.arrays(bundle, WEIGHTS, verify=verify)
     weights = {name: array for name, array in found.items() if not name.startswith(STATE_PREFIX)}
-    if missing := [name for name in manifest.weights if name not in weights]:
+    if missing := [name for name in bundle.manifest.weights if name not in weights]:
         raise MissingWeight(
             f"the weight {missing[0]!r} is not in {WEIGHTS}",
-            reason=f"{len(missing)} of {len(manifest.weights)} weights are missing",
+            reason=f"{len(missing)} of {len(bundle.manifest.weights)} weights are missing",
             hint="copy or build the bundle again",
         )
     payload = (
-        files.content(root, manifest, program.file).tobytes()
+        files.content(bundle, program.file).tobytes()
         if verify
-        else files.locate(root, program.file).read_bytes()
+        else files.locate(bundle, program.file).read_bytes()
     )
     state = {name.removeprefix(STATE_PREFIX): found[name] for name in found.keys() - weights.keys()}
     return Contents(payload, weights, state)

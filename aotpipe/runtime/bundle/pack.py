@@ -18,8 +18,8 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from os import PathLike, fspath
+from dataclasses import replace
+from os import PathLike
 from pathlib import Path
 from typing import TypeVar
 
@@ -31,6 +31,7 @@ from aotpipe.errors import BundleError, SourceLine
 from aotpipe.runtime import tensor_file
 from aotpipe.runtime.bundle import atomic_replace, files
 from aotpipe.runtime.bundle import manifest as manifests
+from aotpipe.runtime.bundle.files import Bundle
 from aotpipe.runtime.bundle.manifest import (
     GOLDENS,
     STATE_PREFIX,
@@ -46,26 +47,6 @@ from aotpipe.runtime.islands.chain import Island, Parts
 from aotpipe.runtime.store import typed_os_errors
 
 Located = TypeVar("Located", Finding, Island)
-
-
-@dataclass(frozen=True, slots=True)
-class Bundle:
-    """A bundle on disk; `os.fspath` gives its folder."""
-
-    path: Path
-    manifest: Manifest
-
-    def __fspath__(self) -> str:
-        return fspath(self.path)
-
-
-def open_bundle(path: str | PathLike[str]) -> Bundle:
-    """The bundle in a folder, its manifest read and nothing else.
-
-    Raises:
-        BundleNotFound, UnsupportedSchema, BundleCorrupt: There is none, or it cannot be read.
-    """
-    return Bundle(Path(path), files.read_manifest(Path(path)))
 
 
 def pack(
@@ -95,7 +76,7 @@ def pack(
         programs: One per target.
         goldens: Recorded calls, in order.
         findings: What a user should know of the build.
-        written: A file that `tensors.write` made of the weights and of each initial value under
+        written: A file that `tensor_file.write` made of the weights and of each initial value under
             `STATE_PREFIX`, and its SHA-256: it is taken, where else they would be written and hashed again.
             It is not to be changed afterwards.
         parts: Of a model with islands.
@@ -144,7 +125,7 @@ def require_replaceable(out: str | PathLike[str]) -> None:
     if not root.exists() or (root.is_dir() and not any(root.iterdir())):
         return
     try:
-        manifest = files.read_manifest(root)
+        manifest = files.open_bundle(root).manifest
     except BundleError as error:
         raise BundleError(
             f"{root} is not empty and no bundle that this aotpipe can replace",
@@ -169,7 +150,7 @@ def _weights(work: Path, stored: Mapping[str, Array], written: tuple[Path, str] 
 
 
 def _take(source: Path, destination: Path) -> None:
-    """The file under another name, or a copy where it has two already: a bundle's files are its own."""
+    """Link a file, or copy one that has two names already: a bundle shares its files with nobody else."""
     if source.stat().st_nlink == 1:
         with suppress(OSError):  # another file system, or one without such names
             os.link(source, destination)
@@ -241,6 +222,6 @@ def _without_folders(parts: Parts) -> Parts:
 
 
 def _without_folder(value: Located) -> Located:
-    """The same for any folder that a model is built in."""
+    """Keep a source file's name alone, so that the folder of a build changes no byte of its bundle."""
     where = value.where
     return replace(value, where=where and SourceLine(Path(where.path).name, where.line))

@@ -10,15 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from os import PathLike
-from pathlib import Path
 from typing import Any, Final, Literal
 
 from aotpipe.core.stages import Parity, ParityCase
 from aotpipe.core.targets import Target
 from aotpipe.errors import AotpipeError, BundleError, OutsideBuckets
 from aotpipe.runtime.bundle import files
+from aotpipe.runtime.bundle.files import Bundle
 from aotpipe.runtime.bundle.load import choose, contents, load, why_not_runnable
-from aotpipe.runtime.bundle.manifest import WEIGHTS, Manifest, Program
+from aotpipe.runtime.bundle.manifest import WEIGHTS, Program
 from aotpipe.runtime.goldens import Golden, examples, sequences
 from aotpipe.runtime.islands.chain_runner import ChainRunner, StepTime, load_parts
 from aotpipe.runtime.worker import Worker
@@ -62,26 +62,24 @@ def selftest(path: str | PathLike[str], target: str | Target | None = None) -> S
     Raises:
         BundleError: The bundle, or the program of the target, cannot be used on this host.
     """
-    root = Path(path)
-    manifest = files.read_manifest(root)
-    calls = files.goldens(root, manifest)
-    chosen = choose(manifest, target)
-    programs = manifest.programs if target is None else (chosen,)
+    bundle = files.open_bundle(path)
+    calls = files.goldens(bundle)
+    chosen = choose(bundle.manifest, target)
+    programs = bundle.manifest.programs if target is None else (chosen,)
     # A variant may be another target's own program, too.
     every = {each.target: each for program in programs for each in program.all}
     return SelfTest(
-        name=manifest.name,
-        targets=tuple(_result(root, manifest, program, calls) for program in every.values()),
+        name=bundle.manifest.name,
+        targets=tuple(_result(bundle, program, calls) for program in every.values()),
     )
 
 
-def _result(root: Path, manifest: Manifest, program: Program, calls: Sequence[Golden]) -> TargetResult:
+def _result(bundle: Bundle, program: Program, calls: Sequence[Golden]) -> TargetResult:
     if reason := why_not_runnable(program) if program.file else program.reason:
         return TargetResult(target=program.target, outcome="skipped", reason=reason)
     try:
         with Worker() as process:
-            worker = _loaded(process, root, manifest, program)
-            parity = _judged(worker, calls)
+            parity = _judged(_loaded(process, bundle, program), calls)
     except BundleError:
         raise
     except AotpipeError as error:
@@ -112,16 +110,16 @@ def _judged(worker: Worker | ChainRunner, calls: Sequence[Golden]) -> Parity:
     return Parity(cases=tuple(cases), calls=compared, rule="")
 
 
-def _loaded(process: Worker, root: Path, manifest: Manifest, program: Program) -> Worker | ChainRunner:
+def _loaded(process: Worker, bundle: Bundle, program: Program) -> Worker | ChainRunner:
     """What calls the program: the worker, or a chain whose segments it runs."""
-    found = contents(root, manifest, program, verify=True)
-    weights = files.locate(root, WEIGHTS)
+    found = contents(bundle, program, verify=True)
+    weights = files.locate(bundle, WEIGHTS)
     return load_parts(
         partial(process.load, Target.parse(program.target), found.payload, weights=weights),
-        manifest.parts,
-        signatures=manifest.signatures,
+        bundle.manifest.parts,
+        signatures=bundle.manifest.signatures,
         initial_state=found.initial_state,
-        asserts=manifest.asserts,
+        asserts=bundle.manifest.asserts,
     )
 
 
@@ -143,16 +141,15 @@ def steps(
     Raises:
         BundleError: The bundle has no islands, or cannot be used on this host.
     """
-    root = Path(path)
-    manifest = files.read_manifest(root)
-    if manifest.parts is None:
+    bundle = files.open_bundle(path)
+    if bundle.manifest.parts is None:
         raise BundleError(
-            f"the bundle at {root} has no islands",
+            f"the bundle at {bundle.path} has no islands",
             reason="each entry point is one program",
             hint="`aotpipe bench` times it",
         )
-    first = examples(files.goldens(root, manifest))
-    with load(root, target, islands=islands) as runner:
+    first = examples(files.goldens(bundle))
+    with load(path, target, islands=islands) as runner:
         assert isinstance(runner, ChainRunner)
         for samples in (_WARM_UP, calls):
             runner.forget_times()

@@ -181,8 +181,6 @@ def _own(array: Array) -> Array:
 def _called(
     island: Island, function: Callable[..., Any], taken: Sequence[Array], sizes: dict[str, int]
 ) -> dict[str, Array]:
-    """Call an island."""
-
     def argument(kind: Kind, number: int) -> Any:
         if kind != "tensor":
             return taken[number].item()

@@ -25,7 +25,7 @@ def write(index: Mapping[str, Any], parts: Mapping[str, bytes]) -> bytes:
 
 
 def is_one(data: bytes) -> bool:
-    """Whether some bytes begin as `write` lets them."""
+    """Whether some bytes begin with the magic number that `write` puts first."""
     return data.startswith(_MAGIC)
 
 

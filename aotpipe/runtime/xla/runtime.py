@@ -321,7 +321,6 @@ def _key(sizes: Mapping[str, int]) -> Sizes:
 
 
 def _chosen(entry: _Entry, sizes: Mapping[str, int]) -> _Program:
-    """The program for the sizes of a call."""
     program = entry.programs.get(_key(sizes))
     if program is not None:
         return program

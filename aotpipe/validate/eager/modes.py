@@ -5,7 +5,7 @@ tensors and widened dtypes, so that `x.to(torch.float32)`, a constant of float32
 dtype=torch.float16)` compute in float64 too. Raises `CannotWiden` where the bits of a float are looked at.
 
 Inside `with narrow(policy):` products get operands in the lower dtype, islands in float32, and all other ops
-the widest that they are given; `legalize.precision` writes the same into programs.
+the widest that they are given; `passes.precision` writes the same into programs.
 """
 
 from __future__ import annotations

@@ -15,9 +15,9 @@ def made(tmp_path):
 
 def test_content_is_what_was_packed(made):
     for name in made.manifest.files:
-        assert files.content(made.path, made.manifest, name).tobytes() == (made.path / name).read_bytes()
+        assert files.content(made, name).tobytes() == (made.path / name).read_bytes()
     with pytest.raises(BundleCorrupt, match=r"has no other\.bin"):
-        files.content(made.path, made.manifest, "other.bin")
+        files.content(made, "other.bin")
 
 
 def test_a_link_out_of_the_bundle_is_not_followed(made, tmp_path):
@@ -26,9 +26,9 @@ def test_a_link_out_of_the_bundle_is_not_followed(made, tmp_path):
     path.rename(outside)
     path.symlink_to(outside)
     with pytest.raises(BundleCorrupt, match="is a link out of the bundle"):
-        files.content(made.path, made.manifest, "weights.safetensors")
+        files.content(made, "weights.safetensors")
     with pytest.raises(BundleCorrupt, match="is a link out of the bundle"):
-        files.arrays(made.path, made.manifest, "weights.safetensors", verify=False)
+        files.arrays(made, "weights.safetensors", verify=False)
 
 
 def test_a_folder_that_leads_out_of_the_bundle_is_not_followed(made, tmp_path):
@@ -36,7 +36,7 @@ def test_a_folder_that_leads_out_of_the_bundle_is_not_followed(made, tmp_path):
     (made.path / "programs").symlink_to(tmp_path / "elsewhere")
     [name] = [name for name in made.manifest.files if name.startswith("programs/")]
     with pytest.raises(BundleCorrupt, match="is a link out of the bundle"):
-        files.content(made.path, made.manifest, name)
+        files.content(made, name)
 
 
 def test_links_within_the_bundle_and_to_it_are_fine(made, tmp_path):
@@ -45,7 +45,7 @@ def test_links_within_the_bundle_and_to_it_are_fine(made, tmp_path):
     path.rename(made.path / "..data")
     path.symlink_to("..data")
     (tmp_path / "link").symlink_to(made.path)
-    assert files.content(tmp_path / "link", made.manifest, "weights.safetensors").size
+    assert files.content(bundle.Bundle(tmp_path / "link", made.manifest), "weights.safetensors").size
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
@@ -55,7 +55,7 @@ def test_what_is_no_regular_file_is_not_opened(made, make):
     make(path)
     for verify in (True, False):
         with pytest.raises(BundleCorrupt, match="is no regular file"):
-            files.arrays(made.path, made.manifest, "weights.safetensors", verify=verify)
+            files.arrays(made, "weights.safetensors", verify=verify)
 
 
 def test_a_link_to_itself(made):
@@ -63,7 +63,7 @@ def test_a_link_to_itself(made):
     path.unlink()
     path.symlink_to(path)
     with pytest.raises(BundleCorrupt, match="is missing"):
-        files.content(made.path, made.manifest, "weights.safetensors")
+        files.content(made, "weights.safetensors")
 
 
 def test_names_are_all_files_but_the_manifest(made):
@@ -76,7 +76,7 @@ def test_a_manifest_that_cannot_be_read(made):
     path.unlink()
     path.mkdir()
     with pytest.raises(BundleCorrupt, match="cannot be read"):
-        files.read_manifest(made.path)
+        files.open_bundle(made.path)
 
 
 def test_a_bundle_as_packed(made):
