@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,17 @@ def check(module: torch.nn.Module, *calls: Call, backend: str = "llvm-cpu", **op
         for call in calls:
             compare(runner, program, module, call)
     return lowered
+
+
+class Together(torch.nn.Module):
+    """Several models of the same inputs as one: an export and a compile cost more than what is in them."""
+
+    def __init__(self, models: Iterable[torch.nn.Module]) -> None:
+        super().__init__()
+        self.models = torch.nn.ModuleList(models)
+
+    def forward(self, *inputs: torch.Tensor) -> list[Any]:
+        return [model(*inputs) for model in self.models]
 
 
 def compare(runner: Runner, program: Legal, module: torch.nn.Module, call: Call) -> None:

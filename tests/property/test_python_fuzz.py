@@ -22,7 +22,9 @@ from tests.programs import branching, holding, sized
 from tests.programs.through import forget_traces
 from tests.sweep import sweep
 
-IDENTITY_SEEDS = [range(first, first + 20) for first in range(0, 400, 20)]
+IDENTITY_SEEDS = [
+    pytest.param(range(first, first + 20), id=f"{first}-{first + 19}") for first in range(0, 400, 20)
+]
 IDENTITY_SEEDS_SLOW = range(1000, 9000)
 GRAPH_SEEDS = range(20)
 GRAPH_SEEDS_SLOW = range(2000)
@@ -94,7 +96,9 @@ def assert_identical(seeds: Iterable[int], folder: Path) -> None:
     assert not wrong, wrong
 
 
-@pytest.mark.parametrize("seeds", IDENTITY_SEEDS, ids=lambda seeds: f"{seeds.start}-{seeds.stop - 1}")
+@pytest.mark.parametrize(
+    "seeds", sweep(IDENTITY_SEEDS, quick=8), ids=lambda seeds: f"{seeds.start}-{seeds.stop - 1}"
+)
 def test_rewritten_programs_do_the_same(seeds: range, tmp_path: Path) -> None:
     assert_identical(seeds, tmp_path)
 

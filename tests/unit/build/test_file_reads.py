@@ -17,6 +17,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from tests.sweep import sweep
+
 RUN = """
 import json, sys
 from pathlib import Path
@@ -219,7 +221,7 @@ assert "m.pt" in map(str, told), told
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", sweep(CASES, quick=2))
 def test_the_path_is_told(case: str, tmp_path: Path):
     if ".load" in case:
         pytest.importorskip("torch")

@@ -16,6 +16,7 @@ from aotpipe.canonicalize.state.slots import State
 from aotpipe.errors import ExportFailed
 from aotpipe.export import export
 from aotpipe.model import spec
+from tests.sweep import sweep
 
 X = torch.tensor([1.0, -2.0])
 
@@ -146,7 +147,7 @@ class Sometimes(nn.Module):
         return total
 
 
-@pytest.mark.parametrize("first", [4.0, 1.0, -1.0])
+@pytest.mark.parametrize("first", sweep([4.0, 1.0, -1.0], quick=2))
 def test_what_only_a_branch_assigns_is_kept(first: float) -> None:
     model = Sometimes().eval()
     canonical = canonicalize(spec.as_spec(model, args=(torch.tensor([first, 0.5]),)))

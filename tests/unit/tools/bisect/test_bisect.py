@@ -24,6 +24,7 @@ from aotpipe.model import spec
 from aotpipe.runtime.xla import container
 from aotpipe.tools.bisect import bisect, lower
 from aotpipe.tools.bisect.probes import Probes
+from tests.sweep import sweep
 
 ATEN = torch.ops.aten
 ROOT = Path(__file__).resolve().parents[4]
@@ -71,6 +72,7 @@ def spec_of(batch: int = 3) -> object:
     return spec.as_spec(Model().eval(), args=(torch.randn(batch, 8),), name="model")
 
 
+@pytest.mark.slow
 def test_an_op_that_is_wrong_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The example of the documentation, as it stands there."""
     page = (ROOT / "docs" / "bisect.md").read_text(encoding="utf-8")
@@ -110,6 +112,7 @@ def test_an_op_that_is_wrong_in_company_only(monkeypatch: pytest.MonkeyPatch):
     assert b"relu" in fault.reproducer.lowered.module
 
 
+@pytest.mark.slow
 def test_a_right_program_has_no_fault():
     assert bisect(spec_of(), target="iree-cpu-host", cache=False) is None
 
@@ -123,7 +126,7 @@ class Scaled(torch.nn.Module):
 SCALED = {"args": (torch.ones(3), torch.ones(3)), "kwargs": {"k": 3.0}}
 
 
-@pytest.mark.parametrize(("option", "name"), [("tensorize", "k"), ("optional", "mask")])
+@pytest.mark.parametrize(("option", "name"), sweep([("optional", "mask"), ("tensorize", "k")], quick=1))
 def test_the_program_has_the_inputs_of_the_build(option: str, name: str, monkeypatch: pytest.MonkeyPatch):
     """The fault is in the program with one more input, which the option makes."""
     found = len(aotpipe.export(Scaled().eval(), **SCALED).entries[0].signature.tensor_inputs)
@@ -140,6 +143,7 @@ def test_the_program_has_the_inputs_of_the_build(option: str, name: str, monkeyp
     assert fault.failed.output == "output"
 
 
+@pytest.mark.slow
 def test_the_program_has_the_precision_of_the_build(monkeypatch: pytest.MonkeyPatch):
     miscompile(
         monkeypatch, lambda graph: bool(graph.find_nodes(op="call_function", target=ATEN.relu.default))

@@ -46,15 +46,29 @@ class Mixing(torch.nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.register_buffer("window", torch.hann_window(8))
+        self.register_buffer("window", torch.hann_window(16))
 
     def forward(self, x: torch.Tensor, sound: torch.Tensor) -> tuple[torch.Tensor, ...]:
         mixed = torch.fft.fftn(torch.fft.fftn(x, dim=-1), dim=-2).real
-        spectrum = torch.stft(sound, 8, 4, window=self.window, return_complex=True)
+        spectrum = torch.stft(sound, 16, 4, window=self.window, return_complex=True)
         back = torch.fft.irfft(torch.fft.rfft(sound) * 2)
         return mixed, spectrum.abs(), torch.view_as_real(spectrum), back
 
 
+@pytest.mark.slow
 def test_program() -> None:
     torch.manual_seed(0)
-    check(Mixing(), (torch.randn(1, 3, 6), torch.randn(1, 16)))
+    check(Mixing(), (torch.randn(2, 12, 96), torch.randn(2, 64)))
+
+
+class Inverted(torch.nn.Module):
+    """A spectrum, and the sound that it is of."""
+
+    def forward(self, sound: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        spectrum = torch.fft.rfft(sound) * 2
+        return torch.view_as_real(spectrum), torch.fft.irfft(spectrum)
+
+
+def test_program_of_a_real_transform_and_its_inverse() -> None:
+    torch.manual_seed(0)
+    check(Inverted(), (torch.randn(2, 6),))

@@ -20,6 +20,7 @@ from aotpipe.core.signature import Signature, TensorSpec
 from aotpipe.core.stages import Legal, LegalEntry
 from aotpipe.errors import LowerFailed
 from tests.programs.through import check
+from tests.sweep import sweep
 
 BATCH = Dim("batch", min=1, max=16)
 OTHER = Dim("other", min=1, max=9)
@@ -359,7 +360,7 @@ def scanned_associatively(self, x):
     return associative_scan_op(lambda a, b, c, d: (a * c, b * c + d), [x, x + 1], ())
 
 
-@pytest.mark.parametrize("made", CASES)
+@pytest.mark.parametrize("made", sweep(CASES, quick=15))
 def test_computes_what_eager_computes(made: Case) -> None:
     made.check()
 

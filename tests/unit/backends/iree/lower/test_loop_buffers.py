@@ -7,7 +7,7 @@ import re
 import pytest
 import torch
 
-from tests.programs.through import check
+from tests.programs.through import Together, check
 
 while_loop = torch.while_loop
 
@@ -93,7 +93,19 @@ class Branched(torch.nn.Module):
         return while_loop(test, body, (zero(), x.clone()))
 
 
-@pytest.mark.parametrize("model", [Flag, Widths, Filled, Kept, Partly, Branched])
+MODELS = [Flag, Widths, Filled, Kept, Partly, Branched]
+
+
+def test_loops_of_one_program_give_what_eager_gives() -> None:
+    x = torch.tensor([0.25, -1.0, 3.0])
+    check(
+        Together(model() for model in MODELS),
+        *((x, torch.tensor(trips)) for trips in (3, 0, 1, 5)),
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", MODELS)
 def test_loops_give_what_eager_gives(model: type[torch.nn.Module]) -> None:
     x = torch.tensor([0.25, -1.0, 3.0])
     check(model(), *((x, torch.tensor(trips)) for trips in (3, 0, 1, 5)))

@@ -8,7 +8,7 @@ from iree.compiler import ir
 from iree.compiler.passmanager import PassManager
 
 from aotpipe.backends.iree.lower.region_borders import in_own_buffer, pack, packed_type, unpack
-from tests.programs.through import check
+from tests.programs.through import Together, check
 from tests.sweep import sweep
 
 ELEMENTS = ["f32", "f64", "f16", "bf16", "i1", "i8", "i64", "f8E4M3FN"]
@@ -144,7 +144,19 @@ class Condition(torch.nn.Module):
         return torch.while_loop(test, lambda i, y: (i + 1, y * 2), (start, x + 1))
 
 
-@pytest.mark.parametrize("model", [Shared, Twice, Weight, Invariant, Alike, Swapped, Condition])
+MODELS = [Shared, Twice, Weight, Invariant, Alike, Swapped, Condition]
+
+
+def test_loops_of_one_program_write_to_nothing_but_their_own_carries() -> None:
+    generator = torch.Generator().manual_seed(0)
+    check(
+        Together(model() for model in MODELS),
+        *[(torch.randn(6, 3, generator=generator), torch.tensor(trips)) for trips in (3, 0, 2)],
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", MODELS)
 def test_a_loop_writes_to_nothing_but_its_own_carry(model: type[torch.nn.Module]) -> None:
     generator = torch.Generator().manual_seed(0)
     check(model(), *[(torch.randn(6, 3, generator=generator), torch.tensor(trips)) for trips in (3, 0, 2)])

@@ -15,7 +15,7 @@ from aotpipe.core.targets import Target
 from aotpipe.model.torch_arrays import view_numpy
 from aotpipe.runtime.iree import runtime
 from tests.canaries import canary
-from tests.programs.through import compare, legal
+from tests.programs.through import Together, compare, legal
 
 Product = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 COLUMNS: list[Product] = [
@@ -58,6 +58,11 @@ def test_others_do_not(product: Product) -> None:
     assert not taken_apart(product)
 
 
+def test_numbers_of_one_program_are_eagers() -> None:
+    run(Together(Net(product) for product in [*COLUMNS, *OTHERS]), torch.randn(32, 20))
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("product", [*COLUMNS, *OTHERS])
 def test_numbers_are_eagers(product: Product) -> None:
     run(Net(product), torch.randn(32, 20))

@@ -11,7 +11,7 @@ from torch import nn
 
 from aotpipe.backends.iree.fixes.graphs import overlapping_updates
 from tests.canaries import canary
-from tests.programs.through import check, legal
+from tests.programs.through import Together, check, legal
 
 X = torch.randn(7, 4, generator=torch.Generator().manual_seed(0))
 I = torch.tensor([1, 2, 3])  # noqa: E741  # an index
@@ -50,6 +50,11 @@ UPDATES = {
 }
 
 
+def test_updates_of_one_program_read_what_was_there_before() -> None:
+    check(Together(Applied(update) for update in UPDATES.values()), (X, I))
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", UPDATES)
 def test_an_update_reads_what_was_there_before(name: str) -> None:
     check(Applied(UPDATES[name]), (X, I))

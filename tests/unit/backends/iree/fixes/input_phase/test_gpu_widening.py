@@ -17,6 +17,7 @@ from aotpipe.core.targets import Target
 from tests.canaries import canary, compile_once
 from tests.programs.mlir_text import ops_at
 from tests.programs.through import compare, legal, load_on_vulkan, require_vulkan
+from tests.sweep import sweep
 
 _MODULE = """\
 util.func public @forward(%a: tensor<{size}x4x{read}>, %0: tensor<{size}x4x{wide}>)
@@ -81,7 +82,7 @@ class Model(torch.nn.Module):
 COUNTED = Model(torch.Tensor.long, lambda x: (x <= 12).sum(0))
 
 
-@pytest.mark.parametrize("target", ["iree-vulkan", "iree-metal", "iree-cuda-sm_80"])
+@pytest.mark.parametrize("target", sweep(["iree-vulkan", "iree-metal", "iree-cuda-sm_80"], quick=1))
 @pytest.mark.parametrize("model", [COUNTED, Model(lambda x: x.float(), lambda x: x.sort()[1])])
 def test_long_rows_are_compiled_by_the_fast_flags(target: str, model: Model) -> None:
     x = torch.arange(8000, dtype=torch.int32)
