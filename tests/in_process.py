@@ -16,8 +16,7 @@ import pytest
 import torch
 
 from aotpipe.build.file_reads import user_modules
-from aotpipe.cli import cli
-from aotpipe.cli.guard import guarded
+from aotpipe.cli import cli, guarded
 
 SEED_OF_A_NEW_PROCESS = 67280421310721  # torch's `default_rng_seed_val`
 

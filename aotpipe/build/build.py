@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any, Final, Unpack
 
-from aotpipe.build import matrix, requirements
+from aotpipe.build import matrix
 from aotpipe.build import report as reports
 from aotpipe.build.cache import Cache
 from aotpipe.build.compile_stage import CompileSettings, Compiling
@@ -156,7 +156,7 @@ def run(request: Request, settings: Settings, on_event: Listener | None = None) 
     unchanged = _unchanged(work)
     if unchanged is not None:
         return unchanged
-    requirements.require(request.backends)
+    request.require_installed()
     try:
         with TemporaryDirectory(prefix="aotpipe-build-", ignore_cleanup_errors=True) as folder:
             return _build(work, Path(folder))

@@ -19,7 +19,6 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, assert_never
 
 from aotpipe.backends import Ruleset
-from aotpipe.build import requirements
 from aotpipe.build.cache import Cache
 from aotpipe.build.compile_stage import CompileSettings, compile_all
 from aotpipe.build.events import Recorder
@@ -70,7 +69,7 @@ class Chain:
             TargetError: A package that building needs is not installed.
             ModelError: There is no model, or it cannot be used as it is.
         """
-        requirements.require(self.request.backends)
+        self.request.require_installed()
         with self._tracing():
             with self.recorder.stage("load"):
                 import_torch()  # counted here, and not in the first stage that happens to need it

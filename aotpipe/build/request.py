@@ -22,6 +22,7 @@ from aotpipe.core.precision import Precision
 from aotpipe.core.stages import Dialect
 from aotpipe.core.targets import Backend, Target, expand
 from aotpipe.errors import MeshError, NoBuckets, SpecInvalid, TargetError
+from aotpipe.runtime.xla import installed
 from aotpipe.runtime.xla.buckets import Buckets, Declared
 from aotpipe.runtime.xla.mesh import DeclaredMesh, DeclaredRules, Mesh, Rule, rules
 
@@ -73,6 +74,8 @@ FIRST_STAGE: Final[Mapping[str, Until]] = {
     **dict.fromkeys(("allow_islands", "buckets", "dialect", "mesh", "shard"), "lower"),
 }
 """By option, the first stage of a build that it changes."""
+_NEEDED: Final = {"torch": "torch", "jinja2": "jinja2"}
+"""By package, the module to look for: what every build needs."""
 _OF_SPEC: Final = tuple(name for name, stage in FIRST_STAGE.items() if stage == "canonicalize")
 
 
@@ -200,6 +203,21 @@ class Request:
     def rulesets(self) -> tuple[Ruleset, ...]:
         """Each once, in a fixed order."""
         return tuple(each for each in get_args(Ruleset) if each in self.modules.values())
+
+    def require_installed(self) -> None:
+        """Look for what building takes beyond what running takes, before any of it is imported.
+
+        Raises:
+            TargetError: A package is missing; the hint is the line to copy.
+        """
+        if "stablehlo" in self.backends.values():
+            installed.require()
+        iree = {"iree-base-compiler": "iree.compiler"} if "iree" in self.backends else {}
+        for package, module in (_NEEDED | iree).items():
+            if not installed.is_installed(module):
+                raise TargetError(
+                    f"{package} is not installed, and building needs it", hint="pip install 'aotpipe[build]'"
+                )
 
     def load(self) -> Spec:
         """Find or make the Spec.

@@ -4,17 +4,34 @@ stdout is data (tables for people, one JSON value with `--json`), stderr is talk
 imported when it is called, so that `--help` costs what click costs.
 
 Exit codes: 0, 2 for a wrong command line, one per class of `aotpipe.errors`, 70 for a fault of aotpipe's own.
+A typed error goes to stderr, or to stdout as JSON under `--json`. Ctrl-C and SIGTERM raise `Interrupted`. For
+any other exception the command prints one short notice, and writes the traceback to a log file.
 """
 
 from __future__ import annotations
 
+import atexit
+import json
+import os
+import signal
 import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from importlib import import_module
+from pathlib import Path
+from types import FrameType
 from typing import Final, NoReturn
 
 import click
 
 from aotpipe import __version__
+from aotpipe.errors import AotpipeError, Interrupted
+
+BUG: Final = 70
+"""The exit code of a fault of aotpipe's own (EX_SOFTWARE)."""
 
 _COMMANDS: Final = {
     "build": "Build a verified bundle from a model: all steps below in one.",
@@ -73,6 +90,101 @@ def cli() -> None:
 
 def main() -> NoReturn:
     """Run the command line of this process and exit with its code."""
-    from aotpipe.cli.guard import guarded, leave
-
     leave(guarded(cli, sys.argv[1:]))
+
+
+def guarded(command: click.Command, argv: Sequence[str]) -> int:
+    """Run a command line; returns its exit code and raises nothing."""
+    try:
+        with _sigterm_interrupts():
+            code = command.main(args=list(argv), prog_name="aotpipe", standalone_mode=False)
+            sys.stdout.flush()
+            return code if isinstance(code, int) else 0
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        return _tell(Interrupted("interrupted", reason="nothing was written"), argv)
+    except AotpipeError as error:
+        return _tell(error, argv)
+    except SystemExit as error:
+        return error.code if isinstance(error.code, int) else 1  # click's answer to a closed stdout
+    except BrokenPipeError:
+        # The reader of stdout is gone; Python would complain again when it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    except Exception as error:  # noqa: BLE001  # the outermost frame: everything else is a bug of aotpipe
+        return _tell_bug(error, argv)
+
+
+def leave(code: int) -> NoReturn:
+    """End this process; what was registered to run at its end has run.
+
+    Python would take apart every module and object first, which takes 1.3 s once torch and a model are there.
+    """
+    atexit._run_exitfuncs()  # noqa: SLF001  # nothing public runs them without what follows
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # its reader is gone, or it is closed
+            stream.flush()
+    os._exit(code)
+
+
+def wants_json(argv: Sequence[str]) -> bool:
+    """Whether stdout must hold JSON and nothing else."""
+    return "--json" in argv
+
+
+def _tell(error: AotpipeError, argv: Sequence[str]) -> int:
+    if wants_json(argv):
+        click.echo(json.dumps(error.to_json(), indent=2))
+    else:
+        click.echo(str(error), err=True)
+    return error.exit_code
+
+
+def _tell_bug(error: Exception, argv: Sequence[str]) -> int:
+    path = _write_traceback(argv)
+    message = f"{type(error).__name__}: {error}".splitlines()[0]
+    if wants_json(argv):
+        bug = {"error": "Bug", "stage": "aotpipe", "exit_code": BUG, "message": message, "log": path or None}
+        click.echo(json.dumps(bug, indent=2))
+        return BUG
+    click.echo(f"error[bug]: aotpipe failed where it should not: {message}", err=True)
+    if path:
+        click.echo(f"  log: {path}\n  hint: please report it, with this file", err=True)
+    else:
+        traceback.print_exc()
+    return BUG
+
+
+def _write_traceback(argv: Sequence[str]) -> str:
+    """Put the traceback in the logs' folder; empty where that cannot be written."""
+    from aotpipe.runtime.store import Store
+
+    with suppress(OSError, AotpipeError):
+        folder: Path = Store.default().logs
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"bug-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
+        command = " ".join(["aotpipe", *argv])
+        path.write_text(f"aotpipe {__version__}\n$ {command}\n\n{traceback.format_exc()}", encoding="utf-8")
+        return str(path)
+    return ""
+
+
+@contextmanager
+def _sigterm_interrupts() -> Iterator[None]:
+    """Let SIGTERM unwind like Ctrl-C, so that children are killed and temporary files removed."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(_signum: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    # A background job of a shell script inherits an ignored SIGINT.
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -89,10 +89,10 @@ def doctor(*, as_json: bool) -> int:
 
 def _examine() -> dict[str, Any]:
     from aotpipe import __version__
-    from aotpipe.build import requirements
     from aotpipe.errors import AotpipeError
     from aotpipe.runtime import toolchain
     from aotpipe.runtime.store import Store
+    from aotpipe.runtime.xla import installed
 
     cache: dict[str, Any] = {}
     try:
@@ -104,7 +104,7 @@ def _examine() -> dict[str, Any]:
         cache["problem"] = error.message
     abilities = {}
     for name, (modules, remedy) in _NEEDS.items():
-        missing = [module for module in modules.split() if not requirements.is_there(module)]
+        missing = [module for module in modules.split() if not installed.is_installed(module)]
         abilities[name] = {"ready": not missing, "missing": missing, "remedy": remedy if missing else ""}
     return {
         "aotpipe": __version__,

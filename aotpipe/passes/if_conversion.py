@@ -92,14 +92,14 @@ def _cost(call: hops.Call) -> float:
     if not isinstance(call.node.args[0], Node) or set(call.node.users) != set(call.results):
         return float("inf")
     sides = [[value_of(value) for value in hops.output_values(body)] for body in call.subgraphs]
-    if not all(_are_alike(then, other) for then, other in zip(*sides, strict=True)):
+    if not all(are_alike(then, other) for then, other in zip(*sides, strict=True)):
         return float("inf")
     return _elements(sides[0]) + sum(
         _node_cost(node) for body in call.subgraphs for node in body.graph.nodes if node.op == "call_function"
     )
 
 
-def _are_alike(then: Any, other: Any) -> bool:
+def are_alike(then: Any, other: Any) -> bool:
     """Whether two results have one shape, so that one can be selected element by element."""
     return (
         isinstance(then, torch.Tensor)

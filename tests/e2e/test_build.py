@@ -18,8 +18,7 @@ import torch
 
 import aotpipe
 from aotpipe.backends.iree.compile import compiler
-from aotpipe.cli import cli
-from aotpipe.cli.guard import guarded
+from aotpipe.cli import cli, guarded
 from aotpipe.core.stages import Compiled, Lowered
 from aotpipe.core.targets import Target
 from aotpipe.errors import CompileFailed, SourceLine

@@ -34,14 +34,16 @@ def require(*packages: str) -> None:
         TargetError: With the line to copy.
     """
     for package in packages or ("jax", "jaxlib"):
-        if not _is_there(_MODULES.get(package, package)):
+        if not is_installed(_MODULES.get(package, package)):
             raise TargetError(
                 f"{package} is not installed, and XLA targets need it",
                 hint=f"pip install 'aotpipe[{_EXTRAS[package]}]'",
             )
 
 
-def _is_there(module: str) -> bool:
-    """Whether a module could be imported; to look for one inside of a package imports the package."""
-    parent, _, _ = module.rpartition(".")
-    return (not parent or find_spec(parent) is not None) and find_spec(module) is not None
+def is_installed(module: str) -> bool:
+    """Whether a module can be found; its parent package is imported, the module is not."""
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False  # its parent package is missing

@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from aotpipe.core.dtypes import Array
+from aotpipe.core.serialization import ELSEWHERE, fields_of
 from aotpipe.core.stages import Lowered, ParityCase
 from aotpipe.errors import SourceLine
 from aotpipe.runtime.store import typed_os_errors
@@ -97,20 +98,11 @@ class Fault:
     alone: ParityCase | None
     cures: tuple[GraphValue, ...]
     programs: int
-    reproducer: Reproducer
+    reproducer: Reproducer = field(metadata=ELSEWHERE)
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""
-        return {
-            "target": self.target,
-            "failed": self.failed.to_json(),
-            "place": self.place.to_json(),
-            "case": self.case.to_json(),
-            "operands": list(self.operands),
-            "alone": self.alone and self.alone.to_json(),
-            "cures": [place.to_json() for place in self.cures],
-            "programs": self.programs,
-        }
+        return fields_of(self)
 
 
 def _plain(array: Array) -> Array:

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Unpack
 
-from aotpipe.build import requirements
 from aotpipe.build.request import ModelOptions, Request
 from aotpipe.tools.check.diagnostics import SEVERITIES, Checked, Diagnostic, Fix, Rewrite, Step
 from aotpipe.tools.check.source_ranges import Place
@@ -36,7 +35,7 @@ def check(
     """
     start = time.perf_counter()
     request = Request.of(model_or_spec, (), args, kwargs, **options)
-    requirements.require(request.backends)
+    request.require_installed()
     from aotpipe.tools.check import examine
 
     return replace(examine.examine(request), wall_s=time.perf_counter() - start)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, NamedTuple, Self
 
 from aotpipe.core.serialization import fields_of, to_json
 from aotpipe.core.signature import Signature
@@ -169,8 +169,7 @@ class Checked:
             raise Obstructed(first.message + more, reason=first.reason, hint=first.hint, where=first.where)
 
 
-@dataclass(frozen=True, slots=True)
-class Code:
+class Code(NamedTuple):
     """The severity that it mostly has, and one sentence."""
 
     severity: Severity

@@ -74,17 +74,15 @@ class Node:
             visited.add(id(node))
             if node.place is None:
                 steps.append(Step(what=node.what))
-            elif node.place not in seen and not _says(steps, node.place):
+            # The last step may show a place already, as a part of its own.
+            elif node.place not in seen and not (
+                steps and (last := steps[-1].place) and last.holds(node.place)
+            ):
                 seen.add(node.place)
                 steps.append(Step(what=f"`{node.place.expression or node.what}`", place=node.place))
             candidates = sorted(node.operands, key=lambda each: not each.varies)
             node = next((each for each in candidates if id(each) not in visited), None)
         return tuple(steps)
-
-
-def _says(steps: Sequence[Step], place: Place) -> bool:
-    """Whether the last step shows a place already, as a part of its own."""
-    return bool(steps) and steps[-1].place is not None and steps[-1].place.holds(place)
 
 
 @dataclass(slots=True)
@@ -239,16 +237,11 @@ def _kind(name: str, args: Any, kwargs: Any) -> Kind | None:
     if name == "repeat_interleave":
         known = kwargs.get("output_size") is not None
         return "size" if _has_tensor(*args[1:2], kwargs.get("repeats")) and not known else None
-    if name == "__getitem__":
-        return _index_kind(args[1])
     if name == "topk" and _has_tensor(*args[1:2], kwargs.get("k")):
         return "number"
-    return None
-
-
-def _index_kind(index: Any) -> Kind | None:
-    parts = index if isinstance(index, (tuple, list)) else (index,)
-    for part in parts:
+    if name != "__getitem__":
+        return None
+    for part in args[1] if isinstance(args[1], (tuple, list)) else args[1:2]:
         if isinstance(part, torch.Tensor) and part.dtype in (torch.bool, torch.uint8):
             return "size"
         if isinstance(part, slice) and _has_tensor(part.start, part.stop, part.step):
@@ -287,7 +280,10 @@ def observe(entry: CanonicalEntry) -> Observed:
     found = Observed()
     with example_call.unchanged(entry.module), torch.random.fork_rng(devices=[]):
         states = [_state(entry.module)]
-        found.owners = _owners(entry.module)
+        found.owners = {id(one): path for path, one in entry.module.named_modules()}
+        for path, value in _attributes(entry.module):
+            if isinstance(value, side_effects.CONTAINERS):
+                found.owners.setdefault(id(value), path)
         # A second call tells how the values of an attribute go on, where a first one changed any.
         for number in range(2 if entry.state is not None else 1):
             watch, _ = _run(entry, found)
@@ -392,12 +388,3 @@ def _summary(value: Any, depth: int) -> object:
     if isinstance(own, dict) and type(value).__module__.partition(".")[0] not in ("torch", "builtins"):
         return (id(value), *((key, _summary(each, depth - 1)) for key, each in own.items()))
     return id(value)
-
-
-def _owners(module: nn.Module) -> dict[int, str]:
-    """The attribute path of each module and container, by identity."""
-    found = {id(one): path for path, one in module.named_modules()}
-    for path, value in _attributes(module):
-        if isinstance(value, side_effects.CONTAINERS):
-            found.setdefault(id(value), path)
-    return found

@@ -84,7 +84,10 @@ def _examined(canonical: Canonical, found: list[Diagnostic], request: Request) -
     found += [e for e in obstacles(attempted.refusals, observed) if (e.code, e.message) not in known]
     found = [with_fix(each, canonical, observed, attempted.replayed) for each in found]
     if not any(each.severity == "error" for each in found):
-        found += _disagreements(canonical, observed, attempted)
+        entries = {entry.name: entry for entry in canonical.entries}
+        pairs = [(entries[program.name], program) for program in attempted.entries]
+        differing = (disagreement(*pair) for pair in pairs if is_worth_it(pair[0], observed[pair[0].name]))
+        found += filter(None, differing)
     found += _surroundings(canonical, observed, attempted)
     found += _told_by_stages(canonical, attempted, found)
     if not attempted.complete:
@@ -143,9 +146,11 @@ def _rewrites(
         for event in seen.events.values():
             decides = event.node.varies and event.kind in ("truth", "number")
             for each in constructs(event.place) if decides and event.line not in attempted.replayed else ():
-                if each.function is None or not _is_among(each.function, event.place.path, functions):
-                    continue
                 place = event.place
+                starts = [each.function, *getattr(each.function, "decorator_list", ())]
+                shown = source.shown(place.path)
+                if not any(start and f"{shown}:{start.lineno}" in functions for start in starts):
+                    continue
                 if isinstance(each.node, ast.expr | ast.stmt):
                     place = source_ranges.of_node(place.path, each.node, place.function)
                 is_assert = each.what == "if" and event.place in seen.raised
@@ -154,21 +159,6 @@ def _rewrites(
                     what=each.what, into=into, place=place, entry_point=entry.name
                 )
         yield from (made[key] for key in sorted(made))
-
-
-def _is_among(function: source.Definition, path: str, lines: Collection[str]) -> bool:
-    starts = [function, *getattr(function, "decorator_list", ())]
-    return any(f"{source.shown(path)}:{each.lineno}" in lines for each in starts)
-
-
-def _disagreements(
-    canonical: Canonical, observed: Mapping[str, Observed], attempted: Attempted
-) -> Iterator[Diagnostic]:
-    entries = {entry.name: entry for entry in canonical.entries}
-    for program in attempted.entries:
-        entry = entries[program.name]
-        if is_worth_it(entry, observed[entry.name]) and (found := disagreement(entry, program)):
-            yield found
 
 
 def _surroundings(

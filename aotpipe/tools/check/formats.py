@@ -32,7 +32,8 @@ def render(checked: Checked, *, quiet: bool = False) -> str:
         return "\n\n".join([*parts, _summary(checked)])
     if checked.rewrites:
         rows = [
-            f"  {each.place.where}  {each.what} -> {each.into}" + _of(each.entry_point, checked)
+            f"  {each.place.where}  {each.what} -> {each.into}"
+            + (f" ({each.entry_point})" if len(checked.signatures) > 1 and each.entry_point else "")
             for each in checked.rewrites
         ]
         parts.append("\n".join(["rewritten into the graph:", *rows]))
@@ -40,10 +41,6 @@ def render(checked: Checked, *, quiet: bool = False) -> str:
         if signature.state:
             parts.append("\n".join([f"state of {name}:", *(f"  {leaf}" for leaf in signature.state)]))
     return "\n\n".join([*parts, _summary(checked)])
-
-
-def _of(entry_point: str, checked: Checked) -> str:
-    return f" ({entry_point})" if len(checked.signatures) > 1 and entry_point else ""
 
 
 def _summary(checked: Checked) -> str:
@@ -62,7 +59,11 @@ def _diagnostic(each: Diagnostic) -> Iterator[str]:
     place = f"{each.where}{column}: " if each.where else ""
     yield f"{place}{each.severity}[{each.code}]: {each.message}"
     if each.place is not None and each.place.text:
-        yield from _excerpt(each.place)
+        text, number = each.place.text.expandtabs(1), str(each.place.line)
+        end = each.place.end_column if each.place.end_line == each.place.line else len(text) + 1
+        yield f"  {number} | {text}"
+        before, carets = " " * (each.place.column - 1), "^" * max(end - each.place.column, 1)
+        yield f"  {' ' * len(number)} | {before}{carets}"
     yield from (f"  {line}" for line in each.reason.splitlines())
     if each.history:
         label = "called from" if each.code == "model-raises" else "came from"
@@ -74,14 +75,6 @@ def _diagnostic(each: Diagnostic) -> Iterator[str]:
         yield f"    {each.fix.place.line} | {each.fix.line.strip()}"
     if each.hint:
         yield f"  hint: {each.hint}"
-
-
-def _excerpt(place: Place) -> Iterator[str]:
-    text = place.text.expandtabs(1)
-    end = place.end_column if place.end_line == place.line else len(text) + 1
-    number = str(place.line)
-    yield f"  {number} | {text}"
-    yield f"  {' ' * len(number)} | {' ' * (place.column - 1)}{'^' * max(end - place.column, 1)}"
 
 
 def to_sarif(checked: Checked) -> dict[str, Any]:
@@ -106,12 +99,15 @@ def _rule(code: str) -> dict[str, Any]:
 
 def _result(each: Diagnostic, rule: int) -> dict[str, Any]:
     text = "\n".join(filter(None, [each.message, each.reason, each.hint and f"hint: {each.hint}"]))
+    # What identifies a diagnostic stays when lines move: the code, the file and the text of the line.
+    line = each.place.text.strip() if each.place else ""
+    same = f"{each.code}\0{each.where.path if each.where else ''}\0{line}"
     result: dict[str, Any] = {
         "ruleId": each.code,
         "ruleIndex": rule,
         "level": each.severity,
         "message": {"text": text},
-        "partialFingerprints": {"aotpipe/v1": _fingerprint(each)},
+        "partialFingerprints": {"aotpipe/v1": hashlib.sha256(same.encode()).hexdigest()[:32]},
     }
     if location := _location(each.place) or _location(each.where):
         result["locations"] = [location]
@@ -156,10 +152,3 @@ def _location(place: Place | SourceLine | None) -> dict[str, Any] | None:
 def _units(text: str, column: int) -> int:
     """A column in UTF-16 code units, of one in characters."""
     return len(text[: column - 1].encode("utf-16-le")) // 2 + 1 if text else column
-
-
-def _fingerprint(each: Diagnostic) -> str:
-    """Stays when lines move: the code, the file and the text of the line."""
-    line = each.place.text.strip() if each.place else ""
-    path = each.where.path if each.where else ""
-    return hashlib.sha256(f"{each.code}\0{path}\0{line}".encode()).hexdigest()[:32]

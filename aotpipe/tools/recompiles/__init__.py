@@ -13,7 +13,6 @@ from contextlib import closing, redirect_stdout
 from pathlib import Path
 from typing import Any, Final, Unpack
 
-from aotpipe.build import requirements
 from aotpipe.build.cache import Cache
 from aotpipe.build.chain import Chain
 from aotpipe.build.events import Listener, Recorder
@@ -63,7 +62,7 @@ def recompiles(
     names = [way for way in ways if way != TORCH_COMPILE]
     recorder = Recorder(on_event)
     chain = Chain(Request.of(model_or_spec, names, args, kwargs, **options), recorder)
-    requirements.require(chain.request.backends)
+    chain.request.require_installed()
     with redirect_stdout(io.StringIO()):  # what the model prints is no part of the answer
         from aotpipe.tools.recompiles import calls as sequences
         from aotpipe.tools.recompiles import counting, programs

@@ -24,6 +24,7 @@ from typing import Any
 import torch
 
 from aotpipe.canonicalize.rewrite.ast_builders import assign
+from aotpipe.canonicalize.rewrite.expressions import is_talk
 from aotpipe.canonicalize.trace.decisions import Decision
 from aotpipe.canonicalize.values.abstract_values import Undefined
 from aotpipe.tools.rewrite import statements
@@ -57,7 +58,7 @@ def rewrite_function(
     """
     made = copy.deepcopy(function)
     ExpressionRewriter(decisions, sizes=sizes).visit(made)
-    made = _FunctionRewriter(made, decisions, contiguous=contiguous, attributes=attributes).rewritten()
+    _FunctionRewriter(made, decisions, contiguous=contiguous, attributes=attributes).rewrite(made)
     return statements.renamed(made)
 
 
@@ -163,7 +164,6 @@ class _FunctionRewriter:
         attributes: Collection[str],
     ) -> None:
         self._contiguous = contiguous
-        self._function = function
         self._attributes = attributes
         self._noted = {(each.kind, each.line) for each in decisions}
         self._decisions = [each for each in decisions if each.span is None]
@@ -175,10 +175,9 @@ class _FunctionRewriter:
         self._known = set(statements.parameters(function))
         self._depth = 0
 
-    def rewritten(self) -> ast.FunctionDef:
-        Lowering(self._decisions, self._staged).lower(self._function)
-        self._function.body = self._block(self._function.body)
-        return self._function
+    def rewrite(self, function: ast.FunctionDef) -> None:
+        Lowering(self._decisions, self._staged).lower(function)
+        function.body = self._block(function.body)
 
     def _called(self, what: str) -> str:
         number = self._count[what] = self._count.get(what, 0) + 1
@@ -195,7 +194,12 @@ class _FunctionRewriter:
                 out += self._loop(node)
             else:
                 out += self._plain(node)
-            self._note(node)
+            names = assigned([node])
+            self._known |= set(names)
+            for each in names:
+                self._numbers.pop(each, None)
+            if isinstance(node, ast.Assign) and len(node.targets) == 1:
+                self._numbers |= statements.numbers_in(node.targets[0], node.value)
         return out
 
     def _plain(self, node: Any) -> Block:
@@ -209,7 +213,7 @@ class _FunctionRewriter:
                 value = ast.BinOp(ast.Attribute(owner, attribute, ast.Load()), node.op, node.value)
                 node = ast.copy_location(ast.Assign([node.target], value), node)
         if self._depth:
-            if isinstance(node, ast.Expr) and statements.is_print(node.value):
+            if isinstance(node, ast.Expr) and is_talk(node.value):
                 return []
             if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
                 value = ast.BinOp(name(node.target.id), node.op, node.value)
@@ -222,15 +226,6 @@ class _FunctionRewriter:
                 if getattr(node, field, None):
                     setattr(node, field, self._block(getattr(node, field)))
         return [node]
-
-    def _note(self, node: ast.stmt) -> None:
-        """Remember which variables hold numbers."""
-        names = assigned([node])
-        self._known |= set(names)
-        for each in names:
-            self._numbers.pop(each, None)
-        if isinstance(node, ast.Assign) and len(node.targets) == 1:
-            self._numbers |= statements.numbers_in(node.targets[0], node.value)
 
     def _decision(self, node: ast.stmt, kinds: Sequence[str], names: Iterable[str]) -> Decision | None:
         """What the trace noted last of a statement with such variables, at its line if it has one."""

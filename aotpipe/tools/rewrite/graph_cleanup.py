@@ -14,6 +14,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from aotpipe.passes import hops
+from aotpipe.passes.if_conversion import are_alike
 from aotpipe.tools.rewrite.nodes import ATEN, has_writes, parts
 
 
@@ -76,7 +77,7 @@ class _Branch:
                 test = self._test if fixed is isinstance(then, bool) else self._negated()
                 op = ATEN.bitwise_or.Tensor if fixed else ATEN.bitwise_and.Tensor
                 return self._made(op, test, value)
-            case (Node(), Node()) if _is_alike(then, other):
+            case (Node(), Node()) if are_alike(then.meta.get("val"), other.meta.get("val")):
                 return self._made(ATEN.where.self, self._test, then, other)
             case _:
                 return None
@@ -134,13 +135,3 @@ class _Branch:
             for each in pair:
                 each.graph.erase_node(each)
         self._node.args = (*self._node.args[:3], tuple(kept))
-
-
-def _is_alike(then: Node, other: Node) -> bool:
-    first, second = then.meta.get("val"), other.meta.get("val")
-    return (
-        isinstance(first, torch.Tensor)
-        and isinstance(second, torch.Tensor)
-        and first.dtype == second.dtype
-        and list(map(str, first.shape)) == list(map(str, second.shape))
-    )

@@ -186,14 +186,8 @@ def replacement(node: Node) -> Node | None:
 
 def is_plain_copy(node: Node) -> bool:
     """Whether a copy lies in memory as its operand does, so that nothing has to be said of that."""
-    if node.target is not ATEN.clone.default or not isinstance(node.args[0], Node):
-        return False
-    before, after = node.args[0].meta.get("val"), node.meta.get("val")
-    return (
-        isinstance(before, torch.Tensor)
-        and isinstance(after, torch.Tensor)
-        and _is_same_layout(before, after)
-    )
+    operand = node.args[0] if node.target is ATEN.clone.default else None
+    return isinstance(operand, Node) and _is_same_layout(operand.meta.get("val"), node.meta.get("val"))
 
 
 def _is_given_back(node: Node, operand: Node) -> bool:
@@ -231,14 +225,12 @@ def _is_result(node: Node) -> bool:
     return node.target is ATEN.clone.default and [each.op for each in node.users] == ["output"]
 
 
-def _is_same_layout(before: torch.Tensor, after: torch.Tensor) -> bool:
-    return _texts(before.shape) == _texts(after.shape) and (
-        before.dim() == 0 or _texts(before.stride()) == _texts(after.stride())
-    )
-
-
-def _texts(sizes: Any) -> tuple[str, ...]:
-    return tuple(map(str, sizes))
+def _is_same_layout(before: Any, after: Any) -> bool:
+    """Whether two values are tensors of one shape that lie in memory alike."""
+    if not isinstance(before, torch.Tensor) or not isinstance(after, torch.Tensor):
+        return False
+    pairs = ((before.shape, after.shape), (before.stride(), after.stride()))
+    return all(list(map(str, first)) == list(map(str, second)) for first, second in pairs)
 
 
 def _is_fresh(node: Node) -> bool:

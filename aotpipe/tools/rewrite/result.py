@@ -82,20 +82,26 @@ class Written(Code):
         )
 
     def save(self, path: Path) -> None:
-        """Write the code, and its file of tensors where it has one, as a whole or not at all.
+        """Write the code, and its file of tensors where it has one: both as a whole, or neither.
 
         Raises:
             StoreError: They cannot be written.
         """
         with typed_os_errors("the written model", path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            if self.tensors:
-                import torch
+            files = [path, *([path.with_name(f"{Path(self.file_name).stem}.pt")] if self.tensors else [])]
+            unfinished = [each.with_name(f".{each.name}.new") for each in files]
+            try:
+                unfinished[0].write_text(self.text, encoding="utf-8")
+                if self.tensors:
+                    import torch
 
-                torch.save(dict(self.tensors), path.with_name(f"{Path(self.file_name).stem}.pt"))
-            unfinished = path.with_name(f".{path.name}.new")
-            unfinished.write_text(self.text, encoding="utf-8")
-            unfinished.replace(path)
+                    torch.save(dict(self.tensors), unfinished[1])
+                for each, final in zip(unfinished, files, strict=True):
+                    each.replace(final)
+            finally:
+                for each in unfinished:
+                    each.unlink(missing_ok=True)
 
     def to_json(self) -> dict[str, Any]:
         """What `--json` prints."""

@@ -15,6 +15,7 @@ import torch
 from torch.utils import _pytree as pytree  # torch.export's own flattening; see canonicalize.pytrees
 
 from aotpipe.canonicalize.rewrite.ast_builders import DONE, RESULT, SKIP, STOP, assign
+from aotpipe.canonicalize.rewrite.expressions import is_talk
 from aotpipe.canonicalize.trace.decisions import Decision
 from aotpipe.canonicalize.values.abstract_values import AbstractValue, Leaf
 from aotpipe.tools.rewrite.expression_rewrites import Unsupported, joined, negated
@@ -106,7 +107,7 @@ def runtime_assert(test: ast.expr, message: ast.expr) -> ast.stmt:
 def raises(body: Sequence[ast.stmt]) -> bool:
     """Whether statements raise, and do nothing else but print or log."""
     return bool(body) and all(
-        isinstance(each, ast.Raise | ast.Pass) or (isinstance(each, ast.Expr) and is_print(each.value))
+        isinstance(each, ast.Raise | ast.Pass) or (isinstance(each, ast.Expr) and is_talk(each.value))
         for each in body
     )
 
@@ -133,20 +134,11 @@ def text(node: ast.expr) -> str:
             return "..."
 
 
-def is_print(node: ast.expr) -> bool:
-    """Whether an expression prints or logs."""
-    called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
-    return called == "print" or called.partition(".")[0] in ("logging", "logger", "log", "warnings")
-
-
 def item_written(body: Sequence[ast.stmt]) -> list[str]:
     """The variables whose items, or which themselves, statements write in place."""
-    found: dict[str, None] = {}
-    for node in (inner for each in body for inner in ast.walk(each)):
-        match node:
-            case ast.Subscript(value=ast.Name(id=owner), ctx=ast.Store() | ast.Del()):
-                found[owner] = None
-    return list(found)
+    nodes = (node for each in body for node in ast.walk(each) if isinstance(node, ast.Subscript))
+    written = (node.value for node in nodes if not isinstance(node.ctx, ast.Load))
+    return list(dict.fromkeys(owner.id for owner in written if isinstance(owner, ast.Name)))
 
 
 def parameters(function: ast.FunctionDef) -> list[str]:
@@ -264,13 +256,14 @@ class Facts:
     def value(self, variable: str) -> Any:
         """That value."""
         form = self._forms[variable]
-        return pytree.tree_unflatten(list(form.leaves), form.spec)
+        return pytree.tree_unflatten(form.leaves, form.spec)
 
     def literal(self, variable: str, node: ast.stmt) -> ast.expr:
         """That value as an expression; raises Unsupported where it has none."""
-        if not is_plain(self.value(variable)):
+        value = self.value(variable)
+        if not isinstance(value, (*NUMBER, str, type(None))):
             raise Unsupported(f"`{shown(variable)}` is an object that no tensor holds", node)
-        return literal(self.value(variable))
+        return literal(value)
 
     def formed(self, variable: str, value: Any, node: ast.AST) -> ast.expr:
         """A variable in the form that it has afterwards, where the trace saw a value in it."""
@@ -402,11 +395,6 @@ def _static(shape: Any, node: ast.AST) -> tuple[int, ...]:
     if not all(type(size) is int for size in shape):
         raise Unsupported("a variable without a value yet has a size that varies", node)
     return tuple(shape)
-
-
-def is_plain(value: object) -> bool:
-    """Whether a value can stand in the code."""
-    return isinstance(value, (*NUMBER, str, type(None)))
 
 
 def _is_optional(form: AbstractValue) -> bool:

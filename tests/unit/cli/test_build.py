@@ -12,9 +12,8 @@ import pytest
 from aotpipe.build import build
 from aotpipe.build.build import Outcome, Settings
 from aotpipe.build.request import Request
-from aotpipe.cli import cli
+from aotpipe.cli import cli, guarded
 from aotpipe.cli.build import signature_text
-from aotpipe.cli.guard import guarded
 from aotpipe.core.signature import Constant, Signature, Symbol, TensorSpec
 from tests.unit.build.reports import REPORT
 from tests.unit.cli.commands import run

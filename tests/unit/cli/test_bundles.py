@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from aotpipe.build import rerun
-from aotpipe.cli import cli, host
-from aotpipe.cli.guard import guarded
+from aotpipe.cli import cli, guarded, host
 from aotpipe.core.stages import Schedule
 from aotpipe.core.targets import Target
 from tests.unit.cli.commands import run

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from aotpipe.build import requirements
 from aotpipe.runtime.store import Store, digest
+from aotpipe.runtime.xla import installed
 from tests.unit.cli.commands import run
 
 
@@ -26,7 +26,7 @@ def test_doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_doctor_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(requirements, "is_there", lambda module: module != "torch")
+    monkeypatch.setattr(installed, "is_installed", lambda module: module != "torch")
     found = json.loads(run("doctor", "--json"))
     assert found["abilities"]["build bundles"] == {
         "ready": False,

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from aotpipe.cli import cli
-from aotpipe.cli.guard import guarded
+from aotpipe.cli import cli, guarded
 from aotpipe.errors import RewriteFailed
 from aotpipe.tools.bisect.fault import Fault
 from tests.unit.tools.bisect.test_fault import FAULT

@@ -56,6 +56,15 @@ def leaving(x, limit):
     return x, n
 
 
+def collecting(x):
+    y = x
+    if x.sum() > 0:
+        log = []
+        log.append(x * 2)
+        y = log[0]
+    return y
+
+
 def writing(x, limit):
     kept = torch.zeros(3)
     if x.sum() > limit:
@@ -68,6 +77,7 @@ def writing(x, limit):
 
 
 CASES = [
+    (collecting, [(X,), (-X,)]),
     (returning, [(X,), (-X,)]),
     (looping, [(X,), (X * 0.1,), (X * 9,), (X * 0,)]),
     (breaking, [(X, torch.tensor(2.0)), (X, torch.tensor(9.0)), (X, torch.tensor(0.5))]),

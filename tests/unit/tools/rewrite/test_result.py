@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import importlib.util
 import json
 from pathlib import Path
@@ -12,6 +13,7 @@ import torch
 
 import aotpipe
 from aotpipe.canonicalize.eager_hops import uncompiled
+from aotpipe.errors import StoreError
 from aotpipe.tools.rewrite.result import Code
 
 MODEL = """import torch
@@ -55,6 +57,25 @@ def test_the_diff_the_file_and_json(tmp_path: Path):
     spec.loader.exec_module(module)
     with torch.no_grad(), uncompiled():
         assert module.Net()(torch.ones(3)).tolist() == [1, 2, 3]
+
+
+def test_what_cannot_be_saved_leaves_both_files_as_they_were(tmp_path: Path, monkeypatch):
+    found = dataclasses.replace(made(tmp_path), tensors={"table": torch.zeros(300)})
+    target = tmp_path / "old" / "out.py"
+    found.save(target)
+    before = {path: path.read_bytes() for path in target.parent.iterdir()}
+    assert len(before) == 2
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    other = dataclasses.replace(found, tensors={"table": torch.ones(300)}, text="")
+    for owner, name in ((torch, "save"), (Path, "write_text")):
+        with monkeypatch.context() as patched:
+            patched.setattr(owner, name, full)
+            with pytest.raises(StoreError):
+                other.save(target)
+        assert {path: path.read_bytes() for path in target.parent.iterdir()} == before
 
 
 def test_code_is_frozen():

@@ -43,7 +43,9 @@ def test_texts_of_exceptions():
     [raised] = body("raise ValueError(f'at {x} of 3')")
     assert isinstance(raised, ast.Raise)
     assert statements.raised_text(raised) == "ValueError: at ... of 3"
-    assert statements.raises(body("print(1)\nraise ValueError"))
+    assert statements.raises(body("print(1)\nself.log.info('wrong')\nraise ValueError"))
+    # A list may be called `log`.
+    assert not statements.raises(body("log.append(x)\nraise ValueError"))
     assert not statements.raises(body("x = 1\nraise ValueError"))
 
 
@@ -169,7 +171,5 @@ def test_what_has_no_form():
 
 
 def test_kinds():
-    assert statements.is_plain("a")
-    assert not statements.is_plain(object())
     assert [NOTED.is_one_tensor(each) for each in ("x", "pair", "flag", "y")] == [True, False, False, True]
     assert [NOTED.has_dims(each) for each in ("x", "number", "pair", "y")] == [True, False, False, False]

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import aotpipe
-from aotpipe.build import requirements
-from aotpipe.cli import cli
-from aotpipe.cli.guard import guarded
+from aotpipe.build.request import Request
+from aotpipe.cli import cli, guarded
 from aotpipe.errors import TargetError
+from aotpipe.runtime.xla import installed
 
 
 def without(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,12 +21,12 @@ def without(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
             raise ModuleNotFoundError(name)
         return object()
 
-    monkeypatch.setattr(requirements, "find_spec", find_spec)
+    monkeypatch.setattr(installed, "find_spec", find_spec)
 
 
 @pytest.mark.parametrize("missing", ["torch", "iree.compiler", "iree", "jinja2"])
 def test_the_line_to_copy(missing: str, monkeypatch: pytest.MonkeyPatch):
-    requirements.require()
+    Request(model="m.py").require_installed()
     without(missing, monkeypatch)
     with pytest.raises(TargetError, match="is not installed") as caught:
         aotpipe.build(lambda x: x, args=(1,))

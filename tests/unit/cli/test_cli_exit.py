@@ -12,8 +12,7 @@ from pathlib import Path
 import click
 import pytest
 
-from aotpipe.cli import cli
-from aotpipe.cli.guard import guarded
+from aotpipe.cli import cli, guarded
 from aotpipe.errors import Interrupted, ReadOnly, SourceLine
 
 
@@ -38,7 +37,7 @@ def test_a_typed_error_goes_to_stderr_with_its_code(capsys: pytest.CaptureFixtur
 
 def test_the_end_flushes_and_runs_what_was_registered_and_takes_nothing_apart():
     code = (
-        "import atexit, sys; from aotpipe.cli.guard import leave\n"
+        "import atexit, sys; from aotpipe.cli import leave\n"
         "class Kept:\n    def __del__(self): print('taken apart')\n"
         "kept = Kept(); atexit.register(print, 'registered'); sys.stdout.write('said\\n'); leave(7)"
     )
