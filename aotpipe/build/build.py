@@ -256,8 +256,14 @@ def _build(work: _Work, workspace: Path) -> Outcome:
         results = matrix.joined(work.request.targets, results)
     errors = [result for result in results.values() if isinstance(result, AotpipeError)]
     packed: Bundle | None = None
-    gated = not settings.keep_going and any(_gates(target, result) for target, result in results.items())
-    if len(errors) < len(results) and not gated:
+    # What a compiler cannot do for another machine says nothing of the programs that passed here.
+    gating = [
+        error
+        for target, error in results.items()
+        if isinstance(error, AotpipeError)
+        and not (isinstance(error, CompileError) and why_not_runnable(target))
+    ]
+    if len(errors) < len(results) and (settings.keep_going or not gating):
         with recorder.stage("pack"):
             packed = _pack(prepared, results, path, work.request.precision)
     report = Report(
@@ -280,13 +286,6 @@ def _build(work: _Work, workspace: Path) -> Outcome:
     return Outcome(
         path=path if packed else None, report=report, folder=folder, error=errors[0] if errors else None
     )
-
-
-def _gates(target: Target, result: matrix.Result) -> bool:
-    """Whether a failed target keeps the others from being packed."""
-    # What a compiler cannot do for another machine says nothing of the programs that passed here.
-    refused_elsewhere = isinstance(result, CompileError) and why_not_runnable(target)
-    return isinstance(result, AotpipeError) and not refused_elsewhere
 
 
 def _pack(

@@ -412,9 +412,9 @@ def _joined(legals: Mapping[Ruleset, Legal]) -> dict[Ruleset, Legal]:
 
 
 def _is_same(left: torch.Tensor, right: torch.Tensor) -> bool:
-    if left is right or left.data_ptr() == right.data_ptr() != 0:
-        return left.dtype == right.dtype and left.shape == right.shape
-    return left.dtype == right.dtype and left.shape == right.shape and bool((left == right).all())
+    is_alike = left.dtype == right.dtype and left.shape == right.shape
+    is_one = left is right or left.data_ptr() == right.data_ptr() != 0
+    return is_alike and (is_one or bool((left == right).all()))
 
 
 def bucket_edges(legal: Legal, request: Request) -> dict[str, list[int]]:

@@ -102,7 +102,13 @@ class Compiling:
     def wait(self) -> dict[Target, Compiled | AotpipeError]:
         """The program of every target, in their order; an error stands in a failed one's place."""
         wait(self._futures.values())
-        return {target: _outcome(self._futures[target], target) for target in self.targets}
+        programs: dict[Target, Compiled | AotpipeError] = {}
+        for target in self.targets:
+            try:
+                programs[target] = self._futures[target].result()[target]
+            except AotpipeError as error:
+                programs[target] = error
+        return programs
 
     def __enter__(self) -> Self:
         return self
@@ -201,14 +207,3 @@ def compile_all(
     with Compiling(targets, settings=settings, cache=cache, recorder=recorder) as compiling:
         compiling.start(lowered)
         return compiling.wait()
-
-
-def _outcome(
-    future: Future[Mapping[Target, Compiled | AotpipeError]], target: Target
-) -> Compiled | AotpipeError:
-    error = future.exception()
-    if error is None:
-        return future.result()[target]
-    if isinstance(error, AotpipeError):
-        return error
-    raise error

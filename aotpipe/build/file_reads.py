@@ -78,10 +78,11 @@ class RecordedReads:
         )
 
     def _counts(self, path: str) -> bool:
-        if path.startswith((*_SYSTEM, *self.exclude, _OWN)) or not Path(path).is_file():
+        # The source of what is cached is among the modules.
+        if path.startswith((*_SYSTEM, *self.exclude, _OWN)) or "/__pycache__/" in path:
             return False
-        if "/__pycache__/" in path:
-            return False  # its source is among the modules
+        if not Path(path).is_file():
+            return False
         # A package's own code and metadata are covered by its record.
         return not (_is_library(path) and (path.endswith(_CODE) or ".dist-info/" in path or ".so." in path))
 

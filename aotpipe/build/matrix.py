@@ -12,8 +12,8 @@ is loaded for a target that says `executed`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
@@ -52,20 +52,15 @@ def run(
 
     A program whose numbers are wrong is compiled again, with more cautious flags, where there are such.
     """
-    with _started(compiling) as workers:
-        judge = _Judge(ready=ready, latency=latency, cache=cache, recorder=recorder, workers=workers)
-        return judge.all_of(compiling)
-
-
-@contextmanager
-def _started(compiling: Compiling) -> Iterator[dict[Backend, Worker]]:
-    """By backend, a worker that imports what it needs while the last compilers run; none if all are done."""
     backends = {target.backend for target in compiling.targets if not why_not_runnable(target)}
     with ExitStack() as stack:
-        yield {
+        # Workers import what they need while the last compilers run; there are none if all are done.
+        workers = {
             backend: stack.enter_context(Worker(backend=backend))
             for backend in (backends if compiling.is_running(after_s=_STORE_S) else ())
         }
+        judge = _Judge(ready=ready, latency=latency, cache=cache, recorder=recorder, workers=workers)
+        return judge.all_of(compiling)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -185,7 +185,7 @@ def files(prepared: Prepared) -> dict[str, Source]:
 
     return {
         _INDEX: dumps(prepared),
-        **{_module(module): each.module for module, each in prepared.lowered.items()},
+        **{f"module.{module}": each.module for module, each in prepared.lowered.items()},
         WEIGHTS: weights,
         GOLDENS: goldens_file.dumps(prepared.goldens),
     }
@@ -197,7 +197,7 @@ def read(entry: Entry, folder: Path) -> Prepared:
     _link(entry.path / WEIGHTS, weights)
     index = json.loads(entry.text(_INDEX))
     for name, each in index["lowered"].items():
-        each["module"] = entry.read(_module(name))
+        each["module"] = entry.read(f"module.{name}")
     elsewhere = {
         "weights": weights,
         "weights_sha256": entry.files[WEIGHTS],
@@ -205,10 +205,6 @@ def read(entry: Entry, folder: Path) -> Prepared:
         "goldens": goldens_file.loads(entry.read(GOLDENS)),
     }
     return from_json(Prepared, index | elsewhere)
-
-
-def _module(module: str) -> str:
-    return f"module.{module}"
 
 
 def _link(source: Path, destination: Path) -> None:

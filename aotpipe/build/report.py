@@ -122,32 +122,30 @@ def row_of(target: Target, result: Validated | AotpipeError) -> TargetReport:
             parity=result.parity if isinstance(result, ParityError) else None,
         )
     compiled, every = result.compiled, (result, *result.variants)
+    notes = [*compiled.notes, *result.notes]
+    if result.variants:
+        targets = ", ".join(str(each.compiled.target) for each in result.variants)
+        notes.append(f"with programs for {targets}; this CPU takes the first")
+    for each in result.variants:
+        notes += [f"{each.compiled.target}: {note}" for note in (*each.compiled.notes, *each.notes)]
+
+    def badness(parity: Parity) -> tuple[bool, float]:
+        return (not parity.passed, parity.worst.ratio if parity.worst else 0.0)
+
     return TargetReport(
         target=str(target),
         status=result.status,
         reason=result.reason,
-        parity=max((each.parity for each in every if each.parity), key=_badness, default=None),
+        parity=max((each.parity for each in every if each.parity), key=badness, default=None),
         # That of the program which is loaded here.
         latency=every[1 if result.variants else 0].latency,
         size_bytes=sum(len(each.compiled.payload) for each in every),
         flags=compiled.flags,
-        notes=(*compiled.notes, *result.notes, *_variant_notes(result)),
+        notes=tuple(notes),
         estimates=compiled.estimates,
         dialect=compiled.dialect,
         partition=compiled.partition,
     )
-
-
-def _badness(parity: Parity) -> tuple[bool, float]:
-    return (not parity.passed, parity.worst.ratio if parity.worst else 0.0)
-
-
-def _variant_notes(result: Validated) -> list[str]:
-    targets = [str(each.compiled.target) for each in result.variants]
-    notes = [f"with programs for {', '.join(targets)}; this CPU takes the first"] if targets else []
-    for target, each in zip(targets, result.variants, strict=True):
-        notes += [f"{target}: {note}" for note in (*each.compiled.notes, *each.notes)]
-    return notes
 
 
 def costs_of(finished: Iterable[StageFinished]) -> tuple[StageCost, ...]:
@@ -243,7 +241,12 @@ def _case(report: Report, row: TargetReport) -> ET.Element:
         case "compiled":
             ET.SubElement(case, "skipped", message=_printable(row.reason))
         case "executed":
-            ET.SubElement(case, "system-out").text = _printable(_passed(row))
+            worst = row.parity.worst if row.parity else None
+            ET.SubElement(case, "system-out").text = (
+                f"{row.parity.calls} calls, worst {worst.ratio:.3g} of the allowed error"
+                if row.parity and worst
+                else ""
+            )
     return case
 
 
@@ -256,12 +259,6 @@ def _failures(row: TargetReport) -> str:
         f"got {one.got!r}, want {one.want!r}, {one.ratio:.3g} of the allowed error {one.message}".rstrip()
         for one in bad
     )
-
-
-def _passed(row: TargetReport) -> str:
-    if row.parity is None or row.parity.worst is None:
-        return ""
-    return f"{row.parity.calls} calls, worst {row.parity.worst.ratio:.3g} of the allowed error"
 
 
 def _printable(text: str) -> str:
@@ -279,18 +276,18 @@ def to_trace(report: Report) -> str:
     tracks = {
         name: number for number, name in enumerate(dict.fromkeys([_BUILD, *map(_track, report.stages)]))
     }
-    names = [_named("process_name", 0, f"aotpipe build {report.name}")]
-    names += [_named("thread_name", number, name) for name, number in tracks.items()]
+    named = [("process_name", 0, f"aotpipe build {report.name}")]
+    named += [("thread_name", number, name) for name, number in tracks.items()]
+    names = [
+        {"ph": "M", "name": kind, "pid": _PROCESS, "tid": track, "args": {"name": name}}
+        for kind, track, name in named
+    ]
     events = [_event(cost, tracks[_track(cost)]) for cost in report.stages]
     return json.dumps({"traceEvents": [*names, *events], "displayTimeUnit": "ms"}) + "\n"
 
 
 def _track(cost: StageCost) -> str:
     return f"compile {cost.target}" if cost.stage == "compile" else _BUILD
-
-
-def _named(kind: str, track: int, name: str) -> Mapping[str, Any]:
-    return {"ph": "M", "name": kind, "pid": _PROCESS, "tid": track, "args": {"name": name}}
 
 
 def _event(cost: StageCost, track: int) -> Mapping[str, Any]:

@@ -15,7 +15,7 @@ from aotpipe.backends import ModuleKey
 from aotpipe.build import matrix
 from aotpipe.build import report as reports
 from aotpipe.build.cache import Cache
-from aotpipe.build.chain import Chain
+from aotpipe.build.chain import Chain, signatures_of
 from aotpipe.build.compile_stage import CompileSettings
 from aotpipe.build.events import Listener, Recorder
 from aotpipe.build.report import Report
@@ -130,8 +130,7 @@ def revalidate(
         options.update(known)
         chain = Chain(Request.of(model, built_for, args, kwargs, **options), recorder)
         legal = chain.legal
-        signatures = {entry.name: entry.signature for entry in legal.entries}
-        if signatures != dict(opened.manifest.signatures):
+        if signatures_of(legal) != dict(opened.manifest.signatures):
             raise SpecInvalid(
                 f"the bundle at {bundle} was built from a model with another signature",
                 hint="`aotpipe inspect` shows the bundle's, `aotpipe export` the model's; give --optional "

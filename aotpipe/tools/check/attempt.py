@@ -94,7 +94,13 @@ def attempt(canonical: Canonical, observed: Mapping[str, Observed], request: Req
         found.findings += exported.findings
     if passed:
         kept = replace(canonical, entries=tuple(passed))
-        _legalize(Exported(canonical=kept, entries=tuple(found.entries), findings=()), found, request)
+        exported = Exported(canonical=kept, entries=tuple(found.entries), findings=())
+        found.signatures = {entry.name: entry.signature for entry in exported.entries}
+        with garbage_collector.paused():
+            try:
+                found.signatures = chain.signatures_of(_legal(exported, found, request))
+            except (UnsupportedOps, LowerFailed) as error:
+                found.refusals.append(Refusal(error))
     return found
 
 
@@ -102,17 +108,6 @@ def is_taken(model: Canonical, observed: Observed, replayed: Collection[Line]) -
     """Whether the only entry point of a model is exported with these lines replayed."""
     [entry] = model.entries
     return isinstance(_Entry(model, entry.name, observed, Attempted()).export(replayed), Exported)
-
-
-def _legalize(exported: Exported, found: Attempted, request: Request) -> None:
-    found.signatures = {entry.name: entry.signature for entry in exported.entries}
-    with garbage_collector.paused():
-        try:
-            legal = _legal(exported, found, request)
-        except (UnsupportedOps, LowerFailed) as error:
-            found.refusals.append(Refusal(error))
-        else:
-            found.signatures = {entry.name: entry.signature for entry in legal.entries}
 
 
 def _legal(exported: Exported, found: Attempted, request: Request) -> Legal:

@@ -72,12 +72,11 @@ class Node:
         visited: set[int] = set()
         while node is not None and len(steps) < _LONGEST and id(node) not in visited:
             visited.add(id(node))
+            shown = steps[-1].place if steps else None
             if node.place is None:
                 steps.append(Step(what=node.what))
             # The last step may show a place already, as a part of its own.
-            elif node.place not in seen and not (
-                steps and (last := steps[-1].place) and last.holds(node.place)
-            ):
+            elif node.place not in seen and not (shown and shown.holds(node.place)):
                 seen.add(node.place)
                 steps.append(Step(what=f"`{node.place.expression or node.what}`", place=node.place))
             candidates = sorted(node.operands, key=lambda each: not each.varies)

@@ -149,14 +149,12 @@ def given(canonical: Canonical, calls: Iterable[Any]) -> tuple[ModelCall, ...]:
         entry = known[call.entry_point]
         forward = entry.adapter.structure.call if entry.adapter else entry.module.forward
         pytrees.check_call(forward, call.args, call.kwargs, call.entry_point)
-    return tuple(_packed(known[call.entry_point], call) for call in found)
-
-
-def _packed(entry: CanonicalEntry, call: ModelCall) -> ModelCall:
-    """A call as the entry point's module takes it, where calls differ in what they have."""
-    if entry.adapter is None:
-        return call
-    return replace(call, args=(entry.adapter.packed(call.args, call.kwargs),), kwargs={})
+    # As the module of an entry point takes them, where calls differ in what they have.
+    adapters = ((known[call.entry_point].adapter, call) for call in found)
+    return tuple(
+        replace(call, args=(adapter.packed(call.args, call.kwargs),), kwargs={}) if adapter else call
+        for adapter, call in adapters
+    )
 
 
 def _of_value(entry_point: str, number: int, value: Any) -> ModelCall:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -35,12 +35,8 @@ from aotpipe.validate.reference import Reference
 _Sizes = tuple[tuple[str, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Admitted:
-    """A call that the signature takes, and the size of each symbol in it."""
-
-    call: Call
-    sizes: _Sizes
+_Admitted = Mapping[int, tuple[Call, _Sizes]]
+"""By number, the calls that the signature takes, and the size of each symbol in them."""
 
 
 def run(chain: Chain, calls: Sequence[ModelCall], cache: Cache) -> tuple[Way, ...]:
@@ -54,7 +50,7 @@ def run(chain: Chain, calls: Sequence[ModelCall], cache: Cache) -> tuple[Way, ..
     admitted, refused = _admitted(chain.canonical, signatures, calls)
     reference = None
     with suppress(SpecInvalid):  # where eager refuses every call, there is nothing to compare
-        reference = chain.reference([each.call for each in admitted.values()]) if admitted else None
+        reference = chain.reference([call for call, _ in admitted.values()]) if admitted else None
     compiled = chain.compiled(CompileSettings(), cache)
     with chain.loadable() as loadable:
         ways = []
@@ -94,12 +90,12 @@ def _judged(
 
 def _admitted(
     canonical: Canonical, signatures: Mapping[str, Signature], calls: Sequence[ModelCall]
-) -> tuple[dict[int, _Admitted], tuple[Refused, ...]]:
+) -> tuple[_Admitted, tuple[Refused, ...]]:
     """The calls that a program takes, by number, and those that it refuses."""
     entries = {entry.name: entry for entry in canonical.entries}
     checkers = {name: Checker(signature) for name, signature in signatures.items()}
     specs = {name: [leaf.name for leaf in each.tensor_inputs] for name, each in signatures.items()}
-    admitted: dict[int, _Admitted] = {}
+    admitted: dict[int, tuple[Call, _Sizes]] = {}
     refused = []
     for number, call in enumerate(calls, 1):
         try:
@@ -116,7 +112,7 @@ def _admitted(
             # What a call lacks is there by now, at sizes that fit the rest.
             inputs=dict(zip(specs[call.entry_point], arrays, strict=True)),
         )
-        admitted[number] = _Admitted(made, tuple(sorted(sizes.items())))
+        admitted[number] = (made, tuple(sorted(sizes.items())))
     return admitted, tuple(refused)
 
 
@@ -150,9 +146,7 @@ def _inputs(entry: CanonicalEntry, call: ModelCall) -> dict[str, Array]:
     return arrays
 
 
-def _used(
-    count: int, admitted: Mapping[int, _Admitted], program: Compiled
-) -> tuple[tuple[int, ...], list[Refused]]:
+def _used(count: int, admitted: _Admitted, program: Compiled) -> tuple[tuple[int, ...], list[Refused]]:
     """How many programs were used up to each call, and the calls that a target has none for.
 
     IREE has one program per entry point, XLA one per choice of sizes.
@@ -166,22 +160,20 @@ def _used(
     counts, outside = [], []
     for number in range(1, count + 1):
         if number in admitted:
-            each = admitted[number]
-            own = () if built is None else _chosen(built, each)
+            call, sizes = admitted[number]
+            own = () if built is None else _chosen(built, call.entry_point, dict(sizes))
             if own is not None:
-                used.add((each.call.entry_point, own))
+                used.add((call.entry_point, own))
             else:
-                sizes = ", ".join(f"{name}={size}" for name, size in each.sizes)
-                outside.append(Refused(call=number, reason=f"no program was built for {sizes}"))
+                shown = ", ".join(f"{name}={size}" for name, size in sizes)
+                outside.append(Refused(call=number, reason=f"no program was built for {shown}"))
         counts.append(len(used))
     return tuple(counts), outside
 
 
-def _chosen(built: Sequence[Mapping[str, Any]], admitted: _Admitted) -> _Sizes | None:
+def _chosen(built: Sequence[Mapping[str, Any]], entry_point: str, sizes: Mapping[str, int]) -> _Sizes | None:
     """The sizes of the program that a call runs in; None where there is none."""
     for each in built:
-        if each["entry_point"] != admitted.call.entry_point:
-            continue
-        if takes(each["sizes"], each["padded"], dict(admitted.sizes)):
+        if each["entry_point"] == entry_point and takes(each["sizes"], each["padded"], sizes):
             return tuple(sorted((name, int(size)) for name, size in each["sizes"].items()))
     return None

@@ -117,7 +117,7 @@ def _edits(
             raise Unsupported("a tensor decides in a function inside of another", function)
         if contains(function.body, ast.Yield, ast.YieldFrom):
             raise Unsupported("a tensor decides in a generator", function)
-        syntax.mark(function, lines)
+        syntax.mark(function.body, lines)
         made = rewrite_function(
             function, [decisions[at] for at in sorted(mine)], attributes=attributes, **form
         )

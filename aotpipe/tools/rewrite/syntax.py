@@ -286,14 +286,19 @@ def _expression(node: ast.expr, before: str, depth: int, after: str = "") -> Ite
     yield _INDENT * depth + closing + after
 
 
-def mark(function: ast.FunctionDef, lines: Sequence[str]) -> None:
-    """Mark the statements of a function, which is as it was parsed, with the lines of its file."""
-    first = first_line(function.body[0])
-    _mark(function.body, first - 1 - _comments_above(lines, first), lines)
+def mark(body: Sequence[ast.stmt], lines: Sequence[str], after: int = 0) -> None:
+    """Mark a block of statements, which are as they were parsed.
 
-
-def _mark(body: Sequence[ast.stmt], end: int, lines: Sequence[str]) -> None:
-    """Mark a block that begins after a line."""
+    Args:
+        body: The statements.
+        lines: Those of their file.
+        after: The line of the statement that the block belongs to.
+    """
+    # Comments right above the first statement are its own.
+    end = first_line(body[0]) - 1
+    while end > after and lines[end - 1].strip().startswith("#"):
+        end -= 1
+    end = max(end, after)
     for node in body:
         above = [line.strip() for line in lines[end : node.lineno - 1]]
         while above and not above[0]:
@@ -306,17 +311,8 @@ def _mark(body: Sequence[ast.stmt], end: int, lines: Sequence[str]) -> None:
         if not isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
             for field in ("body", "orelse", "finalbody"):
                 if inner := getattr(node, field, None):
-                    first = first_line(inner[0])
-                    _mark(inner, max(node.lineno, first - 1 - _comments_above(lines, first)), lines)
+                    mark(inner, lines, node.lineno)
         end = last
-
-
-def _comments_above(lines: Sequence[str], line: int) -> int:
-    """How many lines of comments stand right above a line."""
-    count = 0
-    while line - 2 - count >= 0 and lines[line - 2 - count].strip().startswith("#"):
-        count += 1
-    return count
 
 
 def first_line(node: ast.stmt) -> int:

@@ -116,7 +116,7 @@ CODE = '''def f(x):
 def test_unchanged_statements_are_verbatim():
     [function] = ast.parse(CODE).body
     assert isinstance(function, ast.FunctionDef)
-    syntax.mark(function, CODE.splitlines())
+    syntax.mark(function.body, CODE.splitlines())
     function.body[2].test = ast.Name("w", ast.Load())
     text = text_of([function])
     assert "    # why\n    y = x  +  1  # odd spaces\n" in text
