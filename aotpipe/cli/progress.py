@@ -84,27 +84,23 @@ class _Bars:
                 for stage in totals.keys() & self.tasks.keys():
                     self.progress.update(self.tasks[stage], total=totals[stage])
             case StageStarted(stage=stage, target=target):
-                self._start(stage, target)
-            case StageFinished():
-                self._finish(event)
+                if stage not in self.tasks:
+                    self.tasks[stage] = self.progress.add_task(
+                        stage, total=self.totals.get(stage, 1), note=""
+                    )
+                self.running.setdefault(stage, []).append(target)
+                self._note(stage, "")
+            case StageFinished(stage=stage, target=target):
+                self.running[stage].remove(target)
+                self.progress.advance(self.tasks[stage])
+                outcome = "failed" if event.failed else "cached" if event.cached else ""
+                self._note(stage, f"{target} {outcome}".strip() if outcome else "")
             case Found(finding=finding):
                 self.progress.console.print(finding_line(finding), markup=False, highlight=False)
             case Remark(message=message):
                 self.progress.console.print(f"warning: {message}", markup=False, highlight=False)
             case _:
                 assert_never(event)
-
-    def _start(self, stage: Stage, target: str) -> None:
-        if stage not in self.tasks:
-            self.tasks[stage] = self.progress.add_task(stage, total=self.totals.get(stage, 1), note="")
-        self.running.setdefault(stage, []).append(target)
-        self._note(stage, "")
-
-    def _finish(self, event: StageFinished) -> None:
-        self.running[event.stage].remove(event.target)
-        self.progress.advance(self.tasks[event.stage])
-        outcome = "failed" if event.failed else "cached" if event.cached else ""
-        self._note(event.stage, f"{event.target} {outcome}".strip() if outcome else "")
 
     def _note(self, stage: Stage, outcome: str) -> None:
         names = ", ".join(filter(None, self.running[stage]))

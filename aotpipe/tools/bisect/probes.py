@@ -30,6 +30,8 @@ from aotpipe.validate.reference import golden_of
 
 _STATE = "state."
 Tensors = Mapping[fx.Node, torch.Tensor]
+_Operands = tuple[Tensors, Tensors | None]
+"""A call's operands by placeholder: in the model's dtypes, and in float64 where that can be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +40,6 @@ class Probe:
 
     legal: Legal
     golden: Golden
-
-
-@dataclass(frozen=True, slots=True)
-class _Operands:
-    """A call's operands by placeholder: in the model's dtypes, and in float64."""
-
-    plain: Tensors
-    wide: Tensors | None
 
 
 class Probes:
@@ -60,9 +54,8 @@ class Probes:
         self._legal = legal
         self._entry = next(each for each in legal.entries if each.name == sequence[-1].entry_point)
         self._call = sequence[-1]
-        self._operands = _Operands(
-            _walk(legal, sequence, wide=False), _or_none(lambda: _walk(legal, sequence, wide=True))
-        )
+        in_float64 = _or_none(lambda: _walk(legal, sequence, wide=True))
+        self._operands: _Operands = (_walk(legal, sequence, wide=False), in_float64)
         self._placeholders = hops.placeholders(self._entry.graph)
         self._weights = dict(zip(self._placeholders, self._entry.weights, strict=False))
         self._nodes = {node.name: node for node in self._entry.graph.graph.nodes if _is_value(node)}
@@ -103,25 +96,24 @@ class Probes:
         node = self._nodes[name]
         call = _call_of(node)
         taken = needs([call] if call is node else [call, node])
-        plain = _run(self._entry.graph, self._operands.plain, taken, wide=False)
-        # What it is given is what it is given: no better one is known.
-        return self._probe(
-            [node], taken, _Operands(plain, {key: widened(each) for key, each in plain.items()})
-        )
+        plain = _run(self._entry.graph, self._operands[0], taken, wide=False)
+        # The op is judged on these operands: no more exact ones are known.
+        wide = {key: widened(each) for key, each in plain.items()}
+        return self._probe([node], taken, (plain, wide))
 
     def _probe(self, nodes: Sequence[fx.Node], taken: Sequence[fx.Node], operands: _Operands) -> Probe:
         entry = self._extracted(nodes, taken)
-        plain = _run(self._entry.graph, operands.plain, nodes, wide=False)
-        given = operands.wide
+        given, in_float64 = operands
+        plain = _run(self._entry.graph, given, nodes, wide=False)
         wide = None
-        if given is not None:
-            wide = _or_none(lambda: _run(self._entry.graph, given, nodes, wide=True))
+        if in_float64 is not None:
+            wide = _or_none(lambda: _run(self._entry.graph, in_float64, nodes, wide=True))
         call = Call(
             entry_point=entry.name,
             case=self._call.case,
             reset=True,
             inputs={
-                spec.name: view_numpy(operands.plain[node])
+                spec.name: view_numpy(given[node])
                 for spec, node in zip(entry.signature.tensor_inputs, self._varying(taken), strict=True)
             },
         )

@@ -31,6 +31,8 @@ _BY_KIND: Final[Mapping[Kind, str]] = {
     "array": "tensor-to-numpy",
     "text": "text-from-tensor",
 }
+_ORDER: Final[Sequence[Kind]] = ("array", "text", "number", "size", "truth")
+"""The event that explains most comes first: what takes a value out of torch before what only decides."""
 _HINTS: Final[Mapping[str, str]] = {
     "number-from-tensor": "keep it a 0-d tensor; for a size, pad to the largest and mask what lies beyond",
     "size-from-data": "keep the size: mask with torch.where, or take the largest with topk of a fixed k",
@@ -110,7 +112,8 @@ def _said(code: str, event: Event) -> str:
 
 
 def _obstacle(refusal: Refusal, observed: Observed | None) -> Diagnostic:
-    error, event = refusal.error, _main(refusal)
+    error = refusal.error
+    event = min(refusal.events, key=lambda each: _ORDER.index(each.kind), default=None)
     code = _code(error, event, observed)
     hint = _HINTS.get(code, "") or (error.hint if _ADVICE not in error.hint else "")
     if event is None:
@@ -118,12 +121,6 @@ def _obstacle(refusal: Refusal, observed: Observed | None) -> Diagnostic:
     message = error.message if code in _OWN_WORDS or code not in _SAID else _said(code, event)
     found = _of_event(event, code, message, _reason(code, error, event), hint)
     return replace(found, entry_point=refusal.entry_point)
-
-
-def _main(refusal: Refusal) -> Event | None:
-    """The event that says most: what takes a value out of torch for good before what only decides."""
-    order: list[Kind] = ["array", "text", "number", "size", "truth"]
-    return min(refusal.events, key=lambda event: order.index(event.kind), default=None)
 
 
 def _code(error: AotpipeError, event: Event | None, observed: Observed | None) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from aotpipe.build.cache import Cache
-from aotpipe.build.chain import Chain
+from aotpipe.build.chain import Chain, signatures_of
 from aotpipe.build.compile_stage import CompileSettings
 from aotpipe.core.dtypes import Array
 from aotpipe.core.signature import Signature
@@ -33,8 +33,6 @@ from aotpipe.validate.inputs import Call
 from aotpipe.validate.reference import Reference
 
 _Sizes = tuple[tuple[str, int], ...]
-
-
 _Admitted = Mapping[int, tuple[Call, _Sizes]]
 """By number, the calls that the signature takes, and the size of each symbol in them."""
 
@@ -46,7 +44,7 @@ def run(chain: Chain, calls: Sequence[ModelCall], cache: Cache) -> tuple[Way, ..
         AotpipeError: A stage refused the model before its targets came into it.
     """
     chain.lowered  # noqa: B018  # what cannot be lowered is refused before eager is asked
-    signatures = {entry.name: entry.signature for entry in chain.legal.entries}
+    signatures = signatures_of(chain.legal)
     admitted, refused = _admitted(chain.canonical, signatures, calls)
     reference = None
     with suppress(SpecInvalid):  # where eager refuses every call, there is nothing to compare

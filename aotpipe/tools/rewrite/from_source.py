@@ -66,7 +66,11 @@ def rewrite_source(exported: Exported, decisions: Sequence[Decision], *, contigu
     if foreign := imports(kept) & {"aotpipe", "."}:
         raise Unsupported(f"its file needs {'a module beside it' if '.' in foreign else 'aotpipe'}")
     attributes = {each.rpartition(".")[2] for each in states}
-    form = {"sizes": _has_sizes(exported), "contiguous": contiguous}
+    graphs = (graph for entry in exported.entries for graph in entry.program.graph_module.modules())
+    nodes = [node for graph in graphs if isinstance(graph, GraphModule) for node in graph.graph.nodes]
+    # A graph takes a number out of a tensor for a size only.
+    has_sizes = any(name_of(node.target) in ("aten::item", "aten::_local_scalar_dense") for node in nodes)
+    form = {"sizes": has_sizes, "contiguous": contiguous}
     edits = dict(_edits(kept, decisions, lines, form, attributes))
     edits |= dict(state_edits(kept, canonical.model, states))
     parts = [_text(each, lines, edits) for each in kept]
@@ -79,13 +83,6 @@ def rewrite_source(exported: Exported, decisions: Sequence[Decision], *, contigu
         is_edited=True,
         attributes=states,
     )
-
-
-def _has_sizes(exported: Exported) -> bool:
-    """Whether a graph takes a number out of a tensor, which it does only for a size."""
-    graphs = (graph for entry in exported.entries for graph in entry.program.graph_module.modules())
-    nodes = (node for graph in graphs if isinstance(graph, GraphModule) for node in graph.graph.nodes)
-    return any(name_of(node.target) in ("aten::item", "aten::_local_scalar_dense") for node in nodes)
 
 
 def _roots(model: nn.Module, owner: Any) -> set[str]:
