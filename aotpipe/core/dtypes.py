@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-import ml_dtypes
+import ml_dtypes  # noqa: F401  # registers its dtypes with numpy by their names
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,14 +17,7 @@ from aotpipe.core.signature import DTYPES
 
 Array = NDArray[Any]
 
-_ML_DTYPES: Final[Mapping[str, type]] = {
-    "bfloat16": ml_dtypes.bfloat16,
-    "float8_e4m3fn": ml_dtypes.float8_e4m3fn,
-    "float8_e5m2": ml_dtypes.float8_e5m2,
-}
-_BY_NAME: Final[Mapping[str, np.dtype[Any]]] = {
-    name: np.dtype(_ML_DTYPES.get(name, name)) for name in sorted(DTYPES)
-}
+_BY_NAME: Final[Mapping[str, np.dtype[Any]]] = {name: np.dtype(name) for name in sorted(DTYPES)}
 _NAMES: Final[Mapping[np.dtype[Any], str]] = {dtype: name for name, dtype in _BY_NAME.items()}
 
 

@@ -263,9 +263,9 @@ class Compiled:
 class ParityCase(Serializable):
     """The comparison of one output of one call.
 
-    `error` is the largest of |program - f64| / (atol + rtol * |f64|)'s numerator in plain units; `ratio` is
-    the largest share of the allowed error that any element used (above 1 fails). `note` says what a reader
-    should know of a comparison that passed.
+    `max_abs_error` is the largest |program - reference|; `ratio` is the largest share of the allowed error,
+    `atol + rtol * |reference|`, that any element used (above 1 fails). `note` says what a reader should know
+    of a comparison that passed.
     """
 
     entry_point: str

@@ -98,7 +98,7 @@ def _at(shape: Sequence[Sequence[int]], place: tuple[int, int]) -> int:
 
 
 def _line(points: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
-    """The whole scale and offset that all points follow; of a single one, that both are equal."""
+    """The integer scale and offset that all points follow, `(1, 0)` where one point has equal coordinates."""
     (x, y), *others = points
     other = next(((a, b) for a, b in others if a != x), None)
     if other is None:
@@ -113,7 +113,7 @@ def _line(points: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
 _LIBRARY.impl("island", _run, "CompositeExplicitAutograd")
 torch.library.register_fake("aotpipe::island", _fake, lib=_LIBRARY)
 OP: Final[Any] = torch.ops.aotpipe.island.default
-# An island may do what nobody reads: it stays where its result is unused.
+# An island may have side effects: it stays where its result is unused.
 torch.fx.node.has_side_effect(OP)
 
 
@@ -150,7 +150,7 @@ def call(mark: Mark, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def discover(canonical: Canonical) -> None:
-    """Note what islands give on other inputs; a model without islands is not called."""
+    """Record what islands give on other inputs; a model without islands is not called."""
     if not sites.SITES:
         return
     for entry in canonical.entries:

@@ -1,4 +1,4 @@
-"""A size that is fixed although a call alone knows what it has to hold: of a buffer, of an expert.
+"""A fixed size for what only a call knows the number of: the entries of a buffer, the tokens of an expert.
 
 `capacity(needed, max=64)` is 64 in eager PyTorch and in every program: one program of fixed sizes does for
 all calls, where a size that depends on data or on the batch would be another one in each. What is needed must

@@ -207,7 +207,7 @@ def _varied(
     tensorize: Sequence[str],
     value_ranges: Mapping[str, tuple[float, float]],
 ) -> Spec:
-    """A Spec whose only entry point lets more vary, or takes other values."""
+    """The Spec with more optional inputs, tensorized numbers and value ranges in its only entry point."""
     if not optional and not tensorize and not value_ranges:
         return spec
     if len(spec.entry_points) > 1:

@@ -66,7 +66,7 @@ class Packer:
         """Every input by its name, of a batch that may be nested and may lack what is optional.
 
         Raises:
-            MissingInput: A part is there in part only.
+            MissingInput: An optional part lacks some of its tensors.
             InputShape: Sizes disagree.
             InputValue: A value was fixed at another one when the model was exported.
         """
@@ -100,7 +100,7 @@ class Packer:
         return {name: array for name, array in arrays.items() if name not in gone}
 
     def _flat(self, batch: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-        """The leaves by their dotted names; what is None is not there, a constant must be what it is."""
+        """The leaves by their dotted names; None counts as absent, a constant must have its fixed value."""
         for key, value in batch.items():
             name = f"{prefix}{key}"
             if name in self._specs:
@@ -172,7 +172,7 @@ def _zeros(spec: TensorSpec, shape: tuple[int, ...]) -> Array:
 
 
 def _parts(value: object) -> Mapping[str, Any] | None:
-    """What is inside of a dict, a dataclass, a named tuple, a tuple or a list."""
+    """The members of a dict, dataclass, named tuple, tuple or list, by name; None for any other value."""
     if isinstance(value, Mapping):
         return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

@@ -13,7 +13,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 
@@ -21,8 +21,6 @@ from aotpipe.core.dtypes import Array, numpy_dtype
 from aotpipe.core.signature import Signature
 from aotpipe.errors import AssertionViolated, BundleCorrupt, InputError, MissingWeight, ProgramCrashed
 from aotpipe.runtime.input_checks import Checker
-
-DEFAULT_ENTRY_POINT: Final = "forward"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +103,7 @@ class BaseRunner(ABC, Generic[E]):
         """A copy of an array where the program takes its state of a name."""
 
     def _forget(self) -> None:
-        """Let go of what belongs to the state that ends, before another takes its memory."""
+        """Release the buffers of the present state, before the next state takes their memory."""
         self._state = {}
 
     @property
@@ -193,7 +191,7 @@ def chosen_entry_point(name: str | None, known: Collection[str]) -> str:
         InputError: There is none of that name.
     """
     if name is None:
-        name = next(iter(known)) if len(known) == 1 else DEFAULT_ENTRY_POINT
+        name = next(iter(known)) if len(known) == 1 else "forward"
     if name not in known:
         close = difflib.get_close_matches(name, known, n=1)
         raise InputError(

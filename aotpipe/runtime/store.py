@@ -279,7 +279,7 @@ def parse_size(text: str) -> int:
 
 
 def _verified(path: Path) -> Mapping[str, str] | None:
-    """The files of an entry if every byte is as it was written."""
+    """The files of an entry; None where a byte differs from what was written."""
     try:
         files = json.loads((path / _INDEX).read_bytes())["files"]
         if all(file_digest(path / name) == value for name, value in files.items()):

@@ -1,4 +1,4 @@
-"""Finds the ops of a graph that turn a tiny error of a float into a large one.
+"""Finds the ops of a graph that may turn a rounding error into a large one.
 
 Those are comparisons, roundings and choices, but for those that a continuous function was decomposed to.
 Where there are none, a program that differs by more than rounding is wrong; where there are, eager itself may

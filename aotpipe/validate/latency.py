@@ -47,7 +47,7 @@ def measure(
     spent_s = (ours[0] + theirs[0]) / 1e6
     rounds = _ROUNDS if spent_s * (_ROUNDS + 1) < budget_s else int(budget_s / spent_s) - 1
     if rounds >= 1:
-        # The first call is a cold one, so that this rather gives too few.
+        # The first call is a cold one, so these counts are rather too low.
         counts = [
             max(1, min(_MOST_SAMPLES, int(budget_s / 2 * 1e6 / first)) // rounds) for first, *_ in durations
         ]

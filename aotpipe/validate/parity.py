@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
+import ml_dtypes
 import numpy as np
 
 from aotpipe.core.dtypes import Array
@@ -39,14 +40,6 @@ RULE: Final = (
 )
 """The law that judges a program, in words."""
 
-_EPS: Final = {
-    "float64": 2.0**-52,
-    "float32": 2.0**-23,
-    "float16": 2.0**-10,
-    "bfloat16": 2.0**-7,
-    "float8_e4m3fn": 2.0**-3,
-    "float8_e5m2": 2.0**-2,
-}
 # The polynomials of IREE for atan and asinh are off by up to 34 units in the last place.
 _FLOOR_ULPS: Final = {"float64": 64.0, "float32": 32.0, "float16": 2.0, "bfloat16": 2.0}
 _LOWEST, _HIGHEST = -40, 40
@@ -215,8 +208,10 @@ def floor_of(dtype: np.dtype[Any], lowest: str | None = None) -> float:
         lowest: The name of a dtype with fewer bits that is computed in on the way.
     """
     real = {"complex64": "float32", "complex128": "float64"}.get(dtype.name, dtype.name)
-    own = _FLOOR_ULPS.get(real, 1.0) * _EPS[real]
-    return max(own, _FLOOR_ULPS[lowest] * _EPS[lowest]) if lowest else own
+    return max(
+        _FLOOR_ULPS.get(name, 1.0) * float(ml_dtypes.finfo(name).eps)  # type: ignore[no-untyped-call]
+        for name in filter(None, (real, lowest))
+    )
 
 
 def is_inexact(dtype: np.dtype[Any]) -> bool:

@@ -67,7 +67,7 @@ def _exchange(first: Path, second: Path) -> bool:
 
 
 def _swap(work: Path, destination: Path) -> None:
-    """Two steps; the old folder comes back if the second fails."""
+    """Rename twice, where one step is not possible; the old folder comes back if the second rename fails."""
     aside = work.with_name(work.name.removesuffix(_SUFFIX) + f"-old{_SUFFIX}")
     destination.rename(aside)
     try:

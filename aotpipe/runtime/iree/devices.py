@@ -37,7 +37,7 @@ _SMALL_BYTES: Final = 1 << 20
 _WAITS: Final = 4
 # An input's byte is worked on more often than a weight's in a call: every weight of a convolution meets it.
 _INPUT_FACTOR: Final = 16
-# What a size is taken for that has no upper bound.
+# The size that stands for one without an upper bound.
 _UNBOUNDED: Final = 256
 _CUDA_MAJOR: Final = 75  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
 _CUDA_MINOR: Final = 76

@@ -178,7 +178,7 @@ class Sharding(Serializable):
     Attributes:
         tiles: Into how many parts each dim is split.
         tile_indices: By device, the part's number along each dim.
-        text: The same as XLA writes it; empty where only results are read by it.
+        text: The same in XLA's own notation; empty for results, which are only read.
     """
 
     __pydantic_config__: ClassVar = renamed(tile_indices="places")

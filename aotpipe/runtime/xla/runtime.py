@@ -62,7 +62,7 @@ class _Program:
     cut: bool
     """Whether outputs are larger than what counts of them, and their true dims follow the results."""
     shapes: tuple[tuple[int, ...], ...]
-    """Of the inputs."""
+    """The shapes of the inputs, as the program takes them."""
     argument_shardings: tuple[Sharding, ...] = ()
     """Where the parts of its arguments are, on several devices."""
     result_shardings: tuple[tuple[Sharding, tuple[int, ...]], ...] = ()
@@ -347,14 +347,14 @@ def _padded(array: Array, shape: tuple[int, ...]) -> Array:
 
 
 def _garbage(dtype: np.dtype[Any]) -> Any:
-    """What must not matter: NaN, indices out of bounds, True."""
+    """A value that no output may depend on: NaN, an index out of bounds, True."""
     if dtype.kind in "iu":
         return np.iinfo(dtype).max
     return True if dtype.kind == "b" else np.nan
 
 
 def _cut(arrays: Sequence[Array], dims: Array) -> list[Array]:
-    """Outputs without what a bucket has more than the call; `dims` are those of all of them."""
+    """Outputs without the padding of their bucket; `dims` holds the true dims of all of them in order."""
     found, place = [], 0
     for array in arrays:
         shape = tuple(dims[place : place + array.ndim].tolist())

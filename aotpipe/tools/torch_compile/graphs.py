@@ -167,7 +167,7 @@ def _holder(wanted: Sequence[Argument], index: int, weights: Sequence[int]) -> t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """One result's.
+    """How one result lies in memory.
 
     Attributes:
         is_number: Whether it is a size or another number, not a tensor.

@@ -48,7 +48,7 @@ _FALLBACKS: Final = get_args(Fallback)
 _NAME: Final = "graph"
 _MOST_BUILDS: Final = 8
 _CHANGES: Final = 2
-"""A weight that was written as often is an argument from then on."""
+"""A weight that was written this often becomes an argument."""
 _ALIVE: Final[WeakSet[Program]] = WeakSet()
 
 
@@ -116,7 +116,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
-    """A program.
+    """A program that is loaded, its signature, and what its first answer showed.
 
     Attributes:
         ratio: The largest share of the allowed error that its first answer used.
@@ -193,7 +193,7 @@ def _verified(chain: Chain, compiled: Compiled) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Current:
-    """A program, the arguments that it is for, and whose memory its weights were, written how often."""
+    """A program with its module; of each weight the address, and how often it had been written."""
 
     built: Built
     closed: graphs.Closed
@@ -325,5 +325,5 @@ def _array(value: Any) -> Array:
 
 
 def _versions(closed: graphs.Closed, args: Sequence[Any]) -> tuple[tuple[int, int], ...]:
-    """Whose memory the weights are, and how often each was written."""
+    """The address of each weight, and how often it was written."""
     return tuple((args[index].data_ptr(), args[index]._version) for index in closed.weights)  # noqa: SLF001

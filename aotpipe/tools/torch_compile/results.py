@@ -16,7 +16,7 @@ class Graph:
 
     Attributes:
         number: From 1, in the order in which they came.
-        where: The model's first line of it.
+        where: The model's first line in it.
         ops: How many ops it computes.
         status: `compiled` (its program answers), `eager` (it fell back), or `waiting` for its first call.
         reason: Why it fell back.
@@ -103,11 +103,11 @@ class GraphCounter:
     eager: Counter[str] = field(default_factory=Counter)
 
     def compiled(self, *, compile_s: float, ratio: float, islands: tuple[str, ...] = ()) -> None:
-        """It has a program."""
+        """Record that the graph has a program."""
         self.graph = replace(self.graph, status="compiled", compile_s=compile_s, ratio=ratio, islands=islands)
 
     def fell_back(self, reason: str, hint: str = "") -> None:
-        """It runs eagerly from now on."""
+        """Record that the graph runs eagerly from now on."""
         self.graph = replace(self.graph, status="eager", reason=reason, hint=hint)
 
     def counted(self) -> Graph:
@@ -143,4 +143,4 @@ class GraphCounters:
 
 
 COUNTERS: Final = GraphCounters()
-"""Of this process."""
+"""The counters of this process."""
