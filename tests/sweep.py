@@ -17,7 +17,8 @@ def sweep(cases: Iterable[Any], *, quick: int, always: Collection[Any] = ()) -> 
         always: Cases, or ids of a `pytest.param`, that it takes beside those.
     """
     found = list(cases)
-    taken = {round(place * (len(found) - 1) / max(quick - 1, 1)) for place in range(min(quick, len(found)))}
+    count = min(quick, len(found))
+    taken = {round(place * (len(found) - 1) / max(count - 1, 1)) for place in range(count)}
     return [
         case if place in taken or _identity(case) in always else _slow(case)
         for place, case in enumerate(found)
