@@ -31,7 +31,7 @@ from aotpipe.runtime.bundle.load import why_not_runnable
 from aotpipe.runtime.bundle.manifest import GOLDENS, WEIGHTS, Manifest, Program
 from aotpipe.runtime.goldens import Golden
 from aotpipe.runtime.worker import Worker
-from aotpipe.validate import Caller, Loadable, loaded
+from aotpipe.validate import Caller, Loadable, loaded, measure_latency
 
 if TYPE_CHECKING:
     from aotpipe.validate.eager.eager import Eager
@@ -225,10 +225,8 @@ def _times(
         worker = loaded(process, program, loadable)
         if eager is None:
             return [_alone(worker, golden, share_s, stateful=stateful) for golden in first.values()]
-        from aotpipe.validate import latency
-
         found = [
-            latency.measure(worker, eager, golden, stateful=stateful, budget_s=share_s)
+            measure_latency(worker, eager, golden, stateful=stateful, budget_s=share_s)
             for golden in first.values()
         ]
     return [{key: value for key, value in asdict(each).items() if key != "threads"} for each in found]

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
+import aotpipe.validate as validation
 from aotpipe.core.stages import CanonicalEntry, Latency
 from aotpipe.model.spec import EntryPoint
 from aotpipe.runtime.goldens import Golden
 from aotpipe.runtime.worker import Worker
-from aotpipe.validate import latency
 from aotpipe.validate.eager import eager
 from aotpipe.validate.eager.eager import Eager
 
@@ -37,7 +37,7 @@ class _Slow(torch.nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         # Not by an attribute: what a model reaches is put back after each call.
-        latency.time.sleep(self.seconds)
+        validation.time.sleep(self.seconds)
         return x + 1
 
 
@@ -60,7 +60,7 @@ class _Worker:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> _Clock:
     found = _Clock()
-    monkeypatch.setattr(latency, "time", found)
+    monkeypatch.setattr(validation, "time", found)
     monkeypatch.setattr(eager, "time", found)
     return found
 
@@ -85,7 +85,7 @@ def _measure(
         output_names=("output",),
     )
     worker = _Worker(clock, program_us)
-    measured = latency.measure(
+    measured = validation.measure_latency(
         cast("Worker", worker), Eager([entry]), golden, stateful=stateful, budget_s=budget_s
     )
     return measured, worker
