@@ -14,7 +14,6 @@ Raises:
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
@@ -28,7 +27,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from aotpipe import errors
-from aotpipe.backends.source_digest import backend_digest
+from aotpipe.backends.compiling import DEFAULT_TIMEOUT_S, backend_digest, files_fit, limit_error
 from aotpipe.backends.xla import tool
 from aotpipe.backends.xla.estimate import chips, memory
 from aotpipe.backends.xla.estimate.figures import COLLECTIVES
@@ -38,15 +37,11 @@ from aotpipe.errors import (
     CompileError,
     CompileFailed,
     CompilerCrashed,
-    CompilerOutOfMemory,
-    CompileTimeout,
     DeviceMemoryExceeded,
-    DiskFull,
 )
 from aotpipe.runtime import process, toolchain
 from aotpipe.runtime.xla import container, installed
 
-DEFAULT_TIMEOUT_S: Final = 1800.0
 _PACKAGES: Final[Mapping[str, tuple[str, ...]]] = {
     "cpu": ("jaxlib",),
     "cuda": ("jaxlib", "jax-cuda12-pjrt", "jax-cuda12-plugin", "nvidia-cuda-nvcc-cu12"),
@@ -105,23 +100,20 @@ def compile(  # noqa: A001  # the stage's name; nothing here needs the builtin
     # What a chip of a mesh has of them only its compiler tells.
     for program in index["programs"] if "mesh" not in index else ():
         memory.require_room(program, target, lowered.largest.get(memory.name_of(program), ()))
-    try:
-        with tempfile.TemporaryDirectory(prefix="aotpipe-compile-") as name:
-            folder = Path(name)
-            modules = {key: parts[key] for key in wanted}
-            outcome = _run(folder, target, flags, modules, mesh, timeout_s, limit)
-            if outcome.ending != "exited" or outcome.code != 0:
-                log = _log(log_dir, target, lowered, outcome)
-                raise _overflow(outcome, target, lowered, by_module, log) or _error(
-                    outcome, target, timeout_s, limit, log
-                )
-            made = {key: (folder / f"{key}.bin").read_bytes() for key in wanted}
-            figures = {key: json.loads((folder / f"{key}.json").read_bytes()) for key in wanted}
-            quick = json.loads((folder / tool.QUICK).read_bytes())
-    except OSError as error:
-        if error.errno != errno.ENOSPC:
-            raise
-        raise DiskFull("no space left for the compiler's files", reason=str(error)) from error
+    with files_fit(), tempfile.TemporaryDirectory(prefix="aotpipe-compile-") as name:
+        folder = Path(name)
+        modules = {key: parts[key] for key in wanted}
+        outcome = _run(folder, target, flags, modules, mesh, timeout_s, limit)
+        if outcome.ending != "exited" or outcome.code != 0:
+            log = _log(log_dir, target, lowered, outcome)
+            raise (
+                _overflow(outcome, target, lowered, by_module, log)
+                or limit_error("XLA", str(target), outcome, timeout_s, limit, log)
+                or _error(outcome, target, log)
+            )
+        made = {key: (folder / f"{key}.bin").read_bytes() for key in wanted}
+        figures = {key: json.loads((folder / f"{key}.json").read_bytes()) for key in wanted}
+        quick = json.loads((folder / tool.QUICK).read_bytes())
     features = _features(target, made.values())
     versions = _versions(target)
     programs, estimates = [], []
@@ -250,22 +242,8 @@ def _overflow(
     return memory.overflow(words, program, target, lowered.largest.get(memory.name_of(program), ()), log)
 
 
-def _error(outcome: process.Outcome, target: Target, timeout_s: float, limit: int, log: str) -> CompileError:
+def _error(outcome: process.Outcome, target: Target, log: str) -> CompileError:
     tail = "\n".join(outcome.stderr.strip().splitlines()[-_TAIL_LINES:])
-    if outcome.ending == "timeout":
-        return CompileTimeout(
-            f"XLA passed its limit of {timeout_s:g} s for {target}",
-            hint="give it more time, or a smaller model",
-            log=log,
-        )
-    killed = outcome.ending == "signalled" and outcome.code == signal.SIGKILL
-    if outcome.ending == "memory" or killed:
-        return CompilerOutOfMemory(
-            f"XLA passed its memory limit of {limit / 2**30:.1f} GiB for {target}",
-            reason=f"its resident set had grown to {outcome.peak_rss_bytes / 2**30:.1f} GiB",
-            hint="give it more memory, or a smaller model",
-            log=log,
-        )
     if outcome.ending == "exited" and outcome.code == tool.REFUSED:
         _, _, words = outcome.stderr.rpartition("aotpipe: ")
         said = "\n".join(words.splitlines()[1:][:_TAIL_LINES])

@@ -1,7 +1,16 @@
 """Evaluates a legal graph on jax values: one table entry per op, each result in its node's dtype.
 
 `Interpreter(sizes).run(module, values)` gives the outputs of a graph. Traced by jax, that is the lowering.
-Higher-order ops are lowered by `control_flow`, which runs the interpreter on their subgraphs.
+Higher-order ops become jax's structured control flow, by functions of `run(graph, values)`, which evaluates a
+subgraph, and of the op's own arguments:
+
+    cond(pred, true, false, operands)        lax.cond: only the taken branch runs
+    while_loop(test, body, carries, extra)   lax.while_loop: zero trips give `carries`
+    map_impl(f, xs, extra)                   lax.scan over dim 0
+    scan(f, init, xs, extra)                 lax.scan over dim 0
+    associative_scan(f, xs, extra)           lax.scan over dim 0 from the second row on
+
+What the operands do not name a subgraph does not read, so that closures are operands like any other.
 
 Raises `Refused` with the node, for an op without an entry and for a size that depends on data.
 """
@@ -10,7 +19,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, Final
 
@@ -19,11 +28,11 @@ import torch
 from jax import lax
 from torch import fx
 from torch._ops import HigherOrderOperator, OpOverload
+from torch.fx import GraphModule
 
-from aotpipe.backends.xla import control_flow
 from aotpipe.backends.xla.ops import Op, table
 from aotpipe.backends.xla.sizes import Sizes, UnknownSize
-from aotpipe.backends.xla.values import BOOL, FLOAT64, INT64, Array, DType, Out, cast, is_array
+from aotpipe.backends.xla.values import BOOL, FLOAT64, INT32, INT64, Array, DType, Out, cast, is_array
 from aotpipe.errors import SourceLine
 from aotpipe.model.torch_arrays import view_numpy
 from aotpipe.passes import hops, ops
@@ -129,7 +138,7 @@ class Interpreter:
 
     def _region(self, node: fx.Node, args: Any, **more: Any) -> Any:
         """What a higher-order op gives."""
-        return control_flow.LOWERINGS[node.target](self.run, *args, **more)
+        return _HIGHER_ORDER[node.target](self.run, *args, **more)
 
     def _of_numbers(self, node: fx.Node, args: Any) -> Any:
         """A function of Python's."""
@@ -243,4 +252,92 @@ _FUNCTIONS: Final[dict[Any, Callable[..., Any]]] = {
     torch.sym_int: _converted(int, INT64),
     torch.sym_ite: _chosen,
     torch.sym_not: lambda value: lax.bitwise_not(value) if is_array(value) else not value,
+}
+
+
+_HOP: Final = torch.ops.higher_order
+Run = Callable[[GraphModule, Sequence[Any]], list[Any]]
+Values = Sequence[Any]
+
+
+def _array(value: Any) -> Array:
+    """A carry as an array; a number in the dtype that torch gives it."""
+    if is_array(value):
+        return value
+    if isinstance(value, bool):
+        return cast(value, BOOL)
+    return cast(value, INT64 if isinstance(value, int) else FLOAT64)
+
+
+def _flag(value: Any) -> Array:
+    """A condition as a 0-d bool."""
+    return lax.reshape(cast(value, BOOL), ())
+
+
+def _cond(run: Run, taken: Any, yes: GraphModule, no: GraphModule, operands: Values = ()) -> list[Any]:
+    if isinstance(taken, bool):
+        return run(yes if taken else no, operands)
+    branches = [
+        lambda *values, graph=graph: [_array(one) for one in run(graph, values)] for graph in (yes, no)
+    ]
+    arrays = [_array(operand) for operand in operands]
+    return list(lax.cond(_flag(taken), branches[0], branches[1], *arrays))
+
+
+def _while_loop(
+    run: Run, test: GraphModule, body: GraphModule, carries: Values, extra: Values = ()
+) -> list[Any]:
+    starts = [_array(carry) for carry in carries]
+
+    def again(state: Values) -> Array:
+        return _flag(run(test, [*state, *extra])[0])
+
+    def trip(state: Values) -> list[Array]:
+        outputs = run(body, [*state, *extra])
+        return [cast(new, old.dtype) for new, old in zip(outputs, state, strict=True)]
+
+    return list(lax.while_loop(again, trip, starts))
+
+
+def _scan(
+    run: Run, body: GraphModule, carries: Values, xs: Values, extra: Values = (), *, length: Any = None
+) -> list[Any]:
+    """`length` says over how many rows, where what lies behind them is padding."""
+    count = len(carries)
+    active = None if length is None else lax.iota(INT32, xs[0].shape[0]) < length
+
+    def trip(state: Values, slices: tuple[Array | None, Values]) -> tuple[list[Array], list[Array]]:
+        counts, rows = slices
+        outputs = [_array(one) for one in run(body, [*state, *rows, *extra])]
+        kept = [cast(new, old.dtype) for new, old in zip(outputs[:count], state, strict=True)]
+        if counts is not None:
+            kept = [lax.select(counts, new, old) for new, old in zip(kept, state, strict=True)]
+        return kept, outputs[count:]
+
+    last, stacked = lax.scan(trip, [_array(carry) for carry in carries], (active, list(xs)))
+    return [*last, *stacked]
+
+
+def _associative_scan(run: Run, body: GraphModule, xs: Values, extra: Values = ()) -> list[Any]:
+    def trip(state: Values, rows: Values) -> tuple[list[Array], list[Array]]:
+        outputs = run(body, [*state, *rows, *extra])
+        kept = [cast(new, old.dtype) for new, old in zip(outputs, state, strict=True)]
+        return kept, kept
+
+    if not xs[0].shape[0]:
+        return list(xs)
+    first = [lax.index_in_dim(x, 0, keepdims=False) for x in xs]
+    _, rest = lax.scan(trip, first, [lax.slice_in_dim(x, 1, None) for x in xs])
+    return [
+        lax.concatenate([lax.expand_dims(row, (0,)), more], 0) for row, more in zip(first, rest, strict=True)
+    ]
+
+
+_HIGHER_ORDER: Final[Mapping[Any, Callable[..., list[Any]]]] = {
+    _HOP.cond: _cond,
+    _HOP.while_loop: _while_loop,
+    # A scan that carries nothing.
+    _HOP.map_impl: lambda run, body, xs, extra=(): _scan(run, body, (), xs, extra),
+    _HOP.scan: _scan,
+    _HOP.associative_scan: _associative_scan,
 }

@@ -21,7 +21,7 @@ from aotpipe.passes import (
     size_rewrites,
     split_reductions,
 )
-from aotpipe.passes.decompositions import blas, quantization
+from aotpipe.passes.decompositions import blas, pointwise
 from aotpipe.passes.rules import NO_LOWERING, REASONS, LegalizationRules, tensors
 
 
@@ -29,7 +29,7 @@ def _decompositions() -> Mapping[Any, Callable[..., Any]]:
     lowered = ops.table()
     own = {op: entry for op, entry in decompositions.table().items() if op not in lowered}
     # IREE's importer has an integer product for those of the quantizer, StableHLO has none.
-    return {**own, **decompositions.of_libraries({**blas.LIBRARIES, **quantization.LIBRARIES})}
+    return {**own, **decompositions.of_libraries({**blas.LIBRARIES, **pointwise.LIBRARIES})}
 
 
 def _refusal(node: Node) -> str:

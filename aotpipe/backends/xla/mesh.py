@@ -1,9 +1,10 @@
-"""Programs for several devices: where arrays are placed, and what each device computes.
+"""Modules of StableHLO, and programs for several devices: where arrays are, and what each computes.
 
-`resolve(mesh, rules, ranks)` says how each array that a rule matches is split. A `Placement` keeps that with
-the mesh; `annotate(module, ...)` writes it into a module of jaxlib's, for XLA's partitioner, and gives what
-the runtime has to know. `module_of_one_device(module, ...)` gives the module that the partitioner makes,
-parsed, so that it is counted as any other. Torch-free; needs jaxlib for modules.
+`parsed(module)` reads a module by jaxlib's bindings. `resolve(mesh, rules, ranks)` says how each array that a
+rule matches is split. A `Placement` keeps that with the mesh; `annotate(module, ...)` writes it into a module
+of jaxlib's, for XLA's partitioner, and gives what the runtime has to know.
+`module_of_one_device(module, ...)` gives the module that the partitioner makes, parsed, so that it is counted
+as any other. Torch-free; jaxlib is imported by the calls, since XLA reads its environment when it is loaded.
 
 Raises `MeshError`: a rule matches nothing, names an axis that is not there, or does not fit an array.
 """
@@ -18,7 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from aotpipe.backends.xla.modules import context, main_of
 from aotpipe.errors import MeshError
 from aotpipe.runtime.xla.mesh import Mesh, Rule, Sharding, Split, described
 
@@ -267,3 +267,36 @@ def _parsed(hlo: bytes) -> Any:
     found.allow_unregistered_dialects = True
     bindings = xla._xla.mlir  # noqa: SLF001  # what reads XLA's own form has no public name
     return ir.Module.parse(bindings.hlo_to_stablehlo(hlo), found)
+
+
+_BYTECODE: Final = b"ML\xefR"
+
+
+def parsed(module: bytes) -> Any:
+    """A module of portable bytecode, or of text: compilers without a device take no bytes."""
+    from jaxlib.mlir import ir
+    from jaxlib.mlir.dialects import stablehlo
+
+    if not module.startswith(_BYTECODE):
+        return ir.Module.parse(module.decode(), context())
+    return stablehlo.deserialize_portable_artifact(context(), module)
+
+
+def main_of(module: Any) -> Any:
+    """The function that a module's callers call."""
+    return next(each for each in module.body.operations if each.attributes["sym_name"].value == "main")
+
+
+def context() -> Any:
+    """A new context for modules, which knows StableHLO and what goes with it."""
+    from jaxlib.mlir import ir
+    from jaxlib.mlir._mlir_libs import _jax_mlir_ext
+    from jaxlib.mlir.dialects import chlo, stablehlo
+
+    found, known = ir.Context(), ir.DialectRegistry()
+    # jaxlib's bindings load StableHLO by themselves, and the functions around it only so.
+    _jax_mlir_ext.register_dialects(known)
+    found.append_dialect_registry(known)
+    stablehlo.register_dialect(found)
+    chlo.register_dialect(found)
+    return found

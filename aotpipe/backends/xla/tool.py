@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from aotpipe.backends.xla.estimate.figures import collectives, figures
-from aotpipe.backends.xla.mesh import decided, module_of_one_device, ranks_of_results, results_of
-from aotpipe.backends.xla.modules import parsed
+from aotpipe.backends.xla.mesh import decided, module_of_one_device, parsed, ranks_of_results, results_of
 from aotpipe.runtime.xla import clients
 
 REQUEST: Final = "request.json"

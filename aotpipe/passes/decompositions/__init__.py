@@ -14,32 +14,12 @@ from typing import Any, Final
 import torch
 
 from aotpipe.canonicalize import recurrent_layers
-from aotpipe.passes.decompositions import (
-    attention,
-    blas,
-    copies,
-    indexing,
-    norm,
-    ordering,
-    pointwise,
-    quantization,
-    resample,
-)
+from aotpipe.passes.decompositions import blas, indexing, norm, ordering, pointwise, resample
 from aotpipe.passes.decompositions.entries import Decomposition, Table, joined
 
 __all__ = ["Decomposition", "Table", "of_libraries", "table"]
 
-_GROUPS: Final = (
-    attention,
-    blas,
-    copies,
-    indexing,
-    norm,
-    ordering,
-    pointwise,
-    quantization,
-    resample,
-)
+_GROUPS: Final = (blas, indexing, norm, ordering, pointwise, resample)
 
 
 @cache

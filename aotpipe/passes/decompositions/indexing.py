@@ -1,4 +1,4 @@
-"""Scatters that reduce, reads and writes by masks and flat positions, repeats and histograms."""
+"""Scatters that reduce, reads and writes by masks and flat positions, histograms and copies of views."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 import torch
 
 from aotpipe.passes import ops
-from aotpipe.passes.decompositions.entries import Table, empty, iota, static, wide
+from aotpipe.passes.decompositions.entries import Decomposition, Table, empty, iota, static, wide
 
 aten = torch.ops.aten
 
@@ -163,18 +163,6 @@ def histc(tensor: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0)
     return hit.to(tensor.dtype).sum(-1)
 
 
-DECOMPOSITIONS: Table = {
-    aten.masked_scatter.default: masked_scatter,
-    aten.put.default: put,
-    aten.scatter.reduce: scatter_mode,
-    aten.scatter.value_reduce: scatter_mode,
-    aten.scatter_reduce.two: scatter_reduce,
-    aten.index_reduce.default: index_reduce,
-    aten.repeat_interleave.Tensor: repeat_interleave,
-    aten.histc.default: histc,
-}
-
-
 # Masks.
 
 _MASKS: Final = (torch.bool, torch.uint8)
@@ -283,3 +271,66 @@ Reading `x[mask]` becomes an `index_select` of the true positions, because the n
 the data, and compilers take no other such op than `nonzero`. Writing `x[mask] = v` becomes
 `where(mask, v, x)`, with `v` spread over the mask where it holds one element per true one.
 """
+
+
+def copy_of(view: Decomposition) -> Decomposition:
+    def decompose(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        copy: torch.Tensor = view(tensor, *args, **kwargs).clone()
+        return copy
+
+    return decompose
+
+
+def unbind_copy(tensor: torch.Tensor, dim: int = 0) -> list[torch.Tensor]:
+    return [part.clone() for part in tensor.unbind(dim)]
+
+
+def new_empty_strided(
+    tensor: torch.Tensor, size: Sequence[int], stride: Sequence[int], **options: Any
+) -> torch.Tensor:
+    return tensor.new_empty(list(size), **{key: value for key, value in options.items() if value is not None})
+
+
+def nonzero_static(tensor: torch.Tensor, *, size: int, fill_value: int = -1) -> Any:
+    """The positions of the first `size` true elements, one row each."""
+    if not all(map(static, tensor.shape)):
+        return NotImplemented
+    if not tensor.dim() or not size or not tensor.numel():
+        return torch.full((size, tensor.dim()), fill_value, dtype=torch.int64, device=tensor.device)
+    mask = tensor.reshape(-1) != 0
+    rank = mask.to(torch.int64).cumsum(0) - 1
+    # Elements that are false, or beyond the last row, are written to an extra row that is dropped.
+    place = torch.where(mask & (rank < size), rank, size)
+    none = torch.full((size + 1,), -1, dtype=torch.int64, device=tensor.device)
+    found = none.scatter(0, place, iota(tensor.numel(), tensor))[:size]
+    steps = [math.prod(tensor.shape[axis + 1 :]) for axis in range(tensor.dim())]
+    rows = [
+        torch.div(found, step, rounding_mode="trunc") % extent
+        for step, extent in zip(steps, tensor.shape, strict=True)
+    ]
+    return torch.where(found.unsqueeze(-1) < 0, fill_value, torch.stack(rows, -1))
+
+
+def empty_permuted(size: Sequence[int], physical_layout: Sequence[int], **kwargs: Any) -> torch.Tensor:
+    """Strides mean nothing in a graph of values."""
+    return torch.empty(list(size), **kwargs)
+
+
+DECOMPOSITIONS: Table = {
+    aten.masked_scatter.default: masked_scatter,
+    aten.put.default: put,
+    aten.scatter.reduce: scatter_mode,
+    aten.scatter.value_reduce: scatter_mode,
+    aten.scatter_reduce.two: scatter_reduce,
+    aten.index_reduce.default: index_reduce,
+    aten.repeat_interleave.Tensor: repeat_interleave,
+    aten.histc.default: histc,
+    aten.empty_permuted.default: empty_permuted,
+    aten.narrow_copy.default: copy_of(torch.narrow),
+    aten.permute_copy.default: copy_of(torch.permute),
+    aten.view_copy.default: copy_of(torch.reshape),
+    aten.unbind_copy.int: unbind_copy,
+    aten.as_strided_copy.default: copy_of(torch.as_strided),
+    aten.new_empty_strided.default: new_empty_strided,
+    aten.nonzero_static.default: nonzero_static,
+}

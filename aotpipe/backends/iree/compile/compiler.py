@@ -12,7 +12,6 @@ Raises:
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import shlex
@@ -22,12 +21,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from aotpipe.backends.compiling import DEFAULT_TIMEOUT_S, backend_digest, files_fit, limit_error
 from aotpipe.backends.iree.compile import attempts as runs
 from aotpipe.backends.iree.compile import flags
 from aotpipe.backends.iree.compile.attempts import Attempt, Workplace, diagnose
 from aotpipe.backends.iree.fixes.flags import Fallback
 from aotpipe.backends.iree.fixes.rewrites import rewritten
-from aotpipe.backends.source_digest import backend_digest
 from aotpipe.core import fixes
 from aotpipe.core.stages import Compiled, CompileStats, Lowered
 from aotpipe.core.targets import Target
@@ -35,14 +34,10 @@ from aotpipe.errors import (
     CompileError,
     CompileFailed,
     CompilerCrashed,
-    CompilerOutOfMemory,
-    CompileTimeout,
-    DiskFull,
     TargetError,
 )
 from aotpipe.runtime import process, toolchain
 
-DEFAULT_TIMEOUT_S: Final = 1800.0
 _PACKAGE: Final = "iree-base-compiler"
 _TORCH_DIALECT: Final = "aotpipe.backends.iree.fixes.torch_dialect"
 _INPUT_PHASE: Final = "aotpipe.backends.iree.fixes.input_phase"
@@ -84,24 +79,19 @@ def compile(  # noqa: A001  # the stage's name; nothing here needs the builtin
     name = "+".join(map(str, targets))
     module = _rewritten(lowered.module, _TORCH_DIALECT, targets) or lowered.module
     attempts: list[Attempt] = []
-    try:
-        with Workplace.made(module, limit) as place:
-            if fixes.active(_INPUT_PHASE, targets):
-                first = place.input_phase(fast, timeout_s)
-                if first and (changed := _rewritten(first, _INPUT_PHASE, targets)):
-                    module, fast = changed, (*fast, runs.FROM_INPUT)
-                    place.put(module)
-            for how, chosen in runs.plan(fast, attempts):
-                left_s = timeout_s - sum(attempt.outcome.wall_s for attempt in attempts)
-                attempts.append(place.attempt(how, chosen, left_s))
-                if attempts[-1].payload is not None:
-                    return _compiled(lowered, target, key, attempts, beside)
-            log = _write_log(log_dir, f"iree-compile-{name}-{key}", module, attempts)
-            raise _error(place, name, attempts, timeout_s, log)
-    except OSError as error:
-        if error.errno != errno.ENOSPC:
-            raise
-        raise DiskFull("no space left for the compiler's files", reason=str(error)) from error
+    with files_fit(), Workplace.made(module, limit) as place:
+        if fixes.active(_INPUT_PHASE, targets):
+            first = place.input_phase(fast, timeout_s)
+            if first and (changed := _rewritten(first, _INPUT_PHASE, targets)):
+                module, fast = changed, (*fast, runs.FROM_INPUT)
+                place.put(module)
+        for how, chosen in runs.plan(fast, attempts):
+            left_s = timeout_s - sum(attempt.outcome.wall_s for attempt in attempts)
+            attempts.append(place.attempt(how, chosen, left_s))
+            if attempts[-1].payload is not None:
+                return _compiled(lowered, target, key, attempts, beside)
+        log = _write_log(log_dir, f"iree-compile-{name}-{key}", module, attempts)
+        raise _error(place, name, attempts, timeout_s, log)
 
 
 def fallbacks_for_numbers(
@@ -210,20 +200,13 @@ def _error(
 ) -> CompileError:
     """The error of the last attempt that says the most: a limit first, else the first attempt's."""
     last, first = attempts[-1], attempts[0]
+    no_memory = diagnose(last.outcome.stderr).out_of_memory
+    passed = limit_error(
+        "iree-compile", target, last.outcome, timeout_s, place.limit_bytes, log, no_memory=no_memory
+    )
+    if passed:
+        return passed
     found = diagnose(first.outcome.stderr)
-    if last.outcome.ending == "timeout":
-        return CompileTimeout(
-            f"iree-compile passed its limit of {timeout_s:g} s for {target}",
-            hint="give it more time, or a smaller model",
-            log=log,
-        )
-    if last.outcome.ending == "memory" or _killed_for_memory(last):
-        return CompilerOutOfMemory(
-            f"iree-compile passed its memory limit of {place.limit_bytes / 2**30:.1f} GiB for {target}",
-            reason=f"its resident set had grown to {last.outcome.peak_rss_bytes / 2**30:.1f} GiB",
-            hint="give it more memory, or a smaller model",
-            log=log,
-        )
     if found.where is None and not found.is_input:
         found = place.explained(first) or found
     if first.outcome.ending == "signalled":
@@ -245,7 +228,6 @@ def _error(
 
 
 def _ending(outcome: process.Outcome) -> str:
-    """How a run ended that gave no program."""
     if outcome.ending == "signalled":
         return f"crashed with {signal.Signals(outcome.code).name}"
     return "failed"
@@ -267,10 +249,3 @@ def _write_log(log_dir: Path | None, stem: str, module: bytes, attempts: Sequenc
     path = log_dir / f"{stem}.log"
     path.write_text("\n".join(text), encoding="utf-8")
     return str(path)
-
-
-def _killed_for_memory(attempt: Attempt) -> bool:
-    """Whether the kernel killed it (nobody else sends SIGKILL) or it could not allocate."""
-    outcome = attempt.outcome
-    killed = outcome.ending == "signalled" and outcome.code == signal.SIGKILL
-    return killed or diagnose(outcome.stderr).out_of_memory

@@ -12,13 +12,10 @@ from typing import Any
 
 from aotpipe.backends.iree.decompositions import (
     blas,
-    complex_numbers,
-    fourier,
     indexing,
     integers,
     pointwise,
     reduction,
-    special,
     transcendental,
     windows,
 )
@@ -29,9 +26,6 @@ from aotpipe.passes.decompositions.entries import either, joined
 @cache
 def table() -> Mapping[Any, Callable[..., Any]]:
     """The decompositions for IREE: op -> function of the op's own arguments."""
-    groups = (
-        *(blas, complex_numbers, fourier, indexing, integers, pointwise, reduction),
-        *(special, transcendental, windows),
-    )
+    groups = (blas, indexing, integers, pointwise, reduction, transcendental, windows)
     entries = {**decompositions.table(), **joined(group.DECOMPOSITIONS for group in groups)}
     return entries | {op: either(first, entries.get(op)) for op, first in integers.OF_BYTES.items()}

@@ -1,14 +1,21 @@
-"""Products of matrices: scaled sums around them, and products over nothing."""
+"""Products of matrices: scaled sums around them, products over nothing, and Fourier transforms as products.
+
+A Fourier transform of a static size is a product with its matrix. A size is split into two factors where it
+has some (J. W. Cooley and J. W. Tukey, 1965), so that the matrices stay small: for n = a * b two products
+over all rows, with matrices of a and of b. Real and imaginary parts are computed apart; the compiler has no
+lowering for transforms of another kind.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 import torch
 
 from aotpipe.passes.decompositions.blas import Number, scaled_sum
-from aotpipe.passes.decompositions.entries import Decomposition, Table, empty
+from aotpipe.passes.decompositions.entries import Decomposition, Table, empty, static
 
 aten = torch.ops.aten
 
@@ -34,6 +41,135 @@ def _added(product: Callable[..., torch.Tensor]) -> Decomposition:
     return decompose
 
 
+# A whole matrix up to this size costs less than two products and the turn between them.
+_WHOLE: Final = 64
+# A prime size beyond this would need a matrix of more than 64 MiB.
+_PRIME: Final = 4096
+
+# The factors of torch's normalization modes: none, 1 / sqrt(n), 1 / n.
+_NORMALIZATION: Final = (0.0, -0.5, -1.0)
+
+
+Parts = list[torch.Tensor]
+"""A complex tensor as its real and its imaginary part; a real one as the first alone."""
+
+
+def _factor(size: int) -> int:
+    """The divisor next below the square root; 1 for a prime."""
+    return next(factor for factor in range(math.isqrt(size), 0, -1) if size % factor == 0)
+
+
+def _takes(sizes: Sequence[int]) -> bool:
+    """Whether every size is known, and no prime factor of it is too large."""
+    return all(static(size) and size > 0 and _largest(size) <= _PRIME for size in sizes)
+
+
+def _largest(size: int) -> int:
+    """The largest matrix that a size needs."""
+    if size <= _WHOLE:
+        return size
+    factor = _factor(size)
+    return size if factor == 1 else max(_largest(factor), _largest(size // factor))
+
+
+def _turns(rows: int, columns: int, size: int, sign: int, like: torch.Tensor) -> Parts:
+    """Cosine and sine of the angles sign * 2 pi * row * column / size."""
+    row = torch.arange(rows, device=like.device, dtype=torch.int64).unsqueeze(-1)
+    column = torch.arange(columns, device=like.device, dtype=torch.int64)
+    # In whole numbers to the next quarter turn, so that only an angle of an eighth is rounded.
+    quarters = torch.remainder(row * column, size) * 4
+    quarter = torch.div(quarters * 2 + size, 2 * size, rounding_mode="floor")
+    rest = (quarters - quarter * size).to(like.dtype) * (math.pi / 2 / size)
+    cosine, sine = torch.cos(rest), torch.sin(rest)
+    odd = (quarter & 1) == 1
+    back = (quarter == 1) | (quarter == 2)
+    down = (quarter == 2) | (quarter == 3)
+    real, imag = torch.where(odd, sine, cosine), torch.where(odd, cosine, sine)
+    return [torch.where(back, -real, real), torch.where(down, -imag, imag) * sign]
+
+
+def _product(left: Parts, right: Parts, multiply: Callable[..., torch.Tensor]) -> Parts:
+    real, imag = right
+    if len(left) == 1:
+        return [multiply(left[0], real), multiply(left[0], imag)]
+    return [
+        multiply(left[0], real) - multiply(left[1], imag),
+        multiply(left[0], imag) + multiply(left[1], real),
+    ]
+
+
+def _last(values: Parts, sign: int) -> Parts:
+    """The transform of the last dim."""
+    size = values[0].shape[-1]
+    if size <= _WHOLE or _factor(size) == 1:
+        return _product(values, _turns(size, size, size, sign, values[0]), torch.matmul)
+    # The index is inner * i + j, the frequency k + outer * l.
+    outer = _factor(size)
+    inner = size // outer
+    split = [part.unflatten(-1, (outer, inner)).transpose(-2, -1) for part in values]
+    # (..., inner j, outer k), turned by j * k / size.
+    turned = _product(_last(split, sign), _turns(inner, outer, size, sign, values[0]), torch.mul)
+    mixed = _last([part.transpose(-2, -1) for part in turned], sign)
+    return [part.transpose(-2, -1).flatten(-2) for part in mixed]
+
+
+def _along(values: Parts, dims: Sequence[int], sign: int) -> Parts:
+    for dim in dims:
+        moved = _last([part.movedim(dim, -1) for part in values], sign)
+        values = [part.movedim(-1, dim) for part in moved]
+    return values
+
+
+def _scaled(values: Parts, count: int, normalization: int) -> Parts:
+    factor = count ** _NORMALIZATION[normalization]
+    return values if factor == 1 else [part * factor for part in values]
+
+
+def _sizes(tensor: torch.Tensor, dims: Sequence[int]) -> list[int]:
+    return [tensor.shape[dim] for dim in dims]
+
+
+def c2c(tensor: torch.Tensor, dim: Sequence[int], normalization: int, forward: bool) -> Any:
+    sizes = _sizes(tensor, dim)
+    if not dim or not _takes(sizes) or tensor.dtype != torch.complex64:
+        return NotImplemented
+    values = _along([tensor.real, tensor.imag], dim, -1 if forward else 1)
+    return torch.complex(*_scaled(values, math.prod(sizes), normalization))
+
+
+def r2c(tensor: torch.Tensor, dim: Sequence[int], normalization: int, onesided: bool) -> Any:
+    sizes = _sizes(tensor, dim)
+    if not dim or not _takes(sizes) or tensor.dtype != torch.float32:
+        return NotImplemented
+    values = _along([tensor], dim[-1:], -1)
+    if onesided:
+        # The other half are the conjugates of this one.
+        values = [part.narrow(dim[-1], 0, sizes[-1] // 2 + 1) for part in values]
+    values = _along(values, dim[:-1], -1)
+    return torch.complex(*_scaled(values, math.prod(sizes), normalization))
+
+
+def c2r(tensor: torch.Tensor, dim: Sequence[int], normalization: int, last_dim_size: int) -> Any:
+    sizes = [*_sizes(tensor, dim[:-1]), last_dim_size]
+    if not dim or not _takes(sizes) or tensor.dtype != torch.complex64:
+        return NotImplemented
+    half = [part.movedim(dim[-1], -1) for part in _along([tensor.real, tensor.imag], dim[:-1], 1)]
+    whole = [_mirrored(part, last_dim_size, sign) for part, sign in zip(half, (1, -1), strict=True)]
+    real = _last(whole, 1)[0].movedim(-1, dim[-1])
+    return _scaled([real], math.prod(sizes), normalization)[0]
+
+
+def _mirrored(half: torch.Tensor, size: int, sign: int) -> torch.Tensor:
+    """All frequencies, from those of the first half and their conjugates."""
+    count = size // 2 + 1
+    kept = half.narrow(-1, 0, count)
+    if sign < 0:
+        # The imaginary parts of the mean and of the middle frequency are taken for zero.
+        ends = (torch.arange(count, device=half.device) * 2) % size == 0
+        kept = torch.where(ends, 0.0, kept)
+    return torch.cat([kept, sign * kept.narrow(-1, 1, size - count).flip(-1)], -1)
+
+
 DECOMPOSITIONS: Table = {
     aten.mm.default: matmul,
     aten.bmm.default: matmul,
@@ -42,4 +178,7 @@ DECOMPOSITIONS: Table = {
     aten.addmm.default: _added(torch.mm),
     aten.addmv.default: _added(torch.mv),
     aten.baddbmm.default: _added(torch.bmm),
+    aten._fft_c2c.default: c2c,
+    aten._fft_r2c.default: r2c,
+    aten._fft_c2r.default: c2r,
 }

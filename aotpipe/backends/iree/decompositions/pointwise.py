@@ -2,7 +2,8 @@
 
 Its maximum, minimum and clamp drop the NaN of a left operand, its floor division of floats and `fmod` know no
 infinities, it divides integers through floats, has no powers of integers, and computes those of floats not by
-C's rules for signs, zeros and infinities.
+C's rules for signs, zeros and infinities. It has a complex type with sums and products, and lowers few
+functions of it: casts and functions of complex numbers are written here over pairs of reals.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from aotpipe.passes.decompositions.entries import (
     promoted,
     widened,
 )
+from aotpipe.passes.decompositions.pointwise import conjugate
 
 aten = torch.ops.aten
 
@@ -336,6 +338,42 @@ def _power(base: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:
     return torch.where((exponent == 0) | (base == 1), 1.0, power)
 
 
+def to_copy(tensor: torch.Tensor, *, dtype: torch.dtype | None = None, **_: Any) -> Any:
+    if dtype is None or dtype.is_complex == tensor.is_complex():
+        return NotImplemented
+    if tensor.is_complex():
+        return tensor.real.to(dtype) if dtype != torch.bool else (tensor.real != 0) | (tensor.imag != 0)
+    real = tensor.to(dtype.to_real())
+    return torch.complex(real, torch.zeros_like(real))
+
+
+def absolute(tensor: torch.Tensor) -> Any:
+    if tensor.dtype == torch.uint8:
+        return tensor.clone()
+    return torch.hypot(tensor.real, tensor.imag) if tensor.is_complex() else NotImplemented
+
+
+def angle(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.is_complex():
+        return torch.atan2(tensor.imag, tensor.real)
+    values = tensor if tensor.is_floating_point() else tensor.to(torch.get_default_dtype())
+    straight = torch.where(values < 0, math.pi, 0.0).to(values.dtype)
+    return torch.where(values != values, values, straight)
+
+
+def negation(tensor: torch.Tensor) -> Any:
+    if tensor.is_complex():
+        return torch.complex(-tensor.real, -tensor.imag)
+    if tensor.is_floating_point():
+        return NotImplemented
+    # The importer negates integers through floats, which lose bits.
+    return torch.zeros_like(tensor) - tensor
+
+
+def exponential(tensor: torch.Tensor) -> Any:
+    return torch.polar(torch.exp(tensor.real), tensor.imag) if tensor.is_complex() else NotImplemented
+
+
 DECOMPOSITIONS: Table = {
     **{op: _compared(op) for op in (getattr(aten, name).Scalar for name in COMPARISONS)},
     aten.maximum.default: partial(_extremum, operator.gt),
@@ -368,4 +406,11 @@ DECOMPOSITIONS: Table = {
     aten.pow.Tensor_Scalar: pow_scalar,
     aten.pow.Tensor_Tensor: pow_tensor,
     aten.pow.Scalar: pow_tensor,
+    aten._to_copy.default: to_copy,
+    aten._conj_physical.default: conjugate,
+    aten.conj_physical.default: conjugate,
+    aten.abs.default: absolute,
+    aten.angle.default: angle,
+    aten.neg.default: negation,
+    aten.exp.default: exponential,
 }

@@ -2,8 +2,10 @@
 
 `figures(executable, module)` takes an executable, loaded or not, and the parsed module it was made of, and
 gives JSON values. Of a count that a platform's compiler does not give there is what the module says, or 0.
-`least_traffic(module)` gives the bytes that a program has to move, whatever its compiler does.
-`collectives(hlo)` counts instructions. Needs jaxlib.
+`count_products(module)` gives the flops of a module's products of matrices by dtype and precision: a function
+counts as often as it is called, and a loop that counts up to a number as often as it runs; another loop is
+one trip, and of branches the one with the most work counts. `least_traffic(module)` gives the bytes that a
+program has to move, whatever its compiler does. `collectives(hlo)` counts instructions. Needs jaxlib.
 """
 
 from __future__ import annotations
@@ -11,9 +13,11 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-from aotpipe.backends.xla.estimate import matmuls
+import numpy as np
 
 COLLECTIVES: Final = (
     "all-reduce",
@@ -37,7 +41,7 @@ _KEEPING: Final = frozenset({"stablehlo.convert", "stablehlo.reshape", "stablehl
 
 def figures(executable: Any, module: Any) -> dict[str, Any]:
     """The counts of a program, as `chips.estimate` reads them."""
-    counted = matmuls.count(module)
+    counted = count_products(module)
     flops, accessed = _costs(executable)
     arguments, results, shared, temporaries, code = _memory(executable)
     return {
@@ -90,7 +94,7 @@ def least_traffic(module: Any) -> int:
     and each result is written once. What the compiler itself counts is more: what it keeps on the chip, and
     what it copies there first, counts again.
     """
-    functions = matmuls.functions_of(module)
+    functions = functions_of(module)
     main = functions["main"]
     results = sum(_elements(each) * _itemsize(each) for each in main.type.results)
     return results + sum(
@@ -137,3 +141,195 @@ def collectives(hlo: str) -> dict[str, int]:
     """
     found = Counter(_INSTRUCTION.findall(hlo))
     return {kind: found[kind] for kind in COLLECTIVES if found[kind]}
+
+
+Kind = tuple[str, str]
+"""The dtype of the operands, and the precision."""
+
+_KINDS: Final = {"bf": "bfloat", "f": "float", "i": "int", "ui": "uint"}
+_DTYPES: Final = {
+    **{f"{short}{bits}": f"{name}{bits}" for short, name in _KINDS.items() for bits in (8, 16, 32, 64)},
+    "f8E4M3FN": "float8_e4m3fn",
+    "f8E5M2": "float8_e5m2",
+    "complex<f32>": "complex64",
+    "complex<f64>": "complex128",
+}
+_PRECISIONS: Final = ("default", "high", "highest")
+_BRANCHING: Final = ("stablehlo.if", "stablehlo.case")
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Flops by kind.
+
+    Attributes:
+        further: Those of them that are of a loop's second and later trips.
+        loops: How many loops count as one trip.
+    """
+
+    flops: Counter[Kind] = field(default_factory=Counter)
+    further: int = 0
+    loops: int = 0
+
+    @property
+    def total(self) -> int:
+        """The flops of all dtypes and precisions together."""
+        return self.flops.total()
+
+
+def count_products(module: Any) -> Counted:
+    """The products of a module's public function `main`."""
+    functions = functions_of(module)
+    known: dict[str, Counted] = {}
+
+    def of_function(name: str) -> Counted:
+        if name not in known:
+            known[name] = _added(map(of_operation, functions[name].entry_block.operations))
+        return known[name]
+
+    def of_operation(view: Any) -> Counted:
+        operation = view.operation
+        match operation.name:
+            case "func.call":
+                return of_function(str(operation.attributes["callee"].value))
+            case "stablehlo.dot_general" | "stablehlo.dot":
+                return Counted(Counter({_kind(operation): _product_flops(operation)}))
+            case "stablehlo.convolution":
+                return Counted(Counter({_kind(operation): _convolution_flops(operation)}))
+        regions = [
+            _added(of_operation(each) for block in region.blocks for each in block.operations)
+            for region in operation.regions
+        ]
+        if operation.name in _BRANCHING:
+            return max(regions, key=lambda each: each.total, default=Counted())
+        inner = _added(regions)
+        return _repeated(inner, _trips(operation)) if operation.name == "stablehlo.while" else inner
+
+    return of_function("main")
+
+
+def functions_of(module: Any) -> dict[str, Any]:
+    """The functions of a parsed module by name; a mesh of the partitioner's may stand beside them."""
+    found = (each for each in module.body.operations if each.operation.name == "func.func")
+    return {str(each.name.value): each for each in found}
+
+
+def _added(parts: Iterable[Counted]) -> Counted:
+    flops: Counter[Kind] = Counter()
+    further = loops = 0
+    for part in parts:
+        flops.update(part.flops)
+        further += part.further
+        loops += part.loops
+    return Counted(flops, further, loops)
+
+
+def _repeated(trip: Counted, trips: int | None) -> Counted:
+    if trips is None:
+        return Counted(trip.flops, trip.further, trip.loops + 1)
+    flops = Counter({kind: work * trips for kind, work in trip.flops.items()})
+    once = trip.total - trip.further
+    return Counted(flops, max(flops.total() - once, 0), trip.loops)
+
+
+def _trips(loop: Any) -> int | None:
+    """How often a loop runs that counts up from a constant to one, as those of `scan` do; None for others."""
+    test, body = (region.blocks[0] for region in loop.regions)
+    compared = test.operations[len(test.operations) - 1].operands[0].owner
+    if getattr(compared, "name", "") != "stablehlo.compare":
+        return None
+    counter, limit = (_number(operand) for operand in compared.operands)
+    place = next((at for at, each in enumerate(test.arguments) if each == compared.operands[0]), None)
+    direction = str(compared.attributes["comparison_direction"])
+    if place is None or counter is not None or limit is None or " LT>" not in direction.replace("<", "< "):
+        return None
+    step = body.operations[len(body.operations) - 1].operands[place].owner
+    if getattr(step, "name", "") != "stablehlo.add" or body.arguments[place] not in list(step.operands):
+        return None
+    start = _number(loop.operands[place])
+    steps = [number for operand in step.operands if (number := _number(operand)) is not None]
+    if start is None or not steps or steps[0] <= 0:
+        return None
+    return max(-(-(limit - start) // steps[0]), 0)
+
+
+def _number(value: Any) -> int | None:
+    """The value of a constant integer."""
+    owner = value.owner
+    if getattr(owner, "name", "") != "stablehlo.constant" or value.type.shape:
+        return None
+    return int(np.asarray(owner.attributes["value"]).item())
+
+
+def _kind(operation: Any) -> Kind:
+    elements = [_dtype(operand.type.element_type) for operand in list(operation.operands)[:2]]
+    # The narrower operand is widened to the other.
+    dtype = max(elements, key=_bits)
+    named = ["default"]
+    if "precision_config" in operation.attributes:
+        named += [str(each).lower() for each in operation.attributes["precision_config"]]
+    found = [rank for each in named for rank, word in enumerate(_PRECISIONS) if f" {word}>" in f" {each}>"]
+    return dtype, _PRECISIONS[max(found, default=0)]
+
+
+def _dtype(element: Any) -> str:
+    return _DTYPES.get(str(element), str(element))
+
+
+def _bits(dtype: str) -> int:
+    digits = "".join(char for char in dtype.partition("_")[0] if char.isdecimal())
+    return int(digits or 0)
+
+
+def _product_flops(operation: Any) -> int:
+    from jaxlib.mlir.dialects import stablehlo
+
+    left = operation.operands[0].type.shape
+    if operation.name == "stablehlo.dot":
+        axes = [len(left) - 1]  # the plain form, which the partitioner writes
+    else:
+        numbers = stablehlo.DotDimensionNumbers(operation.attributes["dot_dimension_numbers"])
+        axes = list(numbers.lhs_contracting_dimensions)
+    summed = math.prod(left[axis] for axis in axes)
+    return 2 * math.prod(operation.results[0].type.shape) * summed
+
+
+def _convolution_flops(operation: Any) -> int:
+    """Multiplications by padding and by the holes of a spread input are left out, as XLA leaves them out."""
+    from jaxlib.mlir.dialects import stablehlo
+
+    attributes = operation.attributes
+    numbers = stablehlo.ConvDimensionNumbers(attributes["dimension_numbers"])
+    image, kernel = (operand.type.shape for operand in operation.operands)
+    result = operation.results[0].type.shape
+    rank = len(numbers.kernel_spatial_dimensions)
+
+    def each(name: str) -> list[int]:
+        return list(attributes[name]) if name in attributes else [1] * rank
+
+    pads = (
+        np.asarray(attributes["padding"]).reshape(rank, 2) if "padding" in attributes else np.zeros((rank, 2))
+    )
+    taps = 1
+    for at in range(rank):
+        taps *= _taps(
+            image[numbers.input_spatial_dimensions[at]],
+            kernel[numbers.kernel_spatial_dimensions[at]],
+            result[numbers.output_spatial_dimensions[at]],
+            stride=each("window_strides")[at],
+            before=int(pads[at][0]),
+            spread=each("lhs_dilation")[at],
+            dilation=each("rhs_dilation")[at],
+        )
+    batch = result[numbers.output_batch_dimension]
+    features = result[numbers.output_feature_dimension]
+    return int(2 * batch * features * kernel[numbers.kernel_input_feature_dimension] * taps)
+
+
+def _taps(
+    image: int, kernel: int, result: int, *, stride: int, before: int, spread: int, dilation: int
+) -> int:
+    """How many pairs of a result's place and a kernel's along one dim meet an element of the image."""
+    places = np.arange(result)[:, None] * stride + np.arange(kernel)[None] * dilation - before
+    inside = (places >= 0) & (places <= (image - 1) * spread) & (places % spread == 0)
+    return int(inside.sum())

@@ -11,27 +11,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from pkgutil import iter_modules
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch._ops import OpOverload
 
 from aotpipe.backends.xla.padding.rules import Rule, elementwise
-
-_GROUPS: Final = (
-    "binary",
-    "blas",
-    "creation",
-    "fourier",
-    "indexing",
-    "ordering",
-    "reduction",
-    "shape",
-    "slices",
-    "unary",
-    "windows",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +38,8 @@ class Op:
 def table() -> Mapping[OpOverload, Op]:
     """Every op that is lowered."""
     entries: dict[OpOverload, Op] = {}
-    for group in _GROUPS:
-        for ops, row in import_module(f"{__name__}.{group}").OPS.items():
+    for group in sorted(module.name for module in iter_modules(__path__, f"{__name__}.")):
+        for ops, row in import_module(group).OPS.items():
             lower, rule = row if isinstance(row, tuple) else (row, None)
             for op in ops if isinstance(ops, tuple) else (ops,):
                 assert op not in entries, op

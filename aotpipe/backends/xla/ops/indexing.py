@@ -14,8 +14,7 @@ import sympy
 import torch
 from jax import lax
 
-from aotpipe.backends.xla.padding.layout import Padded, padded
-from aotpipe.backends.xla.padding.rules import Call
+from aotpipe.backends.xla.padding.rules import Call, Padded, padded
 from aotpipe.backends.xla.values import (
     BOOL,
     INT32,

@@ -1,4 +1,7 @@
-"""Ops that move elements and compute nothing: views, casts, copies, triangles and diagonals."""
+"""Ops that move elements, and tensors from nothing: views, casts, copies, diagonals, constants, ranges.
+
+In a bucket a tensor from nothing is larger than it need be.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,22 @@ import sympy
 import torch
 from jax import lax
 
-from aotpipe.backends.xla.padding.layout import ONE, Axis, Padded, joined
-from aotpipe.backends.xla.padding.rules import Call, bucket_number, elementwise, of_plain, require
+from aotpipe.backends.xla.padding.rules import (
+    ONE,
+    Axis,
+    Call,
+    Padded,
+    bucket_number,
+    elementwise,
+    joined,
+    of_plain,
+    require,
+)
 from aotpipe.backends.xla.padding.sizes import Size
 from aotpipe.backends.xla.values import (
     BOOL,
+    FLOAT64,
+    INT64,
     Array,
     Out,
     axis_of,
@@ -23,7 +37,9 @@ from aotpipe.backends.xla.values import (
     cast,
     constant,
     dtype_of,
+    is_array,
     is_complex,
+    is_float,
 )
 
 aten = torch.ops.aten
@@ -151,6 +167,26 @@ def unfold(out: Out, x: Array, dim: int, size: int, step: int) -> Array:
     return jnp.moveaxis(jnp.take(x, places, axis=axis), axis + 1, -1)
 
 
+def filled(out: Out, value: Any, **_: Any) -> Array:
+    """A number, or what the run computes for one, everywhere."""
+    if is_array(value):
+        return broadcast(lax.reshape(cast(value, out.dtype), ()), out.shape)
+    return constant(value, out.dtype, out.shape)
+
+
+def arange(out: Out, start: Any, end: Any, step: Any = 1, **_: Any) -> Array:
+    """From a start in steps; floats are computed in float64, as eager does."""
+    work = FLOAT64 if is_float(out.dtype) else INT64
+    count = cast(lax.iota(INT64, out.shape[0]), work)
+    return cast(cast(start, work) + count * cast(step, work), out.dtype)
+
+
+def eye(out: Out, *_: Any, **__: Any) -> Array:
+    """1 on the diagonal."""
+    rows, columns = (lax.broadcasted_iota(np.int32, out.shape, axis) for axis in (0, 1))
+    return cast(rows == columns, out.dtype)
+
+
 OPS: Final[dict[Any, Any]] = {
     (
         aten.view.default,
@@ -193,4 +229,21 @@ OPS: Final[dict[Any, Any]] = {
     aten.tril.default: (_triangle(lax.le), of_plain),
     aten.triu.default: (_triangle(lax.ge), of_plain),
     aten.unfold.default: (unfold, of_plain),
+    (aten.full.default, aten.full_like.default, aten.fill.Scalar, aten.fill.Tensor): (
+        lambda out, _, value, **__: filled(out, value),
+        of_plain,
+    ),
+    aten.scalar_tensor.default: (filled, of_plain),
+    aten.arange.start_step: (arange, of_plain),
+    (aten.eye.default, aten.eye.m): (eye, of_plain),
+    (aten.ones.default, aten.ones_like.default): (lambda out, *_, **__: filled(out, 1), of_plain),
+    # What `empty` leaves open is 0: a program must give the same each time.
+    (
+        aten.zeros.default,
+        aten.zeros_like.default,
+        aten.empty.memory_format,
+        aten.empty_like.default,
+        aten.empty_strided.default,
+        aten.new_zeros.default,
+    ): (lambda out, *_, **__: filled(out, 0), of_plain),
 }

@@ -12,8 +12,7 @@ import torch
 from jax import lax
 
 from aotpipe.backends.xla.ops.shape import padded_reshape
-from aotpipe.backends.xla.padding.layout import Padded
-from aotpipe.backends.xla.padding.rules import Call, array_of, bare, require, true_number
+from aotpipe.backends.xla.padding.rules import Call, Padded, array_of, bare, require, true_number
 from aotpipe.backends.xla.values import (
     INT32,
     INT64,

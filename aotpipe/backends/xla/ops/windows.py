@@ -15,8 +15,7 @@ from jax import lax
 from aotpipe.backends.xla.ops.blas import PRECISION
 from aotpipe.backends.xla.ops.reduction import edge, total
 from aotpipe.backends.xla.ops.unary import like
-from aotpipe.backends.xla.padding.layout import Padded
-from aotpipe.backends.xla.padding.rules import Call, Rule, require
+from aotpipe.backends.xla.padding.rules import Call, Padded, Rule, require
 from aotpipe.backends.xla.values import INT32, INT64, Array, Out, cast, constant, is_array, is_float, wide
 
 aten = torch.ops.aten

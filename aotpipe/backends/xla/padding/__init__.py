@@ -6,7 +6,7 @@ keeps the garbage away from what is not: it masks what it sums, shifts what it j
 size. An op without a rule is refused where padding would reach it, with the user's line: nothing is guessed.
 
     sizes.py        sizes: of the bucket and true ones
-    layout.py       values with their axes, masks, and reshapes of both
     interpreter.py  evaluates a legal graph on such values
-    rules.py        what a rule is given, and the rules of most ops; the others stand in backends/xla/ops
+    rules.py        values with their axes, masks, and reshapes of both; what a rule for an op is given, and
+                    the rules that ops have in common; the others stand in backends/xla/ops
 """

@@ -19,8 +19,7 @@ from jax import lax
 from torch import fx
 
 from aotpipe.backends.xla.interpreter import Interpreter, Refused, number_of
-from aotpipe.backends.xla.padding.layout import Arena, Padded
-from aotpipe.backends.xla.padding.rules import Call
+from aotpipe.backends.xla.padding.rules import Arena, Call, Padded
 from aotpipe.backends.xla.padding.sizes import Extents, Size, Unpaddable, evaluate, scalar
 from aotpipe.backends.xla.sizes import Sizes, UnknownSize, relations
 from aotpipe.backends.xla.values import INT32, Array, Out, is_array

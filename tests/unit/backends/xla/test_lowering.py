@@ -12,8 +12,8 @@ import torch
 from torch.export import Dim
 
 from aotpipe.backends.xla import lowering
-from aotpipe.backends.xla.estimate import matmuls
-from aotpipe.backends.xla.modules import parsed
+from aotpipe.backends.xla.estimate.figures import count_products
+from aotpipe.backends.xla.mesh import parsed
 from aotpipe.backends.xla.ops import blas
 from aotpipe.errors import CannotPad, NoBuckets, OutsideBuckets, UnsupportedOps
 from aotpipe.runtime.xla import container
@@ -187,7 +187,7 @@ def test_a_tpu_s_products_of_int64_are_exact_and_no_dots() -> None:
     program = through.legal(Integers(), (numbers, numbers[0]), dialect="stablehlo")
     index, parts = container.read(lowering.lower(program).module)
     [modules] = [each["modules"] for each in index["programs"]]
-    counted = {name: matmuls.count(parsed(parts[module])).total for name, module in modules.items()}
+    counted = {name: count_products(parsed(parts[module])).total for name, module in modules.items()}
     assert counted["tpu"] == 0
     assert counted["cpu"] > 0
     left, right = numbers.numpy(), numbers.numpy().T.copy()

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from aotpipe.backends.xla import mesh as meshes
-from aotpipe.backends.xla.estimate import matmuls
-from aotpipe.backends.xla.estimate.figures import least_traffic
-from aotpipe.backends.xla.modules import parsed
+from aotpipe.backends.xla.estimate.figures import count_products, least_traffic
+from aotpipe.backends.xla.mesh import parsed
 from aotpipe.errors import MeshError
 from aotpipe.runtime.xla import clients
 from aotpipe.runtime.xla.mesh import Mesh, rules
@@ -88,8 +87,8 @@ def of_one(tmp_path: Path) -> Any | None:
 def test_each_device_has_its_part_of_the_work_and_of_the_arrays(tmp_path: Path) -> None:
     part = of_one(tmp_path)
     work = 3 * 2 * 64 * 32 * 32
-    assert matmuls.count(parsed(MODULE.encode())).flops == {("float32", "highest"): work}
-    assert matmuls.count(part).flops == {("float32", "highest"): work // 4}
+    assert count_products(parsed(MODULE.encode())).flops == {("float32", "highest"): work}
+    assert count_products(part).flops == {("float32", "highest"): work // 4}
     # Its rows come and go, and it reads all of the other factor.
     assert least_traffic(part) == 4 * (2 * 16 * 32 + 32 * 32)
 

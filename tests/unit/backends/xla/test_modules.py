@@ -6,7 +6,7 @@ import pytest
 from jaxlib.mlir.dialects import stablehlo
 from jaxlib.mlir.ir import MLIRError
 
-from aotpipe.backends.xla.modules import context, parsed
+from aotpipe.backends.xla.mesh import context, parsed
 
 TEXT = b"func.func public @main(%x: tensor<2xf32>) -> tensor<2xf32> { return %x : tensor<2xf32> }"
 

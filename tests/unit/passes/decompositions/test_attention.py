@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from aotpipe.passes.decompositions import attention
+from aotpipe.passes.decompositions import blas
 
 
 def _tensors(heads: int, key_heads: int) -> list[torch.Tensor]:
@@ -35,7 +35,7 @@ MASK = torch.rand(5, 7, generator=torch.Generator().manual_seed(1)) > 0.4
 @pytest.mark.parametrize("key_heads", [4, 2, 1])
 def test_masks_and_groups(options: dict[str, Any], key_heads: int) -> None:
     tensors = _tensors(4, key_heads)
-    got = attention.scaled_dot_product_attention(*tensors, **options, enable_gqa=key_heads != 4)
+    got = blas.scaled_dot_product_attention(*tensors, **options, enable_gqa=key_heads != 4)
     want = scaled_dot_product_attention(*tensors, **options, enable_gqa=key_heads != 4)
     torch.testing.assert_close(got, want)
 
@@ -44,6 +44,6 @@ def test_a_row_with_nothing_to_attend_to_gives_zeros() -> None:
     tensors = _tensors(1, 1)
     mask = torch.zeros(5, 7, dtype=torch.bool)
     mask[1:] = True
-    got = attention.scaled_dot_product_attention(*tensors, attn_mask=mask)
+    got = blas.scaled_dot_product_attention(*tensors, attn_mask=mask)
     assert torch.equal(got[:, :, 0], torch.zeros_like(got[:, :, 0]))
     assert torch.isfinite(got).all()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from aotpipe.backends.iree.decompositions import fourier
+from aotpipe.backends.iree.decompositions import blas
 from tests.programs.through import check
 from tests.sweep import sweep
 from tests.unit.backends.iree.decompositions.agree import check_op
@@ -18,16 +18,16 @@ def test_close_to_torch(size: int) -> None:
     torch.manual_seed(size)
     real, both = torch.randn(2, size), torch.randn(2, size, dtype=torch.complex64)
     close = {"rtol": 1e-4, "atol": 1e-4 * size**0.5}
-    torch.testing.assert_close(fourier.c2c(both, [1], 0, True), torch.fft.fft(both), **close)
-    torch.testing.assert_close(fourier.c2c(both, [1], 2, False), torch.fft.ifft(both), **close)
-    torch.testing.assert_close(fourier.r2c(real, [1], 0, True), torch.fft.rfft(real), **close)
+    torch.testing.assert_close(blas.c2c(both, [1], 0, True), torch.fft.fft(both), **close)
+    torch.testing.assert_close(blas.c2c(both, [1], 2, False), torch.fft.ifft(both), **close)
+    torch.testing.assert_close(blas.r2c(real, [1], 0, True), torch.fft.rfft(real), **close)
     half = torch.fft.rfft(real)
-    torch.testing.assert_close(fourier.c2r(half, [1], 2, size), torch.fft.irfft(half, size), **close)
+    torch.testing.assert_close(blas.c2r(half, [1], 2, size), torch.fft.irfft(half, size), **close)
 
 
 def test_leaves_large_primes_and_double_precision() -> None:
-    assert fourier.c2c(torch.zeros(5003, dtype=torch.complex64), [0], 0, True) is NotImplemented
-    assert fourier.r2c(torch.zeros(8, dtype=torch.float64), [0], 0, True) is NotImplemented
+    assert blas.c2c(torch.zeros(5003, dtype=torch.complex64), [0], 0, True) is NotImplemented
+    assert blas.r2c(torch.zeros(8, dtype=torch.float64), [0], 0, True) is NotImplemented
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from aotpipe.backends.iree.decompositions import special
+from aotpipe.backends.iree.decompositions import transcendental
 from tests.programs.through import check
 from tests.unit.backends.iree.decompositions.agree import check_op
 
@@ -32,7 +32,7 @@ DOMAINS: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], torch.Tensor]] 
 def test_close_to_float64(name: str) -> None:
     reference, arguments = DOMAINS[name]
     want = reference(arguments.double())
-    got = getattr(special, name)(arguments).double()
+    got = getattr(transcendental, name)(arguments).double()
     scale = want.abs().clamp(min=1e-30 if name in {"erfc", "erfinv"} else 1.0)
     # Next to its poles log gamma is that of an argument's last bit.
     assert ((got - want).abs() / scale).max() < (2e-5 if name == "lgamma" else 5e-6)
@@ -42,7 +42,7 @@ def test_close_to_float64(name: str) -> None:
 def test_ends_and_poles(name: str) -> None:
     ends = torch.tensor([0.0, -0.0, 1.0, -1.0, 0.5, 2.0, -3.0, math.inf, math.nan])
     torch.testing.assert_close(
-        getattr(special, name)(ends), DOMAINS[name][0](ends), equal_nan=True, rtol=1e-5, atol=1e-5
+        getattr(transcendental, name)(ends), DOMAINS[name][0](ends), equal_nan=True, rtol=1e-5, atol=1e-5
     )
 
 

@@ -10,7 +10,7 @@ from torch import nn
 from torch.export import Dim
 
 from aotpipe.backends.iree.decompositions.windows import Convolution
-from aotpipe.backends.iree.tuning.transposed_convolution import transposed
+from aotpipe.backends.iree.tuning.convolution import transposed
 from tests.programs.through import check, legal
 from tests.unit.backends.iree.decompositions.agree import check_op
 

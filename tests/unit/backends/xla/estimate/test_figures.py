@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from aotpipe.backends.xla.estimate.figures import collectives, figures, least_traffic
-from aotpipe.backends.xla.modules import parsed
+from aotpipe.backends.xla.mesh import parsed
 from aotpipe.runtime.xla import clients
 
 MODULE = """

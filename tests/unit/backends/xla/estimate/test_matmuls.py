@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 from jax import lax
 
-from aotpipe.backends.xla.estimate import matmuls
-from aotpipe.backends.xla.modules import parsed
+from aotpipe.backends.xla.estimate import figures
+from aotpipe.backends.xla.mesh import parsed
 
 
-def count(text: str) -> matmuls.Counted:
-    return matmuls.count(parsed(text.encode()))
+def count(text: str) -> figures.Counted:
+    return figures.count_products(parsed(text.encode()))
 
 
-def lowered(function: Any, *arguments: Any) -> matmuls.Counted:
+def lowered(function: Any, *arguments: Any) -> figures.Counted:
     module = jax.jit(function).trace(*arguments).lower(lowering_platforms=("tpu",)).compiler_ir("stablehlo")
     with module.context:
-        return matmuls.count(module)
+        return figures.count_products(module)
 
 
 PRODUCT = """

@@ -2,7 +2,7 @@ import jax.numpy as jnp
 import numpy as np
 import sympy
 
-from aotpipe.backends.xla.padding.layout import Arena, Padded, joined
+from aotpipe.backends.xla.padding.rules import Arena, Padded, joined
 from aotpipe.backends.xla.padding.sizes import Extents
 from aotpipe.backends.xla.sizes import Sizes
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aotpipe.backends import compiler, source_digest
+from aotpipe.backends import compiler, compiling
 from aotpipe.core.stages import Lowered
 from aotpipe.core.targets import Target
 
@@ -16,9 +16,9 @@ LOWERED = Lowered(dialect="torch", module=b"module {}", entry_points=("forward",
 
 @pytest.fixture(autouse=True)
 def _read_anew():
-    source_digest.backend_digest.cache_clear()
+    compiling.backend_digest.cache_clear()
     yield
-    source_digest.backend_digest.cache_clear()
+    compiling.backend_digest.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -38,19 +38,19 @@ def test_an_edited_source_file_gives_another_key(
     chosen = Target.parse(target)
     before = compiler(chosen).digest(LOWERED, chosen)
     copies = []
-    for root in source_digest.sources(chosen.backend):
+    for root in compiling.sources(chosen.backend):
         copies.append(tmp_path / root.name)
         (shutil.copytree if root.is_dir() else shutil.copyfile)(root, copies[-1])
-    monkeypatch.setattr(source_digest, "sources", lambda _: tuple(copies))
-    source_digest.backend_digest.cache_clear()
+    monkeypatch.setattr(compiling, "sources", lambda _: tuple(copies))
+    compiling.backend_digest.cache_clear()
     assert compiler(chosen).digest(LOWERED, chosen) == before
     with (tmp_path / file).open("a", encoding="utf-8") as edited:
         edited.write("# edited\n")
-    source_digest.backend_digest.cache_clear()
+    compiling.backend_digest.cache_clear()
     assert compiler(chosen).digest(LOWERED, chosen) != before
 
 
 def test_an_edit_of_one_backend_leaves_the_programs_of_the_other():
-    iree, xla = (set(source_digest.sources(backend)) for backend in ("iree", "xla"))
+    iree, xla = (set(compiling.sources(backend)) for backend in ("iree", "xla"))
     assert not iree & xla
-    assert source_digest.backend_digest("iree") != source_digest.backend_digest("xla")
+    assert compiling.backend_digest("iree") != compiling.backend_digest("xla")
