@@ -263,7 +263,7 @@ def read_state(path: Path) -> dict[str, Array]:
 
 @contextmanager
 def _leaving_cores(busy: int) -> Iterator[None]:
-    """Leave so many cores to others: threads of OpenMP that wait for one that cannot run burn its time."""
+    """Leave so many cores to the compilers: OpenMP's threads spin while one of them waits for a core."""
     import torch
 
     before = torch.get_num_threads()

@@ -25,6 +25,7 @@ from functools import cache, wraps
 from importlib import metadata
 from itertools import islice
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final
 
 from aotpipe.build.record import Dependencies, folder_digest, stamps, variable_digest
@@ -210,15 +211,14 @@ def _recorded_variables() -> Iterator[None]:
 
 def _asked_by_user() -> bool:
     """Whether the nearest caller outside of Python's library and of this file is the user's code."""
-    frame = sys._getframe(1)  # noqa: SLF001  # the only way to a caller's file without building a traceback
+    # The only way to a caller's file without building a traceback.
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001
     while frame is not None:
         name = frame.f_code.co_filename
         if name.startswith("<frozen importlib"):
             return False
         if name != __file__ and not name.startswith("<") and not _is_standard(name):
             return not _is_library(name) and not name.startswith(_OWN)
-        if frame.f_back is None:
-            return False
         frame = frame.f_back
     return False
 
@@ -245,9 +245,9 @@ def _is_standard(path: str) -> bool:
 def _mapped() -> frozenset[str]:
     """The regular files mapped into this process, where the kernel shows them."""
     with suppress(OSError):
-        lines = Path("/proc/self/maps").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
-        paths = {line.split(maxsplit=5)[5] for line in lines if line.count("/") and len(line.split()) > 5}
-        return frozenset(path for path in paths if path.startswith("/"))
+        text = Path("/proc/self/maps").read_text(encoding="utf-8", errors="surrogateescape")
+        rows = (line.split(maxsplit=5) for line in text.splitlines())
+        return frozenset(row[5] for row in rows if len(row) > 5 and row[5].startswith("/"))
     return frozenset()
 
 

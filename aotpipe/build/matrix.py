@@ -103,7 +103,10 @@ class _Judge:
 
     def validate(self, compiled: Compiled) -> Result:
         """Run a program and compare, or find that this was done before."""
-        key = self._key(compiled)
+        tools = toolchain.current()
+        # A time is one of this host, and so is the claim that a program ran here, or could not.
+        here = [tools.digest, tools.host_digest, why_not_runnable(compiled.target, compiled.host_features)]
+        key = digest([compiled.digest, self.ready.prepared.digest, self.latency, *here])
         try:
             with self.recorder.stage("validate", str(compiled.target)) as running:
                 found = self.cache.load(
@@ -117,12 +120,6 @@ class _Judge:
                 return validated
         except AotpipeError as error:
             return error
-
-    def _key(self, compiled: Compiled) -> str:
-        tools = toolchain.current()
-        # A time is one of this host, and so is the claim that a program ran here, or could not.
-        here = [tools.digest, tools.host_digest, why_not_runnable(compiled.target, compiled.host_features)]
-        return digest([compiled.digest, self.ready.prepared.digest, self.latency, *here])
 
     def _run(self, compiled: Compiled) -> Validated:
         prepared = self.ready.prepared

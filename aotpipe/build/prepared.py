@@ -208,7 +208,7 @@ def read(entry: Entry, folder: Path) -> Prepared:
 
 
 def _link(source: Path, destination: Path) -> None:
-    """One file under two names; a copy where the file system has no such thing."""
+    """Link a file under a second name; copy it where the file system has no hard links."""
     try:
         os.link(source, destination)
     except FileNotFoundError:

@@ -152,12 +152,8 @@ def _shown(found: dict[str, Any]) -> str:
         driver: ", ".join(row["names"]) or f"none: {row['problem']}"
         for driver, row in found["devices"].items()
     }
-    does = {(True, True): "compiles, runs", (True, False): "compiles", (False, True): "runs"}
-    targets = {
-        name: f"{does.get((row['compiles_here'], row['runs_here']), 'no')}"
-        + (f": {row['reason']}" if row["reason"] else "")
-        for name, row in found["targets"].items()
-    }
+    able = (Ability(target=name, summary="", **row) for name, row in found["targets"].items())
+    targets = {row.target: row.here + (f": {row.reason}" if row.reason else "") for row in able}
     return "\n\n".join(map(text.fields, filter(None, (head, packages, abilities, devices, targets))))
 
 

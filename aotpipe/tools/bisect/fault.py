@@ -69,7 +69,11 @@ class Reproducer:
                 json.dumps(list(self.flags), indent=2) + "\n", encoding="utf-8"
             )
             for name in ("inputs", "weights", "wanted"):
-                arrays: dict[str, Any] = {key: _plain(array) for key, array in getattr(self, name).items()}
+                # numpy alone reads its own dtypes: bfloat16 and its kin are written as their bytes.
+                arrays: dict[str, Any] = {
+                    key: array if array.dtype.isbuiltin else array.view(f"u{array.dtype.itemsize}")
+                    for key, array in getattr(self, name).items()
+                }
                 np.savez(folder / f"{name}.npz", **arrays)
 
 
@@ -103,11 +107,6 @@ class Fault:
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""
         return fields_of(self)
-
-
-def _plain(array: Array) -> Array:
-    """As an array that numpy alone reads: bfloat16 and its kin as their bytes."""
-    return array if array.dtype.isbuiltin else array.view(np.dtype(f"u{array.dtype.itemsize}"))
 
 
 WIDTH: Final = 24

@@ -265,7 +265,7 @@ def _edited(function: FunctionType, place: Place, replacement: str) -> tuple[str
 
 @contextmanager
 def _swapped(function: FunctionType, text: str, code: CodeType) -> Iterator[None]:
-    """Run the edited function; who reads its source reads the edited one."""
+    """Run the edited function while the body runs; `linecache` gives its edited source."""
     path = function.__code__.co_filename
     before = linecache.cache.get(path)
     # Without a time, an entry of the cache is not held against the file.

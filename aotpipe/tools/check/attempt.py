@@ -129,7 +129,7 @@ def _legal(exported: Exported, found: Attempted, request: Request) -> Legal:
 
 
 def _last(error: AotpipeError, entry_point: str) -> AotpipeError:
-    """What the last way of exporting was refused for, which says more than the first."""
+    """The refusal of the last way of exporting, which says more than that of the first."""
     staged = error.__context__
     if not isinstance(staged, Exception) or staged is error.__cause__:
         return error
@@ -139,7 +139,7 @@ def _last(error: AotpipeError, entry_point: str) -> AotpipeError:
 
 
 def _end_of_body(events: Iterable[Event]) -> int:
-    """The last line of what the truth of these decides on; 0 where they decide nothing."""
+    """The last line of the statements that these events decide about; 0 where there are none."""
     found = [deciding(event.place) for event in events if event.kind == "truth"]
     return max((getattr(each.node, "end_lineno", 0) for each in found if each is not None), default=0)
 
@@ -202,7 +202,7 @@ class _Entry:
         return [Refusal(error, self._name) for error in {str(each): each for each in self._outside}.values()]
 
     def _blamed(self, error: AotpipeError, line: Line, lines: Mapping[Line, list[Event]]) -> list[Event]:
-        """The events of a line; of one in the body that it decides on, where that was refused."""
+        """The events of a line, or of the refused line in the body that it decides about."""
         for other, events in lines.items():
             inside = line[0] == other[0] and line[1] < other[1] <= _end_of_body(lines[line])
             if inside and error.where == events[0].place.where and events[0].kind != "truth":
@@ -282,7 +282,7 @@ def _recorded(events: Iterable[Event]) -> Mapping[_Key, list[Any]]:
 
 
 def _constant(value: Any) -> Any:
-    """A tensor as one that is made while the model is traced: torch keeps the value of such a one."""
+    """Make a tensor anew while the model is traced: torch keeps the value of one that is created then."""
     if isinstance(value, torch.Tensor):
         return torch.tensor(value.tolist(), dtype=value.dtype).reshape(value.shape)
     return value

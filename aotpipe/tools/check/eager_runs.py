@@ -181,7 +181,7 @@ class Watch(TorchFunctionMode):
         return result
 
     def _returned(self, tensor: torch.Tensor) -> Node | None:
-        """What a tensor came from that no function of torch gave, after one was taken out as an array."""
+        """A node for a tensor that no function of torch returned, where an array was taken out before."""
         taken = next((e for e in reversed(self.events) if e.kind == "array" and e.node.varies), None)
         if taken is None:
             return None
@@ -219,7 +219,7 @@ class Watch(TorchFunctionMode):
 
 
 def _tested(place: Place, node: Node) -> Place:
-    """The expression whose truth a statement takes; Python has no more than the statement for some."""
+    """The expression whose truth a statement takes: of some, Python knows the whole statement only."""
     if node.place is not None and place.holds(node.place):
         return node.place
     found = next(iter(source_ranges.around(place)), None)

@@ -110,7 +110,7 @@ def _examined(canonical: Canonical, found: list[Diagnostic], request: Request) -
 def _told_by_stages(
     canonical: Canonical, attempted: Attempted, found: Collection[Diagnostic]
 ) -> list[Diagnostic]:
-    """What the stages found, without what is not true of the model and what `found` says already."""
+    """The findings of the stages that hold for the model as it is and that `found` does not have."""
     baked_inputs = {each.message.split("`")[1] for each in found if each.code == "baked-input"}
     dropped = {str(each.where) for each in found if each.code == "output-dropped"}
     # What nothing reads in a model with replayed lines, the model may well read.
@@ -169,7 +169,12 @@ def _surroundings(
     said: set[tuple[str, str, Place | None]] = set()
     for entry in canonical.entries:
         seen = observed[entry.name]
-        kept = {path: state for path in seen.changed if (state := _state_of(path, names))}
+        kept = {}
+        for path in seen.changed:
+            # The state of the attribute's own name, or those below it where it holds several.
+            own = [name for name in names if name == path or name.startswith(f"{path}.")]
+            if own:
+                kept[path] = own[0] if len(own) == 1 else f"{path}.*"
         # On what is unread or ignored no result depends.
         for root in (*entry.state.unread, *entry.state.ignored) if entry.state is not None else ():
             seen.changed.pop(root.path, None)
@@ -177,12 +182,6 @@ def _surroundings(
             if (key := (each.code, each.message, each.place)) not in said:
                 said.add(key)
                 yield each
-
-
-def _state_of(path: str, names: Iterable[str]) -> str:
-    """The state that holds an attribute: of its own name, or those below it where it holds several."""
-    found = [name for name in names if name == path or name.startswith(f"{path}.")]
-    return found[0] if len(found) == 1 else f"{path}.*" if found else ""
 
 
 def _raised(error: AotpipeError, cause: BaseException) -> Diagnostic:

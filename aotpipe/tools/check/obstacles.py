@@ -89,7 +89,7 @@ def _unsupported(error: UnsupportedOps, observed: Mapping[str, Observed]) -> Ite
 
 
 def _taken_at(where: SourceLine | None, kind: Kind, observed: Mapping[str, Observed]) -> Event | None:
-    """What takes a value of a kind out of a tensor at a line."""
+    """The event of a line that takes a value of this kind out of a tensor that varies."""
     events = (event for each in observed.values() for event in each.events.values())
     return next((e for e in events if e.kind == kind and e.node.varies and e.place.where == where), None)
 
@@ -172,7 +172,7 @@ def _reason(code: str, error: AotpipeError, event: Event) -> str:
 
 
 def _why_not_rewritten(event: Event) -> str:
-    """What about a function keeps its control flow from being rewritten."""
+    """Why the control flow of a function is not rewritten; empty where no reason is known."""
     found = deciding(event.place)
     if found is None:
         is_comprehended = any(isinstance(node, COMPREHENSIONS) for node in around(event.place))

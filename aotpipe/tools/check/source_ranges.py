@@ -169,7 +169,7 @@ def around(place: Place) -> list[ast.AST]:
 
 
 def _children(node: ast.AST) -> list[ast.AST]:
-    """Children that have places of their own, those that have none replaced by theirs."""
+    """The nearest nodes below that have a line and a column."""
     found: list[ast.AST] = []
     for child in ast.iter_child_nodes(node):
         found += [child] if isinstance(child, _Located) else _children(child)

@@ -170,7 +170,7 @@ def _programs(
 
 
 def _of_user(where: SourceLine | None, canonical: Canonical) -> SourceLine | None:
-    """A line of a wrapper of aotpipe's stands for the method behind it."""
+    """The user's line: of a wrapper of aotpipe's, the line of the method that it wraps."""
     if where is not None and source.is_model_code(where.path):
         return where
     return source.of_definition(canonical.entries[0].module.forward) or where

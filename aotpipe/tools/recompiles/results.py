@@ -152,7 +152,14 @@ class Recompiles:
             return
         for way in self.ways:
             if way.count > at_most:
-                raise _too_many(way, at_most, len(self.calls))
+                beyond = next(iter(way.programs[at_most:]), None)
+                said = "; ".join(filter(None, (beyond.value, beyond.reason))) if beyond else ""
+                raise TooManyPrograms(
+                    f"{way.name} takes {way.count} programs for {len(self.calls)} calls, more than {at_most}",
+                    reason=f"program {beyond.number} in call {beyond.call}: {said}" if beyond else "",
+                    hint="`aotpipe check` says how the model becomes one program",
+                    where=beyond.where if beyond else None,
+                )
             if way.refused:
                 first = way.refused[0]
                 raise TooManyPrograms(
@@ -160,17 +167,6 @@ class Recompiles:
                     reason=f"call {first.call}: {first.reason}",
                     hint="give what varies a Dim, or make it a tensor",
                 )
-
-
-def _too_many(way: Way, at_most: int, calls: int) -> TooManyPrograms:
-    beyond = next(iter(way.programs[at_most : at_most + 1]), None)
-    said = "; ".join(filter(None, (beyond.value, beyond.reason))) if beyond else ""
-    return TooManyPrograms(
-        f"{way.name} takes {way.count} programs for {calls} calls, more than {at_most}",
-        reason=f"program {beyond.number} in call {beyond.call}: {said}" if beyond else "",
-        hint="`aotpipe check` says how the model becomes one program",
-        where=beyond.where if beyond else None,
-    )
 
 
 def _short(text: str) -> str:

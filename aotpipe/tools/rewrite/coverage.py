@@ -207,7 +207,10 @@ def variants(
 ) -> Iterator[tuple[str, dict[str, Array]]]:
     """Calls of one entry point, each with what was done to the example."""
     specs = {spec.name: spec for spec in signature.tensor_inputs}
-    ways = {name: _ways(array) for name, array in example.items()}
+    ways: dict[str, Mapping[str, Change]] = {}
+    for name, array in example.items():
+        kind = array.dtype.kind.replace("u", "i")
+        ways[name] = _SCALARS if kind == "i" and not array.ndim else _CHANGES.get(kind, {})
     for name, mine in ways.items():
         for how, change in mine.items():
             yield f"{name} {how}", {**example, name: _kept(specs[name], example[name], change)}
@@ -227,11 +230,6 @@ def variants(
             for name, array in drawn.items()
         }
         yield f"drawn {number} times {scale:.3g}", larger
-
-
-def _ways(array: Array) -> Mapping[str, Change]:
-    kind = array.dtype.kind.replace("u", "i")
-    return _SCALARS if kind == "i" and not array.ndim else _CHANGES.get(kind, {})
 
 
 def _kept(spec: TensorSpec, array: Array, change: Change) -> Array:

@@ -208,14 +208,14 @@ def _parts(index: ast.expr) -> list[ast.expr]:
 
 
 def _is_number(node: ast.expr) -> bool:
-    """Whether a part of an index is a number for all that can be seen, and no slice, None or list."""
+    """Whether a part of an index may be a number: it is no slice, None, ellipsis or list."""
     return not isinstance(node, ast.Slice | ast.List | ast.Starred) and not (
         isinstance(node, ast.Constant) and (node.value is None or node.value is ...)
     )
 
 
 def _tensor_place(node: ast.Subscript) -> int | None:
-    """The dim that an index of tensors leaves where each got one; None where slices of tensors are all."""
+    """The place of the first number in an index; None where there is no number, or an ellipsis."""
     parts = _parts(node.slice)
     places = [at for at, part in enumerate(parts) if _is_number(part)]
     if not places or any(isinstance(each, ast.Constant) and each.value is ... for each in parts):

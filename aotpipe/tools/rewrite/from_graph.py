@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import inspect
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,11 +59,17 @@ def generate_class(exported: Exported, stem: str = "model", *, direct: bool = Fa
         _method(exported, entry, methods[entry.name], contents, direct=direct) for entry in exported.entries
     ]
     if state:
-        said = ast.Expr(ast.Constant("Forget all calls: the state is again what it was at first."))
-        reset = function("reset", ["self"], [said, *contents.reset()])
+        forget = ast.Expr(ast.Constant("Forget all calls: the state is again what it was at first."))
+        reset = function("reset", ["self"], [forget, *contents.reset()])
         reset.decorator_list = [call("torch.no_grad")]
         functions.append(reset)
-    doc = ast.Expr(ast.Constant(_class_doc(canonical, state)))
+    original: Any = type(canonical.model)
+    if is_function_module(canonical.model):
+        original = inspect.unwrap(canonical.model.forward)
+    where = f"{original.__module__}." if original.__module__ != "__main__" else ""
+    said = f"{where}{original.__qualname__} as one graph; the weights are the original's."
+    said += f" State: {', '.join(state)}." if state else ""
+    doc = ast.Expr(ast.Constant(said))
     made = ast.ClassDef(class_name, [dotted("nn.Module")], [], [doc, *functions], [])
     return Code(
         text=f"{_head(exported, made, contents, stem)}{text_of([made])}\n",
@@ -99,7 +105,7 @@ def method_of(canonical: Canonical, entry_point: str) -> str:
 def _tensors(
     entries: Sequence[ExportedEntry],
 ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-    """What calls change, with what it holds at first, and what is neither that nor a weight."""
+    """The tensors that calls change, with their first values, and those that are no state or weight."""
     state: dict[str, torch.Tensor] = {}
     constants: dict[str, torch.Tensor] = {}
     for entry in entries:
@@ -147,17 +153,6 @@ def _method(
     structure: Any = graph._out_spec  # noqa: SLF001
     returned = ast.Return(result_expression(structure, results_of(results)))
     return ast.FunctionDef(called, taken.arguments, [*body, *statements, returned], [])
-
-
-def _class_doc(canonical: Canonical, state: Mapping[str, torch.Tensor]) -> str:
-    model: Any = type(canonical.model)
-    if is_function_module(canonical.model):
-        model = inspect.unwrap(canonical.model.forward)
-    where = f"{model.__module__}." if model.__module__ != "__main__" else ""
-    text = f"{where}{model.__qualname__} as one graph; the weights are the original's."
-    if state:
-        text += f" State: {', '.join(state)}."
-    return text
 
 
 def _head(exported: Exported, made: ast.ClassDef, contents: ModuleContents, stem: str) -> str:
@@ -248,7 +243,7 @@ def method_inputs(entry: CanonicalEntry, free: Callable[[str], str]) -> MethodIn
 
 
 def _default(parameter: inspect.Parameter, example: Any) -> ast.expr | None:
-    """A parameter that has a default keeps one: that which the code was written for."""
+    """The default of a parameter that has one: the example's value, for which the code is written."""
     has_one = parameter.default is not parameter.empty and isinstance(example, PLAIN)
     return literal(example) if has_one else None
 

@@ -271,7 +271,7 @@ class _FunctionRewriter:
         return statements.with_comments(node, [*functions, ast.Assign([target], called), *after])
 
     def _chosen(self, node: ast.If, outs: Sequence[str], test: ast.expr, facts: Facts) -> Block | None:
-        """A branch that only sets variables to others, or to numbers, by `torch.where` or a logical op."""
+        """Write a branch that only sets variables to others or to numbers without torch.cond, else None."""
         then, other = statements.simple(node.body), statements.simple(node.orelse)
         if (
             then is None

@@ -55,7 +55,7 @@ class _Branch:
         self._drop_operands()
 
     def _choose(self, index: int, getters: Sequence[Node]) -> None:
-        """Put a selection in the place of a result that both sides only hand on, or set."""
+        """Replace a result that each side only passes on, or sets to a truth, by a selection."""
         then, other = (self._simple(side, hops.output_values(side)[index]) for side in self._sides)
         if then is None or other is None or not self._is_truth(self._test):
             return

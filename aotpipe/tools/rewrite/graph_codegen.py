@@ -146,7 +146,7 @@ class _Function:
         return not any(first < index < last for index in self._effects)
 
     def _is_returned(self, node: Node, seen_as: Node, output: Node) -> bool:
-        """Whether a result says as much in the `return` itself as it would by a name."""
+        """Whether a result may stand in the `return` itself: a name would tell a reader nothing."""
         if not self._writer.is_inner or nodes.times(output, seen_as) != 1:
             return False
         if node.target in _SHORT:
@@ -210,7 +210,7 @@ class _Function:
         self._made.append(self._placed(ast.Assign([target], made), node))
 
     def _bound(self, values: Sequence[Node]) -> ast.expr:
-        """A variable for a value that stands in a graph as these nodes."""
+        """Make a variable for the value that these nodes of a graph stand for."""
         called = self._name(values[0])
         self._env |= dict.fromkeys(values, name(called))
         self._dead.update(values)

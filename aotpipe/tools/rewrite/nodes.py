@@ -191,7 +191,7 @@ def is_plain_copy(node: Node) -> bool:
 
 
 def _is_given_back(node: Node, operand: Node) -> bool:
-    """Whether a copy is only a result, and what it was made of is none and is not written."""
+    """Whether a copy serves only as a result, and its operand is neither a result nor written."""
     copies = [each for each in operand.users if _is_result(each)]
     if not _is_result(node) or copies[0] is not node:
         return False
@@ -202,7 +202,7 @@ def _is_given_back(node: Node, operand: Node) -> bool:
 
 
 def _is_only_read(node: Node) -> bool:
-    """Whether a copy is read, by ops that give no part of it, in a graph that writes nothing."""
+    """Whether ops only read a copy and none gives a view of it, in a graph that writes nothing."""
     return not has_writes(node.graph) and all(
         # A copy of a copy: one of both is needed.
         each.target not in _COPIES
@@ -234,7 +234,7 @@ def _is_same_layout(before: Any, after: Any) -> bool:
 
 
 def _is_fresh(node: Node) -> bool:
-    """Whether a node's result is memory of its own."""
+    """Whether a node's result lies in memory of its own."""
     if node.op != "call_function":
         return False
     if node.target is operator.getitem and isinstance(node.args[0], Node) and is_higher(node.args[0].target):

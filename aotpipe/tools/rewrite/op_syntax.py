@@ -102,7 +102,11 @@ def _named(op: Any, short: str, args: Args, kwargs: Kwargs) -> ast.expr | None:
     takes_self = first is not None and first.name == "self" and str(first.type) == "Tensor"
     is_method = takes_self and bool(args) and hasattr(torch.Tensor, short)
     if is_method and short in _METHODS:
-        return method(args[0], short, *_spread(args[1:], short), **kwargs)
+        rest = list(args[1:])
+        # `reshape(2, 3)` for `reshape([2, 3])`.
+        if short in _SPREAD and len(rest) == 1 and isinstance(rest[0], ast.List) and rest[0].elts:
+            rest = rest[0].elts
+        return method(args[0], short, *rest, **kwargs)
     if is_function_of_torch(short):
         return call(f"torch.{short}", *args, **kwargs)
     if is_functional(short):
@@ -133,13 +137,6 @@ _METHODS: Final = frozenset(
     """.split()
 )
 _SPREAD: Final = frozenset({"reshape", "view", "expand", "permute", "repeat"})
-
-
-def _spread(args: Args, short: str) -> list[ast.expr]:
-    """`reshape(2, 3)` for `reshape([2, 3])`."""
-    if short in _SPREAD and len(args) == 1 and isinstance(args[0], ast.List) and args[0].elts:
-        return args[0].elts
-    return list(args)
 
 
 # Ops with a form of their own.

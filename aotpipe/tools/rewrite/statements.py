@@ -292,7 +292,7 @@ class Facts:
 
 
 def _computed(form: AbstractValue) -> AbstractValue:
-    """A form in which a tensor that is the same on all paths is computed: it may be written in place."""
+    """The form with its constant tensors as computed ones: a tensor may be written in place."""
     leaves = [
         Leaf(each.dtype, tuple(each.shape), each.device, number=False)
         if isinstance(each, torch.Tensor)
