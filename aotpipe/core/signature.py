@@ -121,7 +121,9 @@ class TensorSpec(Text):
         found = _TENSOR.fullmatch(text)
         if not found or found["dtype"] not in DTYPES:
             raise ValueError(f"not a tensor such as `ids: int64[batch, 8] in [0, 99]`: {text!r}")
-        dims = tuple(_dim(part) for part in _split(found["dims"]))
+        # At the commas outside of parentheses.
+        parts = re.split(r",\s*(?![^()]*\))", found["dims"])
+        dims = tuple(_dim(part.strip()) for part in parts if part.strip())
         bounds = (_number(found["low"]), _number(found["high"])) if found["low"] else None
         return cls(found["name"], found["dtype"], dims, bounds)
 
@@ -190,9 +192,3 @@ def _dim(text: str) -> Dim:
 
 def _number(text: str) -> float:
     return int(text) if re.fullmatch(r"-?\d+", text) else float(text)
-
-
-def _split(dims: str) -> list[str]:
-    """Split at the commas outside parentheses."""
-    parts = re.split(r",\s*(?![^()]*\))", dims)
-    return [part.strip() for part in parts if part.strip()]

@@ -170,7 +170,10 @@ def as_spec(
             hint=f"make an instance of it: {model_or_spec.__name__}(...).eval()",
             where=source.of_definition(model_or_spec),
         )
-    model, method = _split_method(model_or_spec)
+    model, method = model_or_spec, "forward"
+    if inspect.ismethod(model_or_spec) and reference.is_torch_module(model_or_spec.__self__):
+        # The module of a bound method holds the weights.
+        model, method = model_or_spec.__self__, model_or_spec.__name__
     if not callable(model):
         raise SpecInvalid(
             f"a {type(model).__name__} is no model", hint="give an nn.Module, a function of tensors or a Spec"
@@ -266,13 +269,6 @@ def load(ref: str) -> Spec:
         tensorize=found.setting("TENSORIZE") or (),
         name=found.bundle_name,
     )
-
-
-def _split_method(model: object) -> tuple[object, str]:
-    """Take a bound method of an nn.Module apart: the module holds the weights."""
-    if inspect.ismethod(model) and reference.is_torch_module(model.__self__):
-        return model.__self__, model.__name__
-    return model, "forward"
 
 
 def _default_name(model: object) -> str:
