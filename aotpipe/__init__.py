@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from aotpipe.model.spec import AUTO, Dim, EntryPoint, Example, Spec
     from aotpipe.runtime.bundle import Bundle
     from aotpipe.runtime.bundle.load import load
-    from aotpipe.runtime.call_structure import Packer
+    from aotpipe.runtime.input_checks import Packer
     from aotpipe.tools.bisect import bisect
     from aotpipe.tools.check import check
     from aotpipe.tools.recompiles import recompiles
@@ -65,7 +65,7 @@ _HOMES = {
     "Dim": "aotpipe.model.spec",
     "EntryPoint": "aotpipe.model.spec",
     "Example": "aotpipe.model.spec",
-    "Packer": "aotpipe.runtime.call_structure",
+    "Packer": "aotpipe.runtime.input_checks",
     "Signature": "aotpipe.core.signature",
     "Spec": "aotpipe.model.spec",
     "Target": "aotpipe.core.targets",

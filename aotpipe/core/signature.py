@@ -164,7 +164,7 @@ class Signature(Serializable):
         outputs: In the order of the flattened result.
         state: What is kept between calls (mutated buffers), threaded through the program.
         symbols: The dynamic sizes that dims refer to.
-        optional: What a call may leave out, outer parts first; `call_structure.Packer` fills it in.
+        optional: What a call may leave out, outer parts first; `input_checks.Packer` fills it in.
         optional_outputs: What the model does not always give.
     """
 

@@ -120,7 +120,7 @@ class BaseRunner(ABC, Generic[E]):
 
         Args:
             inputs: Every tensor input of its signature, by name, or a batch as the model takes it, that may
-                lack what is optional (`aotpipe.runtime.call_structure`).
+                lack what is optional (`aotpipe.runtime.input_checks`).
             entry_point: The only one, or `forward`, where None.
 
         Returns:

@@ -29,8 +29,8 @@ from aotpipe.core.signature import Signature
 from aotpipe.core.stages import Compiled, Latency, Parity, ParityCase, Validated
 from aotpipe.core.targets import Target
 from aotpipe.errors import AssertionViolated, InputError, OutsideBuckets, ParityError
-from aotpipe.runtime.call_structure import Packer
 from aotpipe.runtime.goldens import Golden, examples, sequences
+from aotpipe.runtime.input_checks import Packer
 from aotpipe.runtime.islands.chain import Parts
 from aotpipe.runtime.islands.chain_runner import ChainRunner, load_parts
 from aotpipe.runtime.loading import why_not_runnable

@@ -31,8 +31,8 @@ import numpy as np
 from aotpipe.core.dtypes import Array, numpy_dtype
 from aotpipe.core.signature import Signature, Symbol, TensorSpec, evaluate_dim
 from aotpipe.errors import InputShape
-from aotpipe.runtime.call_structure import presence_cases
 from aotpipe.runtime.dim_binding import Binder
+from aotpipe.runtime.input_checks import presence_cases
 
 SEEDS: Final = 2
 # A symbol without a declared end is tried up to so many times the example's size.

@@ -23,7 +23,6 @@ RUNTIME_ONLY = [
     "aotpipe.core.signature",
     "aotpipe.core.stages",
     "aotpipe.runtime.store",
-    "aotpipe.runtime.call_structure",
     "aotpipe.core.targets",
     "aotpipe.runtime.toolchain",
 ]

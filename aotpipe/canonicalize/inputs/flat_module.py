@@ -47,7 +47,7 @@ from aotpipe.errors import SpecInvalid
 from aotpipe.model import source
 from aotpipe.model.object_graph import Root
 from aotpipe.model.spec import EntryPoint
-from aotpipe.runtime.call_structure import presence_cases
+from aotpipe.runtime.input_checks import presence_cases
 
 Inputs = Mapping[str, torch.Tensor]
 MOST_FLAGS: Final = 3

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from aotpipe.core.signature import Constant, Presence, Signature, Symbol, TensorSpec
 from aotpipe.errors import InputShape, InputValue, MissingInput, UnknownInput
-from aotpipe.runtime.call_structure import Packer, presence_cases
-from aotpipe.runtime.input_checks import Checker
+from aotpipe.runtime.input_checks import Checker, Packer, presence_cases
 
 TOKENS = TensorSpec("batch.tokens", "int64", ("batch", "seq"), (0, 31))
 IDS = TensorSpec("batch.ids", "int32", ("batch", "seq"), (3, 9))
