@@ -133,10 +133,14 @@ def given(canonical: Canonical, calls: Iterable[Any]) -> tuple[ModelCall, ...]:
         SpecInvalid: There is none.
     """
     first = canonical.entries[0].name
-    found = [
-        call if isinstance(call, ModelCall) else _of_value(first, number, call)
-        for number, call in enumerate(calls, 1)
-    ]
+    found: list[ModelCall] = []
+    for number, value in enumerate(calls, 1):
+        if isinstance(value, ModelCall):
+            found.append(value)
+            continue
+        kwargs = dict(value) if isinstance(value, Mapping) else {}
+        args = () if isinstance(value, Mapping) else value if isinstance(value, tuple | list) else (value,)
+        found.append(ModelCall(entry_point=first, case=f"call {number}", args=tuple(args), kwargs=kwargs))
     if not found:
         raise SpecInvalid("no call is given", hint="give at least one, or leave them out to have them drawn")
     known = {entry.name: entry for entry in canonical.entries}
@@ -155,14 +159,6 @@ def given(canonical: Canonical, calls: Iterable[Any]) -> tuple[ModelCall, ...]:
         replace(call, args=(adapter.packed(call.args, call.kwargs),), kwargs={}) if adapter else call
         for adapter, call in adapters
     )
-
-
-def _of_value(entry_point: str, number: int, value: Any) -> ModelCall:
-    case = f"call {number}"
-    if isinstance(value, Mapping):
-        return ModelCall(entry_point=entry_point, case=case, kwargs=dict(value))
-    args = tuple(value) if isinstance(value, (tuple, list)) else (value,)
-    return ModelCall(entry_point=entry_point, case=case, args=args)
 
 
 def signatures_of(canonical: Canonical) -> dict[str, Signature]:

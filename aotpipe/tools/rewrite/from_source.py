@@ -182,8 +182,12 @@ def needed(tree: ast.Module, roots: Iterable[str]) -> list[ast.stmt]:
         for statement in homes.get(name, ()):
             if id(statement) not in kept:
                 kept[id(statement)] = statement
-                if not isinstance(statement, _IMPORTS):
-                    waiting += _mentioned(statement)
+                for node in ast.walk(statement) if not isinstance(statement, _IMPORTS) else ():
+                    if isinstance(node, ast.Name):
+                        waiting.append(node.id)
+                    # An annotation may be a text.
+                    elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                        waiting.append(node.value)
     return [_narrowed(each, seen) for each in tree.body if id(each) in kept or _is_future(each)]
 
 
@@ -198,13 +202,6 @@ def defined(statement: ast.stmt) -> list[str]:
             return [each.asname or each.name for each in names]
         case _:
             return assigned([statement])
-
-
-def _mentioned(statement: ast.stmt) -> list[str]:
-    found = [node.id for node in ast.walk(statement) if isinstance(node, ast.Name)]
-    # An annotation may be a text.
-    texts = [node.value for node in ast.walk(statement) if isinstance(node, ast.Constant)]
-    return found + [each for each in texts if isinstance(each, str) and each.isidentifier()]
 
 
 def _is_future(statement: ast.stmt) -> bool:
@@ -277,7 +274,14 @@ def state_edits(
         if (kind, last) in done:
             continue
         done.add((kind, last))
-        found = _set_at_first(classes.get(kind), last)
+        target = ast.dump(ast.Attribute(ast.Name("self", ast.Load()), last, ast.Store()))
+        found = [
+            node
+            for function in (classes[kind].body if kind in classes else ())
+            if isinstance(function, ast.FunctionDef) and function.name == "__init__"
+            for node in function.body
+            if isinstance(node, ast.Assign) and [ast.dump(each) for each in node.targets] == [target]
+        ]
         if len(found) != 1:
             raise Unsupported(f"`{path}` is not set once in the class's own __init__")
         [node] = found
@@ -291,18 +295,6 @@ def state_edits(
         )
         text = text_of([ast.Expr(made)])
         yield (node.lineno, node.end_lineno or node.lineno), textwrap.indent(text, " " * node.col_offset)
-
-
-def _set_at_first(owner: ast.ClassDef | None, attribute: str) -> list[ast.Assign]:
-    """The assignments to an attribute in a class's own `__init__`."""
-    target = ast.dump(ast.Attribute(ast.Name("self", ast.Load()), attribute, ast.Store()))
-    return [
-        node
-        for function in (owner.body if owner is not None else ())
-        if isinstance(function, ast.FunctionDef) and function.name == "__init__"
-        for node in function.body
-        if isinstance(node, ast.Assign) and [ast.dump(each) for each in node.targets] == [target]
-    ]
 
 
 def register(model: nn.Module, states: Mapping[str, torch.dtype]) -> None:
