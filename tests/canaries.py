@@ -28,13 +28,20 @@ class FaultShown(Exception):
     """The fault that a record describes is still there."""
 
 
-def canary(fix: Fix) -> Callable[[Callable[..., None]], Any]:
-    """Run a test without a workaround, and expect it to show the fault that the record describes."""
+def canary(fix: Fix, *hiding: Fix) -> Callable[[Callable[..., None]], Any]:
+    """Run a test without a workaround, and expect it to show the fault that the record describes.
+
+    Args:
+        fix: The workaround.
+        hiding: Other workarounds, which change the smallest program so that it does not show the fault.
+    """
 
     def decorate(test: Callable[..., None]) -> Any:
         @wraps(test)
         def run(*args: Any, **kwargs: Any) -> None:
-            with without(fix):
+            with ExitStack() as off:
+                for each in (fix, *hiding):
+                    off.enter_context(without(each))
                 try:
                     test(*args, **kwargs)
                 except (AssertionError, AotpipeError) as error:

@@ -8,5 +8,5 @@ FIX = Fix(
     "it computes a softmax over rows of a dynamic size wrong by 1e9 times its tolerance (lavapipe has 8)",
     remedy="the target has subgroups of 4 lanes (`core/targets.toml`)",
     targets=("iree-vulkan",),
-    program="`models/mtcnn.py:PNET`; a softmax over a dynamic batch",
+    program="`models/mtcnn.py:PNET`; `x.softmax(1)` of `float32[1, 2, h, w]`",
 )

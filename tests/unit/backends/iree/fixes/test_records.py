@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib import metadata
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -39,7 +40,7 @@ def test_a_record_has_its_module_a_canary_and_targets_that_there_are(path: str, 
     module = ROOT / "aotpipe" / path
     assert module.is_file()
     test = ROOT / "tests/unit" / Path(path).with_name(f"test_{module.name}")
-    assert f"@canary({module.stem}.FIX)" in test.read_text()
+    assert re.search(rf"@canary\({module.stem}\.FIX[,)]", test.read_text())
     assert all(any(fix.is_for(target) for target in expand([pattern])) for pattern in fix.targets)
     assert not any(text.endswith(".") for text in (fix.fault, fix.remedy))
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from aotpipe.backends.iree.fixes.input_phase import int64_comparisons
+from aotpipe.backends.iree.fixes.input_phase import gpu_widening, int64_comparisons
 from aotpipe.backends.iree.fixes.rewrites import rewritten
 from tests.canaries import canary, load_once_on_vulkan
 from tests.programs.through import compare, legal, load_on_vulkan, require_vulkan
@@ -87,7 +87,7 @@ def test_they_are_true_where_they_are(
             compare(runner, program, model, (torch.tensor(values, dtype=dtype).repeat(24)[:24],))
 
 
-@canary(int64_comparisons.FIX)
+@canary(int64_comparisons.FIX, gpu_widening.FIX)
 def test_the_driver_compares_them_right_without() -> None:
     """Only Mesa 22.3 has the fault; on another Vulkan device this says that it has not."""
     require_vulkan()
