@@ -1,28 +1,38 @@
 """Finds what a piece of Python changes in place, and takes it back: containers, attributes, closures.
 
 A graph holds tensors. A region of Python that is put into one is run for what it computes, more than once and
-on paths that eager would not take, so that nothing else may come of it.
+on paths that eager would not take, so that nothing else may come of it (`unchanged`).
+
+What a variable is after a branch is made anew of what it is on each path. Where eager would have given it a
+container that has another name too, a change in place under one of the names is one under both; here it would
+be lost. `note_results` remembers such containers, and `results_checked` refuses a change of one.
+`held_storages` tells who holds a tensor meanwhile: variables of functions, containers, modules.
 """
 
 from __future__ import annotations
 
 import operator
+import sys
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from types import CellType, FunctionType, MethodType, ModuleType
-from typing import Any, Final
+from functools import cache
+from types import CellType, FrameType, FunctionType, MethodType, ModuleType
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import nn
 
+from aotpipe.canonicalize.alias.tensor_storage import storage_of
 from aotpipe.canonicalize.values import trace
 from aotpipe.canonicalize.values.abstract_values import UNDEFINED, Undefined
 from aotpipe.canonicalize.values.optional_values import Partial
-from aotpipe.model import object_graph
+from aotpipe.errors import ExportFailed, SourceLine
+from aotpipe.model import object_graph, source
 
-_KINDS: Final = frozenset({list, dict, set, deque, OrderedDict, defaultdict, Counter, Partial})
+# What holds the contents of a container, which its own class may show otherwise.
+_BASES: Final = (OrderedDict, dict, list, set, deque)
 _NONE: Final = object()
 # What is not looked into: a module is watched by `watching`, a tensor's writes are ops.
 _CLOSED: Final = (nn.Module, torch.Tensor, ModuleType, type)
@@ -79,6 +89,11 @@ def watching(module: nn.Module, *, lifts_state: bool) -> Iterator[None]:
             yield
 
 
+def is_variable(container: Any) -> bool:
+    """Whether what a container holds may be a variable: a class of the user's own may hold it otherwise."""
+    return isinstance(container, CellType) or type(container) in (*_COPIED, Partial)
+
+
 def lost(containers: Iterable[Any]) -> bool:
     """Whether one of these containers was a module's at first, and nothing keeps its changes."""
     watched = trace.part(_Watched)
@@ -132,9 +147,13 @@ def _held(values: Iterable[tuple[str, object]]) -> Iterator[tuple[str, Any]]:
         if isinstance(value, _CLOSED) or is_of_torch(value) or id(value) in seen:
             return
         seen.add(id(value))
-        if type(value) in _KINDS:
+        if _base_of(value) is not None:
             yield name, value
-            for inner in _items(value).values() if isinstance(value, dict) else value:
+            found = copied(value)
+            for inner in found.values() if isinstance(found, dict) else found:
+                yield from walk(name, inner)
+        if isinstance(value, tuple):
+            for inner in value:
                 yield from walk(name, inner)
         elif isinstance(value, MethodType):
             yield from walk(name, value.__self__)
@@ -142,7 +161,7 @@ def _held(values: Iterable[tuple[str, object]]) -> Iterator[tuple[str, Any]]:
             for variable, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
                 yield variable, cell
                 yield from walk(variable, _held_by(cell)[0])
-        elif isinstance(own := getattr(value, "__dict__", None), dict):
+        elif isinstance(own := getattr(value, "__dict__", None), dict) and own is not value:
             yield f"{name}.", own
             for attribute, inner in own.items():
                 yield from walk(f"{name}.{attribute}", inner)
@@ -161,11 +180,6 @@ def _held(values: Iterable[tuple[str, object]]) -> Iterator[tuple[str, Any]]:
                     yield from walk(prefix + attribute, value)
 
 
-def _items(container: dict[Any, Any]) -> dict[Any, Any]:
-    """A dict's items as they are: one whose keys may be missing tells them to nobody else."""
-    return dict(dict.items(container)) if isinstance(container, Partial) else container
-
-
 def is_of_torch(value: object) -> bool:
     """Whether a value is of a class of torch's own: what such a one holds changes as torch traces."""
     return type(value).__module__.partition(".")[0] in ("torch", "sympy")
@@ -180,21 +194,29 @@ def _held_by(cell: CellType) -> list[Any]:
     return [_NONE if isinstance(value, Undefined) else value]
 
 
+def _base_of(value: object) -> Any:
+    """Python's own class whose methods tell and change what a container holds; None of other values."""
+    return next((base for base in _BASES if isinstance(value, base)), None)
+
+
 def copied(container: Any) -> Any:
-    """What a container holds, as a container of its own."""
-    return _held_by(container) if isinstance(container, CellType) else container.copy()
+    """What a container holds, as a list, a set or a dict."""
+    if isinstance(container, CellType):
+        return _held_by(container)
+    base = _base_of(container)
+    if issubclass(base, dict):
+        return dict(base.items(container))
+    return (set if base is set else list)(base.__iter__(container))
 
 
 def is_same(container: Any, old: Any) -> bool:
     """Whether a container holds what it held when it was `copied`."""
-    if isinstance(container, CellType):
-        container = _held_by(container)
-    if isinstance(container, dict):
-        container, old = _items(container), _items(old)
-        return list(container) == list(old) and all(map(operator.is_, container.values(), old.values()))
-    if isinstance(container, set):
-        return bool(container == old)
-    return len(container) == len(old) and all(map(operator.is_, container, old))
+    now = copied(container)
+    if isinstance(now, dict):
+        return list(now) == list(old) and all(map(operator.is_, now.values(), old.values()))
+    if isinstance(now, set):
+        return bool(now == old)
+    return len(now) == len(old) and all(map(operator.is_, now, old))
 
 
 def contents(container: Any, known: Iterable[Any]) -> Any:
@@ -208,7 +230,7 @@ def contents(container: Any, known: Iterable[Any]) -> Any:
         (value,) = found
         return UNDEFINED if value is _NONE else held.get(id(value), value)
     if isinstance(found, dict):
-        return {key: held.get(id(value), value) for key, value in _items(found).items()}
+        return {key: held.get(id(value), value) for key, value in found.items()}
     return [held.get(id(value), value) for value in found]
 
 
@@ -217,7 +239,7 @@ def fill(container: Any, found: Any) -> None:
     if isinstance(container, CellType):
         _restore(container, [_NONE if isinstance(found, Undefined) else _opened(found)])
     elif isinstance(found, dict):
-        _restore(container, {key: _opened(value) for key, value in _items(found).items()})
+        _restore(container, {key: _opened(value) for key, value in found.items()})
     else:
         _restore(container, [_opened(value) for value in found])
 
@@ -245,10 +267,14 @@ def _restore(container: Any, old: Any) -> None:
             del container.cell_contents
         else:
             container.cell_contents = old[0]
-    elif isinstance(container, Partial):
-        container.refill(old)
+        return
+    base = _base_of(container)
+    base.clear(container)
+    if issubclass(base, dict):
+        for key, value in old.items():
+            base.__setitem__(container, key, value)
     else:
-        object_graph.refill(container, old)
+        (base.update if base is set else base.extend)(container, old)
 
 
 def _named(name: str, container: Any, old: Any) -> str:
@@ -257,3 +283,175 @@ def _named(name: str, container: Any, old: Any) -> str:
         return name
     keys = [key for key in {**old, **container} if old.get(key, _NONE) is not container.get(key, _NONE)]
     return ", ".join(name + key for key in keys)
+
+
+_DEPTH: Final = 4
+_MOST: Final = 10_000
+# The function that calls the model.
+CALL: Final = "called_in_mode.<locals>.inside"
+_is_model_code = cache(source.is_model_code)
+
+
+def held_storages() -> set[int]:
+    """The memories of all tensors that somebody holds."""
+    return _found(sys._getframe(1)).storages  # noqa: SLF001  # the only way to the variables of those who call
+
+
+def _held_containers() -> set[int]:
+    """The identities of all lists, dicts and objects that somebody holds."""
+    return set(_found(sys._getframe(1)).depths)  # noqa: SLF001
+
+
+def _found(frame: FrameType | None) -> _Referents:
+    found = _Referents()
+    called = False
+    while frame is not None:
+        code = frame.f_code
+        # Within the call of the model, what torch's own functions hold is on its way only.
+        called = called or code.co_qualname == CALL
+        if not source.is_own(code.co_filename) and (called or _is_model_code(code.co_filename)):
+            # Who calls from outside holds what was passed; all that hangs on a caller may be a whole program.
+            for value in frame.f_locals.values():
+                found.add(value, 1 if called else _DEPTH)
+        frame = frame.f_back
+    for root in watched_modules():
+        for part in root.modules():
+            found.add(vars(part), _DEPTH)
+    return found
+
+
+class _Referents:
+    """What is held: the memories of tensors, and how deep each other object was looked into."""
+
+    def __init__(self) -> None:
+        self.storages: set[int] = set()
+        self.depths: dict[int, int] = {}
+
+    def add(self, value: object, depth: int) -> None:
+        """Note the tensors in a value, so many containers deep."""
+        if isinstance(value, torch.Tensor):
+            self.storages.add(storage_of(value))
+        elif depth > self.depths.get(id(value), 0):
+            self.depths[id(value)] = depth
+            for each in _inside(value):
+                self.add(each, depth - 1)
+
+
+def _inside(value: object) -> Iterable[object]:
+    if isinstance(value, list | tuple | set | frozenset):
+        return value if len(value) < _MOST else ()
+    if not isinstance(value, dict):
+        if isinstance(value, type | ModuleType | FunctionType) or is_of_torch(value):
+            return ()
+        value = getattr(value, "__dict__", None)
+    return value.values() if isinstance(value, dict) else ()
+
+
+# What torch's trees copy.
+_COPIED: Final = (list, dict, deque, OrderedDict, defaultdict, Counter)
+
+
+class _Noted(NamedTuple):
+    """A container that has several names in eager, as it was when the region ended."""
+
+    name: str
+    container: Any
+    before: Any
+    where: SourceLine | None
+
+
+@dataclass(slots=True)
+class _Containers:
+    """The containers that regions of a trace gave.
+
+    Attributes:
+        noted: Those that have several names in eager.
+        originals: Of a copy that a region left, what it is a copy of; by identity.
+    """
+
+    noted: list[_Noted] = field(default_factory=list)
+    originals: dict[int, tuple[Any, Any]] = field(default_factory=dict)
+
+
+def note_copies(values: Any, copies: Any) -> None:
+    """Remember which containers a region left, of which these are copies."""
+    for old, new in _pairs(values, copies):
+        trace.part(_Containers).originals[id(new)] = (new, old)
+
+
+def original(value: Any) -> Any:
+    """The container that a region left, in place of its copy; any other value is itself."""
+    return trace.part(_Containers).originals.get(id(value), (value, value))[1]
+
+
+@contextmanager
+def results_checked() -> Iterator[None]:
+    """Inside, what regions give is watched.
+
+    Raises:
+        ExportFailed: A container was changed that eager would have under two names.
+    """
+    noted = trace.part(_Containers).noted
+    mark = len(noted)
+    try:
+        yield
+        for each in noted[mark:]:
+            if not is_same(each.container, each.before):
+                raise ExportFailed(
+                    f"`{each.name}` is changed in place, and a branch or a loop on a tensor decides whether "
+                    "another variable is the same one",
+                    hint="copy it where it gets its second name (`list(items)`, `dict(table)`)",
+                    where=each.where,
+                )
+    finally:
+        del noted[mark:]
+
+
+def note_results(names: Sequence[str], paths: Sequence[Sequence[Any]], results: Sequence[Any]) -> None:
+    """Remember containers that variables have after a region, and that eager may have under other names too.
+
+    Args:
+        names: Of the variables.
+        paths: Their values on each path.
+        results: What they are after it.
+    """
+    found: dict[int, tuple[str, Any]] = {}
+    held: set[int] | None = None
+    for values in paths:
+        became: dict[int, list[tuple[str, Any, Any]]] = {}
+        for name, old, new in zip(names, values, results, strict=True):
+            for each, other in _pairs(old, new):
+                left = original(each)
+                if left is not other:
+                    became.setdefault(id(left), []).append((name, left, other))
+        if not became:
+            continue
+        held = _held_containers() if held is None else held
+        for key, pairs in became.items():
+            name, old, _ = pairs[0]
+            made = {id(new): (name, new) for name, _, new in pairs}
+            if key in held:
+                made[key] = (name, old)
+            if len(made) > 1:
+                found |= made
+    where = source.of_caller() if found else None
+    trace.part(_Containers).noted.extend(
+        _Noted(name, each, copied(each), where) for name, each in found.values()
+    )
+
+
+def _pairs(old: Any, new: Any) -> Iterator[tuple[Any, Any]]:
+    """Each container in a value with what it became."""
+    if old is new or type(old) is not type(new):
+        return
+    if isinstance(old, tuple):
+        for each, other in zip(old, new, strict=False):
+            yield from _pairs(each, other)
+    elif type(old) in _COPIED:
+        yield old, new
+        if isinstance(old, dict):
+            for key in old.keys() & new.keys():
+                yield from _pairs(old[key], new[key])
+        else:
+            for each, other in zip(old, new, strict=False):
+                yield from _pairs(each, other)

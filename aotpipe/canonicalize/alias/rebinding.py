@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from aotpipe.canonicalize.alias import referrers, tensor_storage
+from aotpipe.canonicalize.alias import effects, tensor_storage
 from aotpipe.canonicalize.alias.tensor_storage import AliasSet, storage_of
 from aotpipe.canonicalize.values import trace
 from aotpipe.canonicalize.values.refusals import refusal
@@ -146,7 +146,7 @@ def _reached(tensor: torch.Tensor) -> Iterator[_Other]:
             owner = tensor_storage.owner_of(other.tensor)
             if owner in done:
                 continue
-            held = referrers.storages() if held is None else held
+            held = effects.held_storages() if held is None else held
             if _matters(other.tensor, done, held):
                 yield other
                 done.add(owner)

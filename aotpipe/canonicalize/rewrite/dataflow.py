@@ -81,10 +81,13 @@ def assigned(body: Sequence[ast.AST]) -> Assigned:
     attributes: dict[str, None] = {}
     touched: dict[str, None] = {}
 
-    def touch(*nodes: ast.AST) -> None:
-        # What a method, a function or an item's assignment may change.
-        paths = (dotted(node) for node in nodes if isinstance(node, ast.expr))
-        touched.update({path: None for path in paths if path is not None})
+    def touch(*nodes: ast.AST | None) -> None:
+        # What a method, a function or an item's assignment may change; of an item or a result, what it is of.
+        for node in nodes:
+            while isinstance(node, ast.expr) and (path := dotted(node)) is None:
+                node = getattr(node, "func", getattr(node, "value", None))
+            if isinstance(node, ast.expr) and path is not None:
+                touched[path] = None
 
     def visit(node: ast.AST) -> None:
         match node:
@@ -93,10 +96,13 @@ def assigned(body: Sequence[ast.AST]) -> Assigned:
             case ast.Attribute(ctx=ast.Store()):
                 if (path := dotted(node)) is not None:
                     attributes[path] = None
+                else:
+                    touch(node.value)
             case ast.Subscript(ctx=ast.Store() | ast.Del()):
                 touch(node.value)
             case ast.Call():
                 touch(node.func.value if isinstance(node.func, ast.Attribute) else node.func, *node.args)
+                touch(*(each.value for each in node.keywords))
             case ast.FunctionDef() | ast.ClassDef() | ast.AsyncFunctionDef():
                 names[node.name] = None
                 return

@@ -14,7 +14,7 @@ from typing import Any, Final
 import torch
 from torch.utils import _pytree as pytree
 
-from aotpipe.canonicalize.alias import container_mutation, effects
+from aotpipe.canonicalize.alias import effects
 from aotpipe.canonicalize.operators import conditional, dynamic_list_methods, operators, unbacked_items
 from aotpipe.canonicalize.trace import region_sites, runtime_asserts, torch_functions
 from aotpipe.canonicalize.values import dynamic_list, host_scalars, trace
@@ -88,7 +88,7 @@ def called_in_mode(module: torch.nn.Module, upper_bounds: Mapping[int, int]) -> 
                 host_scalars.note_upper_bound(leaf, upper_bounds[position])
         current = trace.current()
         counted = trace.assigned(current, modes=current.modes + 1)
-        with torch_functions.Traced(), counted, container_mutation.checked():
+        with torch_functions.Traced(), counted, effects.results_checked():
             result = forward(*args, **kwargs)
         if any(map(dynamic_list.is_dynamic_list, _lists(result))):
             raise ExportFailed(

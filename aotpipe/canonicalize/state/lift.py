@@ -22,7 +22,6 @@ from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize import modules
 from aotpipe.canonicalize.inputs.pytrees import unique
-from aotpipe.canonicalize.state import attribute_reads
 from aotpipe.canonicalize.state.layouts import (
     ABSENT,
     KINDS,
@@ -42,7 +41,7 @@ from aotpipe.canonicalize.state.layouts import (
     slots_of,
     snapshot_at,
 )
-from aotpipe.canonicalize.state.slots import MOST_PHASES, State, StateRefused
+from aotpipe.canonicalize.state.slots import MOST_PHASES, State, StateRefused, followed_reads
 from aotpipe.canonicalize.trace import dry_run, regions
 from aotpipe.canonicalize.values import dynamic_list, host_scalars
 from aotpipe.canonicalize.values.abstract_values import Variables
@@ -84,7 +83,7 @@ def watching(module: nn.Module, state: State | None) -> Iterator[None]:
             watches[0].restore()
             raise UnknownState(known.with_roots(late))
 
-    with attribute_reads.followed(known.unread) as seen:
+    with followed_reads(known.unread) as seen:
         hooks = module.register_forward_pre_hook(before), module.register_forward_hook(after)
         try:
             yield
@@ -191,7 +190,7 @@ class LiftedModel:
             for root, node in zip(state.roots, self._phases[phase], strict=True):
                 _put(root, build(node, lambda slot: _taken(slot, given, taken)))
             # torch.export would take an assigned buffer for written; it is, below.
-            with dry_run.unhooked(), attribute_reads.followed(state.unread) as seen:
+            with dry_run.unhooked(), followed_reads(state.unread) as seen:
                 result = self._module(*args, **kwargs)
             snapshots = tuple(map(_left_at, state.roots))
             late = [root for root in state.unread if seen.has(root)]

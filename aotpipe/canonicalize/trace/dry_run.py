@@ -22,7 +22,7 @@ from torch.nn.modules.module import _global_buffer_registration_hooks as _buffer
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from aotpipe.canonicalize.alias import container_mutation, effects, rebinding, tensor_storage
+from aotpipe.canonicalize.alias import effects, rebinding, tensor_storage
 from aotpipe.canonicalize.alias.tensor_storage import AliasSet
 from aotpipe.canonicalize.trace import constants, region_sites, torch_functions
 from aotpipe.canonicalize.trace.region_asserts import are_there, as_size, collected
@@ -147,12 +147,12 @@ def run_region(body: Callable[[], None], variables: Variables, start: Values) ->
     with effects.unchanged(held), unhooked(), host_scalars.fresh_items():
         variables.set(start)
         try:
-            with container_mutation.checked():
+            with effects.results_checked():
                 body()
             values = variables.live()
             # Copies of lists and dicts: what is changed in place is taken back.
             after = tuple(map(unwrap_present, values))
-            container_mutation.copied(values, after)
+            effects.note_copies(values, after)
             return after
         finally:
             variables.set(before)

@@ -17,7 +17,7 @@ from typing import Any, Final
 import torch
 from torch._higher_order_ops.while_loop import while_loop_op  # the public one starts a compiler
 
-from aotpipe.canonicalize.alias import container_mutation, effects, rebinding, region_results
+from aotpipe.canonicalize.alias import effects, rebinding, region_results
 from aotpipe.canonicalize.trace import (
     decisions,
     dry_run,
@@ -264,7 +264,7 @@ def _with_changed_containers(
 def _with_containers(variables: Variables, changed: effects.Changed) -> Variables:
     """The variables, and what the containers that a region changes hold."""
     containers = [each for _, each in changed.containers]
-    if any(isinstance(each, set) for each in containers) or effects.lost(containers):
+    if not all(map(effects.is_variable, containers)) or effects.lost(containers):
         raise refusal(
             f"a branch or a loop on a tensor changes {changed} in place",
             "assign a new value, or keep tensors in buffers of the module",
@@ -306,15 +306,13 @@ def _leave(
 
 def _set(variables: Variables, values: Values, paths: Sequence[Values]) -> None:
     """Set the variables after a region; one that is the same object on all paths stays that."""
-    columns = zip(
-        values, zip(*(map(container_mutation.original, path) for path in paths), strict=True), strict=True
-    )
+    columns = zip(values, zip(*(map(effects.original, path) for path in paths), strict=True), strict=True)
     kept = tuple(
         first if type(first) is type(value) and all(other is first for other in rest) else value
         for value, (first, *rest) in columns
     )
     variables.set(kept)
-    container_mutation.note(variables.names, paths, kept)
+    effects.note_results(variables.names, paths, kept)
 
 
 def _union(lists: Iterable[list[torch.Tensor]]) -> list[torch.Tensor]:

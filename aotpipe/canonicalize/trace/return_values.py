@@ -14,7 +14,7 @@ from typing import Any, Final
 import torch
 from torch.utils import _pytree as pytree
 
-from aotpipe.canonicalize.alias.referrers import CALL
+from aotpipe.canonicalize.alias.effects import CALL
 from aotpipe.canonicalize.values import dynamic_list, optional_values
 from aotpipe.canonicalize.values.abstract_values import is_leaf
 from aotpipe.canonicalize.values.optional_values import OptionalValue

@@ -239,11 +239,6 @@ class Partial(dict[Any, Any]):
         """A dict of the same keys and values."""
         return Partial(((key, dict.__getitem__(self, key)) for key in dict.__iter__(self)), self.unsure)
 
-    def refill(self, items: dict[Any, Any]) -> None:
-        """Hold other values of keys that are as unsure as before."""
-        dict.clear(self)
-        dict.update(self, items)
-
     def keys(self) -> Any:
         """What `in` is asked of."""
         return Keys(self)

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aotpipe.canonicalize.operators import logic as ops
+from aotpipe.canonicalize.operators import operators as ops
 from tests.unit.canonicalize.trace.agree import check
 
 VALUES = st.sampled_from([0, 1, -2, 2.5, "", "a", None, [], [1], (), True, False])

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from aotpipe.canonicalize.state import attribute_reads
+from aotpipe.canonicalize.state import slots
 from aotpipe.model.object_graph import Root
 
 
@@ -28,7 +28,7 @@ def root(model: nn.Module, key: str) -> Root:
 def test_the_order_of_accesses_tells() -> None:
     model = Model()
     a, b = root(model, "a"), root(model, "b")
-    with attribute_reads.followed([a, b]) as seen:
+    with slots.followed_reads([a, b]) as seen:
         assert isinstance(model, Model)
         assert type(model).__name__ == "Model"
         model.a += 1
@@ -42,7 +42,7 @@ def test_the_order_of_accesses_tells() -> None:
 def test_each_call_begins_anew() -> None:
     model = Model()
     b = root(model, "b")
-    with attribute_reads.followed([b]) as seen:
+    with slots.followed_reads([b]) as seen:
         model.b = 1
         seen.begin()
         assert model.b == 1
@@ -52,7 +52,7 @@ def test_each_call_begins_anew() -> None:
 def test_a_write_in_a_branch_that_is_traced_does_not_count() -> None:
     model = Model()
     a = root(model, "a")
-    with attribute_reads.followed([a]) as seen:
+    with slots.followed_reads([a]) as seen:
         with TorchFunctionMode():
             model.a = 2
         assert model.a == 2
@@ -61,7 +61,7 @@ def test_a_write_in_a_branch_that_is_traced_does_not_count() -> None:
 
 def test_names_that_are_not_there_raise_as_before() -> None:
     model: Any = Model()
-    with attribute_reads.followed([root(model, "b"), root(model, "default")]):
+    with slots.followed_reads([root(model, "b"), root(model, "default")]):
         assert not hasattr(model, "b")
         with pytest.raises(AttributeError):
             del model.b

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from aotpipe.canonicalize.alias import effects
 from aotpipe.canonicalize.values.optional_values import OptionalValue, Partial, assuming, of_keywords
 from aotpipe.canonicalize.values.trace import Trace, started
 from aotpipe.errors import ExportFailed
@@ -57,7 +58,7 @@ def test_copies_and_what_is_put_in_and_taken_out():
     assert copied.pop("m", None) is optional
     assert "m" not in copied
     assert copied.setdefault("z", 3) == 3
-    batch.refill({"m": optional})
+    effects.fill(batch, {"m": optional})
     assert batch.get("m") is optional
     assert "x" not in batch
 
