@@ -213,7 +213,7 @@ def timed(ways: Ways, bundle: Path, target: str, inputs: Any, threads: int, seco
     import torch
 
     import aotpipe
-    from aotpipe.canonicalize.eager_hops import uncompiled
+    from aotpipe.canonicalize.example_call import uncompiled
 
     torch.set_num_threads(threads)
     with aotpipe.load(bundle, target=target, threads=threads) as runner, torch.no_grad():

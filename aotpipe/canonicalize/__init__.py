@@ -8,7 +8,7 @@ to torch on the way; the model itself is left as it was.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -104,9 +104,9 @@ def _entry(
     if entry.examples or entry.optional or entry.tensorize:
         found = flat_module.entry(model, name, entry)
         if found is not None:
-            _check_value_ranges(entry, found.leaves, found.canonical.input_names)
-            said = specialization.findings(found.canonical)
-            return found.canonical, found.changed, [*said, *found.findings]
+            canonical, changed, refused = found
+            _check_value_ranges(entry, canonical.entry.args[0])
+            return canonical, changed, [*specialization.findings(canonical), *refused]
     count = len(entry.args)
     entry, bound = _without_foreign(entry, call)
     positional = pytrees.positional_names(call, count)
@@ -122,7 +122,7 @@ def _entry(
         for (_, leaf), input_name in zip(leaves, input_names, strict=True)
         if not isinstance(leaf, torch.Tensor) and input_name not in dims
     } | bound_names
-    _check_value_ranges(entry, leaves, input_names)
+    _check_value_ranges(entry, dict(zip(input_names, (leaf for _, leaf in leaves), strict=True)))
     called = f"{type(model).__name__}.{entry.method}"
     result, changed = example_call.observed(module, entry.args, entry.kwargs, called)
     pytrees.register(result)
@@ -140,11 +140,7 @@ def _entry(
 
 
 def _without_foreign(entry: EntryPoint, call: Callable[..., Any]) -> tuple[EntryPoint, dict[int | str, Any]]:
-    """Take out whole arguments that torch.export cannot take (a dtype, a config): they are bound instead.
-
-    Raises:
-        SpecInvalid: Such a value sits beside tensors in one argument.
-    """
+    """Take out whole arguments that torch.export cannot take (a dtype, a config): they are bound instead."""
     bound: dict[int | str, Any] = {}
     arguments: list[tuple[int | str, Any]] = [*enumerate(entry.args), *entry.kwargs.items()]
     for key, value in arguments:
@@ -166,11 +162,8 @@ def _without_foreign(entry: EntryPoint, call: Callable[..., Any]) -> tuple[Entry
     return replace(entry, args=args, kwargs=kwargs), bound
 
 
-def _check_value_ranges(
-    entry: EntryPoint, leaves: Sequence[dynamic_shapes.Leaf], input_names: Sequence[str]
-) -> None:
-    named = zip(input_names, (leaf for _, leaf in leaves), strict=True)
-    tensors = {name: leaf for name, leaf in named if isinstance(leaf, torch.Tensor)}
+def _check_value_ranges(entry: EntryPoint, inputs: Mapping[str, object]) -> None:
+    tensors = {name: leaf for name, leaf in inputs.items() if isinstance(leaf, torch.Tensor)}
     for name, (low, high) in entry.value_ranges.items():
         leaf = tensors.get(name)
         if leaf is None:

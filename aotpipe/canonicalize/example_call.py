@@ -2,18 +2,24 @@
 
 The model's buffers, its modules' attributes and the random generators are as before, the inputs are copies.
 Raises `SpecInvalid` with the user's line when the model raises.
+
+Outside of torch.compile and torch.export, `torch.cond`, `while_loop`, `map`, `scan` and `associative_scan`
+start a compiler on their bodies: that takes seconds, and refuses bodies that torch.export takes. Inside
+`uncompiled()` they call the bodies.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
+from importlib import import_module
 from typing import Any, Final
 
 import torch
 from torch import nn
+from torch.utils import _pytree as pytree
 
-from aotpipe.canonicalize.eager_hops import uncompiled
 from aotpipe.canonicalize.inputs import pytrees
 from aotpipe.errors import SpecInvalid
 from aotpipe.model import object_graph, source
@@ -88,7 +94,6 @@ def snapshot(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _is_same(tensor: torch.Tensor, copied: torch.Tensor) -> bool:
-    """Whether a tensor has the value of its snapshot."""
     is_shared = torch._C._is_cow_tensor(tensor)  # type: ignore[attr-defined]  # noqa: SLF001
     # Neither was written where both are views of one memory still; to look at them would take it apart.
     return (is_shared and _place(tensor) == _place(copied)) or torch.equal(tensor, copied)
@@ -98,3 +103,47 @@ def _place(tensor: torch.Tensor) -> tuple[object, ...]:
     # data_ptr() is taken for a write.
     address = torch._C._data_address(tensor)  # type: ignore[attr-defined]  # noqa: SLF001
     return address, tensor.storage_offset(), tensor.stride()
+
+
+# The module, whose name in its package is that of the function. It looks this up at each call of `scan`.
+_SCANS: Final = import_module("torch._higher_order_ops.scan")
+_COMPILE_AND_RUN: Final = "_maybe_compile_and_run_fn"
+
+
+@contextmanager
+def uncompiled() -> Iterator[None]:
+    """Call the bodies of control-flow ops, and start no compiler."""
+    original: Callable[..., Any] = getattr(_SCANS, _COMPILE_AND_RUN)
+    setattr(_SCANS, _COMPILE_AND_RUN, _run_scan)
+    try:
+        with torch.compiler.set_stance("force_eager"):
+            yield
+    finally:
+        setattr(_SCANS, _COMPILE_AND_RUN, original)
+
+
+def _run_scan(
+    run: Callable[..., list[torch.Tensor]],
+    step: partial[Any],
+    carry: list[torch.Tensor],
+    xs: list[torch.Tensor],
+) -> tuple[Any, Any]:
+    """Run a scan whose body was flattened.
+
+    torch 2.13 leaves it to the compiler to give the flat results their structure back, so that without one
+    a scan of anything but one carry and one output raises.
+    """
+    structure: list[pytree.TreeSpec] = []
+
+    def noted(*args: Any) -> Any:
+        after, out = step(*args)
+        structure[:] = [pytree.tree_structure(out)]
+        return after, out
+
+    flat = list(run(noted, carry, xs))
+    count = len(carry)
+    [of_out] = structure
+    return (
+        pytree.tree_unflatten(flat[:count], step.keywords["spec_init"]),
+        pytree.tree_unflatten(flat[count:], of_out),
+    )

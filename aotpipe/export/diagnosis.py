@@ -21,7 +21,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException  # of `to
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from aotpipe.canonicalize.trace.return_values import Unwritten
-from aotpipe.canonicalize.values import refusals
+from aotpipe.canonicalize.values import trace
 from aotpipe.errors import ExportFailed, SourceLine, StaticDim
 from aotpipe.export.tracing import MadeText
 from aotpipe.model import source
@@ -153,7 +153,7 @@ def explain(error: Exception, log: GuardLog, entry: str) -> ExportFailed:
         return _data_dependent(error, text, entry)
     where = source.from_exception(error) or source.from_stack_trace(text)
     if isinstance(error, MadeText):
-        return ExportFailed(refusals.TEXT, hint=refusals.TEXT_HINT, where=where, code="text-from-tensor")
+        return ExportFailed(trace.TEXT, hint=trace.TEXT_HINT, where=where, code="text-from-tensor")
     if isinstance(error, RecursionError):
         return ExportFailed(
             f"a function of {entry} calls itself without end",

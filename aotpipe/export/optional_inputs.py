@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from aotpipe.canonicalize.inputs import flat_module
-from aotpipe.canonicalize.rewrite import functions
+from aotpipe.canonicalize.rewrite import staging
 from aotpipe.canonicalize.state import lift
 from aotpipe.canonicalize.state.slots import StateRefused
 from aotpipe.core.stages import CanonicalEntry
@@ -64,7 +64,7 @@ def traced(entry: CanonicalEntry, trace: Callable[[Codes], Traced]) -> Traced:
 
 def _codes(entry: CanonicalEntry) -> Codes:
     assert entry.adapter is not None
-    found = {each: functions.rewritten(each) for each in entry.adapter.functions()}
+    found = {each: staging.rewritten(each) for each in entry.adapter.functions()}
     return {function: code for function, code in found.items() if code is not None}
 
 

@@ -32,7 +32,7 @@ from torch.fx.experimental import _config as symbolic_config  # no public switch
 
 from aotpipe.canonicalize import example_call, recurrent_layers
 from aotpipe.canonicalize.inputs import pytrees
-from aotpipe.canonicalize.rewrite import functions, staging
+from aotpipe.canonicalize.rewrite import staging
 from aotpipe.canonicalize.state import discovery, lift
 from aotpipe.canonicalize.state.slots import State, StateRefused
 from aotpipe.canonicalize.trace.return_values import Unwritten
@@ -320,7 +320,7 @@ def _tried(
     operators = staging.staging(
         entry.module, lifts_state=module is not None, exact_aliases=exact_aliases, upper_bounds=upper_bounds
     )
-    with operators as known, functions.swapped(codes), listening() as log, tracing.light_traces():
+    with operators as known, staging.swapped(codes), listening() as log, tracing.light_traces():
         try:
             program = _export(entry, strategy, module)
         except Exception as error:  # noqa: BLE001 torch.export raises what the model raises
@@ -332,10 +332,10 @@ def _deciding(
     error: Exception, log: GuardLog, known: Container[FunctionType]
 ) -> dict[FunctionType, CodeType]:
     """The functions that an error came from, or that round a size, with their rewritten code."""
-    to_blame = functions.deciding(error)
+    to_blame = staging.deciding(error)
     if diagnosis.is_about_sizes(error):
-        to_blame += [function for codes in log.rounding for function in functions.running(codes)]
-    found = {function: functions.rewritten(function) for function in to_blame if function not in known}
+        to_blame += [function for codes in log.rounding for function in staging.running(codes)]
+    found = {function: staging.rewritten(function) for function in to_blame if function not in known}
     return {function: code for function, code in found.items() if code is not None}
 
 

@@ -33,7 +33,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, f
 from torch.fx.proxy import TracerBase
 from torch.utils import _traceback
 
-from aotpipe.canonicalize.values import refusals
+from aotpipe.canonicalize.values import trace
 from aotpipe.model import source
 
 # `.data`.
@@ -97,7 +97,7 @@ def _refusing_number(written: Callable[[Any], str]) -> Callable[[Any], str]:
     def shown(number: Any) -> str:
         # `str` and formats have no frame of their own: the caller's is that of the code that asks for a text.
         if source.is_user_file(sys._getframe(1).f_code.co_filename) and free_unbacked_symbols(number):  # noqa: SLF001
-            if refusals.is_message():
+            if trace.current().is_message:
                 return "..."
             raise MadeText("data-dependent: a text is made of a number that only a run knows")
         return written(number)
@@ -118,7 +118,7 @@ def _refusing_tensor(written: Callable[..., str]) -> Callable[..., str]:
             while frame is not None and frame.f_code.co_name in _BETWEEN:
                 frame = frame.f_back
             if frame is not None and source.is_user_file(frame.f_code.co_filename) and not _is_talk(frame):
-                if refusals.is_message():
+                if trace.current().is_message:
                     return "..."
                 raise MadeText("data-dependent: a text is made of a tensor, which only a run knows")
         return written(tensor, **contents)

@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 import aotpipe
-from aotpipe.canonicalize.eager_hops import uncompiled
+from aotpipe.canonicalize.example_call import uncompiled
 from aotpipe.cli.tools import summary
 from aotpipe.tools import rewrite
 from aotpipe.tools.rewrite import Written

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import aotpipe
-from aotpipe.canonicalize.eager_hops import uncompiled
+from aotpipe.canonicalize.example_call import uncompiled
 from tests.programs import enriched
 
 

@@ -12,7 +12,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 import aotpipe
-from aotpipe.canonicalize.eager_hops import uncompiled
+from aotpipe.canonicalize.example_call import uncompiled
 from tests.programs import generating, seeds, unedited
 from tests.programs.cases import Models, case
 from tests.sweep import sweep

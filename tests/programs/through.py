@@ -16,7 +16,7 @@ from aotpipe.backends import legalization
 from aotpipe.backends.iree.compile import compiler
 from aotpipe.backends.iree.lower import importer
 from aotpipe.canonicalize import canonicalize
-from aotpipe.canonicalize.eager_hops import uncompiled
+from aotpipe.canonicalize.example_call import uncompiled
 from aotpipe.core.stages import Dialect, Legal, Lowered
 from aotpipe.core.targets import Target
 from aotpipe.export import export

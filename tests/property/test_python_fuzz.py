@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize import canonicalize
-from aotpipe.canonicalize.rewrite import functions
+from aotpipe.canonicalize.rewrite import staging
 from aotpipe.errors import AotpipeError
 from aotpipe.export import export
 from aotpipe.model import spec
@@ -79,12 +79,12 @@ def differs(seed: int, folder: Path) -> str | None:
     """How a rewritten program differs from the original, on any of the inputs."""
     module = branching.load(branching.source(seed, anything=True), folder / f"program_{seed}.py")
     methods = [module.Model.forward, module.Model._twice]
-    codes = {method: functions.rewritten(method) for method in methods}
+    codes = {method: staging.rewritten(method) for method in methods}
     if any(code is None for code in codes.values()):
         return "not rewritten"
     for given in branching.inputs():
         expected = ran(module.Model(), given)
-        with functions.swapped({method: code for method, code in codes.items() if code}):
+        with staging.swapped({method: code for method, code in codes.items() if code}):
             got = ran(module.Model(), given)
         if not same(expected, got, exact=True):
             return f"{expected} became {got}"

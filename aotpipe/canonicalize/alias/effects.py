@@ -100,11 +100,6 @@ def lost(containers: Iterable[Any]) -> bool:
     return not watched.is_lifted and any(id(container) in watched.at_first for container in containers)
 
 
-def watched_modules() -> tuple[nn.Module, ...]:
-    """The modules whose attributes must not change."""
-    return tuple(trace.part(_Watched).roots)
-
-
 @contextmanager
 def unchanged(values: Iterable[tuple[str, object]]) -> Iterator[None]:
     """Take back what the body changes in the containers among these named values, and in watched modules.
@@ -168,7 +163,7 @@ def _held(values: Iterable[tuple[str, object]]) -> Iterator[tuple[str, Any]]:
 
     for name, value in values:
         yield from walk(name, value)
-    for root in watched_modules():
+    for root in trace.part(_Watched).roots:
         for path, module in root.named_modules():
             own = vars(module)
             prefix = f"{path or type(module).__name__}."
@@ -297,11 +292,6 @@ def held_storages() -> set[int]:
     return _found(sys._getframe(1)).storages  # noqa: SLF001  # the only way to the variables of those who call
 
 
-def _held_containers() -> set[int]:
-    """The identities of all lists, dicts and objects that somebody holds."""
-    return set(_found(sys._getframe(1)).depths)  # noqa: SLF001
-
-
 def _found(frame: FrameType | None) -> _Referents:
     found = _Referents()
     called = False
@@ -314,7 +304,7 @@ def _found(frame: FrameType | None) -> _Referents:
             for value in frame.f_locals.values():
                 found.add(value, 1 if called else _DEPTH)
         frame = frame.f_back
-    for root in watched_modules():
+    for root in trace.part(_Watched).roots:
         for part in root.modules():
             found.add(vars(part), _DEPTH)
     return found
@@ -416,7 +406,7 @@ def note_results(names: Sequence[str], paths: Sequence[Sequence[Any]], results: 
         results: What they are after it.
     """
     found: dict[int, tuple[str, Any]] = {}
-    held: set[int] | None = None
+    held: dict[int, int] | None = None
     for values in paths:
         became: dict[int, list[tuple[str, Any, Any]]] = {}
         for name, old, new in zip(names, values, results, strict=True):
@@ -426,7 +416,7 @@ def note_results(names: Sequence[str], paths: Sequence[Sequence[Any]], results: 
                     became.setdefault(id(left), []).append((name, left, other))
         if not became:
             continue
-        held = _held_containers() if held is None else held
+        held = _found(sys._getframe()).depths if held is None else held  # noqa: SLF001
         for key, pairs in became.items():
             name, old, _ = pairs[0]
             made = {id(new): (name, new) for name, _, new in pairs}

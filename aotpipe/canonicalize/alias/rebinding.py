@@ -19,7 +19,7 @@ import torch
 from aotpipe.canonicalize.alias import effects, tensor_storage
 from aotpipe.canonicalize.alias.tensor_storage import AliasSet, storage_of
 from aotpipe.canonicalize.values import trace
-from aotpipe.canonicalize.values.refusals import refusal
+from aotpipe.canonicalize.values.trace import refusal
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,8 +52,6 @@ def _shown(sizes: Any) -> tuple[str, ...]:
 
 
 class _Book:
-    """What is known of the trace that runs now."""
-
     def __init__(self) -> None:
         self.found: dict[int, AliasSet] = {}
         # The storages of each number, in the order in which they came.

@@ -40,7 +40,7 @@ from aotpipe.canonicalize.trace import dry_run, regions, runtime_asserts, torch_
 from aotpipe.canonicalize.values import host_scalars, trace
 from aotpipe.canonicalize.values.abstract_values import UNDEFINED, Variables
 from aotpipe.canonicalize.values.optional_values import OptionalValue, Partial
-from aotpipe.canonicalize.values.refusals import refusal
+from aotpipe.canonicalize.values.trace import refusal
 from aotpipe.core.signature import Presence
 from aotpipe.core.stages import CanonicalEntry, Finding
 from aotpipe.errors import SpecInvalid
@@ -195,15 +195,13 @@ class Adapter:
         """The leaves of the results, of the model called once for each combination of flags."""
         assert self.outputs is not None
         labels = self.outputs.names
-        chosen: list[tuple[Any, ...]] = [tuple(UNDEFINED for _ in labels)]
-        variables = Variables(
-            lambda: chosen[0], lambda found: chosen.__setitem__(0, found), labels, lambda: ()
-        )
+        chosen: list[Any] = [UNDEFINED] * len(labels)
+        variables = Variables.of_list(chosen, *labels)
 
         def decide(there: dict[str, bool], rest: Sequence[Part]) -> None:
             if not rest:
                 found = dict(_leaves(self._result(inputs, there)))
-                chosen[0] = tuple(found.get(name) for name in labels)
+                chosen[:] = (found.get(name) for name in labels)
                 return
             first, *others = rest
             if first.flag in there:
@@ -220,7 +218,7 @@ class Adapter:
         flags = {part.flag for part in self.structure.parts}
         inner = {each.flag: flags.intersection(each.members) for each in self.structure.presences()}
         decide({}, self.structure.parts)
-        return dict(zip(labels, chosen[0], strict=True))
+        return dict(zip(labels, chosen, strict=True))
 
     def _real(self, result: Any) -> Any:
         """A result as a flat dict; what is not there is None."""
@@ -334,18 +332,10 @@ MOST_CASES: Final = 16
 """The most combinations of flags that are all tried; of more flags the telling ones are."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Adapted:
-    """What `entry` finds."""
-
-    canonical: CanonicalEntry
-    leaves: list[dynamic_shapes.Leaf]
-    changed: list[Root]
-    findings: list[Finding]
-
-
-def entry(model: nn.Module, name: str, given: EntryPoint) -> Adapted | None:
-    """The entry point in one form for all its calls."""
+def entry(
+    model: nn.Module, name: str, given: EntryPoint
+) -> tuple[CanonicalEntry, list[Root], list[Finding]] | None:
+    """The entry point in one form for all its calls, what calls changed, and what to say of it."""
     # The very method: what a view of the model holds would be the form itself, while that is traced.
     call = getattr(model, given.method)
     for example in given.examples:
@@ -379,8 +369,7 @@ def entry(model: nn.Module, name: str, given: EntryPoint) -> Adapted | None:
         dims=dims,
         adapter=made,
     )
-    named: list[dynamic_shapes.Leaf] = [((each,), value) for each, value in inputs.items()]
-    return Adapted(canonical=canonical, leaves=named, changed=changed, findings=findings)
+    return canonical, changed, findings
 
 
 def cases(structure: Structure) -> Iterator[dict[str, torch.Tensor]]:

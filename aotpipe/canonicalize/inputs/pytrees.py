@@ -160,29 +160,18 @@ def register(tree: Any, *, _above: tuple[int, ...] = ()) -> None:
         return
     for part in _inside(tree):
         register(part, _above=(*_above, id(tree)))
-    if is_new:
-        _register_class(tree)
-
-
-def _register_class(example: Any) -> None:
-    """Register the example's class; its parts are registered already."""
-    cls = type(example)
-    if dataclasses.is_dataclass(cls) and _is_plain_dataclass(cls, example):
-        torch.export.register_dataclass(cls, serialized_type_name=_type_name(cls))
+    if not is_new:
+        return
+    cls = type(tree)
+    name = f"{cls.__module__}.{cls.__qualname__}"
+    if dataclasses.is_dataclass(cls) and _is_plain_dataclass(cls, tree):
+        torch.export.register_dataclass(cls, serialized_type_name=name)
         return
     pytree.register_pytree_node(
-        cls,
-        _flatten,
-        _unflatten,
-        serialized_type_name=_type_name(cls),
-        flatten_with_keys_fn=_flatten_with_keys,
+        cls, _flatten, _unflatten, serialized_type_name=name, flatten_with_keys_fn=_flatten_with_keys
     )
     # ExportedProgram.module() flattens its inputs through fx's own table.
     fx_pytree.register_pytree_flatten_spec(cls, lambda node, _: _flatten(node)[0])
-
-
-def _type_name(cls: type) -> str:
-    return f"{cls.__module__}.{cls.__qualname__}"
 
 
 def _is_plain_dataclass(cls: Any, example: Any) -> bool:
@@ -213,7 +202,6 @@ class _Rest:
 
 
 def _parts(node: Any) -> dict[Any, Any]:
-    """An object's items, elements or attributes."""
     if isinstance(node, dict):
         return dict(node)
     if isinstance(node, list):

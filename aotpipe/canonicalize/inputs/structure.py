@@ -257,7 +257,8 @@ class _Uniter:
                 values = given  # the default, said or not
             # The keys of `**kwargs` are arguments themselves.
             path = () if parameter.kind is parameter.VAR_KEYWORD else (name,)
-            root[name] = self._node(path, values, absent=_default(parameter))
+            default = None if parameter.default is parameter.empty else parameter.default
+            root[name] = self._node(path, values, absent=default)
         flags = pytrees.unique([*self._names, *(f"{part.name}.present" for part in self._parts)])
         for part, flag in zip(self._parts, flags[len(self._names) :], strict=True):
             part.flag = flag
@@ -272,7 +273,6 @@ class _Uniter:
         )
 
     def _fresh(self, path: Path) -> str:
-        """A name that nothing has yet."""
         self._names = list(pytrees.unique([*self._names, ".".join(path)]))
         return self._names[-1]
 
@@ -310,7 +310,6 @@ class _Uniter:
         return part
 
     def _present(self, path: Path, values: Sequence[Any]) -> Node:
-        """What is at a path where it is there."""
         first = values[0]
         if isinstance(first, torch.Tensor):
             return self._tensor(path, values)
@@ -415,8 +414,3 @@ class _Uniter:
 
 def _is_plainly(value: object, default: object) -> bool:
     return isinstance(value, pytrees.PLAIN) and type(value) is type(default) and value == default
-
-
-def _default(parameter: inspect.Parameter) -> Any:
-    """What a parameter is where a call leaves it out."""
-    return None if parameter.default is parameter.empty else parameter.default

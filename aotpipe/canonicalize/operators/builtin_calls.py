@@ -20,10 +20,10 @@ from aotpipe.canonicalize.operators import dynamic_list_methods, unbacked_items
 from aotpipe.canonicalize.operators.unbacked_items import TensorRange, UnbackedItems
 from aotpipe.canonicalize.trace import regions, runtime_asserts
 from aotpipe.canonicalize.trace.torch_functions import as_tensor, is_traced, predicate
-from aotpipe.canonicalize.values import dynamic_list, host_scalars, refusals
+from aotpipe.canonicalize.values import dynamic_list, host_scalars, trace
 from aotpipe.canonicalize.values.abstract_values import Variables
 from aotpipe.canonicalize.values.optional_values import OptionalValue, Partial, presence
-from aotpipe.canonicalize.values.refusals import text
+from aotpipe.canonicalize.values.trace import text
 
 Function = Callable[..., Any]
 
@@ -48,9 +48,6 @@ def _on_traced(function: Function, staged: Function) -> Function:
         return function(*args, **kwargs)
 
     return either
-
-
-# Numbers.
 
 
 def _number(value: Any) -> torch.Tensor:
@@ -185,9 +182,6 @@ def _len(value: Any) -> Any:
     return value.shape[0] if isinstance(value, torch.Tensor) and value.dim() else len(value)
 
 
-# Of math.
-
-
 def _of_math(function: Callable[[torch.Tensor], torch.Tensor]) -> Function:
     return lambda value: function(_float(value))
 
@@ -219,11 +213,7 @@ def _isclose(a: Any, b: Any, *, rel_tol: float = 1e-09, abs_tol: float = 0.0) ->
     return abs(a - b) <= _max(rel_tol * _max(abs(a), abs(b)), abs_tol)
 
 
-# Of torch.
-
-
 def _tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
-    """`torch.tensor` of numbers that may be traced."""
     del requires_grad  # a program has no gradients
     if not isinstance(data, list | tuple):
         found = as_tensor(data)
@@ -258,16 +248,13 @@ def _while_loop(
     def take(carried: Iterable[Any]) -> None:
         held[0] = tuple(carried)
 
-    regions.loop(
-        lambda: cond_fn(*held[0]),
-        lambda: take(body_fn(*held[0])),
-        Variables(lambda: (held[0],), lambda values: take(values[0]), ("what is carried",), tuple),
-    )
+    variables = Variables.of_list(held, "what is carried")
+    regions.loop(lambda: cond_fn(*held[0]), lambda: take(body_fn(*held[0])), variables)
     return held[0]
 
 
 def _check(cond: Any, message: Any = None) -> None:
-    with refusals.message():
+    with trace.message():
         said = str(message()) if callable(message) else "torch._check failed"
     runtime_asserts.add_assert(predicate(cond), said)
 

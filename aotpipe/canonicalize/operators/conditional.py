@@ -46,8 +46,7 @@ def _branch(test: object, then: Callable[[], T], other: Callable[[], T], name: s
     def take(value: Any) -> None:
         chosen[0] = value
 
-    variables = Variables(lambda: tuple(chosen), lambda values: take(values[0]), (name,), tuple)
-    regions.branch(test, lambda: take(then()), lambda: take(other()), variables)
+    regions.branch(test, lambda: take(then()), lambda: take(other()), Variables.of_list(chosen, name))
     value: T = chosen[0]
     return value
 
@@ -129,7 +128,6 @@ def _inside(value: Any) -> Iterator[Any]:
 
 
 def _function_of(callee: Any) -> FunctionType | None:
-    """The function in Python that a call runs."""
     if isinstance(callee, functools.partial):
         return _function_of(callee.func)
     if isinstance(callee, torch.nn.Module):

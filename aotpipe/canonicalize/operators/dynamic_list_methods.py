@@ -20,7 +20,7 @@ from aotpipe.canonicalize.trace import decisions, runtime_asserts, torch_functio
 from aotpipe.canonicalize.values import host_scalars, trace
 from aotpipe.canonicalize.values.abstract_values import Incompatible
 from aotpipe.canonicalize.values.dynamic_list import DynamicList, abstract_list, is_dynamic_list, slots
-from aotpipe.canonicalize.values.refusals import refusal
+from aotpipe.canonicalize.values.trace import refusal
 
 _STACK = "give its elements one form, stack them, and index the tensor"
 
@@ -262,9 +262,6 @@ def method(function: Any) -> Callable[..., Any] | None:
 
 
 _METHODS: Final = frozenset({"pop", "reverse", "sort", "remove", "index", "count", "copy"})
-
-
-# Of torch.
 
 
 def called(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:

@@ -29,7 +29,7 @@ from aotpipe.canonicalize.trace import (
     torch_functions,
 )
 from aotpipe.canonicalize.trace.torch_functions import is_staged, predicate
-from aotpipe.canonicalize.values import host_scalars, optional_values, refusals, trace
+from aotpipe.canonicalize.values import host_scalars, optional_values, trace
 from aotpipe.canonicalize.values.abstract_values import (
     UNDEFINED,
     Incompatible,
@@ -38,8 +38,7 @@ from aotpipe.canonicalize.values.abstract_values import (
     join_values,
 )
 from aotpipe.canonicalize.values.optional_values import OptionalValue
-from aotpipe.canonicalize.values.refusals import refusal
-from aotpipe.canonicalize.values.trace import is_on
+from aotpipe.canonicalize.values.trace import is_on, refusal
 from aotpipe.errors import AotpipeError
 
 T = TypeVar("T")
@@ -236,7 +235,7 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
         if any(map(torch_functions.is_traced, args)):
             decisions.expression("call")
         return staged(*args, **kwargs)
-    if optional_values.any_optional():
+    if trace.current().has_optional_values:
         return conditional.call(function, args, kwargs)
     return function(*args, **kwargs)
 
@@ -252,7 +251,7 @@ _OF_PYTHON: Final = (FunctionType, MethodType)
 
 def shown(value: Any) -> Any:
     """A value in an f-string."""
-    return refusals.text() if is_staged(value) else value
+    return trace.text() if is_staged(value) else value
 
 
 def said(talk: Callable[[], object]) -> None:
@@ -260,7 +259,7 @@ def said(talk: Callable[[], object]) -> None:
     if not is_on():
         talk()
     else:
-        refusals.note("note", "talk-left-out", "what is printed or logged is no part of the program")
+        trace.note("note", "talk-left-out", "what is printed or logged is no part of the program")
 
 
 def raised(make: Callable[[], Any]) -> Any:
@@ -281,7 +280,7 @@ def require(test: object, text: str, message: Callable[[], object] | None = None
     """`assert test, message()`; `text` is the test's own."""
     if is_staged(test):
         decisions.expression("assert")
-        with refusals.message():
+        with trace.message():
             said = text if message is None else str(message())
         runtime_asserts.require(test, AssertionError(said), holds=True)
     elif not test:

@@ -15,10 +15,10 @@ from typing import Any, NoReturn
 import torch
 
 from aotpipe.canonicalize.operators import dynamic_list_methods
-from aotpipe.canonicalize.trace import fixpoint, indexing, regions, runtime_asserts, torch_functions
+from aotpipe.canonicalize.trace import fixpoint, regions, runtime_asserts, torch_functions
 from aotpipe.canonicalize.values import dynamic_list, host_scalars
 from aotpipe.canonicalize.values.abstract_values import Variables
-from aotpipe.canonicalize.values.refusals import refusal
+from aotpipe.canonicalize.values.trace import refusal
 
 Pair = tuple[Callable[[], Any], Callable[[], Any]]
 
@@ -142,7 +142,7 @@ def of(value: Any) -> UnbackedItems | None:
 
 
 def _row(tensor: torch.Tensor, number: Any) -> Any:
-    return indexing.get(tensor, _position(number))
+    return torch_functions.get_item(tensor, _position(number))
 
 
 def _position(number: Any) -> torch.Tensor:
@@ -227,28 +227,26 @@ def comprehended(
     found = of(items)
     if found is None and not tested:
         return plain(items)
-    made: list[Any] = []
+    held: list[list[Any]] = [[]]
+    variables = Variables.of_list(held, "elements")
 
-    def put(value: list[Any]) -> None:
-        nonlocal made
-        made = value
-
-    variables = Variables(lambda: (made,), lambda values: put(values[0]), ("elements",), tuple)
+    def append(element: Any) -> None:
+        held[0] = [*held[0], element]
 
     def take(item: Any) -> None:
         ((test, element),) = elementwise((item,))
         truth = test()
         if torch_functions.is_traced(truth):
-            regions.branch(truth, lambda: put([*made, element()]), lambda: None, variables)
+            regions.branch(truth, lambda: append(element()), lambda: None, variables)
         elif truth:
-            put([*made, element()])
+            append(element())
 
     if found is not None:
         found.each(take, lambda: False, variables)
-        return made
+        return held[0]
     for item in items:
         take(item)
-    return made
+    return held[0]
 
 
 def listed(value: Any = ()) -> list[Any]:

@@ -108,7 +108,6 @@ def _test(pattern: ast.pattern, subject: str) -> ast.expr | None:
 
 
 def _bound(pattern: ast.pattern) -> str | None:
-    """The name that a pattern gives to the value."""
     return pattern.name if isinstance(pattern, ast.MatchAs) else None
 
 
@@ -329,7 +328,6 @@ class _Calls(Own):
     """Calls in the place of yields."""
 
     def lines(self, node: ast.stmt) -> list[ast.stmt]:
-        """The statements in the place of one."""
         found = self.visit(node)
         return found if isinstance(found, list) else [found]
 

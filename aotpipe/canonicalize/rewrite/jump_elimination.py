@@ -36,7 +36,9 @@ class Returns:
     def lower(self, body: Block) -> Block:
         """The body of a function with one return."""
         inner = [node for node in body if not isinstance(node, ast.Return)]
-        if not contains(inner, ast.Return) or _returns_at_last(body):
+        if not contains(inner, ast.Return) or any(
+            contains(each, ast.Return) for each in _finally_blocks(body)
+        ):
             return body
         lowered = self._paths(self._without_loops(body))
         return [*lowered, ast.Return(ast.Name(RESULT, ast.Load()))]
@@ -60,7 +62,8 @@ class Returns:
         node.orelse = []
         begun = [assign(flag, ast.Constant(False)), node]
         result = ast.Return(ast.Name(RESULT, ast.Load()))
-        if _is_endless(node) and not breaks(node.body, but=flag):
+        is_endless = isinstance(node, ast.While) and isinstance(node.test, ast.Constant) and node.test.value
+        if is_endless and not breaks(node.body, but=flag):
             return [*begun, result]
         if orelse and breaks(node.body, but=flag):
             # An `else` of a loop that also breaks by itself.
@@ -125,10 +128,6 @@ class Returns:
             node.orelse = [ast.If(negated(flag), self._paths(skipped, flag), [])]
 
 
-def _returns_at_last(body: Block) -> bool:
-    return any(contains(each, ast.Return) for each in _finally_blocks(body))
-
-
 def _finally_blocks(body: Sequence[ast.stmt]) -> Iterator[Block]:
     return (node.finalbody for node in own(body) if isinstance(node, ast.Try | ast.TryStar))
 
@@ -148,10 +147,6 @@ def _ends(body: Sequence[ast.stmt]) -> bool:
         or (isinstance(node, ast.If) and _ends(node.body) and _ends(node.orelse))
         for node in body
     )
-
-
-def _is_endless(loop: ast.While | ast.For) -> bool:
-    return isinstance(loop, ast.While) and isinstance(loop.test, ast.Constant) and bool(loop.test.value)
 
 
 def breaks(body: Sequence[ast.stmt], but: str = "") -> bool:

@@ -6,11 +6,11 @@ moment; `changed()` names what is another since, `restore()` puts it back.
 
 from __future__ import annotations
 
-import functools
 import inspect
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache, partial, partialmethod
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
@@ -92,7 +92,6 @@ class Outside:
 
 
 def _among(value: Any, items: Any) -> Any:
-    """What a container holds of what it held before."""
     if isinstance(value, set):
         return value & items
     if isinstance(value, dict):
@@ -129,7 +128,8 @@ def _variables(module: nn.Module) -> Iterator[OuterVariable]:
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             if id(cell) not in seen and not isinstance(_held_by(cell), _UNCHANGING):
                 seen.add(id(cell))
-                yield _cell(f"the variable `{name}` of an outer function", cell)
+                shown = f"the variable `{name}` of an outer function"
+                yield OuterVariable(shown, partial(_held_by, cell), partial(setattr, cell, "cell_contents"))
         for name in list(vars(function)):
             if name != "__wrapped__":
                 yield _item(f"`{function.__qualname__}.{name}`", vars(function), name)
@@ -141,27 +141,15 @@ def _variables(module: nn.Module) -> Iterator[OuterVariable]:
                 and not (name.startswith("__") and name.endswith("__"))
                 and not inspect.isdatadescriptor(value)
             ):
-                yield _attribute(cls, name)
+                shown = f"the class attribute `{cls.__name__}.{name}`"
+                yield OuterVariable(
+                    shown, partial(vars(cls).get, name, _MISSING), partial(setattr, cls, name)
+                )
 
 
 def _item(shown: str, namespace: dict[str, Any], name: str) -> OuterVariable:
     return OuterVariable(
-        shown, lambda: namespace.get(name, _MISSING), lambda value: namespace.update({name: value})
-    )
-
-
-def _cell(shown: str, cell: CellType) -> OuterVariable:
-    def write(value: Any) -> None:
-        cell.cell_contents = value
-
-    return OuterVariable(shown, lambda: _held_by(cell), write)
-
-
-def _attribute(cls: type, name: str) -> OuterVariable:
-    return OuterVariable(
-        f"the class attribute `{cls.__name__}.{name}`",
-        lambda: vars(cls).get(name, _MISSING),
-        lambda value: setattr(cls, name, value),
+        shown, partial(namespace.get, name, _MISSING), partial(operator.setitem, namespace, name)
     )
 
 
@@ -218,19 +206,18 @@ def _plain(value: Any) -> FunctionType | None:
 
 
 # Of all that a model reaches by name, nearly everything is of a few types that hold no function.
-@functools.lru_cache(maxsize=1024)
+@lru_cache(maxsize=1024)
 def _behind(kind: type) -> Callable[[Any], Any] | None:
-    """Gets what a value of a type calls."""
     if issubclass(kind, (staticmethod, classmethod, MethodType)):
         return operator.attrgetter("__func__")
     if issubclass(kind, property):
         return operator.attrgetter("fget")
-    if issubclass(kind, (functools.partial, functools.partialmethod)):
+    if issubclass(kind, (partial, partialmethod)):
         return operator.attrgetter("func")
     return None
 
 
-@functools.lru_cache(maxsize=8192)
+@lru_cache(maxsize=8192)
 def _names(code: CodeType) -> frozenset[str]:
     """The names that a function and those inside of it look up."""
     inner = (constant for constant in code.co_consts if isinstance(constant, CodeType))

@@ -167,8 +167,7 @@ class LiftedModel:
         def keep(values: tuple[Any, ...]) -> None:
             found[:] = values
 
-        names = ("__aotpipe_result", "what is kept", "the phase")
-        variables = Variables(lambda: tuple(found), keep, names, tuple)
+        variables = Variables.of_list(found, "__aotpipe_result", "what is kept", "the phase")
         now = self._store.get_buffer(_PHASE)
         regions.branch(
             now == phase,

@@ -199,7 +199,6 @@ class State:
 
 
 def _difference(root: Root, path: Path, old: Node, new: Node) -> StateRefused:
-    """Says where two forms differ."""
     if isinstance(old, Tree) and isinstance(new, Tree) and old.kind is new.kind:
         if len(old.children) != len(new.children):
             what = f"grows in every call: it holds {len(old.children)} values, then {len(new.children)}"

@@ -9,7 +9,7 @@ that was written since, is not known any more: nor is another view of its memory
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
@@ -59,16 +59,13 @@ class _Known:
     storage: int
 
 
-@dataclass(slots=True)
-class _Constants:
+class _Constants(dict[int, _Known]):
     """The tensors of a trace whose values are known, by identity."""
-
-    known: dict[int, _Known] = field(default_factory=dict)
 
 
 def value_of(tensor: torch.Tensor) -> torch.Tensor | None:
     """What a traced tensor holds in every call; None where that is not known."""
-    found = trace.part(_Constants).known.get(id(tensor))
+    found = trace.part(_Constants).get(id(tensor))
     if found is None:
         return None
     if _version(tensor) != found.version:
@@ -90,7 +87,7 @@ def note(func: Callable[..., Any], result: Any, args: Sequence[Any], kwargs: Map
         if all(isinstance(leaf, _PLAIN) for leaf in pytree.tree_leaves((args, kwargs))):
             _computed(func, result, args, kwargs)
         return
-    if not trace.part(_Constants).known:
+    if not trace.part(_Constants):
         return
     taken = _tensors((args, kwargs))
     values = {id(leaf): value for leaf in taken if (value := value_of(leaf)) is not None}
@@ -139,11 +136,11 @@ def _is_small(tensor: torch.Tensor) -> bool:
 
 
 def _take(tensor: torch.Tensor, value: torch.Tensor) -> None:
-    trace.part(_Constants).known[id(tensor)] = _Known(tensor, value, _version(tensor), storage_of(tensor))
+    trace.part(_Constants)[id(tensor)] = _Known(tensor, value, _version(tensor), storage_of(tensor))
 
 
 def _forget(storage: int) -> None:
-    known = trace.part(_Constants).known
+    known = trace.part(_Constants)
     for key in [key for key, each in known.items() if each.storage == storage]:
         del known[key]
 

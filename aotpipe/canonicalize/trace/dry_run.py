@@ -29,7 +29,7 @@ from aotpipe.canonicalize.trace.region_asserts import are_there, as_size, collec
 from aotpipe.canonicalize.values import host_scalars, trace
 from aotpipe.canonicalize.values.abstract_values import Variables, is_leaf, unwrap_present
 from aotpipe.canonicalize.values.optional_values import OptionalValue
-from aotpipe.canonicalize.values.refusals import refusal
+from aotpipe.canonicalize.values.trace import refusal
 from aotpipe.errors import AotpipeError
 
 Values = tuple[Any, ...]
@@ -193,7 +193,6 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._symbols = set(mode.shape_env.var_to_range if mode and mode.shape_env else ()).difference(mine)
 
     def take(self, tensor: torch.Tensor) -> None:
-        """Note a tensor, if it is from outside."""
         if id(tensor) not in self._made and id(tensor) not in self._taken:
             self._taken[id(tensor)] = tensor
             self._summary.outer.append(tensor)
@@ -250,8 +249,6 @@ def _targets(func: Any, args: Sequence[Any], kwargs: Any) -> Iterator[torch.Tens
 
 
 class _Replace(torch_functions.Traced):
-    """Gives ops other tensors in the place of some."""
-
     def __init__(self, others: dict[int, torch.Tensor]) -> None:
         super().__init__()
         self.others = others

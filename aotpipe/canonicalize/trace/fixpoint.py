@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.alias import rebinding, region_results, tensor_storage
 from aotpipe.canonicalize.trace import dry_run, region_sites, runtime_asserts, torch_functions
-from aotpipe.canonicalize.values import dynamic_list, host_scalars, refusals, trace
+from aotpipe.canonicalize.values import dynamic_list, host_scalars, trace
 from aotpipe.canonicalize.values.abstract_values import (
     AbstractValue,
     Incompatible,
@@ -27,26 +27,13 @@ from aotpipe.canonicalize.values.abstract_values import (
     is_leaf,
     join_values,
 )
-from aotpipe.canonicalize.values.refusals import refusal
+from aotpipe.canonicalize.values.trace import refusal
 from aotpipe.errors import ExportFailed
 
 Values = tuple[Any, ...]
+Fixpoint = tuple[list[AbstractValue], list[region_results.Names], dry_run.EffectSummary]
+"""Of a loop's variables: abstract values and memories; and what an iteration does that starts from them."""
 MOST_ROUNDS: Final = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Fixpoint:
-    """What the variables of a loop are from iteration to iteration.
-
-    Attributes:
-        abstracts: Of each.
-        names: The memories that each of their tensors may be in.
-        summary: What an iteration does that starts from them.
-    """
-
-    abstracts: list[AbstractValue]
-    names: list[region_results.Names]
-    summary: dry_run.EffectSummary
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +112,7 @@ def _solve(loop: Loop) -> Fixpoint:
             found = region_results.joined(names, found)
             if found == names:
                 site.fixpoint_note = _Note(tuple(at), abstracts, border.noted(names, begun, before))
-                return Fixpoint(abstracts, names, summary)
+                return abstracts, names, summary
         else:
             left -= 1
         for name, one, other in zip(at, abstracts, grown, strict=True):
@@ -220,9 +207,6 @@ def _is_longer(before: object, after: object) -> bool:
     return before.cut == after.cut and bool(after.shape[before.cut] > before.shape[before.cut])
 
 
-# Abstract values and their tensors.
-
-
 def join_paths(
     names: Sequence[str], paths: Sequence[Values], capacities: Sequence[Any] = ()
 ) -> list[AbstractValue]:
@@ -251,21 +235,21 @@ def join_paths(
                 error.code or "paths-differ",
             ) from None
         if any(isinstance(leaf, Leaf) and leaf.filled for leaf in abstract.leaves):
-            refusals.note(
+            trace.note(
                 "warning",
                 "number-became-tensor",
                 f"{_shown(name)} is a number on one path and a tensor on another: where eager has the "
                 "number, the program has a tensor filled with it",
             )
         if promoted := [leaf for leaf in abstract.leaves if isinstance(leaf, Leaf) and leaf.promoted]:
-            refusals.note(
+            trace.note(
                 "warning",
                 "dtype-promoted",
                 f"{_shown(name)} has another dtype on each path: in the program it is {promoted[0].dtype} on "
                 "all of them",
             )
         if cut := [leaf for leaf in abstract.leaves if isinstance(leaf, Leaf) and leaf.cut is not None]:
-            refusals.note(
+            trace.note(
                 "note",
                 "size-from-path",
                 f"{_shown(name)} has another size on each path: it is computed with room for "
@@ -326,9 +310,6 @@ def stand_ins(
     return [*made, *known, *(torch.empty_like(tensor) for tensor in written)]
 
 
-# How many elements a list may have that grows in a loop.
-
-
 def _capacity(at: int, start: Values, values: Values, summary: dry_run.EffectSummary, most: Any) -> Any:
     """How many elements a variable needs room for, if it is a list that grows; else None.
 
@@ -338,9 +319,6 @@ def _capacity(at: int, start: Values, values: Values, summary: dry_run.EffectSum
         values: Those that an iteration started from.
         summary: What the iteration did.
         most: How many iterations there are at most, where that is known.
-
-    Raises:
-        ExportFailed: Nothing says how many iterations there are.
     """
     if not all(type(each[at]) is list for each in (start, values, summary.after)):
         return None

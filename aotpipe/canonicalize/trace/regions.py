@@ -30,14 +30,11 @@ from aotpipe.canonicalize.trace import (
 from aotpipe.canonicalize.trace.region_asserts import add_asserts, collected
 from aotpipe.canonicalize.values.abstract_values import AbstractValue, Variables
 from aotpipe.canonicalize.values.optional_values import assuming
-from aotpipe.canonicalize.values.refusals import refusal
+from aotpipe.canonicalize.values.trace import refusal
 
 _cond: Final[Any] = torch.ops.higher_order.cond
 _while_loop: Final[Any] = while_loop_op
 Values = tuple[Any, ...]
-
-
-# Branches.
 
 
 def branch(test: Any, then: Callable[[], None], other: Callable[[], None], variables: Variables) -> None:
@@ -129,9 +126,6 @@ def _branch(
     _leave(border, abstracts, names, written, results, variables, paths)
 
 
-# Loops.
-
-
 def loop(
     test: Callable[[], object],
     body: Callable[[], None],
@@ -162,14 +156,14 @@ def _loop(
     start = variables.live()
     border = region_results.Border()
     try:
-        found = fixpoint.solve(fixpoint.Loop(test, body, variables, start, most, border, site))
+        loop = fixpoint.Loop(test, body, variables, start, most, border, site)
+        abstracts, names, summary = fixpoint.solve(loop)
     except Exception as error:
         if not runtime_asserts.is_raised(error):
             raise
         # Each iteration raises: there is none.
         runtime_asserts.require(test(), error, holds=False)
         return
-    abstracts, names, summary = found.abstracts, found.names, found.summary
     decisions.statement(
         "loop",
         (body, test),
@@ -220,9 +214,6 @@ def _loop(
     _leave(border, abstracts, names, written, results, variables, [start, summary.after])
 
 
-# What regions change in place.
-
-
 def _with_changed_containers(
     variables: Variables,
     start: Callable[[Variables], Values],
@@ -234,9 +225,6 @@ def _with_changed_containers(
         variables: Those that it assigns.
         start: Gives what it starts from.
         put: Puts it into the graph.
-
-    Raises:
-        ExportFailed: What it changes can be no variable.
     """
     site = region_sites.current()
     for at, marks in enumerate(site.changed):

@@ -15,11 +15,10 @@ import torch
 from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.alias.effects import CALL
-from aotpipe.canonicalize.values import dynamic_list, optional_values
+from aotpipe.canonicalize.values import dynamic_list, trace
 from aotpipe.canonicalize.values.abstract_values import is_leaf
 from aotpipe.canonicalize.values.optional_values import OptionalValue
-from aotpipe.canonicalize.values.refusals import refusal
-from aotpipe.canonicalize.values.trace import GENERATED, OPERATORS_MODULE
+from aotpipe.canonicalize.values.trace import GENERATED, OPERATORS_MODULE, refusal
 from aotpipe.errors import ExportFailed
 from aotpipe.model import source
 
@@ -47,7 +46,8 @@ def checked(value: Any) -> Any:
     Raises:
         Unwritten: It goes to code that is not rewritten and would take it for something else.
     """
-    if (optional_values.any_optional() or dynamic_list.are_there()) and _is_known_here_only(value):
+    current = trace.current()
+    if (current.has_optional_values or current.has_dynamic_lists) and _is_known_here_only(value):
         # The caller's frame is behind those of the operator and of the function that returns.
         for frame in _unwritten(sys._getframe(3), around=False):  # noqa: SLF001  # the only way to who called
             raise _refused(frame)
@@ -85,15 +85,12 @@ def _unwritten(frame: FrameType | None, *, around: bool) -> Iterator[FrameType]:
         code = frame.f_code
         is_own = source.is_own(code.co_filename)
         is_model = not is_own and source.is_model_code(code.co_filename)
-        if is_model and GENERATED not in code.co_qualname and not any(map(_is_operators, code.co_consts)):
+        modules = [each.__name__ for each in code.co_consts if isinstance(each, ModuleType)]
+        if is_model and GENERATED not in code.co_qualname and OPERATORS_MODULE not in modules:
             yield frame
         if not around and (is_own or is_model):
             return
         frame = frame.f_back
-
-
-def _is_operators(constant: object) -> bool:
-    return isinstance(constant, ModuleType) and constant.__name__ == OPERATORS_MODULE
 
 
 def _reaches(value: object, container: object, depth: int) -> bool:

@@ -14,7 +14,7 @@ import torch
 
 from aotpipe.canonicalize.trace import torch_functions
 from aotpipe.canonicalize.values import trace
-from aotpipe.canonicalize.values.refusals import message, refusal
+from aotpipe.canonicalize.values.trace import message, refusal
 
 Assert = tuple[torch.Tensor, str]
 """What must hold, and what is said where it does not."""

@@ -1,11 +1,17 @@
 """What torch functions do on traced values that stand for Python's: numbers, and indices that are tensors.
 
 `Traced` is the mode that calls them so; `predicate` gives what an `if` makes of a traced value.
+
+For the value of `i` in `x[i]`, `x[:, i] = v` or `x[i : i + 3]` torch itself would ask. Here the rows are
+gathered, and written as scattered ones. What is gathered is a copy where eager gives a view, and a write in
+place is repeated on the other one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
@@ -19,9 +25,10 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._mode_utils import no_dispatch  # likewise
 
 from aotpipe.canonicalize.alias import rebinding, tensor_storage
-from aotpipe.canonicalize.trace import constants, decisions, indexing
-from aotpipe.canonicalize.values import dynamic_list, host_scalars, refusals, trace
+from aotpipe.canonicalize.trace import constants, decisions
+from aotpipe.canonicalize.values import dynamic_list, host_scalars, trace
 from aotpipe.canonicalize.values.optional_values import OptionalValue
+from aotpipe.canonicalize.values.trace import refusal
 
 _set_grad_enabled: Final = torch._C._set_grad_enabled  # noqa: SLF001  # what `no_grad` calls
 _MOST_LISTED: Final = 64
@@ -135,7 +142,7 @@ class Traced(TorchFunctionMode):
         kwargs = kwargs or {}
         if args and dynamic_list.is_dynamic_list(args[0]):
             with self:  # what it does with the buffers is called as the model's own
-                return dynamic_list.called(func, args, kwargs)
+                return trace.operators().call_with_list(func, args, kwargs)
         target = rebinding.written(func, args, kwargs)
         if target is not None:
             rebinding.refuse_lost(target)
@@ -173,14 +180,14 @@ class Traced(TorchFunctionMode):
             return _unbound(func, *args, **kwargs)
         if func is torch.Tensor.tolist and is_traced(args[0]) and args[0].numel() <= _MOST_LISTED:
             return _listed(args[0])
-        if func is torch.Tensor.__getitem__ and indexing.is_traced_index(args[1]):
+        if func is torch.Tensor.__getitem__ and is_traced_index(args[1]):
             decisions.expression("index")
-            return indexing.get(*args)
-        if func is torch.Tensor.__setitem__ and indexing.is_traced_index(args[1]):
+            return get_item(*args)
+        if func is torch.Tensor.__setitem__ and is_traced_index(args[1]):
             decisions.expression("index")
-            return indexing.put(*args)
+            return put_item(*args)
         if func in _TEXTS and host_scalars.is_host_scalar(args[0]):
-            return refusals.text()
+            return trace.text()
         func = host_scalars.out_of_place(func, args)
         args, kwargs = host_scalars.prepared(func, args, kwargs)
         result = func(*args, **kwargs)
@@ -200,3 +207,170 @@ def _listed(tensor: torch.Tensor) -> Any:
     if not tensor.dim():
         return host_scalars.item(tensor)
     return [_listed(each) for each in tensor.unbind(0)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """A slice of known length, from a traced start on."""
+
+    start: torch.Tensor
+    length: int
+
+    def rows(self) -> torch.Tensor:
+        # Beyond the end an index is out of range; below zero it would count from the end.
+        torch._assert_async(self.start >= 0, "a slice starts below zero")  # noqa: SLF001  # what torch.export keeps
+        return self.start.reshape(1) + torch.arange(self.length, device=self.start.device)
+
+
+Chosen = Mapping[int, torch.Tensor | _Window]
+
+
+def is_traced_index(index: Any) -> bool:
+    """Whether an index has a part that is a traced integer, or a slice with one."""
+    return any(_is_integer(part) or _is_traced_slice(part) for part in _parts(index))
+
+
+def get_item(tensor: torch.Tensor, index: Any) -> torch.Tensor:
+    """`tensor[index]`."""
+    parts, chosen = _split(tensor, index)
+    rest = [part for part in parts if not _is_integer(part)]
+    again = functools.partial(_gathered, tensor, chosen, rest)
+    result = again()
+    if result is not tensor:
+        rebinding.note(
+            rebinding.Pair(
+                result, tensor, lambda: result.copy_(again()), lambda: _put(tensor, parts, chosen, result)
+            )
+        )
+    return result
+
+
+def put_item(tensor: torch.Tensor, index: Any, value: Any) -> None:
+    """`tensor[index] = value`.
+
+    Raises:
+        ExportFailed: A list or a tensor of indices stands beside the traced integer.
+    """
+    parts, chosen = _split(tensor, index)
+    _put(tensor, parts, chosen, value)
+
+
+def _put(tensor: torch.Tensor, parts: Sequence[Any], chosen: Chosen, value: Any) -> None:
+    basic = [slice(None) if _is_integer(part) else part for part in parts]
+    if chosen and any(isinstance(part, torch.Tensor | list) for part in basic):
+        raise refusal(
+            "items are assigned at a traced integer and at a list of indices together",
+            "give tensors of indices for both",
+        )
+    if not chosen:
+        tensor[tuple(basic)] = value
+        return
+    view = tensor if all(map(_is_whole, basic)) else tensor[tuple(basic)]
+    landing: dict[int, int] = {}
+    source = target = 0
+    for part in basic:
+        if isinstance(part, slice):
+            landing[source] = target
+        source += part is not None
+        target += part is None or isinstance(part, slice)
+    _scatter(view, {landing[dim]: each for dim, each in chosen.items()}, _value(value, view))
+
+
+def _parts(index: Any) -> tuple[Any, ...]:
+    return index if isinstance(index, tuple) else (index,)
+
+
+def _is_integer(part: Any) -> bool:
+    return (
+        isinstance(part, FakeTensor)
+        and part.constant is None
+        and not part.dim()
+        and part.dtype != torch.bool
+        and not part.dtype.is_floating_point
+        and not part.dtype.is_complex
+    )
+
+
+def _is_traced_slice(part: Any) -> bool:
+    return isinstance(part, slice) and any(map(_is_integer, (part.start, part.stop, part.step)))
+
+
+def _is_whole(part: Any) -> bool:
+    return isinstance(part, slice) and part == slice(None)
+
+
+def _split(tensor: torch.Tensor, index: Any) -> tuple[list[Any], Chosen]:
+    """An index without Ellipsis, and its traced parts by the tensor's dims; a window's own part is whole."""
+    parts: list[Any] = [_known(part) if _is_traced_slice(part) else part for part in _parts(index)]
+    used = sum(
+        part.dim() if isinstance(part, torch.Tensor) and part.dtype == torch.bool else 1
+        for part in parts
+        if part is not None and part is not Ellipsis
+    )
+    missing = [slice(None)] * (tensor.dim() - used)
+    at = next((number for number, part in enumerate(parts) if part is Ellipsis), None)
+    parts = [*parts, *missing] if at is None else [*parts[:at], *missing, *parts[at + 1 :]]
+    chosen: dict[int, torch.Tensor | _Window] = {}
+    dim = 0
+    for number, part in enumerate(parts):
+        if isinstance(part, _Window) or _is_integer(part):
+            chosen[dim] = part
+        if isinstance(part, _Window):
+            parts[number] = slice(None)
+        is_mask = isinstance(part, torch.Tensor) and part.dtype == torch.bool
+        dim += part.dim() if is_mask else int(part is not None)
+    return parts, chosen
+
+
+def _known(part: slice) -> _Window | slice:
+    """A traced slice as a window of known length, or with torch's symbols for its ends."""
+    length = host_scalars.distance(part.start, part.stop)
+    if part.step in (None, 1) and length is not None and length > 0:
+        return _Window(part.start, length)
+    ends = (part.start, part.stop, part.step)
+    return slice(
+        *(host_scalars.as_symbol(host_scalars.item(end)) if _is_integer(end) else end for end in ends)
+    )
+
+
+def _gathered(tensor: torch.Tensor, chosen: Chosen, rest: Sequence[Any]) -> torch.Tensor:
+    for dim, each in chosen.items():
+        if isinstance(each, _Window):
+            tensor = _index(tensor, {dim: each.rows()})
+    integers = {dim: each for dim, each in chosen.items() if isinstance(each, torch.Tensor)}
+    found = _index(tensor, integers) if integers else tensor
+    return found if all(map(_is_whole, rest)) else found[tuple(rest)]
+
+
+def _index(tensor: torch.Tensor, rows: Mapping[int, torch.Tensor]) -> torch.Tensor:
+    found: torch.Tensor = torch.ops.aten.index.Tensor(tensor, _indices(rows))
+    return found
+
+
+def _indices(rows: Mapping[int, torch.Tensor]) -> list[torch.Tensor | None]:
+    return [rows[dim].long() if dim in rows else None for dim in range(max(rows) + 1)]
+
+
+def _scatter(view: torch.Tensor, chosen: Chosen, value: torch.Tensor) -> None:
+    """Write the chosen rows of a view: integers in one step, each window in one of its own."""
+    rows = {dim: each for dim, each in chosen.items() if isinstance(each, torch.Tensor)}
+    left = {dim: each for dim, each in chosen.items() if dim not in rows}
+    if not rows:
+        first = min(left)
+        window = left.pop(first)
+        rows = {first: window.rows() if isinstance(window, _Window) else window}
+        shift = dict.fromkeys(left, 0)
+    else:
+        shift = {dim: sum(other < dim for other in rows) for dim in left}
+    if left:
+        part = _index(view, rows)
+        _scatter(part, {dim - shift[dim]: each for dim, each in left.items()}, value)
+        value = part
+    rebinding.refuse_lost(view)
+    torch.ops.aten.index_put_.default(view, _indices(rows), value)
+
+
+def _value(value: Any, like: torch.Tensor) -> torch.Tensor:
+    if isinstance(value, torch.Tensor):
+        return value.to(like.dtype)
+    return torch.full((), value, dtype=like.dtype, device=like.device)

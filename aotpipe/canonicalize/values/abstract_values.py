@@ -74,6 +74,11 @@ class Variables:
     watched: Callable[[], Sequence[tuple[str, object]]]
     dead: Collection[int] = ()
 
+    @classmethod
+    def of_list(cls, cell: list[Any], *names: str) -> Variables:
+        """The elements of a list."""
+        return cls(lambda: tuple(cell), lambda values: cell.__setitem__(slice(None), values), names, tuple)
+
     def live(self) -> tuple[Any, ...]:
         """Read those that something reads; the others have no value."""
         return tuple(UNDEFINED if at in self.dead else value for at, value in enumerate(self.get()))
@@ -331,7 +336,8 @@ def _join_shapes(tensors: Sequence[torch.Tensor]) -> tuple[tuple[Any, ...], int 
     capacity = _capacity([tensor.shape[cut] for tensor in tensors]) if cut is not None else None
     if cut is None or capacity is None:
         kind = Incompatible if cut is None else IncompatibleSizes
-        raise kind(f"has the shapes {_listed(shapes)} on different paths")
+        listed = " and ".join(f"({', '.join(sizes)})" for sizes in sorted(shapes))
+        raise kind(f"has the shapes {listed} on different paths")
     return (*shape[:cut], capacity, *shape[cut + 1 :]), cut
 
 
@@ -357,13 +363,8 @@ def _other_dim(shapes: Collection[tuple[str, ...]]) -> int | None:
 
 
 def _capacity(sizes: Sequence[Any]) -> int | None:
-    """The most that sizes may be."""
     known = [most for size in sizes if (most := host_scalars.most(size)) is not None]
     return max(known) if len(known) == len(sizes) else None
-
-
-def _listed(shapes: Collection[tuple[str, ...]]) -> str:
-    return " and ".join(f"({', '.join(shape)})" for shape in sorted(shapes))
 
 
 def _has_ranks(numbered: Sequence[Any]) -> bool:

@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.values import abstract_values, host_scalars, trace
 from aotpipe.canonicalize.values.abstract_values import AbstractValue, Incompatible, Leaf, is_leaf
-from aotpipe.canonicalize.values.refusals import refusal
+from aotpipe.canonicalize.values.trace import refusal
 
 # torch gives it no types.
 sym_max: Final[Callable[[Any, Any], Any]] = torch.sym_max
@@ -73,7 +73,7 @@ class DynamicList:
         self.kind = kind
         self.buffers = tuple(buffers)
         self.count = count
-        trace.part(_Lists).are_there = True
+        trace.current().has_dynamic_lists = True
 
     def element(self, pick: Any) -> Any:
         """An element, where `pick` takes it out of a buffer."""
@@ -85,7 +85,7 @@ class DynamicList:
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return called(func, args, kwargs or {})
+        return trace.operators().call_with_list(func, args, kwargs or {})
 
     def _refuse(self, *_: object, **__: object) -> Any:
         raise refusal(
@@ -121,26 +121,9 @@ def _unflatten(children: Any, kind: Kind) -> DynamicList:
 pytree.register_pytree_node(DynamicList, _flatten, _unflatten, serialized_type_name="aotpipe.Growing")
 
 
-@dataclass(slots=True)
-class _Lists:
-    """Whether a trace has any such list."""
-
-    are_there: bool = False
-
-
-def are_there() -> bool:
-    """Whether the trace has made a dynamic list yet."""
-    return trace.part(_Lists).are_there
-
-
 def is_dynamic_list(value: object) -> bool:
     """Whether a value is a list whose length is known to a run only."""
     return type(value) is list and any(type(each) is DynamicList for each in value)
-
-
-def called(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """A torch function of such a list."""
-    return trace.operators().call_with_list(func, args, kwargs)
 
 
 def is_filled(items: Sequence[Any]) -> torch.Tensor:

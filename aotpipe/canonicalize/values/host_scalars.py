@@ -24,7 +24,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._sympy.value_ranges import bound_sympy  # the bounds of what is computed of sizes
 
 from aotpipe.canonicalize.values import trace
-from aotpipe.canonicalize.values.refusals import refusal
+from aotpipe.canonicalize.values.trace import refusal
 from aotpipe.model import source
 
 

@@ -11,16 +11,15 @@ and `[key]` the value, with an assert that it is there. What goes over all keys 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, KeysView
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 
 import torch
 from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.values import trace
-from aotpipe.canonicalize.values.refusals import refusal
+from aotpipe.canonicalize.values.trace import refusal
 
 _NO_DEFAULT: Final = object()
 
@@ -42,7 +41,7 @@ class OptionalValue:
         self.add_assert: Callable[[torch.Tensor, str], bool] | None = None
         # On a path that is taken only where it is there.
         self.is_present = False
-        trace.part(_Presence).is_optional = True
+        trace.current().has_optional_values = True
 
     def require_present(self, said: str) -> None:
         """Eager raises where it is not there."""
@@ -77,30 +76,14 @@ class OptionalValue:
         raise RuntimeError("data-dependent: whether a value is None is known to a run of the graph only")
 
 
-@dataclass(slots=True)
-class _Presence:
-    """What a trace knows of optional values.
-
-    Attributes:
-        is_optional: Whether there is any.
-        implied: Flags by identity, kept alive: the values that are there if it is true, and if it is false.
-    """
-
-    is_optional: bool = False
-    implied: dict[int, tuple[object, tuple[OptionalValue, ...], tuple[OptionalValue, ...]]] = field(
-        default_factory=dict
-    )
-
-
-def any_optional() -> bool:
-    """Whether there is any value that may be None, in the model that is traced now."""
-    return trace.part(_Presence).is_optional
+class _Implied(dict[int, tuple[object, tuple[OptionalValue, ...], tuple[OptionalValue, ...]]]):
+    """Flags by identity, kept alive, with the values that are there if one is true, and if it is false."""
 
 
 @contextmanager
 def assuming(flag: object, *, holds: bool) -> Iterator[None]:
     """Inside, what is there by a flag, or by its negation, is known to be there if `holds` says so."""
-    known = trace.part(_Presence).implied.get(id(flag))
+    known = trace.part(_Implied).get(id(flag))
     implied: tuple[OptionalValue, ...] = () if known is None else known[1] if holds else known[2]
     found = [optional for optional in implied if not optional.is_present]
     for optional in found:
@@ -115,7 +98,7 @@ def assuming(flag: object, *, holds: bool) -> Iterator[None]:
 def presence(optional: OptionalValue, *, wanted: bool) -> Any:
     """Whether a value is there, or whether it is None, as a traced flag."""
     flag = optional.present.clone() if wanted else optional.present.logical_not()
-    implied = trace.part(_Presence).implied
+    implied = trace.part(_Implied)
     implied[id(flag)] = (flag, (optional,), ()) if wanted else (flag, (), (optional,))
     return flag
 
@@ -129,7 +112,7 @@ def imply(flag: object, *parts: object, negated: bool = False, all_of: bool = Tr
         negated: It is the negation of its only part.
         all_of: Whether it is `and`; else it is `or`.
     """
-    implied = trace.part(_Presence).implied
+    implied = trace.part(_Implied)
     known = [implied[id(each)] for each in parts if id(each) in implied]
     true: tuple[OptionalValue, ...] = tuple(optional for each in known for optional in each[1])
     false: tuple[OptionalValue, ...] = tuple(optional for each in known for optional in each[2])
@@ -266,22 +249,12 @@ class Partial(dict[Any, Any]):
             )
 
 
-class Keys:
+class Keys(KeysView[Any]):
     """`partial.keys()`."""
 
-    __slots__ = ("of",)
-
     def __init__(self, of: Partial) -> None:
+        super().__init__(of)
         self.of = of
-
-    def __contains__(self, key: object) -> bool:
-        return key in self.of
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.of)
-
-    def __len__(self) -> int:
-        return len(self.of)
 
 
 def of_keywords(kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The one object that holds what is known of the trace that runs.
+"""The one object that holds what is known of the trace that runs; errors and notes with the user's line.
 
 A `Trace` begins with `started` and ends with it. Each module of the canonicalizer keeps its own part of it: a
 dataclass of that module, which `part(kind)` gives. Outside of a trace nothing is known: `part` gives an empty
@@ -8,13 +8,15 @@ one each time, so that what is noted there is dropped.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any, Final, TypeVar
 
-from aotpipe.core.stages import Finding
+from aotpipe.core.stages import Finding, Severity
+from aotpipe.errors import ExportFailed
+from aotpipe.model import source
 
 P = TypeVar("P")
 
@@ -22,6 +24,8 @@ OPERATORS_MODULE: Final = "aotpipe.canonicalize.operators.operators"
 """The module that rewritten code calls."""
 GENERATED: Final = "__aotpipe"
 """Begins all names that the rewriting makes."""
+TEXT: Final = "a text is made of a value that is known to a run of the graph only"
+TEXT_HINT: Final = "compute with numbers; texts are for errors and for print"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,8 @@ class Trace:
         modes: How many modes of torch the trace itself put around the model, outside of regions.
         findings: What the user is to be told, once for each line.
         rewrite_now: Rewrites a function for as long as the trace lasts; tells whether that can be.
+        is_message: Whether a text that is made now is only shown to the user.
+        has_optional_values, has_dynamic_lists: Whether any such value was made.
     """
 
     operators: Operators | None = None
@@ -62,6 +68,9 @@ class Trace:
     modes: int = 0
     findings: dict[Finding, None] = field(default_factory=dict)
     rewrite_now: Callable[[FunctionType], bool] | None = None
+    is_message: bool = False
+    has_optional_values: bool = False
+    has_dynamic_lists: bool = False
     _parts: dict[type, Any] = field(default_factory=dict)
 
     def part(self, kind: type[P]) -> P:
@@ -128,3 +137,39 @@ def operators() -> Operators:
     found = current().operators
     assert found is not None, "a value of a trace is used outside of it"
     return found
+
+
+def refusal(message: str, hint: str, code: str = "") -> ExportFailed:
+    """An error for the user's line that called; `code` as `aotpipe check` has it."""
+    return ExportFailed(message, hint=hint, where=source.of_caller(), code=code)
+
+
+def note(severity: Severity, code: str, message: str) -> None:
+    """Keep a note about the user's line that called, once."""
+    finding = Finding(severity=severity, code=code, message=message, where=source.of_caller())
+    current().findings[finding] = None
+
+
+def message() -> AbstractContextManager[None]:
+    """Texts that are made inside may show traced values: nobody computes with them."""
+    return assigned(current(), is_message=True)
+
+
+class _Shown(str):
+    """What a message shows of a traced value, whatever its format."""
+
+    __slots__ = ()
+
+    def __format__(self, spec: str) -> str:
+        return str(self)
+
+
+def text() -> str:
+    """A traced value as a text.
+
+    Raises:
+        ExportFailed: Nothing says that the text is a message.
+    """
+    if current().is_message:
+        return _Shown("...")
+    raise refusal(TEXT, TEXT_HINT, "text-from-tensor")

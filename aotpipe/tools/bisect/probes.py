@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import fx
 
-from aotpipe.canonicalize.eager_hops import uncompiled
+from aotpipe.canonicalize.example_call import uncompiled
 from aotpipe.core.dtypes import Array
 from aotpipe.core.signature import DTYPES
 from aotpipe.core.stages import Legal, LegalEntry

@@ -22,9 +22,9 @@ import numpy as np
 import torch
 
 from aotpipe.canonicalize import example_call
-from aotpipe.canonicalize.eager_hops import uncompiled
+from aotpipe.canonicalize.example_call import uncompiled
 from aotpipe.canonicalize.inputs import pytrees
-from aotpipe.canonicalize.rewrite import functions
+from aotpipe.canonicalize.rewrite import staging
 from aotpipe.core.stages import Canonical, CanonicalEntry, ExportedEntry
 from aotpipe.model import source
 from aotpipe.model.garbage_collector import functions_of
@@ -258,7 +258,7 @@ def _edited(function: FunctionType, place: Place, replacement: str) -> tuple[str
             first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
             if first == code.co_firstlineno:
                 node.decorator_list = []
-                made = functions.recompiled(code, node)
+                made = staging.recompiled(code, node)
                 return None if made is None else (text, made.replace(co_firstlineno=first))
     return None
 
@@ -271,7 +271,7 @@ def _swapped(function: FunctionType, text: str, code: CodeType) -> Iterator[None
     # Without a time, an entry of the cache is not held against the file.
     linecache.cache[path] = (len(text), None, text.splitlines(keepends=True), path)
     try:
-        with functions.swapped({function: code}):
+        with staging.swapped({function: code}):
             yield
     finally:
         if before is not None:

@@ -26,7 +26,7 @@ from torch.utils import _pytree as pytree
 from torch.utils.weak import WeakIdKeyDictionary
 
 from aotpipe.canonicalize import example_call
-from aotpipe.canonicalize.eager_hops import uncompiled
+from aotpipe.canonicalize.example_call import uncompiled
 from aotpipe.canonicalize.inputs import pytrees
 from aotpipe.core.stages import CanonicalEntry
 from aotpipe.model.object_graph import OWN

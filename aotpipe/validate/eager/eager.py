@@ -20,7 +20,7 @@ from typing import Any, Final, Literal
 import torch
 from torch.utils import _pytree as pytree
 
-from aotpipe.canonicalize.eager_hops import uncompiled
+from aotpipe.canonicalize.example_call import uncompiled
 from aotpipe.core.dtypes import Array
 from aotpipe.core.precision import Precision as Policy
 from aotpipe.core.stages import CanonicalEntry

@@ -12,7 +12,7 @@ from torch._higher_order_ops.associative_scan import associative_scan
 from torch._higher_order_ops.map import map as torch_map
 from torch._higher_order_ops.scan import scan
 
-from aotpipe.canonicalize.eager_hops import uncompiled
+from aotpipe.canonicalize.example_call import uncompiled
 
 X = torch.arange(12.0).reshape(3, 4)
 

@@ -11,7 +11,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from aotpipe import Dim
 from aotpipe.canonicalize import canonicalize
-from aotpipe.canonicalize.values import refusals
+from aotpipe.canonicalize.values import trace
 from aotpipe.canonicalize.values.trace import Trace, started
 from aotpipe.core.stages import Exported
 from aotpipe.errors import ExportFailed
@@ -145,7 +145,7 @@ def test_what_is_printed_is_left_out(capsys: pytest.CaptureFixture[str]) -> None
 def test_a_message_may_show_a_number_that_only_a_run_knows() -> None:
     number = ShapeEnv().create_unbacked_symint()
     with tracing.texts_are_refused():
-        with started(Trace()), refusals.message():
+        with started(Trace()), trace.message():
             assert f"{number}" == "..."
         with pytest.raises(tracing.MadeText):
             f"{number}"

@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 from aotpipe.backends import legalization
 from aotpipe.canonicalize import canonicalize
-from aotpipe.canonicalize.eager_hops import uncompiled
+from aotpipe.canonicalize.example_call import uncompiled
 from aotpipe.core.signature import TensorSpec
 from aotpipe.core.stages import Exported, Legal, LegalEntry
 from aotpipe.export import export

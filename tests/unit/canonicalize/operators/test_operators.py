@@ -13,7 +13,7 @@ import torch
 
 from aotpipe.canonicalize import canonicalize
 from aotpipe.canonicalize.operators import operators as ops
-from aotpipe.canonicalize.rewrite import functions
+from aotpipe.canonicalize.rewrite import staging
 from aotpipe.errors import ExportFailed
 from aotpipe.export import export
 from aotpipe.model.spec import as_spec
@@ -180,10 +180,10 @@ def test_generators_as_in_eager(model: Any) -> None:
 @pytest.mark.parametrize("function", [doubled_rows, halves, both, forever])
 @pytest.mark.parametrize("case", CASES)
 def test_outside_of_a_trace_it_is_the_generator_that_it_was(function: Any, case: torch.Tensor) -> None:
-    code = functions.rewritten(function)
+    code = staging.rewritten(function)
     assert code is not None
     wanted = list(itertools.islice(function(case), 5))
-    with functions.swapped({function: code}):
+    with staging.swapped({function: code}):
         made = function(case)
         got = list(itertools.islice(made, 5))
         assert inspect.isgenerator(made)

@@ -8,7 +8,7 @@ import textwrap
 import pytest
 import torch
 
-from aotpipe.canonicalize.rewrite import desugaring, functions, statements
+from aotpipe.canonicalize.rewrite import desugaring, staging, statements
 from aotpipe.canonicalize.rewrite.desugaring import Matches, Walrus, assigns
 from tests.unit.canonicalize.trace.agree import check
 
@@ -87,12 +87,12 @@ def in_order(items, log):
 
 
 def test_on_plain_values_it_is_what_it_was():
-    code = functions.rewritten(in_order)
+    code = staging.rewritten(in_order)
     assert code is not None
     for items in ([1, 2, 3, 4], [1, 2], [3]):
         logs: list[list[int]] = [[], []]
         wanted = in_order(items, logs[0])
-        with functions.swapped({in_order: code}):
+        with staging.swapped({in_order: code}):
             assert in_order(items, logs[1]) == wanted
         assert logs[0] == logs[1]
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from aotpipe.canonicalize.rewrite import functions
+from aotpipe.canonicalize.rewrite import staging
 
 
 def rewritten(function: FunctionType) -> dict[FunctionType, Any]:
-    code = functions.rewritten(function)
+    code = staging.rewritten(function)
     assert code is not None
     return {function: code}
 
@@ -68,7 +68,7 @@ def made(count):
 
 def test_methods_keep_super_private_names_and_defaults():
     model = Model(10)
-    with functions.swapped(rewritten(Model.value)):
+    with staging.swapped(rewritten(Model.value)):
         assert (model.value(1), model.value(1, scale=3), model.value(-1)) == (9, 11, 9)
 
 
@@ -86,7 +86,7 @@ class Named:
 def test_a_method_that_names_its_own_class():
     codes = rewritten(Named.clipped)
     assert codes
-    with functions.swapped(codes):
+    with staging.swapped(codes):
         assert (Named().clipped(1), Named().clipped(3)) == (2, 3)
 
 
@@ -101,13 +101,13 @@ def test_a_method_that_names_its_own_class_which_a_function_defines():
 
     codes = rewritten(Inner.clipped)
     assert codes
-    with functions.swapped(codes):
+    with staging.swapped(codes):
         assert (Inner().clipped(1), Inner().clipped(3)) == (2, 3)
 
 
 def test_closures_stay_shared():
     inner = made(100)
-    with functions.swapped(rewritten(inner)):
+    with staging.swapped(rewritten(inner)):
         assert inner(3) == 103
         assert inner(2, by=10) == 123
     assert inner(1) == 124
@@ -115,7 +115,7 @@ def test_closures_stay_shared():
 
 def test_a_decorated_function_and_a_property():
     codes = rewritten(Model.told.__wrapped__) | rewritten(Model.sign.fget)
-    with functions.swapped(codes):
+    with staging.swapped(codes):
         assert Model(1).told(True) == ("decorated", "yes")
         assert (Model(1).sign, Model(-1).sign) == (1, -1)
 
@@ -125,7 +125,7 @@ def test_the_old_code_is_back_after_an_error():
     codes = rewritten(Model.value)
 
     def fail() -> None:
-        with functions.swapped(codes):
+        with staging.swapped(codes):
             assert Model.value.__code__ is not code
             raise ZeroDivisionError
 
@@ -142,7 +142,7 @@ def failing(x):
 
 
 def test_tracebacks_name_the_users_lines():
-    with functions.swapped(rewritten(failing)), pytest.raises(ZeroDivisionError) as caught:
+    with staging.swapped(rewritten(failing)), pytest.raises(ZeroDivisionError) as caught:
         failing(1)
     last = traceback.extract_tb(caught.value.__traceback__)[-1]
     assert last.filename == failing.__code__.co_filename
@@ -157,15 +157,15 @@ def test_what_has_no_source_or_is_sent_values_is_left():
         if True:
             print((yield 1))
 
-    assert functions.rewritten(space["f"]) is None
-    assert functions.rewritten(numbers) is None
+    assert staging.rewritten(space["f"]) is None
+    assert staging.rewritten(numbers) is None
 
 
 def test_the_function_that_an_error_came_from():
     inner = made("text")
     with pytest.raises(TypeError) as caught:
         inner(1)
-    assert functions.deciding(caught.value) == [inner]
+    assert staging.deciding(caught.value) == [inner]
 
 
 def maker(x):
@@ -178,13 +178,13 @@ def maker(x):
 def test_of_a_function_made_by_another_it_is_the_maker():
     with pytest.raises(ZeroDivisionError) as caught:
         maker(1)
-    assert functions.deciding(caught.value) == [maker]
+    assert staging.deciding(caught.value) == [maker]
 
 
 def test_what_was_rewritten_is_not_rewritten_again():
-    with functions.swapped(rewritten(failing)), pytest.raises(ZeroDivisionError) as caught:
+    with staging.swapped(rewritten(failing)), pytest.raises(ZeroDivisionError) as caught:
         failing(1)
-    assert not functions.deciding(caught.value)
+    assert not staging.deciding(caught.value)
 
 
 def test_of_several_lambdas_on_a_line_each_is_its_own():
@@ -196,6 +196,6 @@ def test_of_several_lambdas_on_a_line_each_is_its_own():
         before = [function(x) for x in (-2, 0, 5)]
         codes = rewritten(function)
         assert codes[function].co_freevars == function.__code__.co_freevars
-        with functions.swapped(codes):
+        with staging.swapped(codes):
             assert function.__code__ is codes[function]
             assert [function(x) for x in (-2, 0, 5)] == before

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from aotpipe.canonicalize.rewrite import functions
+from aotpipe.canonicalize.rewrite import staging
 from tests.unit.canonicalize.trace.agree import check
 
 VECTORS = tuple(
@@ -86,9 +86,9 @@ def test_jumps_on_tensors(model: Any):
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
 def test_jumps_on_plain_values(model: Callable[..., Any]):
-    code = functions.rewritten(model)
+    code = staging.rewritten(model)
     assert code is not None
     for (x,) in VECTORS:
         want = model(x)
-        with functions.swapped({model: code}):
+        with staging.swapped({model: code}):
             assert torch.equal(model(x), want)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from aotpipe.canonicalize.rewrite import functions, statements
+from aotpipe.canonicalize.rewrite import staging, statements
 from tests.programs import branching
 
 Call = Callable[..., Any]
@@ -128,9 +128,9 @@ def result(function: Call, *given: Any) -> Any:
 
 
 def swapped(function: Any) -> Any:
-    code = functions.rewritten(function)
+    code = staging.rewritten(function)
     assert code is not None
-    return functions.swapped({function: code})
+    return staging.swapped({function: code})
 
 
 @pytest.mark.parametrize("name", STATEMENTS)
@@ -140,10 +140,10 @@ def test_statement(name: str, tmp_path: Path) -> None:
     calls = [(a, b) for a in (0, 1, 2, 4) for b in (0, 1, 3)]
     expected = [result(made.f, *call) for call in calls]
     made.SHARED = 0
-    code = functions.rewritten(made.f)
+    code = staging.rewritten(made.f)
     assert (code is None) == (name == "locals")
     if code is not None:
-        with functions.swapped({made.f: code}):
+        with staging.swapped({made.f: code}):
             got = [result(made.f, *call) for call in calls]
         assert [without_names(each) for each in got] == [without_names(each) for each in expected]
 

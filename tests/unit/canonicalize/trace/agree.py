@@ -10,7 +10,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize import canonicalize
-from aotpipe.canonicalize.eager_hops import uncompiled
+from aotpipe.canonicalize.example_call import uncompiled
 from aotpipe.export import export
 from aotpipe.model.spec import as_spec
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from aotpipe.canonicalize.eager_hops import uncompiled
+from aotpipe.canonicalize.example_call import uncompiled
 from aotpipe.core.signature import Signature, TensorSpec
 from aotpipe.tools.rewrite.coverage import counting, variants
 

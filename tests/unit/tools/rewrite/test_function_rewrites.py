@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils import _pytree as pytree
 
-from aotpipe.canonicalize.eager_hops import uncompiled
+from aotpipe.canonicalize.example_call import uncompiled
 from aotpipe.tools.rewrite.expression_rewrites import Unsupported
 from tests.unit.tools.rewrite.graph import Calling
 from tests.unit.tools.rewrite.staged import written

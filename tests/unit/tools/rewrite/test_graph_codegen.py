@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch.utils import _pytree as pytree
 
-from aotpipe.canonicalize.eager_hops import uncompiled
+from aotpipe.canonicalize.example_call import uncompiled
 from aotpipe.tools.rewrite.graph_codegen import Writer
 from aotpipe.tools.rewrite.syntax import name, text_of
 from tests.unit.tools.rewrite.graph import graph
