@@ -19,7 +19,7 @@ from torch.export.graph_signature import InputKind
 # Nobody calls the intermediate graphs of a trace, whose Python code would be written six times.
 from torch.fx._lazy_graph_module import _use_lazy_graph_module
 
-from aotpipe.canonicalize.trace import region_asserts
+from aotpipe.canonicalize.trace import runtime_asserts
 from aotpipe.core.stages import ExportedEntry
 from aotpipe.errors import AotpipeError, UnsupportedOps
 from aotpipe.model import source
@@ -46,7 +46,7 @@ def decompose(entry: ExportedEntry, rules: LegalizationRules) -> ExportedProgram
     try:
         with (
             warnings.catch_warnings(),
-            region_asserts.isolated_paths(),
+            runtime_asserts.isolated_paths(),
             _use_lazy_graph_module(should_use=True),
         ):
             # torch's tracing warns of its own deprecated calls.

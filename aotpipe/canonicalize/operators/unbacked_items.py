@@ -254,11 +254,11 @@ def listed(value: Any = ()) -> list[Any]:
     found = of(value)
     if found is None or isinstance(value, list):
         return list(value)
-    return comprehended(found, list, _as_they_are, tested=False)
 
+    def as_they_are(items: Iterable[Any]) -> list[Pair]:
+        return [(lambda: True, lambda each=each: each) for each in items]  # type: ignore[misc]
 
-def _as_they_are(items: Iterable[Any]) -> list[Pair]:
-    return [(lambda: True, lambda each=each: each) for each in items]  # type: ignore[misc]
+    return comprehended(found, list, as_they_are, tested=False)
 
 
 def method(function: Any) -> Callable[[], list[Any]] | None:

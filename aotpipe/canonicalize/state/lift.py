@@ -187,7 +187,9 @@ class LiftedModel:
             # A tensor of several names is one object under all of them.
             taken: dict[str, torch.Tensor] = {}
             for root, node in zip(state.roots, self._phases[phase], strict=True):
-                _put(root, build(node, lambda slot: _taken(slot, given, taken)))
+                root.held[root.key] = build(node, lambda slot: _taken(slot, given, taken))
+                if root.held[root.key] is ABSENT:
+                    del root.held[root.key]
             # torch.export would take an assigned buffer for written; it is, below.
             with dry_run.unhooked(), followed_reads(state.unread) as seen:
                 result = self._module(*args, **kwargs)
@@ -230,13 +232,6 @@ def _left_at(root: object_graph.Root) -> Snapshot:
             "call needs that of the one before",
         )
     return snapshot_at(root)
-
-
-def _put(root: object_graph.Root, value: Any) -> None:
-    if value is ABSENT:
-        root.held.pop(root.key, None)
-    else:
-        root.held[root.key] = value
 
 
 def _taken(slot: Slot, given: Mapping[str, torch.Tensor], taken: dict[str, torch.Tensor]) -> torch.Tensor:

@@ -25,7 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from aotpipe.canonicalize.alias import effects, rebinding, tensor_storage
 from aotpipe.canonicalize.alias.tensor_storage import AliasSet
 from aotpipe.canonicalize.trace import constants, region_sites, torch_functions
-from aotpipe.canonicalize.trace.region_asserts import are_there, as_size, collected
+from aotpipe.canonicalize.trace.runtime_asserts import as_size, have_unbacked_sizes, sizes_collected
 from aotpipe.canonicalize.values import host_scalars, trace
 from aotpipe.canonicalize.values.abstract_values import Variables, is_leaf, unwrap_present
 from aotpipe.canonicalize.values.optional_values import OptionalValue
@@ -85,7 +85,7 @@ def summarize(
     with unrecorded(), trace.pushed(trace.part(_Regions).watches, watch), watch, rebinding.inner():
         if test is not None:
             summary.limits = host_scalars.limits(run_test(test, variables, start))
-        with collected() as size_conditions:
+        with sizes_collected() as size_conditions:
             summary.after = run_region(body, variables, start)
         summary.size_conditions = [each for each in size_conditions if not each.free_symbols & mine]
         summary.alias_sets = {
@@ -103,9 +103,9 @@ def summarize(
 
 def constrains_sizes(compute: Callable[[], object]) -> bool:
     """Whether a computation fails for some sizes that depend on data."""
-    if not are_there():
+    if not have_unbacked_sizes():
         return False
-    with unrecorded(), collected() as found:
+    with unrecorded(), sizes_collected() as found:
         try:
             compute()
         except AotpipeError:

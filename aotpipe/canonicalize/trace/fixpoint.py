@@ -14,7 +14,7 @@ from typing import Any, Final
 import torch
 from torch.utils import _pytree as pytree
 
-from aotpipe.canonicalize.alias import rebinding, region_results, tensor_storage
+from aotpipe.canonicalize.alias import rebinding, tensor_storage
 from aotpipe.canonicalize.trace import dry_run, region_sites, runtime_asserts, torch_functions
 from aotpipe.canonicalize.values import dynamic_list, host_scalars, trace
 from aotpipe.canonicalize.values.abstract_values import (
@@ -31,7 +31,7 @@ from aotpipe.canonicalize.values.trace import refusal
 from aotpipe.errors import ExportFailed
 
 Values = tuple[Any, ...]
-Fixpoint = tuple[list[AbstractValue], list[region_results.Names], dry_run.EffectSummary]
+Fixpoint = tuple[list[AbstractValue], list[tensor_storage.Names], dry_run.EffectSummary]
 """Of a loop's variables: abstract values and memories; and what an iteration does that starts from them."""
 MOST_ROUNDS: Final = 8
 
@@ -42,7 +42,7 @@ class _Note:
 
     variables: tuple[str, ...]
     abstracts: list[AbstractValue]
-    names: list[region_results.Notes]
+    names: list[tensor_storage.Notes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Loop:
     variables: Variables
     start: Values
     most: Any
-    border: region_results.Border
+    border: tensor_storage.Border
     site: region_sites.Site
 
 
@@ -104,12 +104,12 @@ def _solve(loop: Loop) -> Fixpoint:
         capacities = [_capacity(each, start, values, summary, loop.most) for each in range(len(at))]
         grown = join_paths(at, [start, values, summary.after], capacities)
         begun = border.names(grown, start, rebinding.alias_set)
-        found = region_results.joined(begun, border.names(grown, summary.after, summary.alias_set_of))
+        found = tensor_storage.joined(begun, border.names(grown, summary.after, summary.alias_set_of))
         if all(map(_is_same, abstracts, grown)):
             if last_given is not None:
                 found = border.stabilized(found, last_given)
             last_given = last_given or tensor_storage.last_given()
-            found = region_results.joined(names, found)
+            found = tensor_storage.joined(names, found)
             if found == names:
                 site.fixpoint_note = _Note(tuple(at), abstracts, border.noted(names, begun, before))
                 return abstracts, names, summary
@@ -130,8 +130,8 @@ def _solve(loop: Loop) -> Fixpoint:
 
 
 def _begun(
-    variables: Variables, start: Values, border: region_results.Border, site: region_sites.Site
-) -> tuple[list[AbstractValue], list[region_results.Names], Values, list[torch.Tensor]]:
+    variables: Variables, start: Values, border: tensor_storage.Border, site: region_sites.Site
+) -> tuple[list[AbstractValue], list[tensor_storage.Names], Values, list[torch.Tensor]]:
     """What the first iteration starts from: what another run of the loop needed, where that can be.
 
     Returns:
@@ -147,15 +147,15 @@ def _begun(
     names = begun
     # Names of the one are names of the other only where both have as many results.
     pairs = zip(wider, note.abstracts, strict=True)
-    if all(len(region_results.results(a)) == len(region_results.results(b)) for a, b in pairs):
-        names = region_results.joined(begun, border.recalled(note.names, begun))
+    if all(len(tensor_storage.results(a)) == len(tensor_storage.results(b)) for a, b in pairs):
+        names = tensor_storage.joined(begun, border.recalled(note.names, begun))
     if names == begun and all(map(_is_same, abstracts, wider)):
         return wider, names, start, []
     return wider, names, *_stood(wider, names)
 
 
 def _stood(
-    abstracts: Sequence[AbstractValue], names: Sequence[region_results.Names]
+    abstracts: Sequence[AbstractValue], names: Sequence[tensor_storage.Names]
 ) -> tuple[Values, list[torch.Tensor]]:
     """Values of these abstract values for an iteration to start from, and the tensors in them."""
     with dry_run.unrecorded():
@@ -302,11 +302,11 @@ def carried(
 
 
 def stand_ins(
-    abstracts: Sequence[AbstractValue], names: Sequence[region_results.Names], written: Sequence[torch.Tensor]
+    abstracts: Sequence[AbstractValue], names: Sequence[tensor_storage.Names], written: Sequence[torch.Tensor]
 ) -> list[torch.Tensor]:
     """Tensors of the results' kinds."""
     made = [tensor for abstract in abstracts for tensor in abstract.stand_ins()]
-    known = [torch.empty((), dtype=torch.int64) for _ in region_results.counted(abstracts, names)]
+    known = [torch.empty((), dtype=torch.int64) for _ in tensor_storage.counted(abstracts, names)]
     return [*made, *known, *(torch.empty_like(tensor) for tensor in written)]
 
 

@@ -10,6 +10,7 @@ A list, a dict or an object that a region changes is one more variable. A path t
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
@@ -17,7 +18,7 @@ from typing import Any, Final
 import torch
 from torch._higher_order_ops.while_loop import while_loop_op  # the public one starts a compiler
 
-from aotpipe.canonicalize.alias import effects, rebinding, region_results
+from aotpipe.canonicalize.alias import effects, rebinding, tensor_storage
 from aotpipe.canonicalize.trace import (
     decisions,
     dry_run,
@@ -27,7 +28,8 @@ from aotpipe.canonicalize.trace import (
     runtime_asserts,
     torch_functions,
 )
-from aotpipe.canonicalize.trace.region_asserts import add_asserts, collected
+from aotpipe.canonicalize.trace.runtime_asserts import add_size_asserts, sizes_collected
+from aotpipe.canonicalize.values import dynamic_list
 from aotpipe.canonicalize.values.abstract_values import AbstractValue, Variables
 from aotpipe.canonicalize.values.optional_values import assuming
 from aotpipe.canonicalize.values.trace import refusal
@@ -52,7 +54,7 @@ def _branch(
     site: region_sites.Site,
 ) -> None:
     start = variables.get()
-    border = region_results.Border()
+    border = tensor_storage.Border()
     summaries: list[dry_run.EffectSummary] = []
     for body, rest, wanted in ((then, other, False), (other, then, True)):
         try:
@@ -69,7 +71,7 @@ def _branch(
             rest()
             return
     abstracts = fixpoint.join_paths(variables.names, [each.after for each in summaries])
-    names = region_results.joined(
+    names = tensor_storage.joined(
         *(border.names(abstracts, each.after, each.alias_set_of) for each in summaries)
     )
     decisions.statement(
@@ -84,7 +86,7 @@ def _branch(
     outer = _union(each.outer for each in summaries)
     chosen = torch_functions.predicate(test)
     for each, holds in zip(summaries, (True, False), strict=True):
-        add_asserts(each.size_conditions, chosen, holds=holds)
+        add_size_asserts(each.size_conditions, chosen, holds=holds)
     claimed = [said for each in summaries for said in each.asserts]
     paths = [each.after for each in summaries]
     if all(abstract.is_constant for abstract in abstracts) and not written and not claimed:
@@ -101,7 +103,7 @@ def _branch(
                 runtime_asserts.collected() as asserts,
                 assuming(test, holds=path == 0),
             ):
-                with collected():
+                with sizes_collected():
                     after = dry_run.run_region(body, variables, start)
                 results = fixpoint.tensors_of(abstracts, variables.names, after)
                 results += border.known(abstracts, after, names, rebinding.alias_set)
@@ -118,7 +120,7 @@ def _branch(
     else:
         operands = (*outer, *dry_run.sizes_of(summaries, outer))
         # torch runs the paths, and then the graphs of them.
-        with collected():
+        with sizes_collected():
             results = list(_cond(chosen, traced(0, then), traced(1, other), operands))
     for truth, said in zip(results[len(results) - len(claimed) :], claimed, strict=True):
         runtime_asserts.add_assert(truth, said)
@@ -154,7 +156,7 @@ def _loop(
     site: region_sites.Site,
 ) -> None:
     start = variables.live()
-    border = region_results.Border()
+    border = tensor_storage.Border()
     try:
         loop = fixpoint.Loop(test, body, variables, start, most, border, site)
         abstracts, names, summary = fixpoint.solve(loop)
@@ -173,7 +175,7 @@ def _loop(
         after=(summary.after,),
     )
     if summary.size_conditions:
-        add_asserts(summary.size_conditions, dry_run.run_test(test, variables, start), holds=True)
+        add_size_asserts(summary.size_conditions, dry_run.run_test(test, variables, start), holds=True)
     written = summary.written
     carried = fixpoint.operands_of(abstracts, start)
     carried += border.known(abstracts, start, names, rebinding.alias_set)
@@ -183,7 +185,7 @@ def _loop(
     @contextmanager
     def inside(operands: Sequence[torch.Tensor]) -> Iterator[tuple[Values, dry_run.Replacement]]:
         """The variables of an iteration, and what stands for a tensor from outside."""
-        with collected():
+        with sizes_collected():
             # A body may not write what it is given.
             given = [each.clone() for each in operands] if summary.writes_own else operands
             values, known = fixpoint.carried(abstracts, given[: len(carried)])
@@ -209,7 +211,7 @@ def _loop(
         results = fixpoint.stand_ins(abstracts, names, written)
     else:
         beside = (*outer, *dry_run.sizes_of([summary], [*state, *outer]))
-        with collected():
+        with sizes_collected():
             results = list(_while_loop(going, iteration, dry_run.unaliased(state), beside))
     _leave(border, abstracts, names, written, results, variables, [start, summary.after])
 
@@ -266,6 +268,12 @@ def _with_containers(variables: Variables, changed: effects.Changed) -> Variable
     def set_(values: Values) -> None:
         variables.set(values[:split])
         for container, value in zip(containers, values[split:], strict=True):
+            if isinstance(container, deque) and dynamic_list.is_dynamic_list(value):
+                raise refusal(
+                    f"a branch or a loop on a tensor changes the length of a deque: {changed}",
+                    "keep a list, or a deque that is full at first (`maxlen`)",
+                    "list-grows",
+                )
             return_values.check_placed(container, value)
             effects.fill(container, value)
 
@@ -274,9 +282,9 @@ def _with_containers(variables: Variables, changed: effects.Changed) -> Variable
 
 
 def _leave(
-    border: region_results.Border,
+    border: tensor_storage.Border,
     abstracts: Sequence[AbstractValue],
-    names: Sequence[region_results.Names],
+    names: Sequence[tensor_storage.Names],
     written: Sequence[torch.Tensor],
     results: Sequence[torch.Tensor],
     variables: Variables,

@@ -1,16 +1,28 @@
 """Where a graph would have to raise: an assert of the program says what eager raises.
 
 `raised(error)` marks the exceptions of the user's own `raise`; `require` puts an assert into the graph.
+
+`rows[1]` of as many rows as a mask has demands two of them. torch notes such demands for the whole program,
+and what follows from them; where they stand in a branch, another path may have fewer rows.
+`sizes_collected()` takes such notes back, and `add_size_asserts` says that they hold or that the path is not
+taken. `isolated_paths()` takes them back in each path that torch itself traces again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch._guards import detect_fake_mode  # the mode that torch traces under; no public way to it
+from torch._higher_order_ops.cond import CondOp
+from torch._higher_order_ops.utils import _maybe_run_with_interpreter  # keeps the user's lines
+from torch._higher_order_ops.while_loop import WhileLoopOp
+from torch.utils._sympy.interp import sympy_interp  # no public way to compute a condition of symbols
+from torch.utils._sympy.reference import PythonReferenceAnalysis
+from torch.utils._sympy.symbol import SymT, symbol_is_type  # no public way to tell the kinds of symbols
 
 from aotpipe.canonicalize.trace import torch_functions
 from aotpipe.canonicalize.values import trace
@@ -105,3 +117,129 @@ def collected() -> AbstractContextManager[list[Assert]]:
 def in_place() -> AbstractContextManager[object]:
     """Inside, asserts go into the graph that is traced."""
     return trace.pushed(trace.part(_Asserts).collected, None)
+
+
+def environment(*values: object) -> Any:
+    """The symbols of the mode that these values, or what is traced now, belong to; None without one."""
+    mode = detect_fake_mode(values)
+    return mode.shape_env if mode else None
+
+
+def have_unbacked_sizes(env: Any = None) -> bool:
+    """Whether any size depends on data."""
+    env = env or environment()
+    return env is not None and any(map(_is_unbacked, env.var_to_range))
+
+
+def as_size(env: Any, symbol: Any) -> Any:
+    """One of torch's symbols as a number of Python's."""
+    hint = env.backed_var_to_val.get(symbol)
+    return env.create_symintnode(symbol, hint=None if hint is None else int(hint))
+
+
+@contextmanager
+def sizes_collected(*values: object) -> Iterator[list[Any]]:
+    """Inside, demands on sizes from outside hold for what is inside alone.
+
+    Args:
+        values: What tells the mode that is traced under, if no other thing does.
+
+    Yields:
+        The demands, afterwards, as conditions on torch's symbols.
+    """
+    found: list[Any] = []
+    env = environment(*values)
+    if not have_unbacked_sizes(env):
+        yield found
+        return
+    # torch's own notes: it has no way to take a demand back.
+    ranges = {symbol: known for symbol, known in env.var_to_range.items() if _is_unbacked(symbol)}
+    replaced = dict(env.replacements)
+    axioms = dict(env.axioms)
+    noted = {symbol: len(each) for symbol, each in env.deferred_runtime_asserts.items()}
+    try:
+        yield found
+    finally:
+        for symbol in ranges:
+            each = env.deferred_runtime_asserts.get(symbol, [])
+            new = each[noted.get(symbol, 0) :]
+            found += [one.expr for one in new]
+            del each[noted.get(symbol, 0) :]
+            if not each:
+                env.deferred_runtime_asserts.pop(symbol, None)
+        if found or any(env.var_to_range[symbol] != known for symbol, known in ranges.items()):
+            env.var_to_range.update(ranges)
+            for symbol in ranges:
+                if symbol in replaced:
+                    env.replacements[symbol] = replaced[symbol]
+                else:
+                    env.replacements.pop(symbol, None)
+            env.axioms = axioms
+            _forget(env)
+
+
+def add_size_asserts(size_conditions: Iterable[Any], test: torch.Tensor, *, holds: bool) -> None:
+    """Put an assert into the graph for each condition: it holds, or the test has another truth."""
+    for condition in size_conditions:
+        env = environment()
+        symbols = {symbol: as_size(env, symbol) for symbol in condition.free_symbols}
+        # Op by op: of a whole condition torch traces functions that no program holds.
+        truth = torch_functions.predicate(sympy_interp(PythonReferenceAnalysis, symbols, condition))
+        elsewhere = test.logical_not() if holds else test
+        said = f"a size that depends on data does not fit: {condition} does not hold"
+        add_assert(elsewhere.logical_or(truth), said)
+
+
+def _is_unbacked(symbol: Any) -> bool:
+    return symbol_is_type(symbol, SymT.UNBACKED_INT)
+
+
+def _forget(env: Any) -> None:
+    """Make torch ask anew what it has found of sizes; it remembers that for as long as these numbers stay."""
+    env.num_deferred_runtime_asserts += 1
+    env._replacements_version_counter += 1  # noqa: SLF001
+    env._update_version_counter()  # noqa: SLF001
+    # Answers that it takes for good, and ops that it then asks nothing of.
+    for asked in (
+        env.guard_or_defer_runtime_assert,
+        env._maybe_guard_rel,  # noqa: SLF001
+        env._inner_evaluate_expr,  # noqa: SLF001
+        env.constrain_symbol_range,
+    ):
+        asked.cache_clear()
+    env.fake_tensor_cache.clear()
+
+
+@contextmanager
+def isolated_paths() -> Iterator[None]:
+    """Inside, each path of torch's own branches and loops is traced with what is known around it alone.
+
+    For programs that were exported: what their paths demand is among their asserts.
+    """
+    # torch hands the paths of a program from one of its own modes to the next: each begins with such a call.
+    calls = {op: op.__call__ for op in (CondOp, WhileLoopOp)}
+    for op, call in calls.items():
+        setattr(op, "__call__", _isolated(call))  # noqa: B010
+    try:
+        yield
+    finally:
+        for op, call in calls.items():
+            setattr(op, "__call__", call)  # noqa: B010
+
+
+def _isolated(call: Callable[..., Any]) -> Callable[..., Any]:
+    def called(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with sizes_collected(*torch.utils._pytree.tree_leaves(args)):  # noqa: SLF001
+            return call(self, *(_path(each) if callable(each) else each for each in args), **kwargs)
+
+    return called
+
+
+def _path(function: Callable[..., Any]) -> Callable[..., Any]:
+    run = _maybe_run_with_interpreter(function)  # type: ignore[no-untyped-call]
+
+    def path(*operands: Any) -> Any:
+        with sizes_collected(*operands):
+            return run(*operands)
+
+    return path

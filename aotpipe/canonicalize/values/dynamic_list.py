@@ -78,9 +78,11 @@ class DynamicList:
     def element(self, pick: Any) -> Any:
         """An element, where `pick` takes it out of a buffer."""
         found = iter(self.buffers)
-        made = [
-            _as_leaf(leaf, pick(next(found))) if isinstance(leaf, Leaf) else leaf for leaf in self.kind.leaves
-        ]
+        made: list[Any] = []
+        for leaf in self.kind.leaves:
+            part: Any = pick(next(found)) if isinstance(leaf, Leaf) else leaf
+            is_number = isinstance(leaf, Leaf) and leaf.number
+            made.append(host_scalars.as_host_scalar(part.clone()) if is_number else part)
         return pytree.tree_unflatten(made, self.kind.spec)
 
     @classmethod
@@ -103,10 +105,6 @@ class DynamicList:
         if name.startswith("__"):
             raise AttributeError(name)
         return self._refuse()
-
-
-def _as_leaf(leaf: Leaf, tensor: torch.Tensor) -> torch.Tensor:
-    return host_scalars.as_host_scalar(tensor.clone()) if leaf.number else tensor
 
 
 def _flatten(value: DynamicList) -> tuple[list[Any], Kind]:

@@ -144,3 +144,24 @@ def by_a_keyword(x):
 @pytest.mark.parametrize("function", [nested, in_a_tuple, by_a_method, of_an_object, by_a_keyword])
 def test_an_item_of_an_item_is_one_more_variable(function):
     check(function, (torch.ones(2),), (-torch.ones(2),))
+
+
+def test_a_deque_whose_length_a_tensor_decides_is_refused():
+    def growing(x):
+        held = deque([x])
+        if x.sum() > 0:
+            held.append(x * 2)
+        return x * len(held)
+
+    with pytest.raises(ExportFailed, match="changes the length of a deque: held"):
+        export(canonicalize(as_spec(growing, args=(torch.ones(2),))))
+
+
+def test_a_deque_that_is_full_goes_on():
+    def rotating(x):
+        held = deque([x], maxlen=1)
+        if x.sum() > 0:
+            held.append(x * 2)
+        return x + held[0] + len(held)
+
+    check(rotating, (torch.ones(2),), (-torch.ones(2),))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from aotpipe.canonicalize.alias import region_results, tensor_storage
+from aotpipe.canonicalize.alias import tensor_storage
 from aotpipe.canonicalize.values.abstract_values import join_values
 from aotpipe.canonicalize.values.trace import Trace, started
 
@@ -13,7 +13,7 @@ def test_results_in_one_memory_and_in_one_from_outside():
     with started(Trace(exact_aliases=True)):
         outside = torch.zeros(3)
         around = tensor_storage.of(outside)
-        border = region_results.Border()
+        border = tensor_storage.Border()
         new, other, third = torch.ones(3), torch.ones(3), torch.ones(3)
         tensor_storage.made([new, other, third], ())
         paths = ((outside, new, new, 1.0), (other, other, outside, third))
@@ -24,8 +24,8 @@ def test_results_in_one_memory_and_in_one_from_outside():
         second = numbers[0][1]
         assert numbers[0][:3] == [around.numbers, second, second]
         assert numbers[1][0] == numbers[1][1]
-        names = region_results.joined(*found)
-        assert region_results.counted(abstracts, names) == [0, 1, 2]
+        names = tensor_storage.joined(*found)
+        assert tensor_storage.counted(abstracts, names) == [0, 1, 2]
         known = [border.known(abstracts, path, names, tensor_storage.of) for path in paths]
         assert int(known[0][0]) == next(iter(around.numbers))
         assert int(known[0][1]) == int(known[0][2])
@@ -41,19 +41,19 @@ def numbered(value: torch.Tensor) -> int:
 
 def test_what_every_trip_is_given_anew_is_the_results_own():
     with started(Trace()):
-        outside, border = torch.zeros(3), region_results.Border()
+        outside, border = torch.zeros(3), tensor_storage.Border()
         kept = numbered(outside)
         before = tensor_storage.last_given()
         anew = numbered(torch.ones(3))
         names = [
-            region_results.Names(frozenset({kept, anew})),
-            region_results.Names(frozenset({anew}), frozenset({anew})),
+            tensor_storage.Names(frozenset({kept, anew})),
+            tensor_storage.Names(frozenset({anew}), frozenset({anew})),
         ]
         settled = border.stabilized(names, before)
         (second,) = settled[1].numbers
         assert settled == [
-            region_results.Names(frozenset({kept, second - 1})),
-            region_results.Names(frozenset({second}), frozenset({second})),
+            tensor_storage.Names(frozenset({kept, second - 1})),
+            tensor_storage.Names(frozenset({second}), frozenset({second})),
         ]
         assert border.stabilized(names, tensor_storage.last_given()) == names
 
@@ -62,12 +62,12 @@ def test_another_run_begins_with_the_names_of_the_last():
     with started(Trace()):
         around, first, second = torch.zeros(3), torch.ones(3), torch.ones(3)
         tensor_storage.made([first, second], (around,))
-        border, other = region_results.Border(), region_results.Border()
-        start, later = ([region_results.Names(frozenset({numbered(each)}))] for each in (first, second))
-        own = border.stabilized([region_results.Names(frozenset({-99}))], -1)[0]
+        border, other = tensor_storage.Border(), tensor_storage.Border()
+        start, later = ([tensor_storage.Names(frozenset({numbered(each)}))] for each in (first, second))
+        own = border.stabilized([tensor_storage.Names(frozenset({-99}))], -1)[0]
         before = tensor_storage.last_given()
-        anew = region_results.Names(frozenset({numbered(torch.ones(3))}))
-        names = [start[0] | own | anew | region_results.Names(frozenset({numbered(around)}))]
+        anew = tensor_storage.Names(frozenset({numbered(torch.ones(3))}))
+        names = [start[0] | own | anew | tensor_storage.Names(frozenset({numbered(around)}))]
         found = other.recalled(border.noted(names, start, before), later)
-        theirs = other.stabilized([region_results.Names(frozenset({-99}))], -1)[0]
-        assert found == [later[0] | theirs | region_results.Names(frozenset({numbered(around)}))]
+        theirs = other.stabilized([tensor_storage.Names(frozenset({-99}))], -1)[0]
+        assert found == [later[0] | theirs | tensor_storage.Names(frozenset({numbered(around)}))]

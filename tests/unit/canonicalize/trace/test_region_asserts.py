@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from aotpipe.backends import legalization
-from aotpipe.canonicalize.trace import region_asserts
+from aotpipe.canonicalize.trace import runtime_asserts
 from aotpipe.passes import legalize
 from tests.unit.passes.legal import Runner, exported
 
@@ -49,7 +49,7 @@ def test_legal_programs_know_no_more_of_sizes_than_holds_for_every_path(model: A
 
 
 def test_nothing_is_collected_where_nothing_is_traced() -> None:
-    with region_asserts.collected() as found:
+    with runtime_asserts.sizes_collected() as found:
         pass
     assert found == []
-    assert region_asserts.environment() is None
+    assert runtime_asserts.environment() is None

@@ -10,10 +10,10 @@ from aotpipe.errors import ExportFailed
 
 
 def test_a_note_is_kept_once_per_line():
-    with started(Trace()) as trace:
+    with started(Trace()) as found:
         for _ in range(2):
             trace.note("note", "a-code", "said")
-        assert [each.code for each in trace.findings] == ["a-code"]
+        assert [each.code for each in found.findings] == ["a-code"]
 
 
 def test_only_a_message_shows_a_traced_value():
