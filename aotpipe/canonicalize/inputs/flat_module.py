@@ -392,7 +392,8 @@ def _results(
         except SpecInvalid as error:
             if number == 0:
                 raise
-            refused.append(f"without {_lacking(structure, inputs)}: {type(error.__cause__).__name__}")
+            lacking = ", ".join(part.name for part in structure.parts if not inputs[part.flag])
+            refused.append(f"without {lacking}: {type(error.__cause__).__name__}")
             continue
         results.append(result)
         changed |= {root.identity: root for root in roots}
@@ -407,7 +408,3 @@ def _results(
         for why in refused
     ]
     return results, list(changed.values()), findings
-
-
-def _lacking(structure: Structure, inputs: dict[str, torch.Tensor]) -> str:
-    return ", ".join(part.name for part in structure.parts if not inputs[part.flag])

@@ -253,7 +253,9 @@ class _Uniter:
             empty = _EMPTY.get(parameter.kind, MISSING)
             values = [arguments.get(name, empty) for arguments in bound]
             given = [value for value in values if value is not MISSING]
-            if all(_is_plainly(value, parameter.default) for value in given) and name not in self._tensorize:
+            plain = (type(parameter.default), parameter.default)
+            are_plain = all(isinstance(each, pytrees.PLAIN) and (type(each), each) == plain for each in given)
+            if are_plain and name not in self._tensorize:
                 values = given  # the default, said or not
             # The keys of `**kwargs` are arguments themselves.
             path = () if parameter.kind is parameter.VAR_KEYWORD else (name,)
@@ -410,7 +412,3 @@ class _Uniter:
 
     def _invalid(self, message: str, hint: str) -> SpecInvalid:
         return SpecInvalid(message, hint=hint, where=source.of_definition(self._call))
-
-
-def _is_plainly(value: object, default: object) -> bool:
-    return isinstance(value, pytrees.PLAIN) and type(value) is type(default) and value == default

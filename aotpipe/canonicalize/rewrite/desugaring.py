@@ -288,7 +288,9 @@ def split_generator(
     declarations = (node for node in own(body) if isinstance(node, ast.Global | ast.Nonlocal))
     declared = {name for node in declarations for name in node.names}
     known = {each.arg for each in ast.walk(function.args) if isinstance(each, ast.arg)}
-    local = sorted({name for name in assigned(body).names if name not in declared} | (known & _stored(body)))
+    nodes = [node for node in own(body) if isinstance(node, ast.Name)]
+    stored = {node.id for node in nodes if isinstance(node.ctx, ast.Store | ast.Del)}
+    local = sorted({name for name in assigned(body).names if name not in declared} | (known & stored))
     shared: list[ast.stmt] = [ast.Nonlocal(local)] if local else []
     plain = ast.FunctionDef(_PLAIN, parameters(), [*copy.deepcopy(shared), *copy.deepcopy(body)], [])
     called = [line for node in body for line in _Calls().lines(node)]
@@ -314,14 +316,6 @@ def _only_yields(function: ast.FunctionDef) -> bool:
     plain = [value for value in statements if isinstance(value, ast.Yield | ast.YieldFrom)]
     returns = any(isinstance(node, ast.Return) and node.value is not None for node in nodes)
     return len(plain) == len(yields) and not returns
-
-
-def _stored(body: list[ast.stmt]) -> set[str]:
-    return {
-        node.id
-        for node in own(body)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del)
-    }
 
 
 class _Calls(Own):

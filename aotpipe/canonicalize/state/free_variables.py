@@ -23,6 +23,7 @@ _MOST_FUNCTIONS: Final = 4000
 _MOST_ITEMS: Final = 4096
 _DEPTH: Final = 4
 _MISSING: Final = object()
+_LIBRARIES: Final = ("torch", "builtins", "typing", "abc", "aotpipe")
 _UNCHANGING: Final = (ModuleType, FunctionType, MethodType, type, nn.Module, property)
 
 
@@ -166,12 +167,8 @@ def _classes(parts: Iterable[nn.Module]) -> dict[type, None]:
         cls: None
         for kind in dict.fromkeys(map(type, parts))
         for cls in kind.__mro__
-        if not _is_librarys(cls.__module__)
+        if (cls.__module__ or "torch").partition(".")[0] not in _LIBRARIES
     }
-
-
-def _is_librarys(name: str | None) -> bool:
-    return name is None or name.partition(".")[0] in ("torch", "builtins", "typing", "abc", "aotpipe")
 
 
 def _functions(parts: Sequence[nn.Module]) -> Iterator[FunctionType]:

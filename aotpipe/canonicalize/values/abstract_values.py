@@ -333,12 +333,13 @@ def _join_shapes(tensors: Sequence[torch.Tensor]) -> tuple[tuple[Any, ...], int 
     if len(shapes) < 2:
         return shape, None
     cut = _other_dim(shapes)
-    capacity = _capacity([tensor.shape[cut] for tensor in tensors]) if cut is not None else None
-    if cut is None or capacity is None:
+    sizes = [] if cut is None else [host_scalars.most(tensor.shape[cut]) for tensor in tensors]
+    known = [size for size in sizes if size is not None]
+    if cut is None or len(known) < len(sizes):
         kind = Incompatible if cut is None else IncompatibleSizes
         listed = " and ".join(f"({', '.join(sizes)})" for sizes in sorted(shapes))
         raise kind(f"has the shapes {listed} on different paths")
-    return (*shape[:cut], capacity, *shape[cut + 1 :]), cut
+    return (*shape[:cut], max(known), *shape[cut + 1 :]), cut
 
 
 def _join_dtypes(
@@ -360,11 +361,6 @@ def _other_dim(shapes: Collection[tuple[str, ...]]) -> int | None:
         return None
     found = [at for at, sizes in enumerate(zip(*shapes, strict=True)) if len(set(sizes)) > 1]
     return found[0] if len(found) == 1 else None
-
-
-def _capacity(sizes: Sequence[Any]) -> int | None:
-    known = [most for size in sizes if (most := host_scalars.most(size)) is not None]
-    return max(known) if len(known) == len(sizes) else None
 
 
 def _has_ranks(numbered: Sequence[Any]) -> bool:

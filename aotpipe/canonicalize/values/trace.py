@@ -60,6 +60,7 @@ class Trace:
         rewrite_now: Rewrites a function for as long as the trace lasts; tells whether that can be.
         is_message: Whether a text that is made now is only shown to the user.
         has_optional_values, has_dynamic_lists: Whether any such value was made.
+        parts: What each module keeps (`part`).
     """
 
     operators: Operators | None = None
@@ -71,14 +72,7 @@ class Trace:
     is_message: bool = False
     has_optional_values: bool = False
     has_dynamic_lists: bool = False
-    _parts: dict[type, Any] = field(default_factory=dict)
-
-    def part(self, kind: type[P]) -> P:
-        """The part of one module, which is made when it is first asked for."""
-        found: P | None = self._parts.get(kind)
-        if found is None:
-            found = self._parts[kind] = kind()
-        return found
+    parts: dict[type, Any] = field(default_factory=dict)
 
 
 @contextmanager
@@ -128,8 +122,12 @@ def current() -> Trace:
 
 
 def part(kind: type[P]) -> P:
-    """A module's part of the trace that runs."""
-    return current().part(kind)
+    """A module's part of the trace that runs, which is made when it is first asked for."""
+    parts = current().parts
+    if kind not in parts:
+        parts[kind] = kind()
+    found: P = parts[kind]
+    return found
 
 
 def operators() -> Operators:
