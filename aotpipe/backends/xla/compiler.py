@@ -29,7 +29,7 @@ from typing import Any, Final
 from aotpipe import errors
 from aotpipe.backends.compiling import DEFAULT_TIMEOUT_S, backend_digest, files_fit, limit_error
 from aotpipe.backends.xla import tool
-from aotpipe.backends.xla.estimate import chips, memory
+from aotpipe.backends.xla.estimate import chips
 from aotpipe.backends.xla.estimate.figures import COLLECTIVES
 from aotpipe.core.stages import Compiled, CompileStats, Lowered, Partition
 from aotpipe.core.targets import Target
@@ -99,7 +99,7 @@ def compile(  # noqa: A001  # the stage's name; nothing here needs the builtin
     mesh = index.get("mesh", {"devices": 1})
     # What a chip of a mesh has of them only its compiler tells.
     for program in index["programs"] if "mesh" not in index else ():
-        memory.require_room(program, target, lowered.largest.get(memory.name_of(program), ()))
+        chips.require_room(program, target, lowered.largest.get(chips.name_of(program), ()))
     with files_fit(), tempfile.TemporaryDirectory(prefix="aotpipe-compile-") as name:
         folder = Path(name)
         modules = {key: parts[key] for key in wanted}
@@ -239,7 +239,7 @@ def _overflow(
     program = programs.get(words.partition("\n")[0].strip())
     if outcome.ending != "exited" or outcome.code != tool.REFUSED or program is None:
         return None
-    return memory.overflow(words, program, target, lowered.largest.get(memory.name_of(program), ()), log)
+    return chips.overflow(words, program, target, lowered.largest.get(chips.name_of(program), ()), log)
 
 
 def _error(outcome: process.Outcome, target: Target, log: str) -> CompileError:

@@ -31,8 +31,19 @@ from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import GraphModule
 
 from aotpipe.backends.xla.ops import Op, table
-from aotpipe.backends.xla.sizes import Sizes, UnknownSize
-from aotpipe.backends.xla.values import BOOL, FLOAT64, INT32, INT64, Array, DType, Out, cast, is_array
+from aotpipe.backends.xla.values import (
+    BOOL,
+    FLOAT64,
+    INT32,
+    INT64,
+    Array,
+    DType,
+    Out,
+    Sizes,
+    UnknownSize,
+    cast,
+    is_array,
+)
 from aotpipe.errors import SourceLine
 from aotpipe.model.torch_arrays import view_numpy
 from aotpipe.passes import hops, ops
@@ -137,12 +148,11 @@ class Interpreter:
         return self._op(node, args, kwargs) if is_op else self._of_numbers(node, args)
 
     def _region(self, node: fx.Node, args: Any, **more: Any) -> Any:
-        """What a higher-order op gives."""
         return _HIGHER_ORDER[node.target](self.run, *args, **more)
 
     def _of_numbers(self, node: fx.Node, args: Any) -> Any:
-        """A function of Python's."""
-        return python_function(node.target)(*args)
+        function: Any = node.target
+        return _FUNCTIONS.get(function, function)(*args)
 
     def _op(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
         lower = self._op_of(node).lower
@@ -219,11 +229,6 @@ def number_of(node: fx.Node, x: Array) -> Array:
     return cast(lax.reshape(x, ()), wanted)
 
 
-def python_function(function: Any) -> Callable[..., Any]:
-    """A function of Python numbers for numbers and arrays."""
-    return _FUNCTIONS.get(function, function)
-
-
 def _extreme(of_numbers: Callable[..., Any], of_arrays: Callable[..., Any]) -> Callable[..., Any]:
     def choose(left: Any, right: Any) -> Any:
         if not is_array(left) and not is_array(right):
@@ -270,7 +275,6 @@ def _array(value: Any) -> Array:
 
 
 def _flag(value: Any) -> Array:
-    """A condition as a 0-d bool."""
     return lax.reshape(cast(value, BOOL), ())
 
 

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from torch.fx import Node
 
-from aotpipe.backends.xla.estimate import memory
+from aotpipe.backends.xla.estimate import chips
 from aotpipe.backends.xla.mesh import Placement, annotate, resolve
 from aotpipe.core.signature import Signature, Symbol, dim_symbols, evaluate_dim
 from aotpipe.core.stages import Legal, LegalEntry, Lowered
@@ -94,7 +94,7 @@ def lower(
                 **spread,
             }
             programs.append(program)
-            largest[memory.name_of(program)] = tensors.largest(entry, bound)
+            largest[chips.name_of(program)] = tensors.largest(entry, bound)
     index: dict[str, Any] = {"programs": programs}
     if placement is not None:
         used = placement.mesh
@@ -139,7 +139,6 @@ def ladders(
 
 
 def _require_known(legal: Legal, buckets: Mapping[str, Buckets]) -> None:
-    """Refuse buckets of no Dim."""
     known = sorted({symbol.name for entry in legal.entries for symbol in entry.signature.symbols})
     for name in buckets:
         if name not in known:
@@ -196,7 +195,6 @@ def _ladders_of(
 
 
 def _takes(sizes: Sizes, wanted: Sizes, found: Mapping[str, Ladder]) -> bool:
-    """Whether a program of some sizes takes a call of others."""
     return all(
         sizes[name] == size if found[name].exact else sizes[name] >= size for name, size in wanted.items()
     )
@@ -208,12 +206,12 @@ def bound_of(entry: LegalEntry, sizes: Sizes) -> Any:
     Raises:
         LowerFailed: The sizes do not determine the symbols.
     """
-    from aotpipe.backends.xla.sizes import UnknownSize, bind
+    from aotpipe.backends.xla import values
 
     shapes = [tuple(evaluate_dim(dim, sizes) for dim in spec.dims) for spec in entry.signature.tensor_inputs]
     try:
-        return bind(hops.placeholders(entry.graph), shapes)
-    except UnknownSize as error:
+        return values.Sizes(values.relations(hops.placeholders(entry.graph), shapes))
+    except values.UnknownSize as error:
         raise LowerFailed(
             f"the sizes of {entry.name} are not those of its inputs", reason=str(error)
         ) from error

@@ -102,7 +102,6 @@ def _compiler(platform: str, topology: str, config: str, devices: int) -> Callab
 
 
 def _described(platform: str, topology: str, config: str) -> list[Any]:
-    """Describe devices that this machine does not have."""
     from jax.experimental import topologies
 
     shape = topology.rpartition(":")[2]
@@ -125,7 +124,6 @@ def _name_cuda() -> None:
 
 
 def _has_wide_convolutions(module: Any) -> bool:
-    """Whether a module convolves float32."""
     from jaxlib.mlir import ir
 
     found = False

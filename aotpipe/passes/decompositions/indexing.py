@@ -256,7 +256,6 @@ def _positions(indices: Indices) -> list[torch.Tensor | None]:
 
 
 def _true_positions(mask: torch.Tensor) -> torch.Tensor:
-    """The flat positions of the true elements."""
     return torch.nonzero(mask.reshape(-1)).select(1, 0)
 
 

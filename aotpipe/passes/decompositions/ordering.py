@@ -66,7 +66,6 @@ def kthvalue(tensor: torch.Tensor, k: int, dim: int = -1, keepdim: bool = False)
 
 
 def _numbers(values: torch.Tensor) -> torch.Tensor:
-    """The number of elements that are not NaN."""
     return (values == values).to(torch.int32).sum(-1, keepdim=True, dtype=torch.int32)
 
 

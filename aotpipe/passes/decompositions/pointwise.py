@@ -228,7 +228,6 @@ def channels_to_floats(
 
 
 def _along(axis: int, x: torch.Tensor) -> list[int]:
-    """The shape of a vector along one dim."""
     return [-1 if dim == axis % x.dim() else 1 for dim in range(x.dim())]
 
 

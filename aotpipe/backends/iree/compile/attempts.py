@@ -171,9 +171,13 @@ def plan(fast: tuple[str, ...], attempts: Sequence[Attempt]) -> Iterator[tuple[s
     """
     yield "", fast
     for fallback in flags.fallbacks():
+        last = attempts[-1].outcome
+        if last.ending not in {"exited", "signalled"} or diagnose(last.stderr).is_input:
+            # Other flags help neither at a limit nor where the module itself was refused.
+            return
         chosen = fallback(fast)
         is_new = all(chosen != attempt.flags for attempt in attempts)
-        if is_new and _can_fall_back(attempts[-1]) and re.search(fallback.after, attempts[0].outcome.stderr):
+        if is_new and re.search(fallback.after, attempts[0].outcome.stderr):
             yield fallback.name, chosen
 
 
@@ -193,12 +197,6 @@ def binary() -> Path:
         if path.is_file():
             return path
     raise TargetError("the IREE compiler is not installed", hint="pip install 'aotpipe[build]'")
-
-
-def _can_fall_back(attempt: Attempt) -> bool:
-    """Whether other flags may help: not at a limit, nor where the module itself was refused."""
-    ended = attempt.outcome.ending in {"exited", "signalled"}
-    return ended and not diagnose(attempt.outcome.stderr).is_input
 
 
 def _write_linker(folder: Path) -> None:

@@ -227,9 +227,6 @@ def target_flags(targets: Sequence[Target]) -> tuple[str, ...]:
         return targets[0].row.flags
     found = [flag for target in targets for flag in target.row.flags]
     devices = [flag.removeprefix(_DEVICE) for flag in found if flag.startswith(_DEVICE)]
-    select = f"{_DEVICE}#hal.device.select<[{', '.join(map(_spelled, devices))}]> : !hal.device"
+    spelled = [each if each[:1] == "#" else f'#hal.device.alias<"{each}"> : !hal.device' for each in devices]
+    select = f"{_DEVICE}#hal.device.select<[{', '.join(spelled)}]> : !hal.device"
     return (select, *dict.fromkeys(flag for flag in found if not flag.startswith(_DEVICE)))
-
-
-def _spelled(device: str) -> str:
-    return device if device.startswith("#") else f'#hal.device.alias<"{device}"> : !hal.device'

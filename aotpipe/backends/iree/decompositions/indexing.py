@@ -1,13 +1,13 @@
 """Reads and writes at indices, views and padding: the forms that the compiler lacks or dies on.
 
-Its `scatter` takes no negative dim and no rank 0, its `gather`, `index_select` and `nonzero` no rank 0, its
-indices no masks, and its constants no uint8.
+Its `scatter` takes no negative dim and no rank 0, its `gather`, `index_select` and `nonzero` no rank 0, and
+its constants no uint8. Masks among indices are replaced before (`passes.decompositions.indexing.MASKS`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeGuard
+from typing import Any
 
 import torch
 
@@ -17,32 +17,11 @@ aten = torch.ops.aten
 Indices = Sequence[torch.Tensor | None]
 
 
-def _is_mask(index: torch.Tensor | None) -> TypeGuard[torch.Tensor]:
-    return index is not None and index.dtype in (torch.bool, torch.uint8)
-
-
-def _numbers(indices: Indices) -> list[torch.Tensor | None]:
-    """Boolean masks as the index tensors of their true elements."""
-    numbers: list[torch.Tensor | None] = []
-    for index in indices:
-        numbers += index.to(torch.bool).nonzero().unbind(1) if _is_mask(index) else [index]
-    return numbers
-
-
-def index_tensor(tensor: torch.Tensor, indices: Indices) -> torch.Tensor:
-    return aten.index.Tensor(tensor, _numbers(indices)) if any(map(_is_mask, indices)) else NotImplemented
-
-
 def index_put(
     tensor: torch.Tensor, indices: Indices, values: torch.Tensor, accumulate: bool = False
 ) -> torch.Tensor:
     if values.dtype != tensor.dtype:
         return aten.index_put.default(tensor, indices, values.to(tensor.dtype), accumulate)
-    mask = _one_mask(indices)
-    if mask is not None:
-        return _masked_put(tensor, mask, values, accumulate)
-    if any(map(_is_mask, indices)):
-        return aten.index_put.default(tensor, _numbers(indices), values, accumulate)
     if tensor.dtype == torch.bool:
         # A scatter of single bits is not compiled right.
         wide = aten.index_put.default(tensor.to(torch.int32), indices, values.to(torch.int32), accumulate)
@@ -61,29 +40,6 @@ def _put_one(tensor: torch.Tensor, indices: Indices, values: torch.Tensor, accum
     longer = [None if index is None else index.reshape(1) for index in indices]
     place = given[0] if adjacent else 0
     return aten.index_put.default(tensor, longer, values.unsqueeze(place), accumulate)
-
-
-def _one_mask(indices: Indices) -> torch.Tensor | None:
-    """The mask, where a leading mask is all there is."""
-    given = [index for index in indices if index is not None]
-    return given[0].to(torch.bool) if len(given) == 1 and _is_mask(indices[0]) else None
-
-
-def _masked_put(
-    tensor: torch.Tensor, mask: torch.Tensor, values: torch.Tensor, accumulate: bool
-) -> torch.Tensor:
-    rest = tensor.dim() - mask.dim()
-    wide = mask.reshape(*mask.shape, *([1] * rest))
-    if values.dim() <= rest or (values.dim() == rest + 1 and values.shape[0] == 1):
-        # One row for all: no need to count the true elements.
-        row = values.reshape(values.shape[1:]) if values.dim() > rest else values
-        new = row.expand(tensor.shape)
-    else:
-        flat = mask.reshape(-1)
-        place = (flat.to(torch.int64).cumsum(0) - 1).clamp(min=0)
-        rows = values.expand(values.shape[0], *tensor.shape[mask.dim() :])
-        new = rows.index_select(0, place).reshape(tensor.shape)
-    return torch.where(wide, tensor + new if accumulate else new, tensor)
 
 
 def take(tensor: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
@@ -156,17 +112,16 @@ def full(size: Sequence[int], fill_value: float, *, dtype: torch.dtype | None = 
     if dtype == torch.bool and not isinstance(fill_value, bool):
         # The compiler keeps the last bit of the number.
         return torch.full(list(size), bool(fill_value), dtype=dtype, device=options.get("device"))
-    return _byte(int(fill_value), size, options.get("device")) if dtype == torch.uint8 else NotImplemented
+    if dtype != torch.uint8:
+        return NotImplemented
+    whole = int(fill_value)
+    # A range, as that is the one constant that the compiler does not fold, with the sign of bytes wrong.
+    one = torch.arange(whole, whole + 1, dtype=torch.int32, device=options.get("device")).to(torch.uint8)
+    return one.reshape([1] * len(size)).expand(list(size))
 
 
 def full_like(tensor: torch.Tensor, fill_value: float, *, dtype: torch.dtype | None = None, **_: Any) -> Any:
     return full(tensor.shape, fill_value, dtype=dtype or tensor.dtype, device=tensor.device)
-
-
-def _byte(value: int, size: Sequence[int], device: torch.device | None) -> torch.Tensor:
-    # A range, as that is the one constant that the compiler does not fold, with the sign of bytes wrong.
-    one = torch.arange(value, value + 1, dtype=torch.int32, device=device).to(torch.uint8)
-    return one.reshape([1] * len(size)).expand(list(size))
 
 
 def arange(
@@ -232,19 +187,15 @@ def constant_pad(tensor: torch.Tensor, pad: Sequence[int], value: float = 0) -> 
     grown = torch.constant_pad_nd(tensor, added, value) if filled else tensor
     for number in range(len(pad) // 2):
         axis = tensor.dim() - 1 - number
-        before, after = (_cut(amount) for amount in pad[2 * number : 2 * number + 2])
+        pair = pad[2 * number : 2 * number + 2]
+        before, after = (-amount if static(amount) and amount < 0 else 0 for amount in pair)
         if before or after:
             grown = grown.narrow(axis, before, grown.shape[axis] - before - after)
     return grown.clone()
 
 
-def _cut(amount: int) -> int:
-    return -amount if static(amount) and amount < 0 else 0
-
-
 DECOMPOSITIONS: Table = {
     aten.take.default: take,
-    aten.index.Tensor: index_tensor,
     aten.index_put.default: index_put,
     aten.scatter.src: _written(aten.scatter.src),
     aten.scatter.value: _written(aten.scatter.value),

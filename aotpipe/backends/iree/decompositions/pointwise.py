@@ -289,7 +289,6 @@ def pow_scalar(base: torch.Tensor, exponent: Number) -> Any:
 
 
 def _integer_power(base: torch.Tensor, exponent: int) -> torch.Tensor:
-    """By squaring."""
     dtype = base.dtype
     base = base.to(torch.int32) if dtype in (torch.uint8, torch.bool) else widened(base)[0]
     left, square, product = abs(exponent), base, torch.ones_like(base)

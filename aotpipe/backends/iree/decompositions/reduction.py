@@ -230,7 +230,6 @@ def sort(
 
 
 def _order(values: torch.Tensor, descending: bool) -> torch.Tensor:
-    """The indices that sort the last dim."""
     place = ranks(values, descending).to(torch.int64)
     numbers = iota(values.shape[-1], values).expand(values.shape)
     return torch.zeros_like(place).scatter(-1, place, numbers)

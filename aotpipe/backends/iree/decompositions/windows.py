@@ -226,7 +226,6 @@ def _fit(
 def _moved(
     indices: torch.Tensor, fitted: Sequence[int], sizes: Sequence[int], added: Sequence[int]
 ) -> torch.Tensor:
-    """Positions in the flat fitted input as positions in the flat input."""
     flat = torch.zeros_like(indices)
     scale = 1
     for found, size, before in reversed(list(zip(fitted, sizes, added, strict=True))):
@@ -237,7 +236,6 @@ def _moved(
 
 
 def _each(numbers: Sequence[int], rank: int) -> list[int]:
-    """A number for each dim; none stays none."""
     return list(numbers) * rank if len(numbers) == 1 else list(numbers)
 
 

@@ -154,7 +154,8 @@ class ControlFlowImporter(RegionImporter):
             types = self._slot_types(
                 node, live, liveness.input_values(body), liveness.output_values(body), inits=inits
             )
-            stacked = _select(liveness.result_values(node), used)[len(inits) :]
+            results = liveness.result_values(node)
+            stacked = [results[at] if at in used else None for at in range(len(inits), len(results))]
             self._bind_results(node, self._for_each(xs, inits, types, body, stacked, trip))
 
     def _import_hop_associative_scan(self, loc: Location, node: fx.Node, _hop: object) -> None:
@@ -248,8 +249,3 @@ class ControlFlowImporter(RegionImporter):
             grown = border.present(outputs[len(inits) :])
             scf.YieldOp([*border.pack(border.present(owned)), *map(border.hand_on, grown)])
         return self._enter(loop.results, slots, vals)
-
-
-def _select(items: Sequence[Any], kept: Collection[int]) -> list[Any]:
-    """The items at the kept positions, None elsewhere."""
-    return [item if position in kept else None for position, item in enumerate(items)]

@@ -80,7 +80,8 @@ class Numbers:
         waiting = [argument]
         while waiting:
             node = waiting[-1]
-            missing = [each for each in self._operands(node) if each not in self._values]
+            operands = _nodes(_OPS[node.target].arguments(node)) if self._is_computed(node) else []
+            missing = [each for each in operands if each not in self._values]
             if missing:
                 waiting += missing
             elif node not in self._values:
@@ -90,9 +91,6 @@ class Numbers:
         own = number_dtype(argument.meta["val"])
         assert own is not None
         return cast(self._values[argument], own, dtype or own)
-
-    def _operands(self, node: fx.Node) -> list[fx.Node]:
-        return _nodes(_OPS[node.target].arguments(node)) if self._is_computed(node) else []
 
     def _is_computed(self, node: fx.Node) -> bool:
         """Whether a number is written from its op's arguments, not taken from the node's own value."""

@@ -51,7 +51,8 @@ def needed_nodes(graph: fx.Graph, wanted: Collection[int]) -> set[fx.Node]:
     """The nodes that some outputs, given by position, depend on, and those that have an effect alone."""
     outputs = output_args(graph)
     roots = [outputs[position] for position in wanted]
-    roots += [node for node in graph.nodes if _has_effect_only(node)]
+    ops = [node for node in graph.nodes if isinstance(node.target, OpOverload)]
+    roots += [node for node in ops if not node.target._schema.returns]  # noqa: SLF001 it has no public name
     return closure(root for root in roots if isinstance(root, fx.Node))
 
 
@@ -105,8 +106,3 @@ def closure(
             found.add(node)
             waiting += node.all_input_nodes
     return found
-
-
-def _has_effect_only(node: fx.Node) -> bool:
-    target = node.target
-    return isinstance(target, OpOverload) and not target._schema.returns  # noqa: SLF001 it has no public name

@@ -218,9 +218,14 @@ def unpack(value: Value, wanted: Type, sizes: Callable[[], Sequence[Value | None
         wanted: The builtin type.
         sizes: Emits the sizes of a tensor's dims, as indices: None for a static one and for one not known.
     """
-    if isinstance(wanted, RankedTensorType):
-        return _import(value, wanted, sizes())
-    return value if value.type == wanted else arith.trunci(wanted, value)
+    if not isinstance(wanted, RankedTensorType):
+        return value if value.type == wanted else arith.trunci(wanted, value)
+    dims = [
+        hal.buffer_view_dim(value, dim) if size is None else size
+        for dim, size in enumerate(sizes())
+        if wanted.is_dynamic_dim(dim)
+    ]
+    return hal.tensor_import(wanted, value, wanted, dims)
 
 
 class Carries:
@@ -290,7 +295,6 @@ def _kept(wanted: RankedTensorType) -> Value:
 
 
 def _loop_around() -> Operation | None:
-    """The outermost loop around the insertion point."""
     found = None
     inner = InsertionPoint.current.block.owner.operation
     while inner.parent is not None:
@@ -311,12 +315,3 @@ def _buffer_type() -> Type:
 
 def _export(value: Value, wanted: Type) -> Value:
     return hal.tensor_export(wanted, value, value.type, dynamic_dims(value))
-
-
-def _import(view: Value, wanted: RankedTensorType, known: Sequence[Value | None]) -> Value:
-    dims = [
-        hal.buffer_view_dim(view, dim) if size is None else size
-        for dim, size in enumerate(known)
-        if wanted.is_dynamic_dim(dim)
-    ]
-    return hal.tensor_import(wanted, view, wanted, dims)

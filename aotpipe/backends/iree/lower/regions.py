@@ -173,7 +173,6 @@ class RegionImporter(GraphNodeImporter):  # type: ignore[misc]
         super()._import_torch_op_overload(loc, node, target)
 
     def _type(self, val: Any) -> Type:
-        """The torch type of a fake value or a constant."""
         if isinstance(val, torch.Tensor):
             return self._cc.get_vtensor_type(val.size(), val.dtype)
         return self._cc.value_info_to_type(val)
@@ -210,7 +209,6 @@ class RegionImporter(GraphNodeImporter):  # type: ignore[misc]
         return self.outer.known_size(expr) if self.outer else None
 
     def _leave(self, values: Slots, types: Sequence[Type | None]) -> list[Value]:
-        """The values that are there as they cross."""
         return border.pack(map(border.in_own_buffer, border.convert_all(values, types)))
 
 

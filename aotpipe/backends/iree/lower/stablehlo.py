@@ -163,7 +163,6 @@ class _Joined:
         function.attributes["function_type"] = ir.TypeAttr.get(left)
 
     def _loaded(self, key: str, wanted: Any) -> Any:
-        """The load of a weight, at the current insertion point."""
         from jaxlib.mlir import ir
         from jaxlib.mlir.dialects import stablehlo
 

@@ -123,7 +123,6 @@ def padded(x: torch.Tensor, padding: Sequence[int]) -> torch.Tensor:
 
 
 def _along(dim: int, rank: int, line: torch.Tensor) -> torch.Tensor:
-    """A line as a tensor of a rank, along one of its dims."""
     return line.reshape([-1 if each == dim else 1 for each in range(rank)])
 
 
@@ -210,7 +209,6 @@ def _grouped(given: Convolution, window: Window, counts: Sequence[int]) -> Any:
 
 
 def _apart(given: Convolution, window: Window) -> torch.Tensor:
-    """As a convolution for each group."""
     convolve = (torch.conv1d, torch.conv2d)[len(window.kernel) - 1]
     pairs = zip(given.x.chunk(given.groups, 1), given.weight.chunk(given.groups), strict=True)
     parts = [convolve(*pair, None, window.stride, given.padding, window.dilation) for pair in pairs]

@@ -103,7 +103,6 @@ def least_traffic(module: Any) -> int:
 
 
 def _read(value: Any, functions: dict[str, Any]) -> int:
-    """How many elements of a value are looked at."""
     whole, found = _elements(value.type), 0
     for use in value.uses:
         operation, position = use.owner.operation, use.operand_number
@@ -254,7 +253,6 @@ def _trips(loop: Any) -> int | None:
 
 
 def _number(value: Any) -> int | None:
-    """The value of a constant integer."""
     owner = value.owner
     if getattr(owner, "name", "") != "stablehlo.constant" or value.type.shape:
         return None
@@ -262,18 +260,14 @@ def _number(value: Any) -> int | None:
 
 
 def _kind(operation: Any) -> Kind:
-    elements = [_dtype(operand.type.element_type) for operand in list(operation.operands)[:2]]
+    names = [str(operand.type.element_type) for operand in list(operation.operands)[:2]]
     # The narrower operand is widened to the other.
-    dtype = max(elements, key=_bits)
+    dtype = max((_DTYPES.get(name, name) for name in names), key=_bits)
     named = ["default"]
     if "precision_config" in operation.attributes:
         named += [str(each).lower() for each in operation.attributes["precision_config"]]
     found = [rank for each in named for rank, word in enumerate(_PRECISIONS) if f" {word}>" in f" {each}>"]
     return dtype, _PRECISIONS[max(found, default=0)]
-
-
-def _dtype(element: Any) -> str:
-    return _DTYPES.get(str(element), str(element))
 
 
 def _bits(dtype: str) -> int:

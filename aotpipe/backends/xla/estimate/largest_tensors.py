@@ -16,8 +16,7 @@ import torch
 from torch._ops import OpOverload
 from torch.fx import Node
 
-from aotpipe.backends.xla.sizes import Sizes, UnknownSize
-from aotpipe.backends.xla.values import Out
+from aotpipe.backends.xla.values import Out, Sizes, UnknownSize
 from aotpipe.core.stages import LegalEntry
 from aotpipe.errors import Buffer
 from aotpipe.passes import hops

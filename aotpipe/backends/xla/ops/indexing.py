@@ -135,7 +135,6 @@ def _padded_nonzero(call: Call) -> Any:
 
 
 def _source(source: Any, index: Array, dtype: Any) -> Array:
-    """As much of the source as there are indices."""
     if not is_array(source):
         return constant(source, dtype, index.shape)
     if not source.ndim and index.ndim:

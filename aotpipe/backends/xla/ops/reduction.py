@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from jax import lax
 
-from aotpipe.backends.xla.ops.unary import like
+from aotpipe.backends.xla.ops.pointwise import like
 from aotpipe.backends.xla.padding.rules import Call, Padded, Rule, along, bucket_number, kept, reduced
 from aotpipe.backends.xla.values import (
     BOOL,

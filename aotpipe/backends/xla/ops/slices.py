@@ -29,11 +29,6 @@ from aotpipe.backends.xla.values import (
 aten = torch.ops.aten
 
 
-def _places(size: int) -> Array:
-    """0, 1, ... along an axis."""
-    return lax.iota(INT32, size)
-
-
 def _taken(call: Call, x: Padded, axis: int, places: Array) -> Padded:
     """Slices of an axis, as the result's axis; places beyond the bucket are clipped."""
     array = jnp.take(x.array, places, axis=axis, mode="clip")
@@ -113,7 +108,7 @@ def _padded_split(call: Call) -> Any:
     parts, start = [] if is_padded else call.as_it_is(x), cast(0, INT32)
     for value in call.value if is_padded else ():
         own = arena.axes(value)[axis]
-        parts.append(jnp.take(x.array, _places(arena.size(own)) + start, axis=axis, mode="clip"))
+        parts.append(jnp.take(x.array, lax.iota(INT32, arena.size(own)) + start, axis=axis, mode="clip"))
         start = start + array_of(arena.true(own))
     return [
         arena.with_axis(x, axis, arena.axes(value)[axis], part)
@@ -189,7 +184,7 @@ def _padded_slice(call: Call) -> Padded:
     if last is not None and size and last <= x.array.shape[axis]:
         array = lax.slice_in_dim(x.array, start, last, step, axis)
         return call.arena.with_axis(x, axis, call.axes[axis], array)
-    return _taken(call, x, axis, array_of(start) + _places(size) * step)
+    return _taken(call, x, axis, array_of(start) + lax.iota(INT32, size) * step)
 
 
 def slice_scatter(
@@ -214,7 +209,7 @@ def _padded_slice_scatter(call: Call) -> Padded:
     axis = axis_of(call.get(2, "dim", 0), x.ndim)
     start, end = _bounds(call.get(3, "start"), call.get(4, "end"), call.arena.true(x.axes[axis]))
     step, shape, own = call.get(5, "step", 1), x.array.shape, source.array.shape[axis]
-    from_start = _places(shape[axis]) - array_of(start)
+    from_start = lax.iota(INT32, shape[axis]) - array_of(start)
     within = (from_start >= 0) & (from_start < array_of(end) - array_of(start)) & (from_start % step == 0)
     if not own:
         return x
@@ -244,7 +239,7 @@ def _padded_flip(call: Call) -> Padded:
             fixed.append(axis)
             continue
         x = call.arena.plain(x, (axis,))
-        places = call.true(x, axis) - 1 - _places(x.array.shape[axis])
+        places = call.true(x, axis) - 1 - lax.iota(INT32, x.array.shape[axis])
         x = Padded(jnp.take(x.array, places, axis=axis, mode="clip"), x.axes)
     return Padded(call.as_it_is(x, fixed), x.axes)
 
@@ -265,7 +260,7 @@ def _padded_roll(call: Call) -> Padded:
 
 def _rolled(call: Call, x: Padded, axis: int, shift: Any) -> Padded:
     x = call.arena.plain(x, (axis,))
-    places = (_places(x.array.shape[axis]) - array_of(shift)) % jnp.maximum(call.true(x, axis), 1)
+    places = (lax.iota(INT32, x.array.shape[axis]) - array_of(shift)) % jnp.maximum(call.true(x, axis), 1)
     return Padded(jnp.take(x.array, places, axis=axis, mode="clip"), x.axes)
 
 
@@ -291,7 +286,7 @@ def _padded_constant_pad(call: Call) -> Padded:
             x = call.arena.with_axis(x, axis, (sympy.Integer(array.shape[axis]),), array)
             continue
         x = call.arena.plain(x, (axis,))
-        places = _places(call.out.shape[axis]) - array_of(before)
+        places = lax.iota(INT32, call.out.shape[axis]) - array_of(before)
         flags = (places >= 0) & (places < call.true(x, axis))
         if x.array.shape[axis]:
             array = jnp.take(x.array, places, axis=axis, mode="clip")

@@ -13,8 +13,8 @@ import torch
 from jax import lax
 
 from aotpipe.backends.xla.ops.blas import PRECISION
+from aotpipe.backends.xla.ops.pointwise import like
 from aotpipe.backends.xla.ops.reduction import edge, total
-from aotpipe.backends.xla.ops.unary import like
 from aotpipe.backends.xla.padding.rules import Call, Padded, Rule, require
 from aotpipe.backends.xla.values import INT32, INT64, Array, Out, cast, constant, is_array, is_float, wide
 
@@ -23,7 +23,6 @@ Sizes = Sequence[int]
 
 
 def _each(sizes: int | Sizes, rank: int) -> list[int]:
-    """One size for each dim."""
     listed = [sizes] if isinstance(sizes, int) else list(sizes)
     return listed * rank if len(listed) == 1 else listed
 
@@ -75,7 +74,6 @@ def convolution(
 
 
 def _turned(weight: Array, groups: int) -> Array:
-    """A transposed convolution's weight as that of a plain one."""
     inputs, outputs, *kernel = weight.shape
     weight = lax.reshape(weight, (groups, inputs // groups, outputs, *kernel))
     weight = lax.reshape(jnp.swapaxes(weight, 1, 2), (groups * outputs, inputs // groups, *kernel))

@@ -21,8 +21,7 @@ from torch import fx
 from aotpipe.backends.xla.interpreter import Interpreter, Refused, number_of
 from aotpipe.backends.xla.padding.rules import Arena, Call, Padded
 from aotpipe.backends.xla.padding.sizes import Extents, Size, Unpaddable, evaluate, scalar
-from aotpipe.backends.xla.sizes import Sizes, UnknownSize, relations
-from aotpipe.backends.xla.values import INT32, Array, Out, is_array
+from aotpipe.backends.xla.values import INT32, Array, Out, Sizes, UnknownSize, is_array, relations
 from aotpipe.core.signature import evaluate_dim
 from aotpipe.core.stages import LegalEntry
 from aotpipe.passes import hops, unbacked
@@ -38,7 +37,6 @@ class PaddedInterpreter(Interpreter):
         self._arena = arena
 
     def _given(self, node: fx.Node, value: Any) -> Any:
-        """An operand as its placeholder has it."""
         expected = node.meta.get("val")
         if isinstance(expected, torch.Tensor):
             return Padded(self._shaped(node, expected, value), self._arena.axes(expected))
@@ -91,7 +89,6 @@ class PaddedInterpreter(Interpreter):
         return self._checked(node, op.pad(call))
 
     def _typed(self, value: Any, result: Any) -> Any:
-        """A result in the dtype of its fake value, whose shape it must have."""
         if not isinstance(value, torch.Tensor):
             return result
         found = result if isinstance(result, Padded) else Padded(result, self._arena.axes(value))

@@ -21,8 +21,7 @@ import torch
 from jax import lax
 from torch.utils._sympy import functions  # torch's own functions of sizes have no public place
 
-from aotpipe.backends.xla.sizes import Sizes, UnknownSize
-from aotpipe.backends.xla.values import FLOAT64, INT32, INT64, Array, cast, is_array
+from aotpipe.backends.xla.values import FLOAT64, INT32, INT64, Array, Sizes, UnknownSize, cast, is_array
 from aotpipe.passes.unbacked import DataSize
 
 Expr = Any
@@ -106,7 +105,6 @@ class Extents:
         return found
 
     def _of_padded(self, expr: Expr) -> Expr:
-        """An expression of the padded symbols alone."""
         fixed = {symbol: value for symbol, value in self.sizes.values.items() if symbol not in self.trues}
         found = sympy.sympify(expr).xreplace(fixed)
         if unknown := found.free_symbols - self.trues.keys():

@@ -11,7 +11,7 @@ from aotpipe import Dim
 from aotpipe.backends.xla import lowering
 from aotpipe.backends.xla.interpreter import Interpreter, Lines, Refused
 from aotpipe.backends.xla.lowering import own_settings
-from aotpipe.backends.xla.sizes import Sizes
+from aotpipe.backends.xla.values import Sizes
 from tests.programs import on_xla, through
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.export import Dim
 
-from aotpipe.backends.xla.sizes import UnknownSize, bind
+from aotpipe.backends.xla.values import Sizes, UnknownSize, relations
 from aotpipe.passes import hops
 from tests.programs import through
 
@@ -24,7 +24,7 @@ def test_derived_dims_are_solved_for() -> None:
     )
     (entry,) = program.entries
     nodes = hops.placeholders(entry.graph)
-    sizes = bind(nodes, [(4, 2), (8, 2)])
+    sizes = Sizes(relations(nodes, [(4, 2), (8, 2)]))
     assert [sizes.out(node.meta["val"]).shape for node in nodes] == [(4, 2), (8, 2)]
     with pytest.raises(UnknownSize):
-        bind(nodes, []).out(nodes[0].meta["val"])
+        Sizes(relations(nodes, [])).out(nodes[0].meta["val"])

@@ -30,7 +30,6 @@ def _compute_first(operation: Any) -> bool:
 
 
 def _is_made_of(value: Any, others: Sequence[Any]) -> bool:
-    """Whether a value is computed from one of others, or is one."""
     from jaxlib.mlir import ir
 
     seen: set[Any] = set()

@@ -28,7 +28,6 @@ def _cast_by_bits(copy: Any) -> bool:
 
 
 def _generic(source: Any, wanted: Any) -> Any:
-    """Emit a kernel that casts each element."""
     from iree.compiler import ir
     from iree.compiler.dialects import arith, linalg
 

@@ -6,7 +6,7 @@ import torch
 from torch.export import Dim
 
 from aotpipe.backends.xla.estimate.largest_tensors import arguments_bytes, largest, remarks
-from aotpipe.backends.xla.sizes import bind
+from aotpipe.backends.xla.values import bind
 from aotpipe.core.stages import LegalEntry
 from aotpipe.passes import hops
 from tests.programs import through

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from aotpipe.backends.xla.estimate import memory
+from aotpipe.backends.xla.estimate import chips
 from aotpipe.core.targets import Target
 from aotpipe.errors import Buffer, DeviceMemoryExceeded, SourceLine
 
@@ -17,10 +17,10 @@ RESULT = Buffer("result", "float32[65536, 65536] of aten.mm.default", 2**34, Sou
 
 
 def test_arguments_that_are_too_large_are_refused_before_the_compiler() -> None:
-    memory.require_room({**PROGRAM, "arguments_bytes": 16 * 2**30}, V5E, [])
-    memory.require_room({**PROGRAM, "arguments_bytes": 2**50}, Target.parse("xla-cpu-host"), [])
+    chips.require_room({**PROGRAM, "arguments_bytes": 16 * 2**30}, V5E, [])
+    chips.require_room({**PROGRAM, "arguments_bytes": 2**50}, Target.parse("xla-cpu-host"), [])
     with pytest.raises(DeviceMemoryExceeded) as caught:
-        memory.require_room({**PROGRAM, "arguments_bytes": 20 * 2**30}, V5E, [WEIGHT, RESULT])
+        chips.require_room({**PROGRAM, "arguments_bytes": 20 * 2**30}, V5E, [WEIGHT, RESULT])
     error = caught.value
     assert error.buffers == (WEIGHT,)
     assert str(error).splitlines() == [
@@ -51,7 +51,7 @@ def test_arguments_that_are_too_large_are_refused_before_the_compiler() -> None:
     ],
 )
 def test_a_compiler_s_words_become_an_error_with_the_user_s_line(words: str) -> None:
-    error = memory.overflow(words, PROGRAM, V5E, [RESULT], log="all.log")
+    error = chips.overflow(words, PROGRAM, V5E, [RESULT], log="all.log")
     assert error is not None
     assert (
         error.message
@@ -65,11 +65,11 @@ def test_a_compiler_s_words_become_an_error_with_the_user_s_line(words: str) -> 
 
 
 def test_other_words_are_no_overflow() -> None:
-    assert memory.overflow("UNIMPLEMENTED: no such thing", PROGRAM, V5E, []) is None
+    assert chips.overflow("UNIMPLEMENTED: no such thing", PROGRAM, V5E, []) is None
 
 
 def test_where_no_chip_is_large_enough_none_is_named() -> None:
-    error = memory.overflow(
+    error = chips.overflow(
         "Ran out of memory on HBM, the total memory required (9.00T) exceeds available HBM (15.75G)",
         PROGRAM,
         V5E,

@@ -4,7 +4,7 @@ import sympy
 
 from aotpipe.backends.xla.padding.rules import Arena, Padded, joined
 from aotpipe.backends.xla.padding.sizes import Extents
-from aotpipe.backends.xla.sizes import Sizes
+from aotpipe.backends.xla.values import Sizes
 
 n, m = sympy.symbols("n m", integer=True)
 three, four = sympy.Integer(3), sympy.Integer(4)

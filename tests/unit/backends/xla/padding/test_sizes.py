@@ -6,7 +6,7 @@ from torch.utils._sympy.functions import FloorDiv, IntTrueDiv, PythonMod, RoundT
 
 from aotpipe.backends.xla.lowering import own_settings
 from aotpipe.backends.xla.padding.sizes import Extents, Unpaddable, evaluate
-from aotpipe.backends.xla.sizes import Sizes, UnknownSize
+from aotpipe.backends.xla.values import Sizes, UnknownSize
 from aotpipe.passes.unbacked import DataSize
 
 n, m, u = sympy.symbols("n m u", integer=True)
