@@ -27,12 +27,12 @@ from aotpipe.passes import (
     decompositions,
     hops,
     integer_division,
+    ops,
     size_rewrites,
     split_reductions,
 )
 from aotpipe.passes.decompositions import Decomposition, blas
 from aotpipe.passes.emit import Emitter
-from aotpipe.passes.ops import CAST
 from aotpipe.passes.rules import NO_LOWERING, REASONS, LegalizationRules, tensors
 from aotpipe.passes.scalars import value_of
 
@@ -40,45 +40,23 @@ aten = torch.ops.aten
 
 _TRUNC: Final = aten.trunc.default
 # What these give has no fraction.
-_WHOLE: Final = tuple(getattr(aten, name).default for name in ("trunc", "floor", "ceil", "round"))
+_WHOLE: Final = ops.overloads("trunc floor ceil round")
 
 _DTYPES: Final = frozenset({torch.complex128, torch.complex32, torch.uint16, torch.uint64})
 _WINDOWS: Final = "has no lowering for integers of a dynamic size; cast to float around it"
 _STRIDED: Final = "reads by strides what its operand does not hold, or sizes that are not known"
 
 # Ops that the torch dialect names and no pass lowers: found by the sweep over torch's own samples.
-_NAMED_ONLY: Final = frozenset(
-    {
-        aten.as_strided_scatter.default,
-        aten.erfinv.default,
-        aten.lgamma.default,
-        aten.multinomial.default,
-        aten.polygamma.default,
-        aten.resize.default,
-    }
-)
+_NAMED_ONLY: Final = ops.overloads("as_strided_scatter erfinv lgamma multinomial polygamma resize")
 
 # Functions that a compiled program would call a C library for, which it does not link.
-_DOUBLE: Final = frozenset(
-    {
-        *(
-            getattr(aten, name).default
-            for name in ("acos", "asin", "atan", "atan2", "cos", "sin", "tan", "tanh")
-        ),
-        *(getattr(aten, name).default for name in ("erf", "gelu", "log10", "log2")),
-        *(aten.fmod.Tensor, aten.remainder.Scalar, aten.remainder.Tensor),
-    }
+_DOUBLE: Final = ops.overloads(
+    "acos asin atan atan2 cos sin tan tanh erf gelu log10 log2 fmod.Tensor remainder.Scalar remainder.Tensor"
 )
 
-
 # Whose lowering compares or multiplies integers as floats.
-_FLOATING: Final = frozenset(
-    {
-        aten.adaptive_max_pool2d.default,
-        aten.adaptive_max_pool3d.default,
-        aten.max_pool2d_with_indices.default,
-        aten.max_pool3d_with_indices.default,
-    }
+_FLOATING: Final = ops.overloads(
+    "adaptive_max_pool2d adaptive_max_pool3d max_pool2d_with_indices max_pool3d_with_indices"
 )
 
 
@@ -155,7 +133,7 @@ def _table_with(form: Decomposition) -> Mapping[Any, Decomposition]:
 def truncate(graph: GraphModule) -> None:
     """Change the casts of a graph and of those inside of it."""
     for body in list(hops.walk(graph)):
-        for node in body.graph.find_nodes(op="call_function", target=CAST):
+        for node in body.graph.find_nodes(op="call_function", target=ops.CAST):
             source = node.args[0]
             if isinstance(source, Node) and source.target not in _WHOLE and _cuts_off(source, node):
                 node.update_arg(0, Emitter(body, node)(_TRUNC, source))

@@ -19,23 +19,11 @@ from torch.fx import Node
 from aotpipe.backends.xla.values import Out, Sizes, UnknownSize
 from aotpipe.core.stages import LegalEntry
 from aotpipe.errors import Buffer
-from aotpipe.passes import hops
+from aotpipe.passes import hops, ops
 from aotpipe.passes.source_lines import nearest_line
 
-aten = torch.ops.aten
 SHOWN: Final = 8
-_PRODUCTS: Final = frozenset(
-    {
-        aten.mm.default,
-        aten.bmm.default,
-        aten.mv.default,
-        aten.dot.default,
-        aten.addmm.default,
-        aten.baddbmm.default,
-        aten.addmv.default,
-        aten.convolution.default,
-    }
-)
+_PRODUCTS: Final = ops.overloads("mm bmm mv dot addmm baddbmm addmv convolution")
 
 
 def largest(entry: LegalEntry, sizes: Sizes) -> tuple[Buffer, ...]:

@@ -1,6 +1,6 @@
 """The table of ops: an ATen op to its lowering and its rule for padded values, grouped by file.
 
-A group's `OPS` has a row for each op, or for several in a tuple: a lowering, or a lowering and a rule. An op
+A group's `OPS` has a row for each op, or for several together: a lowering, or a lowering and a rule. An op
 that torch tags as pointwise needs no rule of its own; any other op without one is refused where padding
 reaches it.
 """
@@ -41,7 +41,7 @@ def table() -> Mapping[OpOverload, Op]:
     for group in sorted(module.name for module in iter_modules(__path__, f"{__name__}.")):
         for ops, row in import_module(group).OPS.items():
             lower, rule = row if isinstance(row, tuple) else (row, None)
-            for op in ops if isinstance(ops, tuple) else (ops,):
+            for op in (ops,) if isinstance(ops, OpOverload) else ops:
                 assert op not in entries, op
                 default = elementwise if torch.Tag.pointwise in op.tags else None
                 entries[op] = Op(lower, rule or default)

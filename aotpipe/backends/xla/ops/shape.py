@@ -41,6 +41,7 @@ from aotpipe.backends.xla.values import (
     is_complex,
     is_float,
 )
+from aotpipe.passes.ops import overloads
 
 aten = torch.ops.aten
 
@@ -188,26 +189,14 @@ def eye(out: Out, *_: Any, **__: Any) -> Array:
 
 
 OPS: Final[dict[Any, Any]] = {
-    (
-        aten.view.default,
-        aten._unsafe_view.default,
-        aten.reshape.default,
-        aten.squeeze.default,
-        aten.squeeze.dim,
-        aten.squeeze.dims,
-        aten.unsqueeze.default,
-        aten._reshape_copy.default,
-    ): (lambda out, x, *_, **__: lax.reshape(x, out.shape), padded_reshape),
-    (
-        aten.clone.default,
-        aten.alias.default,
-        aten.detach.default,
-        aten.lift_fresh_copy.default,
-        aten.contiguous.default,
-        aten.resolve_conj.default,
-        aten.resolve_neg.default,
-        aten.positive.default,
-    ): (lambda _, x, *__, **___: x, elementwise),
+    overloads("view _unsafe_view reshape squeeze squeeze.dim squeeze.dims unsqueeze _reshape_copy"): (
+        lambda out, x, *_, **__: lax.reshape(x, out.shape),
+        padded_reshape,
+    ),
+    overloads("clone alias detach lift_fresh_copy contiguous resolve_conj resolve_neg positive"): (
+        lambda _, x, *__, **___: x,
+        elementwise,
+    ),
     # Device and layout mean nothing here.
     aten._to_copy.default: (lambda out, x, **_: cast(x, out.dtype), elementwise),
     aten.copy.default: (lambda out, _, x, *__, **___: broadcast(cast(x, out.dtype), out.shape), elementwise),
@@ -238,12 +227,8 @@ OPS: Final[dict[Any, Any]] = {
     (aten.eye.default, aten.eye.m): (eye, of_plain),
     (aten.ones.default, aten.ones_like.default): (lambda out, *_, **__: filled(out, 1), of_plain),
     # What `empty` leaves open is 0: a program must give the same each time.
-    (
-        aten.zeros.default,
-        aten.zeros_like.default,
-        aten.empty.memory_format,
-        aten.empty_like.default,
-        aten.empty_strided.default,
-        aten.new_zeros.default,
-    ): (lambda out, *_, **__: filled(out, 0), of_plain),
+    overloads("zeros zeros_like empty.memory_format empty_like empty_strided new_zeros"): (
+        lambda out, *_, **__: filled(out, 0),
+        of_plain,
+    ),
 }

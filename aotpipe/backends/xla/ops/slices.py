@@ -25,6 +25,7 @@ from aotpipe.backends.xla.values import (
     constant,
     is_array,
 )
+from aotpipe.passes.ops import overloads
 
 aten = torch.ops.aten
 
@@ -348,12 +349,6 @@ OPS: Final[dict[Any, Any]] = {
         _padded_roll,
     ),
     aten.constant_pad_nd.default: (constant_pad, _padded_constant_pad),
-    (aten.reflection_pad1d.default, aten.reflection_pad2d.default, aten.reflection_pad3d.default): _edge_pad(
-        "reflect"
-    ),
-    (
-        aten.replication_pad1d.default,
-        aten.replication_pad2d.default,
-        aten.replication_pad3d.default,
-    ): _edge_pad("edge"),
+    overloads("reflection_pad1d reflection_pad2d reflection_pad3d"): _edge_pad("reflect"),
+    overloads("replication_pad1d replication_pad2d replication_pad3d"): _edge_pad("edge"),
 }

@@ -6,7 +6,7 @@ import torch
 from torch.export import Dim
 
 from aotpipe.backends.xla.estimate.largest_tensors import arguments_bytes, largest, remarks
-from aotpipe.backends.xla.values import bind
+from aotpipe.backends.xla.values import Sizes, relations
 from aotpipe.core.stages import LegalEntry
 from aotpipe.passes import hops
 from tests.programs import through
@@ -34,7 +34,7 @@ def entry(module: torch.nn.Module, *inputs: torch.Tensor, **options: object) -> 
 
 def test_results_of_branches_count_and_views_do_not() -> None:
     found = entry(Pairs(), torch.ones(3, 4), dynamic_shapes={"x": {0: Dim("rows", max=1000)}})
-    sizes = bind(hops.placeholders(found.graph), [(100, 4)])
+    sizes = Sizes(relations(hops.placeholders(found.graph), [(100, 4)]))
     first, second, *_ = largest(found, sizes)
     assert {first.size_bytes, second.size_bytes} == {4 * 100 * 100}
     assert {first.name.partition(" of ")[0]} == {"float32[100, 100]"}
@@ -45,7 +45,7 @@ def test_results_of_branches_count_and_views_do_not() -> None:
 
 def test_arguments_bear_their_names() -> None:
     found = entry(torch.nn.Linear(64, 2), torch.ones(1, 64))
-    sizes = bind(hops.placeholders(found.graph), [(1, 64)])
+    sizes = Sizes(relations(hops.placeholders(found.graph), [(1, 64)]))
     assert {(each.kind, each.name, each.size_bytes) for each in largest(found, sizes)[:2]} >= {
         ("weight", "weight", 4 * 128)
     }
