@@ -44,12 +44,8 @@ Cell = Callable[[State, torch.Tensor, Weights], State]
 """Gives the state after a time step from the state before it and the step's inputs."""
 
 
-class Steps(NamedTuple):
-    """What a loop over time runs: `cell(state, inputs[t], weights)` gives the next state."""
-
-    cell: Cell
-    inputs: torch.Tensor
-    weights: Weights
+Steps = tuple[Cell, torch.Tensor, Weights]
+"""What a loop over time runs: `cell(state, inputs[t], weights)` gives the next state."""
 
 
 def _projected(inputs: torch.Tensor, parameters: Parameters) -> torch.Tensor:
@@ -60,7 +56,7 @@ def _projected(inputs: torch.Tensor, parameters: Parameters) -> torch.Tensor:
 
 def _lstm(inputs: torch.Tensor, parameters: Parameters) -> Steps:
     weights = (parameters.of_hidden, *parameters.projection)
-    return Steps(_lstm_cell, _projected(inputs, parameters), weights)
+    return _lstm_cell, _projected(inputs, parameters), weights
 
 
 def _lstm_cell(state: State, inputs: torch.Tensor, weights: Sequence[torch.Tensor]) -> State:
@@ -75,7 +71,7 @@ def _lstm_cell(state: State, inputs: torch.Tensor, weights: Sequence[torch.Tenso
 def _gru(inputs: torch.Tensor, parameters: Parameters) -> Steps:
     # The reset gate scales the hidden state's share with its bias, so that the biases stay apart.
     inputs = linear(inputs, parameters.of_input, *parameters.biases[:1])
-    return Steps(_gru_cell, inputs, (parameters.of_hidden, *parameters.biases[1:]))
+    return _gru_cell, inputs, (parameters.of_hidden, *parameters.biases[1:])
 
 
 def _gru_cell(state: State, inputs: torch.Tensor, weights: Sequence[torch.Tensor]) -> State:
@@ -92,7 +88,7 @@ def _elman(
     def cell(state: State, inputs: torch.Tensor, weights: Sequence[torch.Tensor]) -> State:
         return (activation(inputs + linear(state[0], *weights)),)
 
-    return Steps(cell, _projected(inputs, parameters), (parameters.of_hidden,))
+    return cell, _projected(inputs, parameters), (parameters.of_hidden,)
 
 
 def _run(

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from types import CellType, FrameType, FunctionType, MethodType, ModuleType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import torch
 from torch import nn
@@ -341,25 +341,16 @@ def _inside(value: object) -> Iterable[object]:
 _COPIED: Final = (list, dict, deque, OrderedDict, defaultdict, Counter)
 
 
-class _Noted(NamedTuple):
-    """A container that has several names in eager, as it was when the region ended."""
-
-    name: str
-    container: Any
-    before: Any
-    where: SourceLine | None
-
-
 @dataclass(slots=True)
 class _Containers:
     """The containers that regions of a trace gave.
 
     Attributes:
-        noted: Those that have several names in eager.
+        noted: Those that have several names in eager: name, container, what it held, and the region's line.
         originals: Of a copy that a region left, what it is a copy of; by identity.
     """
 
-    noted: list[_Noted] = field(default_factory=list)
+    noted: list[tuple[str, Any, Any, SourceLine | None]] = field(default_factory=list)
     originals: dict[int, tuple[Any, Any]] = field(default_factory=dict)
 
 
@@ -385,13 +376,13 @@ def results_checked() -> Iterator[None]:
     mark = len(noted)
     try:
         yield
-        for each in noted[mark:]:
-            if not is_same(each.container, each.before):
+        for name, container, before, where in noted[mark:]:
+            if not is_same(container, before):
                 raise ExportFailed(
-                    f"`{each.name}` is changed in place, and a branch or a loop on a tensor decides whether "
+                    f"`{name}` is changed in place, and a branch or a loop on a tensor decides whether "
                     "another variable is the same one",
                     hint="copy it where it gets its second name (`list(items)`, `dict(table)`)",
-                    where=each.where,
+                    where=where,
                 )
     finally:
         del noted[mark:]
@@ -425,9 +416,8 @@ def note_results(names: Sequence[str], paths: Sequence[Sequence[Any]], results: 
             if len(made) > 1:
                 found |= made
     where = source.of_caller() if found else None
-    trace.part(_Containers).noted.extend(
-        _Noted(name, each, copied(each), where) for name, each in found.values()
-    )
+    copies = [(name, each, copied(each), where) for name, each in found.values()]
+    trace.part(_Containers).noted.extend(copies)
 
 
 def _pairs(old: Any, new: Any) -> Iterator[tuple[Any, Any]]:
