@@ -192,7 +192,7 @@ def _safe(a: Array, b: Array) -> tuple[Array, Array]:
 
 
 def _differ(rest: Array, b: Array) -> Array:
-    """Where a remainder has not the sign of the divisor."""
+    """Where the sign of a remainder is not that of the divisor."""
     return (rest != 0) & ((rest < 0) != (b < 0))
 
 

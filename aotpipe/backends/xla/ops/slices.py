@@ -1,4 +1,4 @@
-"""Joins, parts and slices, and what is put around: in a bucket by the true sizes, where these say how far."""
+"""Concatenation, splits, slices, flips, rolls and padding; in a bucket they go by the true sizes."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def _without(array: Array, x: Padded, axis: int) -> Padded:
 
 
 def cat(out: Out, tensors: Sequence[Array], dim: int = 0) -> Array:
-    """Joined along a dim; an empty vector joins anything."""
+    """Concatenate along a dim; empty vectors are left out, whatever the rank of the others."""
     kept = [x for x in tensors if x.ndim != 1 or x.shape[0]] or [tensors[0]]
     return lax.concatenate([cast(x, out.dtype) for x in kept], axis_of(dim, kept[0].ndim))
 
 
 def _padded_cat(call: Call) -> Padded:
-    """Each part begins where the one before truly ends."""
+    """Each part starts where the true part of the one before it ends."""
     arena, out = call.arena, call.out
     kept = [x for x in call.args[0] if x.ndim != 1 or x.array.shape[0]] or [call.args[0][0]]
     axis = axis_of(call.get(1, "dim", 0), kept[0].ndim)
@@ -103,7 +103,7 @@ def split(_: Any, x: Array, size: int, dim: int = 0) -> list[Array]:
 
 
 def _padded_split(call: Call) -> Any:
-    """Of an axis that is padded each part is where it truly starts."""
+    """Each part of a padded axis starts at its true offset."""
     x, axis = _along(call, 2)
     arena, is_padded = call.arena, x.is_padded(axis)
     parts, start = [] if is_padded else call.as_it_is(x), cast(0, INT32)
@@ -124,7 +124,7 @@ def unbind(_: Any, x: Array, dim: int = 0) -> list[Array]:
 
 
 def _padded_unbind(call: Call) -> list[Padded]:
-    """How many slices there are is fixed."""
+    """The number of slices is fixed, so that their dim must not be padded."""
     x, axis = _along(call, 1)
     require(x.axes[axis : axis + 1], "the slices")
     return [_without(each, x, axis) for each in call.as_it_is(x)]
@@ -233,7 +233,7 @@ def _padded_select_scatter(call: Call) -> Padded:
 
 
 def _padded_flip(call: Call) -> Padded:
-    """Of what counts only."""
+    """Flip the true part of each dim; the padding stays behind it."""
     x, fixed = call.first, []
     for axis in sorted({dim % x.ndim for dim in call.args[1]}) if x.ndim else ():
         if not x.is_padded(axis):
@@ -246,7 +246,7 @@ def _padded_flip(call: Call) -> Padded:
 
 
 def _padded_roll(call: Call) -> Padded:
-    """Round what counts of a dim."""
+    """Roll within the true size of each dim."""
     shifts, dims = (
         each if isinstance(each, list | tuple) else [each] for each in (call.args[1], call.get(2, "dims", ()))
     )
@@ -266,7 +266,7 @@ def _rolled(call: Call, x: Padded, axis: int, shift: Any) -> Padded:
 
 
 def constant_pad(_: Out, x: Array, pad: Sequence[int], value: Scalar = 0) -> Array:
-    """More on the sides, or less where negative; the last dim's pair comes first."""
+    """Pad each side of a dim, or cut it where negative; the last dim's pair comes first."""
     pairs = [(0, 0, 0)] * x.ndim
     for place in range(len(pad) // 2):
         pairs[x.ndim - 1 - place] = (int(pad[2 * place]), int(pad[2 * place + 1]), 0)
@@ -274,7 +274,7 @@ def constant_pad(_: Out, x: Array, pad: Sequence[int], value: Scalar = 0) -> Arr
 
 
 def _padded_constant_pad(call: Call) -> Padded:
-    """What is put around stands behind what counts, not behind the padding."""
+    """The constants follow the true part of a dim, not its padding."""
     x, pad = call.first, call.args[1]
     value = cast(bare(call.get(2, "value", 0)), x.array.dtype)
     for place in range(len(pad) // 2):

@@ -1,4 +1,4 @@
-"""Convolution and pooling. In a bucket, what does not count is what their own padding is."""
+"""Convolution and pooling. In a bucket, the padding of a dim holds what the op itself pads with."""
 
 from __future__ import annotations
 
