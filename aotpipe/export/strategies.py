@@ -5,13 +5,12 @@
    seen.
 2. Where sizes vary, with that assumption. The program is accepted for a range that reaches below 2 only
    after it ran at these sizes and gave eager's numbers.
-3. Where the model decides on a tensor in Python: with that control flow as ops of the graph
+3. Strict, which reads the Python bytecode and takes some models that plain tracing does not.
+4. Where the model decides on a tensor in Python: with that control flow as ops of the graph
    (`aotpipe.canonicalize.rewrite`); where calls differ in what they have, in this way from the start
    (`aotpipe.export.optional_inputs`).
-4. Strict, which reads the Python bytecode and takes some models that plain tracing does not; before the third
-   where the model decides on no tensor.
 
-A model that keeps state in Python is exported in the third way only, with that state in buffers
+A model that keeps state in Python is exported in the last way only, with that state in buffers
 (`aotpipe.canonicalize.state.lift`).
 
 Each way is tried with sizes inside the Dims' ranges, then with the example's own. Gives a `Traced`; raises
@@ -126,24 +125,18 @@ def _stateless(entry: CanonicalEntry) -> Traced:
         return plain
     first = refused.first
     cause = first.__cause__ if first else None
-    may_strict_mode_help = cause is None or diagnosis.may_strict_mode_help(cause)
-    # Strict mode seldom takes what Python decides on data, and costs as much as all the rest.
-    on_data = cause is not None and (
-        diagnosis.is_data_dependent(cause) or diagnosis.is_about_control_flow(cause)
-    )
-    if may_strict_mode_help and not on_data and (strict := traced(strict=True)):
+    if (cause is None or diagnosis.may_strict_mode_help(cause)) and (strict := traced(strict=True)):
         return strict
     first = refused.first
     assert first is not None
-    # `int(n * 1.5)` is a constant of Python's, and a size that follows `n` in rewritten code.
-    if not on_data and not (refused.rounding and cause is not None and diagnosis.is_about_sizes(cause)):
-        raise first
-    try:
+    if cause is not None and (
+        diagnosis.is_data_dependent(cause)
+        or diagnosis.is_about_control_flow(cause)
+        # `int(n * 1.5)` is a constant of Python's, and a size that follows `n` in rewritten code.
+        or (refused.rounding and diagnosis.is_about_sizes(cause))
+    ):
         return _staged(entry, first)
-    except ExportFailed:
-        if may_strict_mode_help and on_data and (strict := traced(strict=True)):
-            return strict
-        raise
+    raise first
 
 
 def _first_taken(
