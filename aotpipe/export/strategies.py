@@ -20,7 +20,7 @@ the first way's error when none works.
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import CodeType, FunctionType
 from typing import Any, Final, NamedTuple, NoReturn
@@ -104,72 +104,49 @@ def _traced(entry: CanonicalEntry) -> Traced:
         return _stateful(entry, late.state)
 
 
-@dataclass(slots=True)
-class _Refused:
-    """What torch.export refused: the first error, and whether a size was rounded before any of them."""
-
-    first: ExportFailed | None = None
-    rounding: bool = False
-
-
 def _stateless(entry: CanonicalEntry) -> Traced:
     changed, at_bound = resized_examples.inside(entry)
-    refused = _Refused()
-
-    def traced(*, strict: bool) -> Traced | None:
-        strategies = _strategies(dynamic=any(entry.dims.values()), changed=changed)
-        chosen = [strategy for strategy in strategies if strategy.strict == strict]
-        return _first_taken(entry, chosen, at_bound, refused)
-
-    if plain := traced(strict=False):
-        return plain
-    first = refused.first
-    cause = first.__cause__ if first else None
-    if (cause is None or diagnosis.may_strict_mode_help(cause)) and (strict := traced(strict=True)):
-        return strict
-    first = refused.first
-    assert first is not None
-    if cause is not None and (
-        diagnosis.is_data_dependent(cause)
-        or diagnosis.is_about_control_flow(cause)
-        # `int(n * 1.5)` is a constant of Python's, and a size that follows `n` in rewritten code.
-        or (refused.rounding and diagnosis.is_about_sizes(cause))
-    ):
-        return _staged(entry, first)
-    raise first
-
-
-def _first_taken(
-    entry: CanonicalEntry, strategies: Sequence[Strategy], at_bound: Sequence[Finding], refused: _Refused
-) -> Traced | None:
-    """Export in the first of some ways that torch.export takes; None where there is none."""
-    for strategy in strategies:
+    first: ExportFailed | None = None
+    cause: BaseException | None = None
+    rounding = False
+    for strategy in _strategies(dynamic=any(entry.dims.values()), changed=changed):
+        if strategy.strict and cause is not None and not diagnosis.may_strict_mode_help(cause):
+            break
         with listening() as log:
             try:
                 program = _export(entry, strategy)
             except lift.UnknownState:
                 raise
             except Exception as error:  # noqa: BLE001 torch.export raises what the model raises
-                failure = diagnosis.explain(error, log, entry.name)
-                failure.__cause__ = error
-                refused.first = refused.first or failure
-                refused.rounding |= bool(log.rounding)
+                if first is None:
+                    first, cause = diagnosis.explain(error, log, entry.name), error
+                    first.__cause__ = cause
+                rounding |= bool(log.rounding)
                 continue
         if strategy.assumes_sizes and not resized_examples.agree(entry, program):
             continue
-        findings = list(at_bound if strategy.changed else ())
-        where = refused.first.where if refused.first else None
-        if strategy.assumes_sizes and resized_examples.reached(entry):
-            said = (
-                "torch.export assumed that no size is 0 or 1; there the program was compared with the model"
-            )
-            findings.append(_note(entry, "small-sizes-compared", said, where))
-        if strategy.strict:
-            reason = refused.first.reason if refused.first else ""
-            said = f"exported in strict mode; plain tracing refused: {reason}".rstrip(": ")
-            findings.append(_note(entry, "strict-export", said, where))
+        findings = [*(at_bound if strategy.changed else ()), *_findings(entry, strategy, first)]
         return Traced(program=program, log=log, findings=tuple(findings))
-    return None
+    assert first is not None
+    if cause is not None and (
+        diagnosis.is_data_dependent(cause)
+        or diagnosis.is_about_control_flow(cause)
+        # `int(n * 1.5)` is a constant of Python's, and a size that follows `n` in rewritten code.
+        or (rounding and diagnosis.is_about_sizes(cause))
+    ):
+        return _staged(entry, first)
+    raise first
+
+
+def _findings(entry: CanonicalEntry, strategy: Strategy, first: ExportFailed | None) -> Iterator[Finding]:
+    """What to tell of a program that was exported in some way, after what torch.export refused `first`."""
+    where = first.where if first else None
+    if strategy.assumes_sizes and resized_examples.reached(entry):
+        message = "torch.export assumed that no size is 0 or 1; there the program was compared with the model"
+        yield _note(entry, "small-sizes-compared", message, where)
+    if strategy.strict:
+        message = f"exported in strict mode; plain tracing refused: {first.reason if first else ''}"
+        yield _note(entry, "strict-export", message.rstrip(": "), where)
 
 
 def _stateful(entry: CanonicalEntry, state: State) -> Traced:
