@@ -24,6 +24,8 @@ OWN: Final = ("_parameters", "_buffers", "_modules")
 _MISSING: Final = object()
 _CLOSED: Final = (torch.Tensor, nn.Module, type, types.ModuleType, Enum, BaseException)
 _CONTAINERS: Final = frozenset({list, dict, set, deque, OrderedDict, defaultdict, Counter})
+# What holds the contents of a container, which its own class may show otherwise.
+_BASES: Final = (OrderedDict, dict, list, set, deque)
 _LIBRARIES: Final = sys.stdlib_module_names | {"torch", "numpy", "sympy", "functorch"}
 # What torch keeps on a module for itself.
 _TORCHS: Final = frozenset(
@@ -64,6 +66,11 @@ def is_container(value: object) -> bool:
     return type(value) in _CONTAINERS
 
 
+def base_of(value: object) -> Any:
+    """Python's own class whose methods tell and change what a container holds; None of other values."""
+    return next((base for base in _BASES if isinstance(value, base)), None)
+
+
 def is_object(value: object) -> bool:
     """Whether a value is an object of a class written in Python that keeps its data in attributes."""
     kind = type(value)
@@ -87,25 +94,29 @@ def slot_names(kind: type) -> Iterator[str]:
 
 
 def contents(value: Any) -> Any:
-    """A shallow copy of what a container or an object holds; an object's as a dict."""
-    if isinstance(value, dict):
-        return dict(value)
-    if isinstance(value, set):
-        return set(value)
-    if isinstance(value, (list, deque)):
-        return list(value)
+    """A shallow copy of what a container or an object holds, as a list, a set or a dict.
+
+    Of a container it is what its base class holds: no method of a class of the user's own is called.
+    """
+    base = base_of(value)
+    if base is not None:
+        if issubclass(base, dict):
+            return dict(base.items(value))
+        return (set if base is set else list)(base.__iter__(value))
     slots = {name: getattr(value, name) for name in slot_names(type(value)) if hasattr(value, name)}
     return {**slots, **getattr(value, "__dict__", {})}
 
 
 def refill(value: Any, items: Any) -> None:
     """Let a container or an object hold these, as `contents` gives them."""
-    if isinstance(value, (dict, set)):
-        value.clear()
-        value.update(items)
-    elif isinstance(value, (list, deque)):
-        value.clear()
-        value.extend(items)
+    base = base_of(value)
+    if base is not None:
+        base.clear(value)
+        if issubclass(base, dict):
+            for key, item in items.items():
+                base.__setitem__(value, key, item)
+        else:
+            (base.update if base is set else base.extend)(value, items)
     else:
         own = getattr(value, "__dict__", {})
         slots = set(slot_names(type(value)))
@@ -198,6 +209,7 @@ class Watch:
         self._dicts: list[tuple[str, nn.Module, dict[str, Any], dict[str, Any]]] = []
         self._inner: list[tuple[Root, Any, Any]] = []
         self._tensors: list[tuple[Root, torch.Tensor, int]] = []
+        self._owners: dict[int, Any] = {}
         modules = modules_of(module)
         for path, part in modules.items():
             own = vars(part)
@@ -215,11 +227,15 @@ class Watch:
             return
         if type(value) in _PLAIN or id(value) in seen:
             return
-        if is_container(value) or is_object(value):
+        if base_of(value) is not None or is_object(value):
             seen.add(id(value))
             self._inner.append((root, value, contents(value)))
         for _, item in items_of(value):
             self._walk(root, item, seen)
+        if base_of(value) is not None and isinstance(own := getattr(value, "__dict__", None), dict):
+            # A class of the user's own keeps attributes beside what its base class holds.
+            self._owners[id(own)] = value
+            self._walk(root, own, seen)
 
     def changed(self) -> list[Root]:
         """The names under which something is another than before."""
@@ -242,6 +258,14 @@ class Watch:
             if writes(tensor) != count:
                 found[root.identity] = root
         return list(found.values())
+
+    def changed_classes(self) -> Iterator[tuple[Root, Any]]:
+        """The changed containers of classes of the user's own, of which no copy can be made."""
+        for root, value, before in self._inner:
+            owner = self._owners.get(id(value), value)
+            is_own = base_of(owner) is not None and not is_container(owner)
+            if is_own and not holds_same(contents(value), before):
+                yield root, owner
 
     def unregistered(self) -> list[Root]:
         """What `changed` gives, but for registered buffers that hold another tensor of their kind."""

@@ -31,8 +31,6 @@ from aotpipe.canonicalize.values.optional_values import Partial
 from aotpipe.errors import ExportFailed, SourceLine
 from aotpipe.model import object_graph, source
 
-# What holds the contents of a container, which its own class may show otherwise.
-_BASES: Final = (OrderedDict, dict, list, set, deque)
 _NONE: Final = object()
 # What is not looked into: a module is watched by `watching`, a tensor's writes are ops.
 _CLOSED: Final = (nn.Module, torch.Tensor, ModuleType, type)
@@ -142,7 +140,7 @@ def _held(values: Iterable[tuple[str, object]]) -> Iterator[tuple[str, Any]]:
         if isinstance(value, _CLOSED) or is_of_torch(value) or id(value) in seen:
             return
         seen.add(id(value))
-        if _base_of(value) is not None:
+        if object_graph.base_of(value) is not None:
             yield name, value
             found = copied(value)
             for inner in found.values() if isinstance(found, dict) else found:
@@ -189,19 +187,9 @@ def _held_by(cell: CellType) -> list[Any]:
     return [_NONE if isinstance(value, Undefined) else value]
 
 
-def _base_of(value: object) -> Any:
-    """Python's own class whose methods tell and change what a container holds; None of other values."""
-    return next((base for base in _BASES if isinstance(value, base)), None)
-
-
 def copied(container: Any) -> Any:
     """What a container holds, as a list, a set or a dict."""
-    if isinstance(container, CellType):
-        return _held_by(container)
-    base = _base_of(container)
-    if issubclass(base, dict):
-        return dict(base.items(container))
-    return (set if base is set else list)(base.__iter__(container))
+    return _held_by(container) if isinstance(container, CellType) else object_graph.contents(container)
 
 
 def is_same(container: Any, old: Any) -> bool:
@@ -257,19 +245,12 @@ def _opened(value: Any) -> Any:
 
 
 def _restore(container: Any, old: Any) -> None:
-    if isinstance(container, CellType):
-        if old[0] is _NONE:
-            del container.cell_contents
-        else:
-            container.cell_contents = old[0]
-        return
-    base = _base_of(container)
-    base.clear(container)
-    if issubclass(base, dict):
-        for key, value in old.items():
-            base.__setitem__(container, key, value)
+    if not isinstance(container, CellType):
+        object_graph.refill(container, old)
+    elif old[0] is _NONE:
+        del container.cell_contents
     else:
-        (base.update if base is set else base.extend)(container, old)
+        container.cell_contents = old[0]
 
 
 def _named(name: str, container: Any, old: Any) -> str:

@@ -268,6 +268,9 @@ def observe(
         with example_call.unchanged(module), followed_reads(roots.values()) as seen:
             watch = object_graph.Watch(module)
             found, problem = _called(tuple(kept), calls, seen.begin)
+            for root, value in watch.changed_classes():
+                if root.identity not in idle_always:
+                    problem = _of_own_class(root, value)
             new = [root for root in watch.changed() if root.identity not in roots.keys() | idle_always]
         idle = {root.identity: root for root in kept if not seen.has(root)}
         if new or idle:
@@ -277,6 +280,16 @@ def observe(
             raise problem
         else:
             return replace(found, unread=tuple(unread.values()), ignored=tuple(ignored))
+
+
+def _of_own_class(root: Root, value: Any) -> StateRefused:
+    base = object_graph.base_of(value).__name__
+    return StateRefused(
+        root,
+        (root.path,),
+        f"keeps what calls change in `{type(value).__name__}`, a subclass of {base}",
+        f"keep it in a plain {base}, or in attributes of a class that is no {base}",
+    )
 
 
 def _called(

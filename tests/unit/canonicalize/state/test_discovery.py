@@ -178,3 +178,69 @@ def test_what_another_method_than_forward_counts_is_kept():
     assert [root.path for root in state.roots] == ["count"]
     program = export(found).entries[0].program.module()
     assert [program(X)[0].item() for _ in range(3)] == [1.0, 2.0, 3.0]
+
+
+class Tensors(list):
+    """A list of the model's own, with an attribute beside its items."""
+
+    def __init__(self, items=()):
+        super().__init__(items)
+        self.extra = torch.ones(2)
+
+
+class Table(dict):
+    def __init__(self, items=()):
+        super().__init__(enumerate(items))
+        self.extra = torch.ones(2)
+
+
+def assigns_an_item(held, x):
+    held[0] = held[0] + x
+    return held[0] * 1
+
+
+def assigns_an_attribute(held, x):
+    held.extra = held.extra + x
+    return held.extra * 1
+
+
+def only_reads(held, x):
+    return held[0] + held.extra + x
+
+
+class Holding(nn.Module):
+    def __init__(self, held, step):
+        super().__init__()
+        self.held, self.step = held, step
+
+    def forward(self, x):
+        return self.step(self.held, x)
+
+
+@pytest.mark.parametrize("kind", [Tensors, Table])
+@pytest.mark.parametrize("step", [assigns_an_item, assigns_an_attribute])
+def test_a_change_of_a_subclass_of_a_container_is_refused_and_taken_back(kind, step):
+    held = kind([torch.zeros(2)])
+    model = Holding(held, step)
+    with pytest.raises(ExportFailed, match=f"calls change in `{kind.__name__}`") as raised:
+        export(canonical(model))
+    assert raised.value.code == "state-refused"
+    assert torch.equal(held[0], torch.zeros(2))
+    assert torch.equal(held.extra, torch.ones(2))
+
+
+def test_a_subclass_of_a_container_that_no_call_changes_is_read():
+    model = Holding(Tensors([torch.zeros(2)]), only_reads)
+    program = export(canonical(model)).entries[0].program.module()
+    torch.testing.assert_close(program(X), model(X))
+
+
+def test_what_nothing_depends_on_may_be_kept_in_a_subclass_of_a_list():
+    def logs(held, x):
+        held.append(1)
+        return x * 2
+
+    model = Holding(Tensors(), logs)
+    found = canonical(model)
+    assert "state-left-out" in [each.code for each in found.findings]
+    torch.testing.assert_close(export(found).entries[0].program.module()(X), X * 2)
