@@ -139,17 +139,27 @@ def reference(path: str, context: ast.expr_context) -> ast.expr:
 
 
 class Liveness:
-    """What is read after each branch and loop of a function, before its jumps became flags."""
+    """What is read after each statement of a function, before or after its jumps became flags.
 
-    def __init__(self, function: ast.FunctionDef) -> None:
+    Attributes:
+        first: What the function reads before it sets it.
+    """
+
+    def __init__(self, function: ast.FunctionDef | ast.Module) -> None:
         self._after: dict[int, Names] = {}
+        # Of each loop, without what its next iteration reads.
+        self._left: dict[int, Names] = {}
         # Of each statement that may jump.
         self._jumped: dict[int, Names] = {}
         # What a jump out of the loop around, or to its next iteration, goes on to read.
         self._targets: Names = _NONE
         # What an exception goes on to read.
         self._caught: Names = _NONE
-        self._block(function.body, _NONE)
+        self.first = self._block(function.body, _NONE)
+
+    def left(self, node: ast.stmt) -> Names:
+        """What is read when a branch or a loop is done."""
+        return self._left.get(id(node), self._after[id(node)])
 
     def after(self, node: ast.stmt) -> Names | None:
         """What is read after a branch or a loop, or by its next iteration; None where that is not known."""
@@ -173,21 +183,21 @@ class Liveness:
             if jumps([node]):
                 after |= self._targets
             self._after[id(node)] = after
-            return _read(node.test) | self._block(node.body, after) | self._block(node.orelse, after)
+            return reads(node.test) | self._block(node.body, after) | self._block(node.orelse, after)
         if isinstance(node, LOOPS):
             return self._loop(node, after)
         if isinstance(node, ast.With):
-            return frozenset().union(*map(_read, node.items)) | self._guarded(node.body, after, after)
+            return frozenset().union(*map(reads, node.items)) | self._guarded(node.body, after, after)
         if isinstance(node, ast.Break | ast.Continue):
             return self._targets
         if isinstance(node, ast.Return | ast.Raise):
-            return _read(node)
+            return reads(node)
         if isinstance(node, ast.Try | ast.TryStar | ast.Match | ast.AsyncWith | ast.AsyncFor):
             inside = frozenset(mentions([node]))
             for block in blocks(node):
                 self._guarded(block, after, inside | after | self._targets)
             return inside | after
-        return (after - _set(node)) | _read(node)
+        return (after - _set(node)) | reads(node)
 
     def _guarded(self, body: Sequence[ast.stmt], after: Names, caught: Names) -> Names:
         before = self._caught
@@ -199,7 +209,10 @@ class Liveness:
 
     def _loop(self, node: ast.While | ast.For, after: Names) -> Names:
         left = self._block(node.orelse, after) | after
-        test = _read(node.test) if isinstance(node, ast.While) else _NONE
+        test = reads(node.test) if isinstance(node, ast.While) else _NONE
+        # The flag that ends a loop whose breaks were taken out is read at its head.
+        if (stop := getattr(node, "stop", None)) is not None:
+            test |= {stop}
         taken = frozenset(_targets(node.target)) if isinstance(node, ast.For) else _NONE
         around, head = self._targets, left | test
         while True:
@@ -209,13 +222,13 @@ class Liveness:
                 break
             head = begun
         self._targets = around
-        self._after[id(node)] = head
+        self._after[id(node)], self._left[id(node)] = head, after
         if isinstance(node, ast.For):
-            return head | _read(node.iter) | _read(node.target)
+            return head | reads(node.iter) | reads(node.target)
         return head
 
 
-def _read(node: ast.AST) -> Names:
+def reads(node: ast.AST) -> Names:
     """The names that a node reads, those of functions inside of it too."""
     names = [inner for inner in ast.walk(node) if isinstance(inner, ast.Name)]
     augmented = [node.target] if isinstance(node, ast.AugAssign) else []
@@ -228,7 +241,7 @@ def _set(node: ast.stmt) -> Names:
         return frozenset(name for target in node.targets for name in _targets(target))
     if isinstance(node, ast.AnnAssign) and node.value is not None:
         return frozenset(_targets(node.target))
-    return _NONE
+    return frozenset({node.name}) if isinstance(node, ast.FunctionDef | ast.ClassDef) else _NONE
 
 
 def _targets(target: ast.expr) -> Iterator[str]:

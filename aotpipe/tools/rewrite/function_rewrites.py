@@ -24,12 +24,13 @@ from typing import Any
 import torch
 
 from aotpipe.canonicalize.rewrite.ast_builders import assign
+from aotpipe.canonicalize.rewrite.dataflow import reads
 from aotpipe.canonicalize.rewrite.expressions import is_talk
 from aotpipe.canonicalize.trace.decisions import Decision
 from aotpipe.canonicalize.values.abstract_values import Undefined
 from aotpipe.tools.rewrite import statements
 from aotpipe.tools.rewrite.expression_rewrites import ExpressionRewriter, Unsupported, negated
-from aotpipe.tools.rewrite.staged_statements import Lowering, assigned, needed, reads
+from aotpipe.tools.rewrite.staged_statements import Lowering, assigned, needed
 from aotpipe.tools.rewrite.statements import Counter, Facts
 from aotpipe.tools.rewrite.syntax import call, function, method, name, tuple_of
 
@@ -246,7 +247,7 @@ class _FunctionRewriter:
         raising = self._decision(node, ("raises",), ()) is not None and hasattr(node, "lineno")
         if raising and (statements.raises(node.body) or statements.raises(node.orelse)):
             return self._runtime_assert(node)
-        live: frozenset[str] = node.live  # type: ignore[attr-defined]  # set by liveness
+        live: frozenset[str] = node.live  # type: ignore[attr-defined]  # set by `Lowering`
         outs = [each for each in assigned([*node.body, *node.orelse]) if each in live]
         facts = Facts(self._decision(node, ("branch",), outs))
         test = statements.truth(node.test)

@@ -1,25 +1,23 @@
 """Which statements of a function are staged, without their jumps, and what is read after each.
 
 `Lowering(decisions, staged).lower(function)` turns returns, breaks and continues that a tensor decides into
-flags, as the trace did, and puts the staged statements into `staged`, by identity. `mark(body)` gives every
-statement an attribute `live`: the names that something after it may read before it is set again. What a
-nested function reads, it may read at any time.
+flags, as the trace did, and puts the staged statements into `staged`, by identity. Each of them gets an
+attribute `live`: the names that something after it may read before it sets them.
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from aotpipe.canonicalize.rewrite.ast_builders import COMPREHENSIONS, DONE, SCOPES, SKIP, STOP, contains, own
+from aotpipe.canonicalize.rewrite.dataflow import Liveness, reads
 from aotpipe.canonicalize.rewrite.desugaring import Matches
 from aotpipe.canonicalize.rewrite.jump_elimination import Returns, jumps, loop_without_jumps
 from aotpipe.canonicalize.trace.decisions import Decision
 from aotpipe.tools.rewrite.expression_rewrites import Unsupported
 
 Block = list[ast.stmt]
-Names = frozenset[str]
 
 
 class Lowering:
@@ -48,8 +46,13 @@ class Lowering:
             function.body = Returns().lower(function.body)
         function.body = self._without_jumps(function.body)
         self._find_flags(function.body)
-        mark(function.body)
-        self._staged |= {id(each) for each in self._statements(function.body)}
+        liveness = Liveness(function)
+        scopes = [node for node in own(function.body) if isinstance(node, SCOPES)]
+        # What a nested function reads, it may read at any time.
+        lasting = {each.id for node in scopes for each in ast.walk(node) if isinstance(each, ast.Name)}
+        for each in self._statements(function.body):
+            self._staged.add(id(each))
+            each.live = liveness.left(each) | lasting  # type: ignore[attr-defined]  # for `function_rewrites`
 
     def _statements(self, body: Iterable[ast.stmt]) -> list[ast.stmt]:
         return [each for each in own(list(body)) if isinstance(each, ast.stmt) and self._is_staged(each)]
@@ -95,95 +98,6 @@ class Lowering:
         return out
 
 
-def mark(body: Sequence[ast.stmt]) -> Names:
-    """Mark the statements of a function; gives what it reads before it sets it."""
-    lasting = frozenset(
-        each.id
-        for statement in body
-        for node in ast.walk(statement)
-        if isinstance(node, SCOPES)
-        for each in ast.walk(node)
-        if isinstance(each, ast.Name)
-    )
-    return _Marker(lasting).block(body, lasting)
-
-
-class _Marker:
-    def __init__(self, lasting: Names, *, marks: bool = True) -> None:
-        self._lasting = lasting
-        self._marks = marks
-        # What is read after the loop that stands around, and in its next iteration.
-        self._jumps: list[tuple[Names, Names]] = []
-
-    def block(self, body: Iterable[ast.stmt], live: Names) -> Names:
-        for statement in reversed(list(body)):
-            live = self.statement(statement, live)
-        return live
-
-    def statement(self, node: Any, live: Names) -> Names:
-        if self._marks:
-            node.live = live
-        match node:
-            case ast.Return() | ast.Raise():
-                return reads(node) | self._lasting
-            case ast.Break():
-                return self._jumps[-1][0] if self._jumps else live
-            case ast.Continue():
-                return self._jumps[-1][1] if self._jumps else live
-            case ast.If():
-                return reads(node.test) | self.block(node.body, live) | self.block(node.orelse, live)
-            case ast.While():
-                return self._loop(node, live, reads(node.test), frozenset())
-            case ast.For():
-                return reads(node.iter) | self._loop(node, live, frozenset(), stores(node.target))
-            case ast.With():
-                inner = self.block(node.body, live)
-                return inner.union(*(reads(item) for item in node.items))
-            case ast.Try() | ast.TryStar():
-                # Any of its statements may be the last one that ran.
-                everything = reads(node) | live
-                for part in (node.body, node.orelse, node.finalbody, *(each.body for each in node.handlers)):
-                    self.block(part, everything)
-                return everything
-            case ast.FunctionDef() | ast.ClassDef() | ast.AsyncFunctionDef():
-                return (live - {node.name}) | reads(node)
-            case _:
-                return (live - (stores(node) - self._lasting)) | reads(node)
-
-    def _loop(self, node: Any, live: Names, test: Names, target: Names) -> Names:
-        after = self.block(node.orelse, live)
-        # The flag that ends a loop whose jumps were taken out is read at its head.
-        if (stop := getattr(node, "stop", None)) is not None:
-            test |= {stop}
-        head = after | test
-        while True:
-            self._jumps.append((after, head))
-            found = (self.block(node.body, head) - target) | after | test
-            self._jumps.pop()
-            if found <= head:
-                return head
-            head |= found
-
-
-def reads(node: ast.AST) -> Names:
-    """The variables that a node reads, and those whose items it writes."""
-    found = {
-        each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)
-    }
-    if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-        found.add(node.target.id)
-    return frozenset(found)
-
-
-def stores(node: ast.AST) -> Names:
-    """The variables that a node sets as a whole."""
-    return frozenset(
-        each.id
-        for each in ast.walk(node)
-        if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Load)
-    )
-
-
 def assigned(body: Iterable[ast.stmt]) -> list[str]:
     """The variables that statements set or whose items they write, in their order."""
     found: dict[str, None] = {}
@@ -206,6 +120,6 @@ def assigned(body: Iterable[ast.stmt]) -> list[str]:
     return list(found)
 
 
-def needed(body: Sequence[ast.stmt], names: Iterable[str]) -> Names:
+def needed(body: Iterable[ast.stmt], names: Iterable[str]) -> frozenset[str]:
     """Which of these variables statements read before they set them."""
-    return _Marker(frozenset(), marks=False).block(body, frozenset()) & frozenset(names)
+    return Liveness(ast.Module(list(body), [])).first & frozenset(names)

@@ -47,6 +47,21 @@ def test_what_is_read_afterwards(body: str, wanted: str):
     assert set(Liveness(function).after(first) or ()) - {"print", "E"} == set(wanted) - {"E"}
 
 
+def test_what_is_read_before_it_is_set_and_when_a_loop_is_done():
+    body: Any = ast.parse("a = x\nwhile test(n):\n    b = a\n    a = b + 1\n    n = n + 1\nd = c").body
+    liveness = Liveness(ast.Module(body, []))
+    assert liveness.first == {"x", "test", "n", "c"}
+    assert liveness.left(body[0]) == {"a", "test", "n", "c"}
+    assert liveness.left(body[1]) == {"c"}
+    assert liveness.after(body[1]) == {"a", "test", "n", "c"}
+
+
+def test_a_flag_that_ends_a_loop_is_read_at_its_head():
+    body: Any = ast.parse("for i in r:\n    if i: stop = i").body
+    body[0].stop = "stop"
+    assert Liveness(ast.Module(body, [])).left(body[0].body[0]) == {"stop"}
+
+
 def test_a_branch_that_jumps_goes_on_at_the_jumps_target():
     text = "def f(a, b):\n    for c in a:\n        if c: b = 1; break\n        b = 2\n    return b"
     function: Any = ast.parse(text).body[0]
