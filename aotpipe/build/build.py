@@ -23,7 +23,7 @@ from aotpipe.build.cache import Cache
 from aotpipe.build.compile_stage import CompileSettings, Compiling
 from aotpipe.build.events import Listener, Recorder
 from aotpipe.build.prepared import Prepared, prepare
-from aotpipe.build.record import BuildRecord, FrontRecord, build_key
+from aotpipe.build.record import Record, build_key, written
 from aotpipe.build.report import Report
 from aotpipe.build.request import ModelOptions, Request
 from aotpipe.core.precision import Precision
@@ -49,7 +49,6 @@ class Settings(CompileSettings):
     variants: bool = True
     latency: bool = True
     keep_going: bool = False
-    cache: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,8 +150,7 @@ def run(request: Request, settings: Settings, on_event: Listener | None = None) 
     Raises:
         AotpipeError: Where the build did not come as far as its targets.
     """
-    recorder = Recorder(on_event)
-    work = _Work(request, settings, Cache.open(recorder, enabled=settings.cache), recorder)
+    work = _Work(request, settings, Cache.open(Recorder(on_event), enabled=settings.cache))
     unchanged = _unchanged(work)
     if unchanged is not None:
         return unchanged
@@ -171,7 +169,6 @@ class _Work:
     request: Request
     settings: Settings
     cache: Cache
-    recorder: Recorder
 
     @property
     def has_variants(self) -> bool:
@@ -212,14 +209,12 @@ class _Work:
 
 def _unchanged(work: _Work) -> Outcome | None:
     """The outcome of the build before, where nothing has changed since; imports no torch."""
-    found = FrontRecord.fresh(work.cache, work.request.key)
-    key = work.key(found.name) if found else None
-    if found is None or key is None:
+    found = Record.fresh(work.cache, work.request.key)
+    built = Record.fresh(work.cache, work.key(found.name)) if found else None
+    if found is None or built is None or built.prepared != found.prepared:
         return None
     path = work.folder(found.name)
     folder = reports.folder_of(path)
-    if not BuildRecord.intact(work.cache, key, found.prepared, (path, folder)):
-        return None
     report = reports.read(folder)
     if report is None:
         return None
@@ -237,21 +232,19 @@ def _require_place(out: Path) -> None:
 
 def _build(work: _Work, workspace: Path) -> Outcome:
     start = time.perf_counter()
-    settings, recorder = work.settings, work.recorder
+    settings, recorder = work.settings, work.cache.recorder
     if work.out is not None:
         _require_place(work.out)
     every = work.every_target
     recorder.planned({"compile": len(settings.groups(every)), "validate": len(every)})
-    with Compiling(every, settings=settings, cache=work.cache, recorder=recorder) as compiling:
-        ready = prepare(
-            work.request, compiling, work.cache, folder=workspace, exclude=[work.out or DEFAULT_FOLDER]
-        )
+    with Compiling(every, settings=settings, cache=work.cache) as compiling:
+        ready = prepare(work.request, compiling, folder=workspace, exclude=[work.out or DEFAULT_FOLDER])
         prepared = ready.prepared
         path = work.folder(prepared.name)
         _require_place(path)
         # Compiling the page takes longer than all else here: it is done while the compilers run.
         threading.Thread(target=reports.template, name="aotpipe-report", daemon=True).start()
-        results = matrix.run(ready, compiling, latency=settings.latency, cache=work.cache, recorder=recorder)
+        results = matrix.run(ready, compiling, latency=settings.latency)
     if work.has_variants:
         results = matrix.joined(work.request.targets, results)
     errors = [result for result in results.values() if isinstance(result, AotpipeError)]
@@ -272,7 +265,7 @@ def _build(work: _Work, workspace: Path) -> Outcome:
         targets=tuple(reports.row_of(target, result) for target, result in results.items()),
         findings=prepared.findings,
         remarks=tuple(recorder.remarks),
-        stages=reports.costs_of(recorder.finished),
+        stages=recorder.by_start,
         toolchain=toolchain.current().versions,
         wall_s=time.perf_counter() - start,
     )
@@ -282,7 +275,8 @@ def _build(work: _Work, workspace: Path) -> Outcome:
     key = work.key(prepared.name)
     if key and ready.key and packed and not errors:
         digests = {path / name: file.sha256 for name, file in packed.manifest.files.items()}
-        BuildRecord.of(ready.key, (path, folder), digests).save(work.cache, key)
+        files = written((path, folder), digests)
+        Record(name=prepared.name, dependencies=files, prepared=ready.key).save(work.cache, key)
     return Outcome(
         path=path if packed else None, report=report, folder=folder, error=errors[0] if errors else None
     )
@@ -294,14 +288,15 @@ def _pack(
     path: Path,
     precision: Precision | None,
 ) -> Bundle:
-    arrays = tensor_file.read(prepared.weights)
+    loadable = prepared.loadable
+    arrays = tensor_file.read(loadable.weights)
     return pack(
         path,
         name=prepared.name,
-        signatures=prepared.signatures,
-        asserts=prepared.asserts,
+        signatures=loadable.signatures,
+        asserts=loadable.asserts,
         weights={key: array for key, array in arrays.items() if not key.startswith(STATE_PREFIX)},
-        initial_state=prepared.initial_state,
+        initial_state=loadable.initial_state,
         programs=[
             Failed(
                 target=target,
@@ -315,7 +310,7 @@ def _pack(
         ],
         goldens=prepared.goldens,
         findings=prepared.findings,
-        written=(prepared.weights, prepared.weights_sha256),
-        parts=prepared.parts,
+        written=(loadable.weights, prepared.weights_sha256),
+        parts=loadable.parts,
         precision=precision,
     )

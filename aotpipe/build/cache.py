@@ -27,7 +27,7 @@ class Cache:
 
     def __init__(self, store: Store | None, recorder: Recorder) -> None:
         self.store = store
-        self._recorder = recorder
+        self.recorder = recorder
         self._changed = False
 
     @classmethod
@@ -73,7 +73,7 @@ class Cache:
             self.store.put(kind, key, files())
             self._changed = True
         except StoreError as error:
-            self._recorder.remark(f"{error.message} ({error.reason}): the results of this build are not kept")
+            self.recorder.remark(f"{error.message} ({error.reason}): the results of this build are not kept")
 
     def close(self) -> None:
         """Bring the store back under its cap."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -205,11 +205,14 @@ class Chain:
             self.recorder.found(finding)
         return found
 
-    def compiled(self, settings: CompileSettings, cache: Cache) -> dict[Target, Compiled | AotpipeError]:
-        """The program of each target; an error stands in a failed one's place."""
-        return compile_all(
-            self.lowered, self.request.targets, settings=settings, cache=cache, recorder=self.recorder
-        )
+    def compiled(self, settings: CompileSettings) -> dict[Target, Compiled | AotpipeError]:
+        """The program of each target; an error stands in a failed one's place.
+
+        Raises:
+            ReadOnly, DiskFull, StoreError: Programs are to be kept, and the store cannot be written.
+        """
+        with closing(Cache.open(self.recorder, enabled=settings.cache)) as cache:
+            return compile_all(self.lowered, self.request.targets, settings=settings, cache=cache)
 
     @contextmanager
     def loadable(self) -> Iterator[Loadable]:
@@ -218,16 +221,20 @@ class Chain:
         Raises:
             DiskFull, ReadOnly: The weights cannot be written.
         """
-        legal, (weights, state) = self.legal, self.arrays()
+        weights, state = self.arrays()
         with TemporaryDirectory(prefix="aotpipe-weights-", ignore_cleanup_errors=True) as folder:
             path, _ = write_weights(weights, state, Path(folder))
-            yield Loadable(
-                signatures=signatures_of(legal),
-                weights=path,
-                initial_state=state,
-                asserts={entry.name: entry.asserts for entry in legal.entries},
-                parts=self.parts,
-            )
+            yield self.loadable_from(path, state)
+
+    def loadable_from(self, weights: Path, initial_state: Mapping[str, Array]) -> Loadable:
+        """What the programs are loaded with, given the file of the weights and the arrays of the state."""
+        return Loadable(
+            signatures=signatures_of(self.legal),
+            weights=weights,
+            initial_state=initial_state,
+            asserts={entry.name: entry.asserts for entry in self.legal.entries},
+            parts=self.parts,
+        )
 
     def arrays(self) -> tuple[dict[str, Array], dict[str, Array]]:
         """The weights of all programs, and the initial state: views of what the model's tensors hold now."""

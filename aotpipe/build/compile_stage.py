@@ -1,6 +1,6 @@
 """The compilers of a build: one per target, several at a time, beside what the build does meanwhile.
 
-    with Compiling(targets, settings=..., cache=..., recorder=...) as compiling:
+    with Compiling(targets, settings=..., cache=...) as compiling:
         ...                              # everything that needs torch; once there is a module:
         compiling.start(lowered)
         ...                              # eager's answers, the weights, the store: no compiler waits for them
@@ -24,7 +24,6 @@ from aotpipe.backends import ModuleKey, compiler, module_of, own_flags
 from aotpipe.backends.iree.compile import compiler as iree
 from aotpipe.backends.iree.compile.flags import fat_groups
 from aotpipe.build.cache import Cache
-from aotpipe.build.events import Recorder
 from aotpipe.build.file_reads import ignore_this_thread
 from aotpipe.core.serialization import dumps, loads
 from aotpipe.core.stages import Compiled, Lowered
@@ -45,6 +44,7 @@ class CompileSettings:
         fat: Whether several targets share a program, where that is possible (`backends.iree.compile.flags`).
         jobs: Compiles at a time; one per core where None.
         timeout_s, memory_limit_bytes: Of one compile; the compiler's own where None.
+        cache: Whether programs are kept in the store, and those of earlier builds are used.
     """
 
     extra_flags: tuple[str, ...] = ()
@@ -52,6 +52,7 @@ class CompileSettings:
     jobs: int | None = None
     timeout_s: float | None = None
     memory_limit_bytes: int | None = None
+    cache: bool = True
 
     def groups(self, targets: Sequence[Target]) -> tuple[tuple[Target, ...], ...]:
         """Which targets are compiled together.
@@ -68,17 +69,13 @@ class Compiling:
     Args:
         targets: What to compile for.
         settings: How.
-        cache: Where programs of earlier builds lie.
-        recorder: Told of each compile.
+        cache: Where programs of earlier builds lie; its recorder is told of each compile.
     """
 
-    def __init__(
-        self, targets: Sequence[Target], *, settings: CompileSettings, cache: Cache, recorder: Recorder
-    ) -> None:
+    def __init__(self, targets: Sequence[Target], *, settings: CompileSettings, cache: Cache) -> None:
         self.targets = tuple(targets)
         self.settings = settings
-        self.recorder = recorder
-        self._cache = cache
+        self.cache = cache
         self._workers = min(settings.jobs or os.cpu_count() or 1, len(targets))
         self._stop, self._idle = threading.Event(), threading.Semaphore(self._workers)
         self._pool = ThreadPoolExecutor(
@@ -168,9 +165,9 @@ class Compiling:
         tool, flags = compiler(target), own_flags(target, self.settings.extra_flags)
         # XLA's compiler takes no such argument.
         more: dict[str, Any] = {"beside": beside} if beside else {}
-        with self.recorder.stage("compile", "+".join(map(str, (target, *beside)))) as running:
+        with self.cache.recorder.stage("compile", "+".join(map(str, (target, *beside)))) as running:
             key = tool.digest(lowered, target, flags, fallback, **more)
-            found = self._cache.load("compiled", key, read)
+            found = self.cache.load("compiled", key, read)
             if found is not None:
                 running.cached, running.size_bytes = True, len(found.payload)
                 return found
@@ -182,12 +179,12 @@ class Compiling:
                 target,
                 extra_flags=flags,
                 fallback=fallback,
-                log_dir=self._cache.logs,
+                log_dir=self.cache.logs,
                 **more,
             )
             running.peak_rss_bytes = compiled.stats.peak_rss_bytes
             running.size_bytes = len(compiled.payload)
-            self._cache.put("compiled", key, lambda: {_PROGRAM: compiled.payload, _INDEX: dumps(compiled)})
+            self.cache.put("compiled", key, lambda: {_PROGRAM: compiled.payload, _INDEX: dumps(compiled)})
             return compiled
 
 
@@ -197,13 +194,12 @@ def compile_all(
     *,
     settings: CompileSettings,
     cache: Cache,
-    recorder: Recorder,
 ) -> dict[Target, Compiled | AotpipeError]:
     """Compile for every target and wait; an error stands in a failed one's place.
 
     Raises:
         KeyboardInterrupt: After every compiler was killed.
     """
-    with Compiling(targets, settings=settings, cache=cache, recorder=recorder) as compiling:
+    with Compiling(targets, settings=settings, cache=cache) as compiling:
         compiling.start(lowered)
         return compiling.wait()

@@ -13,8 +13,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Literal
 
+from aotpipe.core.serialization import ELSEWHERE
 from aotpipe.core.stages import Finding
 
 FrontStage = Literal["load", "canonicalize", "export", "legalize", "lower", "reference", "weights"]
@@ -38,8 +40,8 @@ class StageStarted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StageCost:
-    """What one stage took.
+class StageFinished:
+    """A stage ended, and what it took.
 
     Attributes:
         start_s: Seconds from the start of the build; compilers run beside other stages.
@@ -48,6 +50,7 @@ class StageCost:
             one, or the compiler.
         size_bytes: The size of what it made: a module, the weights, a program; 0 where that is no bytes.
         cached: Whether its result came from the store.
+        failed: Whether it raised.
     """
 
     stage: Stage
@@ -57,20 +60,7 @@ class StageCost:
     peak_rss_bytes: int
     size_bytes: int = 0
     cached: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageFinished(StageCost):
-    """A stage ended; `failed` says that it raised."""
-
-    failed: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """A finding about the user's model."""
-
-    finding: Finding
+    failed: bool = field(default=False, metadata=ELSEWHERE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +70,7 @@ class Remark:
     message: str
 
 
-Event = Planned | StageStarted | StageFinished | Found | Remark
+Event = Planned | StageStarted | StageFinished | Finding | Remark
 Listener = Callable[[Event], None]
 
 
@@ -128,13 +118,18 @@ class Recorder:
                 self.finished.append(done)
             self._tell(done)
 
+    @property
+    def by_start(self) -> tuple[StageFinished, ...]:
+        """The stages that finished, in the order of their starts."""
+        return tuple(sorted(self.finished, key=attrgetter("start_s")))
+
     def planned(self, totals: Mapping[Stage, int]) -> None:
         """Say how often each stage will run."""
         self._tell(Planned(totals=totals))
 
     def found(self, finding: Finding) -> None:
-        """Pass a finding on."""
-        self._tell(Found(finding=finding))
+        """Pass a finding about the user's model on."""
+        self._tell(finding)
 
     def remark(self, message: str) -> None:
         """Say something about the build itself, once."""

@@ -19,9 +19,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from aotpipe.backends import compiler, module_of, own_flags
-from aotpipe.build.cache import Cache
 from aotpipe.build.compile_stage import Compiling
-from aotpipe.build.events import Recorder, Stage
+from aotpipe.build.events import Stage
 from aotpipe.build.prepared import Ready
 from aotpipe.core.serialization import dumps, loads
 from aotpipe.core.stages import Compiled, Validated
@@ -31,7 +30,7 @@ from aotpipe.runtime import toolchain
 from aotpipe.runtime.loading import why_not_runnable
 from aotpipe.runtime.store import digest
 from aotpipe.runtime.worker import Worker
-from aotpipe.validate import Loadable, validate
+from aotpipe.validate import validate
 
 if TYPE_CHECKING:
     from aotpipe.validate.eager.eager import Eager
@@ -45,9 +44,7 @@ Result = Validated | AotpipeError
 """A target's program that passed, or the error that stands in its place."""
 
 
-def run(
-    ready: Ready, compiling: Compiling, *, latency: bool, cache: Cache, recorder: Recorder
-) -> dict[Target, Result]:
+def run(ready: Ready, compiling: Compiling, *, latency: bool) -> dict[Target, Result]:
     """Wait for the compilers and validate for every target, in their order.
 
     A program whose numbers are wrong is compiled again, with more cautious flags, where there are such.
@@ -59,47 +56,41 @@ def run(
             backend: stack.enter_context(Worker(backend=backend))
             for backend in (backends if compiling.is_running(after_s=_STORE_S) else ())
         }
-        judge = _Judge(ready=ready, latency=latency, cache=cache, recorder=recorder, workers=workers)
-        return judge.all_of(compiling)
+        judge = _Judge(ready, compiling, latency, workers, trials=len(compiling.targets))
+        return {target: judge.result(target, program) for target, program in compiling.wait().items()}
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass
 class _Judge:
-    """Validates one program after another, beside one eager model."""
+    """Validates one program after another, beside one eager model; `trials` counts those that are planned."""
 
     ready: Ready
+    compiling: Compiling
     latency: bool
-    cache: Cache
-    recorder: Recorder
     workers: dict[Backend, Worker]
+    trials: int
 
-    def all_of(self, compiling: Compiling) -> dict[Target, Result]:
-        """Validate what the compilers give; a wrong program is compiled again, where that can help."""
-        trials = len(compiling.targets)
-
-        def result(target: Target, program: Compiled | AotpipeError) -> Result:
-            nonlocal trials
-            if isinstance(program, AotpipeError):
-                return program
-            first = self.validate(program)
-            if not isinstance(first, ParityError | ProgramCrashed):
-                return first
-            module = self.ready.prepared.lowered[module_of(target)]
-            flags = own_flags(target, compiling.settings.extra_flags)
-            for fallback in compiler(target).fallbacks_for_numbers(module, target, flags):
-                trials += 1
-                self.recorder.planned(dict.fromkeys(STAGES, trials))
-                try:
-                    careful = compiling.compile(module, target, fallback)
-                except CompileError:
-                    continue
-                second = self.validate(careful)
-                if isinstance(second, Validated):
-                    note = f"compiled {fallback.name}: with the faster flags {first.message}"
-                    return replace(second, notes=(note, *second.notes))
+    def result(self, target: Target, program: Compiled | AotpipeError) -> Result:
+        """Validate what a compiler gave; a wrong program is compiled again, where that can help."""
+        if isinstance(program, AotpipeError):
+            return program
+        first = self.validate(program)
+        if not isinstance(first, ParityError | ProgramCrashed):
             return first
-
-        return {target: result(target, program) for target, program in compiling.wait().items()}
+        module = self.ready.prepared.lowered[module_of(target)]
+        flags = own_flags(target, self.compiling.settings.extra_flags)
+        for fallback in compiler(target).fallbacks_for_numbers(module, target, flags):
+            self.trials += 1
+            self.compiling.cache.recorder.planned(dict.fromkeys(STAGES, self.trials))
+            try:
+                careful = self.compiling.compile(module, target, fallback)
+            except CompileError:
+                continue
+            second = self.validate(careful)
+            if isinstance(second, Validated):
+                note = f"compiled {fallback.name}: with the faster flags {first.message}"
+                return replace(second, notes=(note, *second.notes))
+        return first
 
     def validate(self, compiled: Compiled) -> Result:
         """Run a program and compare, or find that this was done before."""
@@ -107,47 +98,42 @@ class _Judge:
         # A time is one of this host, and so is the claim that a program ran here, or could not.
         here = [tools.digest, tools.host_digest, why_not_runnable(compiled.target, compiled.host_features)]
         key = digest([compiled.digest, self.ready.prepared.digest, self.latency, *here])
+        cache = self.compiling.cache
         try:
-            with self.recorder.stage("validate", str(compiled.target)) as running:
-                found = self.cache.load(
+            with cache.recorder.stage("validate", str(compiled.target)) as running:
+                found = cache.load(
                     "validated", key, lambda e: loads(Validated, e.text(_FILE), compiled=compiled)
                 )
                 if found is not None:
                     running.cached = True
                     return found
                 validated = self._run(compiled)
-                self.cache.put("validated", key, lambda: {_FILE: dumps(validated)})
+                cache.put("validated", key, lambda: {_FILE: dumps(validated)})
                 return validated
         except AotpipeError as error:
             return error
 
     def _run(self, compiled: Compiled) -> Validated:
-        prepared = self.ready.prepared
-        loadable = Loadable(
-            signatures=prepared.signatures,
-            weights=prepared.weights,
-            initial_state=prepared.initial_state,
-            asserts=prepared.asserts,
-            parts=prepared.parts,
-        )
-        if prepared.parts is not None:
+        loadable, goldens = self.ready.prepared.loadable, self.ready.prepared.goldens
+        if loadable.parts is not None:
             self.ready.canonical()  # marks the model's functions, where its parts came from the store
         if why_not_runnable(compiled.target, compiled.host_features):
-            return validate(compiled, loadable, prepared.goldens)
+            return validate(compiled, loadable, goldens)
         worker = self.workers.pop(compiled.target.backend, None)
         if not self.latency:
-            return validate(compiled, loadable, prepared.goldens, worker=worker)
+            return validate(compiled, loadable, goldens, worker=worker)
         import torch
 
         loadable = replace(loadable, threads=torch.get_num_threads())
-        return validate(compiled, loadable, prepared.goldens, eager=self._eager, worker=worker)
+        return validate(compiled, loadable, goldens, eager=self._eager, worker=worker)
 
     @cached_property
     def _eager(self) -> Eager:
         from aotpipe.validate.eager.eager import Eager
         from aotpipe.validate.reference import eager_options
 
-        return Eager(self.ready.canonical().entries, **eager_options(self.ready.prepared.signatures))
+        signatures = self.ready.prepared.loadable.signatures
+        return Eager(self.ready.canonical().entries, **eager_options(signatures))
 
 
 def beside(targets: Sequence[Target]) -> tuple[Target, ...]:

@@ -20,22 +20,21 @@ from typing import TYPE_CHECKING, ClassVar, Final, get_args
 
 from aotpipe.backends import ModuleKey
 from aotpipe.build.cache import Cache
-from aotpipe.build.chain import Chain, read_state, signatures_of, write_weights
+from aotpipe.build.chain import Chain, read_state, write_weights
 from aotpipe.build.compile_stage import Compiling
 from aotpipe.build.events import FrontStage, Recorder
 from aotpipe.build.file_reads import ignore_this_thread, recorded_reads
-from aotpipe.build.record import FrontRecord
+from aotpipe.build.record import Record
 from aotpipe.build.request import Request
 from aotpipe.core.dtypes import Array
 from aotpipe.core.serialization import ELSEWHERE, dumps, from_json
-from aotpipe.core.signature import Signature
 from aotpipe.core.stages import Finding, Lowered
 from aotpipe.runtime import goldens as goldens_file
 from aotpipe.runtime import toolchain
 from aotpipe.runtime.bundle.manifest import GOLDENS, WEIGHTS
 from aotpipe.runtime.goldens import Golden
-from aotpipe.runtime.islands.chain import Parts
 from aotpipe.runtime.store import Entry, Source, digest
+from aotpipe.validate import Loadable
 
 if TYPE_CHECKING:
     from aotpipe.core.stages import Canonical
@@ -50,26 +49,20 @@ class Prepared:
 
     Attributes:
         lowered: The modules, for every target that was asked for.
-        asserts: By entry point: a message per assert result.
-        weights: A file of `runtime.tensor_file` with the weights and, under `state/NAME`, the initial state.
-        weights_sha256: Of that file.
+        loadable: What the programs are loaded with.
+        weights_sha256: Of the file of the weights.
         digest: Of everything that can change what the programs compute or are compared with.
-        parts: Of a model with islands: what its programs hold in place of its entry points.
     """
 
     __pydantic_config__: ClassVar = {"arbitrary_types_allowed": True}
 
     name: str
     lowered: Mapping[ModuleKey, Lowered]
-    signatures: Mapping[str, Signature]
-    asserts: Mapping[str, tuple[str, ...]]
-    weights: Path = field(metadata=ELSEWHERE)
+    loadable: Loadable
     weights_sha256: str = field(metadata=ELSEWHERE)
-    initial_state: Mapping[str, Array] = field(metadata=ELSEWHERE)
     goldens: tuple[Golden, ...] = field(metadata=ELSEWHERE)
     findings: tuple[Finding, ...]
     digest: str
-    parts: Parts | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,28 +80,25 @@ def digest_of(models: Sequence[str], lowered: Mapping[ModuleKey, Lowered], golde
     return digest([*models, *modules, hashlib.sha256(goldens).hexdigest()])
 
 
-def prepare(
-    request: Request, compiling: Compiling, cache: Cache, *, folder: Path, exclude: Sequence[Path]
-) -> Ready:
+def prepare(request: Request, compiling: Compiling, *, folder: Path, exclude: Sequence[Path]) -> Ready:
     """Prepare a model, or take it from the store where nothing has changed, and start the compilers.
 
     Args:
         request: What is wanted.
-        compiling: Started as soon as there are modules.
-        cache: Where the prepared model may lie.
+        compiling: Started as soon as there are modules; its cache may hold the prepared model.
         folder: Where the file of the weights is put.
         exclude: Folders that aotpipe itself writes, so that a model is not made of them.
 
     Raises:
         ModelError, ExportFailed, UnsupportedOps, LowerFailed
     """
-    recorder = compiling.recorder
-    recorder.planned(dict.fromkeys(FRONT_STAGES, 1))
-    ready = _from_store(request, cache, recorder, folder)
+    cache = compiling.cache
+    cache.recorder.planned(dict.fromkeys(FRONT_STAGES, 1))
+    ready = _from_store(request, cache, folder)
     if ready is not None:
         compiling.start(ready.prepared.lowered)
         return ready
-    chain, key = Chain(request, recorder), request.key
+    chain, key = Chain(request, cache.recorder), request.key
     if key is None or cache.store is None:
         made = _through_torch(chain, compiling, folder)
         return Ready(prepared=made, key=None, canonical=lambda: chain.canonical)
@@ -119,23 +109,23 @@ def prepare(
     if dependencies is not None:
         prepared_key = digest([key, dependencies.digest, made.digest])
         cache.put("prepared", prepared_key, lambda: files(made))
-        FrontRecord(name=made.name, dependencies=dependencies, prepared=prepared_key).save(cache, key)
+        Record(name=made.name, dependencies=dependencies, prepared=prepared_key).save(cache, key)
     return Ready(prepared=made, key=prepared_key, canonical=lambda: chain.canonical)
 
 
-def _from_store(request: Request, cache: Cache, recorder: Recorder, folder: Path) -> Ready | None:
+def _from_store(request: Request, cache: Cache, folder: Path) -> Ready | None:
     """The prepared model of an unchanged request; imports no torch."""
-    record = FrontRecord.fresh(cache, request.key)
+    record = Record.fresh(cache, request.key)
     if record is None:
         return None
     found = cache.load("prepared", record.prepared, lambda entry: read(entry, folder))
     if found is None:
         return None
     for stage in FRONT_STAGES:
-        with recorder.stage(stage) as running:
+        with cache.recorder.stage(stage) as running:
             running.cached = True
     for finding in found.findings:
-        recorder.found(finding)
+        cache.recorder.found(finding)
     again = Chain(request, Recorder())
     return Ready(prepared=found, key=record.prepared, canonical=lambda: again.canonical)
 
@@ -155,13 +145,9 @@ def _through_torch(chain: Chain, compiling: Compiling, folder: Path) -> Prepared
     return Prepared(
         name=legal.name,
         lowered=chain.lowered,
-        signatures=signatures_of(legal),
-        asserts={entry.name: entry.asserts for entry in legal.entries},
-        weights=weights_path,
+        loadable=chain.loadable_from(weights_path, state),
         weights_sha256=weights_sha256,
-        initial_state=state,
         goldens=found.goldens,
-        parts=chain.parts,
         findings=(*chain.exported.findings, *notes, *found.findings),
         digest=digest_of(digests, chain.lowered, goldens_file.dumps(found.goldens)),
     )
@@ -180,7 +166,7 @@ def files(prepared: Prepared) -> dict[str, Source]:
     """The files that hold it."""
 
     def weights(path: Path) -> str:
-        _link(prepared.weights, path)
+        _link(prepared.loadable.weights, path)
         return prepared.weights_sha256
 
     return {
@@ -198,13 +184,9 @@ def read(entry: Entry, folder: Path) -> Prepared:
     index = json.loads(entry.text(_INDEX))
     for name, each in index["lowered"].items():
         each["module"] = entry.read(f"module.{name}")
-    elsewhere = {
-        "weights": weights,
-        "weights_sha256": entry.files[WEIGHTS],
-        "initial_state": read_state(weights),
-        "goldens": goldens_file.loads(entry.read(GOLDENS)),
-    }
-    return from_json(Prepared, index | elsewhere)
+    index["loadable"] |= {"weights": weights, "initial_state": read_state(weights)}
+    goldens = goldens_file.loads(entry.read(GOLDENS))
+    return from_json(Prepared, index | {"weights_sha256": entry.files[WEIGHTS], "goldens": goldens})
 
 
 def _link(source: Path, destination: Path) -> None:

@@ -1,8 +1,7 @@
 """What a model and a bundle were made from, and whether it is still the same. Torch-free.
 
-A `FrontRecord` says which prepared model belongs to which `Dependencies`, a `BuildRecord` which files a
-finished build wrote. Both are kept in the store under a digest of what was asked for; the next build replaces
-them.
+A `Record` is kept in the store under a digest of what was asked for, and the next build replaces it: one says
+which prepared model belongs to which `Dependencies`, another which files a finished build wrote (`written`).
 
 Files are compared by their SHA-256. A file whose size, times and inode are those of the last look is taken as
 unchanged without reading it, but only where that is safe: the change time, which no user can set, must lie
@@ -68,12 +67,12 @@ class FileStamp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dependencies:
-    """Everything outside of aotpipe that can change a model.
+    """Everything outside of aotpipe that can change a model, or all that a build wrote.
 
     Attributes:
         files: Absolute path -> stamp: the user's modules, the files they read, and the record of each
             installed package that was imported (which holds the digests of the package's files).
-        folders: Folders that the user's code listed -> digest of the names in them.
+        folders: Folders that the user's code listed, or that were written -> digest of the names in them.
         variables: Environment variables that the user's code read -> digest of the value.
     """
 
@@ -93,19 +92,23 @@ class Dependencies:
             return None
         if any(folder_digest(path) != value for path, value in self.folders.items()):
             return None
-        files = renewed_files(self.files)
-        return None if files is None else replace(self, files=files)
+        files: dict[str, FileStamp] = {}
+        for path, stamp in self.files.items():
+            fresh = stamp.renewed(Path(path))
+            if fresh is None:
+                return None
+            files[path] = fresh
+        return replace(self, files=files)
 
 
-def renewed_files(files: Mapping[str, FileStamp]) -> dict[str, FileStamp] | None:
-    """Fresh stamps where every file still has its bytes, else None."""
-    found: dict[str, FileStamp] = {}
-    for path, stamp in files.items():
-        fresh = stamp.renewed(Path(path))
-        if fresh is None:
-            return None
-        found[path] = fresh
-    return found
+def written(folders: Iterable[Path], digests: Mapping[Path, str]) -> Dependencies:
+    """All that lies in some folders now; `digests` saves reading files whose SHA-256 is known."""
+    paths = [path for folder in folders for path in (folder, *folder.rglob("*"))]
+    return Dependencies(
+        files={str(path): FileStamp.take(path, digests.get(path)) for path in paths if path.is_file()},
+        folders={str(path): folder_digest(str(path)) for path in paths if path.is_dir()},
+        variables={},
+    )
 
 
 def stamps(paths: Iterable[str], *, since_ns: int) -> dict[str, FileStamp] | None:
@@ -167,32 +170,22 @@ def build_key(front: str, out: Path, settings: Mapping[str, Any]) -> str:
     return digest([front, str(out), toolchain.current().host_digest, dict(settings)])
 
 
-class _Record:
-    """A record in the store."""
-
-    __slots__ = ()
-
-    @classmethod
-    def read(cls, cache: Cache, key: str) -> Self | None:
-        """The record under a key; None where there is none."""
-        return cache.load("record", key, lambda entry: loads(cls, entry.text(_FILE)))
-
-    def save(self, cache: Cache, key: str) -> None:
-        """Keep it in the place of the one before."""
-        cache.put("record", key, lambda: {_FILE: dumps(self)}, replace=True)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FrontRecord(_Record):
-    """A prepared model's name, what it was made of, and its key in the store."""
+class Record:
+    """A prepared model's name, its key in the store, and what it was made of, or what was made of it."""
 
     name: str
     dependencies: Dependencies
     prepared: str
 
     @classmethod
+    def read(cls, cache: Cache, key: str) -> Self | None:
+        """The record under a key; None where there is none."""
+        return cache.load("record", key, lambda entry: loads(cls, entry.text(_FILE)))
+
+    @classmethod
     def fresh(cls, cache: Cache, key: str | None) -> Self | None:
-        """The record of a model that has not changed since, else None; reads only what it was made of."""
+        """The record under a key if nothing has changed since, else None; reads only what it names."""
         if key is None:
             return None
         record = cls.read(cache, key)
@@ -209,37 +202,4 @@ class FrontRecord(_Record):
         before = self.read(cache, key)
         if before is not None and before.prepared != self.prepared and cache.store is not None:
             cache.store.remove("prepared", before.prepared)
-        _Record.save(self, cache, key)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BuildRecord(_Record):
-    """The files that a build wrote: the bundle's and its report's."""
-
-    prepared: str
-    files: Mapping[str, FileStamp]
-
-    @classmethod
-    def of(cls, prepared: str, folders: Iterable[Path], digests: Mapping[Path, str]) -> Self:
-        """Look at what lies in the folders now; `digests` saves reading files whose SHA-256 is known."""
-        paths = [path for folder in folders for path in _files_below(folder)]
-        return cls(
-            prepared=prepared, files={str(path): FileStamp.take(path, digests.get(path)) for path in paths}
-        )
-
-    @classmethod
-    def intact(cls, cache: Cache, key: str, prepared: str, folders: Iterable[Path]) -> bool:
-        """Whether the last build was of this prepared model, and every file is as it wrote it."""
-        record = cls.read(cache, key)
-        if record is None or record.prepared != prepared:
-            return False
-        if {str(path) for folder in folders for path in _files_below(folder)} != set(record.files):
-            return False
-        files = renewed_files(record.files)
-        if files is not None and files != record.files:
-            replace(record, files=files).save(cache, key)
-        return files is not None
-
-
-def _files_below(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.is_file())
+        cache.put("record", key, lambda: {_FILE: dumps(self)}, replace=True)

@@ -11,16 +11,15 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 from xml.etree import ElementTree as ET
 
-from aotpipe.build.events import StageCost, StageFinished
+from aotpipe.build.events import StageFinished
 from aotpipe.core.estimate import Estimate
 from aotpipe.core.serialization import Serializable, from_json
 from aotpipe.core.stages import Finding, Latency, Parity, Partition, Status, Validated
@@ -75,6 +74,7 @@ class Report(Serializable):
     Attributes:
         bundle: Where the bundle lies; empty where the build gave none.
         remarks: About the build itself, such as a cache that cannot be written.
+        stages: In the order of their starts.
         up_to_date: Nothing had changed and nothing was done; the rest tells of the build before.
     """
 
@@ -86,7 +86,7 @@ class Report(Serializable):
     targets: tuple[TargetReport, ...]
     findings: tuple[Finding, ...] = ()
     remarks: tuple[str, ...] = ()
-    stages: tuple[StageCost, ...] = ()
+    stages: tuple[StageFinished, ...] = ()
     toolchain: Mapping[str, str]
     wall_s: float
     up_to_date: bool = False
@@ -146,13 +146,6 @@ def row_of(target: Target, result: Validated | AotpipeError) -> TargetReport:
         dialect=compiled.dialect,
         partition=compiled.partition,
     )
-
-
-def costs_of(finished: Iterable[StageFinished]) -> tuple[StageCost, ...]:
-    """What each stage took, in the order of their starts."""
-    names = [each.name for each in fields(StageCost)]
-    ordered = sorted(finished, key=attrgetter("start_s"))
-    return tuple(StageCost(**{name: getattr(done, name) for name in names}) for done in ordered)
 
 
 def folder_of(bundle: Path) -> Path:
@@ -286,11 +279,11 @@ def to_trace(report: Report) -> str:
     return json.dumps({"traceEvents": [*names, *events], "displayTimeUnit": "ms"}) + "\n"
 
 
-def _track(cost: StageCost) -> str:
+def _track(cost: StageFinished) -> str:
     return f"compile {cost.target}" if cost.stage == "compile" else _BUILD
 
 
-def _event(cost: StageCost, track: int) -> Mapping[str, Any]:
+def _event(cost: StageFinished, track: int) -> Mapping[str, Any]:
     details = {
         "target": cost.target,
         "cached": cost.cached,

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Unpack
 from aotpipe.backends import ModuleKey
 from aotpipe.build import matrix
 from aotpipe.build import report as reports
-from aotpipe.build.cache import Cache
 from aotpipe.build.chain import Chain, signatures_of
 from aotpipe.build.compile_stage import CompileSettings
 from aotpipe.build.events import Listener, Recorder
@@ -72,7 +71,6 @@ def compile(  # noqa: A001  # the step's name
     *,
     targets: Sequence[str],
     compiling: CompileSettings,
-    cache: bool = True,
     on_event: Listener | None = None,
     **options: Unpack[ModelOptions],
 ) -> tuple[Mapping[ModuleKey, Lowered], tuple[Compiled, ...]]:
@@ -83,13 +81,10 @@ def compile(  # noqa: A001  # the step's name
     """
     request = Request.of(model_or_spec, targets, args, kwargs, **options)
     recorder = Recorder(on_event)
-    kept = Cache.open(recorder, enabled=cache)
     recorder.planned({"compile": len(compiling.groups(request.targets))})
     chain = Chain(request, recorder)
-    results = chain.compiled(compiling, kept)
-    kept.close()
     programs = []
-    for result in results.values():
+    for result in chain.compiled(compiling).values():
         if isinstance(result, AotpipeError):
             raise result
         programs.append(result)
@@ -156,7 +151,7 @@ def revalidate(
         bundle=str(bundle),
         targets=tuple(rows),
         findings=(*chain.exported.findings, *found.findings),
-        stages=reports.costs_of(recorder.finished),
+        stages=recorder.by_start,
         toolchain=toolchain.current().versions,
         wall_s=time.perf_counter() - start,
     )

@@ -122,7 +122,6 @@ def compile(  # noqa: A001  # the command's name
     options: dict[str, Any],
     targets: tuple[str, ...],
     out: Path | None,
-    cache: bool,
     as_json: bool,
     quiet: bool,
     **settings: Any,
@@ -141,7 +140,6 @@ def compile(  # noqa: A001  # the command's name
             model,
             targets=targets or DEFAULT,
             compiling=CompileSettings(**settings),
-            cache=cache,
             on_event=listener,
             **options,
         )

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, assert_never
 
-from aotpipe.build.events import Event, Found, Listener, Planned, Remark, Stage, StageFinished, StageStarted
+from aotpipe.build.events import Event, Listener, Planned, Remark, Stage, StageFinished, StageStarted
 from aotpipe.cli import text
 from aotpipe.core.stages import Finding
 from aotpipe.core.units import duration
@@ -57,8 +57,8 @@ def finding_line(finding: Finding) -> str:
 def _lines(event: Event, *, quiet: bool) -> None:
     """Print an event as a line; with `quiet`, warnings and nothing else."""
     match event:
-        case Found(finding=finding) if not quiet or finding.severity == "warning":
-            text.say(finding_line(finding))
+        case Finding() if not quiet or event.severity == "warning":
+            text.say(finding_line(event))
         case Remark(message=message):
             text.say(f"warning: {message}")
         case StageFinished() if not quiet:
@@ -95,8 +95,8 @@ class _Bars:
                 self.progress.advance(self.tasks[stage])
                 outcome = "failed" if event.failed else "cached" if event.cached else ""
                 self._note(stage, f"{target} {outcome}".strip() if outcome else "")
-            case Found(finding=finding):
-                self.progress.console.print(finding_line(finding), markup=False, highlight=False)
+            case Finding():
+                self.progress.console.print(finding_line(event), markup=False, highlight=False)
             case Remark(message=message):
                 self.progress.console.print(f"warning: {message}", markup=False, highlight=False)
             case _:

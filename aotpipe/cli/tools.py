@@ -209,7 +209,6 @@ def bisect(
     target: str,
     out: Path | None,
     options: dict[str, Any],
-    cache: bool,
     as_json: bool,
     quiet: bool,
     **settings: Any,
@@ -223,14 +222,8 @@ def bisect(
     from aotpipe.tools.bisect import bisect as find
 
     with progress.shown(quiet=quiet) as listener:
-        fault = find(
-            model,
-            target=target,
-            settings=CompileSettings(**settings),
-            cache=cache,
-            on_event=listener,
-            **options,
-        )
+        compiling = CompileSettings(**settings)
+        fault = find(model, target=target, settings=compiling, on_event=listener, **options)
     if fault is not None and out is not None:
         fault.reproducer.save(out)
     if as_json:

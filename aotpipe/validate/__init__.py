@@ -17,7 +17,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from aotpipe.core.dtypes import Array
+from aotpipe.core.serialization import ELSEWHERE
 from aotpipe.core.signature import Signature
 from aotpipe.core.stages import Compiled, Latency, Parity, ParityCase, Validated
 from aotpipe.core.targets import Target
@@ -62,14 +63,16 @@ class Loadable:
     """What a model's programs are loaded with, the same for all targets.
 
     Attributes:
-        weights: A file of `aotpipe.runtime.tensor_file`, which every worker maps.
+        weights: A file of `runtime.tensor_file` with the weights and, under `state/NAME`, the initial state;
+            every worker maps it.
         threads: How many a program runs on; one per core where None.
-        parts: Of a model with islands.
+        asserts: By entry point: a message per assert result.
+        parts: Of a model with islands: what its programs hold in place of its entry points.
     """
 
     signatures: Mapping[str, Signature]
-    weights: Path
-    initial_state: Mapping[str, Array]
+    weights: Path = field(metadata=ELSEWHERE)
+    initial_state: Mapping[str, Array] = field(metadata=ELSEWHERE)
     asserts: Mapping[str, tuple[str, ...]]
     threads: int | None = None
     parts: Parts | None = None

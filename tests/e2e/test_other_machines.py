@@ -18,7 +18,6 @@ from types import ModuleType
 import pytest
 
 from aotpipe.build.build import Outcome, Settings, run
-from aotpipe.build.compile_stage import CompileSettings
 from aotpipe.build.request import Request
 from aotpipe.runtime.iree import devices
 
@@ -56,7 +55,7 @@ LARGE = ["resnet50.py", "unet3d.py", "mtcnn_detect.py", "nam52.py"]
 def build(model: str, targets: list[str], out: Path, *, fat: bool = False) -> Outcome:
     return run(
         Request.of(f"{ROOT}/models/{model}", targets),
-        Settings(out=out, compiling=CompileSettings(fat=fat), latency=False, keep_going=True, cache=False),
+        Settings(out=out, fat=fat, latency=False, keep_going=True, cache=False),
     )
 
 

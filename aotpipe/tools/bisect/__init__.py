@@ -55,7 +55,7 @@ def bisect(
         kwargs: Example inputs passed by name.
         target: One target string, of a program that runs here.
         settings: How the compiler is run.
-        cache: Keep programs, and use those of earlier builds.
+        cache: Keep programs, and use those of earlier builds, where the settings do.
         on_event: Told what happens while it happens.
         **options: Those that the program was built with, as `build` takes them.
 
@@ -66,16 +66,17 @@ def bisect(
         AotpipeError: The model cannot be built, or its program cannot be run here.
         SpecInvalid: It is a chain of programs and islands.
     """
-    recorder = Recorder(on_event)
-    chain = Chain(Request.of(model_or_spec, [target], args, kwargs, **options), recorder)
+    settings = settings or CompileSettings()
+    chain = Chain(Request.of(model_or_spec, [target], args, kwargs, **options), Recorder(on_event))
     if chain.parts is not None:
         raise SpecInvalid(
             f"{chain.legal.name!r} is a chain with islands of Python, and bisect examines one program",
             reason=f"its islands are: {', '.join(island.name for island in chain.parts.islands)}",
             hint="bisect what comes before an island as a model of its own",
         )
-    with closing(Cache.open(recorder, enabled=cache)) as kept, chain.loadable() as loadable:
-        trials = _Trials(chain.request, settings or CompileSettings(), kept, recorder, loadable)
+    opened = Cache.open(chain.recorder, enabled=cache and settings.cache)
+    with closing(opened), chain.loadable() as loadable:
+        trials = _Trials(chain.request, settings, opened, loadable)
         lowered = chain.lowered[module_of(trials.target)]
         goldens = chain.reference().goldens
         failed = trials.failure(lowered, goldens)
@@ -130,7 +131,6 @@ class _Trials:
     request: Request
     settings: CompileSettings
     cache: Cache
-    recorder: Recorder
     loadable: Loadable
 
     @property
@@ -146,7 +146,7 @@ class _Trials:
             AotpipeError: It does not compile, does not run here, or dies.
         """
         compiled = self._compiled(lowered)
-        with self.recorder.stage("validate", str(self.target)):
+        with self.cache.recorder.stage("validate", str(self.target)):
             try:
                 validated = validate(compiled, self.loadable, goldens)
             except ParityError as error:
@@ -167,7 +167,7 @@ class _Trials:
         )
         try:
             compiled = self._compiled(lower(probe, self.request))
-            with self.recorder.stage("validate", str(self.target)):
+            with self.cache.recorder.stage("validate", str(self.target)):
                 parity = validate(compiled, loadable, [probe.golden]).parity
         except ParityError as error:
             parity = error.parity
@@ -192,7 +192,6 @@ class _Trials:
             [self.target],
             settings=self.settings,
             cache=self.cache,
-            recorder=self.recorder,
         )
         result = results[self.target]
         if isinstance(result, AotpipeError):

@@ -9,12 +9,12 @@ from __future__ import annotations
 import io
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing, redirect_stdout
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any, Final, Unpack
 
-from aotpipe.build.cache import Cache
 from aotpipe.build.chain import Chain
+from aotpipe.build.compile_stage import CompileSettings
 from aotpipe.build.events import Listener, Recorder
 from aotpipe.build.request import ModelOptions, Request
 from aotpipe.errors import AotpipeError
@@ -60,8 +60,7 @@ def recompiles(
     """
     start = time.perf_counter()
     names = [way for way in ways if way != TORCH_COMPILE]
-    recorder = Recorder(on_event)
-    chain = Chain(Request.of(model_or_spec, names, args, kwargs, **options), recorder)
+    chain = Chain(Request.of(model_or_spec, names, args, kwargs, **options), Recorder(on_event))
     chain.request.require_installed()
     with redirect_stdout(io.StringIO()):  # what the model prints is no part of the answer
         from aotpipe.tools.recompiles import calls as sequences
@@ -85,8 +84,7 @@ def recompiles(
             found.append(counting.count(canonical, given, dynamic=dynamic))
         if failed is None and names:
             try:
-                with closing(Cache.open(recorder, enabled=cache)) as kept:
-                    found += programs.run(chain, given, kept)
+                found += programs.run(chain, given, CompileSettings(cache=cache))
             except AotpipeError as error:
                 failed = error
         if failed is not None:

@@ -1,6 +1,6 @@
 """Runs calls through aotpipe's programs: one per entry point and target, or one per bucket for XLA.
 
-`run(chain, calls, cache)` compiles the model for each target and gives a `Way` each. A call
+`run(chain, calls, settings)` compiles the model for each target and gives a `Way` each. A call
 that a program does not admit is refused with its reason, nothing else is compiled for it; all other answers
 are compared with eager's by the law of a build.
 """
@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 
-from aotpipe.build.cache import Cache
 from aotpipe.build.chain import Chain, signatures_of
 from aotpipe.build.compile_stage import CompileSettings
 from aotpipe.core.dtypes import Array
@@ -37,7 +36,7 @@ _Admitted = Mapping[int, tuple[Call, _Sizes]]
 """By number, the calls that the signature takes, and the size of each symbol in them."""
 
 
-def run(chain: Chain, calls: Sequence[ModelCall], cache: Cache) -> tuple[Way, ...]:
+def run(chain: Chain, calls: Sequence[ModelCall], settings: CompileSettings) -> tuple[Way, ...]:
     """Compile a model for each target and make the calls.
 
     Raises:
@@ -49,7 +48,7 @@ def run(chain: Chain, calls: Sequence[ModelCall], cache: Cache) -> tuple[Way, ..
     reference = None
     with suppress(SpecInvalid):  # where eager refuses every call, there is nothing to compare
         reference = chain.reference([call for call, _ in admitted.values()]) if admitted else None
-    compiled = chain.compiled(CompileSettings(), cache)
+    compiled = chain.compiled(settings)
     with chain.loadable() as loadable:
         ways = []
         for target, program in compiled.items():

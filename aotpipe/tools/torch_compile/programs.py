@@ -15,7 +15,6 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, Final, Literal, Self, get_args
@@ -24,7 +23,6 @@ from weakref import WeakSet
 import torch
 from torch import fx
 
-from aotpipe.build.cache import Cache
 from aotpipe.build.chain import Chain
 from aotpipe.build.compile_stage import CompileSettings
 from aotpipe.build.events import Recorder
@@ -151,12 +149,10 @@ def build(closed: graphs.Closed, settings: Settings) -> Built:
 
 @torch.no_grad()
 def _build(closed: graphs.Closed, settings: Settings) -> Built:
-    recorder = Recorder()
     options = settings.model_options
     options["name"], options["dynamic_shapes"] = _NAME, dict(closed.dynamic_shapes) or None
-    chain = Chain(Request.of(closed.module, [str(settings.target)], closed.args, **options), recorder)
-    with closing(Cache.open(recorder, enabled=settings.cache)) as cache:
-        [compiled] = chain.compiled(CompileSettings(), cache).values()
+    chain = Chain(Request.of(closed.module, [str(settings.target)], closed.args, **options), Recorder())
+    [compiled] = chain.compiled(CompileSettings(cache=settings.cache)).values()
     if isinstance(compiled, AotpipeError):
         raise compiled
     ratio = _verified(chain, compiled) if settings.verify else 0.0

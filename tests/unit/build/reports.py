@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from aotpipe.build.report import Report, StageCost, TargetReport
+from aotpipe.build.events import StageFinished
+from aotpipe.build.report import Report, TargetReport
 from aotpipe.core.stages import Finding, Latency, Parity, ParityCase
 from aotpipe.errors import SourceLine
 
@@ -69,10 +70,10 @@ REPORT = Report(
     ),
     remarks=("the cache is full",),
     stages=(
-        StageCost(
+        StageFinished(
             stage="export", target="", start_s=2.0, wall_s=1.5, peak_rss_bytes=400_000_000, cached=False
         ),
-        StageCost(
+        StageFinished(
             stage="compile",
             target="iree-cpu-host",
             start_s=3.5,

@@ -19,6 +19,7 @@ from aotpipe.core.targets import Target
 from aotpipe.errors import Buffer, CompileFailed, SourceLine
 from aotpipe.runtime.goldens import Golden
 from aotpipe.runtime.store import digest
+from aotpipe.validate import Loadable
 
 SIGNATURE = Signature(
     inputs=(TensorSpec("x", "float32", (2,)),),
@@ -43,11 +44,13 @@ def prepared(folder: Path) -> Prepared:
     return Prepared(
         name="tiny",
         lowered={"iree": LOWERED},
-        signatures={"forward": SIGNATURE},
-        asserts={"forward": ("x is small",)},
-        weights=path,
+        loadable=Loadable(
+            signatures={"forward": SIGNATURE},
+            weights=path,
+            initial_state=state,
+            asserts={"forward": ("x is small",)},
+        ),
         weights_sha256=sha256,
-        initial_state=state,
         goldens=(
             Golden(
                 entry_point="forward",

@@ -16,11 +16,11 @@ from aotpipe.build import prepared as prepared_module
 from aotpipe.build.cache import Cache
 from aotpipe.build.chain import Chain, legalize
 from aotpipe.build.compile_stage import CompileSettings
-from aotpipe.build.events import Event, Found, Recorder, StageFinished
+from aotpipe.build.events import Event, Recorder, StageFinished
 from aotpipe.build.prepared import FRONT_STAGES, Prepared
-from aotpipe.build.record import Dependencies, FileStamp, FrontRecord
+from aotpipe.build.record import Dependencies, FileStamp, Record
 from aotpipe.build.request import Request
-from aotpipe.core.stages import Compiled, Legal, Lowered
+from aotpipe.core.stages import Compiled, Finding, Legal, Lowered
 from aotpipe.core.targets import Backend
 from aotpipe.errors import LowerFailed, SpecInvalid
 from aotpipe.passes.rules import LegalizationRules
@@ -51,6 +51,8 @@ def counter(**options: Any) -> Request:
 class Compilers:
     """Stands in for the compilers: notes the modules that they are started with."""
 
+    cache: Cache
+
     def __init__(self, recorder: Recorder | None = None, busy: int = 0) -> None:
         self.recorder = recorder or Recorder()
         self.started: list[Mapping[Backend, Lowered]] = []
@@ -66,8 +68,8 @@ def prepare(
 ) -> prepared_module.Ready:
     folder.mkdir(exist_ok=True)
     compilers = compilers or Compilers()
-    kept = Cache.open(compilers.recorder, enabled=cache)
-    return prepared_module.prepare(request, compilers, kept, folder=folder, exclude=[])
+    compilers.cache = Cache.open(compilers.recorder, enabled=cache)
+    return prepared_module.prepare(request, compilers, folder=folder, exclude=[])
 
 
 def stages(recorder: Recorder) -> list[str]:
@@ -94,7 +96,7 @@ def test_the_precision_is_that_of_the_exported_programs():
 
 def test_programs_are_compiled_and_loaded_with_the_weights_and_the_state():
     one = Chain(counter(), Recorder())
-    [program] = one.compiled(CompileSettings(), Cache.open(one.recorder)).values()
+    [program] = one.compiled(CompileSettings()).values()
     assert isinstance(program, Compiled)
     with one.loadable() as loadable:
         arrays = tensor_file.read(loadable.weights)
@@ -112,11 +114,15 @@ def test_a_model_is_prepared_stage_by_stage(tmp_path: Path):
         each for each in FRONT_STAGES if each != "weights"
     ]
     assert done.index("weights") > done.index("legalize")  # beside what follows
-    assert "unused-input" in [event.finding.code for event in heard if isinstance(event, Found)]
+    assert "unused-input" in [event.code for event in heard if isinstance(event, Finding)]
     assert prepared.name == "counter"
-    assert [leaf.name for leaf in prepared.signatures["forward"].state] == ["count"]
-    assert sorted(tensor_file.read(prepared.weights)) == ["linear.bias", "linear.weight", "state/count"]
-    assert file_digest(prepared.weights) == prepared.weights_sha256
+    assert [leaf.name for leaf in prepared.loadable.signatures["forward"].state] == ["count"]
+    assert sorted(tensor_file.read(prepared.loadable.weights)) == [
+        "linear.bias",
+        "linear.weight",
+        "state/count",
+    ]
+    assert file_digest(prepared.loadable.weights) == prepared.weights_sha256
     assert prepared.goldens
     assert b"@forward" in prepared.lowered["iree"].module
     assert {finding.code for finding in prepared.findings} >= {"unused-input"}
@@ -187,11 +193,11 @@ def test_an_unchanged_model_is_not_prepared_again(tmp_path: Path, monkeypatch: p
     assert stand_in.calls == 1
     assert first.key == second.key
     assert second.prepared.weights_sha256 == first.prepared.weights_sha256
-    found = FrontRecord.fresh(Cache.open(Recorder()), REQUEST.key)
+    found = Record.fresh(Cache.open(Recorder()), REQUEST.key)
     assert found is not None
     assert (found.name, found.prepared) == ("tiny", first.key)
     path.write_text("two")
-    assert FrontRecord.fresh(Cache.open(Recorder()), REQUEST.key) is None
+    assert Record.fresh(Cache.open(Recorder()), REQUEST.key) is None
     prepare(REQUEST, tmp_path / "third")
     assert stand_in.calls == 2
 

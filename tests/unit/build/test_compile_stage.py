@@ -41,9 +41,7 @@ def cache(recorder: Recorder) -> Cache:
 
 
 def compile_all(cache: Cache, recorder: Recorder, **settings: Any) -> dict[Target, Compiled | AotpipeError]:
-    return compile_stage.compile_all(
-        LOWERED, TARGETS, settings=CompileSettings(**settings), cache=cache, recorder=recorder
-    )
+    return compile_stage.compile_all(LOWERED, TARGETS, settings=CompileSettings(**settings), cache=cache)
 
 
 def test_every_target_is_compiled_once(cache: Cache, recorder: Recorder, monkeypatch):
@@ -89,9 +87,7 @@ FAT = expand(["iree-vulkan", "iree-cpu-host", "iree-cpu-x86_64"])
 
 
 def compile_fat(cache: Cache, recorder: Recorder) -> dict[Target, Compiled | AotpipeError]:
-    return compile_stage.compile_all(
-        LOWERED, FAT, settings=CompileSettings(fat=True), cache=cache, recorder=recorder
-    )
+    return compile_stage.compile_all(LOWERED, FAT, settings=CompileSettings(fat=True), cache=cache)
 
 
 def test_several_devices_share_a_program(cache: Cache, recorder: Recorder, monkeypatch):
@@ -207,7 +203,7 @@ def test_what_ends_the_body_ends_the_compilers(cache: Cache, recorder: Recorder,
     begin = time.monotonic()
 
     def body() -> None:
-        with Compiling(TARGETS, settings=CompileSettings(jobs=2), cache=cache, recorder=recorder) as running:
+        with Compiling(TARGETS, settings=CompileSettings(jobs=2), cache=cache) as running:
             running.start(LOWERED)
             wait_for_compilers(tmp_path, 2)
             assert running.is_running()
@@ -227,7 +223,7 @@ def test_the_body_goes_on_while_compilers_run(cache: Cache, recorder: Recorder, 
         return samples.compiled(str(target))
 
     monkeypatch.setattr(compiler, "compile", patient)
-    with Compiling(TARGETS, settings=CompileSettings(), cache=cache, recorder=recorder) as running:
+    with Compiling(TARGETS, settings=CompileSettings(), cache=cache) as running:
         running.start(LOWERED)
         go_on.set()
         assert list(running.wait()) == list(TARGETS)
@@ -244,9 +240,7 @@ def test_what_a_compiler_opens_is_not_taken_for_the_models(
     monkeypatch.setattr(compiler, "compile", reading)
     (tmp_path / "flags.txt").write_text("")
     with file_reads.recorded_reads(exclude=[]) as seen:
-        found = compile_stage.compile_all(
-            LOWERED, [HOST], settings=CompileSettings(), cache=cache, recorder=recorder
-        )
+        found = compile_stage.compile_all(LOWERED, [HOST], settings=CompileSettings(), cache=cache)
     assert isinstance(found[HOST], Compiled)
     assert str(tmp_path / "flags.txt") not in seen.read
 
@@ -255,6 +249,6 @@ def test_programs_survive_the_store(cache: Cache, recorder: Recorder, monkeypatc
     program = samples.compiled()
     monkeypatch.setattr(compiler, "compile", lambda *_, **__: program)
     for cached in (False, True):
-        with Compiling([BYTECODE], settings=CompileSettings(), cache=cache, recorder=recorder) as compiling:
+        with Compiling([BYTECODE], settings=CompileSettings(), cache=cache) as compiling:
             assert compiling.compile(LOWERED["iree"], BYTECODE) == program
         assert recorder.finished[-1].cached is cached

@@ -53,9 +53,9 @@ def run(ready: Ready, cache: Cache, recorder: Recorder) -> dict[Target, matrix.R
 def run_for(
     targets: Sequence[Target], ready: Ready, cache: Cache, recorder: Recorder
 ) -> dict[Target, matrix.Result]:
-    with Compiling(targets, settings=CompileSettings(), cache=cache, recorder=recorder) as compiling:
+    with Compiling(targets, settings=CompileSettings(), cache=cache) as compiling:
         compiling.start(ready.prepared.lowered)
-        return matrix.run(ready, compiling, latency=False, cache=cache, recorder=recorder)
+        return matrix.run(ready, compiling, latency=False)
 
 
 def test_programs_that_passed_are_not_run_again(ready: Ready, cache: Cache, recorder: Recorder, monkeypatch):

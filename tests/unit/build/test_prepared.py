@@ -32,22 +32,26 @@ def test_it_survives_the_store(made: Prepared, tmp_path: Path):
     entry = store.get("prepared", KEY)
     assert entry is not None
     back = read(entry, tmp_path)
-    plain = {"weights": Path(), "goldens": (), "initial_state": {}}
-    assert replace(back, **plain) == replace(made, **plain)
+
+    def plain(prepared: Prepared) -> Prepared:
+        loadable = replace(prepared.loadable, weights=Path(), initial_state={})
+        return replace(prepared, loadable=loadable, goldens=())
+
+    assert plain(back) == plain(made)
     assert dumps(back.goldens) == dumps(made.goldens)
-    assert back.initial_state["count"] == 3
-    found = tensor_file.read(back.weights)
+    assert back.loadable.initial_state["count"] == 3
+    found = tensor_file.read(back.loadable.weights)
     assert sorted(found) == ["b", "state/count", "w"]
-    np.testing.assert_array_equal(found["w"], tensor_file.read(made.weights)["w"])
-    assert file_digest(back.weights) == made.weights_sha256
+    np.testing.assert_array_equal(found["w"], tensor_file.read(made.loadable.weights)["w"])
+    assert file_digest(back.loadable.weights) == made.weights_sha256
 
 
 def test_parts_survive_the_store(made: Prepared, tmp_path: Path):
     store = Store(tmp_path / "cache")
-    store.put("prepared", KEY, files(replace(made, parts=PARTS)))
+    store.put("prepared", KEY, files(replace(made, loadable=replace(made.loadable, parts=PARTS))))
     entry = store.get("prepared", KEY)
     assert entry is not None
-    assert read(entry, tmp_path).parts == PARTS
+    assert read(entry, tmp_path).loadable.parts == PARTS
 
 
 def test_what_was_read_outlives_the_entry(made: Prepared, tmp_path: Path):
@@ -56,10 +60,10 @@ def test_what_was_read_outlives_the_entry(made: Prepared, tmp_path: Path):
     entry = store.get("prepared", KEY)
     assert entry is not None
     back = read(entry, tmp_path)
-    assert back.weights.samefile(made.weights)  # linked, not copied
+    assert back.loadable.weights.samefile(made.loadable.weights)  # linked, not copied
     store.clear()
-    made.weights.unlink()
-    assert sorted(tensor_file.read(back.weights)) == ["b", "state/count", "w"]
+    made.loadable.weights.unlink()
+    assert sorted(tensor_file.read(back.loadable.weights)) == ["b", "state/count", "w"]
 
 
 def test_weights_are_copied_where_files_cannot_be_linked(made: Prepared, tmp_path: Path, monkeypatch):
@@ -71,7 +75,7 @@ def test_weights_are_copied_where_files_cannot_be_linked(made: Prepared, tmp_pat
     store.put("prepared", KEY, files(made))
     entry = store.get("prepared", KEY)
     assert entry is not None
-    assert not read(entry, tmp_path).weights.samefile(made.weights)
+    assert not read(entry, tmp_path).loadable.weights.samefile(made.loadable.weights)
 
 
 def test_the_digest_covers_model_module_and_goldens():

@@ -13,14 +13,14 @@ from aotpipe.build import record
 from aotpipe.build.cache import Cache
 from aotpipe.build.events import Recorder
 from aotpipe.build.record import (
-    BuildRecord,
     Dependencies,
     FileStamp,
-    FrontRecord,
+    Record,
     build_key,
     front_key,
     stamps,
     variable_digest,
+    written,
 )
 from aotpipe.core.serialization import dumps, loads
 from aotpipe.runtime import toolchain
@@ -34,9 +34,9 @@ def cache() -> Cache:
     return Cache.open(Recorder())
 
 
-def front_record(*paths: Path, prepared: str = OLD) -> FrontRecord:
+def front_record(*paths: Path, prepared: str = OLD) -> Record:
     files = {str(path): FileStamp.take(path) for path in paths}
-    return FrontRecord(
+    return Record(
         name="tiny", dependencies=Dependencies(files=files, folders={}, variables={}), prepared=prepared
     )
 
@@ -46,11 +46,11 @@ def test_a_front_record_is_fresh_until_a_file_changes(cache: Cache, tmp_path: Pa
     path.write_text("one")
     front_record(path).save(cache, KEY)
     for _ in range(2):
-        found = FrontRecord.fresh(cache, KEY)
+        found = Record.fresh(cache, KEY)
         assert found is not None
         assert (found.name, found.prepared) == ("tiny", OLD)
     path.write_text("two")
-    assert FrontRecord.fresh(cache, KEY) is None
+    assert Record.fresh(cache, KEY) is None
 
 
 def test_stamps_are_renewed_so_that_a_file_is_hashed_once(cache: Cache, tmp_path: Path, monkeypatch):
@@ -61,9 +61,9 @@ def test_stamps_are_renewed_so_that_a_file_is_hashed_once(cache: Cache, tmp_path
     made = front_record(path)
     unproven = {name: replace(stamp, stat=None) for name, stamp in made.dependencies.files.items()}
     replace(made, dependencies=replace(made.dependencies, files=unproven)).save(cache, KEY)
-    assert FrontRecord.fresh(cache, KEY) is not None
+    assert Record.fresh(cache, KEY) is not None
     monkeypatch.setattr(record, "file_digest", lambda path: pytest.fail("read again"))
-    assert FrontRecord.fresh(cache, KEY) is not None
+    assert Record.fresh(cache, KEY) is not None
 
 
 def test_a_new_front_record_drops_the_prepared_model_of_the_old(cache: Cache, tmp_path: Path):
@@ -104,11 +104,10 @@ def folders(tmp_path: Path) -> tuple[Path, Path]:
 
 def test_an_untouched_build_is_intact(cache: Cache, folders: tuple[Path, Path]):
     digests = {folders[0] / "programs" / "p": file_digest(folders[0] / "programs" / "p")}
-    BuildRecord.of(OLD, folders, digests).save(cache, KEY)
-    assert BuildRecord.intact(cache, KEY, OLD, folders)
-    assert BuildRecord.intact(cache, KEY, OLD, folders)
-    assert not BuildRecord.intact(cache, KEY, NEW, folders)
-    assert not BuildRecord.intact(cache, digest("other"), OLD, folders)
+    Record(name="tiny", dependencies=written(folders, digests), prepared=OLD).save(cache, KEY)
+    assert Record.fresh(cache, KEY) is not None
+    assert Record.fresh(cache, KEY) is not None
+    assert Record.fresh(cache, digest("other")) is None
 
 
 @pytest.mark.parametrize(
@@ -121,9 +120,9 @@ def test_an_untouched_build_is_intact(cache: Cache, folders: tuple[Path, Path]):
     ],
 )
 def test_a_touched_build_is_not(cache: Cache, folders: tuple[Path, Path], touch):
-    BuildRecord.of(OLD, folders, {}).save(cache, KEY)
+    Record(name="tiny", dependencies=written(folders, {}), prepared=OLD).save(cache, KEY)
     touch(*folders)
-    assert not BuildRecord.intact(cache, KEY, OLD, folders)
+    assert Record.fresh(cache, KEY) is None
 
 
 @pytest.fixture

@@ -29,15 +29,14 @@ def test_canonicalize_and_export_take_a_bare_module():
 
 def test_compile_gives_programs_and_raises_the_first_failure():
     spec = aotpipe.model.spec.as_spec(model(), args=ARGS)
-    lowered, programs = steps.compile(spec, targets=["iree-vmvx"], compiling=CompileSettings(), cache=False)
+    lowered, programs = steps.compile(spec, targets=["iree-vmvx"], compiling=CompileSettings(cache=False))
     assert lowered["iree"].entry_points == ("forward",)
     assert [str(program.target) for program in programs] == ["iree-vmvx"]
     with pytest.raises(CompileFailed):
         steps.compile(
             spec,
             targets=["iree-vmvx"],
-            compiling=CompileSettings(extra_flags=("--no-such-flag",)),
-            cache=False,
+            compiling=CompileSettings(extra_flags=("--no-such-flag",), cache=False),
         )
 
 
@@ -48,11 +47,11 @@ def test_compile_takes_the_options_of_a_build():
     options = {"optional": ["mask"], "tensorize": ["k"], "dtype": "bf16"}
     x = torch.ones(3, 3)
     lowered, _ = steps.compile(
-        scaled, (x, x, 3.0), targets=["iree-vmvx"], compiling=CompileSettings(), cache=False, **options
+        scaled, (x, x, 3.0), targets=["iree-vmvx"], compiling=CompileSettings(cache=False), **options
     )
     assert b"bf16" in lowered["iree"].module
     plain, _ = steps.compile(
-        scaled, (x, x, 3.0), targets=["iree-vmvx"], compiling=CompileSettings(), cache=False
+        scaled, (x, x, 3.0), targets=["iree-vmvx"], compiling=CompileSettings(cache=False)
     )
     assert lowered["iree"].module.count(b"%arg") > plain["iree"].module.count(b"%arg")
 

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 from rich.progress import Progress
 
-from aotpipe.build.events import Event, Found, Planned, Remark, StageFinished, StageStarted
+from aotpipe.build.events import Event, Planned, Remark, StageFinished, StageStarted
 from aotpipe.cli import progress
 from aotpipe.core.stages import Finding
 from aotpipe.errors import SourceLine
@@ -29,7 +29,7 @@ def finished(stage: str, target: str = "", **more: bool) -> StageFinished:
 EVENTS: list[Event] = [
     Planned(totals={"compile": 2}),
     StageStarted(stage="export"),
-    Found(finding=FINDING),
+    FINDING,
     finished("export"),
     StageStarted(stage="compile", target="iree-vmvx"),
     StageStarted(stage="compile", target="iree-cpu-host"),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from aotpipe.build.cache import Cache
 from aotpipe.build.chain import Chain
+from aotpipe.build.compile_stage import CompileSettings
 from aotpipe.build.events import Recorder
 from aotpipe.build.request import Request
 from aotpipe.tools.recompiles import programs
@@ -16,7 +16,7 @@ from tests.unit.tools.recompiles.models import Counting, N, Scaled
 
 def run(module: torch.nn.Module, example: tuple[object, ...], calls: list[object]) -> Way:
     chain = Chain(Request.of(module.eval(), ["iree-vmvx"], example, dynamic_shapes={"x": {0: N}}), Recorder())
-    [way] = programs.run(chain, given(chain.canonical, calls), Cache.open(chain.recorder, enabled=False))
+    [way] = programs.run(chain, given(chain.canonical, calls), CompileSettings(cache=False))
     return way
 
 
@@ -58,6 +58,6 @@ def test_a_call_that_lacks_an_optional_input_has_any_size_and_the_rest_of_the_ex
     calls = [{"x": torch.ones(5)}, {"x": torch.ones(2), "mask": torch.zeros(2), "k": 7}]
     chain = Chain(request, Recorder())
     made = given(chain.canonical, calls)
-    [way] = programs.run(chain, made, Cache.open(chain.recorder, enabled=False))
+    [way] = programs.run(chain, made, CompileSettings(cache=False))
     assert (way.count, way.compared, way.refused) == (1, 2, ())
     assert made[0].args[0]["k"] == 3
