@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any, Final
 
+import jax
 import jax.numpy as jnp
 import jax.scipy.special as jsp
 import numpy as np
@@ -62,11 +63,6 @@ def _nearest(x: Array) -> Array:
     return lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN)
 
 
-def truncate(x: Array) -> Array:
-    """Towards zero; integers stay."""
-    return lax.select(x < 0, lax.ceil(x), lax.floor(x)) if is_float(x.dtype) else x
-
-
 def sign(_: Out, x: Array) -> Array:
     """-1, 0 or 1, and of a complex the direction; of NaN 0, as eager gives it."""
     if x.dtype == BOOL:
@@ -74,21 +70,9 @@ def sign(_: Out, x: Array) -> Array:
     return lax.select(x != x, like(x, 0), lax.sign(x)) if is_float(x.dtype) else lax.sign(x)
 
 
-def signbit(_: Out, x: Array) -> Array:
-    """Whether the sign bit is set, that of -0.0 too."""
-    if is_float(x.dtype):
-        x = lax.bitcast_convert_type(x, np.dtype(f"int{8 * x.dtype.itemsize}"))
-    return lax.full(x.shape, False) if x.dtype == BOOL else x < 0
-
-
 def gelu(out: Out, x: Array, *, approximate: str = "none") -> Array:
     """By the error function, or its tanh form."""
-    x = cast(x, wide(out.dtype))
-    if approximate == "tanh":
-        inner = math.sqrt(2 / math.pi) * (x + 0.044715 * (x * x * x))
-        return 0.5 * x * (1 + lax.tanh(inner))
-    # erfc keeps what `1 + erf(x)` loses to the left.
-    return 0.5 * x * lax.erfc(x * -math.sqrt(0.5))
+    return jax.nn.gelu(cast(x, wide(out.dtype)), approximate=approximate == "tanh")
 
 
 def elu(out: Out, x: Array, alpha: Scalar = 1.0, scale: Scalar = 1.0, input_scale: Scalar = 1.0) -> Array:
@@ -96,19 +80,6 @@ def elu(out: Out, x: Array, alpha: Scalar = 1.0, scale: Scalar = 1.0, input_scal
     x = cast(x, wide(out.dtype))
     low = lax.expm1(x * like(x, input_scale)) * like(x, alpha)
     return lax.select(x > 0, x, low) * like(x, scale)
-
-
-def leaky_relu(out: Out, x: Array, slope: Scalar = 0.01) -> Array:
-    """A slope below zero."""
-    x = cast(x, wide(out.dtype))
-    return lax.select(x > 0, x, x * like(x, slope))
-
-
-def is_infinite(x: Array) -> Array:
-    """Either infinity; of a complex in either part."""
-    if is_complex(x.dtype):
-        return is_infinite(lax.real(x)) | is_infinite(lax.imag(x))
-    return lax.abs(x) == math.inf if is_float(x.dtype) else lax.full(x.shape, False)
 
 
 def digamma(x: Array) -> Array:
@@ -123,12 +94,6 @@ def angle(out: Out, x: Array) -> Array:
     value = cast(x, out.dtype)
     turned = lax.select(value < 0, like(value, math.pi), like(value, 0))
     return lax.select(value != value, value, turned)
-
-
-def sinc(x: Array) -> Array:
-    """`sin(pi x) / (pi x)`."""
-    scaled, one = x * math.pi, like(x, 1)
-    return lax.select(x == 0, one, lax.sin(scaled) / lax.select(x == 0, one, scaled))
 
 
 Lowering = Callable[[Out, Any, Any], Array]
@@ -180,7 +145,7 @@ def divide(out: Out, left: Any, right: Any, *, rounding_mode: str | None = None)
         return floor_divide(a, b)
     if rounding_mode is None:
         return lax.div(a, b)
-    return truncate(a / b) if is_float(a.dtype) else lax.div(*_safe(a, b))
+    return jnp.trunc(a / b) if is_float(a.dtype) else lax.div(*_safe(a, b))
 
 
 def _safe(a: Array, b: Array) -> tuple[Array, Array]:
@@ -241,11 +206,6 @@ def power(out: Out, base: Any, exponent: Any) -> Array:
         return result
     inverse = lax.select((a == 1) | (a == -1), lax.select((b & 1) == 0, a * a, a), like(a, 0))
     return lax.select(b < 0, inverse, result)
-
-
-def _before_nan(function: Callable[[Array, Array], Array]) -> Lowering:
-    """The larger or smaller; a number rather than NaN."""
-    return exact(lambda a, b: lax.select(a != a, b, lax.select(b != b, a, function(a, b))))
 
 
 def _shift(a: Array, b: Array, *, right: bool) -> Array:
@@ -322,9 +282,9 @@ OPS: Final[dict[Any, Any]] = {
     aten.hardtanh.default: lambda _, x, low=-1, high=1: lax.min(lax.max(x, like(x, low)), like(x, high)),
     aten.i0.default: floating(jsp.i0),
     aten.isfinite.default: same(jnp.isfinite),
-    aten.isinf.default: same(is_infinite),
+    aten.isinf.default: same(jnp.isinf),
     aten.isnan.default: same(jnp.isnan),
-    aten.leaky_relu.default: leaky_relu,
+    aten.leaky_relu.default: lambda out, x, slope=0.01: jax.nn.leaky_relu(cast(x, wide(out.dtype)), slope),
     aten.lgamma.default: floating(lax.lgamma),
     aten.log.default: floating(lax.log),
     aten.log10.default: floating(jnp.log10),
@@ -338,10 +298,10 @@ OPS: Final[dict[Any, Any]] = {
     aten.rsqrt.default: floating(lambda x: 1 / lax.sqrt(x)),
     (aten.sign.default, aten.sgn.default): sign,
     aten.sigmoid.default: floating(lax.logistic),
-    aten.signbit.default: signbit,
+    aten.signbit.default: same(jnp.signbit),
     aten.silu.default: floating(lambda x: x * lax.logistic(x)),
     aten.sin.default: floating(lax.sin),
-    aten.sinc.default: floating(sinc),
+    aten.sinc.default: floating(jnp.sinc),
     aten.sinh.default: floating(lax.sinh),
     aten.special_erfcx.default: floating(lambda x: lax.exp(x * x) * lax.erfc(x)),
     aten.special_i0e.default: floating(jsp.i0e),
@@ -350,7 +310,7 @@ OPS: Final[dict[Any, Any]] = {
     aten.sqrt.default: floating(lax.sqrt),
     aten.tan.default: floating(lax.tan),
     aten.tanh.default: floating(lax.tanh),
-    aten.trunc.default: same(truncate),
+    aten.trunc.default: same(jnp.trunc),
     _each(aten.add): add,
     _each(aten.sub): subtract,
     _each(aten.mul): promoted(jnp.multiply),
@@ -375,8 +335,8 @@ OPS: Final[dict[Any, Any]] = {
     aten.logical_xor.default: logical(lax.bitwise_xor),
     aten.maximum.default: exact(lax.max),
     aten.minimum.default: exact(lax.min),
-    aten.fmax.default: _before_nan(lax.max),
-    aten.fmin.default: _before_nan(lax.min),
+    aten.fmax.default: exact(jnp.fmax),
+    aten.fmin.default: exact(jnp.fmin),
     aten.atan2.default: promoted(lax.atan2),
     _each(aten.copysign): promoted(jnp.copysign),
     aten.hypot.default: promoted(jnp.hypot),

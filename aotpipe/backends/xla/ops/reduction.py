@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
@@ -214,15 +215,12 @@ def _moments(*, root: bool, average: bool) -> tuple[Callable[..., Any], Rule]:
     return lower, rule
 
 
-def _softmax(*, log: bool) -> tuple[Callable[..., Array], Rule]:
-    """Exponentials by their sum, or the logarithms of that; half precision in float32."""
+def _softmax(function: Callable[[Array, int], Array]) -> tuple[Callable[..., Array], Rule]:
+    """Half precision is computed in float32."""
 
     def lower(out: Out, x: Array, dim: int, half_to_float: bool = False) -> Array:
         x = lax.reshape(cast(x, wide(out.dtype)), x.shape or (1,))
-        axes = (axis_of(dim, x.ndim),)
-        shifted = x - lax.expand_dims(extreme(x, axes, largest=True), axes)
-        added = lax.expand_dims(total(lax.exp(shifted), axes), axes)
-        return shaped(out, shifted - lax.log(added) if log else lax.exp(shifted) / added)
+        return shaped(out, function(x, axis_of(dim, x.ndim)))
 
     return lower, along(1, lambda call: edge(call.first.array.dtype, largest=False))
 
@@ -314,8 +312,8 @@ OPS: Final[dict[Any, Any]] = {
     aten.std.correction: _moments(root=True, average=False),
     aten.var_mean.correction: _moments(root=False, average=True),
     aten.std_mean.correction: _moments(root=True, average=True),
-    aten._softmax.default: _softmax(log=False),
-    aten._log_softmax.default: _softmax(log=True),
+    aten._softmax.default: _softmax(jax.nn.softmax),
+    aten._log_softmax.default: _softmax(jax.nn.log_softmax),
     aten.cumsum.default: _running(lax.cumsum),
     aten.cumprod.default: _running(lax.cumprod),
     aten.logcumsumexp.default: _running(lax.cumlogsumexp),

@@ -27,7 +27,6 @@ from aotpipe.backends.xla.padding.rules import (
 )
 from aotpipe.backends.xla.padding.sizes import Size
 from aotpipe.backends.xla.values import (
-    BOOL,
     FLOAT64,
     INT64,
     Array,
@@ -36,7 +35,6 @@ from aotpipe.backends.xla.values import (
     broadcast,
     cast,
     constant,
-    dtype_of,
     is_array,
     is_complex,
     is_float,
@@ -89,31 +87,17 @@ def _padded_repeat(call: Call) -> Padded:
     return Padded(call.as_it_is(call.first, [bucket_number(each) for each in times]), axes)
 
 
-def view_dtype(out: Out, x: Array, dtype: torch.dtype) -> Array:
-    """The same bits as another dtype."""
-    wanted = dtype_of(dtype)
-    if is_complex(x.dtype) or is_complex(wanted) or BOOL in (x.dtype, wanted):
-        return lax.reshape(_bits(x, wanted), out.shape)
-    if wanted.itemsize > x.dtype.itemsize:
-        share = wanted.itemsize // x.dtype.itemsize
-        x = lax.reshape(x, (*x.shape[:-1], x.shape[-1] // share, share))
-    return lax.reshape(lax.bitcast_convert_type(x, wanted), out.shape)
-
-
-def _bits(x: Array, wanted: Any) -> Array:
-    """As `view_dtype` for the dtypes that XLA has no bits of."""
-    if x.dtype == wanted:
+def view_bits(out: Out, x: Array, *_: torch.dtype) -> Array:
+    """The same bits as another dtype; a complex number is two floats, of which XLA itself has no bits."""
+    if x.dtype == out.dtype:
         return x
-    if x.dtype == BOOL:
-        return lax.bitcast_convert_type(cast(x, np.dtype(np.uint8)), wanted)
-    if wanted == BOOL:
-        return cast(lax.bitcast_convert_type(x, np.uint8), wanted)
     if is_complex(x.dtype):
-        return lax.bitcast_convert_type(as_real(None, x), wanted)
-    half = np.dtype(f"float{4 * wanted.itemsize}")
-    parts = lax.bitcast_convert_type(x, half) if x.dtype != half else x
-    parts = lax.reshape(parts, (*parts.shape[:-1], parts.shape[-1] // 2, 2))
-    return as_complex(None, parts)
+        x = jnp.stack([lax.real(x), lax.imag(x)], x.ndim)
+    x = lax.reshape(x, x.shape or (1,))
+    if is_complex(out.dtype):
+        parts = lax.reshape(x.view(np.dtype(f"float{4 * out.dtype.itemsize}")), (*out.shape, 2))
+        return lax.complex(parts[..., 0], parts[..., 1])
+    return lax.reshape(x.view(out.dtype), out.shape)
 
 
 def _padded_view_dtype(call: Call) -> Any:
@@ -121,16 +105,6 @@ def _padded_view_dtype(call: Call) -> Any:
     if call.value.element_size() != call.first.array.dtype.itemsize:
         require(call.first.axes[-1:], "the bits")
     return of_plain(call)
-
-
-def as_real(_: Any, x: Array) -> Array:
-    """A complex as pairs."""
-    return jnp.stack([lax.real(x), lax.imag(x)], x.ndim)
-
-
-def as_complex(_: Any, x: Array) -> Array:
-    """Pairs as a complex."""
-    return lax.complex(x[..., 0], x[..., 1])
 
 
 def _padded_pairs(call: Call) -> Padded:
@@ -182,12 +156,6 @@ def arange(out: Out, start: Any, end: Any, step: Any = 1, **_: Any) -> Array:
     return cast(cast(start, work) + count * cast(step, work), out.dtype)
 
 
-def eye(out: Out, *_: Any, **__: Any) -> Array:
-    """1 on the diagonal."""
-    rows, columns = (lax.broadcasted_iota(np.int32, out.shape, axis) for axis in (0, 1))
-    return cast(rows == columns, out.dtype)
-
-
 OPS: Final[dict[Any, Any]] = {
     overloads("view _unsafe_view reshape squeeze squeeze.dim squeeze.dims unsqueeze _reshape_copy"): (
         lambda out, x, *_, **__: lax.reshape(x, out.shape),
@@ -208,9 +176,9 @@ OPS: Final[dict[Any, Any]] = {
     aten.transpose.int: (lambda _, x, *dims: jnp.swapaxes(x, *dims) if x.ndim else x, _padded_transpose),
     aten.t.default: (lambda _, x: x.T, lambda call: Padded(call.as_it_is(), call.first.axes[::-1])),
     aten.repeat.default: (lambda _, x, times: jnp.tile(x, times), _padded_repeat),
-    aten.view.dtype: (view_dtype, _padded_view_dtype),
-    aten.view_as_real.default: (as_real, _padded_pairs),
-    aten.view_as_complex.default: (as_complex, _padded_pairs),
+    aten.view.dtype: (view_bits, _padded_view_dtype),
+    aten.view_as_real.default: (view_bits, _padded_pairs),
+    aten.view_as_complex.default: (view_bits, _padded_pairs),
     aten.as_strided.default: as_strided,
     # A diagonal of a matrix that is larger than it need be begins with that of the smaller.
     aten.diagonal.default: (lambda _, x, *where: jnp.diagonal(x, *where), of_plain),
@@ -224,7 +192,10 @@ OPS: Final[dict[Any, Any]] = {
     ),
     aten.scalar_tensor.default: (filled, of_plain),
     aten.arange.start_step: (arange, of_plain),
-    (aten.eye.default, aten.eye.m): (eye, of_plain),
+    (aten.eye.default, aten.eye.m): (
+        lambda out, *_, **__: jnp.eye(out.shape[0], out.shape[1], dtype=out.dtype),
+        of_plain,
+    ),
     (aten.ones.default, aten.ones_like.default): (lambda out, *_, **__: filled(out, 1), of_plain),
     # What `empty` leaves open is 0: a program must give the same each time.
     overloads("zeros zeros_like empty.memory_format empty_like empty_strided new_zeros"): (

@@ -86,20 +86,10 @@ def _padded_stack(call: Call) -> Padded:
     return Padded(call.as_it_is(found), axes)
 
 
-def split_with_sizes(_: Any, x: Array, sizes: Sequence[int], dim: int = 0) -> list[Array]:
-    """Parts of given sizes."""
-    ends = np.cumsum(sizes).tolist()
-    return [
-        lax.slice_in_dim(x, end - size, end, axis=axis_of(dim, x.ndim))
-        for size, end in zip(sizes, ends, strict=True)
-    ]
-
-
 def split(_: Any, x: Array, size: int, dim: int = 0) -> list[Array]:
     """Parts of one size, the last may be smaller."""
-    whole = x.shape[axis_of(dim, x.ndim)]
-    sizes = [min(size, whole - start) for start in range(0, whole, size)] if size else [0]
-    return split_with_sizes(_, x, sizes or [0], dim)
+    axis = axis_of(dim, x.ndim)
+    return jnp.split(x, list(range(size, x.shape[axis], size)) if size else [], axis)
 
 
 def _padded_split(call: Call) -> Any:
@@ -115,12 +105,6 @@ def _padded_split(call: Call) -> Any:
         arena.with_axis(x, axis, arena.axes(value)[axis], part)
         for value, part in zip(call.value, parts, strict=True)
     ]
-
-
-def unbind(_: Any, x: Array, dim: int = 0) -> list[Array]:
-    """Each slice of a dim."""
-    axis = axis_of(dim, x.ndim)
-    return [lax.index_in_dim(x, place, axis, keepdims=False) for place in range(x.shape[axis])]
 
 
 def _padded_unbind(call: Call) -> list[Padded]:
@@ -333,9 +317,12 @@ OPS: Final[dict[Any, Any]] = {
         lambda out, tensors, dim=0: jnp.stack([cast(x, out.dtype) for x in tensors], dim),
         _padded_stack,
     ),
-    aten.split_with_sizes.default: (split_with_sizes, _padded_split),
+    aten.split_with_sizes.default: (
+        lambda _, x, sizes, dim=0: lax.split(x, sizes, axis_of(dim, x.ndim)),
+        _padded_split,
+    ),
     aten.split.Tensor: (split, _padded_split),
-    aten.unbind.int: (unbind, _padded_unbind),
+    aten.unbind.int: (lambda _, x, dim=0: jnp.unstack(x, axis=dim), _padded_unbind),
     aten.select.int: (select, _padded_select),
     aten.slice.Tensor: (slice_, _padded_slice),
     aten.slice_scatter.default: (slice_scatter, _padded_slice_scatter),
