@@ -1,4 +1,4 @@
-"""Arrays on XLA's devices, by jaxlib alone: numpy arrays in, numpy arrays out. Torch-free."""
+"""The memory of XLA's devices, by jaxlib alone: numpy arrays in, numpy arrays out. Torch-free."""
 # ruff: noqa: SLF001  # what jax itself uses of the bindings has no public names
 
 from __future__ import annotations
@@ -29,51 +29,6 @@ def _sharding(base: Any, annotation: Any, *args: Any, **attributes: Any) -> Any:
     return type("Annotated", (base,), own)(*args)
 
 
-class _Placer:
-    """Puts arrays on devices; those that a device can read where they are stay there."""
-
-    def __init__(self, devices: Sequence[Any]) -> None:
-        self._xla = clients.bindings()
-        self._devices = list(devices)
-        self._semantics = self._xla.HostBufferSemantics.ZERO_COPY
-
-    def _put(self, shape: tuple[int, ...], dtype: Any, sharding: Any, parts: list[Any]) -> Any:
-        kind = _Type(shape, np.dtype(dtype))
-        return self._xla.batched_device_put(
-            kind, sharding, parts, self._devices, True, False, self._semantics, enable_x64=True
-        )
-
-
-class Placer(_Placer):
-    """Puts arrays on one device."""
-
-    def __init__(self, device: Any) -> None:
-        super().__init__([device])
-        xla = self._xla
-        self._sharding = _sharding(
-            xla.SingleDeviceSharding,
-            xla.HloSharding.replicate(),
-            device,
-            _internal_device_list=xla.DeviceList((device,)),
-        )
-
-    def __call__(self, array: Array) -> Any:
-        """A buffer of the array's values; the array must not change while the buffer lives."""
-        return self._put(array.shape, array.dtype, self._sharding, [array])
-
-
-def fetch(buffer: Any) -> Array:
-    """A copy of a buffer's values."""
-    array, _ = buffer._single_device_array_to_np_array_did_copy()
-    own: Array = np.array(array, copy=True, order="C")
-    return own
-
-
-def truth(buffer: Any) -> bool:
-    """The value of a bool."""
-    return bool(buffer._single_device_array_to_np_array_did_copy()[0])
-
-
 @dataclass(frozen=True, slots=True)
 class ShardedArray:
     """A result in parts, one on each device."""
@@ -83,15 +38,65 @@ class ShardedArray:
     shape: tuple[int, ...]
 
 
-class MeshPlacer(_Placer):
-    """Puts arrays on the devices of a mesh, to each its part."""
+class Memory:
+    """The memory of one device; what the device can read where it is stays there."""
+
+    def __init__(self, devices: Sequence[Any]) -> None:
+        self._xla = clients.bindings()
+        self._devices = list(devices)
+        self._list = self._xla.DeviceList(tuple(devices))
+        self._semantics = self._xla.HostBufferSemantics.ZERO_COPY
+        self._whole = _sharding(
+            self._xla.SingleDeviceSharding,
+            self._xla.HloSharding.replicate(),
+            devices[0],
+            _internal_device_list=self._list,
+        )
+
+    def upload(self, array: Array, sharding: Sharding | None = None) -> Any:  # noqa: ARG002  # it has no parts
+        """A buffer of an array's values; the array must not change while the buffer lives."""
+        return self._put(array.shape, array.dtype, self._whole, [array])
+
+    def results(self, parts: Sequence[Sequence[Any]], places: Sequence[Any]) -> list[Any]:  # noqa: ARG002
+        """The results of a program, of which each device gave its part.
+
+        Args:
+            parts: By result, and of each by device.
+            places: On several devices the sharding and the whole shape of each result.
+        """
+        return [part for (part,) in parts]
+
+    def as_argument(self, result: Any, sharding: Sharding | None) -> Any:  # noqa: ARG002
+        """A result as an argument of the next call, where the devices have it in the argument's sharding."""
+        return result
+
+    def download(self, result: Any) -> Array:
+        """A copy of a result's values."""
+        array, _ = result._single_device_array_to_np_array_did_copy()
+        own: Array = np.array(array, copy=True, order="C")
+        return own
+
+    def truth(self, result: Any) -> bool:
+        """The value of a bool."""
+        return bool(result._single_device_array_to_np_array_did_copy()[0])
+
+    def _put(self, shape: tuple[int, ...], dtype: Any, sharding: Any, parts: list[Any]) -> Any:
+        kind = _Type(shape, np.dtype(dtype))
+        return self._xla.batched_device_put(
+            kind, sharding, parts, self._devices, True, False, self._semantics, enable_x64=True
+        )
+
+
+class MeshMemory(Memory):
+    """The memory of the devices of a mesh, each of which has its part of every array."""
 
     def __init__(self, devices: Sequence[Any]) -> None:
         super().__init__(devices)
         self._xla_shardings: dict[str, Any] = {}
 
-    def __call__(self, array: Array, sharding: Sharding) -> Any:
+    def upload(self, array: Array, sharding: Sharding | None = None) -> Any:
         """A buffer on each device with its part of an array, which must not change while these live."""
+        assert sharding is not None
         devices = range(len(self._devices))
         # All devices read one array where each has the whole of it.
         parts = (
@@ -101,29 +106,35 @@ class MeshPlacer(_Placer):
         )
         return self._put(array.shape, array.dtype, self._of_xla(sharding), parts)
 
-    def as_argument(self, result: ShardedArray, sharding: Sharding) -> Any:
-        """A result as an argument of the next call, where the devices have it in the argument's sharding."""
+    def results(self, parts: Sequence[Sequence[Any]], places: Sequence[Any]) -> list[Any]:
+        """The results of a program."""
+        return [ShardedArray(each, *place) for each, place in zip(parts, places, strict=True)]
+
+    def as_argument(self, result: ShardedArray, sharding: Sharding | None) -> Any:
+        """A result as an argument of the next call."""
+        assert sharding is not None
         return self._put(result.shape, result.parts[0].dtype, self._of_xla(sharding), list(result.parts))
+
+    def download(self, result: ShardedArray) -> Array:
+        """The whole array of a result's parts."""
+        first = super().download(result.parts[0])
+        if result.sharding.is_replicated:
+            return first
+        whole = np.empty(result.shape, first.dtype)
+        for device, buffer in enumerate(result.parts):
+            room = whole[result.sharding.part(device, result.shape)]
+            # Of a dim that the devices do not share evenly the last part is filled up.
+            room[...] = super().download(buffer)[tuple(map(slice, room.shape))]
+        return whole
+
+    def truth(self, result: ShardedArray) -> bool:
+        """The value of a bool, which every device has."""
+        return super().truth(result.parts[0])
 
     def _of_xla(self, sharding: Sharding) -> Any:
         if sharding.text not in self._xla_shardings:
             annotation = self._xla.HloSharding.from_string(sharding.text)
-            devices = self._xla.DeviceList(tuple(self._devices))
             self._xla_shardings[sharding.text] = _sharding(
-                self._xla.GSPMDSharding, annotation, devices, annotation
+                self._xla.GSPMDSharding, annotation, self._list, annotation
             )
         return self._xla_shardings[sharding.text]
-
-
-def gathered(result: ShardedArray) -> Array:
-    """The whole array of a result's parts."""
-    first = fetch(result.parts[0])
-    if result.sharding.is_replicated:
-        return first
-    whole = np.empty(result.shape, first.dtype)
-    for device, buffer in enumerate(result.parts):
-        place = result.sharding.part(device, result.shape)
-        room = whole[place]
-        # Of a dim that the devices do not share evenly the last part is filled up.
-        room[...] = fetch(buffer)[tuple(map(slice, room.shape))]
-    return whole

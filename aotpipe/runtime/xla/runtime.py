@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -63,10 +63,10 @@ class _Program:
     """Whether outputs are larger than what counts of them, and their true dims follow the results."""
     shapes: tuple[tuple[int, ...], ...]
     """The shapes of the inputs, as the program takes them."""
-    argument_shardings: tuple[Sharding, ...] = ()
-    """Where the parts of its arguments are, on several devices."""
-    result_shardings: tuple[tuple[Sharding, tuple[int, ...]], ...] = ()
-    """The same of its results, with the shape of each whole one."""
+    argument_shardings: tuple[Sharding | None, ...]
+    """Where the parts of its arguments are; None on one device."""
+    result_shardings: tuple[tuple[Sharding, tuple[int, ...]], ...]
+    """The same of its results on several devices, with the shape of each whole one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +77,24 @@ class _Entry(Entry):
 
 
 class Runner(BaseRunner[_Entry]):
-    """A loaded program with its own state, on one device; made by `load`.
+    """A loaded program with its own state, on one device or on those of a mesh; made by `load`.
 
     Attributes:
         signatures: By entry point.
         device: The platform it runs on.
     """
 
-    def __init__(self, *, put: Any, **base: Any) -> None:
-        self._put = put
-        super().__init__(**base)
+    def __init__(self, *, entries: Mapping[str, _Entry], memory: buffers.Memory, **base: Any) -> None:
+        self._memory = memory
+        self._state_shardings = {
+            name: sharding
+            for entry in entries.values()
+            for program in entry.programs.values()
+            for name, sharding in zip(
+                entry.state, program.argument_shardings[len(program.weights) :], strict=False
+            )
+        }
+        super().__init__(entries=entries, **base)
 
     def _call(self, entry: _Entry, arrays: list[Array], sizes: Mapping[str, int]) -> dict[str, Array]:
         program = _chosen(entry, sizes)
@@ -97,85 +105,38 @@ class Runner(BaseRunner[_Entry]):
             ]
         results = self._invoke(entry, program, arrays)
         first = len(entry.outputs) + len(entry.state)
-        entry.require(self._truth(flag) for flag in results[first : first + len(entry.asserts)])
-        arrays = [self._fetch(buffer) for buffer in results[: len(entry.outputs)]]
+        entry.require(map(self._memory.truth, results[first : first + len(entry.asserts)]))
+        arrays = [self._memory.download(result) for result in results[: len(entry.outputs)]]
         if program.cut:
-            arrays = _cut(arrays, self._fetch(results[-1]))
+            arrays = _cut(arrays, self._memory.download(results[-1]))
         outputs = {
             name: _typed(name, array, dtype)
             for (name, dtype), array in zip(entry.outputs, arrays, strict=True)
         }
-        self._state.update(self._next_state(entry, results[len(outputs) : first]))
+        state = zip(entry.state, results[len(outputs) : first], strict=True)
+        self._state |= {
+            name: self._memory.as_argument(result, self._state_shardings[name]) for name, result in state
+        }
         return outputs
 
-    _fetch = staticmethod(buffers.fetch)
-    _truth = staticmethod(buffers.truth)
-
-    def _placed(self, name: str, array: Array) -> Any:  # noqa: ARG002  # one device has them all
-        return self._put(array)
-
-    def _inputs(self, program: _Program, arrays: Sequence[Array]) -> Iterable[Any]:  # noqa: ARG002
-        """Inputs where the program takes them."""
-        return map(self._put, arrays)
-
-    def _results(self, program: _Program, results: Sequence[Sequence[Any]]) -> list[Any]:  # noqa: ARG002
-        """Results, of which each device gave its part."""
-        return [one for (one,) in results]
-
-    def _next_state(self, entry: _Entry, results: Sequence[Any]) -> Iterable[tuple[str, Any]]:
-        """The next state as arguments, by name."""
-        return zip(entry.state, results, strict=True)
+    def _placed(self, name: str, array: Array) -> Any:
+        return self._memory.upload(array, self._state_shardings[name])
 
     def _invoke(self, entry: _Entry, program: _Program, arrays: Sequence[Array]) -> list[Any]:
+        first = len(program.weights) + len(entry.state)
         try:
             arguments = [
                 *program.weights,
                 *(self._state[name] for name in entry.state),
-                *self._inputs(program, arrays),
+                *map(self._memory.upload, arrays, program.argument_shardings[first:]),
             ]
             done = program.executable.execute_sharded(arguments)
-            results = self._results(program, done.disassemble_into_single_device_arrays())
+            parts = done.disassemble_into_single_device_arrays()
+            results = self._memory.results(parts, program.result_shardings)
         except _XLA_ERRORS as error:
             raise ProgramCrashed(f"the program failed in {entry.name!r}", reason=first_line(error)) from error
         entry.require_results(len(results), extra=program.cut)
         return results
-
-
-class MeshRunner(Runner):
-    """The same on the devices of a mesh, each of which has its part of every array."""
-
-    def __init__(self, *, entries: Mapping[str, _Entry], put: buffers.MeshPlacer, **base: Any) -> None:
-        self._state_shardings: dict[str, Sharding] = {}
-        for entry in entries.values():
-            for program in entry.programs.values():
-                given = program.argument_shardings[len(program.weights) :]
-                self._state_shardings.update(zip(entry.state, given, strict=False))
-        super().__init__(entries=entries, put=put, **base)
-
-    @staticmethod
-    def _fetch(buffer: Any) -> Array:
-        return buffers.gathered(buffer)
-
-    @staticmethod
-    def _truth(buffer: Any) -> bool:
-        return buffers.truth(buffer.parts[0])
-
-    def _placed(self, name: str, array: Array) -> Any:
-        return self._put(array, self._state_shardings[name])
-
-    def _inputs(self, program: _Program, arrays: Sequence[Array]) -> Iterable[Any]:
-        first = len(program.argument_shardings) - len(arrays)
-        return map(self._put, arrays, program.argument_shardings[first:])
-
-    def _results(self, program: _Program, results: Sequence[Sequence[Any]]) -> list[Any]:
-        known = zip(results, program.result_shardings, strict=True)
-        return [buffers.ShardedArray(parts, sharding, shape) for parts, (sharding, shape) in known]
-
-    def _next_state(self, entry: _Entry, results: Sequence[Any]) -> Iterable[tuple[str, Any]]:
-        return [
-            (name, self._put.as_argument(result, self._state_shardings[name]))
-            for name, result in zip(entry.state, results, strict=True)
-        ]
 
 
 def load(
@@ -213,17 +174,16 @@ def load(
     count = int(index.get("devices", 1))
     devices = clients.devices(str(index["platform"]), count, 1 if driver == _ONE_THREAD else threads)
     require_state(signatures, initial_state)
-    put = buffers.Placer(devices[0]) if count == 1 else buffers.MeshPlacer(devices)
+    memory = buffers.Memory(devices) if count == 1 else buffers.MeshMemory(devices)
     device_weights: dict[str, Any] = {}
     executables: dict[str, Any] = {}
     for program in index["programs"]:
-        for number, key in enumerate(program["weights"]):
+        shardings, _ = _shardings_of(program, len(program["weights"]))
+        for key, sharding in zip(program["weights"], shardings, strict=False):
             if key not in weights:
                 raise MissingWeight(f"the program needs the weight {key!r}, which is not there")
             if key not in device_weights:
-                array = np.asarray(weights[key], order="C")
-                sharding = [Sharding.from_json(program["spread"]["arguments"][number])] if count > 1 else []
-                device_weights[key] = put(array, *sharding)
+                device_weights[key] = memory.upload(np.asarray(weights[key], order="C"), sharding)
         name = program["executable"]
         if name not in executables:
             executables[name] = _deserialized(devices, parts[name])
@@ -231,14 +191,12 @@ def load(
         name: _entry_of(name, signature, index["programs"], executables, device_weights)
         for name, signature in signatures.items()
     }
-    kind: Any = Runner if count == 1 else MeshRunner
-    runner: Runner = kind(
+    return Runner(
         entries=entries,
-        put=put,
+        memory=memory,
         initial_state={name: np.array(array, copy=True, order="C") for name, array in initial_state.items()},
         device=str(index["platform"]),
     )
-    return runner
 
 
 def _require_host(index: Mapping[str, Any]) -> None:
@@ -296,7 +254,10 @@ def _entry_of(
                     tuple(evaluate_dim(dim, program["sizes"]) for dim in spec.dims)
                     for spec in signature.tensor_inputs
                 ),
-                *_shardings_of(program),
+                # Last there may be the true sizes.
+                *_shardings_of(
+                    program, len(program["weights"]) + len(signature.state) + len(signature.tensor_inputs) + 1
+                ),
             )
             # The smallest first: the first that takes a call is the one to take.
             for program in sorted(own, key=lambda each: math.prod(each["sizes"].values()))
@@ -305,10 +266,10 @@ def _entry_of(
     )
 
 
-def _shardings_of(program: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Where the parts of a program's arguments and results are; nothing on one device."""
+def _shardings_of(program: Mapping[str, Any], count: int) -> tuple[Any, Any]:
+    """Where the parts of a program's arguments and results are; on one device None for each of `count`."""
     if not program.get("results"):
-        return ()
+        return (None,) * count, ()
     given = zip(program["results"], program["spread"]["results"], strict=True)
     return (
         tuple(map(Sharding.from_json, program["spread"]["arguments"])),

@@ -14,7 +14,8 @@ from aotpipe.runtime.xla.mesh import Mesh, Sharding
 @pytest.mark.parametrize("shape", [(), (0, 3), (5, 2)])
 def test_arrays_round_trip(dtype: type, shape: tuple[int, ...]) -> None:
     array = np.random.default_rng(0).integers(0, 2, shape).astype(dtype)
-    back = buffers.fetch(buffers.Placer(clients.devices("cpu", 1)[0])(array))
+    memory = buffers.Memory(clients.devices("cpu", 1))
+    back = memory.download(memory.upload(array))
     assert (back.dtype, back.shape) == (array.dtype, array.shape)
     np.testing.assert_array_equal(back, array)
     assert back.flags.writeable
@@ -22,14 +23,14 @@ def test_arrays_round_trip(dtype: type, shape: tuple[int, ...]) -> None:
 
 
 def test_truth() -> None:
-    put = buffers.Placer(clients.devices("cpu", 1)[0])
-    assert buffers.truth(put(np.array(True)))
-    assert not buffers.truth(put(np.array(False)))
+    memory = buffers.Memory(clients.devices("cpu", 1))
+    assert memory.truth(memory.upload(np.array(True)))
+    assert not memory.truth(memory.upload(np.array(False)))
 
 
 def test_arrays_are_spread_over_devices_and_joined_again() -> None:
     devices = clients.devices("cpu", 4)
-    put = buffers.MeshPlacer(devices)
+    memory = buffers.MeshMemory(devices)
     mesh = Mesh.parse("2x2")
     for array, splits in (
         (np.arange(24, dtype=np.float32).reshape(4, 6), (("y",), ("x",))),
@@ -38,16 +39,17 @@ def test_arrays_are_spread_over_devices_and_joined_again() -> None:
         (np.array([True, False]), ()),
     ):
         sharding = Sharding.of(mesh, splits, array.ndim)
-        placed = put(array, sharding)
+        placed = memory.upload(array, sharding)
         assert placed.shape == array.shape
         parts = [each.data for each in sorted(placed.addressable_shards, key=lambda each: each.device.id)]
-        result = buffers.ShardedArray(parts, sharding, array.shape)
-        np.testing.assert_array_equal(buffers.gathered(result), array)
-        assert put.as_argument(result, sharding).shape == array.shape
+        (result,) = memory.results([parts], [(sharding, array.shape)])
+        np.testing.assert_array_equal(memory.download(result), array)
+        assert memory.as_argument(result, sharding).shape == array.shape
 
 
 def test_the_last_part_of_a_dim_may_be_filled_up() -> None:
-    put = buffers.Placer(clients.devices("cpu", 1)[0])
+    devices = clients.devices("cpu", 1)
+    memory, put = buffers.MeshMemory(devices), buffers.Memory(devices).upload
     sharding = Sharding((2,), ((0,), (1,)))
     parts = [put(np.array([1.0, 2.0])), put(np.array([3.0, 99.0]))]
-    assert buffers.gathered(buffers.ShardedArray(parts, sharding, (3,))).tolist() == [1, 2, 3]
+    assert memory.download(buffers.ShardedArray(parts, sharding, (3,))).tolist() == [1, 2, 3]
