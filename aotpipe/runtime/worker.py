@@ -1,11 +1,10 @@
 """Runs a program in a process of its own, so that its crash is an error here and no more.
 
 A compiled program can read foreign memory, die by a signal or never return. `Worker` starts
-`python -m aotpipe.runtime.worker`, which imports neither torch nor a compiler, and talks to it over pipes;
-weights go by the path of a file that it maps. Every call has a time limit.
+`python -m aotpipe.runtime.worker`, which imports neither torch nor a compiler, and talks to it over a
+connection; weights go by the path of a file that it maps. Every call has a time limit.
 
-A message is the header's length (8 bytes, little-endian), the header as JSON, then each array's bytes in the
-header's order; there is no pickle in it.
+A message is a header of JSON, then each array's bytes in the header's order; there is no pickle in it.
 
 Raises:
     ProgramCrashed: The program died, hung or failed; the signal and the last lines it wrote are named.
@@ -17,7 +16,6 @@ from __future__ import annotations
 import json
 import os
 import resource
-import select
 import signal
 import subprocess
 import sys
@@ -25,6 +23,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import Any, Final, Self, cast
 
@@ -43,8 +42,9 @@ _CALL_TIMEOUT_S: Final = 300.0
 _BYTECODE_TIMEOUT_S: Final = 3600.0
 _LOAD_TIMEOUT_S: Final = 120.0
 _TAIL_LINES: Final = 12
+# poll(2) counts milliseconds in 32 bits.
+_LONGEST_POLL_S: Final = float(1 << 20)
 _ARRAYS: Final = "__arrays__"
-_CHUNK: Final = 1 << 20
 
 
 class Worker:
@@ -61,26 +61,25 @@ class Worker:
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  # it lives as long as the worker
         # The worker finds this very aotpipe, installed or not.
         path = [str(Path(errors.__file__).parent.parent), os.environ.get("PYTHONPATH")]
+        self._connection, theirs = Pipe()
+        fd = theirs.fileno()
         self._process = subprocess.Popen(
             # -P: a file of the user's folder must not stand in for a module that the worker imports.
-            [sys.executable, "-P", "-m", "aotpipe.runtime.worker", *filter(None, [backend])],
+            [sys.executable, "-P", "-m", "aotpipe.runtime.worker", str(fd), *filter(None, [backend])],
             # What is compared must not depend on what a runtime pads inputs with.
             env={
                 **os.environ,
                 "PYTHONPATH": os.pathsep.join(filter(None, path)),
                 "AOTPIPE_GARBAGE_PADDING": "1",
             },
-            bufsize=0,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            stdout=self._stderr,
             stderr=self._stderr,
+            pass_fds=[fd],
             # Its own group: Ctrl-C reaches the build, and the build ends the worker.
             process_group=0,
         )
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._to = self._process.stdin.fileno()
-        self._from = self._process.stdout.fileno()
+        theirs.close()
 
     def load(
         self,
@@ -133,11 +132,8 @@ class Worker:
         """End the process."""
         if self._process.poll() is None:
             process.kill_group(self._process)
-        for pipe in (self._process.stdin, self._process.stdout, self._stderr):
-            if pipe is not None:
-                # Closing flushes; nobody reads a dead worker's input.
-                with suppress(BrokenPipeError):
-                    pipe.close()
+        self._connection.close()
+        self._stderr.close()
 
     def __enter__(self) -> Self:
         return self
@@ -155,14 +151,14 @@ class Worker:
         limit_s = self._timeout_s if timeout_s is None else timeout_s
         doing = " ".join(str(message[key]) for key in ("do", "entry_point") if key in message)
         try:
-            send(self._to, message, arrays)
-            answer, results = receive(self._from, deadline=time.monotonic() + limit_s)
+            send(self._connection, message, arrays)
+            answer, results = receive(self._connection, deadline=time.monotonic() + limit_s)
         except TimeoutError:
             process.kill_group(self._process)
             raise ProgramCrashed(
                 f"the program did not answer within {limit_s:g} s ({doing})", reason=self._last_words()
             ) from None
-        except (EOFError, BrokenPipeError):
+        except (EOFError, OSError):
             code = self._process.wait()
             how = f"died by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
             raise ProgramCrashed(f"the program {how} ({doing})", reason=self._last_words()) from None
@@ -177,74 +173,64 @@ class Worker:
         return "\n".join(lines[-_TAIL_LINES:])
 
 
-def send(fd: int, message: Mapping[str, Any], arrays: Mapping[str, Array] | None = None) -> None:
-    """Write a message; raises BrokenPipeError where nobody reads."""
+def send(to: Connection, message: Mapping[str, Any], arrays: Mapping[str, Array] | None = None) -> None:
+    """Write a message.
+
+    Raises:
+        OSError: The other side is gone.
+    """
     dense = {name: np.asarray(array, order="C") for name, array in (arrays or {}).items()}
     described = [(name, array.dtype.name, array.shape) for name, array in dense.items()]
-    header = json.dumps({**message, _ARRAYS: described}).encode()
-    _write(fd, memoryview(len(header).to_bytes(8, "little") + header))
+    to.send_bytes(json.dumps({**message, _ARRAYS: described}).encode())
     for array in dense.values():
-        _write(fd, raw_bytes(array).data)
+        to.send_bytes(raw_bytes(array).data)
 
 
-def receive(fd: int, *, deadline: float | None = None) -> tuple[dict[str, Any], dict[str, Array]]:
+def receive(source: Connection, *, deadline: float | None = None) -> tuple[dict[str, Any], dict[str, Array]]:
     """Read a message.
 
     Args:
-        fd: Where from.
+        source: Where from.
         deadline: A time of `time.monotonic()`.
 
     Raises:
-        EOFError: The other side is gone.
+        EOFError, OSError: The other side is gone.
         TimeoutError: It is late.
     """
-    length = int.from_bytes(_read(fd, 8, deadline), "little")
-    message: dict[str, Any] = json.loads(bytes(_read(fd, length, deadline)))
+
+    def wait() -> None:
+        if deadline is not None:
+            left_s = min(deadline - time.monotonic(), _LONGEST_POLL_S)
+            if not source.poll(max(0.0, left_s)):
+                raise TimeoutError
+
+    wait()
+    message: dict[str, Any] = json.loads(source.recv_bytes())
     arrays = {}
     for name, dtype, shape in message.pop(_ARRAYS):
-        array = np.empty(shape, numpy_dtype(dtype))
-        array.reshape(-1).view(np.uint8)[:] = np.frombuffer(_read(fd, array.nbytes, deadline), np.uint8)
-        arrays[name] = array
+        arrays[name] = np.empty(shape, numpy_dtype(dtype))
+        wait()
+        source.recv_bytes_into(raw_bytes(arrays[name]).data)
     return message, arrays
 
 
-def _write(fd: int, data: memoryview) -> None:
-    while data:
-        data = data[os.write(fd, data[:_CHUNK]) :]
-
-
-def _read(fd: int, size: int, deadline: float | None) -> bytearray:
-    data = bytearray()
-    while len(data) < size:
-        if deadline is not None:
-            ready, _, _ = select.select([fd], [], [], max(0.0, deadline - time.monotonic()))
-            if not ready:
-                raise TimeoutError
-        piece = os.read(fd, min(_CHUNK, size - len(data)))
-        if not piece:
-            raise EOFError
-        data += piece
-    return data
-
-
 def main() -> None:
-    """Answer the messages on stdin until it ends."""
+    """Answer the messages of the connection that the first argument names, until it ends."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with suppress(OSError):
         # Where memory runs out, the kernel is to end this process and not the build.
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
-    fd_in, fd_out = os.dup(0), os.dup(1)
-    # Whatever prints to stdout would break the framing.
-    os.dup2(2, 1)
-    for backend in sys.argv[1:]:
+    fd, *backends = sys.argv[1:]
+    connection = Connection(int(fd))
+    for backend in backends:
         runtime(cast("Backend", backend))
         # The first value that is read imports pydantic.
         Signature.from_json(Signature(inputs=(), outputs=()).to_json())
     runner: Runner | None = None
     while True:
         try:
-            message, arrays = receive(fd_in)
-        except EOFError:
+            message, arrays = receive(connection)
+        except (EOFError, OSError):
             return
         answer: dict[str, Any] = {}
         results: dict[str, Array] = {}
@@ -258,7 +244,7 @@ def main() -> None:
         except AotpipeError as error:
             fields = {"message": error.message, "reason": error.reason, "hint": error.hint}
             answer = {"error": {"kind": type(error).__name__, **fields}}
-        send(fd_out, answer, results)
+        send(connection, answer, results)
 
 
 def _load(message: Mapping[str, Any], arrays: Mapping[str, Array]) -> Runner:
