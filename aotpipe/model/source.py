@@ -166,12 +166,23 @@ def syntax(path: str) -> ast.Module | None:
 
 def syntax_of(code: CodeType) -> Definition | None:
     """The syntax that a code was compiled from, shared by all who ask; None where there is no source."""
-    parsed = _parsed(_text(code.co_filename))
-    if parsed is None:
-        return None
+    text = _text(code.co_filename)
     if code.co_name == "<lambda>":
-        return _lambda(parsed[0], code)
-    return parsed[1].get((code.co_name, code.co_firstlineno))
+        parsed = _parsed(text)
+        return _lambda(parsed[0], code) if parsed else None
+    return definition(text, code.co_name, code.co_firstlineno)
+
+
+def definition(text: str, name: str, line: int) -> Definition | None:
+    """The function of this name that begins at a line of a file's text, shared by all who ask."""
+    parsed = _parsed(text)
+    return parsed[1].get((name, line)) if parsed else None
+
+
+def first_line(node: ast.stmt | ast.Lambda) -> int:
+    """The first line of a statement or a lambda, with its decorators."""
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    return min([node.lineno, *(each.lineno for each in decorators)])
 
 
 def _text(path: str) -> str:
@@ -203,8 +214,7 @@ def _parsed(text: str) -> tuple[ast.Module, dict[tuple[str, int], Definition]] |
     named: dict[tuple[str, int], Definition] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
-            named.setdefault((node.name, first), node)
+            named.setdefault((node.name, first_line(node)), node)
     return tree, named
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from aotpipe.core.dtypes import Array
-from aotpipe.core.serialization import ELSEWHERE, fields_of
+from aotpipe.core.serialization import ELSEWHERE, Serializable
 from aotpipe.core.stages import Lowered, ParityCase
 from aotpipe.errors import SourceLine
 from aotpipe.runtime.store import typed_os_errors
@@ -78,7 +78,7 @@ class Reproducer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class Fault(Serializable):
     """An op whose value is wrong though all that it is computed from is right.
 
     Attributes:
@@ -104,10 +104,6 @@ class Fault:
     programs: int
     reproducer: Reproducer = field(metadata=ELSEWHERE)
 
-    def to_json(self) -> dict[str, Any]:
-        """A JSON object."""
-        return fields_of(self)
-
 
 WIDTH: Final = 24
 """How many values a trial gives at most, besides the one that is known to be wrong."""
@@ -116,35 +112,34 @@ Trial = Callable[[Sequence[str]], Mapping[str, bool] | None]
 """From values to whether each is wrong; None where no program could be made."""
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What a search came to.
+@dataclass(slots=True)
+class Search:
+    """A search under way, and what it came to.
 
     Attributes:
         culprit: The value that is wrong.
-        cures: Values that, given as results beside it, make it right: the fault lies in fusing it with these.
+        right: Values that are known to be right.
+        passed: Values that are not asked for again, and whether each cures the fault.
         trials: How many programs it took.
     """
 
-    culprit: str
-    cures: tuple[str, ...]
-    trials: int
-
-
-@dataclass(slots=True)
-class _Search:
     order: Sequence[str]
     parents: Mapping[str, Sequence[str]]
     trial: Trial
+    culprit: str
     right: set[str] = field(default_factory=set)
-    # Values that are not asked for again, and whether each cures the fault.
     passed: dict[str, bool] = field(default_factory=dict)
     trials: int = 0
 
-    def suspects(self, wrong: str) -> list[str]:
-        """What a wrong value comes from, up to values that are known to be right, in order."""
+    @property
+    def cures(self) -> tuple[str, ...]:
+        """Values that, given as results beside the culprit, make it right: the fault lies in fusing them."""
+        return tuple(value for value, is_cure in self.passed.items() if is_cure)
+
+    def suspects(self) -> list[str]:
+        """What the culprit comes from, up to values that are known to be right, in order."""
         seen: set[str] = set()
-        waiting = [wrong]
+        waiting = [self.culprit]
         while waiting:
             for parent in self.parents[waiting.pop()]:
                 if parent not in seen and parent not in self.right:
@@ -152,18 +147,18 @@ class _Search:
                     waiting.append(parent)
         return [value for value in self.order if value in seen and value not in self.passed]
 
-    def step(self, wrong: str, asked: Sequence[str]) -> str | None:
-        """Ask for some values beside a wrong one; the first of them that is wrong, None where none is."""
+    def step(self, asked: Sequence[str]) -> str | None:
+        """Ask for some values beside the culprit; the first of them that is wrong, None where none is."""
         self.trials += 1
-        verdict = self.trial([*asked, wrong])
-        if verdict is None or not (verdict[wrong] or any(verdict[value] for value in asked)):
+        verdict = self.trial([*asked, self.culprit])
+        if verdict is None or not (verdict[self.culprit] or any(verdict[value] for value in asked)):
             # There is no such program, or the fault went away.
             if len(asked) == 1:
                 self.passed[asked[0]] = verdict is not None
                 return None
             half = len(asked) // 2
-            first = self.step(wrong, asked[:half])
-            return first if first is not None else self.step(wrong, asked[half:])
+            first = self.step(asked[:half])
+            return first if first is not None else self.step(asked[half:])
         for value in asked:
             if verdict[value]:
                 return value
@@ -178,7 +173,7 @@ def search(
     trial: Trial,
     *,
     width: int = WIDTH,
-) -> Found:
+) -> Search:
     """Go back from a wrong value to the first one.
 
     Args:
@@ -188,12 +183,11 @@ def search(
         trial: Asks a program.
         width: How many values a trial gives at most.
     """
-    state = _Search(order, parents, trial)
-    while suspects := state.suspects(wrong):
+    found = Search(order, parents, trial, culprit=wrong)
+    while suspects := found.suspects():
         count = min(width, len(suspects))
         # Evenly apart; the last is among them.
         asked = [suspects[(number + 1) * len(suspects) // count - 1] for number in range(count)]
-        first = state.step(wrong, asked)
-        wrong = wrong if first is None else first
-    cures = tuple(value for value, is_cure in state.passed.items() if is_cure)
-    return Found(culprit=wrong, cures=cures, trials=state.trials)
+        first = found.step(asked)
+        found.culprit = found.culprit if first is None else first
+    return found

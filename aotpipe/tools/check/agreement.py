@@ -10,29 +10,30 @@ the other obstacles replayed. What does not pass is not shown.
 from __future__ import annotations
 
 import ast
+import copy
 import linecache
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from types import CodeType, FunctionType
 from typing import Any, Final
 
 import numpy as np
 import torch
+from torch.utils import _pytree as pytree
 
-from aotpipe.canonicalize import example_call
-from aotpipe.canonicalize.example_call import uncompiled
-from aotpipe.canonicalize.inputs import pytrees
 from aotpipe.canonicalize.rewrite import staging
+from aotpipe.core.dtypes import Array
 from aotpipe.core.stages import Canonical, CanonicalEntry, ExportedEntry
 from aotpipe.model import source
 from aotpipe.model.garbage_collector import functions_of
+from aotpipe.model.torch_arrays import view_numpy
 from aotpipe.tools.check import source_ranges
 from aotpipe.tools.check.attempt import Line, is_taken
 from aotpipe.tools.check.diagnostics import Diagnostic, Fix
 from aotpipe.tools.check.eager_runs import Observed
 from aotpipe.tools.check.source_ranges import Place
+from aotpipe.validate.eager.eager import Eager, EagerFailed
 
 # A program that was traced runs eager's own kernels: another answer is not a matter of rounding.
 _RELATIVE: Final = 1e-3
@@ -40,6 +41,7 @@ _ABSOLUTE: Final = 1e-4
 _EQUAL: Final = 1e-5
 _CONVERSIONS: Final = frozenset({"int", "float", "bool"})
 _FROM_NUMPY: Final = frozenset({"from_numpy", "as_tensor", "tensor"})
+Change = Callable[[torch.Tensor], torch.Tensor]
 
 
 def is_worth_it(entry: CanonicalEntry, observed: Observed) -> bool:
@@ -52,18 +54,18 @@ def is_worth_it(entry: CanonicalEntry, observed: Observed) -> bool:
 def disagreement(entry: CanonicalEntry, program: ExportedEntry) -> Diagnostic | None:
     """The first call on which the program answers otherwise than eager; None where all agree."""
     calls = list(calls_of(entry))
-    wanted = answers(entry.module, entry, [leaf for _, leaf in calls])
-    module = program.program.module()
-    with example_call.unchanged(entry.module):
-        got = answers(module, entry, [leaf for _, leaf in calls[: len(wanted)]])
+    changes = [change for _, change in calls]
+    wanted = answers(entry, changes)
+    exported = replace(entry, module=program.program.module())
+    got = answers(exported, changes[: len(wanted)])
     for number, ((how, _), want) in enumerate(zip(calls, wanted, strict=False)):
         other = got[number] if number < len(got) else None
-        said = "raises" if other is None else difference(entry, want, other)
+        said = "raises" if other is None else difference(want, other)
         if not said:
             continue
         # Does eager give itself the same answer with other random numbers?
-        first, second = (answers(entry.module, entry, [calls[number][1]], seed) for seed in (0, 1))
-        if not first or not second or difference(entry, first[0], second[0]):
+        first, second = (answers(entry, [changes[number]], seed) for seed in (0, 1))
+        if not first or not second or difference(first[0], second[0]):
             return None
         return Diagnostic.of(
             code="differs-from-eager",
@@ -77,7 +79,7 @@ def disagreement(entry: CanonicalEntry, program: ExportedEntry) -> Diagnostic | 
     return None
 
 
-def calls_of(entry: CanonicalEntry) -> Iterator[tuple[str, Callable[[torch.Tensor], torch.Tensor]]]:
+def calls_of(entry: CanonicalEntry) -> Iterator[tuple[str, Change]]:
     """How each call's tensors come of the example's, in words and as a function."""
     yield "the example", torch.Tensor.clone
     yield "the example again", torch.Tensor.clone
@@ -96,46 +98,32 @@ def _turned(leaf: torch.Tensor) -> torch.Tensor:
     return leaf.flip(0) if leaf.dim() else leaf.clone()
 
 
-def answers(
-    module: torch.nn.Module,
-    entry: CanonicalEntry,
-    changes: list[Callable[[torch.Tensor], torch.Tensor]],
-    seed: int = 0,
-) -> list[list[Any]]:
+def answers(entry: CanonicalEntry, changes: Sequence[Change], seed: int = 0) -> list[dict[str, Array]]:
     """The answers to calls one after another, as far as none raises."""
-    found: list[list[Any]] = []
-    with example_call.unchanged(module), torch.random.fork_rng(devices=[]), torch.no_grad(), uncompiled():
+    example = zip(
+        entry.input_names, pytree.tree_leaves((entry.entry.args, dict(entry.entry.kwargs))), strict=True
+    )
+    given = {name: leaf for name, leaf in example if isinstance(leaf, torch.Tensor)}
+    runner = Eager([entry])
+    found: list[dict[str, Array]] = []
+    # An edited model may give another structure, which no name fits.
+    with torch.random.fork_rng(devices=[]), suppress(EagerFailed, ValueError):
         torch.manual_seed(seed)
         for change in changes:
-            given = pytrees.clone_tensors((entry.entry.args, dict(entry.entry.kwargs)))
-            args, kwargs = pytrees.map_leaves(partial(_changed, change), given)
-            try:
-                result = module(*args, **kwargs)
-            except Exception:  # noqa: BLE001  # a call that the model refuses compares nothing
-                return found
-            # A later call may write into a result.
-            found.append([pytrees.clone_tensors(leaf) for _, leaf in pytrees.leaves(result)])
+            inputs = {name: view_numpy(change(leaf)) for name, leaf in given.items()}
+            found.append(runner.infer(inputs))
     return found
 
 
-def _changed(change: Callable[[torch.Tensor], torch.Tensor], leaf: Any) -> Any:
-    return change(leaf) if isinstance(leaf, torch.Tensor) else leaf
-
-
-def difference(entry: CanonicalEntry, want: list[Any], got: list[Any], relative: float = _RELATIVE) -> str:
+def difference(want: Mapping[str, Array], got: Mapping[str, Array], relative: float = _RELATIVE) -> str:
     """What of a result is another than was wanted; empty where nothing is."""
-    if len(want) != len(got):
-        return f"gives {len(got)} results for {len(want)}"
-    for name, mine, other in zip(entry.output_names, want, got, strict=True):
-        if not isinstance(mine, torch.Tensor | bool | int | float):
-            continue
-        ours, theirs = torch.as_tensor(mine), torch.as_tensor(other)
+    for name, ours in want.items():
+        theirs = got[name]
         if ours.shape != theirs.shape:
-            return f"gives {name!r} the shape {tuple(theirs.shape)} for {tuple(ours.shape)}"
-        is_inexact = ours.is_floating_point() or ours.is_complex()
-        rtol, atol = (relative, _ABSOLUTE) if is_inexact else (0.0, 0.0)
-        kind = torch.complex128 if ours.is_complex() else torch.float64
-        if not torch.allclose(theirs.to(kind), ours.to(kind), rtol=rtol, atol=atol, equal_nan=True):
+            return f"gives {name!r} the shape {theirs.shape} for {ours.shape}"
+        rtol, atol = (0.0, 0.0) if ours.dtype.kind in "biu" else (relative, _ABSOLUTE)
+        kind = np.complex128 if ours.dtype.kind == "c" else np.float64
+        if not np.allclose(theirs.astype(kind), ours.astype(kind), rtol=rtol, atol=atol, equal_nan=True):
             return f"gives another {name!r}"
     return ""
 
@@ -248,19 +236,14 @@ def _edited(function: FunctionType, place: Place, replacement: str) -> tuple[str
     row = lines[place.line - 1]
     new = row[: place.column - 1] + replacement + row[place.end_column - 1 :]
     text = "".join([*lines[: place.line - 1], new, *lines[place.line :]])
-    try:
-        tree = ast.parse(text)
-    except SyntaxError:
-        return None
     code = function.__code__
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef) and node.name == code.co_name:
-            first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
-            if first == code.co_firstlineno:
-                node.decorator_list = []
-                made = staging.recompiled(code, node)
-                return None if made is None else (text, made.replace(co_firstlineno=first))
-    return None
+    found = source.definition(text, code.co_name, code.co_firstlineno)
+    if not isinstance(found, ast.FunctionDef):
+        return None
+    node = copy.deepcopy(found)
+    node.decorator_list = []
+    made = staging.recompiled(code, node)
+    return None if made is None else (text, made.replace(co_firstlineno=code.co_firstlineno))
 
 
 @contextmanager
@@ -283,10 +266,10 @@ def _swapped(function: FunctionType, text: str, code: CodeType) -> Iterator[None
 def _equal_calls(entry: CanonicalEntry, function: FunctionType, text: str, code: CodeType) -> int:
     """On how many calls the edited model gives eager's answers; 0 where one differs."""
     changes = [change for _, change in calls_of(entry)]
-    wanted = answers(entry.module, entry, changes)
+    wanted = answers(entry, changes)
     with _swapped(function, text, code):
-        got = answers(entry.module, entry, changes)
+        got = answers(entry, changes)
     if len(got) != len(wanted):
         return 0
-    same = not any(difference(entry, *each, _EQUAL) for each in zip(wanted, got, strict=True))
+    same = not any(difference(*each, _EQUAL) for each in zip(wanted, got, strict=True))
     return len(wanted) if same else 0

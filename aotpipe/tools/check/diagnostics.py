@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Final, Literal, NamedTuple, Self
 
-from aotpipe.core.serialization import fields_of, to_json
+from aotpipe.core.serialization import Serializable, fields_of, renamed
 from aotpipe.core.signature import Signature
 from aotpipe.errors import AotpipeError, Obstructed, SourceLine
 from aotpipe.tools.check import source_ranges
@@ -31,7 +31,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fix:
+class Fix(Serializable):
     """A replacement to copy.
 
     Attributes:
@@ -40,6 +40,8 @@ class Fix:
         verified: Whether it was executed and gave eager's answers, and the obstacle was gone.
         calls: On how many calls the answers were compared.
     """
+
+    derived: ClassVar = ("line",)
 
     place: Place
     replacement: str
@@ -52,10 +54,6 @@ class Fix:
         text = self.place.text
         end = text[self.place.end_column - 1 :] if self.place.end_line == self.place.line else ""
         return text[: self.place.column - 1] + self.replacement + end
-
-    def to_json(self) -> dict[str, Any]:
-        """A JSON object."""
-        return {**fields_of(self), "line": self.line}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +119,8 @@ class Checked:
         complete: Whether every stage before the compiler was run to its end: if not, there may be more.
     """
 
+    __pydantic_config__ = renamed(signatures="entry_points")
+
     name: str
     diagnostics: tuple[Diagnostic, ...]
     rewrites: tuple[Rewrite, ...] = ()
@@ -145,17 +145,7 @@ class Checked:
 
     def to_json(self) -> dict[str, Any]:
         """What `aotpipe check --json` prints; docs/check.md has the schema in words."""
-        return {
-            "schema": SCHEMA,
-            "name": self.name,
-            "ok": self.ok,
-            "complete": self.complete,
-            "exit_code": self.exit_code,
-            "wall_s": self.wall_s,
-            "diagnostics": to_json(self.diagnostics),
-            "rewrites": to_json(self.rewrites),
-            "entry_points": to_json(self.signatures),
-        }
+        return {"schema": SCHEMA, "ok": self.ok, "exit_code": self.exit_code, **fields_of(self)}
 
     def require(self) -> None:
         """Raise if something blocks.

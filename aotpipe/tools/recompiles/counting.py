@@ -390,8 +390,6 @@ def _definition(path: str, line: int) -> ast.AST | None:
     tree = source.syntax(path)
     found: ast.AST | None = tree
     for node in ast.walk(tree) if tree is not None else ():
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            first = min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", ()))])
-            if first <= line <= (node.end_lineno or node.lineno):
-                found = node
+        if isinstance(node, source.Definition) and source.first_line(node) <= line <= (node.end_lineno or 0):
+            found = node
     return found

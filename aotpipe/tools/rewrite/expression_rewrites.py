@@ -15,6 +15,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from aotpipe.canonicalize.rewrite.ast_builders import later
 from aotpipe.canonicalize.trace.decisions import Decision, Span
 from aotpipe.tools.rewrite.syntax import call, dotted, method, tuple_of
 
@@ -57,6 +58,13 @@ class ExpressionRewriter(ast.NodeTransformer):
         inside = [each for each in ast.walk(node) if isinstance(each, ast.Call) and each is not node]
         return any(self._is(kind, each) for kind in ("call", "item") for each in inside)
 
+    def visit(self, node: ast.AST) -> Any:
+        """Rewrite a node; what is made stands where the old one stood."""
+        made = super().visit(node)
+        if made is not node and isinstance(made, ast.expr) and not hasattr(made, "lineno"):
+            ast.copy_location(made, node)
+        return made
+
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
         node.body = [self.visit(each) for each in node.body]
         return node
@@ -64,12 +72,12 @@ class ExpressionRewriter(ast.NodeTransformer):
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
         staged = self._is("logic", node)
         self.generic_visit(node)
-        return ast.copy_location(joined(node.op, node.values), node) if staged else node
+        return joined(node.op, node.values) if staged else node
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
         staged = isinstance(node.op, ast.Not) and self._is("logic", node)
         self.generic_visit(node)
-        return ast.copy_location(negated(node.operand), node) if staged else node
+        return negated(node.operand) if staged else node
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         staged = self._is("logic", node)
@@ -83,7 +91,7 @@ class ExpressionRewriter(ast.NodeTransformer):
             ast.Compare(left, [op], [right])
             for left, op, right in zip(terms, node.ops, terms[1:], strict=False)
         ]
-        return ast.copy_location(joined(ast.And(), parts), node)
+        return joined(ast.And(), parts)
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
         staged = self._is("choice", node)
@@ -95,10 +103,8 @@ class ExpressionRewriter(ast.NodeTransformer):
         if isinstance(node.body, _SIMPLE) and isinstance(node.orelse, _SIMPLE):
             made: ast.expr = call("torch.where", node.test, node.body, node.orelse)
         else:
-            empty = ast.arguments([], [], None, [], [], None, [])
-            branches = [ast.Lambda(empty, each) for each in (node.body, node.orelse)]
-            made = call("torch.cond", node.test, *branches)
-        return ast.copy_location(made, node)
+            made = call("torch.cond", node.test, later(node.body), later(node.orelse))
+        return made
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         is_call, is_item, is_answer = (self._is(kind, node) for kind in ("call", "item", "answer"))
@@ -108,7 +114,7 @@ class ExpressionRewriter(ast.NodeTransformer):
         if is_item and isinstance(node.func, ast.Attribute) and not self._sizes:
             return node.func.value
         if is_answer and isinstance(node.func, ast.Attribute):
-            return ast.copy_location(_answer(node, node.func), node)
+            return _answer(node, node.func)
         if not is_call or node.keywords:
             return node
         called = ast.unparse(node.func)
@@ -119,11 +125,11 @@ class ExpressionRewriter(ast.NodeTransformer):
             made = _NUMBERS[called](node.args[0])
             if self._sizes and called == "int":
                 made = method(made, "item")
-            return ast.copy_location(made, node)
+            return made
         if called in ("min", "max") and len(node.args) == 2:
-            return ast.copy_location(self._extreme(called, *node.args), node)
+            return self._extreme(called, *node.args)
         if called == f"math.{short}" and short in _OF_MATH:
-            return ast.copy_location(call(f"torch.{short}", *node.args), node)
+            return call(f"torch.{short}", *node.args)
         return node
 
     def _extreme(self, called: str, first: ast.expr, other: ast.expr) -> ast.expr:
@@ -143,7 +149,7 @@ class ExpressionRewriter(ast.NodeTransformer):
         if place is None or self._sizes:
             return node
         made: ast.expr = ast.Subscript(node.value, _with_dims(node.slice), ast.Load())
-        return ast.copy_location(method(made, "squeeze", ast.Constant(place)), node)
+        return method(made, "squeeze", ast.Constant(place))
 
     def visit_Assign(self, node: ast.Assign) -> ast.stmt:
         targets = [

@@ -22,9 +22,10 @@ from aotpipe.canonicalize.modules import as_module
 from aotpipe.canonicalize.rewrite.ast_builders import assign
 from aotpipe.core.stages import Canonical, CanonicalEntry, Exported, ExportedEntry
 from aotpipe.model.source import signature_of
+from aotpipe.passes import hops
 from aotpipe.tools.rewrite.graph_cleanup import simplify
 from aotpipe.tools.rewrite.graph_codegen import Writer, results_of
-from aotpipe.tools.rewrite.nodes import held, unlifted, writes
+from aotpipe.tools.rewrite.nodes import unlifted, writes
 from aotpipe.tools.rewrite.result import Code
 from aotpipe.tools.rewrite.syntax import (
     call,
@@ -109,16 +110,16 @@ def _tensors(
     state: dict[str, torch.Tensor] = {}
     constants: dict[str, torch.Tensor] = {}
     for entry in entries:
-        tensors = held(entry.program)
-        written = writes(entry.program).buffers
+        written, _ = writes(entry.program)
         for spec in entry.program.graph_signature.input_specs:
+            if spec.kind not in (InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
+                continue
             target = str(spec.target)
-            if spec.kind is InputKind.BUFFER and target in written:
-                state[target] = tensors[target].detach()
-            elif spec.kind is InputKind.BUFFER or (
-                spec.kind is InputKind.CONSTANT_TENSOR and of_tensor(tensors[target]) is None
-            ):
-                constants[target] = tensors[target].detach()
+            tensor = hops.held(entry.program, target).detach()
+            if target in written:
+                state[target] = tensor
+            elif spec.kind is InputKind.BUFFER or of_tensor(tensor) is None:
+                constants[target] = tensor
     return state, {path: tensor for path, tensor in constants.items() if path not in state}
 
 

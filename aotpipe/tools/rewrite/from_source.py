@@ -23,14 +23,15 @@ from aotpipe.canonicalize.rewrite.ast_builders import contains
 from aotpipe.canonicalize.trace.decisions import Decision
 from aotpipe.core.stages import Exported
 from aotpipe.model import source
+from aotpipe.passes import hops
 from aotpipe.tools.rewrite import syntax
 from aotpipe.tools.rewrite.expression_rewrites import Unsupported
 from aotpipe.tools.rewrite.from_graph import is_function_module
 from aotpipe.tools.rewrite.function_rewrites import rewrite_function
-from aotpipe.tools.rewrite.nodes import held, name_of, writes
+from aotpipe.tools.rewrite.nodes import name_of, writes
 from aotpipe.tools.rewrite.result import Code
 from aotpipe.tools.rewrite.staged_statements import assigned
-from aotpipe.tools.rewrite.syntax import call, dotted, first_line, literal, method, text_of
+from aotpipe.tools.rewrite.syntax import call, dotted, literal, method, text_of
 
 _IMPORTS: Final = (ast.Import, ast.ImportFrom)
 _NATURAL: Final = {int: torch.int64, float: torch.float64, bool: torch.bool}
@@ -105,7 +106,7 @@ def _edits(
     functions = [node for each in kept for node in ast.walk(each) if isinstance(node, ast.FunctionDef)]
     # The innermost one is the one that decided.
     for function in sorted(functions, key=lambda node: -node.lineno):
-        first, last = first_line(function), function.end_lineno or function.lineno
+        first, last = source.first_line(function), function.end_lineno or function.lineno
         mine = [at for at in left if first <= decisions[at].line <= last]
         if not mine and not changes(function, attributes):
             continue
@@ -126,7 +127,7 @@ def _edits(
 
 def _text(statement: ast.stmt, lines: Sequence[str], edits: dict[tuple[int, int], str]) -> str:
     """A top-level statement with its comments, and the edits in it."""
-    first, last = first_line(statement), statement.end_lineno or statement.lineno
+    first, last = source.first_line(statement), statement.end_lineno or statement.lineno
     if isinstance(statement, _IMPORTS):
         return ast.unparse(statement) if statement.names else ""
     at = first
@@ -242,8 +243,8 @@ def state_attributes(exported: Exported) -> dict[str, torch.dtype]:
     own = dict(model.named_buffers(remove_duplicate=False))
     found: dict[str, torch.dtype] = {}
     for entry in exported.entries:
-        tensors = held(entry.program)
-        found |= {path: tensors[path].dtype for path in writes(entry.program).buffers if path not in own}
+        buffers, _ = writes(entry.program)
+        found |= {path: hops.held(entry.program, path).dtype for path in buffers if path not in own}
     for path, dtype in found.items():
         owner, _, last = path.rpartition(".")
         try:

@@ -14,6 +14,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from aotpipe.passes import hops
+from aotpipe.passes.emit import Emitter
 from aotpipe.passes.if_conversion import are_alike
 from aotpipe.tools.rewrite.nodes import ATEN, has_writes, parts
 
@@ -34,6 +35,7 @@ class _Branch:
     def __init__(self, call: hops.Call, test: Node) -> None:
         self._graph = call.owner.graph
         self._node = call.node
+        self._emit = Emitter(call.owner, call.node)
         self._sides = call.subgraphs
         self._operands = call.operands(3)
         self._test = test
@@ -60,8 +62,7 @@ class _Branch:
         if then is None or other is None or not self._is_truth(self._test):
             return
         for getter in getters:
-            with self._graph.inserting_before(self._node):
-                made = self._selected(then, other)
+            made = self._selected(then, other)
             if made is None:
                 return
             getter.replace_all_uses_with(made, propagate_meta=False)
@@ -76,19 +77,14 @@ class _Branch:
                     return None
                 test = self._test if fixed is isinstance(then, bool) else self._negated()
                 op = ATEN.bitwise_or.Tensor if fixed else ATEN.bitwise_and.Tensor
-                return self._made(op, test, value)
+                return self._emit(op, test, value)
             case (Node(), Node()) if are_alike(then.meta.get("val"), other.meta.get("val")):
-                return self._made(ATEN.where.self, self._test, then, other)
+                return self._emit(ATEN.where.self, self._test, then, other)
             case _:
                 return None
 
     def _negated(self) -> Node:
-        return self._made(ATEN.bitwise_not.default, self._test)
-
-    def _made(self, op: Any, *args: Node) -> Node:
-        node = self._graph.call_function(op, args)
-        node.meta = {"val": args[-1].meta["val"], "stack_trace": self._node.meta.get("stack_trace")}
-        return node
+        return self._emit(ATEN.bitwise_not.default, self._test)
 
     def _simple(self, side: GraphModule, result: Any) -> Node | bool | None:
         """What a side gives, if it is an operand or a truth that is set; None where it is computed."""

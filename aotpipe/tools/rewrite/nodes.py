@@ -12,7 +12,7 @@ import functools
 import operator
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeGuard
+from typing import Any, Final, TypeGuard
 
 import torch
 from torch._C import FunctionSchema
@@ -253,30 +253,13 @@ def _is_fresh(node: Node) -> bool:
 # What a program writes.
 
 
-class Writes(NamedTuple):
-    """What a program writes in place.
-
-    Attributes:
-        buffers: By path.
-        inputs: By their place among the inputs.
-    """
-
-    buffers: tuple[str, ...]
-    inputs: tuple[int, ...]
-
-
 def unlifted(program: ExportedProgram) -> GraphModule:
     """A program's graph with its parameters and buffers as attributes, and its writes as ops."""
     return program.module(check_guards=False)
 
 
-def held(program: ExportedProgram) -> dict[str, Any]:
-    """The parameters, buffers and constants of a program, by path."""
-    return {**program.state_dict, **program.constants}
-
-
-def writes(program: ExportedProgram) -> Writes:
-    """What a program writes."""
+def writes(program: ExportedProgram) -> tuple[list[str], list[int]]:
+    """What a program writes in place: buffers by path, and inputs by their place among the inputs."""
     graph = unlifted(program)
     inputs = hops.placeholders(graph)
     buffers: dict[str, None] = {}
@@ -292,7 +275,7 @@ def writes(program: ExportedProgram) -> Writes:
                 buffers[str(root.target)] = None
             elif root.op == "placeholder":
                 given.add(inputs.index(root))
-    return Writes(tuple(buffers), tuple(sorted(given)))
+    return list(buffers), sorted(given)
 
 
 def is_own_copy(node: Node) -> bool:

@@ -32,9 +32,10 @@ from aotpipe.errors import RewriteFailed
 from aotpipe.export import resized_examples
 from aotpipe.export.strategies import torch_shapes
 from aotpipe.export.tracing import quiet
+from aotpipe.passes import hops
 from aotpipe.runtime.goldens import compare
 from aotpipe.tools.rewrite.coverage import Coverage, counting, limited, variants
-from aotpipe.tools.rewrite.nodes import held, writes
+from aotpipe.tools.rewrite.nodes import writes
 from aotpipe.validate import reference
 from aotpipe.validate.eager.eager import MUTATED, Eager, EagerFailed
 from aotpipe.validate.inputs import Call, plan
@@ -116,14 +117,14 @@ def prove(
 
 def _with_state(exported: Exported, entry: ExportedEntry) -> Signature:
     """The signature with what a call changes: buffers, and the inputs that it writes."""
-    found = writes(entry.program)
-    tensors = held(entry.program)
+    buffers, changed = writes(entry.program)
     names = next(each.input_names for each in exported.canonical.entries if each.name == entry.name)
     inputs = {leaf.name: leaf for leaf in entry.signature.tensor_inputs}
-    mutated = [replace(inputs[names[index]], name=f"{MUTATED}{names[index]}") for index in found.inputs]
+    mutated = [replace(inputs[names[index]], name=f"{MUTATED}{names[index]}") for index in changed]
+    tensors = {path: hops.held(entry.program, path) for path in buffers}
     state = [
-        TensorSpec(path, str(tensors[path].dtype).removeprefix("torch."), tuple(tensors[path].shape))
-        for path in found.buffers
+        TensorSpec(path, str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape))
+        for path, tensor in tensors.items()
     ]
     return replace(entry.signature, state=tuple(state), outputs=(*entry.signature.outputs, *mutated))
 

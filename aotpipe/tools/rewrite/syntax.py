@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ast
 import copy
-import functools
 import keyword
 import math
 import textwrap
@@ -19,6 +18,10 @@ from types import EllipsisType
 from typing import Any, Final
 
 import torch
+
+from aotpipe.canonicalize.rewrite import ast_builders
+from aotpipe.canonicalize.rewrite.dataflow import reference
+from aotpipe.model import source
 
 MOST_LITERAL: Final = 64
 """Elements of a tensor that is written as numbers."""
@@ -33,8 +36,7 @@ def name(text: str) -> ast.expr:
 
 def dotted(text: str) -> ast.expr:
     """`a.b.c`."""
-    first, *rest = text.split(".")
-    return functools.reduce(lambda made, each: ast.Attribute(made, each, ast.Load()), rest, name(first))
+    return reference(text, ast.Load())
 
 
 def call(function: str | ast.expr, *args: ast.expr, **kwargs: ast.expr) -> ast.Call:
@@ -60,8 +62,7 @@ def tuple_of(items: Sequence[ast.expr]) -> ast.expr:
 
 def function(called: str, parameters: Sequence[str], body: list[ast.stmt]) -> ast.FunctionDef:
     """A function of plain parameters."""
-    arguments = ast.arguments([], [ast.arg(each) for each in parameters], None, [], [], None, [])
-    return ast.FunctionDef(called, arguments, body or [ast.Pass()], [])
+    return ast.FunctionDef(called, ast_builders.parameters(*parameters), body or [ast.Pass()], [])
 
 
 def literal(value: Any, inner: Callable[[Any], ast.expr] | None = None) -> ast.expr:
@@ -183,8 +184,7 @@ def _lines(statements: Sequence[ast.stmt], depth: int, said: str | None = None) 
             if index and _is_doc(statements[index - 1]):
                 yield ""
             yield from (f"{pad}@{ast.unparse(each)}" for each in statement.decorator_list)
-            yield pad + _head(statement)
-            yield from _lines(statement.body, depth + 1, said)
+            yield from _compound(statement, depth, said)
             if index + 1 < len(statements) and not isinstance(statements[index + 1], ast.FunctionDef):
                 yield ""
         elif getattr(statement, "dumped", None) == ast.dump(statement):
@@ -196,20 +196,16 @@ def _lines(statements: Sequence[ast.stmt], depth: int, said: str | None = None) 
             yield from _statement(statement, depth)
 
 
-def _compound(
-    statement: ast.If | ast.With | ast.For | ast.While, depth: int, said: str | None
-) -> Iterator[str]:
+def _compound(statement: Any, depth: int, said: str | None) -> Iterator[str]:
     """A statement with blocks: its head, and each block by itself."""
     pad = _INDENT * depth
     bare = copy.copy(statement)
-    bare.body = [ast.Pass()]
-    if not isinstance(bare, ast.With):
-        bare.orelse = []
+    bare.body, bare.orelse, bare.decorator_list = [ast.Pass()], [], []
     yield from (pad + line for line in ast.unparse(ast.fix_missing_locations(bare)).splitlines()[:-1])
     yield from _lines(statement.body, depth + 1, said)
-    if not isinstance(statement, ast.With) and statement.orelse:
+    if orelse := getattr(statement, "orelse", None):
         yield f"{pad}else:"
-        yield from _lines(statement.orelse, depth + 1, said)
+        yield from _lines(orelse, depth + 1, said)
 
 
 def _is_doc(statement: ast.stmt) -> bool:
@@ -222,14 +218,6 @@ def _doc(text: str, pad: str) -> Iterator[str]:
     ]
     quoted = [f'"""{lines[0]}', *lines[1:], '"""'] if len(lines) > 1 else [f'"""{lines[0]}"""']
     yield from (pad + line if line else "" for line in quoted)
-
-
-def _head(statement: ast.FunctionDef | ast.ClassDef) -> str:
-    if isinstance(statement, ast.ClassDef):
-        bases = ", ".join(map(ast.unparse, statement.bases))
-        return f"class {statement.name}({bases}):"
-    returns = f" -> {ast.unparse(statement.returns)}" if statement.returns else ""
-    return f"def {statement.name}({ast.unparse(statement.args)}){returns}:"
 
 
 def _statement(statement: ast.stmt, depth: int) -> Iterator[str]:
@@ -295,7 +283,7 @@ def mark(body: Sequence[ast.stmt], lines: Sequence[str], after: int = 0) -> None
         after: The line of the statement that the block belongs to.
     """
     # Comments right above the first statement are its own.
-    end = first_line(body[0]) - 1
+    end = source.first_line(body[0]) - 1
     while end > after and lines[end - 1].strip().startswith("#"):
         end -= 1
     end = max(end, after)
@@ -313,9 +301,3 @@ def mark(body: Sequence[ast.stmt], lines: Sequence[str], after: int = 0) -> None
                 if inner := getattr(node, field, None):
                     mark(inner, lines, node.lineno)
         end = last
-
-
-def first_line(node: ast.stmt) -> int:
-    """The first line of a statement, with its decorators."""
-    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
-    return min([node.lineno, *(each.lineno for each in decorators)])

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from aotpipe.tools.rewrite import nodes, op_syntax
-from aotpipe.tools.rewrite.nodes import Lines, Writes, is_own_copy, writes
+from aotpipe.tools.rewrite.nodes import Lines, is_own_copy, writes
 from tests.unit.tools.rewrite.graph import graph, node, program
 
 ATEN = torch.ops.aten
@@ -172,7 +172,7 @@ class Cache(nn.Module):
 
 
 def test_buffers_and_inputs():
-    assert writes(program(Cache(), torch.ones(2), torch.ones(2))) == Writes(("k",), (1,))
+    assert writes(program(Cache(), torch.ones(2), torch.ones(2))) == (["k"], [1])
 
 
 class Counter(nn.Module):
