@@ -57,6 +57,17 @@ def again(module: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str
         return module(*copied_args, **copied_kwargs)
 
 
+def varied(inputs: Any, generator: torch.Generator) -> Any:
+    """The same inputs with noise on the floats: ones and zeros hide what a model computes."""
+
+    def vary(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor) or not leaf.is_floating_point():
+            return leaf
+        return leaf * (0.5 + torch.rand(leaf.shape, generator=generator).to(leaf))
+
+    return pytrees.map_leaves(vary, inputs)
+
+
 @contextmanager
 def unchanged(module: nn.Module, *, traced: bool = False) -> Iterator[object_graph.Watch]:
     """Put back what a call changes in the model: tensors in place, attributes, lists, dicts and objects.

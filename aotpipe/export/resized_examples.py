@@ -9,8 +9,7 @@ is lost without a word. `agree` runs a program there beside the model, on the ex
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any, Final
 
 import torch
@@ -132,7 +131,7 @@ def agree(entry: CanonicalEntry, program: ExportedProgram) -> bool:
         agrees_on(entry, program, inputs)
         for name, value in reached(entry)
         for given in [resized(entry, {name: value})]
-        for inputs in (given, _varied(given))
+        for inputs in (given, example_call.varied(given, torch.Generator().manual_seed(_SEED)))
     )
 
 
@@ -146,7 +145,7 @@ def agrees_on(entry: CanonicalEntry, program: ExportedProgram, inputs: Any) -> b
             return True
     module = program.module()
     # The program would keep its state from call to call, while the model begins anew.
-    with example_call.unchanged(entry.module), _kept(module), torch.no_grad(), quiet():
+    with example_call.unchanged(entry.module), example_call.unchanged(module), torch.no_grad(), quiet():
         try:
             args, kwargs = pytrees.clone_tensors(inputs)
             given = module(*args, **kwargs)
@@ -158,32 +157,6 @@ def agrees_on(entry: CanonicalEntry, program: ExportedProgram, inputs: Any) -> b
     return len(ours) == len(theirs) and all(
         (missing and other is None) or _close(one, other) for one, other in zip(ours, theirs, strict=True)
     )
-
-
-@contextmanager
-def _kept(module: torch.nn.Module) -> Iterator[None]:
-    """Put back what a call writes into the tensors of a program."""
-    before = [(tensor, tensor.detach().clone()) for tensor in module.state_dict(keep_vars=True).values()]
-    try:
-        yield
-    finally:
-        with torch.no_grad():
-            for tensor, old in before:
-                if not torch.equal(tensor, old):
-                    tensor.copy_(old)
-
-
-def _varied(inputs: Any) -> Any:
-    """The same inputs with noise on the floats: ones and zeros hide what a branch computes."""
-    generator = torch.Generator().manual_seed(_SEED)
-
-    def vary(leaf: Any) -> Any:
-        if not isinstance(leaf, torch.Tensor) or not leaf.is_floating_point():
-            return leaf
-        noise = torch.rand(leaf.shape, generator=generator).to(leaf)
-        return leaf * (0.5 + noise)
-
-    return pytree.tree_map(vary, inputs)
 
 
 def _close(one: Any, other: Any) -> bool:

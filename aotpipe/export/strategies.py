@@ -98,7 +98,7 @@ def _traced(entry: CanonicalEntry) -> Traced:
     try:
         if entry.adapter is not None:
             # The flags are traced from the start: without staged operators a branch would be taken for good.
-            return _staged(entry)
+            return staged(entry)
         return _stateless(entry)
     except lift.UnknownState as late:
         return _stateful(entry, late.state)
@@ -134,7 +134,7 @@ def _stateless(entry: CanonicalEntry) -> Traced:
         # `int(n * 1.5)` is a constant of Python's, and a size that follows `n` in rewritten code.
         or (rounding and diagnosis.is_about_sizes(cause))
     ):
-        return _staged(entry, first)
+        return staged(entry, first)
     raise first
 
 
@@ -157,7 +157,7 @@ def _stateful(entry: CanonicalEntry, state: State) -> Traced:
     for _ in range(_MOST_STATES):
         lifted = lift.LiftedModel(entry.module, state)
         try:
-            traced = _staged(entry, None, lifted.module)
+            traced = staged(entry, None, lifted.module)
         except lift.UnknownState as late:
             state = late.state
             continue
@@ -168,19 +168,19 @@ def _stateful(entry: CanonicalEntry, state: State) -> Traced:
     raise AssertionError("a state that grows without end is refused")
 
 
-def staged(entry: CanonicalEntry) -> Traced:
-    """Export with control flow as ops of the graph, whether torch.export takes the model otherwise or not.
+def staged(
+    entry: CanonicalEntry, first: ExportFailed | None = None, module: torch.nn.Module | None = None
+) -> Traced:
+    """Export with control flow on tensors as ops of the graph, whether torch.export asks for that or not.
+
+    Args:
+        entry: The entry point.
+        first: What torch.export refused the model for otherwise.
+        module: The module that takes the model's state from buffers, where there is one.
 
     Raises:
         ExportFailed: It has no such form.
     """
-    return _staged(entry)
-
-
-def _staged(
-    entry: CanonicalEntry, first: ExportFailed | None = None, module: torch.nn.Module | None = None
-) -> Traced:
-    """Export with Python's control flow on tensors as ops of the graph."""
     if entry.adapter is None:
         return _rewritten(entry, first, module, {})
     return optional_inputs.traced(entry, lambda codes: _rewritten(entry, None, module, codes))

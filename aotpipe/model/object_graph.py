@@ -305,7 +305,8 @@ def is_same(left: object, right: object) -> bool:
         return True
     if type(left) is not type(right) or type(left) not in _PLAIN:
         return False
-    return bool(left == right) or (left != left and right != right)  # NaN
+    # Numbers that are equal may differ in what is computed of them: 0.0 and -0.0. NaN is equal to nothing.
+    return repr(left) == repr(right) if isinstance(left, float | complex) else bool(left == right)
 
 
 def holds_same(now: Any, before: Any) -> bool:

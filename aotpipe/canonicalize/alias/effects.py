@@ -11,7 +11,6 @@ be lost. `note_results` remembers such containers, and `results_checked` refuses
 
 from __future__ import annotations
 
-import operator
 import sys
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -194,12 +193,7 @@ def copied(container: Any) -> Any:
 
 def is_same(container: Any, old: Any) -> bool:
     """Whether a container holds what it held when it was `copied`."""
-    now = copied(container)
-    if isinstance(now, dict):
-        return list(now) == list(old) and all(map(operator.is_, now.values(), old.values()))
-    if isinstance(now, set):
-        return bool(now == old)
-    return len(now) == len(old) and all(map(operator.is_, now, old))
+    return object_graph.holds_same(copied(container), old)
 
 
 def contents(container: Any, known: Iterable[Any]) -> Any:
@@ -315,7 +309,7 @@ def _inside(value: object) -> Iterable[object]:
         if isinstance(value, type | ModuleType | FunctionType) or is_of_torch(value):
             return ()
         value = getattr(value, "__dict__", None)
-    return value.values() if isinstance(value, dict) else ()
+    return dict.values(value) if isinstance(value, dict) else ()
 
 
 # What torch's trees copy.

@@ -358,7 +358,7 @@ class Border:
             found = _either(parts[each].is_in(part), self._first + each, found)
         if part.known is not None and any(number < self._first for number in part.names.numbers):
             found = _either(part.known < self._first, part.known, found)
-        return found if isinstance(found, torch.Tensor) else _full(found)
+        return host_scalars.as_int64(found)
 
     def register(
         self,
@@ -434,8 +434,4 @@ def results(abstract: AbstractValue) -> list[object]:
 def _either(test: bool | torch.Tensor, then: int | torch.Tensor, other: int | torch.Tensor) -> Any:
     if isinstance(test, bool):
         return then if test else other
-    return torch.where(test, _full(then), _full(other))
-
-
-def _full(number: int | torch.Tensor) -> torch.Tensor:
-    return number if isinstance(number, torch.Tensor) else torch.full((), number, dtype=torch.int64)
+    return torch.where(test, host_scalars.as_int64(then), host_scalars.as_int64(other))

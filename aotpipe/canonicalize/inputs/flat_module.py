@@ -132,12 +132,7 @@ class Adapter:
 
     def called(self, inputs: Inputs) -> Call:
         """The args and kwargs that the model is called with for inputs of the one form."""
-        return self.structure.arguments(
-            inputs,
-            number=lambda tensor: tensor.item(),
-            part=lambda part, built: built() if bool(inputs[part.flag]) else part.absent,
-            mapping=lambda kind, items: kind(items),
-        )
+        return self._arguments(inputs, {part.flag: bool(inputs[part.flag]) for part in self.structure.parts})
 
     def packed(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, torch.Tensor]:
         """The inputs of the one form for args and kwargs of the model.
@@ -163,32 +158,35 @@ class Adapter:
 
     def changed(self, constants: Mapping[str, object]) -> Call:
         """The example's args and kwargs, with other values of what is fixed."""
-        return self.structure.arguments(
-            self.structure.example(),
-            number=_number,
-            part=lambda _, built: built(),
-            mapping=_mapping,
-            constants=constants,
-        )
+        there = {part.flag: True for part in self.structure.parts}
+        return self._arguments(self.structure.example(), there, constants)
 
     def _called(self, inputs: Inputs) -> Any:
-        parts = self.structure.parts
         if not any(map(torch_functions.is_staged, inputs.values())):
-            there = {part.flag: bool(inputs[part.flag]) for part in parts}
-            return self._real(self._result(inputs, there))
-        if self._is_by_flags and parts:
+            return self._real(self._result(self.called(inputs)))
+        if self._is_by_flags and self.structure.parts:
             return self._staged(self._by_flags(inputs))
-        return self._staged(dict(_leaves(self._result(inputs, None))))
+        return self._staged(dict(_leaves(self._result(self._arguments(inputs, None)))))
 
-    def _result(self, inputs: Inputs, there: Mapping[str, bool] | None) -> Any:
-        """What the model gives; of parts whose flag is not in `there`, the graph decides."""
+    def _arguments(
+        self,
+        inputs: Inputs,
+        there: Mapping[str, bool] | None,
+        constants: Mapping[str, object] | None = None,
+    ) -> Call:
+        """The args and kwargs, with the parts whose flags are `there`; None leaves it to the graph."""
 
         def part(node: Part, built: Callable[[], Any]) -> Any:
             if there is None:
                 return _maybe(node, inputs[node.flag], built())
             return built() if there[node.flag] else node.absent
 
-        args, kwargs = self.structure.arguments(inputs, number=_number, part=part, mapping=_mapping)
+        return self.structure.arguments(
+            inputs, number=_number, part=part, mapping=_mapping, constants=constants
+        )
+
+    def _result(self, given: Call) -> Any:
+        args, kwargs = given
         return self.structure.call(*args, **kwargs)
 
     def _by_flags(self, inputs: Inputs) -> dict[str, Any]:
@@ -200,7 +198,7 @@ class Adapter:
 
         def decide(there: dict[str, bool], rest: Sequence[Part]) -> None:
             if not rest:
-                found = dict(_leaves(self._result(inputs, there)))
+                found = dict(_leaves(self._result(self._arguments(inputs, there))))
                 chosen[:] = (found.get(name) for name in labels)
                 return
             first, *others = rest

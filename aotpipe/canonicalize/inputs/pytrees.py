@@ -27,17 +27,9 @@ from torch.utils import _pytree as pytree
 from aotpipe.errors import SpecInvalid
 from aotpipe.model import object_graph, source
 
-Path = tuple["Key", ...]
+Path = tuple[pytree.KeyEntry, ...]
 PLAIN: Final = (bool, int, float, str, type(None))
 """What torch.export takes as a constant beside tensors."""
-
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    """One step of a leaf's path; `named` tells a dict key or field from an index."""
-
-    text: str
-    named: bool
 
 
 def leaves(tree: Any) -> list[tuple[Path, Any]]:
@@ -48,16 +40,16 @@ def leaves(tree: Any) -> list[tuple[Path, Any]]:
     return [((key, *path), leaf) for key, child in children for path, leaf in leaves(child)]
 
 
-def _children(node: Any) -> list[tuple[Key, Any]] | None:
+def _children(node: Any) -> list[tuple[pytree.KeyEntry, Any]] | None:
     """The node's children with their keys; None for a leaf."""
     definition = pytree.SUPPORTED_NODES.get(pytree._get_node_type(node))  # noqa: SLF001 exact type or namedtuple
     if definition is None:
         return None
     if definition.flatten_with_keys_fn is None:
         children, _ = definition.flatten_fn(node)
-        return [(Key(str(index), named=False), child) for index, child in enumerate(children)]
+        return [(pytree.SequenceKey(index), child) for index, child in enumerate(children)]
     keyed, _ = definition.flatten_with_keys_fn(node)
-    return [(_key(entry), child) for entry, child in keyed]
+    return list(keyed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +79,7 @@ def parts(node: Any) -> Parts | None:
         children, context = definition.flatten_fn(node)
         named = _children(node) or []
         return Parts(
-            tuple(key.text for key, _ in named),
+            tuple(_text(key) for key, _ in named),
             tuple(children),
             lambda values: definition.unflatten_fn(list(values), context),
         )
@@ -98,21 +90,17 @@ def parts(node: Any) -> Parts | None:
     return Parts(tuple(held), tuple(held.values()), lambda values: _unflatten(values, rest))
 
 
-def _key(entry: Any) -> Key:
-    match entry:
-        case pytree.MappingKey(key=key):
-            return Key(str(key), named=True)
-        case pytree.GetAttrKey(name=name):
-            return Key(str(name), named=True)
-        case pytree.SequenceKey(idx=index):
-            return Key(str(index), named=False)
-        case _:
-            return Key(str(entry), named=True)
+def _text(key: pytree.KeyEntry) -> str:
+    """A key, a field or an index as a part of a name."""
+    match key:
+        case pytree.MappingKey(key=part) | pytree.GetAttrKey(name=part) | pytree.SequenceKey(idx=part):
+            return str(part)
+    return str(key)
 
 
-def dotted(path: Iterable[Key]) -> str:
+def dotted(path: Iterable[pytree.KeyEntry]) -> str:
     """A path as a name: `batch.mask`."""
-    return ".".join(key.text for key in path)
+    return ".".join(map(_text, path))
 
 
 def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
@@ -306,7 +294,7 @@ def input_leaves(
     found: list[tuple[tuple[str, ...], Any]] = []
     names = [*positional_names(call, len(args)), *((key,) for key in kwargs)]
     for name, value in zip(names, (*args, *kwargs.values()), strict=True):
-        found += [((*name, *(key.text for key in path)), leaf) for path, leaf in leaves(value)]
+        found += [((*name, *map(_text, path)), leaf) for path, leaf in leaves(value)]
     return found
 
 
@@ -330,7 +318,7 @@ def output_name(path: Path) -> str:
     """The name of one leaf of a result."""
     if not path:
         return "output"
-    return dotted(path) if path[0].named else f"output.{dotted(path)}"
+    return f"output.{dotted(path)}" if isinstance(path[0], pytree.SequenceKey) else dotted(path)
 
 
 def unique(names: Iterable[str]) -> tuple[str, ...]:

@@ -132,7 +132,7 @@ def of(value: Any) -> UnbackedItems | None:
         found = dynamic_list_methods.whole(value)
 
         def at(number: Any) -> Any:
-            return dynamic_list_methods.at_position(found, _position(number))
+            return dynamic_list_methods.at_position(found, host_scalars.as_int64(number))
 
         return UnbackedItems(found.count, found.kind.capacity, at)
     if isinstance(value, torch.Tensor) and value.dim() and torch_functions.is_traced(value.shape[0]):
@@ -142,11 +142,7 @@ def of(value: Any) -> UnbackedItems | None:
 
 
 def _row(tensor: torch.Tensor, number: Any) -> Any:
-    return torch_functions.get_item(tensor, _position(number))
-
-
-def _position(number: Any) -> torch.Tensor:
-    return number if isinstance(number, torch.Tensor) else torch.full((), number, dtype=torch.int64)
+    return torch_functions.get_item(tensor, host_scalars.as_int64(number))
 
 
 def enumerated(items: Any, start: Any = 0) -> Any:
@@ -201,7 +197,7 @@ def _of_known(value: Any) -> UnbackedItems:
     if isinstance(value, Sequence | torch.nn.ModuleList) and dynamic_list_methods.is_indexed(value):
         size = len(value)
         return UnbackedItems(
-            size, size, lambda number: dynamic_list_methods.get_element(value, _position(number))
+            size, size, lambda number: dynamic_list_methods.get_element(value, host_scalars.as_int64(number))
         )
     raise refusal(
         f"zip takes a {type(value).__name__} beside items of which only a run knows how many there are",

@@ -29,7 +29,6 @@ from aotpipe.canonicalize.rewrite import ast_builders, statements
 from aotpipe.canonicalize.trace import region_sites, runtime_asserts, torch_functions
 from aotpipe.canonicalize.trace.return_values import Unwritten
 from aotpipe.canonicalize.values import dynamic_list, host_scalars, trace
-from aotpipe.canonicalize.values.abstract_values import is_leaf
 from aotpipe.canonicalize.values.optional_values import OptionalValue
 from aotpipe.canonicalize.values.trace import Operators, Trace
 from aotpipe.errors import ExportFailed
@@ -102,14 +101,15 @@ def called_in_mode(module: torch.nn.Module, upper_bounds: Mapping[int, int]) -> 
         counted = trace.assigned(current, modes=current.modes + 1)
         with torch_functions.Traced(), counted, effects.results_checked():
             result = forward(*args, **kwargs)
-        if any(map(dynamic_list.is_dynamic_list, _lists(result))):
+        leaves = dynamic_list.leaves(result)
+        if any(type(leaf) is dynamic_list.DynamicList for leaf in leaves):
             raise ExportFailed(
                 "what forward returns is a list whose length a tensor decides",
                 hint="return torch.stack of it",
                 code="list-grows",
                 where=source.of_definition(forward),
             )
-        if any(isinstance(leaf, OptionalValue) for leaf in pytree.tree_leaves(result, is_leaf)):
+        if any(isinstance(leaf, OptionalValue) for leaf in leaves):
             raise ExportFailed(
                 "what forward returns is None on one path and a tensor on another, where a tensor decides",
                 hint="return a tensor on every path, and whether it counts beside it",
@@ -128,14 +128,6 @@ def called_in_mode(module: torch.nn.Module, upper_bounds: Mapping[int, int]) -> 
             del vars(module)["forward"]
         else:
             vars(module)["forward"] = own
-
-
-def _lists(result: Any) -> Iterator[Any]:
-    if isinstance(result, list):
-        yield result
-    if isinstance(result, list | tuple | dict):
-        for each in result.values() if isinstance(result, dict) else result:
-            yield from _lists(each)
 
 
 @contextmanager

@@ -20,7 +20,6 @@ from torch import nn
 from torch.utils import _pytree as pytree  # torch.export's own flattening; see pytrees
 
 from aotpipe.canonicalize import example_call
-from aotpipe.canonicalize.inputs import pytrees
 from aotpipe.canonicalize.state import free_variables
 from aotpipe.canonicalize.state.layouts import snapshot_at
 from aotpipe.canonicalize.state.slots import State, StateRefused, observe
@@ -110,14 +109,8 @@ def _left_out(error: StateRefused, entries: Sequence[CanonicalEntry]) -> Finding
 def _is_without_effect(entry: CanonicalEntry) -> bool:
     """Whether calls before a call changed nothing of its result, on inputs that differ."""
     generator = torch.Generator().manual_seed(_SEED)
-
-    def varied(leaf: Any) -> Any:
-        if not isinstance(leaf, torch.Tensor) or not leaf.is_floating_point():
-            return leaf
-        return leaf * (0.5 + torch.rand(leaf.shape, generator=generator).to(leaf))
-
     given = (entry.entry.args, dict(entry.entry.kwargs))
-    inputs = [pytrees.map_leaves(varied, given) for _ in range(_CALLS)]
+    inputs = [example_call.varied(given, generator) for _ in range(_CALLS)]
     results = []
     for history in (inputs, inputs[-1:]):
         with example_call.unchanged(entry.module):
@@ -166,7 +159,7 @@ class Untouched:
         if not self._outside.changed():
             return []
         call = _call_of(entry)
-        before = [free_variables.token(variable) for variable in self._outside.changed()]
+        before = [free_variables.snapshot_of(variable) for variable in self._outside.changed()]
         with example_call.unchanged(entry.module):
             second = call()
         with example_call.unchanged(entry.module):
@@ -174,7 +167,7 @@ class Untouched:
         moving = [
             variable
             for variable, old in zip(self._outside.changed(), before, strict=False)
-            if free_variables.token(variable) != old
+            if free_variables.snapshot_of(variable) != old
         ]
         variables = moving or self._outside.changed()
         self._outside.restore()
@@ -204,7 +197,7 @@ class Untouched:
     def refusal(self, entry: CanonicalEntry, variable: free_variables.OuterVariable) -> ExportFailed:
         """The error for a place that a call changes."""
         with example_call.unchanged(entry.module):
-            where = changing(_call_of(entry), partial(free_variables.token, variable))
+            where = changing(_call_of(entry), partial(free_variables.snapshot_of, variable))
         self._outside.restore()
         return ExportFailed(
             f"{entry.name} changes {variable.name}",
@@ -215,19 +208,19 @@ class Untouched:
         )
 
 
-def changing(call: Callable[[], object], token: Callable[[], object]) -> SourceLine | None:
-    """The first line of the model's code after which a token is another than before a call.
+def changing(call: Callable[[], object], snapshot: Callable[[], object]) -> SourceLine | None:
+    """The first line of the model's code after which a snapshot is another than before a call.
 
     None where that is not seen, as when a C extension changes it.
     """
-    before = token()
+    before = snapshot()
     at: SourceLine | None = None
     found: SourceLine | None = None
 
     def step(frame: FrameType, event: str, _: Any) -> Any:
         # A line has run when the next one begins, or when its function returns.
         nonlocal at, found
-        if found is None and token() != before:
+        if found is None and snapshot() != before:
             found = at
             return None
         at = _line(frame if event != "return" else frame.f_back)

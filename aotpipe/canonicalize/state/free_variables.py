@@ -17,6 +17,8 @@ from typing import Any, Final
 import torch
 from torch import nn
 
+from aotpipe.canonicalize.state import layouts
+from aotpipe.canonicalize.state.layouts import Snapshot
 from aotpipe.model import object_graph, source
 
 _MOST_FUNCTIONS: Final = 4000
@@ -100,19 +102,9 @@ def _among(value: Any, items: Any) -> Any:
     return object_graph.contents(value)
 
 
-def token(variable: OuterVariable) -> object:
-    """Equal for equal values of a place."""
-    return _frozen(variable.read(), _DEPTH)
-
-
-def _frozen(value: Any, depth: int) -> object:
-    if isinstance(value, torch.Tensor):
-        return id(value), object_graph.writes(value)
-    if depth and (object_graph.is_container(value) or object_graph.is_object(value)):
-        if isinstance(value, set):
-            return frozenset(value)
-        return tuple((name, _frozen(item, depth - 1)) for name, item in object_graph.items_of(value))
-    return value if isinstance(value, (bool, int, float, complex, str)) else id(value)
+def snapshot_of(variable: OuterVariable) -> Snapshot:
+    """What a variable holds now."""
+    return layouts.snapshot_of(variable.read(), depth=_DEPTH)
 
 
 def _variables(module: nn.Module) -> Iterator[OuterVariable]:

@@ -1,14 +1,15 @@
 """The forms of what a model keeps in Python: what is fixed, and what is a tensor that calls hand on.
 
-`snapshot_of(value)` tells what a value holds now, all the way down. A form (`Node`) says the same
-with a `Slot` for each tensor and number that changes; `build` makes the value of a form again.
+`snapshot_of(value)` tells what a value holds now, all the way down. A form (`Node`) says the same with a
+`Slot` for each tensor and number that changes; `build` makes the value of a form again.
 """
 
 from __future__ import annotations
 
+import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import torch
@@ -27,52 +28,15 @@ class ABSENT:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Fixed:
-    """A value that is part of a phase's form."""
-
-    value: Any
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Fixed) and object_graph.is_same(self.value, other.value)
-
-    def __hash__(self) -> int:
-        return 0
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """A tensor that calls hand on; `number` where the model takes it for a Python number."""
-
-    name: str
-    dtype: torch.dtype
-    shape: tuple[int, ...]
-    device: torch.device
-    number: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Tree:
-    """A container, a tuple or an object; `live` is the very one that is filled for a call."""
-
-    kind: type
-    keys: tuple[Any, ...]
-    children: tuple[Fixed | Slot | Tree, ...]
-    live: Any = field(compare=False)
-
-
-Node = Fixed | Slot | Tree
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LeafSnapshot:
-    """A value as it was seen, with the count of its writes."""
+class Leaf:
+    """A value as it was seen, with the count of its writes; in a form, a value that is part of it."""
 
     value: Any
     writes: int = 0
 
     def __eq__(self, other: object) -> bool:
         return (
-            isinstance(other, LeafSnapshot)
+            isinstance(other, Leaf)
             and object_graph.is_same(self.value, other.value)
             and self.writes == other.writes
         )
@@ -82,46 +46,58 @@ class LeafSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class TreeSnapshot:
-    """A container, a tuple or an object as it was seen."""
+class Slot:
+    """A tensor that calls hand on; `number` where the model takes it for a Python number.
 
-    live: Any = field(compare=False)
-    keys: tuple[Any, ...]
-    children: tuple[LeafSnapshot | TreeSnapshot, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class AbstractLeaf:
-    """A tensor or a number of which only the kind is known: it was seen in a trace."""
+    As the value of a `Leaf` it has no name: it is a tensor or a number of a trace, of which only the kind is
+    known.
+    """
 
     dtype: torch.dtype
     shape: tuple[int, ...]
     device: torch.device
     number: bool
+    name: str = ""
 
 
-Snapshot = LeafSnapshot | TreeSnapshot
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """A container, a tuple or an object; `live` is the very one that is filled for a call."""
+
+    kind: type
+    keys: Collection[Any]
+    children: tuple[Leaf | Slot | Tree, ...]
+    live: Any = field(compare=False)
 
 
-def snapshot_of(value: Any, above: tuple[int, ...] = ()) -> Snapshot:
-    """What a value is now, all the way down."""
+Node = Leaf | Slot | Tree
+Snapshot = Leaf | Tree
+
+
+def snapshot_of(value: Any, *, depth: int = sys.maxsize, above: tuple[int, ...] = ()) -> Snapshot:
+    """What a value is now, so many containers deep."""
     if isinstance(value, torch.Tensor):
-        return LeafSnapshot(value, object_graph.writes(value))
-    if id(value) in above or not (
-        object_graph.is_container(value)
-        or type(value) is tuple
-        or hasattr(value, "_fields")
-        or object_graph.is_object(value)
+        return Leaf(value, object_graph.writes(value))
+    if (
+        id(value) in above
+        or len(above) >= depth
+        or not (
+            object_graph.is_container(value)
+            or type(value) is tuple
+            or hasattr(value, "_fields")
+            or object_graph.is_object(value)
+        )
     ):
-        return LeafSnapshot(value)
+        return Leaf(value)
     if isinstance(value, set):
-        return TreeSnapshot(value, tuple(sorted(value, key=repr)), ())
+        return Tree(set, frozenset(value), (), value)
     if isinstance(value, dict):
         keys, items = tuple(value), list(value.values())
     else:
         named = dict(object_graph.items_of(value))
         keys, items = tuple(named), list(named.values())
-    return TreeSnapshot(value, keys, tuple(snapshot_of(item, (*above, id(value))) for item in items))
+    children = tuple(snapshot_of(item, depth=depth, above=(*above, id(value))) for item in items)
+    return Tree(type(value), keys, children, value)
 
 
 def snapshot_at(root: Root) -> Snapshot:
@@ -129,16 +105,26 @@ def snapshot_at(root: Root) -> Snapshot:
     return snapshot_of(root.held.get(root.key, ABSENT))
 
 
-def leaves_of(snapshot: Snapshot, path: Path) -> Iterator[tuple[Path, LeafSnapshot]]:
+def leaves_of(node: Node, path: Path = ()) -> Iterator[tuple[Path, Any]]:
     """Every leaf with its path."""
-    if isinstance(snapshot, LeafSnapshot):
-        yield path, snapshot
+    if not isinstance(node, Tree):
+        yield path, node
     else:
-        for key, child in zip(snapshot.keys, snapshot.children, strict=False):
+        for key, child in zip(node.keys, node.children, strict=False):
             yield from leaves_of(child, (*path, str(key)))
 
 
-def leaves_at(roots: Iterable[Root], snapshots: Iterable[Snapshot]) -> Iterator[tuple[Path, LeafSnapshot]]:
+def map_leaves(function: Callable[[Any, Path], Leaf | Slot], node: Node, path: Path = ()) -> Any:
+    """The same tree with every leaf replaced by what a function makes of the leaf and its path."""
+    if not isinstance(node, Tree):
+        return function(node, path)
+    # A set has keys alone.
+    children = zip(node.keys, node.children, strict=False)
+    made = (map_leaves(function, child, (*path, str(key))) for key, child in children)
+    return replace(node, children=tuple(made))
+
+
+def leaves_at(roots: Iterable[Root], snapshots: Iterable[Snapshot]) -> Iterator[tuple[Path, Leaf]]:
     """Every leaf under several names with its path."""
     for root, snapshot in zip(roots, snapshots, strict=True):
         yield from leaves_of(snapshot, (root.path,))
@@ -160,16 +146,12 @@ def dtype_of(number: Any) -> torch.dtype:
 
 def slots_of(node: Node) -> Iterator[Slot]:
     """The slots of a form."""
-    if isinstance(node, Slot):
-        yield node
-    elif isinstance(node, Tree):
-        for child in node.children:
-            yield from slots_of(child)
+    return (leaf for _, leaf in leaves_of(node) if isinstance(leaf, Slot))
 
 
 def build(node: Node, value_of: Callable[[Slot], Any]) -> Any:
     """What a form describes, over the values of its slots; containers and objects are filled in place."""
-    if isinstance(node, Fixed):
+    if isinstance(node, Leaf):
         return node.value
     if isinstance(node, Slot):
         return value_of(node)
@@ -185,12 +167,12 @@ def build(node: Node, value_of: Callable[[Slot], Any]) -> Any:
     return node.live
 
 
-def initial(snapshot: Snapshot, node: Node) -> Iterator[tuple[Slot, torch.Tensor]]:
+def initial(snapshot: Node, node: Node) -> Iterator[tuple[Slot, torch.Tensor]]:
     """The first value of each slot of a form, from what was seen before the first call."""
-    if isinstance(node, Tree) and isinstance(snapshot, TreeSnapshot):
+    if isinstance(node, Tree) and isinstance(snapshot, Tree):
         for child, inner in zip(snapshot.children, node.children, strict=True):
             yield from initial(child, inner)
-    elif isinstance(node, Slot) and isinstance(snapshot, LeafSnapshot):
+    elif isinstance(node, Slot) and isinstance(snapshot, Leaf):
         value = snapshot.value
         if isinstance(value, torch.Tensor):
             yield node, value.detach().clone()

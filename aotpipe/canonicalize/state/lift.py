@@ -18,7 +18,6 @@ import torch
 from torch import nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
-from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize import modules
 from aotpipe.canonicalize.inputs.pytrees import unique
@@ -26,18 +25,16 @@ from aotpipe.canonicalize.state.layouts import (
     ABSENT,
     KINDS,
     NUMBERS,
-    AbstractLeaf,
-    Fixed,
-    LeafSnapshot,
+    Leaf,
     Node,
     Path,
     Slot,
     Snapshot,
     Tree,
-    TreeSnapshot,
     build,
     dtype_of,
     initial,
+    map_leaves,
     slots_of,
     snapshot_at,
 )
@@ -222,7 +219,7 @@ def _left_at(root: object_graph.Root) -> Snapshot:
     Raises:
         StateRefused: A list whose length a tensor decides.
     """
-    left = pytree.tree_leaves(root.held.get(root.key), lambda each: type(each) is dynamic_list.DynamicList)
+    left = dynamic_list.leaves(root.held.get(root.key))
     if any(type(each) is dynamic_list.DynamicList for each in left):
         raise StateRefused(
             root,
@@ -244,16 +241,16 @@ def _taken(slot: Slot, given: Mapping[str, torch.Tensor], taken: dict[str, torch
 
 def _fits(
     node: Node,
-    snapshot: Snapshot,
-    fits_leaf: Callable[[Fixed | Slot, Any, Path], bool],
+    snapshot: Node,
+    fits_leaf: Callable[[Leaf | Slot, Any, Path], bool],
     path: Path = (),
 ) -> bool:
     """Whether what is left is of a form, where the leaves decide on the values in their places."""
     if not isinstance(node, Tree):
-        return isinstance(snapshot, LeafSnapshot) and fits_leaf(node, snapshot.value, path)
+        return isinstance(snapshot, Leaf) and fits_leaf(node, snapshot.value, path)
     return (
-        isinstance(snapshot, TreeSnapshot)
-        and type(snapshot.live) is node.kind
+        isinstance(snapshot, Tree)
+        and snapshot.kind is node.kind
         and snapshot.keys == node.keys
         and all(
             _fits(child, inner, fits_leaf, (*path, str(key)))
@@ -262,9 +259,9 @@ def _fits(
     )
 
 
-def _is_of(values: dict[str, torch.Tensor], node: Fixed | Slot, value: Any, _: Path = ()) -> bool:
+def _is_of(values: dict[str, torch.Tensor], node: Leaf | Slot, value: Any, _: Path = ()) -> bool:
     """Whether a value is what a form has in its place; adds the value of a slot."""
-    if isinstance(node, Fixed):
+    if isinstance(node, Leaf):
         return object_graph.is_same(node.value, value)
     if node.number:
         if not _is_number(value) or _number_dtype(value, node.dtype) != node.dtype:
@@ -290,8 +287,8 @@ def _number_dtype(value: Any, *others: torch.dtype) -> torch.dtype:
     return max((own, *others), key=KINDS.index)
 
 
-def _abstract_number(value: Any) -> AbstractLeaf:
-    return AbstractLeaf(_number_dtype(value), (), torch.device("cpu"), number=True)
+def _abstract_number(value: Any) -> Slot:
+    return Slot(_number_dtype(value), (), torch.device("cpu"), number=True)
 
 
 def _as_tensor(value: Any, dtype: torch.dtype) -> torch.Tensor:
@@ -312,21 +309,25 @@ def _grown(state: State, phases: Sequence[tuple[Node, ...]], snapshots: Sequence
     paths = [(root.path,) for root in state.roots]
     found = []
     for layout in phases:
-        leaves: dict[Path, LeafSnapshot] = {}
+        leaves: dict[Path, Leaf] = {}
         fits_leaf = functools.partial(_may_become_slot, leaves)
         columns = zip(layout, snapshots, paths, strict=True)
         if all(_fits(node, left, fits_leaf, path) for node, left, path in columns):
             found.append(leaves)
     if found:
         return state.with_leaves(min(found, key=len))
-    abstract = tuple(_abstract(*each) for each in zip(snapshots, paths, state.roots, strict=True))
-    grown = state.with_snapshots(abstract)
+    grown = state.with_snapshots(
+        tuple(
+            map_leaves(functools.partial(_abstract, root), left, path)
+            for root, left, path in zip(state.roots, snapshots, paths, strict=True)
+        )
+    )
     if len(grown.phases()) > MOST_PHASES:
         raise grown.without_fixpoint()
     return grown
 
 
-def _may_become_slot(leaves: dict[Path, LeafSnapshot], node: Fixed | Slot, value: Any, path: Path) -> bool:
+def _may_become_slot(leaves: dict[Path, Leaf], node: Leaf | Slot, value: Any, path: Path) -> bool:
     """Whether a value is what a form has in its place, or differs so that a slot may hold both; adds that."""
     if _is_of({}, node, value):
         return True
@@ -338,21 +339,17 @@ def _may_become_slot(leaves: dict[Path, LeafSnapshot], node: Fixed | Slot, value
     else:
         fits = isinstance(old, NUMBERS) and is_number
     if fits:
-        leaves[path] = LeafSnapshot(_abstract_number(value) if is_number else None)
+        leaves[path] = Leaf(_abstract_number(value) if is_number else None)
     return fits
 
 
-def _abstract(snapshot: Snapshot, path: Path, root: object_graph.Root) -> Snapshot:
-    """A snapshot without the values of a trace: of these only the kind is kept."""
-    if isinstance(snapshot, TreeSnapshot):
-        inner = zip(snapshot.keys, snapshot.children, strict=False)
-        children = tuple(_abstract(child, (*path, str(key)), root) for key, child in inner)
-        return TreeSnapshot(snapshot.live, snapshot.keys, children)
-    value = snapshot.value
+def _abstract(root: object_graph.Root, leaf: Leaf, path: Path) -> Leaf:
+    """What was left, without the values of a trace: of these only the kind is kept."""
+    value = leaf.value
     if isinstance(value, _SYMBOLS) or host_scalars.is_host_scalar(value):
-        return LeafSnapshot(_abstract_number(value))
+        return Leaf(_abstract_number(value))
     if not isinstance(value, torch.Tensor) or type(value) in (torch.Tensor, nn.Parameter):
-        return snapshot
+        return leaf
     shape = tuple(value.shape)
     if not is_of_shape(value, [size if type(size) is int else -1 for size in shape]):
         raise StateRefused(
@@ -361,4 +358,4 @@ def _abstract(snapshot: Snapshot, path: Path, root: object_graph.Root) -> Snapsh
             f"has the shape ({', '.join(map(str, shape))}), which varies from call to call",
             "keep a buffer of the largest size, or give that Dim one size",
         )
-    return LeafSnapshot(AbstractLeaf(value.dtype, shape, value.device, number=False))
+    return Leaf(Slot(value.dtype, shape, value.device, number=False))

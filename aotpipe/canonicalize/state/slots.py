@@ -28,18 +28,15 @@ from aotpipe.canonicalize import example_call
 from aotpipe.canonicalize.state.layouts import (
     KINDS,
     NUMBERS,
-    AbstractLeaf,
-    Fixed,
-    LeafSnapshot,
+    Leaf,
     Node,
     Path,
     Slot,
     Snapshot,
     Tree,
-    TreeSnapshot,
     dtype_of,
     leaves_at,
-    leaves_of,
+    map_leaves,
     shown,
     snapshot_at,
 )
@@ -111,17 +108,15 @@ class State:
             unread=tuple(each for each in self.unread if each.identity not in added),
         )
 
-    def with_leaves(self, leaves: Mapping[Path, LeafSnapshot]) -> State:
+    def with_leaves(self, leaves: Mapping[Path, Leaf]) -> State:
         """The same with more slots, which are to hold what was seen."""
-        kinds = {
-            (path, seen.value.dtype) for path, seen in leaves.items() if isinstance(seen.value, AbstractLeaf)
-        }
+        kinds = {(path, seen.value.dtype) for path, seen in leaves.items() if isinstance(seen.value, Slot)}
         return replace(self, varying=self.varying | leaves.keys(), kinds=self.kinds | kinds)
 
     def with_snapshots(self, snapshots: tuple[Snapshot, ...]) -> State:
         """The same after a call that left something else."""
         leaves = leaves_at(self.roots, snapshots)
-        late = {path for path, leaf in leaves if isinstance(leaf.value, AbstractLeaf)}
+        late = {path for path, leaf in leaves if isinstance(leaf.value, Slot)}
         return replace(self, snapshots=(*self.snapshots, snapshots), varying=self.varying | late)
 
     def phases(self) -> list[tuple[Node, ...]]:
@@ -150,25 +145,22 @@ class State:
 
     def _layouts(self) -> list[tuple[Node, ...]]:
         """The forms before the first call and after each call."""
-        dtypes = self._number_dtypes()
+        dtypes, names = self._number_dtypes(), self._names()
+
+        def form(leaf: Leaf, path: Path) -> Leaf | Slot:
+            value = leaf.value
+            if path not in self.varying or not isinstance(value, (torch.Tensor, Slot, *NUMBERS)):
+                return Leaf(value)
+            if isinstance(value, torch.Tensor) or (isinstance(value, Slot) and not value.number):
+                name = shown(names.get(path, path))
+                return Slot(value.dtype, tuple(value.shape), value.device, number=False, name=name)
+            return Slot(dtypes[path], (), torch.device("cpu"), number=True, name=shown(path))
+
         paths = [(root.path,) for root in self.roots]
         return [
-            tuple(self._form(each, path, dtypes) for each, path in zip(snapshots, paths, strict=True))
+            tuple(map_leaves(form, *each) for each in zip(snapshots, paths, strict=True))
             for snapshots in self.snapshots
         ]
-
-    def _form(self, snapshot: Snapshot, path: Path, dtypes: Mapping[Path, torch.dtype]) -> Node:
-        if isinstance(snapshot, TreeSnapshot):
-            children = zip(snapshot.keys, snapshot.children, strict=False)
-            inner = tuple(self._form(child, (*path, str(key)), dtypes) for key, child in children)
-            return Tree(type(snapshot.live), snapshot.keys, inner, snapshot.live)
-        value = snapshot.value
-        if path not in self.varying or not isinstance(value, (torch.Tensor, AbstractLeaf, *NUMBERS)):
-            return Fixed(value)
-        if isinstance(value, torch.Tensor) or (isinstance(value, AbstractLeaf) and not value.number):
-            name = shown(self._names().get(path, path))
-            return Slot(name, value.dtype, tuple(value.shape), value.device, number=False)
-        return Slot(shown(path), dtypes[path], (), torch.device("cpu"), number=True)
 
     def _names(self) -> dict[Path, Path]:
         """The first name of each tensor that has always had several."""
@@ -193,7 +185,7 @@ class State:
             for path, leaf in leaves_at(self.roots, snapshots):
                 if isinstance(leaf.value, NUMBERS):
                     add(path, dtype_of(leaf.value))
-                elif isinstance(leaf.value, AbstractLeaf) and leaf.value.number:
+                elif isinstance(leaf.value, Slot) and leaf.value.number:
                     add(path, leaf.value.dtype)
         return found
 
@@ -205,7 +197,8 @@ def _difference(root: Root, path: Path, old: Node, new: Node) -> StateRefused:
             return StateRefused(
                 root, path, what, f"give `{shown(path)}` a length: a deque(maxlen=N), filled at first"
             )
-        for key, one, other in zip(old.keys, old.children, new.children, strict=True):
+        # A set has keys alone.
+        for key, one, other in zip(old.keys, old.children, new.children, strict=False):
             if one != other:
                 return _difference(root, (*path, str(key)), one, other)
     if isinstance(old, Slot) and isinstance(new, Slot) and old.shape != new.shape:
@@ -222,25 +215,23 @@ def _difference(root: Root, path: Path, old: Node, new: Node) -> StateRefused:
 def _kind(node: Node) -> str:
     if isinstance(node, Tree):
         return node.kind.__name__
-    return type(node.value).__name__ if isinstance(node, Fixed) else "tensor"
+    return type(node.value).__name__ if isinstance(node, Leaf) else "tensor"
 
 
 def _named_apart(phases: list[tuple[Node, ...]]) -> list[tuple[Node, ...]]:
     """Slots of one path that differ in dtype or shape get names of their own."""
     taken: dict[str, Slot] = {}
 
-    def named(node: Node) -> Node:
-        if isinstance(node, Tree):
-            return replace(node, children=tuple(map(named, node.children)))
-        if isinstance(node, Fixed):
-            return node
-        name, count = node.name, 0
-        while taken.setdefault(name, replace(node, name=name)) != replace(node, name=name):
+    def named(leaf: Leaf | Slot, _: Path) -> Leaf | Slot:
+        if isinstance(leaf, Leaf):
+            return leaf
+        name, count = leaf.name, 0
+        while taken.setdefault(name, replace(leaf, name=name)) != replace(leaf, name=name):
             count += 1
-            name = f"{node.name}.{count}"
+            name = f"{leaf.name}.{count}"
         return taken[name]
 
-    return [tuple(map(named, phase)) for phase in phases]
+    return [tuple(map_leaves(named, node) for node in phase) for phase in phases]
 
 
 def observe(
@@ -314,7 +305,7 @@ def _refuse_registered(roots: Sequence[Root], first: tuple[Snapshot, ...], varyi
     """Refuse a second name of a registered tensor: torch.export exchanges that under its own name only."""
     registered = {id(tensor) for root in roots for tensor in object_graph.registered(root.owner)}
     for root, snapshot in zip(roots, first, strict=True):
-        for path, leaf in leaves_of(snapshot, (root.path,)):
+        for path, leaf in leaves_at([root], [snapshot]):
             if not root.is_buffer and path in varying and id(leaf.value) in registered:
                 raise StateRefused(
                     root,
@@ -327,7 +318,7 @@ def _refuse_registered(roots: Sequence[Root], first: tuple[Snapshot, ...], varyi
 def _varying(roots: Sequence[Root], snapshots: Sequence[tuple[Snapshot, ...]], last: int) -> Iterator[Path]:
     """The leaves that are slots: tensors that change or come late, numbers that still change at the end."""
     for at, root in enumerate(roots):
-        seen = [dict(leaves_of(each[at], (root.path,))) for each in snapshots]
+        seen = [dict(leaves_at([root], [each[at]])) for each in snapshots]
         for path in dict.fromkeys(path for each in seen for path in each):
             values = [each.get(path) for each in seen]
             tensors = [value for value in values if value and isinstance(value.value, torch.Tensor)]

@@ -12,11 +12,9 @@ from types import CodeType, FrameType, ModuleType
 from typing import Any, Final
 
 import torch
-from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.alias.effects import CALL
 from aotpipe.canonicalize.values import dynamic_list, trace
-from aotpipe.canonicalize.values.abstract_values import is_leaf
 from aotpipe.canonicalize.values.optional_values import OptionalValue
 from aotpipe.canonicalize.values.trace import GENERATED, OPERATORS_MODULE, refusal
 from aotpipe.errors import ExportFailed
@@ -75,7 +73,7 @@ def _refused(frame: FrameType) -> Unwritten:
 
 
 def _is_known_here_only(value: Any) -> bool:
-    leaves = pytree.tree_leaves(value, lambda each: is_leaf(each) or type(each) is dynamic_list.DynamicList)
+    leaves = dynamic_list.leaves(value)
     return any(isinstance(leaf, OptionalValue) or type(leaf) is dynamic_list.DynamicList for leaf in leaves)
 
 

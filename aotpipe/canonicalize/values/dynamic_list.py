@@ -124,6 +124,11 @@ def is_dynamic_list(value: object) -> bool:
     return type(value) is list and any(type(each) is DynamicList for each in value)
 
 
+def leaves(value: object) -> list[Any]:
+    """The leaves of a value, where a value that may be None is one, and so are elements of a dynamic list."""
+    return pytree.tree_leaves(value, lambda each: is_leaf(each) or type(each) is DynamicList)
+
+
 def is_filled(items: Sequence[Any]) -> torch.Tensor:
     """Whether such a list has an element, as a traced bool."""
     if any(type(each) is not DynamicList for each in items):

@@ -126,6 +126,11 @@ def item(tensor: torch.Tensor) -> torch.Tensor:
     return found
 
 
+def as_int64(number: int | torch.Tensor) -> torch.Tensor:
+    """A whole number as a tensor; a tensor itself."""
+    return number if isinstance(number, torch.Tensor) else torch.full((), number, dtype=torch.int64)
+
+
 def asked() -> int:
     """How often a number became a symbol until now."""
     return trace.part(_Scalars).asked

@@ -75,13 +75,13 @@ def test_the_variables_of_outer_functions_are_reached() -> None:
     assert (n, rows) == (0, [])
 
 
-def test_tokens_are_equal_for_equal_values() -> None:
+def test_snapshots_are_equal_for_equal_values() -> None:
     before = free_variables.Outside(Model())
     ROWS.append(7)
     [variable] = before.changed()
-    token = free_variables.token(variable)
+    snapshot = free_variables.snapshot_of(variable)
     ROWS[:] = [*ROWS]
-    assert free_variables.token(variable) == token
+    assert free_variables.snapshot_of(variable) == snapshot
     ROWS.append(8)
-    assert free_variables.token(variable) != token
+    assert free_variables.snapshot_of(variable) != snapshot
     before.restore()

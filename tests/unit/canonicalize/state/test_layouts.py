@@ -10,23 +10,23 @@ import pytest
 import torch
 
 from aotpipe.canonicalize.state import layouts
-from aotpipe.canonicalize.state.layouts import Fixed, LeafSnapshot, Slot, Tree
+from aotpipe.canonicalize.state.layouts import Leaf, Slot
 from aotpipe.model import object_graph
 
 X = torch.ones(2)
 Pair = namedtuple("Pair", "h c")  # noqa: PYI024  # what models use
 
 
-def abstract_list(snapshot: layouts.Snapshot, path: str = "x") -> layouts.Node:
+def abstract_list(snapshot: layouts.Snapshot, name: str = "x") -> layouts.Node:
     """Every tensor a slot."""
-    if isinstance(snapshot, LeafSnapshot):
-        value = snapshot.value
+
+    def form(leaf: Leaf, path: layouts.Path) -> Leaf | Slot:
+        value = leaf.value
         if not isinstance(value, torch.Tensor):
-            return Fixed(value)
-        return Slot(path, value.dtype, tuple(value.shape), value.device, number=False)
-    children = zip(snapshot.keys, snapshot.children, strict=False)
-    inner = tuple(abstract_list(child, f"{path}.{key}") for key, child in children)
-    return Tree(type(snapshot.live), snapshot.keys, inner, snapshot.live)
+            return Leaf(value)
+        return Slot(value.dtype, tuple(value.shape), value.device, number=False, name=layouts.shown(path))
+
+    return layouts.map_leaves(form, snapshot, (name,))
 
 
 @pytest.mark.parametrize(
@@ -76,6 +76,6 @@ def test_pictures_tell_writes_apart() -> None:
 
 
 def test_a_number_is_no_equal_bool() -> None:
-    assert Fixed(1) != Fixed(True)
-    assert Fixed(1.0) == Fixed(1.0)
+    assert Leaf(1) != Leaf(True)
+    assert Leaf(1.0) == Leaf(1.0)
     assert object_graph.is_same(layouts.ABSENT, layouts.ABSENT)

@@ -12,7 +12,7 @@ from torch import nn
 
 from aotpipe.canonicalize import example_call
 from aotpipe.canonicalize.state import slots
-from aotpipe.canonicalize.state.layouts import Fixed, Slot, initial, slots_of
+from aotpipe.canonicalize.state.layouts import Leaf, Slot, initial, slots_of
 
 X = torch.ones(2)
 
@@ -44,7 +44,7 @@ def count(model: Any, x: torch.Tensor) -> None:
 def test_a_counter_is_one_slot_of_its_name() -> None:
     model = Model(count, calls=2)
     found = observed(model)
-    assert found.phases() == [(Slot("calls", torch.int64, (), torch.device("cpu"), number=True),)]
+    assert found.phases() == [(Slot(torch.int64, (), torch.device("cpu"), number=True, name="calls"),)]
     [(slot, first)] = initial(found.first[0], found.phases()[0][0])
     assert (slot.name, first.item(), model.calls) == ("calls", 2, 2)
 
@@ -66,8 +66,8 @@ def test_what_settles_is_fixed_in_each_phase() -> None:
         model.cache = model.cache + model.size * x
 
     before, after = observed(Model(step, cache=None, size=0)).phases()
-    assert before == (Fixed(None), Fixed(0))
-    assert after == (Slot("cache", torch.float32, (2,), torch.device("cpu"), number=False), Fixed(7))
+    assert before == (Leaf(None), Leaf(0))
+    assert after == (Slot(torch.float32, (2,), torch.device("cpu"), number=False, name="cache"), Leaf(7))
 
 
 def test_what_is_written_before_it_is_read_is_left_out() -> None:
@@ -88,6 +88,10 @@ def grow_cache(model: Any, x: torch.Tensor) -> None:
     model.rows = x if model.rows is None else torch.cat([model.rows, x])
 
 
+def grow_set(model: Any, x: torch.Tensor) -> None:
+    model.rows.add(len(model.rows))
+
+
 def new_object(model: Any, x: torch.Tensor) -> None:
     model.rows = object() if model.rows is None else [object()][0]
 
@@ -98,6 +102,7 @@ def new_object(model: Any, x: torch.Tensor) -> None:
         (grow_list, [], "grows in every call: it holds 1 values, then 2"),
         (grow_cache, None, r"grows in every call: its shape is \(2,\), then \(4,\)"),
         (new_object, None, "is another object after every call"),
+        (grow_set, set(), "is another set after every call"),
     ],
 )
 def test_what_never_settles_is_refused(step: Any, first: Any, message: str) -> None:
