@@ -27,7 +27,6 @@ from aotpipe.build.record import Record, build_key, written
 from aotpipe.build.report import Report
 from aotpipe.build.request import ModelOptions, Request
 from aotpipe.core.precision import Precision
-from aotpipe.core.stages import Failed
 from aotpipe.core.targets import DEFAULT, Target
 from aotpipe.errors import AotpipeError, CompileError
 from aotpipe.runtime import tensor_file, toolchain
@@ -297,17 +296,7 @@ def _pack(
         asserts=loadable.asserts,
         weights={key: array for key, array in arrays.items() if not key.startswith(STATE_PREFIX)},
         initial_state=loadable.initial_state,
-        programs=[
-            Failed(
-                target=target,
-                stage=result.stage,
-                reason=result.message,
-                parity=getattr(result, "parity", None),
-            )
-            if isinstance(result, AotpipeError)
-            else result
-            for target, result in results.items()
-        ],
+        programs=results,
         goldens=prepared.goldens,
         findings=prepared.findings,
         written=(loadable.weights, prepared.weights_sha256),

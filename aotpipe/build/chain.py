@@ -18,21 +18,19 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, assert_never
 
-from aotpipe.backends import Ruleset
+from aotpipe.backends import Ruleset, legalization
 from aotpipe.build.cache import Cache
 from aotpipe.build.compile_stage import CompileSettings, compile_all
 from aotpipe.build.events import Recorder
 from aotpipe.build.request import Request
 from aotpipe.core.dtypes import Array
-from aotpipe.core.precision import Precision
-from aotpipe.core.signature import Signature
 from aotpipe.core.stages import Finding
 from aotpipe.errors import LowerFailed, SpecInvalid
 from aotpipe.islands.sites import recording
 from aotpipe.model.garbage_collector import import_torch, rarer_collections
 from aotpipe.runtime import tensor_file
 from aotpipe.runtime.bundle.manifest import STATE_PREFIX, WEIGHTS
-from aotpipe.runtime.islands.chain import Island, Parts
+from aotpipe.runtime.islands.chain import Parts
 from aotpipe.runtime.store import typed_os_errors
 from aotpipe.validate import Loadable
 
@@ -40,9 +38,11 @@ if TYPE_CHECKING:
     import torch
 
     from aotpipe.backends import ModuleKey
+    from aotpipe.core.signature import Symbol
     from aotpipe.core.stages import Canonical, Compiled, Exported, Legal, Lowered
     from aotpipe.core.targets import Target
     from aotpipe.errors import AotpipeError
+    from aotpipe.runtime.xla.buckets import Ladder
     from aotpipe.validate.inputs import Call
     from aotpipe.validate.reference import Reference
 
@@ -55,11 +55,24 @@ class Chain:
     Args:
         request: What is asked for.
         recorder: Told of each stage.
+        exported: Programs in the model's own dtypes, where they were exported already.
+        rulesets: What programs are legalized by, in place of the request's.
     """
 
-    def __init__(self, request: Request, recorder: Recorder) -> None:
+    def __init__(
+        self,
+        request: Request,
+        recorder: Recorder,
+        *,
+        exported: Exported | None = None,
+        rulesets: Sequence[Ruleset] = (),
+    ) -> None:
         self.request = request
         self.recorder = recorder
+        self.rulesets = tuple(rulesets) or request.rulesets
+        if exported is not None:
+            self.canonical = exported.canonical
+            self.exported = self._narrowed(exported)
 
     @cached_property
     def canonical(self) -> Canonical:
@@ -99,18 +112,34 @@ class Chain:
                 exported = export(model)
             for finding in exported.findings:
                 self.recorder.found(finding)
-            return narrowed(exported, self.request.precision)
+            return self._narrowed(exported)
+
+    def _narrowed(self, exported: Exported) -> Exported:
+        """The same programs, of which a policy decides what is computed in fewer bits."""
+        if (precision := self.request.precision) is None:
+            return exported
+        from aotpipe.passes.precision import lower
+
+        finding = Finding(severity="note", code="precision", message=f"computed in {precision}")
+        return replace(lower(exported, precision), findings=(*exported.findings, finding))
 
     @cached_property
     def legals(self) -> Mapping[Ruleset, Legal]:
         """The legal program by each set of rules, over one set of weights.
 
+        Ops without a lowering are left where islands are allowed.
+
         Raises:
-            UnsupportedOps, LowerFailed
+            UnsupportedOps: Ops have no lowering, and no islands are allowed.
+            LowerFailed: A fault of aotpipe.
         """
-        exported = self.exported
-        with self._tracing(go_on=True):
-            return legalize(exported, self.recorder, self.request)
+        exported, supported = self.exported, not self.request.islands
+        with self._tracing(go_on=True), self.recorder.stage("legalize"):
+            from aotpipe.passes import legalize
+
+            return _joined(
+                {each: legalize(exported, legalization(each), supported=supported) for each in self.rulesets}
+            )
 
     @property
     def legal(self) -> Legal:
@@ -119,11 +148,23 @@ class Chain:
 
     @cached_property
     def _cut(self) -> tuple[Parts | None, Mapping[Ruleset, Legal]]:
-        return cut(self.legals) if self.request.islands else (None, self.legals)
+        if not self.request.islands:
+            return None, self.legals
+        from aotpipe.islands.cut import cut
+        from aotpipe.passes.rules import refusal
+
+        [(name, legal)] = self.legals.items()
+        rules = legalization(name)
+        found = cut(legal, lambda node: refusal(node, rules))
+        return (found.parts, {name: found.legal}) if found.parts.islands else (None, self.legals)
 
     @property
     def parts(self) -> Parts | None:
-        """The chain of programs and Python that a model with islands becomes; None where it has none."""
+        """The chain of programs and Python that a model with islands becomes; None where it has none.
+
+        Raises:
+            UnsupportedOps: The model is nothing but islands.
+        """
         return self._cut[0]
 
     @property
@@ -133,16 +174,37 @@ class Chain:
 
     @cached_property
     def notes(self) -> tuple[Finding, ...]:
-        """What is told of islands and planned sizes.
+        """What is told of islands, and of the sizes that were planned for XLA's programs.
 
         Raises:
-            NoBuckets
+            NoBuckets: They do not fit the Dim.
         """
-        islands = self.parts.islands if self.parts else ()
-        found = (*map(island_finding, islands), *planned_sizes(self.legal, self.request))
+        from aotpipe.runtime.xla import buckets
+
+        said = [
+            ("eager-island", f"`{island.name}` stays Python: {island.reason}", island.where)
+            for island in (self.parts.islands if self.parts else ())
+        ]
+        said += [
+            ("bucket-plan", buckets.described(symbol, ladder), None)
+            for symbol, ladder in self._ladders()
+            if ladder.planned
+        ]
+        found = tuple(
+            Finding(severity="note", code=code, message=message, where=where) for code, message, where in said
+        )
         for finding in found:
             self.recorder.found(finding)
         return found
+
+    def _ladders(self) -> list[tuple[Symbol, Ladder]]:
+        """The sizes that XLA's programs are built for, of each symbol."""
+        from aotpipe.backends.xla.lowering import ladders
+
+        signatures = self.legal.signatures
+        symbols = {symbol.name: symbol for each in signatures.values() for symbol in each.symbols}
+        found = ladders(signatures, self.request.buckets)
+        return [(symbols[name], ladder) for name, ladder in found.items()]
 
     @cached_property
     def lowered(self) -> Mapping[ModuleKey, Lowered]:
@@ -172,7 +234,7 @@ class Chain:
         return lowering.lower(
             legal,
             self.request.buckets,
-            examples=example_sizes(self.canonical, signatures_of(legal)),
+            examples=example_sizes(self.canonical, legal.signatures),
             mesh=self.request.mesh,
             rules=self.request.rules,
         )
@@ -192,7 +254,9 @@ class Chain:
             from aotpipe.validate.eager.eager import EagerFailed
             from aotpipe.validate.reference import reference
 
-            edges = bucket_edges(legal, request)
+            # The sizes at which programs with buckets may differ from each other.
+            ladders = self._ladders() if request.buckets else ()
+            edges = {symbol.name: ladder.edges(symbol.min) for symbol, ladder in ladders}
             try:
                 found = reference(self.canonical, legal, edges, calls=calls, policy=request.precision)
             except EagerFailed as error:
@@ -229,7 +293,7 @@ class Chain:
     def loadable_from(self, weights: Path, initial_state: Mapping[str, Array]) -> Loadable:
         """What the programs are loaded with, given the file of the weights and the arrays of the state."""
         return Loadable(
-            signatures=signatures_of(self.legal),
+            signatures=self.legal.signatures,
             weights=weights,
             initial_state=initial_state,
             asserts={entry.name: entry.asserts for entry in self.legal.entries},
@@ -281,49 +345,6 @@ def _leaving_cores(busy: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def narrowed(exported: Exported, precision: Precision | None) -> Exported:
-    """The same programs, of which a policy decides what is computed in fewer bits."""
-    if precision is None:
-        return exported
-    from aotpipe.passes.precision import lower
-
-    finding = Finding(severity="note", code="precision", message=f"computed in {precision}")
-    return replace(lower(exported, precision), findings=(*exported.findings, finding))
-
-
-def legalize(
-    exported: Exported, recorder: Recorder, request: Request, rulesets: Sequence[Ruleset] = ()
-) -> dict[Ruleset, Legal]:
-    """Legalize a model by each set of rules; ops without a lowering are left where islands are allowed.
-
-    Args:
-        exported: The model.
-        recorder: Told of the stage.
-        request: Names the rules, and allows islands.
-        rulesets: Those that are applied in place of the request's.
-
-    Raises:
-        UnsupportedOps: Ops have no lowering, and no islands are allowed.
-        LowerFailed: A fault of aotpipe.
-    """
-    with recorder.stage("legalize"):
-        from aotpipe.backends import legalization
-        from aotpipe.passes import legalize
-
-        supported = not request.islands
-        return _joined(
-            {
-                each: legalize(exported, legalization(each), supported=supported)
-                for each in rulesets or request.rulesets
-            }
-        )
-
-
-def signatures_of(legal: Legal) -> dict[str, Signature]:
-    """The signature of each entry point."""
-    return {entry.name: entry.signature for entry in legal.entries}
-
-
 def lower_for_iree(legal: Legal) -> Lowered:
     """Lower a model for IREE, from the dialect that it is legal in.
 
@@ -341,53 +362,6 @@ def lower_for_iree(legal: Legal) -> Lowered:
             return stablehlo.lower(legal)
         case _:
             assert_never(legal.dialect)
-
-
-def planned_sizes(legal: Legal, request: Request) -> tuple[Finding, ...]:
-    """The sizes that were planned for XLA's programs.
-
-    Raises:
-        NoBuckets: They do not fit the Dim.
-    """
-    from aotpipe.backends.xla.lowering import ladders
-    from aotpipe.runtime.xla import buckets
-
-    signatures = signatures_of(legal)
-    found = ladders(signatures, request.buckets)
-    symbols = {symbol.name: symbol for signature in signatures.values() for symbol in signature.symbols}
-    return tuple(
-        Finding(severity="note", code="bucket-plan", message=buckets.described(symbols[name], ladder))
-        for name, ladder in found.items()
-        if ladder.planned
-    )
-
-
-def island_finding(island: Island) -> Finding:
-    """What is told of a part that stays Python."""
-    return Finding(
-        severity="note",
-        code="eager-island",
-        message=f"`{island.name}` stays Python: {island.reason}",
-        where=island.where,
-    )
-
-
-def cut(legals: Mapping[Ruleset, Legal]) -> tuple[Parts | None, dict[Ruleset, Legal]]:
-    """Cut a model at its islands; there are no parts where it has none.
-
-    Raises:
-        UnsupportedOps: It is nothing but islands.
-    """
-    from aotpipe.backends import legalization
-    from aotpipe.islands.cut import cut
-    from aotpipe.passes.rules import refusal
-
-    [(name, legal)] = legals.items()
-    rules = legalization(name)
-    found = cut(legal, lambda node: refusal(node, rules))
-    if not found.parts.islands:
-        return None, dict(legals)
-    return found.parts, {name: found.legal}
 
 
 def _joined(legals: Mapping[Ruleset, Legal]) -> dict[Ruleset, Legal]:
@@ -422,14 +396,3 @@ def _is_same(left: torch.Tensor, right: torch.Tensor) -> bool:
     is_alike = left.dtype == right.dtype and left.shape == right.shape
     is_one = left is right or left.data_ptr() == right.data_ptr() != 0
     return is_alike and (is_one or bool((left == right).all()))
-
-
-def bucket_edges(legal: Legal, request: Request) -> dict[str, list[int]]:
-    """The sizes at which programs with buckets may differ from each other."""
-    if not request.buckets:
-        return {}
-    from aotpipe.backends.xla.lowering import ladders
-
-    signatures = signatures_of(legal)
-    least = {symbol.name: symbol.min for each in signatures.values() for symbol in each.symbols}
-    return {name: ladder.edges(least[name]) for name, ladder in ladders(signatures, request.buckets).items()}

@@ -10,7 +10,6 @@ Torch-free; jinja2 is imported by `write`.
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -32,7 +31,6 @@ from aotpipe.runtime.store import typed_os_errors
 if TYPE_CHECKING:
     import jinja2
 
-_lock = threading.Lock()
 _PROCESS: Final = 1
 _BUILD: Final = "build"
 
@@ -186,14 +184,9 @@ def render(report: Report) -> str:
     return template().render(report=report, estimates=estimates)
 
 
-def template() -> jinja2.Template:
-    """The page without its report; compiled once, whoever asks first."""
-    with _lock:
-        return _compiled()
-
-
 @cache
-def _compiled() -> jinja2.Template:
+def template() -> jinja2.Template:
+    """The page without its report."""
     # Late: a host that serves bundles has no jinja2.
     import jinja2
 

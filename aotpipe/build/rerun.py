@@ -7,11 +7,9 @@ timed beside the programs.
 from __future__ import annotations
 
 import shutil
-import statistics
-import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final, Unpack
@@ -22,22 +20,20 @@ from aotpipe.build.events import Listener, Recorder
 from aotpipe.build.request import ModelOptions, Request
 from aotpipe.core.serialization import Serializable
 from aotpipe.core.signature import Signature
-from aotpipe.core.stages import Compiled, CompileStats
+from aotpipe.core.stages import Compiled, CompileStats, Dialect
 from aotpipe.core.targets import Target, expand
 from aotpipe.errors import NoProgram
 from aotpipe.runtime import goldens as goldens_file
 from aotpipe.runtime.bundle import verify
-from aotpipe.runtime.bundle.load import why_not_runnable
+from aotpipe.runtime.bundle.load import fitting, why_not_runnable
 from aotpipe.runtime.bundle.manifest import GOLDENS, WEIGHTS, Manifest, Program
 from aotpipe.runtime.goldens import Golden
 from aotpipe.runtime.worker import Worker
-from aotpipe.validate import Caller, Loadable, loaded, measure_latency
+from aotpipe.validate import Caller, Loadable, loaded, median_and_p90, time_in_turns
 
 if TYPE_CHECKING:
     from aotpipe.validate.eager.eager import Eager
 
-_WARM_UP: Final = 3
-_MOST_SAMPLES: Final = 2000
 _SAME: Final = "partition schedule flags toolchain host_features digest notes estimates".split()
 """The attributes that a program in a manifest shares with a compiled one."""
 
@@ -48,15 +44,30 @@ class Reopened:
 
     Attributes:
         programs: Those that were asked for, whether they can run here or not.
-        variants: By target, the programs that it has for CPUs that have more.
+        payloads: By file, the bytes of these and of their variants.
         goldens: The recorded calls.
     """
 
     manifest: Manifest
-    programs: tuple[Compiled, ...]
-    variants: Mapping[Target, tuple[Compiled, ...]]
+    programs: tuple[Program, ...]
+    payloads: Mapping[str, bytes]
     loadable: Loadable
     goldens: tuple[Golden, ...]
+
+    def compiled(self, program: Program) -> Compiled:
+        """A program, or a variant of one, as its compiler gave it."""
+        return Compiled(
+            target=Target.parse(program.target),
+            payload=self.payloads[program.file],
+            dialect=dialect_of(program),
+            stats=CompileStats(wall_s=0.0, peak_rss_bytes=0),
+            **{name: getattr(program, name) for name in _SAME},
+        )
+
+
+def dialect_of(program: Program) -> Dialect:
+    """What a program was compiled from, also where an older release did not say so."""
+    return program.dialect or backends.dialect(Target.parse(program.target))
 
 
 def _chosen(name: str, found: Collection[Target]) -> list[Target]:
@@ -84,16 +95,17 @@ def reopened(root: Path, targets: Sequence[str] = ()) -> Iterator[Reopened]:
     manifest = verify(root)
     own = {Target.parse(each.target): each for each in manifest.programs if each.file}
     found = {Target.parse(each.target): each for program in own.values() for each in program.variants} | own
-    chosen = tuple(dict.fromkeys(each for name in targets for each in _chosen(name, found))) or tuple(own)
+    names = dict.fromkeys(each for name in targets for each in _chosen(name, found)) or own
+    chosen = tuple(found[target] for target in names)
     with TemporaryDirectory(prefix="aotpipe-rerun-") as folder:
         # Workers map the file for as long as they run, whatever happens to the bundle meanwhile.
         weights = Path(folder) / WEIGHTS
         shutil.copyfile(root / WEIGHTS, weights)
         yield Reopened(
             manifest=manifest,
-            programs=tuple(_compiled(root, found[target]) for target in chosen),
-            variants={
-                target: tuple(_compiled(root, each) for each in found[target].variants) for target in chosen
+            programs=chosen,
+            payloads={
+                each.file: (root / each.file).read_bytes() for program in chosen for each in program.all
             },
             loadable=Loadable(
                 signatures=manifest.signatures,
@@ -104,29 +116,6 @@ def reopened(root: Path, targets: Sequence[str] = ()) -> Iterator[Reopened]:
             ),
             goldens=goldens_file.loads((root / GOLDENS).read_bytes()),
         )
-
-
-def why_not_here(reopened: Reopened, target: Target) -> str:
-    """Why a program of a bundle cannot run on this host; empty where it can."""
-    every = (each for program in reopened.manifest.programs for each in program.all)
-    return next(why_not_runnable(each) for each in every if each.target == str(target))
-
-
-def fitting(reopened: Reopened, program: Compiled) -> Compiled:
-    """What is loaded on this host for a target's program: a variant of it, or itself."""
-    able = (each for each in reopened.variants[program.target] if not why_not_here(reopened, each.target))
-    return next(able, program)
-
-
-def _compiled(root: Path, program: Program) -> Compiled:
-    target = Target.parse(program.target)
-    return Compiled(
-        target=target,
-        payload=(root / program.file).read_bytes(),
-        dialect=program.dialect or backends.dialect(target),
-        stats=CompileStats(wall_s=0.0, peak_rss_bytes=0),
-        **{name: getattr(program, name) for name in _SAME},
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,13 +180,14 @@ def measure(
             threads = torch.get_num_threads()
         loadable = replace(opened.loadable, threads=threads)
         for program in opened.programs:
-            if reason := why_not_here(opened, program.target):
-                rows.append(Row(target=str(program.target), reason=reason))
+            if reason := why_not_runnable(program):
+                rows.append(Row(target=program.target, reason=reason))
                 continue
-            with recorder.stage("bench", str(program.target)):
-                timed = fitting(opened, program) if variants else program
-                found = _times(timed, opened, loadable, eager, budget_s)
-                rows += [Row(target=str(program.target), program=str(timed.target), **each) for each in found]
+            with recorder.stage("bench", program.target), Worker() as process:
+                timed = fitting(program) if variants else program
+                worker = loaded(process, opened.compiled(timed), loadable)
+                row = Row(target=program.target, program=timed.target)
+                rows += _timed(row, worker, eager, opened, budget_s)
     return rows
 
 
@@ -213,36 +203,17 @@ def _eager(chain: Chain, signatures: Mapping[str, Signature], threads: int | Non
     return Eager(canonical.entries, **eager_options(signatures))
 
 
-def _times(
-    program: Compiled, opened: Reopened, loadable: Loadable, eager: Eager | None, budget_s: float
-) -> list[dict[str, Any]]:
-    """What a `Row` says of each entry point of a program."""
-    first: dict[str, Golden] = {}
-    for golden in opened.goldens:
-        first.setdefault(golden.entry_point, golden)
-    share_s, stateful = budget_s / len(first), loadable.is_stateful
-    with Worker() as process:
-        worker = loaded(process, program, loadable)
-        if eager is None:
-            return [_alone(worker, golden, share_s, stateful=stateful) for golden in first.values()]
-        found = [
-            measure_latency(worker, eager, golden, stateful=stateful, budget_s=share_s)
-            for golden in first.values()
-        ]
-    return [{key: value for key, value in asdict(each).items() if key != "threads"} for each in found]
-
-
-def _alone(worker: Caller, golden: Golden, budget_s: float, *, stateful: bool) -> dict[str, Any]:
-    def samples(count: int) -> list[float]:
-        return worker.time(golden.inputs, entry_point=golden.entry_point, samples=count, reset=stateful)
-
-    start = time.monotonic()
-    once_us = statistics.median(samples(_WARM_UP))
-    left_s = budget_s - (time.monotonic() - start)
-    found = samples(max(1, min(_MOST_SAMPLES, int(left_s * 1e6 / once_us))))
-    return {
-        "entry_point": golden.entry_point,
-        "samples": len(found),
-        "median_us": statistics.median(found),
-        "p90_us": statistics.quantiles(found, n=10)[-1] if len(found) > 1 else found[0],
-    }
+def _timed(row: Row, worker: Caller, eager: Eager | None, opened: Reopened, budget_s: float) -> Iterator[Row]:
+    """The row of a program with the times of each of its entry points."""
+    first = {golden.entry_point: golden for golden in reversed(opened.goldens)}
+    for golden in (first[name] for name in opened.loadable.signatures if name in first):
+        ours, *theirs = time_in_turns(
+            (worker, *([] if eager is None else [eager])),
+            golden,
+            stateful=opened.loadable.is_stateful,
+            budget_s=budget_s / len(first),
+        )
+        row = replace(row, entry_point=golden.entry_point, samples=len(ours), **median_and_p90(ours))
+        for each in theirs:
+            row = replace(row, **median_and_p90(each, "eager_"))
+        yield row

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, Unpack
 from aotpipe.backends import ModuleKey
 from aotpipe.build import matrix
 from aotpipe.build import report as reports
-from aotpipe.build.chain import Chain, signatures_of
+from aotpipe.build.chain import Chain
 from aotpipe.build.compile_stage import CompileSettings
 from aotpipe.build.events import Listener, Recorder
 from aotpipe.build.report import Report
 from aotpipe.build.request import ModelOptions, Request
-from aotpipe.build.rerun import Reopened, reopened
+from aotpipe.build.rerun import Reopened, dialect_of, reopened
 from aotpipe.core.stages import Compiled, Lowered
+from aotpipe.core.targets import Target
 from aotpipe.errors import AotpipeError, SpecInvalid
 from aotpipe.runtime import toolchain
 from aotpipe.validate import validate
@@ -125,7 +126,7 @@ def revalidate(
         options.update(known)
         chain = Chain(Request.of(model, built_for, args, kwargs, **options), recorder)
         legal = chain.legal
-        if signatures_of(legal) != dict(opened.manifest.signatures):
+        if legal.signatures != dict(opened.manifest.signatures):
             raise SpecInvalid(
                 f"the bundle at {bundle} was built from a model with another signature",
                 hint="`aotpipe inspect` shows the bundle's, `aotpipe export` the model's; give --optional "
@@ -134,18 +135,19 @@ def revalidate(
         found = chain.reference()
         rows = []
         for program in opened.programs:
-            with recorder.stage("validate", str(program.target)):
+            target = Target.parse(program.target)
+            with recorder.stage("validate", program.target):
                 result: matrix.Result
                 try:
                     own, *others = (
-                        validate(each, opened.loadable, found.goldens)
-                        for each in (program, *opened.variants[program.target])
+                        validate(opened.compiled(each), opened.loadable, found.goldens)
+                        for each in program.all
                     )
                     ran = tuple(each for each in others if each.status == "executed")
                     result = replace(own, variants=ran)
                 except AotpipeError as error:
                     result = error
-            rows.append(reports.row_of(program.target, result))
+            rows.append(reports.row_of(target, result))
     return Report(
         name=legal.name,
         bundle=str(bundle),
@@ -159,13 +161,14 @@ def revalidate(
 
 def _built_as(opened: Reopened) -> tuple[list[str], ModelOptions]:
     """Targets of a bundle that share a dialect, and the options that eager's answers depend on."""
-    dialect = max(program.dialect for program in opened.programs)
-    targets = [program.target for program in opened.programs if program.dialect == dialect]
+    dialects = {program.target: dialect_of(program) for program in opened.programs}
+    dialect = max(dialects.values())
+    targets = [target for target, own in dialects.items() if own == dialect]
     options, precision = ModelOptions(), opened.manifest.precision
-    if any(target.backend == "iree" for target in targets):
+    if any(Target.parse(target).backend == "iree" for target in targets):
         options["dialect"] = dialect
     if precision is not None:
         options["dtype"], options["keep_float32"] = precision.dtype, precision.keep
     if opened.manifest.parts is not None:
         options["allow_islands"] = True
-    return list(map(str, targets)), options
+    return targets, options

@@ -51,7 +51,7 @@ def build(
         outcome = run(Request.of(model, targets or DEFAULT, **options), Settings(**settings), listener)
     report = outcome.report
     if as_json:
-        text.echo_json(report.to_json())
+        text.echo_json(report)
         return report.exit_code
     click.echo(result.targets_table(report))
     if cost := result.estimates_table((row.target, result.largest(row.estimates)) for row in report.targets):
@@ -98,12 +98,10 @@ def export(
             out.mkdir(parents=True, exist_ok=True)
             for entry in exported.entries:
                 torch.export.save(entry.program, out / f"{entry.name}.pt2")
-    signatures = {entry.name: entry.signature for entry in exported.entries}
+    signatures = exported.signatures
     if as_json:
-        from aotpipe.core.serialization import to_json
-
-        found = {"entry_points": signatures, "findings": exported.findings}
-        text.echo_json({"name": exported.canonical.spec.name, **to_json(found)})
+        name = exported.canonical.spec.name
+        text.echo_json({"name": name, "entry_points": signatures, "findings": exported.findings})
         return
     click.echo("\n\n".join(signature_text(name, signature) for name, signature in signatures.items()))
 
@@ -130,7 +128,6 @@ def compile(  # noqa: A001  # the command's name
     from aotpipe.build import steps
     from aotpipe.build.compile_stage import CompileSettings
     from aotpipe.cli import result
-    from aotpipe.core.serialization import to_json
     from aotpipe.core.targets import DEFAULT
     from aotpipe.core.units import duration, size
     from aotpipe.runtime.store import typed_os_errors
@@ -153,14 +150,13 @@ def compile(  # noqa: A001  # the command's name
         for name, each in zip(modules, lowered.values(), strict=True):
             (folder / name).write_bytes(each.module)
     if as_json:
-        shown = ("flags", "notes", "estimates", "dialect", "partition")
         rows = [
             {
                 "target": str(program.target),
                 "path": str(folder / program.file),
                 "size_bytes": len(program.payload),
-                **to_json(program.stats),
-                **{name: to_json(getattr(program, name)) for name in shown},
+                **text.attributes(program.stats, "wall_s peak_rss_bytes"),
+                **text.attributes(program, "flags notes estimates dialect partition"),
             }
             for program in programs
         ]

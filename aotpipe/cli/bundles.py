@@ -19,6 +19,7 @@ _HEAD: Final = "target status dialect parity size dispatches kernels allocates".
 _PROGRAM: Final = (
     "target status reason flags toolchain host_features notes estimates dialect partition schedule"
 )
+_WORST: Final = "entry_point case output ratio max_abs_error message"
 
 
 @click.command()
@@ -39,35 +40,27 @@ def inspect(*, bundle: Path, verify: bool, as_json: bool) -> None:
 
 
 def _inspected(bundle: Bundle) -> dict[str, Any]:
-    from aotpipe.core.serialization import to_json
-
     manifest = bundle.manifest
     return {
-        "name": manifest.name,
+        **text.attributes(manifest, "name digest weights precision findings files"),
         "path": str(bundle.path),
-        "digest": manifest.digest,
-        "entry_points": to_json(manifest.signatures),
-        "weights": list(manifest.weights),
-        "precision": to_json(manifest.precision),
+        "entry_points": manifest.signatures,
         "programs": [
             {**_program(program), "variants": [_program(each) for each in program.variants]}
             for program in manifest.programs
         ],
-        "findings": to_json(manifest.findings),
         "islands": [
-            {"name": each.name, "kind": each.kind, "where": str(each.where or ""), "reason": each.reason}
+            {**text.attributes(each, "name kind reason"), "where": str(each.where or "")}
             for each in (manifest.parts.islands if manifest.parts else ())
         ],
-        "files": to_json(manifest.files),
     }
 
 
 def _program(program: Program) -> dict[str, Any]:
-    from aotpipe.core.serialization import to_json
     from aotpipe.runtime.bundle.load import why_not_runnable
 
-    shown = {name: to_json(getattr(program, name)) for name in _PROGRAM.split()}
-    return {**shown, "runs_here": bool(program.file) and not why_not_runnable(program)}
+    runs_here = bool(program.file) and not why_not_runnable(program)
+    return {**text.attributes(program, _PROGRAM), "runs_here": runs_here}
 
 
 def _inspected_text(bundle: Bundle) -> str:
@@ -141,32 +134,18 @@ def selftest(*, bundle: Path, target: str | None, as_json: bool) -> int:
     find_in_working_folder()
     found = bundles.selftest(bundle, target)
     if as_json:
-        rows = [_tested(each) for each in found.targets]
+        rows = [
+            {
+                **text.attributes(each, "target outcome calls reason"),
+                "worst": each.worst and text.attributes(each.worst, _WORST),
+            }
+            for each in found.targets
+        ]
         text.echo_json({"name": found.name, "passed": found.passed, "targets": rows})
     else:
         lines = [_tested_line(each) for each in found.targets]
         click.echo(text.table(("target", "outcome", "calls", "parity", "worst"), lines))
     return 0 if found.passed else ParityError.exit_code
-
-
-def _tested(each: TargetResult) -> dict[str, Any]:
-    from aotpipe.core.serialization import to_json
-
-    worst = each.worst and {
-        "entry_point": each.worst.entry_point,
-        "case": each.worst.case,
-        "output": each.worst.output,
-        "ratio": to_json(float(each.worst.ratio)),
-        "max_abs_error": to_json(float(each.worst.max_abs_error)),
-        "message": each.worst.message,
-    }
-    return {
-        "target": each.target,
-        "outcome": each.outcome,
-        "calls": each.calls,
-        "reason": each.reason,
-        "worst": worst,
-    }
 
 
 def _tested_line(each: TargetResult) -> tuple[str, ...]:
@@ -204,7 +183,7 @@ def validate(
     with progress.shown(quiet=quiet) as listener:
         report = steps.revalidate(bundle, model, targets=targets, on_event=listener, **options)
     if as_json:
-        text.echo_json(report.to_json())
+        text.echo_json(report)
     else:
         click.echo(result.targets_table(report))
     if not report.ok:
@@ -243,7 +222,7 @@ def bench(
     with progress.shown(quiet=quiet) as listener:
         rows = measure(bundle, model, on_event=listener, **asked, **options)
     if as_json:
-        text.echo_json([row.to_json() for row in rows])
+        text.echo_json(rows)
         return
     lines = [
         (
@@ -282,7 +261,7 @@ def islands(*, bundle: Path, target: str | None, calls: int, as_json: bool) -> N
     find_in_working_folder()
     found = steps(bundle, target, calls=calls)
     if as_json:
-        text.echo_json([step.to_json() for step in found])
+        text.echo_json(found)
         return
     rows = [
         (

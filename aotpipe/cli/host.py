@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Final
 
 import click
@@ -30,7 +30,7 @@ def targets(*, as_json: bool) -> None:
     """List the targets, what this host can do for each (compile, run), and what would change that."""
     rows = [ability(Target.parse(name)) for name in table()]
     if as_json:
-        text.echo_json([asdict(row) for row in rows])
+        text.echo_json(rows)
         return
     lines = [(row.target, row.here, row.summary, row.reason) for row in rows]
     click.echo(text.table(("target", "here", "what for", "what it lacks here"), lines))
@@ -116,9 +116,8 @@ def _examine() -> dict[str, Any]:
         "abilities": abilities,
         "devices": _devices() if abilities["load bundles"]["ready"] else {},
         "targets": {
-            name: {"compiles_here": row.compiles_here, "runs_here": row.runs_here, "reason": row.reason}
+            name: text.attributes(ability(Target.parse(name)), "compiles_here runs_here reason")
             for name in table()
-            for row in (ability(Target.parse(name)),)
         },
         "cache": cache,
     }
@@ -176,7 +175,7 @@ def list_entries(*, as_json: bool) -> None:
     usage = store.usage()
     total = sum(row.size_bytes for row in usage)
     if as_json:
-        kinds = {row.kind: {"entries": row.entries, "size_bytes": row.size_bytes} for row in usage}
+        kinds = {row.kind: text.attributes(row, "entries size_bytes") for row in usage}
         text.echo_json(
             {"path": str(store.root), "max_bytes": store.max_bytes, "size_bytes": total, "kinds": kinds}
         )

@@ -8,9 +8,11 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
+
+from aotpipe.core.serialization import to_json
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -22,7 +24,12 @@ _UNLIMITED: Final = 1 << 16
 
 def echo_json(value: object) -> None:
     """Print one JSON value on stdout."""
-    click.echo(json.dumps(value, indent=2, allow_nan=False))
+    click.echo(json.dumps(to_json(value), indent=2, allow_nan=False))
+
+
+def attributes(value: object, names: str) -> dict[str, Any]:
+    """The named attributes of a value, such as a dataclass of which JSON has a part."""
+    return {name: getattr(value, name) for name in names.split()}
 
 
 def say(line: str) -> None:

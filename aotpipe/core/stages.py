@@ -104,6 +104,11 @@ class Exported:
     entries: tuple[ExportedEntry, ...]
     findings: tuple[Finding, ...]
 
+    @property
+    def signatures(self) -> dict[str, Signature]:
+        """The signature of each entry point."""
+        return {entry.name: entry.signature for entry in self.entries}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LegalEntry:
@@ -143,6 +148,11 @@ class Legal:
     entries: tuple[LegalEntry, ...]
     weights: Mapping[str, torch.Tensor]
     initial_state: Mapping[str, torch.Tensor]
+
+    @property
+    def signatures(self) -> dict[str, Signature]:
+        """The signature of each entry point."""
+        return {entry.name: entry.signature for entry in self.entries}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -343,13 +353,3 @@ class Validated:
     latency: tuple[Latency, ...] = ()
     notes: tuple[str, ...] = ()
     variants: tuple[Validated, ...] = field(default=(), metadata=ELSEWHERE)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failed:
-    """A target that gave no valid program: the stage and the reason, and the worst parity case if it ran."""
-
-    target: Target
-    stage: str
-    reason: str
-    parity: Parity | None = None

@@ -99,13 +99,9 @@ def table() -> Mapping[str, TargetRow]:
     """The whole table, by target string, in the order of the file."""
     text = resources.files("aotpipe.core").joinpath("targets.toml").read_text(encoding="utf-8")
     rows: dict[str, dict[str, Any]] = tomllib.loads(text)
-    return {
-        name: TargetRow(**{key: _frozen(value) for key, value in row.items()}) for name, row in rows.items()
-    }
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+    for row in rows.values():
+        row.update({key: tuple(value) for key, value in row.items() if isinstance(value, list)})
+    return {name: TargetRow(**row) for name, row in rows.items()}
 
 
 def expand(names: Iterable[str]) -> tuple[Target, ...]:

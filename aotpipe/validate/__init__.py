@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -40,8 +40,6 @@ from aotpipe.validate.parity import RULE, describe, failure, judge
 
 if TYPE_CHECKING:
     from aotpipe.validate.eager.eager import Eager
-
-__all__ = ["LATENCY_BUDGET_S", "PARITY_BUDGET_S", "Loadable", "measure_latency", "validate"]
 
 PARITY_BUDGET_S: Final = 120.0
 """A program slower than this is judged on the calls that fit, and its notes say how many."""
@@ -213,45 +211,58 @@ def _time(
 def measure_latency(
     worker: Caller, eager: Eager, golden: Golden, *, stateful: bool, budget_s: float
 ) -> Latency:
-    """Time one call of a loaded program and of eager, warmed up, on the same inputs and number of threads.
+    """Time one call of a loaded program and of eager; the arguments are those of `time_in_turns`."""
+    import torch
+
+    ours, theirs = time_in_turns((worker, eager), golden, stateful=stateful, budget_s=budget_s)
+    return Latency(
+        entry_point=golden.entry_point,
+        samples=len(ours),
+        threads=torch.get_num_threads(),
+        **median_and_p90(ours),
+        **median_and_p90(theirs, "eager_"),
+    )
+
+
+def time_in_turns(
+    runners: Sequence[Caller | Eager], golden: Golden, *, stateful: bool, budget_s: float
+) -> list[list[float]]:
+    """Time one call of a loaded program, and of eager where it is given, warmed up, on the same inputs.
 
     The program is timed inside its worker, as a caller of the runner sees it (inputs checked, outputs
     copied); eager is timed here, without the conversion of its arguments. Both are sampled in turns, so that
     a change of the machine's speed meets both.
 
     Args:
-        worker: Holds the program, loaded with as many threads as torch uses here.
-        eager: In the model's own dtypes.
+        runners: A worker that holds the program, loaded with as many threads as torch uses here, and eager in
+            the model's own dtypes.
         golden: The call.
         stateful: Whether each sample needs the initial state first.
-        budget_s: Seconds for both together; a call that takes longer is sampled once.
-    """
-    import torch
+        budget_s: Seconds for all together; a call that takes longer is sampled once.
 
-    runners = (worker, eager)
+    Returns:
+        For each runner the microseconds of each sample.
+    """
 
     def timed(runner: Caller | Eager, samples: int) -> list[float]:
         return runner.time(golden.inputs, entry_point=golden.entry_point, samples=samples, reset=stateful)
 
-    ours, theirs = durations = [timed(runner, 1) for runner in runners]
-    spent_s = (ours[0] + theirs[0]) / 1e6
+    durations = [timed(runner, 1) for runner in runners]
+    spent_s = sum(first for first, *_ in durations) / 1e6
     rounds = _ROUNDS if spent_s * (_ROUNDS + 1) < budget_s else int(budget_s / spent_s) - 1
     if rounds >= 1:
         # The first call is a cold one, so these counts are rather too low.
-        counts = [
-            max(1, min(_MOST_SAMPLES, int(budget_s / 2 * 1e6 / first)) // rounds) for first, *_ in durations
-        ]
-        ours, theirs = durations = [[], []]
+        share_us = budget_s / len(runners) * 1e6
+        counts = [max(1, min(_MOST_SAMPLES, int(share_us / first)) // rounds) for first, *_ in durations]
+        durations = [[] for _ in runners]
         for _ in range(rounds):
             time.sleep(_SETTLE_S)
             for runner, count, found in zip(runners, counts, durations, strict=True):
                 found += timed(runner, count)
-    return Latency(
-        entry_point=golden.entry_point,
-        samples=len(ours),
-        threads=torch.get_num_threads(),
-        median_us=statistics.median(ours),
-        p90_us=float(np.quantile(ours, 0.9)),
-        eager_median_us=statistics.median(theirs),
-        eager_p90_us=float(np.quantile(theirs, 0.9)),
-    )
+    return durations
+
+
+def median_and_p90(durations: Sequence[float], prefix: str = "") -> dict[str, Any]:
+    """The fields of a `Latency` that durations in microseconds give."""
+    p90 = float(np.quantile(durations, 0.9))
+    return {f"{prefix}median_us": statistics.median(durations), f"{prefix}p90_us": p90}

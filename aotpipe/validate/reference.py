@@ -92,7 +92,7 @@ def reference(
     Raises:
         EagerFailed: The model raises even on its own example inputs.
     """
-    signatures = {entry.name: entry.signature for entry in legal.entries}
+    signatures = legal.signatures
     costs = {entry.name: work(entry) for entry in legal.entries}
     if calls is not None:
         planned = Plan(calls=tuple(calls))

@@ -26,8 +26,9 @@ from typing import TypeVar
 from aotpipe.core.dtypes import Array
 from aotpipe.core.precision import Precision
 from aotpipe.core.signature import Signature
-from aotpipe.core.stages import Failed, Finding, Parity, Validated
-from aotpipe.errors import BundleError, SourceLine
+from aotpipe.core.stages import Finding, Parity, Validated
+from aotpipe.core.targets import Target
+from aotpipe.errors import AotpipeError, BundleError, ParityError, SourceLine
 from aotpipe.runtime import tensor_file
 from aotpipe.runtime.bundle import atomic_replace, files
 from aotpipe.runtime.bundle import manifest as manifests
@@ -57,7 +58,7 @@ def pack(
     asserts: Mapping[str, tuple[str, ...]],
     weights: Mapping[str, Array],
     initial_state: Mapping[str, Array],
-    programs: Sequence[Validated | Failed],
+    programs: Mapping[Target, Validated | AotpipeError],
     goldens: Sequence[Golden] = (),
     findings: Sequence[Finding] = (),
     written: tuple[Path, str] | None = None,
@@ -73,7 +74,7 @@ def pack(
         asserts: By entry point: a message per assert result.
         weights: By key.
         initial_state: By name.
-        programs: One per target.
+        programs: By target: its program, or the error that stands in its place.
         goldens: Recorded calls, in order.
         findings: What a user should know of the build.
         written: A file that `tensor_file.write` made of the weights and of each initial value under
@@ -93,7 +94,7 @@ def pack(
                 WEIGHTS: _weights(work, stored, written),
                 GOLDENS: _bytes(work, GOLDENS, dumps(goldens)),
             }
-            for program in programs:
+            for program in programs.values():
                 for each in (program, *program.variants) if isinstance(program, Validated) else ():
                     file = f"programs/{each.compiled.file}"
                     if file not in packed:
@@ -105,7 +106,7 @@ def pack(
                     for key, signature in signatures.items()
                 },
                 weights=tuple(sorted(weights)),
-                programs=tuple(map(_record, programs)),
+                programs=tuple(_record(target, result) for target, result in programs.items()),
                 findings=tuple(map(_without_folder, findings)),
                 files=packed,
                 parts=parts and _without_folders(parts),
@@ -165,18 +166,18 @@ def _bytes(work: Path, name: str, content: bytes) -> File:
     return File(sha256=hashlib.sha256(content).hexdigest(), size_bytes=len(content))
 
 
-def _record(program: Validated | Failed) -> Program:
-    if isinstance(program, Failed):
+def _record(target: Target, program: Validated | AotpipeError) -> Program:
+    if isinstance(program, AotpipeError):
         return Program(
-            target=str(program.target),
+            target=str(target),
             status="failed",
             stage=program.stage,
-            reason=program.reason,
-            parity=_summary(program.parity),
+            reason=program.message,
+            parity=_summary(program.parity if isinstance(program, ParityError) else None),
         )
     compiled = program.compiled
     return Program(
-        target=str(compiled.target),
+        target=str(target),
         status=program.status,
         reason=program.reason,
         file=f"programs/{compiled.file}",
@@ -190,7 +191,7 @@ def _record(program: Validated | Failed) -> Program:
         dialect=compiled.dialect,
         partition=compiled.partition,
         schedule=compiled.schedule,
-        variants=tuple(map(_record, program.variants)),
+        variants=tuple(_record(each.compiled.target, each) for each in program.variants),
     )
 
 

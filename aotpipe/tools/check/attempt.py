@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree  # torch.export's own flattening; see pytrees
 
 from aotpipe.backends.xla import lowering
-from aotpipe.build import chain
+from aotpipe.build.chain import Chain
 from aotpipe.build.events import Recorder
 from aotpipe.build.request import Request
 from aotpipe.canonicalize import modules
@@ -95,10 +95,10 @@ def attempt(canonical: Canonical, observed: Mapping[str, Observed], request: Req
     if passed:
         kept = replace(canonical, entries=tuple(passed))
         exported = Exported(canonical=kept, entries=tuple(found.entries), findings=())
-        found.signatures = {entry.name: entry.signature for entry in exported.entries}
+        found.signatures = exported.signatures
         with garbage_collector.paused():
             try:
-                found.signatures = chain.signatures_of(_legal(exported, found, request))
+                found.signatures = _legal(exported, found, request).signatures
             except (UnsupportedOps, LowerFailed) as error:
                 found.refusals.append(Refusal(error))
     return found
@@ -112,20 +112,13 @@ def is_taken(model: Canonical, observed: Observed, replayed: Collection[Line]) -
 
 def _legal(exported: Exported, found: Attempted, request: Request) -> Legal:
     """What a build would lower, after the stages of a build."""
-    narrowed = chain.narrowed(exported, request.precision)
     # Nobody compiles the programs: the rules for GPUs do the least to a convolution.
     rulesets = dict.fromkeys("torch-gpu" if each == "torch" else each for each in request.rulesets)
-    legals = chain.legalize(narrowed, Recorder(), request, tuple(rulesets))
-    legal = next(iter(legals.values()))
-    parts = chain.cut(legals)[0] if request.islands else None
+    chain = Chain(request, Recorder(), exported=exported, rulesets=tuple(rulesets))
     if "xla" in request.backends:
-        lowering.placed(legals["stablehlo"], request.buckets, request.mesh, request.rules)
-    found.findings += [
-        *narrowed.findings,
-        *map(chain.island_finding, parts.islands if parts else ()),
-        *chain.planned_sizes(legal, request),
-    ]
-    return legal
+        lowering.placed(chain.legals["stablehlo"], request.buckets, request.mesh, request.rules)
+    found.findings += [*chain.exported.findings, *chain.notes]
+    return chain.legal
 
 
 def _last(error: AotpipeError, entry_point: str) -> AotpipeError:

@@ -69,7 +69,7 @@ def recompiles(
         canonical = chain.canonical
         failed: AotpipeError | None = None
         try:
-            signatures = {entry.name: entry.signature for entry in chain.exported.entries}
+            signatures = chain.exported.signatures
         except AotpipeError as error:
             failed = error
             signatures = sequences.signatures_of(canonical)

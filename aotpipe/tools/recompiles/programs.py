@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from aotpipe.build.chain import Chain, signatures_of
+from aotpipe.build.chain import Chain
 from aotpipe.build.compile_stage import CompileSettings
 from aotpipe.core.dtypes import Array
 from aotpipe.core.signature import Signature
@@ -43,7 +43,7 @@ def run(chain: Chain, calls: Sequence[ModelCall], settings: CompileSettings) -> 
         AotpipeError: A stage refused the model before its targets came into it.
     """
     chain.lowered  # noqa: B018  # what cannot be lowered is refused before eager is asked
-    signatures = signatures_of(chain.legal)
+    signatures = chain.legal.signatures
     admitted, refused = _admitted(chain.canonical, signatures, calls)
     reference = None
     with suppress(SpecInvalid):  # where eager refuses every call, there is nothing to compare

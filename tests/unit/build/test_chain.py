@@ -14,7 +14,7 @@ import torch
 from aotpipe.build import file_reads
 from aotpipe.build import prepared as prepared_module
 from aotpipe.build.cache import Cache
-from aotpipe.build.chain import Chain, legalize
+from aotpipe.build.chain import Chain
 from aotpipe.build.compile_stage import CompileSettings
 from aotpipe.build.events import Event, Recorder, StageFinished
 from aotpipe.build.prepared import FRONT_STAGES, Prepared
@@ -257,7 +257,7 @@ def test_the_dialects_share_their_weights_and_agree_on_signatures(monkeypatch: p
         )
 
     monkeypatch.setattr(aotpipe.passes, "legalize", other_weights)
-    torch_, stablehlo = legalize(chain.exported, Recorder(), BOTH).values()
+    torch_, stablehlo = Chain(BOTH, Recorder(), exported=chain.exported).legals.values()
     assert {f"stablehlo.{key}" for key in torch_.weights} == stablehlo.weights.keys()
     assert set(stablehlo.entries[0].weights) == stablehlo.weights.keys()
 
@@ -272,7 +272,7 @@ def test_the_dialects_share_their_weights_and_agree_on_signatures(monkeypatch: p
 
     monkeypatch.setattr(aotpipe.passes, "legalize", other_signature)
     with pytest.raises(LowerFailed, match="disagree on 'forward'"):
-        legalize(chain.exported, Recorder(), BOTH)
+        Chain(BOTH, Recorder(), exported=chain.exported).legals  # noqa: B018  # runs the stage
 
 
 def test_a_cpu_and_a_gpu_get_modules_of_their_own_and_share_one_where_the_rules_are_the_same():

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from aotpipe.core.stages import Compiled, CompileStats, Failed, Finding, Parity, ParityCase, Validated
+from aotpipe.core.stages import Compiled, CompileStats, Finding, Parity, ParityCase, Validated
 from aotpipe.core.targets import Target
-from aotpipe.errors import SourceLine
+from aotpipe.errors import CompileFailed, SourceLine
 from aotpipe.runtime import bundle
 from aotpipe.runtime.bundle import manifest as manifests
 from aotpipe.runtime.goldens import Golden
@@ -103,14 +103,15 @@ def contents(**changes):
         "asserts": programs.ACCUMULATE_ASSERTS,
         "weights": programs.accumulate_weights(),
         "initial_state": programs.accumulate_state(),
-        "programs": [
-            validated(),
-            Failed(target=Target.parse("iree-cpu-x86_64"), stage="compile", reason="it crashed"),
-        ],
+        "programs": [validated(), (Target.parse("iree-cpu-x86_64"), CompileFailed("it crashed"))],
         "goldens": goldens(),
         "findings": findings(),
     }
-    return {**given, **changes}
+    given |= changes
+    results = (
+        each if isinstance(each, tuple) else (each.compiled.target, each) for each in given["programs"]
+    )
+    return {**given, "programs": dict(results)}
 
 
 def packed(out, **changes):

@@ -56,7 +56,7 @@ def test_a_program_of_other_numbers_fails(tmp_path):
 
 def test_what_cannot_run_here_is_skipped_with_its_reason(tmp_path):
     greedy = samples.validated(samples.HOST, "llvm-cpu", needs=("x86_64", "avx1024"))
-    made = samples.packed(tmp_path / "b", programs=[*samples.contents()["programs"], greedy])
+    made = samples.packed(tmp_path / "b", programs=[*samples.contents()["programs"].items(), greedy])
     result = bundle.selftest(made)
     assert result.passed
     assert [(each.outcome, each.reason) for each in result.targets] == [
