@@ -37,7 +37,6 @@ from aotpipe.errors import (
     CompileError,
     CompileFailed,
     CompilerCrashed,
-    DeviceMemoryExceeded,
 )
 from aotpipe.runtime import process, toolchain
 from aotpipe.runtime.xla import container, installed
@@ -106,10 +105,8 @@ def compile(  # noqa: A001  # the stage's name; nothing here needs the builtin
         outcome = _run(folder, target, flags, modules, mesh, timeout_s, limit)
         if outcome.ending != "exited" or outcome.code != 0:
             log = _log(log_dir, target, lowered, outcome)
-            raise (
-                _overflow(outcome, target, lowered, by_module, log)
-                or limit_error("XLA", str(target), outcome, timeout_s, limit, log)
-                or _error(outcome, target, log)
+            raise limit_error("XLA", str(target), outcome, timeout_s, limit, log) or _error(
+                outcome, target, lowered, by_module, log
             )
         made = {key: (folder / f"{key}.bin").read_bytes() for key in wanted}
         figures = {key: json.loads((folder / f"{key}.json").read_bytes()) for key in wanted}
@@ -205,9 +202,7 @@ def _run(
 
 def _partition(mesh: Mapping[str, Any], figures: Iterable[Mapping[str, Any]]) -> Partition:
     """How the programs are spread, with the collectives of all of them."""
-    counts: Counter[str] = Counter()
-    for counted in figures:
-        counts.update(counted.get("collectives", {}))
+    counts = sum((Counter(counted.get("collectives", {})) for counted in figures), Counter[str]())
     return Partition(
         mesh=mesh["axes"],
         devices=mesh["devices"],
@@ -231,23 +226,19 @@ def _features(target: Target, executables: Any) -> tuple[str, ...]:
     return (arch, *(feature for feature in present if feature in named))
 
 
-def _overflow(
+def _error(
     outcome: process.Outcome, target: Target, lowered: Lowered, programs: Mapping[str, Any], log: str
-) -> DeviceMemoryExceeded | None:
-    """Whether the compiler found a program too large for its chip."""
-    _, _, words = outcome.stderr.rpartition("aotpipe: ")
-    program = programs.get(words.partition("\n")[0].strip())
-    if outcome.ending != "exited" or outcome.code != tool.REFUSED or program is None:
-        return None
-    return chips.overflow(words, program, target, lowered.largest.get(chips.name_of(program), ()), log)
-
-
-def _error(outcome: process.Outcome, target: Target, log: str) -> CompileError:
-    tail = "\n".join(outcome.stderr.strip().splitlines()[-_TAIL_LINES:])
+) -> CompileError:
     if outcome.ending == "exited" and outcome.code == tool.REFUSED:
         _, _, words = outcome.stderr.rpartition("aotpipe: ")
-        said = "\n".join(words.splitlines()[1:][:_TAIL_LINES])
-        return CompileFailed(f"XLA refused the program for {target}", reason=said, log=log)
+        name, _, said = words.partition("\n")
+        if program := programs.get(name.strip()):
+            largest = lowered.largest.get(chips.name_of(program), ())
+            if too_large := chips.overflow(words, program, target, largest, log):
+                return too_large
+        reason = "\n".join(said.splitlines()[:_TAIL_LINES])
+        return CompileFailed(f"XLA refused the program for {target}", reason=reason, log=log)
+    tail = "\n".join(outcome.stderr.strip().splitlines()[-_TAIL_LINES:])
     how = (
         f"died by {signal.Signals(outcome.code).name}"
         if outcome.ending == "signalled"

@@ -35,7 +35,7 @@ from aotpipe.errors import AotpipeError, Buffer, CannotPad, LowerFailed, NoBucke
 from aotpipe.passes import hops, unbacked
 from aotpipe.passes.source_lines import nearest_line
 from aotpipe.runtime.xla import container, installed
-from aotpipe.runtime.xla.buckets import Buckets, Declared, Ladder, planned
+from aotpipe.runtime.xla.buckets import Buckets, Declared, Ladder, planned, takes
 from aotpipe.runtime.xla.mesh import Mesh, Rule
 
 if TYPE_CHECKING:
@@ -161,21 +161,21 @@ def _choices(
     given = {name for dim in dims for name in dim_symbols(dim)}
     symbols = {symbol.name: symbol for symbol in entry.signature.symbols if symbol.name in given}
     found = _ladders_of(entry, tuple(symbols.values()), declared)
-    chosen = [
-        dict(zip(symbols, sizes, strict=True)) for sizes in product(*(found[name].sizes for name in symbols))
-    ]
-    fitting = [sizes for sizes in chosen if all(evaluate_dim(dim, sizes) >= 0 for dim in dims)]
-    own = {name: size for name, size in (example or {}).items() if name in symbols}
-    if own and not any(_takes(sizes, own, found) for sizes in fitting):
-        yield own, {}
-    elif not fitting:
-        raise NoBuckets(f"no choice of buckets fits the inputs of {entry.name!r}")
-    for sizes in fitting:
+    choices: list[tuple[Sizes, Sizes]] = []
+    for chosen in product(*(found[name].sizes for name in symbols)):
+        sizes = dict(zip(symbols, chosen, strict=True))
         # As the index lists them, which is the order of the program's true sizes.
         padded = [
             name for name, size in sorted(sizes.items()) if not found[name].exact and size > symbols[name].min
         ]
-        yield sizes, {name: symbols[name].min for name in padded}
+        if all(evaluate_dim(dim, sizes) >= 0 for dim in dims):
+            choices.append((sizes, {name: symbols[name].min for name in padded}))
+    own = {name: size for name, size in (example or {}).items() if name in symbols}
+    if own and not any(takes(sizes, least, own) for sizes, least in choices):
+        yield own, {}
+    elif not choices:
+        raise NoBuckets(f"no choice of buckets fits the inputs of {entry.name!r}")
+    yield from choices
 
 
 def _ladders_of(
@@ -192,12 +192,6 @@ def _ladders_of(
                 hint=f"declare the sizes that it is built for: --buckets {symbol.name}={ends}",
             )
     return found
-
-
-def _takes(sizes: Sizes, wanted: Sizes, found: Mapping[str, Ladder]) -> bool:
-    return all(
-        sizes[name] == size if found[name].exact else sizes[name] >= size for name, size in wanted.items()
-    )
 
 
 def bound_of(entry: LegalEntry, sizes: Sizes) -> Any:

@@ -178,17 +178,8 @@ def results_of(executable: Any, ranks: Sequence[int], devices: int) -> list[dict
     shardings = []
     for given, rank in zip(found, ranks, strict=True):
         hlo = xla.HloSharding.from_proto(given) if isinstance(given, xla.OpSharding) else given
-        shardings.append(_sharding(hlo, rank, devices).to_json())
+        shardings.append(Sharding.of_xla(hlo, rank, devices).to_json())
     return shardings
-
-
-def _sharding(hlo: Any, rank: int, devices: int) -> Sharding:
-    if hlo is None or not hlo.is_tiled():
-        return Sharding((1,) * rank, ((0,) * rank,) * devices)
-    dims = hlo.tile_assignment_dimensions()
-    places = itertools.product(*map(range, dims))
-    indices = {device: at[:rank] for device, at in zip(hlo.tile_assignment_devices(), places, strict=True)}
-    return Sharding(tuple(dims[:rank]), tuple(indices[device] for device in range(devices)))
 
 
 def ranks_of_results(module: Any) -> list[int]:

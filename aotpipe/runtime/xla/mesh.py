@@ -20,11 +20,12 @@ import itertools
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Final, Self, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final, Self, TypeAlias
 
 from aotpipe.core.serialization import Serializable, renamed
 from aotpipe.errors import MeshError
+from aotpipe.runtime.xla import clients
 
 _NAME: Final = re.compile(r"[A-Za-z_]\w*")
 _GRID: Final = re.compile(r"\d+(x\d+)*")
@@ -191,13 +192,20 @@ class Sharding(Serializable):
     def of(cls, mesh: Mesh, splits: Sequence[Split], rank: int) -> Self:
         """The sharding of an array of some rank on a mesh, whose devices count along the last axis first."""
         whole = (*splits, *((),) * (rank - len(splits)))
-        sizes = mesh.sizes
-        tile_indices = []
-        for coordinates in itertools.product(*map(range, sizes.values())):
-            at = dict(zip(sizes, coordinates, strict=True))
-            tile_indices.append(tuple(_number(split, at, sizes) for split in whole))
-        tiles = tuple(math.prod(sizes[name] for name in split) for split in whole)
-        return cls(tiles, tuple(tile_indices), _hlo_sharding(mesh, splits, tiles))
+        tiles = tuple(math.prod(mesh.sizes[name] for name in split) for split in whole)
+        text = _hlo_sharding(mesh, splits, tiles)
+        sharding = clients.bindings().HloSharding.from_string(text)
+        return replace(cls.of_xla(sharding, rank, mesh.devices), text=text)
+
+    @classmethod
+    def of_xla(cls, sharding: Any, rank: int, devices: int) -> Self:
+        """An `HloSharding` of jaxlib's; each device has the whole array where it is None or has no tiles."""
+        if sharding is None or not sharding.is_tiled():
+            return cls((1,) * rank, ((0,) * rank,) * devices)
+        dims = sharding.tile_assignment_dimensions()
+        places = itertools.product(*map(range, dims))
+        indices = dict(zip(sharding.tile_assignment_devices(), places, strict=True))
+        return cls(tuple(dims[:rank]), tuple(indices[device][:rank] for device in range(devices)))
 
     @property
     def is_replicated(self) -> bool:
@@ -211,13 +219,6 @@ class Sharding(Serializable):
             slice(min(index * step, size), min((index + 1) * step, size))
             for index, step, size in zip(self.tile_indices[device], steps, shape, strict=True)
         )
-
-
-def _number(split: Split, at: Mapping[str, int], sizes: Mapping[str, int]) -> int:
-    number = 0
-    for name in split:
-        number = number * sizes[name] + at[name]
-    return number
 
 
 def _hlo_sharding(mesh: Mesh, splits: Sequence[Split], tiles: Sequence[int]) -> str:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cache
 from importlib import resources
 from typing import Any, Final
@@ -25,7 +25,6 @@ from aotpipe.core.units import size
 from aotpipe.errors import Buffer, DeviceMemoryExceeded, MeshError
 from aotpipe.runtime.xla.mesh import Mesh
 
-_VERSIONS: Final = {"toolkit": "12.9.0", "dnn": "9.8.0"}
 BFLOAT16_PASSES: Final = {"default": 1, "high": 3, "highest": 6}
 """How often a TPU multiplies bfloat16 for one product of float32 (`jax.lax.Precision`)."""
 
@@ -38,45 +37,21 @@ _WIDER: Final[Mapping[str, tuple[str, ...]]] = {
 """What a dtype is widened to where the unit for matrices lacks it; the rate is never below the real one."""
 
 
-# What the compiler is told of every GPU, in its own words.
-_GPU: Final = {
-    "device_vendor": "NVIDIA Corporation",
-    "device_address_bits": 64,
-    "threads_per_warp": 32,
-    "threads_per_block_limit": 1024,
-    "registers_per_core_limit": 65536,
-    "registers_per_block_limit": 65536,
-    "shared_memory_per_block": 49152,
-    "thread_dim_limit_x": 1024,
-    "thread_dim_limit_y": 1024,
-    "thread_dim_limit_z": 64,
-    "block_dim_limit_x": 2**31 - 1,
-    "block_dim_limit_y": 65535,
-    "block_dim_limit_z": 65535,
-    "driver_version": _VERSIONS["toolkit"],
-    "runtime_version": _VERSIONS["toolkit"],
-    "compile_time_toolkit_version": _VERSIONS["toolkit"],
-    "dnn_version": _VERSIONS["dnn"],
-}
-
-
 def _config(gpu: Mapping[str, Any], memory: int, bandwidth: float) -> str:
     """XLA's target config of a GPU, as the text form of its protocol buffer; `bandwidth` is in GB/s."""
     major, minor = gpu["cuda_compute_capability"].split(".")
     info = {
-        **_GPU,
         **gpu,
         "cuda_compute_capability": {"major": major, "minor": minor},
         "device_memory_size": memory,
         "memory_bandwidth": int(bandwidth * 1e9),
     }
+    dnn = dict(zip(("major", "minor", "patch"), gpu["dnn_version"].split("."), strict=True))
     return _text(
         {
             "gpu_device_info": info,
             "platform_name": "CUDA",
-            "dnn_version_info": dict(
-                zip(("major", "minor", "patch"), _VERSIONS["dnn"].split("."), strict=True)
-            ),
+            "dnn_version_info": dnn,
             "device_description_str": gpu["name"],
         }
     )
@@ -93,20 +68,6 @@ def _text(message: Mapping[str, Any]) -> str:
         else:
             parts.append(f"{key}: {value}")
     return " ".join(parts)
-
-
-COUNTS: Final = (
-    "flops",
-    "bytes_accessed",
-    "traffic_bytes",
-    "loops",
-    "arguments_bytes",
-    "results_bytes",
-    "temporaries_bytes",
-    "code_bytes",
-    "peak_bytes",
-)
-"""The numbers of `figures`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,11 +108,13 @@ class Chip:
 @cache
 def _table() -> Mapping[str, Chip]:
     text = resources.files("aotpipe.backends.xla.estimate").joinpath("chips.toml").read_text(encoding="utf-8")
-    return {name: _chip(row) for name, row in tomllib.loads(text).items()}
+    rows = tomllib.loads(text)
+    every_gpu = rows.pop("every-gpu")
+    return {name: _chip(row, every_gpu) for name, row in rows.items()}
 
 
-def _chip(row: Mapping[str, Any]) -> Chip:
-    gpu = _config(row["gpu"], row["memory"], row["bandwidth"]) if "gpu" in row else ""
+def _chip(row: Mapping[str, Any], every_gpu: Mapping[str, Any]) -> Chip:
+    gpu = _config({**every_gpu, **row["gpu"]}, row["memory"], row["bandwidth"]) if "gpu" in row else ""
     parts = row.get("devices", 1)
     return Chip(
         rates={dtype: rate * 1e12 / parts for dtype, rate in row["rates"].items()},
@@ -166,21 +129,6 @@ def _chip(row: Mapping[str, Any]) -> Chip:
 def chip(target: Target) -> Chip | None:
     """The chip of a target; None where the target is a CPU."""
     return _table().get(str(target))
-
-
-def with_memory(device: str, needed: int) -> str:
-    """The target of a kind of device whose chip has the least memory that is enough; empty where none has.
-
-    Args:
-        device: Such as `tpu`.
-        needed: Bytes.
-    """
-    enough = [
-        (each.memory, name)
-        for name, each in _table().items()
-        if Target.parse(name).device == device and each.memory > needed
-    ]
-    return min(enough, default=(0, ""))[1]
 
 
 def estimate(
@@ -204,7 +152,8 @@ def estimate(
         MatmulWork(dtype=dtype, precision=precision, flops=flops)
         for dtype, precision, flops in sorted(figures["matmuls"])
     )
-    counted = {name: figures[name] for name in COUNTS}
+    known = {each.name for each in fields(Estimate)} - {"matmuls"}
+    counted = {name: count for name, count in figures.items() if name in known}
     rates = [chip.rate(each.dtype, each.precision) if chip else None for each in matmuls]
     # What no rate is published for adds nothing, which keeps the bound one from below.
     seconds = [each.flops / rate for each, rate in zip(matmuls, rates, strict=True) if rate]
@@ -322,19 +271,18 @@ def _error(
     says: str, target: Target, sizes: tuple[int, int], largest: Sequence[Buffer], log: str = ""
 ) -> DeviceMemoryExceeded:
     needed, available = sizes
+    rows = [
+        f"{size(each.size_bytes):>9}  {each.kind} {each.name}{f', {each.where}' if each.where else ''}"
+        for each in largest
+    ]
     return DeviceMemoryExceeded(
         f"{says}, and {target} has {size(available)}",
-        reason="\n".join(["its largest tensors:", *map(_row, largest)] if largest else []),
+        reason="\n".join(["its largest tensors:", *rows] if rows else []),
         hint=_remedy(target, needed, largest),
         where=next((each.where for each in largest if each.where), None),
         log=log,
         buffers=largest,
     )
-
-
-def _row(buffer: Buffer) -> str:
-    place = f", {buffer.where}" if buffer.where else ""
-    return f"{size(buffer.size_bytes):>9}  {buffer.kind} {buffer.name}{place}"
 
 
 def _remedy(target: Target, needed: int, largest: Sequence[Buffer]) -> str:
@@ -344,5 +292,10 @@ def _remedy(target: Target, needed: int, largest: Sequence[Buffer]) -> str:
         if 2 * held > needed
         else "build it for smaller sizes: a smaller example, or smaller --buckets"
     )
-    larger = with_memory(target.device, needed)
+    enough = [
+        (each.memory, name)
+        for name, each in _table().items()
+        if Target.parse(name).device == target.device and each.memory > needed
+    ]
+    _, larger = min(enough, default=(0, ""))
     return f"{smaller}; or take a chip with more memory: -t {larger}" if larger else smaller

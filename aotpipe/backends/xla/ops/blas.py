@@ -6,7 +6,6 @@ of a Fourier transform must not be padded.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -134,21 +133,18 @@ def _padded_addmv(call: Call) -> Padded:
     return Padded(call.as_it_is(x, left, right), left.axes[:-1])
 
 
-def _scaled(x: Array, mode: int, shape: Sequence[int], dims: Sequence[int]) -> Array:
-    """By nothing, by the root of the count of elements, or by the count."""
-    count = math.prod(shape[dim] for dim in dims)
-    return x * {1: 1 / math.sqrt(count), 2: 1 / count}[mode] if mode else x
+def _norm(normalization: int, *, forward: bool) -> str:
+    """Numpy's name of torch's mode: to divide by nothing, by the root of the count of elements, or by it."""
+    modes = ("backward", "ortho", "forward") if forward else ("forward", "ortho", "backward")
+    return modes[normalization]
 
 
 def c2c(out: Out, x: Array, dims: Sequence[int], normalization: int, forward: bool) -> Array:
     """Of complex numbers."""
+    transform = jnp.fft.fft if forward else jnp.fft.ifft
     for dim in dims:
-        moved = jnp.moveaxis(x, dim, -1)
-        kind = lax.FftType.FFT if forward else lax.FftType.IFFT
-        done = lax.fft(moved, kind, (moved.shape[-1],))
-        # XLA divides the inverse by the count, torch by what the mode says.
-        x = jnp.moveaxis(done if forward else done * moved.shape[-1], -1, dim)
-    return _scaled(x, normalization, x.shape, dims)
+        x = transform(x, axis=dim, norm=_norm(normalization, forward=forward))
+    return x
 
 
 def r2c(out: Out, x: Array, dims: Sequence[int], normalization: int, onesided: bool) -> Array:
@@ -156,17 +152,16 @@ def r2c(out: Out, x: Array, dims: Sequence[int], normalization: int, onesided: b
     if not onesided:
         return c2c(out, cast(x, out.dtype), dims, normalization, forward=True)
     *others, last = dims
-    moved = jnp.moveaxis(cast(x, np.dtype(f"float{4 * out.dtype.itemsize}")), last, -1)
-    done = jnp.moveaxis(lax.fft(moved, lax.FftType.RFFT, (moved.shape[-1],)), -1, last)
-    return _scaled(c2c(out, done, others, 0, forward=True), normalization, x.shape, dims)
+    x = cast(x, np.dtype(f"float{4 * out.dtype.itemsize}"))
+    half = jnp.fft.rfft(x, axis=last, norm=_norm(normalization, forward=True))
+    return c2c(out, half, others, normalization, forward=True)
 
 
 def c2r(out: Out, x: Array, dims: Sequence[int], normalization: int, last_dim_size: int) -> Array:
     """Back to real numbers."""
     *others, last = dims
-    moved = jnp.moveaxis(c2c(out, x, others, 0, forward=False), last, -1)
-    done = lax.fft(moved, lax.FftType.IRFFT, (last_dim_size,)) * last_dim_size
-    return _scaled(jnp.moveaxis(done, -1, last), normalization, out.shape, dims)
+    x = c2c(out, x, others, normalization, forward=False)
+    return jnp.fft.irfft(x, last_dim_size, last, _norm(normalization, forward=False))
 
 
 def _unpadded(call: Call) -> Any:
