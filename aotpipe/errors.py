@@ -6,9 +6,8 @@ source where that is known, why, and one thing to do about it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypedDict, Unpack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 if TYPE_CHECKING:
     from aotpipe.core.stages import Parity
@@ -24,19 +23,11 @@ class SourceLine(NamedTuple):
         return f"{self.path}:{self.line}"
 
 
-class Details(TypedDict, total=False):
-    """What an error says beside its message; `AotpipeError` describes each."""
-
-    reason: str
-    hint: str
-    where: SourceLine | None
-    log: str
-
-
+@dataclass(eq=False, repr=False, kw_only=True)
 class AotpipeError(Exception):
     """The base of all errors; the message, the reason and the hint are one line each.
 
-    Args:
+    Attributes:
         message: What happened, without the place.
         reason: Why it happened, where the message does not say it.
         hint: One thing to do.
@@ -47,25 +38,18 @@ class AotpipeError(Exception):
     exit_code: ClassVar[int] = 1
     stage: ClassVar[str] = "aotpipe"
 
+    message: str = field(kw_only=False)
+    reason: str = ""
+    hint: str = ""
+    where: SourceLine | None = None
+    log: str = ""
+
     def __init_subclass__(cls, *, exit_code: int, stage: str | None = None) -> None:
         cls.exit_code = exit_code
         cls.stage = stage or cls.stage
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        reason: str = "",
-        hint: str = "",
-        where: SourceLine | None = None,
-        log: str = "",
-    ) -> None:
-        super().__init__(message)
-        self.message = message
-        self.reason = reason
-        self.hint = hint
-        self.where = where
-        self.log = log
+    def __post_init__(self) -> None:
+        super().__init__(self.message)
 
     def __str__(self) -> str:
         place = f"{self.where}: " if self.where else ""
@@ -128,12 +112,11 @@ class UnknownTarget(TargetError, exit_code=17):
     """A text is no target string; the hint is the nearest name."""
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class ExportFailed(AotpipeError, exit_code=20, stage="export"):
     """torch.export refused the model; `code` is what `aotpipe check` calls the cause, where that is known."""
 
-    def __init__(self, message: str, *, code: str = "", **details: Unpack[Details]) -> None:
-        super().__init__(message, **details)
-        self.code = code
+    code: str = ""
 
 
 class StaticDim(ExportFailed, exit_code=21):
@@ -166,14 +149,11 @@ class UnsupportedOp:
     where: SourceLine | None
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class UnsupportedOps(AotpipeError, exit_code=25, stage="legalize"):
     """Ops have no lowering; the message names all of them, `ops` holds each where they are known."""
 
-    def __init__(
-        self, message: str, *, ops: Sequence[UnsupportedOp] = (), **details: Unpack[Details]
-    ) -> None:
-        super().__init__(message, **details)
-        self.ops = tuple(ops)
+    ops: tuple[UnsupportedOp, ...] = ()
 
 
 class NoBuckets(AotpipeError, exit_code=26, stage="lower"):
@@ -226,20 +206,18 @@ class Buffer:
     where: SourceLine | None = None
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class DeviceMemoryExceeded(CompileError, exit_code=39):
     """A program needs more memory than its chip has; `buffers` holds the largest tensors, in order."""
 
-    def __init__(self, message: str, *, buffers: Sequence[Buffer] = (), **details: Unpack[Details]) -> None:
-        super().__init__(message, **details)
-        self.buffers = tuple(buffers)
+    buffers: tuple[Buffer, ...] = ()
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class ParityError(AotpipeError, exit_code=40, stage="validate"):
     """A program's numbers differ from eager's by more than the tolerance; `parity` holds all comparisons."""
 
-    def __init__(self, message: str, *, parity: Parity | None = None, **details: Unpack[Details]) -> None:
-        super().__init__(message, **details)
-        self.parity = parity
+    parity: Parity | None = None
 
 
 class ProgramCrashed(AotpipeError, exit_code=41, stage="run"):

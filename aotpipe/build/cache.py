@@ -7,6 +7,7 @@ fills up later costs a remark, and the build goes on without keeping results. Wi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,18 +18,13 @@ from aotpipe.runtime.store import Entry, Kind, Source, Store
 T = TypeVar("T")
 
 
+@dataclass(slots=True)
 class Cache:
-    """A store, or none.
+    """A store, or None, and the recorder that is told when the store fails."""
 
-    Args:
-        store: None keeps nothing.
-        recorder: Told when the store fails.
-    """
-
-    def __init__(self, store: Store | None, recorder: Recorder) -> None:
-        self.store = store
-        self.recorder = recorder
-        self._changed = False
+    store: Store | None
+    recorder: Recorder
+    _changed: bool = False
 
     @classmethod
     def open(cls, recorder: Recorder, *, enabled: bool = True) -> Cache:

@@ -110,8 +110,7 @@ class Chain:
                 from aotpipe.export import export
 
                 exported = export(model)
-            for finding in exported.findings:
-                self.recorder.found(finding)
+            self.recorder.found(exported.findings)
             return self._narrowed(exported)
 
     def _narrowed(self, exported: Exported) -> Exported:
@@ -193,8 +192,7 @@ class Chain:
         found = tuple(
             Finding(severity="note", code=code, message=message, where=where) for code, message, where in said
         )
-        for finding in found:
-            self.recorder.found(finding)
+        self.recorder.found(found)
         return found
 
     def _ladders(self) -> list[tuple[Symbol, Ladder]]:
@@ -265,8 +263,7 @@ class Chain:
                     reason=str(error),
                     hint="give example inputs that the model takes",
                 ) from error
-        for finding in found.findings:
-            self.recorder.found(finding)
+        self.recorder.found(found.findings)
         return found
 
     def compiled(self, settings: CompileSettings) -> dict[Target, Compiled | AotpipeError]:

@@ -17,7 +17,6 @@ import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import Any, Final, Self
 
 from aotpipe.backends import ModuleKey, compiler, module_of, own_flags
@@ -110,9 +109,7 @@ class Compiling:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_rest: object) -> None:
         if kind is None:
             self._pool.shutdown()
             return

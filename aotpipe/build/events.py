@@ -10,7 +10,7 @@ import resource
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -127,9 +127,10 @@ class Recorder:
         """Say how often each stage will run."""
         self._tell(Planned(totals=totals))
 
-    def found(self, finding: Finding) -> None:
-        """Pass a finding about the user's model on."""
-        self._tell(finding)
+    def found(self, findings: Iterable[Finding]) -> None:
+        """Pass findings about the user's model on."""
+        for finding in findings:
+            self._tell(finding)
 
     def remark(self, message: str) -> None:
         """Say something about the build itself, once."""

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Final
 
 from aotpipe.backends import compiler, module_of, own_flags
 from aotpipe.build.compile_stage import Compiling
-from aotpipe.build.events import Stage
 from aotpipe.build.prepared import Ready
 from aotpipe.core.serialization import dumps, loads
 from aotpipe.core.stages import Compiled, Validated
@@ -38,8 +37,6 @@ if TYPE_CHECKING:
 # In this time programs come from the store, and no compiler finishes.
 _STORE_S: Final = 0.1
 _FILE: Final = "validated.json"
-STAGES: Final[tuple[Stage, ...]] = ("compile", "validate")
-"""Those that run once per target."""
 Result = Validated | AotpipeError
 """A target's program that passed, or the error that stands in its place."""
 
@@ -81,7 +78,7 @@ class _Judge:
         flags = own_flags(target, self.compiling.settings.extra_flags)
         for fallback in compiler(target).fallbacks_for_numbers(module, target, flags):
             self.trials += 1
-            self.compiling.cache.recorder.planned(dict.fromkeys(STAGES, self.trials))
+            self.compiling.cache.recorder.planned({"compile": self.trials, "validate": self.trials})
             try:
                 careful = self.compiling.compile(module, target, fallback)
             except CompileError:

@@ -124,8 +124,7 @@ def _from_store(request: Request, cache: Cache, folder: Path) -> Ready | None:
     for stage in FRONT_STAGES:
         with cache.recorder.stage(stage) as running:
             running.cached = True
-    for finding in found.findings:
-        cache.recorder.found(finding)
+    cache.recorder.found(found.findings)
     again = Chain(request, Recorder())
     return Ready(prepared=found, key=record.prepared, canonical=lambda: again.canonical)
 

@@ -27,6 +27,7 @@ from aotpipe.core.units import count, duration, share, size
 from aotpipe.errors import AotpipeError, ParityError
 from aotpipe.runtime.bundle import atomic_replace
 from aotpipe.runtime.store import typed_os_errors
+from aotpipe.validate.parity import describe
 
 if TYPE_CHECKING:
     import jinja2
@@ -200,19 +201,17 @@ def template() -> jinja2.Template:
 
 def to_junit(report: Report) -> str:
     """The report as JUnit XML, one test per target; a program that was not run here is a skipped test."""
-    failed = sum(row.status == "failed" for row in report.targets)
-    skipped = sum(row.status == "compiled" for row in report.targets)
+    statuses = [row.status for row in report.targets]
     suite = ET.Element(
         "testsuite",
         name=f"aotpipe.{report.name}",
-        tests=str(len(report.targets)),
-        failures=str(failed),
+        tests=str(len(statuses)),
+        failures=str(statuses.count("failed")),
         errors="0",
-        skipped=str(skipped),
+        skipped=str(statuses.count("compiled")),
         time=f"{report.wall_s:.3f}",
     )
-    for row in report.targets:
-        suite.append(_case(report, row))
+    suite.extend(_case(report, row) for row in report.targets)
     ET.indent(suite)
     return ET.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
@@ -223,7 +222,10 @@ def _case(report: Report, row: TargetReport) -> ET.Element:
     match row.status:
         case "failed":
             failure = ET.SubElement(case, "failure", type=row.stage, message=_printable(row.reason))
-            failure.text = _printable(_failures(row))
+            bad = (
+                [describe(one) for one in row.parity.cases if not one.passed] if row.parity else [row.reason]
+            )
+            failure.text = _printable("\n".join(bad))
         case "compiled":
             ET.SubElement(case, "skipped", message=_printable(row.reason))
         case "executed":
@@ -234,17 +236,6 @@ def _case(report: Report, row: TargetReport) -> ET.Element:
                 else ""
             )
     return case
-
-
-def _failures(row: TargetReport) -> str:
-    if row.parity is None:
-        return row.reason
-    bad = [one for one in row.parity.cases if not one.passed]
-    return "\n".join(
-        f"{one.entry_point} {one.case} {one.output}[{', '.join(map(str, one.worst_index))}]: "
-        f"got {one.got!r}, want {one.want!r}, {one.ratio:.3g} of the allowed error {one.message}".rstrip()
-        for one in bad
-    )
 
 
 def _printable(text: str) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @click.command()
 @options.model()
 @options.targets
-@options.out
+@options.out()
 @options.fat
 @options.variants
 @options.compiling
@@ -69,12 +69,7 @@ def build(
 
 @click.command()
 @options.model("export")
-@click.option(
-    "-o",
-    "--out",
-    type=click.Path(path_type=Path),
-    help="The folder for one ENTRY_POINT.pt2 each. [default: nothing is written]",
-)
+@options.out("The folder for one ENTRY_POINT.pt2 each. [default: nothing is written]")
 @options.as_json
 @options.quiet
 def export(
@@ -109,7 +104,7 @@ def export(
 @click.command()
 @options.model()
 @options.targets
-@options.out
+@options.out()
 @options.fat
 @options.compiling
 @options.as_json

@@ -33,10 +33,7 @@ def inspect(*, bundle: Path, verify: bool, as_json: bool) -> None:
     if verify:
         bundles.verify(bundle)
     opened = bundles.open_bundle(bundle)
-    if as_json:
-        text.echo_json(_inspected(opened))
-    else:
-        click.echo(_inspected_text(opened))
+    text.show(_inspected(opened), lambda: _inspected_text(opened), as_json=as_json)
 
 
 def _inspected(bundle: Bundle) -> dict[str, Any]:
@@ -133,18 +130,20 @@ def selftest(*, bundle: Path, target: str | None, as_json: bool) -> int:
 
     find_in_working_folder()
     found = bundles.selftest(bundle, target)
-    if as_json:
-        rows = [
-            {
-                **text.attributes(each, "target outcome calls reason"),
-                "worst": each.worst and text.attributes(each.worst, _WORST),
-            }
-            for each in found.targets
-        ]
-        text.echo_json({"name": found.name, "passed": found.passed, "targets": rows})
-    else:
-        lines = [_tested_line(each) for each in found.targets]
-        click.echo(text.table(("target", "outcome", "calls", "parity", "worst"), lines))
+    rows = [
+        {
+            **text.attributes(each, "target outcome calls reason"),
+            "worst": each.worst and text.attributes(each.worst, _WORST),
+        }
+        for each in found.targets
+    ]
+    text.show(
+        {"name": found.name, "passed": found.passed, "targets": rows},
+        lambda: text.table(
+            ("target", "outcome", "calls", "parity", "worst"), map(_tested_line, found.targets)
+        ),
+        as_json=as_json,
+    )
     return 0 if found.passed else ParityError.exit_code
 
 
@@ -182,10 +181,7 @@ def validate(
 
     with progress.shown(quiet=quiet) as listener:
         report = steps.revalidate(bundle, model, targets=targets, on_event=listener, **options)
-    if as_json:
-        text.echo_json(report)
-    else:
-        click.echo(result.targets_table(report))
+    text.show(report, lambda: result.targets_table(report), as_json=as_json)
     if not report.ok:
         text.say("\n" + result.failures(report))
     return report.exit_code
@@ -221,9 +217,6 @@ def bench(
     find_in_working_folder()
     with progress.shown(quiet=quiet) as listener:
         rows = measure(bundle, model, on_event=listener, **asked, **options)
-    if as_json:
-        text.echo_json(rows)
-        return
     lines = [
         (
             row.target if row.program in {"", row.target} else f"{row.target} ({row.program})",
@@ -240,7 +233,7 @@ def bench(
         for row in rows
     ]
     head = ("target", "entry point", "median", "p90", "eager", "of eager", "n")
-    click.echo(text.table(head, lines))
+    text.show(rows, lambda: text.table(head, lines), as_json=as_json)
 
 
 @click.command()
@@ -260,9 +253,6 @@ def islands(*, bundle: Path, target: str | None, calls: int, as_json: bool) -> N
 
     find_in_working_folder()
     found = steps(bundle, target, calls=calls)
-    if as_json:
-        text.echo_json(found)
-        return
     rows = [
         (
             step.entry_point,
@@ -275,4 +265,5 @@ def islands(*, bundle: Path, target: str | None, calls: int, as_json: bool) -> N
         )
         for step in found
     ]
-    click.echo(text.table(("entry point", "step", "name", "median", "share", "line", "reason"), rows))
+    head = ("entry point", "step", "name", "median", "share", "line", "reason")
+    text.show(found, lambda: text.table(head, rows), as_json=as_json)

@@ -29,11 +29,9 @@ _DRIVERS: Final = ("cuda", "hip", "vulkan", "metal")
 def targets(*, as_json: bool) -> None:
     """List the targets, what this host can do for each (compile, run), and what would change that."""
     rows = [ability(Target.parse(name)) for name in table()]
-    if as_json:
-        text.echo_json(rows)
-        return
     lines = [(row.target, row.here, row.summary, row.reason) for row in rows]
-    click.echo(text.table(("target", "here", "what for", "what it lacks here"), lines))
+    head = ("target", "here", "what for", "what it lacks here")
+    text.show(rows, lambda: text.table(head, lines), as_json=as_json)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,10 +78,7 @@ def doctor(*, as_json: bool) -> int:
     The exit code is 1 where this host cannot load bundles, else 0.
     """
     found = _examine()
-    if as_json:
-        text.echo_json(found)
-    else:
-        click.echo(_shown(found))
+    text.show(found, lambda: _shown(found), as_json=as_json)
     return 0 if found["abilities"]["load bundles"]["ready"] else 1
 
 
@@ -192,10 +187,7 @@ def show_size(*, as_json: bool) -> None:
     from aotpipe.runtime.store import Store
 
     total = sum(row.size_bytes for row in Store.default().usage())
-    if as_json:
-        text.echo_json({"size_bytes": total})
-    else:
-        click.echo(total)
+    text.show({"size_bytes": total}, lambda: str(total), as_json=as_json)
 
 
 @cache.command("clear")
@@ -206,7 +198,4 @@ def clear(*, as_json: bool) -> None:
     from aotpipe.runtime.store import Store
 
     freed = Store.default().clear()
-    if as_json:
-        text.echo_json({"freed_bytes": freed})
-    else:
-        click.echo(f"freed {size(freed)}")
+    text.show({"freed_bytes": freed}, lambda: f"freed {size(freed)}", as_json=as_json)

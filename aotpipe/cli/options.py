@@ -27,7 +27,6 @@ targets = click.option(
     help="What to build for: a target, a shorthand or a glob; may be given several times. "
     "[default: iree-cpu-host]",
 )
-out = click.option("-o", "--out", type=click.Path(path_type=Path), metavar="OUT", help="The folder to write.")
 bundle = click.argument("bundle", type=click.Path(path_type=Path), metavar="BUNDLE")
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON value on stdout.")
 quiet = click.option("-q", "--quiet", is_flag=True, help="Print warnings and errors only.")
@@ -41,6 +40,12 @@ variants = click.option(
     default=True,
     help="Add programs for later levels of x86-64 to those of earlier ones; a CPU takes the best it can run.",
 )
+
+
+def out(said: str = "The folder to write.", *, is_file: bool = False) -> Callable[[F], F]:
+    """Where a command writes, with its line in `--help`: a folder, or a file."""
+    path = click.Path(path_type=Path, dir_okay=not is_file)
+    return click.option("-o", "--out", type=path, metavar="FILE" if is_file else "OUT", help=said)
 
 
 class _Read(click.ParamType[Any]):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -25,6 +25,14 @@ _UNLIMITED: Final = 1 << 16
 def echo_json(value: object) -> None:
     """Print one JSON value on stdout."""
     click.echo(json.dumps(to_json(value), indent=2, allow_nan=False))
+
+
+def show(value: object, said: Callable[[], str], *, as_json: bool) -> None:
+    """Print what a command found on stdout: as one JSON value, or as `said` tells it to people."""
+    if as_json:
+        echo_json(value)
+    else:
+        click.echo(said())
 
 
 def attributes(value: object, names: str) -> dict[str, Any]:

@@ -61,13 +61,7 @@ def check(
 
 @click.command()
 @options.model("canonicalize")
-@click.option(
-    "-o",
-    "--out",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="The file to write. [default: the code is printed]",
-)
+@options.out("The file to write. [default: the code is printed]", is_file=True)
 @click.option("--diff", is_flag=True, help="Print a unified diff from the model's file to the code.")
 @options.as_json
 @options.quiet
@@ -169,10 +163,7 @@ def recompiles(
 
     with progress.shown(quiet=quiet) as listener:
         found = count(model, ways=ways or DEFAULT_WAYS, on_event=listener, **asked, **options)
-    if as_json:
-        text.echo_json(found.to_json())
-    else:
-        click.echo(str(found))
+    text.show(found.to_json(), lambda: str(found), as_json=as_json)
     try:
         found.require(at_most)
     except AotpipeError as error:
@@ -192,13 +183,9 @@ def recompiles(
     metavar="TARGET",
     help="The target whose program is wrong; it must run here.",
 )
-@click.option(
-    "-o",
-    "--out",
-    type=click.Path(path_type=Path),
-    metavar="OUT",
-    help="A folder for the smallest program that is wrong, its flags, inputs and answers. "
-    "[default: nothing is written]",
+@options.out(
+    "A folder for the smallest program that is wrong, its flags, inputs and answers. "
+    "[default: nothing is written]"
 )
 @options.compiling
 @options.as_json

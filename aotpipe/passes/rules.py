@@ -100,7 +100,7 @@ def check_supported(entries: Sequence[LegalEntry], rules: LegalizationRules) -> 
         reason="\n".join(map(_row, left)),
         hint="write the named lines with other ops, or let them run in Python: --allow-islands",
         where=next((found.where for found in left if found.where), None),
-        ops=left,
+        ops=tuple(left),
     )
 
 

@@ -16,83 +16,25 @@ from aotpipe.core.stages import Legal
 from aotpipe.passes import hops
 
 _COMPARISONS: Final = frozenset({"gt", "lt", "ge", "le", "eq", "ne", "isclose"})
-_DISCONTINUOUS: Final = _COMPARISONS | {
-    "argmax",
-    "argmin",
-    "argsort",
-    "bucketize",
-    "ceil",
-    "floor",
-    "floor_divide",
-    "fmod",
-    "frac",
-    "heaviside",
-    "kthvalue",
-    "median",
-    "mode",
-    "nonzero",
-    "remainder",
-    "round",
-    "searchsorted",
-    "sign",
-    "sort",
-    "topk",
-    "trunc",
-}
+_DISCONTINUOUS: Final = _COMPARISONS.union(
+    ("ceil", "floor", "floor_divide", "fmod", "frac", "heaviside", "remainder", "round", "sign", "trunc"),
+    ("argmax", "argmin", "argsort", "kthvalue", "median", "mode", "sort", "topk"),
+    ("bucketize", "nonzero", "searchsorted"),
+)
 # Their decompositions compare and round, but what they choose between is the same where the choice is close.
-_CONTINUOUS: Final = frozenset(
-    {
-        "_log_softmax",
-        "_prelu_kernel",
-        "_safe_softmax",
-        "_softmax",
-        "acosh",
-        "asinh",
-        "atan",
-        "atanh",
-        "celu",
-        "clamp",
-        "clamp_max",
-        "clamp_min",
-        "cos",
-        "cosh",
-        "digamma",
-        "elu",
-        "erf",
-        "erfc",
-        "erfinv",
-        "exp",
-        "exp2",
-        "expm1",
-        "gelu",
-        "hardsigmoid",
-        "hardswish",
-        "hardtanh",
-        "leaky_relu",
-        "lgamma",
-        "log",
-        "log10",
-        "log1p",
-        "log2",
-        "log_sigmoid_forward",
-        "logaddexp",
-        "logsumexp",
-        "mish",
-        "prelu",
-        "relu",
-        "relu6",
-        "rsqrt",
-        "scaled_dot_product_attention",
-        "selu",
-        "sigmoid",
-        "silu",
-        "sin",
-        "sinh",
-        "softplus",
-        "sqrt",
-        "tan",
-        "tanh",
-    }
+_CONTINUOUS: Final[frozenset[str]] = frozenset().union(
+    # Activations.
+    ("relu", "relu6", "leaky_relu", "_prelu_kernel", "prelu", "elu", "celu", "selu", "gelu", "silu", "mish"),
+    ("hardsigmoid", "hardswish", "hardtanh", "log_sigmoid_forward", "sigmoid", "softplus"),
+    # Softmax and its kin.
+    ("_log_softmax", "_safe_softmax", "_softmax", "logaddexp", "logsumexp", "scaled_dot_product_attention"),
+    # Powers, logarithms and special functions.
+    ("exp", "exp2", "expm1", "log", "log10", "log1p", "log2", "rsqrt", "sqrt"),
+    ("digamma", "erf", "erfc", "erfinv", "lgamma"),
+    # Trigonometry.
+    ("acosh", "asinh", "atan", "atanh", "cos", "cosh", "sin", "sinh", "tan", "tanh"),
+    # Bounds.
+    ("clamp", "clamp_max", "clamp_min"),
 )
 _FILLS: Final = ("aten.full", "aten.scalar_tensor")
 # Integers and bools that are made of floats: a cast truncates, an index output chooses.

@@ -13,7 +13,7 @@ Three cases need a second opinion, which is eager under noise in the last places
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -101,9 +101,11 @@ def reference(
         planned = plan(signatures, examples, seed=canonical.spec.seed, work=costs, buckets=buckets)
     options = eager_options(signatures)
     notes = list(planned.notes)
+    answers = _run(Eager(canonical.entries, **options, policy=policy), planned.calls, notes)
     records = [
         _Record(call, answer)
-        for call, answer in _run(Eager(canonical.entries, **options, policy=policy), planned.calls, notes)
+        for call, answer in zip(planned.calls, answers, strict=True)
+        if answer is not None
     ]
     if not records:
         raise EagerFailed(notes[0] if notes else "no call was planned")
@@ -121,8 +123,7 @@ def reference(
         doubtful = _affordable(asked, signatures, costs, limit=_WIDE_WORK / _NOISES)
     for seed in range(_NOISES if doubtful else 0):
         noisy = Eager(canonical.entries, **options, noise=seed + 1, policy=policy)
-        answers = _all(noisy, [record.call for record in doubtful])
-        for record, answer in zip(doubtful, answers, strict=True):
+        for record, answer in zip(doubtful, _run(noisy, [each.call for each in doubtful]), strict=True):
             if answer is not None:
                 record.noisy.append(answer)
     if policy is not None:
@@ -174,27 +175,23 @@ def eager_options(signatures: Mapping[str, Signature]) -> dict[str, Any]:
     return {"mutated": mutated, "written": written}
 
 
-def _run(eager: Eager, calls: Iterable[Call], notes: list[str]) -> Iterator[tuple[Call, Answer]]:
-    """Each call that the model takes, with its answer."""
-    broken = False
+def _run(eager: Eager, calls: Sequence[Call], notes: list[str] | None = None) -> list[Answer | None]:
+    """The answer to each call, None from one that the model refuses, with a note, to the next reset."""
+    answers: list[Answer | None] = []
     for call in calls:
         if call.reset:
             eager.reset()
-            broken = False
-        if broken:
+        elif answers and answers[-1] is None:
+            answers.append(None)
             continue
         try:
-            yield call, eager.infer(call.inputs, entry_point=call.entry_point)
+            answers.append(eager.infer(call.inputs, entry_point=call.entry_point))
         except EagerFailed as error:
-            broken = True
-            reason = str(error).splitlines()[0][:160]
-            notes.append(f"{call.entry_point}, {call.case}: left out, since eager raises {reason}")
-
-
-def _all(eager: Eager, calls: Sequence[Call]) -> list[Answer | None]:
-    """The answer to each call, None from the first that the model refuses to the next reset."""
-    answers = {id(call): answer for call, answer in _run(eager, calls, [])}
-    return [answers.get(id(call)) for call in calls]
+            answers.append(None)
+            if notes is not None:
+                reason = str(error).splitlines()[0][:160]
+                notes.append(f"{call.entry_point}, {call.case}: left out, since eager raises {reason}")
+    return answers
 
 
 def _affordable(
@@ -233,19 +230,19 @@ def _widen(
     parameters = {id(each): each.nbytes for entry in entries for each in entry.module.parameters()}
     is_large = sum(parameters.values()) > _LARGE_BYTES
     wide = Eager(entries, precision="float64", frugal=True, **options) if is_large else None
-    answers = _all(wide, calls) if wide else []
+    answers = _run(wide, calls) if wide else []
     if wide is None or None in answers:
         try:
             wide = Eager(entries, precision="float64", **options)
         except (TypeError, RuntimeError) as error:
             notes.append(f"no float64 reference, since a weight has no float64 form: {error}")
             return False
-        answers = _all(wide, calls)
+        answers = _run(wide, calls)
     for record, answer in zip(records, answers, strict=True):
         record.wide = answer
     if lacking := answers.count(None):
         refused: list[str] = []
-        list(_run(wide, [records[0].call], refused))
+        _run(wide, [records[0].call], refused)
         notes.append(
             f"no float64 reference for {lacking} of {len(answers)} calls; eager under noise is the "
             f"measure there ({refused[0] if refused else 'the model raises in float64'})"

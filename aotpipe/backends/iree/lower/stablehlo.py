@@ -223,7 +223,7 @@ def _require_taken(entry: LegalEntry, module: Any, lines: Lines) -> None:
         ),
         hint=_HINT,
         where=next((op.where for op in ops if op.where), None),
-        ops=ops,
+        ops=tuple(ops),
     )
 
 

@@ -281,7 +281,7 @@ def _error(
         hint=_remedy(target, needed, largest),
         where=next((each.where for each in largest if each.where), None),
         log=log,
-        buffers=largest,
+        buffers=tuple(largest),
     )
 
 
