@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from importlib import import_module
 from typing import Any, Final
+from unittest import mock
 
 import torch
 from torch import nn
@@ -118,19 +119,14 @@ def _place(tensor: torch.Tensor) -> tuple[object, ...]:
 
 # The module, whose name in its package is that of the function. It looks this up at each call of `scan`.
 _SCANS: Final = import_module("torch._higher_order_ops.scan")
-_COMPILE_AND_RUN: Final = "_maybe_compile_and_run_fn"
 
 
 @contextmanager
 def uncompiled() -> Iterator[None]:
     """Call the bodies of control-flow ops, and start no compiler."""
-    original: Callable[..., Any] = getattr(_SCANS, _COMPILE_AND_RUN)
-    setattr(_SCANS, _COMPILE_AND_RUN, _run_scan)
-    try:
-        with torch.compiler.set_stance("force_eager"):
-            yield
-    finally:
-        setattr(_SCANS, _COMPILE_AND_RUN, original)
+    run = mock.patch.object(_SCANS, "_maybe_compile_and_run_fn", _run_scan)
+    with run, torch.compiler.set_stance("force_eager"):
+        yield
 
 
 def _run_scan(

@@ -70,7 +70,7 @@ def _export_entry(entry: CanonicalEntry) -> tuple[ExportedEntry, list[Finding], 
     program = traced.program
     found = signatures.signature(entry, program, resolved.ranges)
     exported = ExportedEntry(name=entry.name, program=program, signature=found)
-    findings += [*_unused(entry, exported), *_integer_outputs(exported)]
+    findings += [*_unused(entry, exported), *_integer_outputs(entry, exported)]
     return exported, findings, traced.state or entry.state
 
 
@@ -105,13 +105,9 @@ def _unused(entry: CanonicalEntry, exported: ExportedEntry) -> Iterator[Finding]
             )
 
 
-def _integer_outputs(exported: ExportedEntry) -> Iterator[Finding]:
-    arguments = [
-        spec.arg
-        for spec in exported.program.graph_signature.output_specs
-        if spec.kind is torch.export.graph_signature.OutputKind.USER_OUTPUT
-    ]
-    for output, argument in zip(exported.signature.outputs, arguments, strict=True):
+def _integer_outputs(entry: CanonicalEntry, exported: ExportedEntry) -> Iterator[Finding]:
+    arguments = signatures.output_arguments(entry, exported.program)
+    for output, argument in zip(exported.signature.outputs, arguments.values(), strict=True):
         if isinstance(output, TensorSpec) and not isinstance(
             argument, torch.export.graph_signature.TensorArgument
         ):

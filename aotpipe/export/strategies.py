@@ -250,11 +250,7 @@ def _rewritten(
 def _raise_refusal(
     entry: CanonicalEntry, found: Exception, log: GuardLog, first: ExportFailed | None
 ) -> NoReturn:
-    """Raise what export ended with once no further function is to be rewritten.
-
-    Raises:
-        ExportFailed: Of the rewritten model where that says why; else of the model as it was, `first`.
-    """
+    """Raise the error of the rewritten model where that says why, else that of the model as it was."""
     explained = diagnosis.explain(found, log, entry.name)
     told = isinstance(found, ExportFailed | Unwritten | RecursionError) or diagnosis.is_data_dependent(found)
     if first is None or told:
@@ -324,11 +320,7 @@ def _strategies(*, dynamic: bool, changed: Mapping[str, int]) -> Iterator[Strate
 def _export(
     entry: CanonicalEntry, strategy: Strategy, module: torch.nn.Module | None = None
 ) -> ExportedProgram:
-    """Export a model, or in its place a module that takes its state from buffers.
-
-    Raises:
-        UnknownState: The model keeps in Python what no state is known of.
-    """
+    """Export a model, or in its place a module that takes its state from buffers."""
     args, kwargs = resized_examples.resized(entry, strategy.changed)
     # torch.export takes a tensor that is passed twice for one input; a call may pass two tensors.
     args, kwargs = pytrees.clone_tensors((args, kwargs))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from aotpipe.canonicalize.rewrite.ast_builders import (
     DONE,
@@ -65,12 +66,9 @@ class Returns:
         is_endless = isinstance(node, ast.While) and isinstance(node.test, ast.Constant) and node.test.value
         if is_endless and not breaks(node.body, but=flag):
             return [*begun, result]
-        if orelse and breaks(node.body, but=flag):
-            # An `else` of a loop that also breaks by itself.
-            broken = self._flag()
-            node.body = _marked(node.body, broken, but=flag)
-            begun.insert(0, assign(broken, ast.Constant(False)))
-            orelse = [ast.If(negated(broken), orelse, [])]
+        if breaks(node.body, but=flag):
+            # What the loop's own breaks skip stays its `else`.
+            node.orelse, orelse = orelse, []
         return [*begun, ast.If(ast.Name(flag, ast.Load()), [result], orelse)]
 
     def _flag(self) -> str:
@@ -90,7 +88,9 @@ class Returns:
                     mark,
                 ]
                 return out
-            if isinstance(node, (ast.If, *GUARDS)):
+            if isinstance(node, LOOPS):
+                node.orelse = self._flagged(node.orelse, flag)
+            elif isinstance(node, (ast.If, *GUARDS)):
                 _each_block(node, lambda inner: self._flagged(inner, flag))
             out.append(node)
         return out
@@ -113,19 +113,10 @@ class Returns:
             inner = flag or self._flag()
             if not flag:
                 before.append(assign(inner, ast.Constant(False)))
-            self._within(node, inner)
+            _within(node, inner, contains(_tried(node), ast.Return), partial(self._paths, flag=inner))
             after = self._paths(rest, flag)
             return [*before, node, *([ast.If(negated(inner), after, [])] if after else [])]
         return body if flag else [*body, assign(RESULT, ast.Constant(None))]
-
-    def _within(self, node: ast.stmt, flag: str) -> None:
-        skipped: Block = []
-        if isinstance(node, ast.Try | ast.TryStar) and contains(node.body, ast.Return):
-            # A return skips what is done where nothing was raised.
-            skipped, node.orelse = node.orelse, []
-        _each_block(node, lambda block: self._paths(block, flag) if block else block)
-        if skipped and isinstance(node, ast.Try | ast.TryStar):
-            node.orelse = [ast.If(negated(flag), self._paths(skipped, flag), [])]
 
 
 def _finally_blocks(body: Sequence[ast.stmt]) -> Iterator[Block]:
@@ -140,6 +131,17 @@ def _each_block(node: ast.stmt, change: Callable[[Block], Block]) -> None:
                 setattr(holder, field, change(getattr(holder, field)))
 
 
+def _tried(node: ast.stmt) -> Block:
+    return node.body if isinstance(node, ast.Try | ast.TryStar) else []
+
+
+def _within(node: ast.stmt, flag: str, skips: bool, change: Callable[[Block], Block]) -> None:
+    """Change a statement's blocks; a jump that sets the flag in a `try` skips its `else`."""
+    _each_block(node, lambda block: change(block) if block else block)
+    if skips and isinstance(node, ast.Try | ast.TryStar) and node.orelse:
+        node.orelse = [ast.If(negated(flag), node.orelse, [])]
+
+
 def _ends(body: Sequence[ast.stmt]) -> bool:
     """Whether nothing after these statements is reached."""
     return any(
@@ -152,20 +154,6 @@ def _ends(body: Sequence[ast.stmt]) -> bool:
 def breaks(body: Sequence[ast.stmt], but: str = "") -> bool:
     """Whether a loop's body breaks it, other than for a flag."""
     return any(isinstance(node, ast.Break) and getattr(node, "flag", None) != but for node in _jumps_of(body))
-
-
-def _marked(body: Block, flag: str, but: str) -> Block:
-    """Set a flag where a loop's body breaks it, other than for another flag."""
-    out: Block = []
-    for node in body:
-        if isinstance(node, ast.Break) and getattr(node, "flag", None) != but:
-            out.append(assign(flag, ast.Constant(True)))
-        elif isinstance(node, LOOPS):
-            node.orelse = _marked(node.orelse, flag, but)
-        elif isinstance(node, (ast.If, *GUARDS)):
-            _each_block(node, lambda inner: _marked(inner, flag, but))
-        out.append(node)
-    return out
 
 
 def jumps(body: Sequence[ast.stmt], *kinds: type[ast.stmt]) -> bool:
@@ -205,7 +193,7 @@ def guarded(body: Block, kind: type[ast.stmt], flag: str) -> Block:
         if isinstance(node, LOOPS):
             node.orelse = guarded(node.orelse, kind, flag)
         elif isinstance(node, (ast.If, *GUARDS)):
-            _guard(node, kind, flag)
+            _within(node, flag, jumps(_tried(node), kind), partial(guarded, kind=kind, flag=flag))
         out.append(node)
         rest = guarded(body[index + 1 :], kind, flag)
         if not rest:
@@ -214,13 +202,6 @@ def guarded(body: Block, kind: type[ast.stmt], flag: str) -> Block:
         guard.goes_on = (node, body[-1])  # type: ignore[attr-defined]
         return [*out, guard]
     return out
-
-
-def _guard(node: ast.stmt, kind: type[ast.stmt], flag: str) -> None:
-    skipped = isinstance(node, ast.Try | ast.TryStar) and bool(node.orelse) and jumps(node.body, kind)
-    _each_block(node, lambda block: guarded(block, kind, flag))
-    if skipped and isinstance(node, ast.Try | ast.TryStar):
-        node.orelse = [ast.If(negated(flag), node.orelse, [])]
 
 
 def loop_without_jumps(node: ast.While | ast.For, number: int) -> tuple[Block, Block, str | None]:

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from traceback import walk_tb
-from types import CodeType, FunctionType, MappingProxyType
+from types import CodeType, FrameType, FunctionType, MappingProxyType
 from typing import Any, Final
 
 import torch
@@ -33,7 +33,7 @@ from aotpipe.canonicalize.values.optional_values import OptionalValue
 from aotpipe.canonicalize.values.trace import Operators, Trace
 from aotpipe.errors import ExportFailed
 from aotpipe.model import capacity, source
-from aotpipe.model.garbage_collector import functions_of
+from aotpipe.model.garbage_collector import function_of, functions_of
 
 Hook = Callable[..., Any]
 _OPERATORS: Final = Operators(
@@ -61,18 +61,15 @@ def staging(
         exact_aliases: Whether the graph follows which names of tensors are names of one.
         upper_bounds: The highest values of integers among the leaves of a call, by place.
     """
-    token = capacity.assert_in_trace.set(_assert_capacity)
-    try:
-        with (
-            trace.started(Trace(_OPERATORS, exact_aliases=exact_aliases)) as found,
-            hooks_joined(module),
-            effects.watching(module, lifts_state=lifts_state),
-            host_scalars.unhashable(),
-            called_in_mode(module, upper_bounds),
-        ):
-            yield found
-    finally:
-        capacity.assert_in_trace.reset(token)
+    with (
+        trace.held(capacity.assert_in_trace, _assert_capacity),
+        trace.started(Trace(_OPERATORS, exact_aliases=exact_aliases)) as found,
+        hooks_joined(module),
+        effects.watching(module, lifts_state=lifts_state),
+        host_scalars.unhashable(),
+        called_in_mode(module, upper_bounds),
+    ):
+        yield found
 
 
 def _assert_capacity(fits: Any, said: str) -> bool:
@@ -179,12 +176,18 @@ _OWN: Final = tuple(str(Path(path).resolve()) for path in aotpipe.__path__)
 
 def deciding(error: BaseException) -> list[FunctionType]:
     """The live functions whose code raised an error, or called the libraries that did."""
-    codes = [frame.f_code for frame, _ in walk_tb(error.__traceback__)]
-    return running([*codes, error.code] if isinstance(error, Unwritten) else codes)
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    codes = [frame.f_code for frame in frames]
+    return running([*codes, error.code] if isinstance(error, Unwritten) else codes, frames)
 
 
-def running(codes: Iterable[CodeType]) -> list[FunctionType]:
-    """The live functions of a model whose code is the last of these, the outermost of which comes first."""
+def running(codes: Iterable[CodeType], frames: Iterable[FrameType] = ()) -> list[FunctionType]:
+    """The live functions of a model whose code is the last of these.
+
+    Args:
+        codes: What ran, the outermost first.
+        frames: Ended calls of them, which may tell the function.
+    """
     # Neither Python's own, nor torch's, nor ours: what the model calls them with is to blame.
     codes = [code for code in codes if source.is_model_code(code.co_filename)]
     codes = [code for code in codes if not code.co_filename.startswith(_OWN)]
@@ -196,7 +199,10 @@ def running(codes: Iterable[CodeType]) -> list[FunctionType]:
         code = maker if code in _all(maker) else code
     if operators in code.co_consts:
         return []
-    return functions_of(code)
+    # A function that no other one makes is the only one of its code.
+    called = [] if "<locals>" in code.co_qualname else [frame for frame in frames if frame.f_code is code]
+    known = [function for frame in called[-1:] if (function := function_of(frame)) is not None]
+    return known or functions_of(code)
 
 
 def rewritten(function: FunctionType) -> CodeType | None:

@@ -7,8 +7,8 @@ sees to it that nothing outside of the model changes. Both raise `ExportFailed`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
@@ -23,6 +23,7 @@ from aotpipe.canonicalize import example_call
 from aotpipe.canonicalize.state import free_variables
 from aotpipe.canonicalize.state.layouts import snapshot_at
 from aotpipe.canonicalize.state.slots import State, StateRefused, observe
+from aotpipe.canonicalize.values import trace
 from aotpipe.core.stages import CanonicalEntry, Finding
 from aotpipe.errors import ExportFailed, SourceLine
 from aotpipe.model import object_graph, source
@@ -135,14 +136,9 @@ def _is_equal(one: Any, other: Any) -> bool:
 _told: ContextVar[list[ExportFailed] | None] = ContextVar("told", default=None)
 
 
-@contextmanager
-def telling(refusals: list[ExportFailed]) -> Iterator[None]:
+def telling(refusals: list[ExportFailed]) -> AbstractContextManager[list[ExportFailed]]:
     """Let `check_traced` add to a list what it refuses, in place of raising it."""
-    token = _told.set(refusals)
-    try:
-        yield
-    finally:
-        _told.reset(token)
+    return trace.held(_told, refusals)
 
 
 class Untouched:

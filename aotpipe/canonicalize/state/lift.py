@@ -214,11 +214,7 @@ def _is_free(name: str, others: set[str]) -> bool:
 
 
 def _left_at(root: object_graph.Root) -> Snapshot:
-    """What a call left under a name.
-
-    Raises:
-        StateRefused: A list whose length a tensor decides.
-    """
+    """What a call left under a name; a list whose length a tensor decides is refused."""
     left = dynamic_list.leaves(root.held.get(root.key))
     if any(type(each) is dynamic_list.DynamicList for each in left):
         raise StateRefused(

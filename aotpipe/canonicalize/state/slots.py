@@ -379,44 +379,33 @@ def followed_reads(roots: Iterable[Root]) -> Iterator[Reads]:
     try:
         for owned in by_owner.values():
             owner = owned[0].owner
-            kind = type(owner)
-            properties = {root.key: _Followed(root, reads, kind) for root in owned}
-            namespace = {**properties, "__module__": kind.__module__, "__qualname__": kind.__qualname__}
-            changed.append((owner, kind))
-            owner.__class__ = type(kind.__name__, (kind,), namespace)
+            changed.append((owner, type(owner)))
+            owner.__class__ = _following(type(owner), {root.key: root.identity for root in owned}, reads)
         yield reads
     finally:
         for owner, kind in changed:
             owner.__class__ = kind
 
 
-class _Followed:
-    """An attribute that notes its accesses; the value lies in the module's own dict."""
+def _following(kind: Any, identities: Mapping[str, tuple[int, str]], reads: Reads) -> type:
+    """A module's class that notes the accesses to some of its attributes, too."""
 
-    def __init__(self, root: Root, reads: Reads, kind: type) -> None:
-        self._root = root
-        self._reads = reads
-        self._default = getattr(kind, root.key, None)
-        self._has_default = hasattr(kind, root.key)
+    class Following(kind):  # type: ignore[misc]
+        def __getattribute__(self, name: str) -> Any:
+            if name in identities:
+                reads.read(identities[name])
+            return super().__getattribute__(name)
 
-    def __get__(self, owner: Any, kind: type | None = None) -> Any:
-        if owner is None:
-            return self._default
-        self._reads.read(self._root.identity)
-        held = vars(owner)
-        if self._root.key in held:
-            return held[self._root.key]
-        if self._has_default:
-            return self._default
-        # What nn.Module looks up besides: parameters, buffers, submodules.
-        raise AttributeError(self._root.key)
+        def __setattr__(self, name: str, value: Any) -> None:
+            if name in identities:
+                reads.wrote(identities[name])
+            super().__setattr__(name, value)
 
-    def __set__(self, owner: Any, value: Any) -> None:
-        self._reads.wrote(self._root.identity)
-        vars(owner)[self._root.key] = value
+        def __delattr__(self, name: str) -> None:
+            if name in identities:
+                reads.wrote(identities[name])
+            super().__delattr__(name)
 
-    def __delete__(self, owner: Any) -> None:
-        self._reads.wrote(self._root.identity)
-        if self._root.key not in vars(owner):
-            raise AttributeError(self._root.key)
-        del vars(owner)[self._root.key]
+    Following.__name__, Following.__qualname__ = kind.__name__, kind.__qualname__
+    Following.__module__ = kind.__module__
+    return Following

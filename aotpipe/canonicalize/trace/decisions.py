@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
 from typing import Any, Literal
 
+from aotpipe.canonicalize.values import trace
 from aotpipe.model import source
 
 Kind = Literal["branch", "loop", "raises", "choice", "logic", "call", "index", "item", "answer", "assert"]
@@ -52,15 +53,9 @@ class Decision:
 _recording: ContextVar[list[Decision] | None] = ContextVar("recording", default=None)
 
 
-@contextmanager
-def recorded() -> Iterator[list[Decision]]:
+def recorded() -> AbstractContextManager[list[Decision]]:
     """Keep what is decided while the body runs."""
-    found: list[Decision] = []
-    token = _recording.set(found)
-    try:
-        yield found
-    finally:
-        _recording.reset(token)
+    return trace.held(_recording, [])
 
 
 def statement(kind: Kind, bodies: Sequence[Callable[..., Any]], **details: Any) -> None:

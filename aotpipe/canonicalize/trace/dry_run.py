@@ -7,9 +7,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
+from unittest import mock
 
 import torch
 from torch._guards import detect_fake_mode  # the mode that torch.export traces under; no public way to it
@@ -158,15 +159,9 @@ def run_region(body: Callable[[], None], variables: Variables, start: Values) ->
             variables.set(before)
 
 
-@contextmanager
-def unhooked() -> Iterator[None]:
+def unhooked() -> AbstractContextManager[object]:
     """Let a module's buffer be assigned without telling torch.export: what comes of a region counts."""
-    hooks = dict(_buffer_hooks)
-    _buffer_hooks.clear()
-    try:
-        yield
-    finally:
-        _buffer_hooks.update(hooks)
+    return mock.patch.dict(_buffer_hooks, clear=True)
 
 
 def run_test(test: Callable[[], object], variables: Variables, start: Values) -> torch.Tensor:

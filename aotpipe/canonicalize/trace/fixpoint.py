@@ -18,9 +18,9 @@ from aotpipe.canonicalize.alias import rebinding, tensor_storage
 from aotpipe.canonicalize.trace import dry_run, region_sites, runtime_asserts, torch_functions
 from aotpipe.canonicalize.values import dynamic_list, host_scalars, trace
 from aotpipe.canonicalize.values.abstract_values import (
+    LONGER_HINT,
     AbstractValue,
     Incompatible,
-    IncompatibleSizes,
     Leaf,
     Undefined,
     Variables,
@@ -117,8 +117,8 @@ def _solve(loop: Loop) -> Fixpoint:
             left -= 1
         for name, one, other in zip(at, abstracts, grown, strict=True):
             if any(map(_is_longer, one.leaves, other.leaves)):
-                error = IncompatibleSizes("gets longer in every iteration of a loop on a tensor")
-                raise refusal(f"{_shown(name)} {error}", error.hint)
+                said = f"{_shown(name)} gets longer in every iteration of a loop on a tensor"
+                raise refusal(said, LONGER_HINT)
         changing = [name for name, a, b in zip(at, abstracts, grown, strict=True) if not _is_same(a, b)]
         abstracts, names = grown, found
         values, own = _stood(abstracts, names)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from unittest import mock
 
 import torch
 from torch._guards import detect_fake_mode  # the mode that torch traces under; no public way to it
@@ -217,14 +218,11 @@ def isolated_paths() -> Iterator[None]:
     For programs that were exported: what their paths demand is among their asserts.
     """
     # torch hands the paths of a program from one of its own modes to the next: each begins with such a call.
-    calls = {op: op.__call__ for op in (CondOp, WhileLoopOp)}
-    for op, call in calls.items():
-        setattr(op, "__call__", _isolated(call))  # noqa: B010
-    try:
+    cond, while_loop = (
+        mock.patch.object(op, "__call__", _isolated(op.__call__)) for op in (CondOp, WhileLoopOp)
+    )
+    with cond, while_loop:
         yield
-    finally:
-        for op, call in calls.items():
-            setattr(op, "__call__", call)  # noqa: B010
 
 
 def _isolated(call: Callable[..., Any]) -> Callable[..., Any]:

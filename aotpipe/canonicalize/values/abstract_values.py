@@ -38,23 +38,18 @@ UNDEFINED: Final = Undefined()
 class Incompatible(Exception):
     """The values of a variable have no common abstract value; the message completes "NAME ..."."""
 
-    hint = "give it one form on every path"
-    code = "paths-differ"
+    def __init__(
+        self, message: str, *, hint: str = "give it one form on every path", code: str = "paths-differ"
+    ) -> None:
+        super().__init__(message)
+        self.hint = hint
+        self.code = code
 
 
-class IncompatibleLengths(Incompatible):
-    """They are tuples of several lengths."""
-
-    code = "list-grows"
-
-
-class IncompatibleSizes(Incompatible):
-    """They are tensors of which one dim has other sizes."""
-
-    hint = (
-        "in a loop, append the parts to a list and `torch.cat` it afterwards; elsewhere, pad to the "
-        "largest size and keep a mask"
-    )
+LONGER_HINT: Final = (
+    "in a loop, append the parts to a list and `torch.cat` it afterwards; elsewhere, pad to the largest size "
+    "and keep a mask"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,8 +247,8 @@ def join_values(values: Sequence[object]) -> AbstractValue:
     flat = [pytree.tree_flatten(value, is_leaf) for value in known]
     spec = flat[0][1]
     if any(other != spec for _, other in flat[1:]):
-        kind = IncompatibleLengths if type(known[0]) is type(known[-1]) is tuple else Incompatible
-        raise kind(f"is {_kind(known[0])} on one path and {_kind(known[-1])} on another")
+        code = "list-grows" if type(known[0]) is type(known[-1]) is tuple else "paths-differ"
+        raise Incompatible(f"is {_kind(known[0])} on one path and {_kind(known[-1])} on another", code=code)
     columns = zip(*(leaves for leaves, _ in flat), strict=True)
     return AbstractValue(spec, tuple(join_leaves(each, missing=missing, computed=False) for each in columns))
 
@@ -336,9 +331,9 @@ def _join_shapes(tensors: Sequence[torch.Tensor]) -> tuple[tuple[Any, ...], int 
     sizes = [] if cut is None else [host_scalars.most(tensor.shape[cut]) for tensor in tensors]
     known = [size for size in sizes if size is not None]
     if cut is None or len(known) < len(sizes):
-        kind = Incompatible if cut is None else IncompatibleSizes
         listed = " and ".join(f"({', '.join(sizes)})" for sizes in sorted(shapes))
-        raise kind(f"has the shapes {listed} on different paths")
+        said = f"has the shapes {listed} on different paths"
+        raise Incompatible(said) if cut is None else Incompatible(said, hint=LONGER_HINT)
     return (*shape[:cut], max(known), *shape[cut + 1 :]), cut
 
 

@@ -54,12 +54,6 @@ class Kind:
         return [leaf for leaf in self.leaves if isinstance(leaf, Leaf)]
 
 
-class MixedElements(Incompatible):
-    """The elements of a list have no common abstract value."""
-
-    code = ""
-
-
 class DynamicList:
     """The elements of a list, as buffers with room and a count.
 
@@ -175,7 +169,7 @@ def _kind(segments: Sequence[Any], capacity: Any) -> Kind:
     ]
     spec = rows[0][0]
     if any(other != spec for other, _ in rows[1:]):
-        raise MixedElements("holds elements of different structures")
+        raise Incompatible("holds elements of different structures", code="")
     columns = zip(*(leaves for _, leaves in rows), strict=True)
     return Kind(capacity, spec, tuple(map(_column, columns)))
 
@@ -189,18 +183,18 @@ def _column(leaves: Sequence[Any]) -> object:
         except Incompatible as error:
             raise Incompatible(f"holds an element that {error}") from None
         if isinstance(found, Leaf) and found.cut is not None:
-            raise MixedElements("holds tensors of different shapes")
+            raise Incompatible("holds tensors of different shapes", code="")
         if not isinstance(found, Leaf):
             if held or any(leaf is not found and leaf != found for leaf in plain):
-                raise MixedElements("holds elements of different kinds")
+                raise Incompatible("holds elements of different kinds", code="")
             return found
         held.append(found)
     first = held[0]
     for other in held[1:]:
         if tuple(map(str, other.shape)) != tuple(map(str, first.shape)):
-            raise MixedElements("holds tensors of different shapes")
+            raise Incompatible("holds tensors of different shapes", code="")
         if other.optional or first.optional:
-            raise MixedElements("holds None and tensors")
+            raise Incompatible("holds None and tensors", code="")
         dtype = host_scalars.promoted(first.dtype, other.dtype)
         first = replace(first, dtype=dtype, number=first.number and other.number, filled=False)
     return first

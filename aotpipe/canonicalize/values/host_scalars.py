@@ -16,6 +16,7 @@ from functools import reduce
 from itertools import product
 from types import FrameType, MethodDescriptorType, MethodWrapperType, WrapperDescriptorType
 from typing import Any, Final
+from unittest import mock
 
 import torch
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
@@ -400,11 +401,8 @@ def unhashable() -> Iterator[None]:
         found: int = before(tensor)
         return found
 
-    torch.Tensor.__hash__ = hashed  # type: ignore[method-assign]
-    try:
+    with mock.patch.object(torch.Tensor, "__hash__", hashed):
         yield
-    finally:
-        torch.Tensor.__hash__ = before  # type: ignore[method-assign]
 
 
 def _is_model(frame: FrameType) -> bool:

@@ -98,17 +98,22 @@ def pushed(stack: list[Any], top: P) -> Iterator[P]:
         stack.pop()
 
 
+@contextmanager
+def held(variable: ContextVar[Any], value: P) -> Iterator[P]:
+    """Let a context variable hold a value, which this gives, while the body runs."""
+    token = variable.set(value)
+    try:
+        yield value
+    finally:
+        variable.reset(token)
+
+
 _current: ContextVar[Trace | None] = ContextVar("trace", default=None)
 
 
-@contextmanager
-def started(trace: Trace) -> Iterator[Trace]:
+def started(trace: Trace) -> AbstractContextManager[Trace]:
     """Begin a trace, and end it with the body."""
-    token = _current.set(trace)
-    try:
-        yield trace
-    finally:
-        _current.reset(token)
+    return held(_current, trace)
 
 
 def is_on() -> bool:

@@ -4,6 +4,8 @@ import gc
 import subprocess
 import sys
 
+import pytest
+
 from aotpipe.model import garbage_collector
 
 
@@ -13,6 +15,16 @@ def test_finds_all_functions_of_a_code() -> None:
 
     one, other = make()
     assert garbage_collector.functions_of(one.__code__) == [one, other]  # type: ignore[attr-defined]
+
+
+def fails() -> None:
+    raise ValueError("here")
+
+
+def test_a_frame_tells_the_function_that_ran() -> None:
+    with pytest.raises(ValueError, match="here") as caught:
+        fails()
+    assert garbage_collector.function_of(caught.tb.tb_next.tb_frame) is fails  # type: ignore[union-attr]
 
 
 def test_finds_functions_that_were_set_aside() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -92,3 +93,45 @@ def test_jumps_on_plain_values(model: Callable[..., Any]):
         want = model(x)
         with staging.swapped({model: code}):
             assert torch.equal(model(x), want)
+
+
+def else_that_returns(items, wanted, last):
+    total = 0
+    for item in items:
+        if item == wanted:
+            return "found", total
+        if item == last:
+            break
+        total += item
+    else:
+        if total > 3:
+            return "else", total
+        total += 1000
+    return "end", total
+
+
+def else_inside_of_a_loop(items, wanted, last):
+    item = 0
+    while True:
+        for item in items:  # the last one is read
+            if item == wanted:
+                return "found", item
+            if item == last:
+                break
+        else:
+            return "else", item
+        wanted, last = last, None
+        if item == 3:
+            break
+    return "end", item
+
+
+@pytest.mark.parametrize("function", [else_that_returns, else_inside_of_a_loop])
+def test_an_else_of_a_loop_that_returns_and_breaks(function: Any) -> None:
+    code = staging.rewritten(function)
+    assert code is not None
+    written = type(function)(code, function.__globals__)
+    for count in range(4):
+        for items in itertools.product((1, 2, 3), repeat=count):
+            for wanted, last in itertools.product((1, 2, 5), (1, 3, 7)):
+                assert written(items, wanted, last) == function(items, wanted, last)
