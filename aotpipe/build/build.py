@@ -246,16 +246,13 @@ def _build(work: _Work, workspace: Path) -> Outcome:
         results = matrix.run(ready, compiling, latency=settings.latency)
     if work.has_variants:
         results = matrix.joined(work.request.targets, results)
-    errors = [result for result in results.values() if isinstance(result, AotpipeError)]
+    errors = {target: each for target, each in results.items() if isinstance(each, AotpipeError)}
     packed: Bundle | None = None
     # What a compiler cannot do for another machine says nothing of the programs that passed here.
-    gating = [
-        error
-        for target, error in results.items()
-        if isinstance(error, AotpipeError)
-        and not (isinstance(error, CompileError) and why_not_runnable(target))
-    ]
-    if len(errors) < len(results) and (settings.keep_going or not gating):
+    is_packed = settings.keep_going or all(
+        isinstance(error, CompileError) and why_not_runnable(target) for target, error in errors.items()
+    )
+    if is_packed and len(errors) < len(results):
         with recorder.stage("pack"):
             packed = _pack(prepared, results, path, work.request.precision)
     report = Report(
@@ -277,7 +274,7 @@ def _build(work: _Work, workspace: Path) -> Outcome:
         files = written((path, folder), digests)
         Record(name=prepared.name, dependencies=files, prepared=ready.key).save(work.cache, key)
     return Outcome(
-        path=path if packed else None, report=report, folder=folder, error=errors[0] if errors else None
+        path=path if packed else None, report=report, folder=folder, error=next(iter(errors.values()), None)
     )
 
 

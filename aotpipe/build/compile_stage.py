@@ -185,6 +185,13 @@ class Compiling:
             return compiled
 
 
+def program_of(result: Compiled | AotpipeError) -> Compiled:
+    """The program of a target, or raise the error that stands in its place."""
+    if isinstance(result, AotpipeError):
+        raise result
+    return result
+
+
 def compile_all(
     lowered: Mapping[ModuleKey, Lowered],
     targets: Sequence[Target],

@@ -127,10 +127,8 @@ class _Judge:
     @cached_property
     def _eager(self) -> Eager:
         from aotpipe.validate.eager.eager import Eager
-        from aotpipe.validate.reference import eager_options
 
-        signatures = self.ready.prepared.loadable.signatures
-        return Eager(self.ready.canonical().entries, **eager_options(signatures))
+        return Eager(self.ready.canonical().entries, self.ready.prepared.loadable.signatures)
 
 
 def beside(targets: Sequence[Target]) -> tuple[Target, ...]:

@@ -196,11 +196,10 @@ def _eager(chain: Chain, signatures: Mapping[str, Signature], threads: int | Non
     import torch
 
     from aotpipe.validate.eager.eager import Eager
-    from aotpipe.validate.reference import eager_options
 
     if threads is not None:
         torch.set_num_threads(threads)
-    return Eager(canonical.entries, **eager_options(signatures))
+    return Eager(canonical.entries, signatures)
 
 
 def _timed(row: Row, worker: Caller, eager: Eager | None, opened: Reopened, budget_s: float) -> Iterator[Row]:

@@ -15,7 +15,7 @@ from aotpipe.backends import ModuleKey
 from aotpipe.build import matrix
 from aotpipe.build import report as reports
 from aotpipe.build.chain import Chain
-from aotpipe.build.compile_stage import CompileSettings
+from aotpipe.build.compile_stage import CompileSettings, program_of
 from aotpipe.build.events import Listener, Recorder
 from aotpipe.build.report import Report
 from aotpipe.build.request import ModelOptions, Request
@@ -84,12 +84,8 @@ def compile(  # noqa: A001  # the step's name
     recorder = Recorder(on_event)
     recorder.planned({"compile": len(compiling.groups(request.targets))})
     chain = Chain(request, recorder)
-    programs = []
-    for result in chain.compiled(compiling).values():
-        if isinstance(result, AotpipeError):
-            raise result
-        programs.append(result)
-    return chain.lowered, tuple(programs)
+    programs = tuple(map(program_of, chain.compiled(compiling).values()))
+    return chain.lowered, programs
 
 
 def revalidate(

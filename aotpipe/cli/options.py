@@ -208,8 +208,7 @@ def model(until: Until = "lower", *, required: bool = True) -> Callable[[Callabl
             return function(options={name: given.pop(name) for name in names}, **given)
 
         before = len(getattr(function, "__click_params__", []))
-        for option in reversed(chosen):
-            option(command)
+        _all(*chosen)(command)
         names = [parameter.name for parameter in command.__click_params__[before:]]  # type: ignore[attr-defined]
         metavar = "MODEL" if required else "[MODEL]"
         return click.argument("model", metavar=metavar, required=required)(command)
@@ -217,7 +216,12 @@ def model(until: Until = "lower", *, required: bool = True) -> Callable[[Callabl
     return decorate
 
 
-_COMPILING: Final = (
+def _all(*options: Callable[[Any], Any]) -> Callable[[F], F]:
+    """Several options as one decorator."""
+    return lambda function: functools.reduce(lambda found, option: option(found), reversed(options), function)
+
+
+compiling = _all(
     click.option(
         "--flag",
         "extra_flags",
@@ -243,13 +247,7 @@ _COMPILING: Final = (
     ),
     click.option("--cache/--no-cache", default=True, help="Keep the results of stages for the next build."),
 )
-
-
-def compiling(function: F) -> F:
-    """What a compile may use, and whether the cache takes part."""
-    for option in reversed(_COMPILING):
-        function = option(function)
-    return function
+"""What a compile may use, and whether the cache takes part."""
 
 
 def find_in_working_folder() -> None:

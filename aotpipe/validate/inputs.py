@@ -256,7 +256,7 @@ class _Drawer:
         self._specs = signature.tensor_inputs
         self._example = example
         self._seed = seed
-        self.sizes = bound(self._specs, signature.symbols, example)
+        self.sizes = bound(signature, example)
 
     def call(
         self,
@@ -288,10 +288,9 @@ class _Drawer:
         return draw(spec, shape, example, _generator(self._seed, self.name, spec.name, case))
 
 
-def bound(
-    specs: Sequence[TensorSpec], symbols: Sequence[Symbol], example: Mapping[str, Array]
-) -> Sizes | None:
+def bound(signature: Signature, example: Mapping[str, Array]) -> Sizes | None:
     """The example's sizes, None where the signature does not admit it."""
+    specs, symbols = signature.tensor_inputs, signature.symbols
     try:
         sizes = Binder(specs, symbols).bind(tuple(example[spec.name].shape for spec in specs))
     except InputShape:

@@ -27,7 +27,7 @@ from aotpipe.core.stages import Canonical, CanonicalEntry, Finding, Legal
 from aotpipe.model.torch_arrays import to_numpy
 from aotpipe.runtime.goldens import Golden, sequences
 from aotpipe.validate.discontinuity import has_discontinuities
-from aotpipe.validate.eager.eager import MUTATED, Eager, EagerFailed
+from aotpipe.validate.eager.eager import Eager, EagerFailed
 from aotpipe.validate.inputs import Call, Plan, Work, bound, plan
 from aotpipe.validate.parity import (
     MULTIPLE,
@@ -99,9 +99,8 @@ def reference(
     else:
         examples = {entry.name: example_inputs(entry) for entry in canonical.entries}
         planned = plan(signatures, examples, seed=canonical.spec.seed, work=costs, buckets=buckets)
-    options = eager_options(signatures)
     notes = list(planned.notes)
-    answers = _run(Eager(canonical.entries, **options, policy=policy), planned.calls, notes)
+    answers = _run(Eager(canonical.entries, signatures, policy=policy), planned.calls, notes)
     records = [
         _Record(call, answer)
         for call, answer in zip(planned.calls, answers, strict=True)
@@ -115,14 +114,14 @@ def reference(
             f"float64 is asked for {len(asked)} of {len(records)} calls, since each takes long; the "
             "others are compared with eager in the model's own dtypes, by the same tolerance"
         )
-    is_wide = _widen(canonical.entries, options, asked, notes)
+    is_wide = _widen(canonical.entries, signatures, asked, notes)
     doubtful: Sequence[_Record] = ()
     if not is_wide or has_discontinuities(legal) or _is_same(asked):
         doubtful = records
     elif any(is_few(answer) for record in asked for answer in (record.wide or {}).values()):
         doubtful = _affordable(asked, signatures, costs, limit=_WIDE_WORK / _NOISES)
     for seed in range(_NOISES if doubtful else 0):
-        noisy = Eager(canonical.entries, **options, noise=seed + 1, policy=policy)
+        noisy = Eager(canonical.entries, signatures, noise=seed + 1, policy=policy)
         for record, answer in zip(doubtful, _run(noisy, [each.call for each in doubtful]), strict=True):
             if answer is not None:
                 record.noisy.append(answer)
@@ -155,24 +154,10 @@ def example_sizes(canonical: Canonical, signatures: Mapping[str, Signature]) -> 
     found = {}
     for entry in canonical.entries:
         signature = signatures[entry.name]
-        sizes = bound(signature.tensor_inputs, signature.symbols, example_inputs(entry))
+        sizes = bound(signature, example_inputs(entry))
         if sizes is not None:
             found[entry.name] = sizes
     return found
-
-
-def eager_options(signatures: Mapping[str, Signature]) -> dict[str, Any]:
-    """What an `Eager` of a model with these signatures is to be made with."""
-    mutated = {
-        name: [
-            output.name.removeprefix(MUTATED)
-            for output in signature.tensor_outputs
-            if output.name.startswith(MUTATED)
-        ]
-        for name, signature in signatures.items()
-    }
-    written = {spec.name for signature in signatures.values() for spec in signature.state}
-    return {"mutated": mutated, "written": written}
 
 
 def _run(eager: Eager, calls: Sequence[Call], notes: list[str] | None = None) -> list[Answer | None]:
@@ -211,7 +196,7 @@ def _affordable(
         took: dict[str, float] = {}
         for record in run:
             signature = signatures[name := record.call.entry_point]
-            sizes = bound(signature.tensor_inputs, signature.symbols, record.call.inputs)
+            sizes = bound(signature, record.call.inputs)
             took[name] = took.get(name, 0.0) + (0.0 if sizes is None else costs[name](sizes))
         if all(name not in spent or spent[name] + more <= limit for name, more in took.items()):
             spent |= {name: spent.get(name, 0.0) + more for name, more in took.items()}
@@ -221,7 +206,7 @@ def _affordable(
 
 def _widen(
     entries: Sequence[CanonicalEntry],
-    options: Mapping[str, Any],
+    signatures: Mapping[str, Signature],
     records: Sequence[_Record],
     notes: list[str],
 ) -> bool:
@@ -229,11 +214,11 @@ def _widen(
     calls = [record.call for record in records]
     parameters = {id(each): each.nbytes for entry in entries for each in entry.module.parameters()}
     is_large = sum(parameters.values()) > _LARGE_BYTES
-    wide = Eager(entries, precision="float64", frugal=True, **options) if is_large else None
+    wide = Eager(entries, signatures, precision="float64", frugal=True) if is_large else None
     answers = _run(wide, calls) if wide else []
     if wide is None or None in answers:
         try:
-            wide = Eager(entries, precision="float64", **options)
+            wide = Eager(entries, signatures, precision="float64")
         except (TypeError, RuntimeError) as error:
             notes.append(f"no float64 reference, since a weight has no float64 form: {error}")
             return False

@@ -43,7 +43,8 @@ def work(entry: LegalEntry) -> Callable[[Mapping[str, int]], float]:
 
     def at(sizes: Mapping[str, int]) -> float:
         values = _values(entry, sizes)
-        known = {size: _evaluate(size, values) for size in used}
+        # A size that only the run knows counts as 1.
+        known = {size: int(found) if (found := size.xreplace(values)).is_number else 1 for size in used}
         return float(sum(count * prod(known[size] for size in product) for product, count in terms.items()))
 
     return at
@@ -94,8 +95,3 @@ def _values(entry: LegalEntry, sizes: Mapping[str, int]) -> dict[sympy.Symbol, i
                 found = sympy.solve(expr - evaluate_dim(dim, sizes), *expr.free_symbols, dict=True)
                 values.update(found[0] if len(expr.free_symbols) == 1 and found else {})
     return values
-
-
-def _evaluate(size: sympy.Expr, values: Mapping[sympy.Symbol, int]) -> int:
-    found = size.xreplace(values)
-    return int(found) if found.is_number else 1

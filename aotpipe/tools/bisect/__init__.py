@@ -21,7 +21,7 @@ from typing import Any, Unpack
 from aotpipe.backends import module_of
 from aotpipe.build.cache import Cache
 from aotpipe.build.chain import Chain, lower_for_iree
-from aotpipe.build.compile_stage import CompileSettings, compile_all
+from aotpipe.build.compile_stage import CompileSettings, compile_all, program_of
 from aotpipe.build.events import Listener, Recorder
 from aotpipe.build.request import ModelOptions, Request
 from aotpipe.core.stages import Compiled, Legal, Lowered, ParityCase
@@ -193,10 +193,7 @@ class _Trials:
             settings=self.settings,
             cache=self.cache,
         )
-        result = results[self.target]
-        if isinstance(result, AotpipeError):
-            raise result
-        return result
+        return program_of(results[self.target])
 
 
 def lower(probe: Probe, request: Request) -> Lowered:
@@ -211,11 +208,10 @@ def lower(probe: Probe, request: Request) -> Lowered:
     from aotpipe.validate.inputs import bound
 
     [entry] = probe.legal.entries
-    signature = entry.signature
-    sizes = bound(signature.tensor_inputs, signature.symbols, probe.golden.inputs)
+    sizes = bound(entry.signature, probe.golden.inputs)
     if sizes is None:
         raise UnsupportedOps("a size of this program follows from data")
-    names = [*probe.legal.weights, *(spec.name for spec in signature.tensor_inputs)]
+    names = [*probe.legal.weights, *(spec.name for spec in entry.signature.tensor_inputs)]
     # A rule that matches no array is refused, and a probe has some of the program's arrays only.
     rules = [rule for rule in request.rules if any(re.fullmatch(rule.pattern, name) for name in names)]
     return lowering.lower(probe.legal, examples={entry.name: sizes}, mesh=request.mesh, rules=rules)

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Final
 
 import numpy as np
@@ -95,14 +94,12 @@ def prove(
     given = {entry.name: reference.example_inputs(entry) for entry in entries}
     calls = plan(signatures, given, seed=exported.canonical.spec.seed).calls
     judge = _Judge(exported, signatures)
-    mutated = reference.eager_options(signatures)["mutated"]
-    runner = partial(Eager, mutated=mutated)
     with counting(path) as counters:
-        judge.compare(runner(mine), calls, "the written module")
-        judge.more(lambda: runner(mine), counters.is_covered)
+        judge.compare(Eager(mine, signatures), calls, "the written module")
+        judge.more(lambda: Eager(mine, signatures), counters.is_covered)
     with limited():
         who = "the program that torch.export makes of it"
-        judge.again(runner(programs), who, varies=varies)
+        judge.again(Eager(programs, signatures), who, varies=varies)
     if resets:
         _check_reset(model, signatures)
     return Proof(
@@ -161,7 +158,7 @@ class _Judge:
 
     def compare(self, runner: Eager, calls: Sequence[Call], who: str) -> None:
         """Make the same calls of the original and of a runner."""
-        original = Eager(self._canonical.entries, **reference.eager_options(self._signatures))
+        original = Eager(self._canonical.entries, self._signatures)
         refused = False
         for call in calls:
             if call.reset:

@@ -24,7 +24,7 @@ import torch
 from torch import fx
 
 from aotpipe.build.chain import Chain
-from aotpipe.build.compile_stage import CompileSettings
+from aotpipe.build.compile_stage import CompileSettings, program_of
 from aotpipe.build.events import Recorder
 from aotpipe.build.request import ModelOptions, Request
 from aotpipe.core.dtypes import Array
@@ -152,9 +152,7 @@ def _build(closed: graphs.Closed, settings: Settings) -> Built:
     options = settings.model_options
     options["name"], options["dynamic_shapes"] = _NAME, dict(closed.dynamic_shapes) or None
     chain = Chain(Request.of(closed.module, [str(settings.target)], closed.args, **options), Recorder())
-    [compiled] = chain.compiled(CompileSettings(cache=settings.cache)).values()
-    if isinstance(compiled, AotpipeError):
-        raise compiled
+    [compiled] = map(program_of, chain.compiled(CompileSettings(cache=settings.cache)).values())
     ratio = _verified(chain, compiled) if settings.verify else 0.0
     return Built(
         runner=_loaded(chain, compiled),

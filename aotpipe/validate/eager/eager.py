@@ -13,7 +13,7 @@ Raises:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Final, Literal
 
@@ -23,6 +23,7 @@ from torch.utils import _pytree as pytree
 from aotpipe.canonicalize.example_call import uncompiled
 from aotpipe.core.dtypes import Array
 from aotpipe.core.precision import Precision as Policy
+from aotpipe.core.signature import Signature
 from aotpipe.core.stages import CanonicalEntry
 from aotpipe.model.torch_arrays import from_numpy, to_numpy
 from aotpipe.passes.precision import lower_dtype
@@ -47,9 +48,9 @@ class Eager:
 
     Args:
         entries: They share weights and state as their modules do.
+        signatures: By entry point: the state, of which parameters are copied before they are written, and the
+            inputs whose value after the call is an output too.
         precision: `model` runs in the model's own dtypes.
-        mutated: Entry point -> the inputs whose value after the call is an output too.
-        written: The names of the state; those that are parameters are copied before they are written.
         frugal: With float64: widen a parameter wherever it is used, and hold no wide copy of all. It takes
             time for each use, and code that compares the dtypes of a parameter and an input sees two.
         noise: A seed: perturb every parameter and every fractional input by up to 16 units in the last
@@ -60,20 +61,23 @@ class Eager:
     def __init__(
         self,
         entries: Sequence[CanonicalEntry],
+        signatures: Mapping[str, Signature] | None = None,
         *,
         precision: Precision = "model",
-        mutated: Mapping[str, Sequence[str]] | None = None,
-        written: Collection[str] = (),
         frugal: bool = False,
         noise: int | None = None,
         policy: Policy | None = None,
     ) -> None:
         self._entries = {entry.name: entry for entry in entries}
         self._is_wide = precision == "float64"
-        self._mutated = mutated or {}
+        signatures = signatures or {}
+        self._outputs = {
+            name: {leaf.name for leaf in signature.tensor_outputs} for name, signature in signatures.items()
+        }
         self._noise = noise
         self._policy = policy
         self._lower = None if policy is None else lower_dtype(policy)
+        state = {leaf.name for signature in signatures.values() for leaf in signature.state}
         self._contents = Contents(
             [entry.module for entry in entries],
             parameters=self._parameter_change(),
@@ -84,7 +88,7 @@ class Eager:
                 parameter
                 for entry in entries
                 for name, parameter in entry.module.named_parameters(remove_duplicate=False)
-                if name in written
+                if name in state
             ],
         )
 
@@ -108,8 +112,9 @@ class Eager:
             result, leaves = call()
             # Read while the contents are in: an output may be a view of a buffer.
             named = dict(zip(self._entries[name].output_names, pytree.tree_leaves(result), strict=True))
-            for mutated in self._mutated.get(name, ()):
-                named[MUTATED + mutated] = leaves[mutated]
+            # What a call writes into an input is an output, where the signature has it.
+            outputs = self._outputs.get(name, ())
+            named |= {MUTATED + key: leaf for key, leaf in leaves.items() if MUTATED + key in outputs}
             return {key: array for key, leaf in named.items() if (array := to_numpy(leaf)) is not None}
 
     def time(

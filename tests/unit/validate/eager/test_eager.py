@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from aotpipe.core.signature import Signature, TensorSpec
 from aotpipe.core.stages import CanonicalEntry
 from aotpipe.model.spec import EntryPoint
 from aotpipe.model.torch_arrays import from_numpy
@@ -129,7 +130,8 @@ def test_a_mutated_input_is_an_output_and_the_callers_array_is_untouched() -> No
 
     entry = _entry(Shift(), torch.zeros(2), inputs=("x",), outputs=("y",))
     x = np.zeros(2, np.float32)
-    out = Eager([entry], mutated={"forward": ["x"]}).infer({"x": x})
+    signature = Signature(inputs=(), outputs=(TensorSpec("mutated.x", "float32", (2,)),))
+    out = Eager([entry], {"forward": signature}).infer({"x": x})
     assert out["mutated.x"].tolist() == [1, 1]
     assert out["y"].tolist() == [2, 2]
     assert x.tolist() == [0, 0]
@@ -202,8 +204,8 @@ def test_frugal_float64_is_the_same_and_holds_no_wide_parameters() -> None:
     for frugal in (False, True):
         runner = Eager(
             [_entry(model, x, inputs=("x",), outputs=("y",))],
+            {"forward": Signature(inputs=(), outputs=(), state=(TensorSpec("written", "float32", (8,)),))},
             precision="float64",
-            written=["written"],
             frugal=frugal,
         )
         answers.append([runner.infer({"x": x.numpy()})["y"] for _ in range(2)])
