@@ -184,16 +184,9 @@ def _module_file(module: ModuleKey, lowered: Collection[ModuleKey]) -> str:
 def signature_text(name: str, signature: Signature) -> str:
     """An entry point for people: its inputs, outputs, state and symbols, one a line."""
     rows = [
-        *(("in", leaf_text(leaf)) for leaf in signature.inputs),
-        *(("out", leaf_text(leaf)) for leaf in signature.outputs),
-        *(("state", str(leaf)) for leaf in signature.state),
-        *(("size", str(symbol)) for symbol in signature.symbols),
+        *(("in", leaf) for leaf in signature.inputs),
+        *(("out", leaf) for leaf in signature.outputs),
+        *(("state", leaf) for leaf in signature.state),
+        *(("size", symbol) for symbol in signature.symbols),
     ]
     return "\n".join([name, *(f"  {kind:<6}{leaf}" for kind, leaf in rows)])
-
-
-def leaf_text(leaf: object) -> str:
-    """A tensor as it writes itself, a constant as `name = value`."""
-    from aotpipe.core.signature import Constant
-
-    return f"{leaf.name} = {leaf.value!r} (fixed)" if isinstance(leaf, Constant) else str(leaf)

@@ -169,15 +169,14 @@ def list_entries(*, as_json: bool) -> None:
     store = Store.default()
     usage = store.usage()
     total = sum(row.size_bytes for row in usage)
-    if as_json:
-        kinds = {row.kind: text.attributes(row, "entries size_bytes") for row in usage}
-        text.echo_json(
-            {"path": str(store.root), "max_bytes": store.max_bytes, "size_bytes": total, "kinds": kinds}
-        )
-        return
+    kinds = {row.kind: text.attributes(row, "entries size_bytes") for row in usage}
     rows = [(row.kind, str(row.entries), size(row.size_bytes)) for row in usage]
-    click.echo(text.table(("kind", "entries", "size"), rows))
-    click.echo(f"\n{size(total)} of {size(store.max_bytes)} in {store.root}")
+    below = f"{size(total)} of {size(store.max_bytes)} in {store.root}"
+    text.show(
+        {"path": str(store.root), "max_bytes": store.max_bytes, "size_bytes": total, "kinds": kinds},
+        lambda: text.table(("kind", "entries", "size"), rows) + f"\n\n{below}",
+        as_json=as_json,
+    )
 
 
 @cache.command("size")

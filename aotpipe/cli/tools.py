@@ -40,22 +40,16 @@ def check(
     What Python's control flow becomes, what is kept as state and what is fixed at the build is said too. The
     exit code is 0 where nothing blocks, and 22 where something does.
     """
+    from aotpipe.runtime.store import typed_os_errors
     from aotpipe.tools.check import check as checks
+    from aotpipe.tools.check.formats import render, to_sarif
 
     checked = checks(model, **options)
     if sarif is not None:
-        from aotpipe.runtime.store import typed_os_errors
-        from aotpipe.tools.check.formats import to_sarif
-
         with typed_os_errors("the SARIF file", sarif):
             sarif.parent.mkdir(parents=True, exist_ok=True)
             sarif.write_text(json.dumps(to_sarif(checked), indent=2) + "\n", encoding="utf-8")
-    if as_json:
-        text.echo_json(checked.to_json())
-    else:
-        from aotpipe.tools.check.formats import render
-
-        click.echo(render(checked, quiet=quiet))
+    text.show(checked.to_json(), lambda: render(checked, quiet=quiet), as_json=as_json)
     return checked.exit_code
 
 
@@ -213,12 +207,8 @@ def bisect(
         fault = find(model, target=target, settings=compiling, on_event=listener, **options)
     if fault is not None and out is not None:
         fault.reproducer.save(out)
-    if as_json:
-        text.echo_json({"target": target, "fault": fault and fault.to_json()})
-    elif fault is None:
-        click.echo(f"{target}: every recorded call is at parity")
-    else:
-        click.echo(fault_text(fault, out))
+    said = f"{target}: every recorded call is at parity" if fault is None else fault_text(fault, out)
+    text.show({"target": target, "fault": fault and fault.to_json()}, lambda: said, as_json=as_json)
     return 0 if fault is None else ParityError.exit_code
 
 

@@ -137,6 +137,9 @@ class Constant(Serializable):
     name: str
     value: bool | int | float | str | None
 
+    def __str__(self) -> str:
+        return f"{self.name} = {self.value!r} (fixed)"
+
 
 @dataclass(frozen=True, slots=True)
 class Presence:

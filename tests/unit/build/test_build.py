@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,17 @@ from aotpipe import validate
 from aotpipe.backends.iree.compile import compiler
 from aotpipe.build import build as build_module
 from aotpipe.build import matrix
+from aotpipe.build import report as reports
 from aotpipe.build.build import Settings, run
-from aotpipe.build.events import Event, Planned, StageFinished
+from aotpipe.build.cache import Cache
+from aotpipe.build.events import Event, Planned, Recorder, StageFinished
+from aotpipe.build.record import Dependencies, Record
 from aotpipe.build.request import Request
 from aotpipe.core.stages import Compiled, Lowered
 from aotpipe.core.targets import Target
 from aotpipe.errors import BundleError, CompileFailed, ModelNotFound, ReadOnly, UnknownTarget
+from aotpipe.runtime.store import digest
+from tests.unit.build.reports import REPORT
 
 ARGS = (torch.randn(2, 4),)
 
@@ -144,3 +150,20 @@ def test_what_could_not_run_is_run_once_it_can(tmp_path: Path, monkeypatch: pyte
             without.setattr(module, "why_not_runnable", lambda *_: "it has no driver")
         assert built() == "compiled"
     assert built() == "executed"
+
+
+def test_a_bundle_of_another_prepared_model_is_not_up_to_date(tmp_path: Path):
+    request = Request.of("m.py", ["iree-vmvx"])
+    work = build_module._Work(request, Settings(out=tmp_path / "out"), Cache.open(Recorder()))
+    reports.write(REPORT, reports.folder_of(tmp_path / "out"))
+    front, key = request.key, work.key("tiny")
+    assert front is not None
+    assert key is not None
+    one = Record(
+        name="tiny", dependencies=Dependencies(files={}, folders={}, variables={}), prepared=digest("one")
+    )
+    one.save(work.cache, front)
+    one.save(work.cache, key)
+    assert build_module._unchanged(work) is not None
+    replace(one, prepared=digest("other")).save(work.cache, key)
+    assert build_module._unchanged(work) is None
