@@ -56,13 +56,7 @@ class Compiler(Protocol):
 
 def dialect(target: Target, iree: Dialect = "torch") -> Dialect:
     """What a model is lowered to for a target, where `iree` is what IREE's are to be lowered to."""
-    match target.backend:
-        case "iree":
-            return iree
-        case "xla":
-            return "stablehlo"
-        case _:
-            assert_never(target.backend)
+    return iree if target.backend == "iree" else "stablehlo"
 
 
 def module_of(target: Target) -> ModuleKey:

@@ -31,7 +31,7 @@ from aotpipe.backends.xla.estimate import chips
 from aotpipe.backends.xla.mesh import Placement, annotate, resolve
 from aotpipe.core.signature import Signature, Symbol, dim_symbols, evaluate_dim
 from aotpipe.core.stages import Legal, LegalEntry, Lowered
-from aotpipe.errors import AotpipeError, Buffer, CannotPad, LowerFailed, NoBuckets, UnsupportedOps
+from aotpipe.errors import Buffer, CannotPad, LowerFailed, NoBuckets, UnsupportedOps
 from aotpipe.passes import hops, unbacked
 from aotpipe.passes.source_lines import nearest_line
 from aotpipe.runtime.xla import container, installed
@@ -299,7 +299,7 @@ def trace(entry: LegalEntry, bound: Any, sizes: Sizes, least: Sizes, lines: Line
     try:
         return jax.jit(forward, keep_unused=True).trace(*specs)
     except Refused as error:
-        raise (_cannot_pad if least else _refusal)(entry, error, least) from error
+        raise _refusal(entry, error, least) from error
 
 
 def _serialized(module: Any) -> bytes:
@@ -312,23 +312,18 @@ def _serialized(module: Any) -> bytes:
         return bytes(stablehlo.serialize_portable_artifact(module, stablehlo.get_current_version(), True))
 
 
-def _cannot_pad(entry: LegalEntry, error: Any, least: Sizes) -> AotpipeError:
-    """An error of a program that pads: of the padding, where the op itself has a lowering."""
-    if "no lowering" in str(error) or "depends on data" in str(error):
-        return _refusal(entry, error, least)
-    names = ", ".join(least)
-    return CannotPad(
-        f"calls of {entry.name!r} cannot be padded along {names}: {error.node.target}",
-        reason=f"{error.node.target}: {error}",
-        hint=f"let no call be padded: --buckets {next(iter(least))}=exact:... with all sizes that calls have",
-        where=nearest_line(error.node),
-    )
-
-
-def _refusal(entry: LegalEntry, error: Any, _: Sizes) -> UnsupportedOps | LowerFailed:
+def _refusal(entry: LegalEntry, error: Any, least: Sizes) -> CannotPad | UnsupportedOps | LowerFailed:
     node: Node = error.node
     where = nearest_line(node)
-    if error.__cause__ is None or "depends on data" in str(error):
+    depends_on_data = "depends on data" in str(error)
+    if least and not depends_on_data and "no lowering" not in str(error):
+        return CannotPad(
+            f"calls of {entry.name!r} cannot be padded along {', '.join(least)}: {node.target}",
+            reason=f"{node.target}: {error}",
+            hint=f"let no call be padded: --buckets {next(iter(least))}=exact:... with all sizes of calls",
+            where=where,
+        )
+    if depends_on_data or error.__cause__ is None:
         return UnsupportedOps(
             f"1 op has no lowering: {node.target}",
             reason=f"{node.target}: {error}",

@@ -170,23 +170,18 @@ def decided(module: Any) -> list[bool]:
     return [all(each.name != _ATTRIBUTE for each in given) for given in main.attributes["res_attrs"]]
 
 
-def results_of(executable: Any, ranks: Sequence[int], devices: int) -> list[dict[str, Any]]:
-    """Where the parts of an executable's results are, as JSON."""
+def results_of(executable: Any, module: Any, devices: int) -> list[dict[str, Any]]:
+    """Where the parts of the results of an executable are that was made of a parsed module, as JSON."""
     from jaxlib import xla_client as xla
-
-    found = executable.get_output_shardings() or [None] * len(ranks)
-    shardings = []
-    for given, rank in zip(found, ranks, strict=True):
-        hlo = xla.HloSharding.from_proto(given) if isinstance(given, xla.OpSharding) else given
-        shardings.append(Sharding.of_xla(hlo, rank, devices).to_json())
-    return shardings
-
-
-def ranks_of_results(module: Any) -> list[int]:
-    """How many dims each result of a parsed module has."""
     from jaxlib.mlir import ir
 
-    return [ir.RankedTensorType(each).rank for each in main_of(module).type.results]
+    types = main_of(module).type.results
+    found = executable.get_output_shardings() or [None] * len(types)
+    shardings = []
+    for given, kind in zip(found, types, strict=True):
+        hlo = xla.HloSharding.from_proto(given) if isinstance(given, xla.OpSharding) else given
+        shardings.append(Sharding.of_xla(hlo, ir.RankedTensorType(kind).rank, devices).to_json())
+    return shardings
 
 
 def module_of_one_device(

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from aotpipe.backends.xla.estimate.figures import collectives, figures
-from aotpipe.backends.xla.mesh import decided, module_of_one_device, parsed, ranks_of_results, results_of
+from aotpipe.backends.xla.mesh import decided, module_of_one_device, parsed, results_of
 from aotpipe.runtime.xla import clients
 
 REQUEST: Final = "request.json"
@@ -78,7 +78,7 @@ def _compiler(platform: str, topology: str, config: str, devices: int) -> Callab
             return bytes(executable.serialize()), figures(executable, program), is_quick
         counted = figures(executable, part) if (part := part_of(module)) else {}
         counted["collectives"] = collectives(executable.hlo_modules()[0].to_string())
-        counted["results"] = results_of(executable, ranks_of_results(program), devices)
+        counted["results"] = results_of(executable, program, devices)
         return bytes(executable.serialize()), counted, is_quick
 
     def options_for(program: Any, is_quick: bool) -> Any:
@@ -126,17 +126,15 @@ def _name_cuda() -> None:
 def _has_wide_convolutions(module: Any) -> bool:
     from jaxlib.mlir import ir
 
-    found = False
+    kinds = set()
 
     def look(operation: Any) -> Any:
-        nonlocal found
         if operation.name == "stablehlo.convolution":
-            kind = ir.RankedTensorType(operation.operands[0].type).element_type
-            found = found or isinstance(kind, ir.F32Type)
-        return ir.WalkResult.INTERRUPT if found else ir.WalkResult.ADVANCE
+            kinds.add(str(ir.RankedTensorType(operation.operands[0].type).element_type))
+        return ir.WalkResult.ADVANCE
 
     module.operation.walk(look)
-    return found
+    return "f32" in kinds
 
 
 if __name__ == "__main__":

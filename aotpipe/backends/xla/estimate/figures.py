@@ -32,7 +32,6 @@ COLLECTIVES: Final = (
 _INSTRUCTION: Final = re.compile(
     rf"^\s*(?:ROOT )?%?[\w.-]+ = .*?\s({'|'.join(COLLECTIVES)})(?:-start)?\(", re.MULTILINE
 )
-_BITS: Final = {"i1": 8, "index": 64}
 # Of these the first operand is looked at as far as the result is.
 _TAKING: Final = frozenset({"stablehlo.gather", "stablehlo.dynamic_slice", "stablehlo.slice"})
 # One element of the result for each of the operand.
@@ -61,19 +60,14 @@ def figures(executable: Any, module: Any) -> dict[str, Any]:
     }
 
 
-def _memory(executable: Any) -> tuple[int, int, int, int, int]:
-    """Bytes of arguments, results, what these share, temporaries and code."""
+def _memory(executable: Any) -> list[int]:
+    """Bytes of arguments, results, what these share, temporaries and code; 0 where the compiler says none."""
     try:
         found = executable.get_compiled_memory_stats()
     except RuntimeError:
-        return 0, 0, 0, 0, 0
-    return (
-        found.argument_size_in_bytes,
-        found.output_size_in_bytes,
-        found.alias_size_in_bytes,
-        found.temp_size_in_bytes,
-        found.generated_code_size_in_bytes,
-    )
+        found = None
+    kinds = ("argument", "output", "alias", "temp", "generated_code")
+    return [getattr(found, f"{kind}_size_in_bytes") if found else 0 for kind in kinds]
 
 
 def _costs(executable: Any) -> tuple[int, int]:
@@ -126,10 +120,7 @@ def _elements(kind: Any) -> int:
 
 def _itemsize(kind: Any) -> int:
     """Bytes of an element; what is narrower takes a whole one."""
-    name = str(kind.element_type)
-    if name.startswith("complex"):
-        return 16 if "f64" in name else 8
-    return max(_BITS.get(name) or int(getattr(kind.element_type, "width", 8)), 8) // 8
+    return max(_bits(_dtype(kind)), 8) // 8
 
 
 def collectives(hlo: str) -> dict[str, int]:
@@ -260,14 +251,18 @@ def _number(value: Any) -> int | None:
 
 
 def _kind(operation: Any) -> Kind:
-    names = [str(operand.type.element_type) for operand in list(operation.operands)[:2]]
     # The narrower operand is widened to the other.
-    dtype = max((_DTYPES.get(name, name) for name in names), key=_bits)
+    dtype = max((_dtype(operand.type) for operand in list(operation.operands)[:2]), key=_bits)
     named = ["default"]
     if "precision_config" in operation.attributes:
         named += [str(each).lower() for each in operation.attributes["precision_config"]]
     found = [rank for each in named for rank, word in enumerate(_PRECISIONS) if f" {word}>" in f" {each}>"]
     return dtype, _PRECISIONS[max(found, default=0)]
+
+
+def _dtype(kind: Any) -> str:
+    name = str(kind.element_type)
+    return _DTYPES.get(name, name)
 
 
 def _bits(dtype: str) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 import torch
@@ -36,10 +37,7 @@ def largest(entry: LegalEntry, sizes: Sizes) -> tuple[Buffer, ...]:
     found = heapq.nlargest(
         SHOWN, [*_arguments(entry, sizes), *_computed(entry, sizes)], key=lambda pair: pair[0].size_bytes
     )
-    return tuple(
-        buffer if node is None else Buffer(buffer.kind, buffer.name, buffer.size_bytes, nearest_line(node))
-        for buffer, node in found
-    )
+    return tuple(replace(buffer, where=nearest_line(node) if node else None) for buffer, node in found)
 
 
 def arguments_bytes(entry: LegalEntry, sizes: Sizes) -> int:

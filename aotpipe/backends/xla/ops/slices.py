@@ -182,11 +182,8 @@ def slice_scatter(
     step: int = 1,
 ) -> Array:
     """The tensor with a slice replaced."""
-    axis = axis_of(dim, x.ndim)
-    places = range(*_bounds(start, end, x.shape[axis]), step)
-    shape = (*x.shape[:axis], len(places), *x.shape[axis + 1 :])
-    at = slice(places.start, max(places.start, places.stop), step)
-    return x.at[(slice(None),) * axis + (at,)].set(broadcast(cast(source, x.dtype), shape))
+    place = (slice(None),) * axis_of(dim, x.ndim) + (slice(start, end, step),)
+    return x.at[place].set(cast(source, x.dtype))
 
 
 def _padded_slice_scatter(call: Call) -> Padded:

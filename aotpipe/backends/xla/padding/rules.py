@@ -60,11 +60,6 @@ class Padded:
         """How many elements count."""
         return product([factor for axis in self.axes for factor in axis])
 
-    @property
-    def padded_axes(self) -> tuple[int, ...]:
-        """The axes that hold places that do not count."""
-        return tuple(axis for axis in range(self.ndim) if self.is_padded(axis))
-
 
 def padded(axis: Axis) -> bool:
     """Whether an axis holds places that do not count."""
@@ -272,7 +267,7 @@ class Call:
     def is_reached(self) -> bool:
         """Whether anything of it is padded."""
         if any(
-            isinstance(each, Size) or (isinstance(each, Padded) and each.padded_axes)
+            isinstance(each, Size) or (isinstance(each, Padded) and any(map(padded, each.axes)))
             for each in self.leaves()
         ):
             return True
