@@ -87,7 +87,7 @@ def unchanged(module: nn.Module, *, traced: bool = False) -> Iterator[object_gra
         with torch.no_grad():
             for tensor, copied in before.values():
                 # A weight that was not written may lie in memory that is not to be written.
-                if tensor.shape == copied.shape and not _is_same(tensor, copied):
+                if tensor.shape == copied.shape and not _is_unwritten(tensor, copied):
                     tensor.copy_(copied)
 
 
@@ -105,7 +105,7 @@ def snapshot(tensor: torch.Tensor) -> torch.Tensor:
     return detached.clone()
 
 
-def _is_same(tensor: torch.Tensor, copied: torch.Tensor) -> bool:
+def _is_unwritten(tensor: torch.Tensor, copied: torch.Tensor) -> bool:
     is_shared = torch._C._is_cow_tensor(tensor)  # type: ignore[attr-defined]  # noqa: SLF001
     # Neither was written where both are views of one memory still; to look at them would take it apart.
     return (is_shared and _place(tensor) == _place(copied)) or torch.equal(tensor, copied)
@@ -115,6 +115,20 @@ def _place(tensor: torch.Tensor) -> tuple[object, ...]:
     # data_ptr() is taken for a write.
     address = torch._C._data_address(tensor)  # type: ignore[attr-defined]  # noqa: SLF001
     return address, tensor.storage_offset(), tensor.stride()
+
+
+def is_same(left: Any, right: Any) -> bool:
+    """Whether two results are equal to the last bit."""
+    ours, theirs = (pytree.tree_leaves(each) for each in (left, right))
+    return len(ours) == len(theirs) and all(map(_is_equal, ours, theirs))
+
+
+def _is_equal(one: Any, other: Any) -> bool:
+    if not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor):
+        return object_graph.is_same(one, other)
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    return torch.equal(one, other) or bool(((one == other) | ((one != one) & (other != other))).all())  # NaN
 
 
 # The module, whose name in its package is that of the function. It looks this up at each call of `scan`.

@@ -83,7 +83,7 @@ def view_of(model: nn.Module, call: Callable[..., Any]) -> nn.Module:
 def beside(module: nn.Module, call: Callable[..., Any], children: Mapping[str, nn.Module]) -> nn.Module:
     """A module with the parameters, buffers and submodules of another and some of its own.
 
-    Its forward is `call`, with the parameters of the other's; that has its hooks to itself.
+    Its forward is `call`, with the parameters of the other module's. It has none of the other's hooks.
     """
 
     def forward(*args: Any, **kwargs: Any) -> Any:

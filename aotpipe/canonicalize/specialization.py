@@ -188,12 +188,10 @@ def _difference(want: list[Any] | Exception, got: list[Any] | Exception) -> str:
     if len(want) != len(got):
         return "gives another number of outputs"
     for mine, other in zip(want, got, strict=True):
-        if isinstance(mine, torch.Tensor) and isinstance(other, torch.Tensor):
-            if mine.shape != other.shape:
-                return f"gives the shape {tuple(other.shape)} for {tuple(mine.shape)}"
-            if mine.dtype != other.dtype or not torch.equal(mine, other):
-                return "gives another answer"
-        elif type(mine) is not type(other) or mine != other:
+        both = isinstance(mine, torch.Tensor) and isinstance(other, torch.Tensor)
+        if both and mine.shape != other.shape:
+            return f"gives the shape {tuple(other.shape)} for {tuple(mine.shape)}"
+        if not example_call.is_same(mine, other):
             return "gives another answer"
     return ""
 

@@ -63,12 +63,13 @@ def resolve(entry: CanonicalEntry, traced: Traced) -> Resolved:
             continue
         if not isinstance(expr, sympy.Symbol):
             continue
-        found = _range_of(expr, auto, traced, [guard for guard in guards if expr in guard.free_symbols])
-        if found.factor == 1:
-            ranges[name, axis] = (found.low, found.high)
+        about = [guard for guard in guards if expr in guard.free_symbols]
+        low, high, factor = _range_of(expr, auto, traced, about)
+        if factor == 1:
+            ranges[name, axis] = (low, high)
             continue
         again = True
-        multiple = multiples.setdefault(expr, _multiple(found, f"{name}_{axis}", entry))
+        multiple = multiples.setdefault(expr, _multiple(low, high, factor, f"{name}_{axis}", entry))
         if multiple is not None:
             kept[name][axis] = multiple
         else:
@@ -94,35 +95,31 @@ def _guards(traced: Traced) -> list[Any]:
     return []
 
 
-@dataclass(frozen=True, slots=True)
-class _Range:
-    """The multiples of `factor` from `low` to `high`; factor 0 where the conditions are no such thing."""
+def _range_of(
+    symbol: sympy.Symbol, auto: Auto, traced: Traced, guards: list[Any]
+) -> tuple[int, int | None, int]:
+    """Where all conditions on a symbol hold: the lowest and highest size, and the factor that divides all.
 
-    low: int
-    high: int | None
-    factor: int
-
-
-def _range_of(symbol: sympy.Symbol, auto: Auto, traced: Traced, guards: list[Any]) -> _Range:
-    """Where all conditions on a symbol hold."""
+    The factor is 0 where the conditions say something else.
+    """
     low, high = symbols.bounds(traced.program.range_constraints[symbol])
     low = max(low, 1 if auto.min is None else auto.min)
     if auto.max is not None:
         high = auto.max if high is None else min(high, auto.max)
     if any(guard.free_symbols != {symbol} for guard in guards):
-        return _Range(low, high, 0)
+        return low, high, 0
     top = low + _PROBED if high is None else min(high, low + _PROBED)
     probed = range(low, top + 1)
     holding = [
         v for v in probed if all(guard.xreplace({symbol: sympy.Integer(v)}) is sympy.true for guard in guards)
     ]
     if not holding:
-        return _Range(low, high, 0)
+        return low, high, 0
     if holding == list(probed[probed.index(holding[0]) :]):
-        return _Range(holding[0], high, 1)
+        return holding[0], high, 1
     factor = _factor(symbol, guards)
     expected = [v for v in probed if v % factor == 0 and v >= holding[0]]
-    return _Range(holding[0], high, factor if factor > 1 and holding == expected else 0)
+    return holding[0], high, factor if factor > 1 and holding == expected else 0
 
 
 def _factor(symbol: sympy.Symbol, guards: list[Any]) -> int:
@@ -137,14 +134,14 @@ def _factor(symbol: sympy.Symbol, guards: list[Any]) -> int:
     return factor
 
 
-def _multiple(found: _Range, name: str, entry: CanonicalEntry) -> Dim | None:
+def _multiple(low: int, high: int | None, factor: int, name: str, entry: CanonicalEntry) -> Dim | None:
     """A Dim of the multiples in a range; None where they are less than two."""
-    if not found.factor:
+    if not factor:
         return None
-    low, high = -(-found.low // found.factor), None if found.high is None else found.high // found.factor
+    low, high = -(-low // factor), None if high is None else high // factor
     if high is not None and high <= low:
         return None
-    return found.factor * Dim(symbols.identifier(name, resized_examples.roots(entry)), low, high)
+    return factor * Dim(symbols.identifier(name, resized_examples.roots(entry)), low, high)
 
 
 def _static(entry: CanonicalEntry, name: str, axis: int, size: int, traced: Traced) -> Finding:

@@ -187,16 +187,12 @@ def explain(error: Exception, log: GuardLog, entry: str) -> ExportFailed:
 def _raised_by_the_model(error: Exception) -> Iterator[str]:
     """The model's own lines, innermost first, where the error is one of its own code."""
     frames = [(frame.f_code, line) for frame, line in walk_tb(error.__traceback__)]
-    if not frames or not _is_models(frames[-1][0]):
+    if not frames or not source.is_model_code(frames[-1][0].co_filename):
         return
-    own = [(code, line) for code, line in reversed(frames) if _is_models(code)]
+    own = [(code, line) for code, line in reversed(frames) if source.is_model_code(code.co_filename)]
     for number, (code, line) in enumerate(own):
         how = "called from" if number else "raised at"
         yield f"{how} {source.shown(code.co_filename)}:{line} in {code.co_name}"
-
-
-def _is_models(code: CodeType) -> bool:
-    return source.is_model_code(code.co_filename) and not source.is_own(code.co_filename)
 
 
 def with_rewritten(first: ExportFailed, rewritten: ExportFailed) -> ExportFailed:
@@ -289,5 +285,6 @@ def _without_source(error: Exception) -> CodeType | None:
     """The code behind the model's last line, where no file has it: of `exec`, or of a prompt."""
     codes = [frame.f_code for frame, _ in walk_tb(error.__traceback__)]
     outside = [code for code in codes if not code.co_filename.startswith("<frozen")]
-    last = [code for code in outside if _is_models(code) or not linecache.getlines(code.co_filename)][-1:]
-    return next((code for code in last if not linecache.getlines(code.co_filename)), None)
+    is_known = {code: bool(linecache.getlines(code.co_filename)) for code in outside}
+    last = [code for code in outside if source.is_model_code(code.co_filename) or not is_known[code]][-1:]
+    return next((code for code in last if not is_known[code]), None)

@@ -39,7 +39,7 @@ def traced(entry: CanonicalEntry, trace: Callable[[Codes], Traced]) -> Traced:
     assert entry.adapter is not None
     structure = entry.adapter.structure
     try:
-        found = trace(_codes(entry))
+        found = trace(staging.rewritten_codes(entry.adapter.functions()))
     except (lift.UnknownState, StateRefused):
         raise
     except ExportFailed as error:
@@ -60,12 +60,6 @@ def traced(entry: CanonicalEntry, trace: Callable[[Codes], Traced]) -> Traced:
     if wrong is not None:
         raise first
     return found
-
-
-def _codes(entry: CanonicalEntry) -> Codes:
-    assert entry.adapter is not None
-    found = {each: staging.rewritten(each) for each in entry.adapter.functions()}
-    return {function: code for function, code in found.items() if code is not None}
 
 
 def _disagreeing(entry: CanonicalEntry, program: ExportedProgram) -> dict[str, torch.Tensor] | None:

@@ -301,8 +301,7 @@ def _deciding(
     to_blame = staging.deciding(error)
     if diagnosis.is_about_sizes(error):
         to_blame += [function for codes in log.rounding for function in staging.running(codes)]
-    found = {function: staging.rewritten(function) for function in to_blame if function not in known}
-    return {function: code for function, code in found.items() if code is not None}
+    return staging.rewritten_codes(function for function in to_blame if function not in known)
 
 
 def _note(entry: CanonicalEntry, code: str, message: str, where: SourceLine | None) -> Finding:

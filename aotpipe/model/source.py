@@ -54,11 +54,14 @@ def is_own(path: str) -> bool:
     return path.startswith(_PACKAGE)
 
 
+@cache
 def is_model_code(path: str) -> bool:
-    """Whether a file may hold a model: the user's own, or a package such as transformers, but not torch.
+    """Whether a file may hold a model: the user's own, or a package such as transformers.
 
-    Torch's distributions are Python over torch as any package's: they decide on the values they are given.
+    torch and aotpipe hold none, but torch's distributions do: they decide on the values they are given.
     """
+    if is_own(path):
+        return False
     tools = ("/torch/", "/torch_mlir/", "/iree/", "/sympy/")
     installed = re.split(r"(?:site|dist)-packages", path)
     if is_user_file(path) or (len(installed) > 1 and installed[-1].startswith("/torch/distributions/")):
@@ -110,7 +113,7 @@ def from_exception(error: BaseException) -> SourceLine | None:
 
 
 def of_recursion(error: RecursionError) -> SourceLine | None:
-    """The user's line of the call that most calls wait on: where the stack ended is a matter of its start."""
+    """The user's line of the call that most running calls wait for; the line where the stack ended is any."""
     waiting: dict[tuple[str, int], int] = {}
     called: set[str] = set()
     for each in (error, error.__cause__, error.__context__):

@@ -16,7 +16,6 @@ from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from types import CellType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
@@ -259,7 +258,6 @@ _DEPTH: Final = 4
 _MOST: Final = 10_000
 # The function that calls the model.
 CALL: Final = "called_in_mode.<locals>.inside"
-_is_model_code = cache(source.is_model_code)
 
 
 def held_storages() -> set[int]:
@@ -274,7 +272,7 @@ def _found(frame: FrameType | None) -> _Referents:
         code = frame.f_code
         # Within the call of the model, what torch's own functions hold is on its way only.
         called = called or code.co_qualname == CALL
-        if not source.is_own(code.co_filename) and (called or _is_model_code(code.co_filename)):
+        if not source.is_own(code.co_filename) and (called or source.is_model_code(code.co_filename)):
             # Who calls from outside holds what was passed; all that hangs on a caller may be a whole program.
             for value in frame.f_locals.values():
                 found.add(value, 1 if called else _DEPTH)

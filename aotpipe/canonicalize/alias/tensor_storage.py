@@ -367,7 +367,7 @@ class Border:
         names: Sequence[Names],
         known: Sequence[torch.Tensor],
     ) -> None:
-        """Say of results, or of what a loop carries, which memory they would be in."""
+        """Note which memory the results of a region, or the values that a loop carries, would be in."""
         found = dict(zip(counted(abstracts, names), known, strict=False))
         for at, ((_, tensors), own) in enumerate(zip(_result_tensors(abstracts, values), names, strict=True)):
             for tensor in tensors:

@@ -312,7 +312,7 @@ def _leaves(result: Any) -> Iterator[tuple[str, Any]]:
 
 
 def require_unhooked(model: nn.Module) -> None:
-    """Hooks of the model itself take its arguments as the model does.
+    """Refuse hooks of the model itself, which would take its arguments as the model does.
 
     Raises:
         SpecInvalid: It has some.

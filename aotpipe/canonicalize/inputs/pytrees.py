@@ -62,7 +62,7 @@ class Parts:
 
 
 def parts(node: Any) -> Parts | None:
-    """The parts of a container, None being one as any other; None for a leaf.
+    """What a container holds, values that are None included; None for a leaf.
 
     torch's own registration of a dataclass leaves out the fields that are None.
     """

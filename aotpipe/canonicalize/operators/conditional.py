@@ -34,7 +34,7 @@ def choose(test: object, then: Callable[[], T], other: Callable[[], T]) -> T:
 
 
 def either(optional: OptionalValue, then: Callable[[], T], other: Callable[[], T]) -> T:
-    """`then()` where a value is there, else `other()`."""
+    """`then()` where a value is present, else `other()`."""
     if optional.is_present:
         return then()
     return _branch(optional_values.presence(optional, wanted=True), then, other, "the result")

@@ -225,8 +225,8 @@ def extreme(items: Iterable[Any], *, largest: bool) -> torch.Tensor:
     """`max(items)` where the `largest` is asked for, else `min(items)`."""
     found, buffer, there = _numbers(items, "`min` or `max`")
     runtime_asserts.add_assert(found.count > 0, "ValueError: arg is an empty sequence")
-    # Python's takes another element where it compares as better, which one that is not a number never does;
-    # nor does any compare as better than that.
+    # NaN compares as neither better nor worse, and Python takes another element only where that is better: it
+    # never takes a NaN after the first element, and keeps one that is the first.
     there = there.logical_and(buffer == buffer)
     worst: float = -math.inf if largest else math.inf
     if buffer.dtype == torch.bool:

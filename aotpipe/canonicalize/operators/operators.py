@@ -56,17 +56,6 @@ def bound_or_undefined(read: Callable[[], T]) -> T | Undefined:
         return UNDEFINED
 
 
-class UndecidedGenerator(return_values.Unwritten):
-    """A loop over a generator of Python's own ends where a tensor says so."""
-
-    def __init__(self, generator: GeneratorType[Any, Any, Any]) -> None:
-        refused = refusal(
-            "a loop over a generator is left where a tensor says so",
-            "loop over a range, or make a list of the generator",
-        )
-        super().__init__(generator.gi_code, refused)
-
-
 class Generated:
     """A generator whose code has not run yet.
 
@@ -153,7 +142,11 @@ def for_(
         if not is_staged(stop):
             body(item)
         elif isinstance(items, GeneratorType):
-            raise UndecidedGenerator(items)
+            refused = refusal(
+                "a loop over a generator is left where a tensor says so",
+                "loop over a range, or make a list of the generator",
+            )
+            raise return_values.Unwritten(items.gi_code, refused)
         else:
             if isinstance(items, range) and len(items) - number > _WRITTEN_OUT:
                 # An iteration may need its number in Python, which shows in any error; then the iterations
@@ -210,7 +203,7 @@ def comprehended(
 def generated_of(
     value: Any, plain: Callable[[Any], Any], elementwise: Callable[[Any], Any], tested: bool
 ) -> Any:
-    """The same in parentheses: an element is computed when it is asked for, unless the list grows."""
+    """A generator expression: an element is computed when it is asked for, unless the list grows."""
     found = listed(value)
     grows = is_on() and unbacked_items.of(found) is not None
     return comprehended(found, plain, elementwise, tested) if grows else plain(found)
@@ -255,7 +248,7 @@ def shown(value: Any) -> Any:
 
 
 def said(talk: Callable[[], object]) -> None:
-    """`print` and logging, which no graph does."""
+    """Leave out `print` and logging, which are no part of a graph."""
     if not is_on():
         talk()
     else:

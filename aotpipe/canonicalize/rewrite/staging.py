@@ -14,7 +14,6 @@ import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
-from pathlib import Path
 from traceback import walk_tb
 from types import CodeType, FrameType, FunctionType, MappingProxyType
 from typing import Any, Final
@@ -22,7 +21,6 @@ from typing import Any, Final
 import torch
 from torch.utils import _pytree as pytree
 
-import aotpipe
 from aotpipe.canonicalize.alias import effects
 from aotpipe.canonicalize.operators import conditional, dynamic_list_methods, operators, unbacked_items
 from aotpipe.canonicalize.rewrite import ast_builders, statements
@@ -171,9 +169,6 @@ def _either(result: Any, otherwise: Any) -> Any:
     return conditional.either(result, lambda: result.payload, lambda: otherwise)
 
 
-_OWN: Final = tuple(str(Path(path).resolve()) for path in aotpipe.__path__)
-
-
 def deciding(error: BaseException) -> list[FunctionType]:
     """The live functions whose code raised an error, or called the libraries that did."""
     frames = [frame for frame, _ in walk_tb(error.__traceback__)]
@@ -190,7 +185,6 @@ def running(codes: Iterable[CodeType], frames: Iterable[FrameType] = ()) -> list
     """
     # Neither Python's own, nor torch's, nor ours: what the model calls them with is to blame.
     codes = [code for code in codes if source.is_model_code(code.co_filename)]
-    codes = [code for code in codes if not code.co_filename.startswith(_OWN)]
     if not codes:
         return []
     # A function that another one makes is made anew by each call of that.
@@ -214,6 +208,12 @@ def rewritten(function: FunctionType) -> CodeType | None:
     written = statements.rewrite(definition)
     found = recompiled(code, written) if written is not None else None
     return _with_operators(found) if found is not None else None
+
+
+def rewritten_codes(functions: Iterable[FunctionType]) -> dict[FunctionType, CodeType]:
+    """The code of each of the functions that can be `rewritten`."""
+    found = {function: rewritten(function) for function in functions}
+    return {function: code for function, code in found.items() if code is not None}
 
 
 def recompiled(code: CodeType, written: ast.FunctionDef) -> CodeType | None:

@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils import _pytree as pytree  # torch.export's own flattening; see pytrees
 
 from aotpipe.canonicalize import example_call
 from aotpipe.canonicalize.state import free_variables
@@ -116,21 +115,7 @@ def _is_without_effect(entry: CanonicalEntry) -> bool:
     for history in (inputs, inputs[-1:]):
         with example_call.unchanged(entry.module):
             results.append([example_call.again(entry.module, *each) for each in history][-1])
-    return is_same(*results)
-
-
-def is_same(left: Any, right: Any) -> bool:
-    """Whether two results are equal to the last bit."""
-    ours, theirs = (pytree.tree_leaves(each) for each in (left, right))
-    return len(ours) == len(theirs) and all(map(_is_equal, ours, theirs))
-
-
-def _is_equal(one: Any, other: Any) -> bool:
-    if not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor):
-        return object_graph.is_same(one, other)
-    if one.shape != other.shape or one.dtype != other.dtype:
-        return False
-    return bool(((one == other) | ((one != one) & (other != other))).all())  # NaN
+    return example_call.is_same(*results)
 
 
 _told: ContextVar[list[ExportFailed] | None] = ContextVar("told", default=None)
@@ -169,7 +154,7 @@ class Untouched:
         self._outside.restore()
         with example_call.unchanged(entry.module):
             first = call()
-        if not moving and is_same(first, second) and is_same(second, third):
+        if not moving and example_call.is_same(first, second) and example_call.is_same(second, third):
             return []
         self._outside.restore()
         return [self.refusal(entry, variable) for variable in variables]

@@ -82,7 +82,7 @@ def _unwritten(frame: FrameType | None, *, around: bool) -> Iterator[FrameType]:
     while frame is not None and frame.f_code.co_qualname != CALL:
         code = frame.f_code
         is_own = source.is_own(code.co_filename)
-        is_model = not is_own and source.is_model_code(code.co_filename)
+        is_model = source.is_model_code(code.co_filename)
         modules = [each.__name__ for each in code.co_consts if isinstance(each, ModuleType)]
         if is_model and GENERATED not in code.co_qualname and OPERATORS_MODULE not in modules:
             yield frame

@@ -15,6 +15,12 @@ from aotpipe.model import source
 HERE = source.shown(__file__)
 
 
+def test_aotpipe_is_no_model_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source, "_PACKAGE", "/lib/site-packages/aotpipe")
+    assert source.is_model_code("/lib/site-packages/transformers/modeling.py")
+    assert not source.is_model_code("/lib/site-packages/aotpipe/operators.py")
+
+
 def test_files_of_python_torch_and_aotpipe_are_not_the_users() -> None:
     assert source.is_user_file(__file__)
     for other in (torch.__file__, source.__file__, pytest.__file__, Path.__module__, "<frozen os>"):
