@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 import torch
 from torch import nn
@@ -202,40 +202,81 @@ def registered(module: nn.Module) -> Iterator[torch.Tensor]:
         yield from (tensor for tensor in vars(module).get(name, {}).values() if tensor is not None)
 
 
+P = TypeVar("P")
+
+
+class Record(Generic[P]):
+    """What values hold at one moment, each with the place that leads to it.
+
+    Attributes:
+        held: Every container and object, with what it holds.
+        tensors: Every tensor, with the count of its writes.
+        owners: The containers of classes of the user's own, by the identity of their attributes.
+    """
+
+    def __init__(self, *, depth: int = sys.maxsize, most: int = sys.maxsize) -> None:
+        """Begin with nothing; containers are recorded so deep, and those of more items without these."""
+        self.held: list[tuple[P, Any, Any]] = []
+        self.tensors: list[tuple[P, torch.Tensor, int]] = []
+        self.owners: dict[int, Any] = {}
+        self._depth, self._most = depth, most
+        self._seen: set[int] = set()
+
+    def add(self, place: P, value: Any, depth: int = 0) -> None:
+        """Record a value and what it holds."""
+        if isinstance(value, torch.Tensor):
+            self.tensors.append((place, value, writes(value)))
+            return
+        if depth >= self._depth or type(value) in _PLAIN or id(value) in self._seen:
+            return
+        items: Any = value if isinstance(value, tuple) else ()
+        is_based = base_of(value) is not None
+        if is_based or is_object(value):
+            self._seen.add(id(value))
+            items = contents(value)
+            self.held.append((place, value, items))
+        if len(items) <= self._most:
+            for item in items.values() if isinstance(items, dict) else items:
+                self.add(place, item, depth + 1)
+        if is_based and isinstance(own := getattr(value, "__dict__", None), dict):
+            # A class of the user's own keeps attributes beside what its base class holds.
+            self.owners[id(own)] = value
+            self.add(place, own, depth)
+
+    def changed(self) -> list[tuple[P, Any]]:
+        """The containers and objects that hold something else than before, each with its place."""
+        return [(place, value) for place, value, old in self.held if not holds_same(contents(value), old)]
+
+    def written(self) -> list[P]:
+        """The places of the tensors that were written since."""
+        return [place for place, tensor, count in self.tensors if writes(tensor) != count]
+
+    def restore(self) -> None:
+        """Let the containers and objects hold what they held; what was written into tensors stays."""
+        for _, value, before in self.held:
+            if not holds_same(contents(value), before):
+                refill(value, before)
+
+
 class Watch:
     """All that a model holds at one moment."""
 
     def __init__(self, module: nn.Module) -> None:
         self._dicts: list[tuple[str, nn.Module, dict[str, Any], dict[str, Any]]] = []
-        self._inner: list[tuple[Root, Any, Any]] = []
-        self._tensors: list[tuple[Root, torch.Tensor, int]] = []
-        self._owners: dict[int, Any] = {}
+        self._record: Record[Root] = Record()
         modules = modules_of(module)
         for path, part in modules.items():
             own = vars(part)
             for held in (own, *(own[name] for name in OWN if name in own)):
                 self._dicts.append((path, part, held, dict(held)))
-        seen: set[int] = set()
         for root in roots_of(modules):
-            self._walk(root, root.held[root.key], seen)
-
-    def _walk(self, root: Root, value: Any, seen: set[int]) -> None:
-        if isinstance(value, torch.Tensor):
+            value = root.held[root.key]
             # A registered buffer that is written in place is state already.
-            if not root.is_buffer and not isinstance(value, nn.Parameter):
-                self._tensors.append((root, value, writes(value)))
-            return
-        if type(value) in _PLAIN or id(value) in seen:
-            return
-        if base_of(value) is not None or is_object(value):
-            seen.add(id(value))
-            self._inner.append((root, value, contents(value)))
-        for _, item in items_of(value):
-            self._walk(root, item, seen)
-        if base_of(value) is not None and isinstance(own := getattr(value, "__dict__", None), dict):
-            # A class of the user's own keeps attributes beside what its base class holds.
-            self._owners[id(own)] = value
-            self._walk(root, own, seen)
+            if not root.is_buffer or not isinstance(value, torch.Tensor):
+                self._record.add(root, value)
+        self._record.tensors = [
+            each for each in self._record.tensors if not isinstance(each[1], nn.Parameter)
+        ]
 
     def changed(self) -> list[Root]:
         """The names under which something is another than before."""
@@ -251,20 +292,15 @@ class Watch:
                 if not torchs and not is_same(held.get(key, _MISSING), before.get(key, _MISSING)):
                     root = Root(f"{path}.{key}" if path else key, part, held, key)
                     found[root.identity] = root
-        for root, value, before in self._inner:
-            if not holds_same(contents(value), before):
-                found[root.identity] = root
-        for root, tensor, count in self._tensors:
-            if writes(tensor) != count:
-                found[root.identity] = root
+        for root in (*(root for root, _ in self._record.changed()), *self._record.written()):
+            found[root.identity] = root
         return list(found.values())
 
     def changed_classes(self) -> Iterator[tuple[Root, Any]]:
         """The changed containers of classes of the user's own, of which no copy can be made."""
-        for root, value, before in self._inner:
-            owner = self._owners.get(id(value), value)
-            is_own = base_of(owner) is not None and not is_container(owner)
-            if is_own and not holds_same(contents(value), before):
+        for root, value in self._record.changed():
+            owner = self._record.owners.get(id(value), value)
+            if base_of(owner) is not None and not is_container(owner):
                 yield root, owner
 
     def unregistered(self) -> list[Root]:
@@ -282,16 +318,14 @@ class Watch:
 
     def tensors(self) -> Iterator[torch.Tensor]:
         """The tensors that are neither parameters nor registered buffers."""
-        return (tensor for _, tensor, _ in self._tensors)
+        return (tensor for _, tensor, _ in self._record.tensors)
 
     def restore(self) -> None:
         """Put back what the names and containers held; what was written into tensors stays."""
         for _, _, held, before in self._dicts:
             held.clear()
             held.update(before)
-        for _, value, before in self._inner:
-            if not holds_same(contents(value), before):
-                refill(value, before)
+        self._record.restore()
 
 
 def writes(tensor: torch.Tensor) -> int:

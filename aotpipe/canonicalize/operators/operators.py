@@ -9,7 +9,7 @@ import builtins
 import functools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext
 from types import FunctionType, GeneratorType, MethodType
 from typing import Any, Final, TypeVar
 
@@ -175,9 +175,25 @@ def generated(
     return Generated(staged) if is_on() else plain()
 
 
-def returned(value: T) -> T:
-    """What a function returns."""
-    return return_values.checked(value) if is_on() else value
+def _in_trace(staged: Callable[[Any], Any], plain: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A function that is `staged` while a graph is traced, else `plain`."""
+
+    def chosen(value: Any) -> Any:
+        return staged(value) if is_on() else plain(value)
+
+    return chosen
+
+
+# What a function returns.
+returned: Final = _in_trace(return_values.checked, lambda value: value)
+# What stands before an index.
+indexed: Final = _in_trace(dynamic_list_methods.opened, lambda value: value)
+# `**kwargs` at the beginning of a function.
+keywords: Final = _in_trace(optional_values.of_keywords, lambda kwargs: kwargs)
+# What `raise` raises, of a function that makes it.
+raised: Final = _in_trace(runtime_asserts.raised, lambda make: make())
+# Stands around the body of a `try` that has handlers; takes a function that gives what they are for.
+caught: Final = _in_trace(runtime_asserts.catching, lambda _: nullcontext())
 
 
 def items(value: Any) -> Any:
@@ -209,11 +225,6 @@ def generated_of(
     return comprehended(found, plain, elementwise, tested) if grows else plain(found)
 
 
-def indexed(value: Any) -> Any:
-    """What stands before an index."""
-    return dynamic_list_methods.opened(value) if is_on() else value
-
-
 # `a:b` of an index.
 slice = builtins.slice  # noqa: A001
 
@@ -233,11 +244,6 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
     return function(*args, **kwargs)
 
 
-def keywords(kwargs: dict[str, Any]) -> dict[str, Any]:
-    """`**kwargs` at the beginning of a function."""
-    return optional_values.of_keywords(kwargs) if is_on() else kwargs
-
-
 # What may loop over a generator with `for`.
 _OF_PYTHON: Final = (FunctionType, MethodType)
 
@@ -255,18 +261,8 @@ def said(talk: Callable[[], object]) -> None:
         trace.note("note", "talk-left-out", "what is printed or logged is no part of the program")
 
 
-def raised(make: Callable[[], Any]) -> Any:
-    """What `raise` raises."""
-    return runtime_asserts.raised(make) if is_on() else make()
-
-
 # What ends a trace, or a run of a part of it.
 STOPS: Final = (AotpipeError, effects.Changed, return_values.Unwritten, GuardOnDataDependentSymNode)
-
-
-def caught(kinds: Callable[[], Any]) -> AbstractContextManager[None]:
-    """Around the body of a `try` that has handlers."""
-    return runtime_asserts.catching(kinds) if is_on() else nullcontext()
 
 
 def require(test: object, text: str, message: Callable[[], object] | None = None) -> None:

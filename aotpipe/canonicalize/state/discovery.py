@@ -126,37 +126,34 @@ def telling(refusals: list[ExportFailed]) -> AbstractContextManager[list[ExportF
     return trace.held(_told, refusals)
 
 
-class Untouched:
+class Untouched(free_variables.Outside):
     """What a model's code can reach outside of it, as it is before the model is called."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self._outside = free_variables.Outside(model)
 
     def refusals(self, entry: CanonicalEntry) -> list[ExportFailed]:
         """An error for each place that a call changes every time, or with which its result changes.
 
         What is computed once and then the same is left as the first call made it.
         """
-        if not self._outside.changed():
+        if not self.changed():
             return []
         call = _call_of(entry)
-        before = [free_variables.snapshot_of(variable) for variable in self._outside.changed()]
+        before = [free_variables.snapshot_of(variable) for variable in self.changed()]
         with example_call.unchanged(entry.module):
             second = call()
         with example_call.unchanged(entry.module):
             third = call()
         moving = [
             variable
-            for variable, old in zip(self._outside.changed(), before, strict=False)
+            for variable, old in zip(self.changed(), before, strict=False)
             if free_variables.snapshot_of(variable) != old
         ]
-        variables = moving or self._outside.changed()
-        self._outside.restore()
+        variables = moving or self.changed()
+        self.restore()
         with example_call.unchanged(entry.module):
             first = call()
         if not moving and example_call.is_same(first, second) and example_call.is_same(second, third):
             return []
-        self._outside.restore()
+        self.restore()
         return [self.refusal(entry, variable) for variable in variables]
 
     def check_traced(self, entry: CanonicalEntry) -> None:
@@ -165,8 +162,8 @@ class Untouched:
         Raises:
             ExportFailed: Names it, and its line where a call on the example changes it too.
         """
-        variables = self._outside.changed(but_added=True)
-        self._outside.restore()
+        variables = self.changed(but_added=True)
+        self.restore()
         for variable in variables:
             error = self.refusal(entry, variable)
             if error.message in entry.refused:
@@ -179,7 +176,7 @@ class Untouched:
         """The error for a place that a call changes."""
         with example_call.unchanged(entry.module):
             where = changing(_call_of(entry), partial(free_variables.snapshot_of, variable))
-        self._outside.restore()
+        self.restore()
         return ExportFailed(
             f"{entry.name} changes {variable.name}",
             reason="a program has nothing outside of the model to change",

@@ -14,7 +14,6 @@ from functools import lru_cache, partial, partialmethod
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
-import torch
 from torch import nn
 
 from aotpipe.canonicalize.state import layouts
@@ -49,26 +48,9 @@ class Outside:
     def __init__(self, module: nn.Module) -> None:
         self._variables = list(_variables(module))
         self._before = [variable.read() for variable in self._variables]
-        self._inner: list[tuple[OuterVariable, Any, Any]] = []
-        self._writes: list[tuple[OuterVariable, torch.Tensor, int]] = []
-        seen: set[int] = set()
+        self._record: object_graph.Record[OuterVariable] = object_graph.Record(depth=_DEPTH, most=_MOST_ITEMS)
         for variable, value in zip(self._variables, self._before, strict=True):
-            self._walk(variable, value, seen, _DEPTH)
-
-    def _walk(self, variable: OuterVariable, value: Any, seen: set[int], depth: int) -> None:
-        if isinstance(value, torch.Tensor):
-            self._writes.append((variable, value, object_graph.writes(value)))
-        elif (
-            depth
-            and id(value) not in seen
-            and (object_graph.is_container(value) or object_graph.is_object(value))
-        ):
-            seen.add(id(value))
-            items = object_graph.contents(value)
-            self._inner.append((variable, value, items))
-            if len(items) <= _MOST_ITEMS:
-                for _, item in object_graph.items_of(value):
-                    self._walk(variable, item, seen, depth - 1)
+            self._record.add(variable, value)
 
     def changed(self, *, but_added: bool = False) -> list[OuterVariable]:
         """The places whose value is another than before.
@@ -77,11 +59,11 @@ class Outside:
         """
         read = zip(self._variables, self._before, strict=True)
         found = [place for place, before in read if not object_graph.is_same(place.read(), before)]
-        for place, value, items in self._inner:
+        for place, value, items in self._record.held:
             held = _among(value, items) if but_added else object_graph.contents(value)
             if not object_graph.holds_same(held, items):
                 found.append(place)
-        found += [place for place, value, count in self._writes if object_graph.writes(value) != count]
+        found += self._record.written()
         return list({place.name: place for place in found}.values())
 
     def restore(self) -> None:
@@ -89,17 +71,14 @@ class Outside:
         for variable, before in zip(self._variables, self._before, strict=True):
             if not object_graph.is_same(variable.read(), before):
                 variable.write(before)
-        for _, value, items in self._inner:
-            if not object_graph.holds_same(object_graph.contents(value), items):
-                object_graph.refill(value, items)
+        self._record.restore()
 
 
 def _among(value: Any, items: Any) -> Any:
+    held = object_graph.contents(value)
     if isinstance(value, set):
-        return value & items
-    if isinstance(value, dict):
-        return {key: item for key, item in value.items() if key in items}
-    return object_graph.contents(value)
+        return held & items
+    return {key: held[key] for key in held if key in items} if isinstance(value, dict) else held
 
 
 def snapshot_of(variable: OuterVariable) -> Snapshot:

@@ -16,6 +16,14 @@ ROWS: list[int] = []
 TABLE: dict[str, Any] = {"a": [torch.zeros(1)]}
 
 
+class Named(dict[str, int]):
+    """A class of the user's own."""
+
+
+NAMED = Named()
+PAIR: tuple[list[int], int] = ([], 0)
+
+
 def helper() -> None:
     global COUNT
     COUNT += 1
@@ -27,7 +35,7 @@ class Model(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         helper()
-        return x * (len(ROWS) + len(TABLE))
+        return x * (len(ROWS) + len(TABLE) + len(NAMED) + len(PAIR))
 
 
 def _count() -> None:
@@ -37,6 +45,8 @@ def _count() -> None:
 CHANGES: dict[str, Any] = {
     "the global `COUNT`": _count,
     "the global `ROWS`": lambda: ROWS.append(1),
+    "the global `NAMED`": lambda: NAMED.update(n=1),
+    "the global `PAIR`": lambda: PAIR[0].append(1),
     "the global `TABLE`": lambda: TABLE["a"][0].add_(1),
     "the class attribute `Model.total`": lambda: setattr(Model, "total", 5),
     "the class attribute `Model.names`": lambda: Model.names.append("x"),
