@@ -327,7 +327,7 @@ def require_unhooked(model: nn.Module) -> None:
 
 
 MOST_CASES: Final = 16
-"""The most combinations of flags that are all tried; of more flags the telling ones are."""
+"""The most combinations of flags that are all tried; `presence_cases` chooses among more than that."""
 
 
 def entry(

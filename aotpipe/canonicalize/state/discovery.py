@@ -209,7 +209,7 @@ def changing(call: Callable[[], object], snapshot: Callable[[], object]) -> Sour
 
     tracer = sys.gettrace()
     sys.settrace(enter)
-    # What a model raises, it raises without being looked at too.
+    # Whoever calls the model without a tracer sees what it raises.
     with suppress(Exception):
         try:
             call()

@@ -228,7 +228,7 @@ def _left_at(root: object_graph.Root) -> Snapshot:
 
 
 def _taken(slot: Slot, given: Mapping[str, torch.Tensor], taken: dict[str, torch.Tensor]) -> torch.Tensor:
-    """What a slot holds, for the model to do with as it likes."""
+    """A copy of what a slot holds, which the model may write to; all names of a slot give the same one."""
     if slot.name not in taken:
         value = given[slot.name].clone()
         taken[slot.name] = host_scalars.as_host_scalar(value) if slot.number else value
