@@ -21,13 +21,7 @@ from aotpipe.errors import SourceLine, SpecInvalid
 from aotpipe.model import source
 from aotpipe.runtime.islands.chain import Kind, Mark, Packed, Template, pack
 
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """One eager call: the shapes that went in and came out."""
-
-    inputs: tuple[tuple[int, ...], ...]
-    outputs: tuple[tuple[int, ...], ...]
+Shapes = tuple[tuple[int, ...], ...]
 
 
 @dataclass(slots=True)
@@ -37,7 +31,7 @@ class Site:
     Attributes:
         arguments, objects: How leaves become arguments.
         result, dtypes: How a result becomes leaves, and the dtype of each; None before the first eager call.
-        records: One per choice of shapes, in order.
+        records: The shapes that went into an eager call and came out, each choice once.
         where: The model's line of the last call.
     """
 
@@ -47,7 +41,7 @@ class Site:
     result: Template | None = None
     kinds: tuple[Kind, ...] = ()
     dtypes: tuple[Any, ...] = ()
-    records: dict[Record, None] = field(default_factory=dict)
+    records: dict[tuple[Shapes, Shapes], None] = field(default_factory=dict)
     where: SourceLine | None = None
 
 
@@ -105,7 +99,7 @@ def call(mark: Mark, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     _, site = site_of(mark, packed)
     site.result, site.kinds = given.template, tuple(given.kinds)
     site.dtypes = tuple(getattr(leaf, "dtype", None) for leaf in given.leaves)
-    site.records[Record(shapes(packed), shapes(given))] = None
+    site.records[shapes(packed), shapes(given)] = None
     return result
 
 
@@ -135,7 +129,7 @@ def kind_of(leaf: Any) -> Kind | None:
     return "float" if isinstance(leaf, torch.SymFloat) or type(leaf) is float else None
 
 
-def shapes(packed: Packed) -> tuple[tuple[int, ...], ...]:
+def shapes(packed: Packed) -> Shapes:
     """The shape of each leaf; a number has no dims."""
     return tuple(tuple(getattr(leaf, "shape", ())) for leaf in packed.leaves)
 

@@ -60,7 +60,7 @@ def _fake(tensors: Sequence[torch.Tensor], site: str) -> list[torch.Tensor]:
         if kind != "tensor":
             results.append(torch.empty((), dtype=_NUMBERS[kind]))
             continue
-        seen = [(record.inputs, record.outputs[number]) for record in found.records]
+        seen = [(given, made[number]) for given, made in found.records]
         sizes = [size_of(shapes, [(i, out[axis]) for i, out in seen]) for axis in range(len(seen[0][1]))]
         results.append(torch.empty(sizes, dtype=dtype))
     return results
@@ -135,7 +135,7 @@ def call(mark: Mark, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     key, site = sites.site_of(mark, packed)
     site.where = source.of_caller()
     ranks = tuple(map(len, sites.shapes(packed)))
-    if site.result is None or ranks not in {tuple(map(len, record.inputs)) for record in site.records}:
+    if site.result is None or ranks not in {tuple(map(len, given)) for given, _ in site.records}:
         raise ExportFailed(
             f"no eager call of the model reached {mark.name} with these arguments",
             reason="what it gives is known from the calls on the example inputs",

@@ -132,7 +132,12 @@ def of_recursion(error: RecursionError) -> SourceLine | None:
 
 def from_stack_trace(text: str | None) -> SourceLine | None:
     """The user's line in a `stack_trace` as torch records it: the innermost of the user's frames."""
-    return _innermost([(m["path"], int(m["line"])) for m in _FRAME.finditer(text or "")])
+    return _innermost(frames_of(text))
+
+
+def frames_of(text: str | None) -> list[tuple[str, int]]:
+    """The files and lines of a `stack_trace`, from the outermost in."""
+    return [(m["path"], int(m["line"])) for m in _FRAME.finditer(text or "")]
 
 
 def of_definition(thing: object) -> SourceLine | None:

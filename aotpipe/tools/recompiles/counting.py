@@ -23,7 +23,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from types import CodeType
 from typing import Any, Final
@@ -54,9 +54,6 @@ _SIZE: Final = re.compile(r"\.(size|stride)\(\)\[(\d+)\]")
 _LONGEST: Final = 60
 _PARTS: Final = (ast.Name, ast.Attribute, ast.Subscript)
 
-Breaks = Mapping[tuple[str, int], str]
-"""Why a graph ends before its function does, by file and line."""
-
 
 @dataclass(frozen=True, slots=True)
 class Explained:
@@ -65,23 +62,6 @@ class Explained:
     where: SourceLine | None
     value: str
     reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Made:
-    """One program that was made.
-
-    Attributes:
-        function, path, line: Of the Python function that it is of; after a graph break that begins there.
-        ops: How many ops it computes.
-        guard: Why the newest program that was there did not fit; None for the first of a function.
-    """
-
-    function: str
-    path: str
-    line: int
-    ops: int
-    guard: Explained | None
 
 
 def count(canonical: Canonical, calls: Sequence[ModelCall], *, dynamic: bool | None = None) -> Way:
@@ -99,7 +79,6 @@ def count(canonical: Canonical, calls: Sequence[ModelCall], *, dynamic: bool | N
     programs: list[Program] = []
     refused: list[Refused] = []
     so_far: list[int] = []
-    of_function: dict[tuple[str, int], list[int]] = {}
     with counting() as counter, torch.random.fork_rng(devices=[]), torch.no_grad():
         compiled = {
             entry.name: torch.compile(_callable(entry), backend=counter.backend, dynamic=dynamic)
@@ -117,13 +96,10 @@ def count(canonical: Canonical, calls: Sequence[ModelCall], *, dynamic: bool | N
                 except Exception as error:  # noqa: BLE001  # the user's code may refuse a call with anything
                     reason = f"{type(error).__name__}: {_first_line(error)}"
                     refused.append(Refused(call=number, reason=reason))
-            made, breaks = counter.taken()
-            for each in made:
-                of_function.setdefault((each.path, each.line), []).append(number)
-            programs += _programs(made, breaks, number, len(programs), canonical)
+            made = counter.taken(number)
+            programs += [replace(each, where=_of_user(each.where, canonical)) for each in made]
             so_far.append(len(programs))
-        limit = counter.limit
-    notes = tuple(_given_up(of_function, limit))
+    notes = tuple(_given_up(counter.calls, counter.limit))
     if not programs and len(refused) < len(calls):
         notes = ("nothing was compiled: torch.compile gave the function up, and every call runs eagerly",)
     return Way(
@@ -146,29 +122,6 @@ def _callable(entry: CanonicalEntry) -> Callable[..., Any]:
     return inner
 
 
-def _programs(
-    made: Sequence[Made], breaks: Breaks, call: int, before: int, canonical: Canonical
-) -> Iterator[Program]:
-    for number, each in enumerate(made, before + 1):
-        where = SourceLine(source.shown(each.path), each.line) if each.path else None
-        cause, value, reason = "first", "", f"the first of {each.function}"
-        if each.guard is not None:
-            cause, where = "recompile", each.guard.where
-            value, reason = each.guard.value, each.guard.reason
-        elif (broken := breaks.get((each.path, each.line))) is not None:
-            cause, reason = "break", f"the graph breaks here: {_first_line(broken)}"
-        yield Program(
-            number=number,
-            call=call,
-            function=each.function,
-            cause=cause,  # type: ignore[arg-type]  # one of its three
-            where=_of_user(where, canonical),
-            value=value,
-            reason=reason,
-            ops=each.ops,
-        )
-
-
 def _of_user(where: SourceLine | None, canonical: Canonical) -> SourceLine | None:
     """The user's line: of a wrapper of aotpipe's, the line of the method that it wraps."""
     if where is not None and source.is_model_code(where.path):
@@ -176,9 +129,9 @@ def _of_user(where: SourceLine | None, canonical: Canonical) -> SourceLine | Non
     return source.of_definition(canonical.entries[0].module.forward) or where
 
 
-def _given_up(of_function: Mapping[tuple[str, int], Sequence[int]], limit: int) -> Iterator[str]:
+def _given_up(functions: Mapping[tuple[str, int], Sequence[int]], limit: int) -> Iterator[str]:
     """Say where torch.compile as it is would stop to compile and run eagerly."""
-    for (path, line), calls in of_function.items():
+    for (path, line), calls in functions.items():
         if len(calls) > limit:
             yield (
                 f"{source.shown(path)}:{line} takes {len(calls)} programs: torch.compile stops after {limit} "
@@ -192,9 +145,16 @@ def _first_line(text: object) -> str:
 
 @dataclass(slots=True)
 class Counter:
-    """What was made since it was last asked; `limit` is that of torch.compile for a function."""
+    """Tells what was made since it was last asked.
+
+    Attributes:
+        limit: How many programs of a function torch.compile makes before it gives up.
+        calls: For each program of a function, by the function's file and line: in which call it was made.
+    """
 
     limit: int
+    calls: dict[tuple[str, int], list[int]] = field(default_factory=dict)
+    _count: int = 0
     _graphs: dict[str, int] = field(default_factory=dict)
     _guards: dict[str, Explained] = field(default_factory=dict)
     _breaks: int = 0
@@ -204,22 +164,44 @@ class Counter:
         self._graphs[_current()] = sum(node.op.startswith("call") for node in graph.graph.nodes)
         return graph.forward
 
-    def taken(self) -> tuple[list[Made], Breaks]:
-        """The programs and the graph breaks since the last time."""
+    def taken(self, call: int) -> list[Program]:
+        """The programs that were made since the last time, in a call of this number."""
         utils = _module("utils")
         metrics = {each.compile_id: each for each in utils.get_compilation_metrics()}
         utils.clear_compilation_metrics()
+        found = [each for each in utils.graph_break_reasons[self._breaks :] if each.graph_break]
+        self._breaks = len(utils.graph_break_reasons)
+        ends = [(each.user_stack[-1], each.reason.strip()) for each in found if each.user_stack]
+        breaks = {(frame.filename, frame.lineno or 0): reason for frame, reason in ends}
         made = []
         for compiled, ops in self._graphs.items():
             of = metrics.get(compiled)
+            # After a graph break, a function begins at the line of the break.
             name, path, line = (of.co_name, of.co_filename, of.co_firstlineno) if of else ("", "", 0)
-            made.append(Made(name, path, line, ops, self._guards.get(compiled)))
+            self.calls.setdefault((path, line), []).append(call)
+            self._count += 1
+            why, cause = self._guards.get(compiled), "recompile"
+            if why is None:
+                broken = breaks.get((path, line))
+                cause = "first" if broken is None else "break"
+                reason = f"the first of {name}" if broken is None else f"the graph breaks here: {broken}"
+                where = SourceLine(source.shown(path), line) if path else None
+                why = Explained(where, "", _first_line(reason))
+            made.append(
+                Program(
+                    number=self._count,
+                    call=call,
+                    function=name,
+                    cause=cause,  # type: ignore[arg-type]  # one of its three
+                    where=why.where,
+                    value=why.value,
+                    reason=why.reason,
+                    ops=ops,
+                )
+            )
         self._graphs.clear()
         self._guards.clear()
-        found = [each for each in utils.graph_break_reasons[self._breaks :] if each.graph_break]
-        self._breaks = len(utils.graph_break_reasons)
-        breaks = [(each.user_stack[-1], each.reason.strip()) for each in found if each.user_stack]
-        return made, {(frame.filename, frame.lineno or 0): reason for frame, reason in breaks}
+        return made
 
     def note(self, texts: list[str], frame: Any) -> None:
         """Keep why a function is compiled again; its variables are as they are at this moment only."""

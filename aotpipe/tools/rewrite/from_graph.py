@@ -200,32 +200,24 @@ def method_inputs(entry: CanonicalEntry, free: Callable[[str], str]) -> MethodIn
         entry: The entry point.
         free: Gives a variable's name that is not taken.
     """
-    args, kwargs = entry.entry.args, dict(entry.entry.kwargs)
-    parameters = signature_of(entry.module.forward).parameters
-    given: list[tuple[str, ast.expr, Any]] = []
+    kwargs = entry.entry.kwargs
+    bound = signature_of(entry.module.forward).bind(*entry.entry.args, **kwargs)
+    given: dict[str, tuple[ast.expr, Any]] = {}
     plain: list[tuple[str, ast.expr | None]] = []
     keywords: list[tuple[str, ast.expr | None]] = []
     vararg: str | None = None
-    left = list(args)
-    for parameter in parameters.values():
+    for key, value in bound.arguments.items():
+        parameter = bound.signature.parameters[key]
         kind = parameter.kind
-        if kind is parameter.VAR_POSITIONAL and left:
-            vararg = free(parameter.name)
-            rest = enumerate(left)
-            given += [(f"{parameter.name}_{at}", item(name(vararg), at), value) for at, value in rest]
-            left = []
-        elif kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD) and left:
-            called = free(parameter.name)
-            value = left.pop(0)
-            plain.append((called, _default(parameter, value)))
-            given.append((parameter.name, name(called), value))
-    named: dict[str, tuple[str, ast.expr, Any]] = {}
-    for key in [*(k for k in parameters if k in kwargs), *(k for k in kwargs if k not in parameters)]:
-        called = free(key)
-        found = parameters.get(key, inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY))
-        is_keyword = found.kind is found.KEYWORD_ONLY or vararg is not None
-        (keywords if is_keyword else plain).append((called, _default(found, kwargs[key])))
-        named[key] = (key, name(called), kwargs[key])
+        if kind is parameter.VAR_POSITIONAL:
+            vararg = free(key)
+            given |= {f"{key}_{at}": (item(name(vararg), at), each) for at, each in enumerate(value)}
+            continue
+        is_keyword = kind in (parameter.KEYWORD_ONLY, parameter.VAR_KEYWORD)
+        for inner, each in value.items() if kind is parameter.VAR_KEYWORD else [(key, value)]:
+            called = free(inner)
+            (keywords if is_keyword else plain).append((called, _default(parameter, each)))
+            given[inner] = name(called), each
     without = max((at for at, (_, default) in enumerate(plain, 1) if default is None), default=0)
     arguments = ast.arguments(
         posonlyargs=[],
@@ -237,7 +229,8 @@ def method_inputs(entry: CanonicalEntry, free: Callable[[str], str]) -> MethodIn
     )
     body: list[ast.stmt] = []
     leaves: list[ast.expr] = []
-    for base, made_of, value in [*given, *(named[key] for key in kwargs)]:
+    for base in [*(key for key in given if key not in kwargs), *kwargs]:
+        made_of, value = given[base]
         for path, leaf in _leaves(value, made_of):
             leaves.append(_leaf(path, leaf, base, body, free, made_of))
     return MethodInputs(arguments, body, leaves)

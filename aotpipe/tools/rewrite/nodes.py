@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import functools
 import operator
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeGuard
 
@@ -39,7 +38,6 @@ _VIEWS: Final = frozenset(
         ATEN.chunk.default, ATEN.split.sizes, ATEN.tensor_split.indices, ATEN.tensor_split.sections,
     }
 )  # fmt: skip
-_FRAME: Final = re.compile(r'File "(?P<path>[^"]+)", line (?P<line>\d+)')
 
 
 # Ops.
@@ -334,7 +332,7 @@ class Lines:
 
 def _place(node: Node) -> tuple[str, int] | None:
     """The innermost frame of a file that is not torch's own."""
-    found = [(m["path"], int(m["line"])) for m in _FRAME.finditer(node.meta.get("stack_trace") or "")]
+    found = source.frames_of(node.meta.get("stack_trace"))
     return next((each for each in reversed(found) if source.is_model_code(each[0])), None)
 
 

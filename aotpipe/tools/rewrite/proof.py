@@ -91,9 +91,8 @@ def prove(
     found = [_exported(entry) for entry in mine]
     programs = [replace(entry, module=module) for entry, (module, _) in zip(mine, found, strict=True)]
     varies = all(each for _, each in found)
-    given = {entry.name: reference.example_inputs(entry) for entry in entries}
-    calls = plan(signatures, given, seed=exported.canonical.spec.seed).calls
     judge = _Judge(exported, signatures)
+    calls = plan(signatures, judge.examples, seed=exported.canonical.spec.seed).calls
     with counting(path) as counters:
         judge.compare(Eager(mine, signatures), calls, "the written module")
         judge.more(lambda: Eager(mine, signatures), counters.is_covered)
@@ -144,6 +143,7 @@ class _Judge:
     """Compares runners with the original, which answers each call once.
 
     Attributes:
+        examples: The inputs of each entry point's example.
         agreed, refused: How many calls.
         max_abs_error: Over all of them.
     """
@@ -151,6 +151,7 @@ class _Judge:
     def __init__(self, exported: Exported, signatures: Mapping[str, Signature]) -> None:
         self._canonical = exported.canonical
         self._signatures = signatures
+        self.examples = {entry.name: reference.example_inputs(entry) for entry in exported.canonical.entries}
         self._kept: list[tuple[Call, Mapping[str, Array] | None]] = []
         self.agreed = 0
         self.refused = 0
@@ -175,12 +176,11 @@ class _Judge:
     def more(self, make: Callable[[], Eager], is_covered: Callable[[], bool]) -> None:
         """Draw further calls until all is covered, each from the initial state."""
         start = time.monotonic()
-        for entry in self._canonical.entries:
-            example = reference.example_inputs(entry)
-            for case, inputs in variants(self._signatures[entry.name], example, self._canonical.spec.seed):
+        for entry, example in self.examples.items():
+            for case, inputs in variants(self._signatures[entry], example, self._canonical.spec.seed):
                 if is_covered() or time.monotonic() - start > _BUDGET_S:
                     return
-                first = Call(entry_point=entry.name, case=case, reset=True, inputs=inputs)
+                first = Call(entry_point=entry, case=case, reset=True, inputs=inputs)
                 # What a model keeps shows in the calls after the first.
                 later = _LATER if any(each.state for each in self._signatures.values()) else 0
                 again = [replace(first, case=f"{case}/{n + 1}", reset=False) for n in range(later)]
@@ -189,9 +189,8 @@ class _Judge:
     def again(self, runner: Eager, who: str, *, varies: bool) -> None:
         """Make all calls so far of another runner; of sizes other than the example's, if it takes them."""
         kept, self._kept = self._kept, []
-        examples = {entry.name: reference.example_inputs(entry) for entry in self._canonical.entries}
         for call, answer in kept:
-            example = examples[call.entry_point]
+            example = self.examples[call.entry_point]
             if not varies and any(array.shape != example[name].shape for name, array in call.inputs.items()):
                 continue
             if call.reset:

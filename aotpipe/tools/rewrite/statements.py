@@ -266,16 +266,57 @@ class Facts:
         return literal(value)
 
     def formed(self, variable: str, value: Any, node: ast.AST) -> ast.expr:
-        """A variable in the form that it has afterwards, where the trace saw a value in it."""
-        form = self.form(variable)
-        return name(variable) if form is None else as_form(name(variable), form, value, node)
+        """A variable in the form that it has afterwards.
+
+        Args:
+            variable: Its name.
+            value: What the trace saw in it; None where that is not known.
+            node: The statement, for a refusal.
+
+        Raises:
+            Unsupported: No op of torch's carries such a value.
+        """
+        form, made = self.form(variable), name(variable)
+        if form is None:
+            return made
+        if _is_optional(form):
+            raise Unsupported(_MIXED, node)
+        if form.spec.is_leaf():
+            return _leaf(made, form.leaves[0], value, node)
+        if form.spec.type not in (tuple, list) or any(not each.is_leaf() for each in form.spec.children()):
+            raise Unsupported(f"a variable holds a {form.spec.type.__name__} where a tensor decides", node)
+        given = pytree.tree_leaves(value) if value is not None else []
+        given = given if len(given) == len(form.leaves) else [None] * len(form.leaves)
+        parts = [
+            _leaf(item(made, at), leaf, each, node)
+            for at, (leaf, each) in enumerate(zip(form.leaves, given, strict=True))
+        ]
+        if all(isinstance(part, ast.Subscript) for part in parts):
+            return made
+        return literal(form.spec.type(parts))
 
     def zeros(self, variable: str, when: str, node: ast.AST) -> ast.expr:
-        """What stands for a variable that has no value yet; raises Unsupported where nothing can."""
+        """What stands for a variable that has no value yet: nothing reads it that eager would run.
+
+        Raises:
+            Unsupported: The variable is no tensor, or its size varies.
+        """
         form = self.form(variable)
         if form is None:
             raise Unsupported(f"`{shown(variable)}` has no value {when}", node)
-        return zeros(form, node)
+        if _is_optional(form):
+            raise Unsupported(_MIXED, node)
+        parts = [
+            call("torch.zeros", literal(_static(leaf.shape, node)), dtype=literal(leaf.dtype))
+            if isinstance(leaf, Leaf)
+            else literal(leaf)
+            for leaf in form.leaves
+        ]
+        if form.spec.is_leaf():
+            return parts[0]
+        if form.spec.type is tuple:
+            return tuple_of(parts)
+        raise Unsupported("a variable without a value yet is no tensor", node)
 
     def is_one_tensor(self, variable: str) -> bool:
         """Whether a variable is a tensor or a number, which is always there, as far as is known."""
@@ -325,35 +366,6 @@ def repacked(apart: Mapping[str, int]) -> Block:
     ]
 
 
-def as_form(made: ast.expr, form: AbstractValue, value: Any, node: ast.AST) -> ast.expr:
-    """An expression whose value is of a form.
-
-    Args:
-        made: The expression of the value.
-        form: What is wanted.
-        value: What the trace saw there; None where it is not known.
-        node: The statement, for a refusal.
-
-    Raises:
-        Unsupported: No op of torch's carries such a value.
-    """
-    if _is_optional(form):
-        raise Unsupported(_MIXED, node)
-    if form.spec.is_leaf():
-        return _leaf(made, form.leaves[0], value, node)
-    if form.spec.type not in (tuple, list) or any(not each.is_leaf() for each in form.spec.children()):
-        raise Unsupported(f"a variable holds a {form.spec.type.__name__} where a tensor decides", node)
-    given = pytree.tree_leaves(value) if value is not None else []
-    given = given if len(given) == len(form.leaves) else [None] * len(form.leaves)
-    parts = [
-        _leaf(item(made, at), leaf, each, node)
-        for at, (leaf, each) in enumerate(zip(form.leaves, given, strict=True))
-    ]
-    if all(isinstance(part, ast.Subscript) for part in parts):
-        return made
-    return literal(form.spec.type(parts))
-
-
 def _leaf(made: ast.expr, leaf: object, value: Any, node: ast.AST) -> ast.expr:
     if not isinstance(leaf, Leaf):
         return made
@@ -368,27 +380,6 @@ def _leaf(made: ast.expr, leaf: object, value: Any, node: ast.AST) -> ast.expr:
         if value.dim() != len(leaf.shape):
             made = method(made, "expand", *(literal(size) for size in _static(leaf.shape, node)))
     return made
-
-
-def zeros(form: AbstractValue, node: ast.AST) -> ast.expr:
-    """What stands for a variable that has no value yet: nothing reads it that eager would run.
-
-    Raises:
-        Unsupported: The variable is no tensor, or its size varies.
-    """
-    if _is_optional(form):
-        raise Unsupported(_MIXED, node)
-    parts = [
-        call("torch.zeros", literal(_static(leaf.shape, node)), dtype=literal(leaf.dtype))
-        if isinstance(leaf, Leaf)
-        else literal(leaf)
-        for leaf in form.leaves
-    ]
-    if form.spec.is_leaf():
-        return parts[0]
-    if form.spec.type is tuple:
-        return tuple_of(parts)
-    raise Unsupported("a variable without a value yet is no tensor", node)
 
 
 def _static(shape: Any, node: ast.AST) -> tuple[int, ...]:

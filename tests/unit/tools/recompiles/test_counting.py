@@ -104,14 +104,15 @@ def test_each_program_is_told_once_with_its_function_and_guard() -> None:
     with counting() as counter:
         compiled = torch.compile(double, backend=counter.backend)
         assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 3.0))
-        [first], breaks = counter.taken()
+        [first] = counter.taken(1)
         compiled(torch.ones(2))
-        assert counter.taken() == ([], {})
+        assert counter.taken(2) == []
         compiled(torch.ones(2, dtype=torch.float64))
-        [second], _ = counter.taken()
-    assert (first.function, first.path, first.ops, first.guard, breaks) == ("double", __file__, 2, None, {})
-    assert second.guard is not None
-    assert second.guard.value == "x.dtype: Float -> Double"
+        [second] = counter.taken(3)
+    assert (first.number, first.function, first.ops, first.cause) == (1, "double", 2, "first")
+    assert (second.number, second.call, second.cause) == (2, 3, "recompile")
+    assert second.value == "x.dtype: Float -> Double"
+    assert counter.calls == {(__file__, double.__code__.co_firstlineno): [1, 3]}
 
 
 def test_torch_is_as_before() -> None:

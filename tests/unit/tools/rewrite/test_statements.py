@@ -143,8 +143,13 @@ def test_tuples_go_part_by_part():
 NODE = ast.Pass()
 
 
+def facts(*values: object) -> statements.Facts:
+    abstract = join_values(list(values))
+    return statements.Facts(Decision(kind="branch", path="m.py", line=1, names=("v",), abstracts=(abstract,)))
+
+
 def formed(value: object, *others: object) -> str:
-    return ast.unparse(statements.as_form(name("v"), join_values([value, *others]), value, NODE))
+    return ast.unparse(facts(value, *others).formed("v", value, NODE))
 
 
 def test_numbers_and_dtypes():
@@ -157,10 +162,10 @@ def test_numbers_and_dtypes():
 
 
 def test_what_has_no_value_yet_is_zeros():
-    assert (
-        ast.unparse(statements.zeros(join_values([X, UNDEFINED]), NODE))
-        == "torch.zeros((2,), dtype=torch.float32)"
-    )
+    made = facts(X, UNDEFINED).zeros("v", "on one path", NODE)
+    assert ast.unparse(made) == "torch.zeros((2,), dtype=torch.float32)"
+    with pytest.raises(Unsupported, match="`x` has no value on one path"):
+        facts(X, UNDEFINED).zeros("x", "on one path", NODE)
 
 
 def test_what_has_no_form():
