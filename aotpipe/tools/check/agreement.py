@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
+from aotpipe.canonicalize import example_call
 from aotpipe.canonicalize.rewrite import staging
 from aotpipe.core.dtypes import Array
 from aotpipe.core.stages import Canonical, CanonicalEntry, ExportedEntry
@@ -41,6 +42,8 @@ _ABSOLUTE: Final = 1e-4
 _EQUAL: Final = 1e-5
 _CONVERSIONS: Final = frozenset({"int", "float", "bool"})
 _FROM_NUMPY: Final = frozenset({"from_numpy", "as_tensor", "tensor"})
+# An edited model may give another structure too, which no name fits.
+_REFUSED: Final = (EagerFailed, ValueError)
 Change = Callable[[torch.Tensor], torch.Tensor]
 
 
@@ -104,10 +107,10 @@ def answers(entry: CanonicalEntry, changes: Sequence[Change], seed: int = 0) -> 
         entry.input_names, pytree.tree_leaves((entry.entry.args, dict(entry.entry.kwargs))), strict=True
     )
     given = {name: leaf for name, leaf in example if isinstance(leaf, torch.Tensor)}
-    runner = Eager([entry])
     found: list[dict[str, Array]] = []
-    # An edited model may give another structure, which no name fits.
-    with torch.random.fork_rng(devices=[]), suppress(EagerFailed, ValueError):
+    # A runner that is given no signature leaves what calls write into parameters.
+    with example_call.unchanged(entry.module), torch.random.fork_rng(devices=[]), suppress(*_REFUSED):
+        runner = Eager([entry])
         torch.manual_seed(seed)
         for change in changes:
             inputs = {name: view_numpy(change(leaf)) for name, leaf in given.items()}

@@ -12,7 +12,7 @@ import torch
 import aotpipe
 from aotpipe import canonicalize
 from aotpipe.core.stages import ExportedEntry
-from aotpipe.tools.check.agreement import disagreement
+from aotpipe.tools.check.agreement import answers, disagreement
 from aotpipe.tools.check.diagnostics import Diagnostic
 from tests.unit.tools.check import models
 from tests.unit.tools.check.models import X
@@ -57,6 +57,24 @@ def test_what_is_rewritten_agrees(model: type[torch.nn.Module], args: tuple[Any,
     checked = aotpipe.check(model().eval(), args)
     assert "differs-from-eager" not in {each.code for each in checked.diagnostics}
     assert checked.ok
+
+
+def test_a_parameter_that_calls_write_is_as_before():
+    class Writing(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(3), requires_grad=False)
+
+        def forward(self, x):
+            self.weight.add_(1)
+            return x * self.weight
+
+    model = Writing().eval()
+    [entry] = canonicalize(model, (torch.ones(3),)).entries
+    first, second = (answers(entry, [torch.clone, torch.clone]) for _ in range(2))
+    assert [each["output"].tolist() for each in first] == [[2.0] * 3, [3.0] * 3]
+    assert [each["output"].tolist() for each in second] == [[2.0] * 3, [3.0] * 3]
+    assert torch.equal(model.weight, torch.ones(3))
 
 
 def test_a_model_that_draws_is_not_blamed():
