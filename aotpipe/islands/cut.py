@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sympy
@@ -71,14 +71,6 @@ def cut(legal: Legal, refusal: Refusal) -> Cut:
     )
 
 
-@dataclass(slots=True)
-class _Part:
-    """A segment under way: its nodes, and what it needs from outside in the order of first use."""
-
-    nodes: list[fx.Node] = field(default_factory=list)
-    needs: dict[fx.Node, None] = field(default_factory=dict)
-
-
 class _Cutter:
     def __init__(self, entry: LegalEntry, refusal: Refusal) -> None:
         self._entry = entry
@@ -134,7 +126,12 @@ class _Cutter:
                 leaf if kind == "tensor" else scalars.as_tensor(emit, leaf)
                 for leaf, kind in zip(packed.leaves, packed.kinds, strict=True)
             ]
-        _require_plain(objects, name, node)
+        if objects:
+            raise UnsupportedOps(
+                f"{name} takes a {type(objects[0]).__name__}, which is neither a tensor nor a plain value",
+                hint="mark a function that takes tensors, numbers and texts",
+                where=nearest_line(node),
+            )
         island = Island(
             name=name,
             kind="function" if node.target is OP else "op",
@@ -167,12 +164,12 @@ class _Cutter:
 
     # What lies between.
 
-    def _divide(self) -> list[_Part]:
+    def _divide(self) -> list[list[fx.Node]]:
         """Give each node that computes to the part between the islands before and after it."""
-        parts = [_Part()]
+        parts: list[list[fx.Node]] = [[]]
         for node in self._graph.nodes:
             if node in self._islands:
-                parts.append(_Part())
+                parts.append([])
             elif node.op == "call_function" and not is_number(node):
                 # A part of a result stays beside the whole: no value of a chain is a tuple.
                 whole = node.args[0] if node.target is operator.getitem else node
@@ -180,9 +177,7 @@ class _Cutter:
                     continue
                 place = self._part_of.get(whole, len(parts) - 1)
                 self._part_of[node] = place
-                parts[place].nodes.append(node)
-        for part in parts:
-            part.needs = dict.fromkeys(needs(part.nodes))
+                parts[place].append(node)
         return parts
 
     # The chain.
@@ -204,7 +199,7 @@ class _Cutter:
                 for node, message in zip(checks, self._entry.asserts, strict=True)
                 if self._part_of.get(node) == place
             }
-            given = [node for node in part.nodes if node in wanted]
+            given = [node for node in part if node in wanted]
             if given or asserts:
                 steps.append(self._segment(part, given, asserts))
         if len(self._entry.asserts) != sum(len(segment.asserts) for segment in self.segments):
@@ -230,16 +225,19 @@ class _Cutter:
         """The nodes whose values leave their part."""
         found = set(results[: len(results) - len(self._entry.asserts)])
         for part in self._parts:
-            found |= part.needs.keys()
+            found.update(needs(part))
         for _, taken in self._islands.values():
             found |= set(taken)
         return found
 
-    def _segment(self, part: _Part, given: Sequence[fx.Node], asserts: Mapping[fx.Node, str]) -> Segment:
+    def _segment(
+        self, part: Sequence[fx.Node], given: Sequence[fx.Node], asserts: Mapping[fx.Node, str]
+    ) -> Segment:
         name = f"{self._entry.name}_{len(self.segments)}"
-        weights = {node: self._weights[node] for node in part.needs if node in self._weights}
-        taken = [node for node in part.needs if node not in self._weights]
-        module = extract(self._entry.graph, [*weights, *taken], [*given, *asserts], part.nodes)
+        needed = needs(part)
+        weights = {node: self._weights[node] for node in needed if node in self._weights}
+        taken = [node for node in needed if node not in self._weights]
+        module = extract(self._entry.graph, [*weights, *taken], [*given, *asserts], part)
         inputs = [self._names.spec(self._value(node), node.meta["val"]) for node in taken]
         outputs = [self._names.spec(self._value(node), node.meta["val"]) for node in given]
         self.segments.append(
@@ -290,15 +288,6 @@ def _given(node: fx.Node) -> list[tuple[str, torch.Tensor]]:
     if isinstance(value, torch.Tensor):
         return [(node.name, value)]
     return [(f"{node.name}.{index}", each) for index, each in enumerate(value)]
-
-
-def _require_plain(objects: Sequence[Any], name: str, node: fx.Node) -> None:
-    if objects:
-        raise UnsupportedOps(
-            f"{name} takes a {type(objects[0]).__name__}, which is neither a tensor nor a plain value",
-            hint="mark a function that takes tensors, numbers and texts",
-            where=nearest_line(node),
-        )
 
 
 class Names:

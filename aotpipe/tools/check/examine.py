@@ -9,12 +9,10 @@ from __future__ import annotations
 import ast
 import io
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import nullcontext, redirect_stdout
+from contextlib import ExitStack, redirect_stdout
 from dataclasses import replace
 from functools import cache
 from typing import Any
-
-from torch import nn
 
 from aotpipe.build.request import Request
 from aotpipe.canonicalize import canonicalize
@@ -22,7 +20,6 @@ from aotpipe.core.stages import Canonical, Finding
 from aotpipe.errors import AotpipeError, ExportFailed, SourceLine, SpecInvalid, TrainMode
 from aotpipe.islands.sites import recording
 from aotpipe.model import source
-from aotpipe.model.spec import Spec
 from aotpipe.tools.check import baked, source_ranges
 from aotpipe.tools.check.agreement import disagreement, is_worth_it, with_fix
 from aotpipe.tools.check.attempt import Attempted, attempt
@@ -39,38 +36,33 @@ def examine(request: Request) -> Checked:
         ModelError: It cannot be built, or the Spec contradicts itself.
         NoBuckets, MeshError: The buckets, or the mesh, do not fit it.
     """
-    with recording() if request.islands else nullcontext():
-        return _examine(request.load(), request)
-
-
-def _examine(spec: Spec, request: Request) -> Checked:
-    build: Callable[[], Any] = cache(spec.build)  # the model is built at the first call only
-    spec = replace(spec, build=build)
     found: list[Diagnostic] = []
     refusals: list[ExportFailed] = []
-    modes: list[tuple[nn.Module, bool]] = []
-    try:
+    with ExitStack() as stack:
+        if request.islands:
+            stack.enter_context(recording())
+        spec = request.load()
+        build: Callable[[], Any] = cache(spec.build)  # the model is built at the first call only
+        spec = replace(spec, build=build)
         # stdout is the answer's; that the model prints is part of it.
-        with redirect_stdout(io.StringIO()):
+        stack.enter_context(redirect_stdout(io.StringIO()))
+        try:
             try:
                 canonical = canonicalize(spec, refusals=refusals)
             except TrainMode as error:
                 found.append(Diagnostic.of_error(code="train-mode", error=error))
-                modes = [(module, module.training) for module in build().modules()]
-                for module, _ in modes:
+                for module in build().modules():
+                    stack.callback(setattr, module, "training", module.training)
                     module.training = False
                 canonical = canonicalize(spec, refusals=refusals)
             # What the model changes outside of itself, or keeps in a form that no program has.
             found += [Diagnostic.of_error(stated_code(each) or "not-exported", each) for each in refusals]
             return _examined(canonical, found, request)
-    except SpecInvalid as error:
-        if error.__cause__ is None:
-            raise
-        found.append(_raised(error, error.__cause__))
-        return Checked(name=spec.name, diagnostics=_sorted(found), complete=False)
-    finally:
-        for module, training in modes:
-            module.training = training
+        except SpecInvalid as error:
+            if error.__cause__ is None:
+                raise
+            found.append(_raised(error, error.__cause__))
+            return Checked(name=spec.name, diagnostics=_sorted(found), complete=False)
 
 
 def _examined(canonical: Canonical, found: list[Diagnostic], request: Request) -> Checked:

@@ -135,7 +135,7 @@ def _method(
     def attribute(path: str) -> ast.expr:
         return own.get(path) or contents.attribute(path)
 
-    writer = Writer(attribute, contents.leaf_of, direct=direct)
+    writer = Writer(attribute, contents.leaves, direct=direct)
     taken = method_inputs(canonical, writer.free)
     # Tensors that a call makes from numbers.
     constants: dict[str, ast.expr] = {}

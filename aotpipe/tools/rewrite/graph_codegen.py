@@ -9,12 +9,11 @@ from __future__ import annotations
 import ast
 import builtins
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import torch
-from torch import nn
 from torch.fx import GraphModule, Node
 
 from aotpipe.passes import hops
@@ -51,7 +50,7 @@ class Writer:
 
     Attributes:
         attribute: The expression of a parameter, a buffer or a constant by its path.
-        leaf_of: As `op_syntax.module_call` takes it.
+        leaves: As `op_syntax.module_call` takes them.
         names: Those that are taken in the function that is being written.
         direct: Whether torch's ops of control flow are called themselves, with all that they take as
             operands, in place of the functions around them.
@@ -60,7 +59,7 @@ class Writer:
     """
 
     attribute: Callable[[str], ast.expr]
-    leaf_of: Callable[[str], tuple[str, ast.expr, nn.Module] | None] = lambda _: None
+    leaves: Mapping[str, op_syntax.Leaf] = field(default_factory=dict)
     names: set[str] = field(default_factory=lambda: set(_TAKEN))
     direct: bool = False
     count: int = 0
@@ -179,7 +178,7 @@ class _Function:
         args = [self._expression(each) for each in node.args]
         given = {} if nodes.is_plain_copy(node) else node.kwargs
         kwargs = {key: self._expression(value) for key, value in given.items()}
-        made = op_syntax.module_call(op, args, self._writer.leaf_of)
+        made = op_syntax.module_call(op, args, self._writer.leaves)
         if nodes.has_index_without_dims(node):
             made = call("torch.ops.aten.index.Tensor", *args)
         made = made or op_syntax.op_expression(op, args, kwargs)

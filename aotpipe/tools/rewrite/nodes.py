@@ -69,11 +69,6 @@ def short_of(target: object) -> str:
     return name_of(target).partition("::")[2]
 
 
-def overload_of(op: OpOverload[..., Any]) -> str:
-    """`Tensor` for `aten::add.Tensor`."""
-    return str(op._overloadname)  # noqa: SLF001
-
-
 def name_of_higher(target: object) -> str:
     """`cond` for `torch.ops.higher_order.cond`, else nothing."""
     return str(target.name()) if is_higher(target) else ""  # type: ignore[no-untyped-call]

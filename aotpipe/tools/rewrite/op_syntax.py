@@ -15,11 +15,13 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-from aotpipe.tools.rewrite.nodes import ATEN, is_op, overload_of, schema_of, short_of
+from aotpipe.tools.rewrite.nodes import ATEN, is_op, schema_of
 from aotpipe.tools.rewrite.syntax import call, method, tuple_of
 
 Args = Sequence[ast.expr]
 Kwargs = Mapping[str, ast.expr]
+Leaf = tuple[str, ast.expr, nn.Module]
+"""A parameter's name, its module's expression, and its module."""
 
 _BINARY: Final[Mapping[str, type[ast.operator]]] = {
     "add": ast.Add, "sub": ast.Sub, "mul": ast.Mult, "div": ast.Div, "floor_divide": ast.FloorDiv,
@@ -57,16 +59,16 @@ def op_expression(op: Any, args: Args, kwargs: Kwargs) -> ast.expr:
         return _of_python(op, args, kwargs)
     kwargs = {key: value for key, value in kwargs.items() if ast.unparse(value) not in _USUAL.get(key, ())}
     owner = op.namespace
-    short = short_of(op)
+    short, _, overload = op.__name__.partition(".")
     if owner == "aten":
-        made = _infix(short, overload_of(op), args, kwargs)
+        made = _infix(short, overload, args, kwargs)
         if made is None and short in _FORMS:
             made = _FORMS[short](args, kwargs)
         if made is None:
             made = _named(op, short, args, kwargs)
         if made is not None:
             return made
-    return call(f"torch.ops.{owner}.{short}.{overload_of(op)}", *args, **kwargs)
+    return call(f"torch.ops.{owner}.{short}.{overload}", *args, **kwargs)
 
 
 def _of_python(op: Any, args: Args, kwargs: Kwargs) -> ast.expr:
@@ -245,20 +247,18 @@ _TENSORS: Final[Mapping[Any, tuple[type[nn.Module], tuple[int, ...]]]] = {
 }
 
 
-def module_call(
-    op: Any, args: Sequence[ast.expr], leaf_of: Callable[[str], tuple[str, ast.expr, nn.Module] | None]
-) -> ast.expr | None:
+def module_call(op: Any, args: Sequence[ast.expr], leaves: Mapping[str, Leaf]) -> ast.expr | None:
     """The call of a module in place of an op; None where none computes it.
 
     Args:
         op: The op.
         args: Its positional arguments.
-        leaf_of: For a parameter's expression as text: its name, its module's expression and its module.
+        leaves: The parameters of torch's own modules, by their expressions as text.
     """
     kind, inputs = _TENSORS.get(op, (None, ()))
     if kind is None or any(index >= len(args) for index in inputs):
         return None
-    rest = [leaf_of(ast.unparse(each)) for index, each in enumerate(args) if index not in inputs]
+    rest = [leaves.get(ast.unparse(each)) for index, each in enumerate(args) if index not in inputs]
     held = [each for each in rest if each is not None]
     if not held or type(held[0][2]) is not kind:
         return None

@@ -130,26 +130,6 @@ def of_tensor(tensor: torch.Tensor) -> ast.expr | None:
     return None
 
 
-def attribute(path: str, numbered: Callable[[str], bool]) -> ast.expr:
-    """`self.a.b[0].c` for the path `a.b.0.c`.
-
-    Args:
-        path: Of a parameter, a buffer or a module.
-        numbered: Whether the module at a path is a list.
-    """
-    made: ast.expr = name("self")
-    above: list[str] = []
-    for part in path.split(".") if path else []:
-        if numbered(".".join(above)):
-            made = item(made, int(part))
-        elif is_name(part):
-            made = ast.Attribute(made, part, ast.Load())
-        else:
-            made = call("getattr", made, ast.Constant(part))
-        above.append(part)
-    return made
-
-
 def free_name(wanted: str, taken: Container[str]) -> str:
     """`wanted`, or `wanted_2` and so on where that is taken or is a keyword."""
     made, number = wanted, 1

@@ -13,7 +13,8 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-from aotpipe.tools.rewrite.syntax import attribute, call, is_name, item, literal, method, name, of_tensor
+from aotpipe.tools.rewrite.op_syntax import Leaf
+from aotpipe.tools.rewrite.syntax import call, is_name, item, literal, method, name, of_tensor
 
 Statements = list[ast.stmt]
 _LISTS: Final = (nn.ModuleList, nn.Sequential)
@@ -29,6 +30,7 @@ class ModuleContents:
 
     Attributes:
         stored: The tensors that are too large to be written; they go into a file beside the code.
+        leaves: The parameters of torch's own modules, by their expressions.
     """
 
     def __init__(
@@ -58,8 +60,7 @@ class ModuleContents:
             for owner in self._modules
             if children[owner] == {str(n) for n in range(len(children[owner]))}
         }
-        # Parameters of torch's own modules, by their expressions.
-        self._leaves = {
+        self.leaves: dict[str, Leaf] = {
             ast.unparse(self.attribute(path)): (last, self.attribute(owner), model.get_submodule(owner))
             for path in self._tensors
             for owner, _, last in [path.rpartition(".")]
@@ -67,12 +68,18 @@ class ModuleContents:
         }
 
     def attribute(self, path: str) -> ast.expr:
-        """The expression of a parameter or a buffer."""
-        return attribute(path, self._lists.__contains__)
-
-    def leaf_of(self, text: str) -> tuple[str, ast.expr, nn.Module] | None:
-        """For a parameter's expression as text: its name in one of torch's own modules, and that module."""
-        return self._leaves.get(text)
+        """The expression of a parameter, a buffer or a module: `self.a.b[0].c` for the path `a.b.0.c`."""
+        made: ast.expr = name("self")
+        owner = ""
+        for part in path.split(".") if path else []:
+            if owner in self._lists:
+                made = item(made, int(part))
+            elif is_name(part):
+                made = ast.Attribute(made, part, ast.Load())
+            else:
+                made = call("getattr", made, ast.Constant(part))
+            owner = f"{owner}.{part}" if owner else part
+        return made
 
     # Statements.
 

@@ -80,11 +80,12 @@ def test_symbols_are_pythons_own():
 
 
 def made(module: nn.Module, op: object, *args: str) -> str | None:
-    def leaf_of(text: str):
-        owner, _, last = text.rpartition(".")
-        return (last, dotted("self.m"), module) if owner == "self.m" else None
-
-    found = module_call(op, [ast.parse(each, mode="eval").body for each in args], leaf_of)
+    leaves = {
+        each: (each.rpartition(".")[2], dotted("self.m"), module)
+        for each in args
+        if each.startswith("self.m.")
+    }
+    found = module_call(op, [ast.parse(each, mode="eval").body for each in args], leaves)
     return None if found is None else ast.unparse(found)
 
 

@@ -65,12 +65,6 @@ def test_a_large_tensor_has_no_expression():
     assert syntax.of_tensor(torch.arange(1000)) is None
 
 
-def test_a_path_through_lists_and_odd_names():
-    made = syntax.attribute("blocks.0.w", {"blocks"}.__contains__)
-    assert ast.unparse(made) == "self.blocks[0].w"
-    assert ast.unparse(syntax.attribute("a.0", lambda _: False)) == "getattr(self.a, '0')"
-
-
 def test_a_long_call_is_broken():
     names = ", ".join(f"a_long_argument_{n}" for n in range(8))
     [line] = ast.parse(f"value = self.layer({names}, key=[{names}])").body

@@ -53,7 +53,7 @@ def test_the_weights_fit_and_torchs_own_modules_are_made_as_such():
 def test_expressions_of_attributes_and_leaves():
     contents = ModuleContents(Net(), {}, {})
     assert ast.unparse(contents.attribute("blocks.10.bias")) == "self.blocks[10].bias"
-    found = contents.leaf_of("self.blocks[10].bias")
-    assert found is not None
+    assert ast.unparse(contents.attribute("a.0")) == "getattr(self.a, '0')"
+    found = contents.leaves["self.blocks[10].bias"]
     assert (found[0], ast.unparse(found[1])) == ("bias", "self.blocks[10]")
-    assert contents.leaf_of("self.scale") is None
+    assert "self.scale" not in contents.leaves
