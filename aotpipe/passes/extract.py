@@ -8,7 +8,7 @@ is of. `graft(...)` writes what results of a body depend on into the graph aroun
 from __future__ import annotations
 
 import operator
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -58,7 +58,7 @@ def extract(
     for node in taken:
         copies[node] = graph.placeholder(node.name)
         copies[node].meta = {key: value for key, value in node.meta.items() if key != "from_node"}
-    needed = dependencies([*nodes, *given], copies)
+    needed = dependencies([*nodes, *given], lambda node: node not in copies)
     for node in owner.graph.nodes:
         if node in needed and node not in copies:
             copies[node] = graph.node_copy(node, copies.__getitem__)
@@ -100,16 +100,17 @@ def graft(
     return [known[value] if isinstance(value, fx.Node) else value for value in wanted]
 
 
-def dependencies(wanted: Sequence[Any], known: Container[fx.Node] = ()) -> set[fx.Node]:
-    """The nodes that some values depend on, themselves among them; none behind a known node."""
+def dependencies(
+    wanted: Iterable[Any], is_followed: Callable[[fx.Node], bool] = lambda _: True
+) -> set[fx.Node]:
+    """The nodes that values depend on, themselves included, as far as those between are followed."""
     found: set[fx.Node] = set()
-    stack = [value for value in wanted if isinstance(value, fx.Node)]
-    while stack:
-        node = stack.pop()
-        if node not in found:
+    waiting = [value for value in wanted if isinstance(value, fx.Node)]
+    while waiting:
+        node = waiting.pop()
+        if node not in found and is_followed(node):
             found.add(node)
-            if node not in known:
-                stack += node.all_input_nodes
+            waiting += node.all_input_nodes
     return found
 
 

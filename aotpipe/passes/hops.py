@@ -94,6 +94,12 @@ class Call:
         """All operands, in the order of a subgraph's placeholders (a scan over pairs apart)."""
         return [operand for position in self.layout.operands for operand in self.operands(position)]
 
+    def read_only(self, body: GraphModule) -> list[tuple[Node, Any]]:
+        """The placeholders of a subgraph that read-only operands are passed to, each with its operand."""
+        operands = self.operands(self.layout.extra)
+        inputs = placeholders(body)
+        return list(zip(inputs[len(inputs) - len(operands) :], operands, strict=True))
+
     @property
     def results(self) -> list[Node]:
         """The `getitem` nodes that take its results."""
@@ -105,6 +111,13 @@ def calls(module: GraphModule) -> Iterator[Call]:
     for node in list(module.graph.nodes):
         if node.op == "call_function" and node.target in LAYOUTS:
             yield Call(module, node, LAYOUTS[node.target])
+
+
+def call_of(node: Node) -> Call:
+    """The call that a node of a control-flow op is."""
+    owner = node.graph.owning_module
+    assert isinstance(owner, GraphModule)
+    return Call(owner, node, LAYOUTS[node.target])
 
 
 def walk(module: GraphModule) -> Iterator[GraphModule]:

@@ -7,8 +7,6 @@ the first that torch takes is it.
 float32 (`core.precision`), bodies of control flow too; what they take and give is as before. Parameters
 that products alone read are stored in the lower dtype, once for all entry points. The exported programs are
 left as they were.
-
-Raises `SpecInvalid` where what is to be kept in float32 is no op.
 """
 
 from __future__ import annotations
@@ -179,15 +177,10 @@ def _only_products(module: GraphModule, node: Node, casting: Casting) -> bool:
 
 def _read_as(call: hops.Call, operand: Node) -> list[tuple[GraphModule, Node]]:
     """The placeholders of a region's bodies that a read-only operand is; none where it is carried too."""
-    extra = call.operands(call.layout.extra)
-    carried = [each for position in call.layout.operands[:-1] for each in call.operands(position)]
-    if operand in carried:
+    if any(operand in call.operands(position) for position in call.layout.operands[:-1]):
         return []
     return [
-        (body, place)
-        for body in call.subgraphs
-        for place, each in zip(reversed(hops.placeholders(body)), reversed(extra), strict=False)
-        if each is operand
+        (body, place) for body in call.subgraphs for place, each in call.read_only(body) if each is operand
     ]
 
 
@@ -252,9 +245,8 @@ class _Graph:
             if isinstance(each, Node) and each.op == "placeholder" and _dtype(each) is self._casting.lower
         ]
         self._cast_operands(node, self._casting.up, spared=weights)
-        extra = call.operands(call.layout.extra)
         for body in call.subgraphs:
-            for place, operand in zip(reversed(hops.placeholders(body)), reversed(extra), strict=False):
+            for place, operand in call.read_only(body):
                 if operand in weights:
                     _retype(place, self._casting.lower)
             _Graph(body, self._casting).rewrite()

@@ -8,7 +8,6 @@ that there are no private functions, no calls, and no symbol names that two prog
     map_impl(f, xs, extra)                   scf.for over dim 0: y[i] = f(x[i], extra)
     scan(f, init, xs, extra)                 scf.for over dim 0: carry, y[i] = f(carry, x[i], extra)
     associative_scan(f, xs, extra)           scf.for over dim 0: y[0] = x[0], y[i] = f(y[i - 1], x[i], extra)
-    invoke_subgraph(graph, name, *operands)  the subgraph's ops in place
 
 Inside a region values are torch values, as everywhere; whatever changes from trip to trip, or differs
 between branches, crosses its border as a builtin value (`tensor<4x?xf32>`, `i64`, `f64`, `i1`). What does not
@@ -22,7 +21,7 @@ The subgraphs must be functional. What has no lowering raises `ControlFlowError`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from iree.compiler.dialects import scf
@@ -31,9 +30,10 @@ from torch import fx
 
 from aotpipe.backends.iree.lower import liveness
 from aotpipe.backends.iree.lower import region_borders as border
-from aotpipe.backends.iree.lower.host_scalars import hosted_carries, number_dtype, sources_of
+from aotpipe.backends.iree.lower.host_scalars import hosted_carries, number_dtype
 from aotpipe.backends.iree.lower.region_borders import ControlFlowError, Slots
-from aotpipe.backends.iree.lower.regions import RegionImporter, Sources
+from aotpipe.backends.iree.lower.regions import RegionImporter
+from aotpipe.passes import hops
 
 Trip = Callable[[Slots, list[Value]], Slots]
 
@@ -44,29 +44,29 @@ class ControlFlowImporter(RegionImporter):
     def _import_hop_cond(self, loc: Location, node: fx.Node, _hop: object) -> None:
         pred: Any
         operands: Any
-        pred, *names, operands = node.args
-        graphs = [liveness.subgraph(node, name) for name in names]
+        pred, *_, operands = node.args
+        bodies = hops.call_of(node).subgraphs
         with loc:
             values = self._operands(loc, operands)
             used = liveness.used_results(node, self.needed)
             if isinstance(pred, bool):
-                self._bind_results(node, self._inline(graphs[0 if pred else 1], values, used))
+                self._bind_results(node, self._inline(bodies[0 if pred else 1], values, used))
                 return
-            types = self._slot_types(node, used, *map(liveness.output_values, graphs))
+            types = self._slot_types(node, used, *map(liveness.fake_outputs, bodies))
             is_number = number_dtype(pred.meta["val"]) is not None
             taken = self.numbers(pred) if is_number else border.to_i1(self._import_argument(loc, pred))
-            known = [self._free_numbers(graph, operands) for graph in graphs]
+            known = [self._free_numbers(node, body) for body in bodies]
             branch = scf.IfOp(taken, [border.packed_type(t) for t in border.present(types)], has_else=True)
             blocks = (branch.then_block, branch.else_block)
-            for block, graph, sources in zip(blocks, graphs, known, strict=True):
+            for block, body, sources in zip(blocks, bodies, known, strict=True):
                 with InsertionPoint(block):
-                    scf.YieldOp(self._leave(self._inline(graph, values, used, sources), types))
-            self._bind_results(node, self._enter(branch.results, types, liveness.result_values(node)))
+                    scf.YieldOp(self._leave(self._inline(body, values, used, sources), types))
+            self._bind_results(node, self._enter(branch.results, types, node.meta["val"]))
 
     def _import_hop_while_loop(self, loc: Location, node: fx.Node, _hop: object) -> None:
         if node.kwargs.get("mutated_arg_indices"):
             raise ControlFlowError("while_loop mutates its inputs")
-        test, body = (liveness.subgraph(node, name) for name in node.args[:2])
+        test, body = hops.call_of(node).subgraphs
         starts: Any = node.args[2]
         with loc:
             inits, extra = (self._operands(loc, args) for args in node.args[2:])
@@ -76,9 +76,9 @@ class ControlFlowImporter(RegionImporter):
             types = self._slot_types(
                 node,
                 live,
-                liveness.input_values(test),
-                liveness.input_values(body),
-                liveness.output_values(body),
+                liveness.fake_inputs(test),
+                liveness.fake_inputs(body),
+                liveness.fake_outputs(body),
                 inits=inits,
             )
             hosted = hosted_carries(node) & live
@@ -86,8 +86,8 @@ class ControlFlowImporter(RegionImporter):
                 inits[position] = self.numbers(starts[position])
                 types[position] = inits[position].type
             known = [
-                self._kept_numbers(node, graph, hosted, wanted)
-                for graph, wanted in ((test, {0}), (body, hosted))
+                self._free_numbers(node, region, hosted, wanted)
+                for region, wanted in ((test, {0}), (body, hosted))
             ]
             carries = border.Carries(types)
 
@@ -106,44 +106,20 @@ class ControlFlowImporter(RegionImporter):
                 scf.ConditionOp(flag, before.arguments)
             with InsertionPoint(after):
                 crossed = list(after.arguments)[1:]
-                given = self._enter(crossed, types, liveness.input_values(body))
+                given = self._enter(crossed, types, liveness.fake_inputs(body))
                 outputs = self._inline(body, [*given, *extra], live, known[1], hosted)
                 scf.YieldOp(handed_on(outputs, crossed))
-            results = self._enter(list(loop.results)[1:], types, liveness.result_values(node))
+            results = self._enter(list(loop.results)[1:], types, node.meta["val"])
             self._bind_results(node, results, hosted)
 
-    def _kept_numbers(
-        self, loop: fx.Node, graph: fx.Graph, hosted: Collection[int], wanted: Collection[int]
-    ) -> Sources:
-        """The numbers that no trip changes, as a region reads them: those at hand, and those it needs."""
-        inputs, carried = liveness.placeholders(graph), len(loop.args[2])  # type: ignore[arg-type]
-        kept = {
-            inner: outer
-            for inner, outer in zip(inputs[carried:], loop.args[3], strict=True)  # type: ignore[arg-type]
-            if isinstance(outer, fx.Node) and number_dtype(inner.meta["val"]) is not None
-        }
-        outputs = liveness.output_args(graph)
-        read = sources_of(
-            graph, [outputs[position] for position in wanted], {*kept, *(inputs[each] for each in hosted)}
-        )
-        return {
-            inner: self.numbers(outer)
-            for inner, outer in kept.items()
-            if inner in read or outer in self.numbers
-        }
-
-    def _import_hop_map_impl(self, loc: Location, node: fx.Node, _hop: object) -> None:
-        body, xs, extra = node.args
-        self._import_scan(loc, node, body, (), xs, extra)
-
     def _import_hop_scan(self, loc: Location, node: fx.Node, _hop: object) -> None:
-        self._import_scan(loc, node, *node.args)
-
-    def _import_scan(self, loc: Location, node: fx.Node, name: Any, *lists: Any) -> None:
-        """A loop over rows from its body's name, what the carries start as, the rows, and what is read."""
-        body = liveness.subgraph(node, name)
+        """A loop over rows, with carries or, as a map, without."""
+        call = hops.call_of(node)
+        (body,) = call.subgraphs
+        *starts, rows, read = map(call.operands, call.layout.operands)
         with loc:
-            inits, xs, extra = (self._operands(loc, each) for each in lists)
+            carried = starts[0] if starts else ()
+            inits, xs, extra = (self._operands(loc, each) for each in (carried, rows, read))
             used = liveness.used_results(node, self.needed)
             live = liveness.live_carries(None, body, range(len(inits)), used)
             wanted = used | live
@@ -152,20 +128,22 @@ class ControlFlowImporter(RegionImporter):
                 return self._inline(body, [*carries, *rows, *extra], wanted)
 
             types = self._slot_types(
-                node, live, liveness.input_values(body), liveness.output_values(body), inits=inits
+                node, live, liveness.fake_inputs(body), liveness.fake_outputs(body), inits=inits
             )
-            results = liveness.result_values(node)
+            results = node.meta["val"]
             stacked = [results[at] if at in used else None for at in range(len(inits), len(results))]
             self._bind_results(node, self._for_each(xs, inits, types, body, stacked, trip))
 
+    _import_hop_map_impl = _import_hop_scan
+
     def _import_hop_associative_scan(self, loc: Location, node: fx.Node, _hop: object) -> None:
-        body = liveness.subgraph(node, node.args[0])
+        (body,) = hops.call_of(node).subgraphs
         with loc:
             xs, extra = (self._operands(loc, args) for args in node.args[1:])
             every = set(range(len(xs)))
             types = border.present(
                 border.join(
-                    every, self._types(liveness.output_values(body)), self._types(liveness.input_values(body))
+                    every, self._types(liveness.fake_outputs(body)), self._types(liveness.fake_inputs(body))
                 )
             )
 
@@ -177,25 +155,15 @@ class ControlFlowImporter(RegionImporter):
             rows = border.convert_all(
                 [border.extract_row(source, border.index_constant(0)) for source in sources], types
             )
-            results = self._for_each(
-                sources, rows, types, body, liveness.result_values(node), trip, seeded=True
-            )
+            results = self._for_each(sources, rows, types, body, node.meta["val"], trip, seeded=True)
             self._bind_results(node, results[len(xs) :])
-
-    def _import_hop_invoke_subgraph(self, loc: Location, node: fx.Node, _hop: object) -> None:
-        name, _identifier, *operands = node.args
-        with loc:
-            used = liveness.used_results(node, self.needed)
-            self._bind_results(
-                node, self._inline(liveness.subgraph(node, name), self._operands(loc, operands), used)
-            )
 
     def _for_each(
         self,
         xs: Sequence[Value],
         inits: Sequence[Value],
         types: Sequence[Type | None],
-        body: fx.Graph,
+        body: fx.GraphModule,
         stacked: Sequence[Any],
         trip: Trip,
         *,
@@ -228,7 +196,7 @@ class ControlFlowImporter(RegionImporter):
                 for row, stack in zip(inits, stacks, strict=True)
             ]
         slots = [*types, *stack_types]
-        vals = [*liveness.input_values(body)[: len(inits)], *stacked]
+        vals = [*liveness.fake_inputs(body)[: len(inits)], *stacked]
         carries = border.Carries(types)
         starts = [
             *border.pack(border.present(carries.own(inits))),

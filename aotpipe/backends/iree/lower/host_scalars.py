@@ -2,7 +2,7 @@
 
 A loop's counter is a 0-d tensor to torch. Where the device computes it, each trip launches a kernel for it
 and waits to read whether to go on. What is made of such numbers and of sizes alone is a few instructions of
-the host instead, with the bits that the ops give. `number_nodes(graph, sources)` says which nodes those are,
+the host instead, with the bits that the ops give. `number_nodes(module, sources)` says which nodes those are,
 `hosted_carries(loop)` which carries of a `while_loop` are among them in every trip, and `Numbers` writes them
 as `i64`, `i32` or `i1`. Only ops that cannot fail are taken: no division.
 """
@@ -19,8 +19,9 @@ from iree.compiler.dialects import arith, linalg, tensor
 from iree.compiler.ir import IntegerAttr, IntegerType, RankedTensorType, Type, Value
 from torch import fx
 
-from aotpipe.backends.iree.lower.liveness import closure, output_args, placeholders, subgraph
 from aotpipe.backends.iree.lower.region_borders import to_builtin
+from aotpipe.passes import hops
+from aotpipe.passes.extract import dependencies
 from aotpipe.passes.ops import CAST
 
 _ATEN: Final = torch.ops.aten
@@ -46,7 +47,7 @@ class Numbers:
     """The numbers of one graph, each written where it is first asked for, at the insertion point.
 
     Args:
-        graph: What its importer writes into one block, from the top to the end.
+        module: The graph that its importer writes into one block, from the top to the end.
         sources: The placeholders whose numbers are known.
         value_of: The value of a node that has been written.
         placed: A builtin tensor where it is read.
@@ -54,12 +55,12 @@ class Numbers:
 
     def __init__(
         self,
-        graph: fx.Graph,
+        module: fx.GraphModule,
         sources: Mapping[fx.Node, Value],
         value_of: Callable[[fx.Node], Value],
         placed: Callable[[Value], Value] = lambda value: value,
     ) -> None:
-        self._nodes = number_nodes(graph, sources)
+        self._nodes = number_nodes(module, sources)
         self._values = dict(sources)
         self._value_of = value_of
         self._placed = placed
@@ -80,8 +81,8 @@ class Numbers:
         waiting = [argument]
         while waiting:
             node = waiting[-1]
-            operands = _nodes(_OPS[node.target].arguments(node)) if self._is_computed(node) else []
-            missing = [each for each in operands if each not in self._values]
+            operands = _OPS[node.target].arguments(node) if self._is_computed(node) else []
+            missing = [each for each in operands if isinstance(each, fx.Node) and each not in self._values]
             if missing:
                 waiting += missing
             elif node not in self._values:
@@ -108,21 +109,19 @@ class Numbers:
         return read(self._placed(plain)) if isinstance(plain.type, RankedTensorType) else plain
 
 
-def _nodes(arguments: Iterable[Any]) -> list[fx.Node]:
-    return [argument for argument in arguments if isinstance(argument, fx.Node)]
-
-
-def sources_of(graph: fx.Graph, wanted: Iterable[Any], candidates: Collection[fx.Node]) -> set[fx.Node]:
+def sources_of(
+    module: fx.GraphModule, wanted: Iterable[Any], candidates: Collection[fx.Node]
+) -> set[fx.Node]:
     """Those of some placeholders that the host computes wanted outputs of, or what it computes of them."""
-    numbers = number_nodes(graph, candidates)
-    hosted = closure(_nodes(wanted), lambda node: node in numbers or _is_half_hosted(node, numbers))
+    numbers = number_nodes(module, candidates)
+    hosted = dependencies(wanted, lambda node: node in numbers or _is_half_hosted(node, numbers))
     return hosted & set(candidates)
 
 
-def number_nodes(graph: fx.Graph, sources: Collection[fx.Node]) -> set[fx.Node]:
+def number_nodes(module: fx.GraphModule, sources: Collection[fx.Node]) -> set[fx.Node]:
     """The nodes of a graph that are computed of sizes, literals and the given placeholders alone."""
     found = set(sources)
-    for node in graph.nodes:
+    for node in module.graph.nodes:
         if node.op in ("placeholder", "get_attr", "output"):
             # A placeholder that is a size is the host's already.
             if isinstance(node.meta.get("val"), torch.SymInt):
@@ -186,8 +185,8 @@ _HOSTED: Final = "aotpipe_hosted"
 
 
 def _hosted(loop: fx.Node) -> frozenset[int]:
-    body = subgraph(loop, loop.args[1])
-    inputs, outputs = placeholders(body), output_args(body)
+    _, body = hops.call_of(loop).subgraphs
+    inputs, outputs = hops.placeholders(body), hops.output_values(body)
     carries = range(len(loop.args[2]))  # type: ignore[arg-type]
     kept = [node for node in inputs[len(carries) :] if number_dtype(node.meta["val"]) is not None]
     found = {position for position in carries if _may_cross(inputs[position], outputs[position])}

@@ -6,8 +6,6 @@ runtime fills from the parameter scope `model` by their key in `Legal.weights`, 
 
 The text names the user's file and line of each op where torch recorded one; the digest is over the module
 without them, so that the same model gives the same digest from any folder.
-
-Raises `LowerFailed` for a node that the importer refuses; the legalizer should have let none through.
 """
 # ruff: noqa: SLF001  # what the importer lets a subclass or an integrator use starts with an underscore
 
@@ -26,12 +24,11 @@ from torch.fx.passes.shape_prop import _extract_tensor_metadata  # the form that
 
 from aotpipe.backends.iree.fixes.graphs import modules
 from aotpipe.backends.iree.lower.control_flow import ControlFlowImporter
-from aotpipe.backends.iree.lower.liveness import output_args, placeholders
 from aotpipe.backends.iree.lower.region_borders import builtin_type, convert, in_own_buffer, to_builtin
 from aotpipe.core import fixes
 from aotpipe.core.stages import Legal, LegalEntry, Lowered
 from aotpipe.errors import LowerFailed
-from aotpipe.passes import ops
+from aotpipe.passes import hops, ops
 from aotpipe.passes.source_lines import source_line
 
 PARAMETER_SCOPE: Final = "model"
@@ -42,7 +39,8 @@ def lower(legal: Legal) -> Lowered:
     """Import every entry point of a legal program into one module.
 
     Raises:
-        LowerFailed: The importer has no form for a node; its name and the user's line are given.
+        LowerFailed: The importer has no form for a node, of which the legalizer should have let none through;
+            the node's name and the user's line are given.
     """
     # The importer rewrites nodes in place, and a Legal is frozen.
     graphs = [copy.deepcopy(entry.graph) for entry in legal.entries]
@@ -98,9 +96,9 @@ def _import_entry(
             # The importer reads this form of the tensor, which torch's own tracing alone notes.
             tensor: Any = node.args[0]
             tensor.meta["tensor_meta"] = _extract_tensor_metadata(tensor.meta["val"])
-    inputs = placeholders(graph_module.graph)
+    inputs = hops.placeholders(graph_module)
     weights_in, rest = inputs[: len(entry.weights)], inputs[len(entry.weights) :]
-    outputs = output_args(graph_module.graph)
+    outputs = hops.output_values(graph_module)
     node_type = importer._cc.node_val_to_type
     function_type = ir.FunctionType.get(list(map(node_type, rest)), list(map(node_type, outputs)))
     function = func.FuncOp(entry.name, function_type, ip=importer._m_ip, visibility="public")
@@ -114,7 +112,7 @@ def _import_entry(
                 body.bind_node_value(node, weights.load(key, node_type(node)))
     for node, argument in zip(rest, block.arguments, strict=True):
         body.bind_node_value(node, argument)
-    results = body.import_needed(graph_module.graph, set(range(len(outputs))))
+    results = body.import_needed(graph_module, set(range(len(outputs))))
     with ir.InsertionPoint(block):
         func.ReturnOp(results)
 

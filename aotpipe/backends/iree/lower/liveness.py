@@ -7,53 +7,31 @@ the compiler fails on some loops whose results nobody reads.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection
 from typing import Any
 
 from torch import fx
-from torch._ops import OpOverload
+
+from aotpipe.passes import hops, ops
+from aotpipe.passes.extract import dependencies
+from aotpipe.passes.scalars import value_of
 
 
-def output_args(graph: fx.Graph) -> list[Any]:
-    """A graph's outputs, each a node or a constant."""
-    (result,) = graph.output_node().args
-    return list(result) if isinstance(result, (tuple, list)) else [result]
-
-
-def placeholders(graph: fx.Graph) -> list[fx.Node]:
-    """A graph's inputs, in order."""
-    return [node for node in graph.nodes if node.op == "placeholder"]
-
-
-def output_values(graph: fx.Graph) -> list[Any]:
-    """The fake values of a graph's outputs, or its constants."""
-    return [arg.meta["val"] if isinstance(arg, fx.Node) else arg for arg in output_args(graph)]
-
-
-def input_values(graph: fx.Graph) -> list[Any]:
+def fake_inputs(module: fx.GraphModule) -> list[Any]:
     """The fake values of a graph's inputs."""
-    return [node.meta["val"] for node in placeholders(graph)]
+    return list(map(value_of, hops.placeholders(module)))
 
 
-def result_values(node: fx.Node) -> list[Any]:
-    """The fake values of the results of an op with several."""
-    return list(node.meta["val"])
+def fake_outputs(module: fx.GraphModule) -> list[Any]:
+    """The fake values of a graph's outputs, or its constants."""
+    return list(map(value_of, hops.output_values(module)))
 
 
-def subgraph(node: fx.Node, name: Any) -> fx.Graph:
-    """The graph that an argument of a higher-order op names."""
-    module = operator.attrgetter(name.target)(node.graph.owning_module)
-    assert isinstance(module, fx.GraphModule), f"{name.target} is no graph"
-    return module.graph
-
-
-def needed_nodes(graph: fx.Graph, wanted: Collection[int]) -> set[fx.Node]:
+def needed_nodes(module: fx.GraphModule, wanted: Collection[int]) -> set[fx.Node]:
     """The nodes that some outputs, given by position, depend on, and those that have an effect alone."""
-    outputs = output_args(graph)
-    roots = [outputs[position] for position in wanted]
-    ops = [node for node in graph.nodes if isinstance(node.target, OpOverload)]
-    roots += [node for node in ops if not node.target._schema.returns]  # noqa: SLF001 it has no public name
-    return closure(root for root in roots if isinstance(root, fx.Node))
+    outputs = hops.output_values(module)
+    effects = [node for node in module.graph.nodes if (schema := ops.schema(node)) and not schema.returns]
+    return dependencies([*(outputs[position] for position in wanted), *effects])
 
 
 def used_results(node: fx.Node, needed: Collection[fx.Node]) -> set[int]:
@@ -64,7 +42,9 @@ def used_results(node: fx.Node, needed: Collection[fx.Node]) -> set[int]:
     return {int(reader.args[1]) for reader in readers}  # type: ignore[arg-type]
 
 
-def live_carries(test: fx.Graph | None, body: fx.Graph, carries: range, used: Collection[int]) -> set[int]:
+def live_carries(
+    test: fx.GraphModule | None, body: fx.GraphModule, carries: range, used: Collection[int]
+) -> set[int]:
     """Which of a loop's carries matter.
 
     Args:
@@ -77,13 +57,13 @@ def live_carries(test: fx.Graph | None, body: fx.Graph, carries: range, used: Co
         The positions of the carries that are read after the loop, or that the condition or another such
         output depends on.
     """
-    inputs = {node: position for position, node in enumerate(placeholders(body)) if position in carries}
+    inputs = {node: position for position, node in enumerate(hops.placeholders(body)) if position in carries}
     live = set(used)
     if test is not None:
         read = needed_nodes(test, [0])
         live |= {
             position
-            for position, node in enumerate(placeholders(test))
+            for position, node in enumerate(hops.placeholders(test))
             if position in carries and node in read
         }
     while True:
@@ -92,17 +72,3 @@ def live_carries(test: fx.Graph | None, body: fx.Graph, carries: range, used: Co
         if found <= live:
             return {position for position in live if position in carries}
         live |= found
-
-
-def closure(
-    roots: Iterable[fx.Node], is_followed: Callable[[fx.Node], bool] = lambda _: True
-) -> set[fx.Node]:
-    """The nodes that the roots depend on, themselves included, as far as those between are followed."""
-    found: set[fx.Node] = set()
-    waiting = list(roots)
-    while waiting:
-        node = waiting.pop()
-        if node not in found and is_followed(node):
-            found.add(node)
-            waiting += node.all_input_nodes
-    return found

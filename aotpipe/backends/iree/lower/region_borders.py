@@ -90,9 +90,8 @@ def join(kept: Collection[int], *rows: Sequence[Type | None]) -> list[Type | Non
 def _join_two(left: Type, right: Type) -> Type:
     if left == right:
         return left
-    if not (isinstance(left, RankedTensorType) and isinstance(right, RankedTensorType)):
-        raise ControlFlowError(f"one value is {left} here and {right} there")
-    if left.rank != right.rank or left.element_type != right.element_type:
+    are_tensors = isinstance(left, RankedTensorType) and isinstance(right, RankedTensorType)
+    if not are_tensors or (left.rank, left.element_type) != (right.rank, right.element_type):
         raise ControlFlowError(f"one value is {left} here and {right} there")
     dims = [a if a == b else _DYNAMIC for a, b in zip(left.shape, right.shape, strict=True)]
     return RankedTensorType.get(dims, left.element_type)

@@ -2,8 +2,7 @@
 
 `RegionImporter` imports the nodes of one graph into one block. `_inline` makes an importer of the same class
 for a subgraph, at the end of a block within; `_leave` and `_enter` take values over a region's border, and
-`host_scalars` has the whole numbers that the host computes. It needs torch, the importer and the MLIR
-bindings, nothing else.
+`host_scalars` has the whole numbers that the host computes.
 """
 
 from __future__ import annotations
@@ -22,9 +21,10 @@ from torch import fx
 from torch.utils._sympy.functions import FloorDiv, Max, Min, Mod, PythonMod
 
 from aotpipe.backends.iree.lower import region_borders as border
-from aotpipe.backends.iree.lower.host_scalars import Numbers, filled, number_dtype
-from aotpipe.backends.iree.lower.liveness import needed_nodes, output_args, placeholders, result_values
+from aotpipe.backends.iree.lower.host_scalars import Numbers, filled, number_dtype, sources_of
+from aotpipe.backends.iree.lower.liveness import needed_nodes
 from aotpipe.backends.iree.lower.region_borders import ControlFlowError, Slots
+from aotpipe.passes import hops
 from aotpipe.passes.ops import ITEM
 
 Sources = Mapping[fx.Node, Value]
@@ -42,39 +42,54 @@ class RegionImporter(GraphNodeImporter):  # type: ignore[misc]
     """The numbers of this graph that the host has or reads."""
 
     def import_needed(
-        self, graph: fx.Graph, wanted: Collection[int], sources: Sources = MappingProxyType({})
+        self, module: fx.GraphModule, wanted: Collection[int], sources: Sources = MappingProxyType({})
     ) -> Slots:
         """Import what some outputs of a graph depend on, and give them; its placeholders are bound.
 
         Args:
-            graph: The graph.
+            module: The graph.
             wanted: The positions of the outputs.
             sources: The placeholders whose numbers the host knows.
         """
-        self.numbers = Numbers(graph, sources, self.resolve_node_value, border.placed)
-        self.needed = needed_nodes(graph, wanted)
-        self.import_nodes([n for n in graph.nodes if n in self.needed], skip_placeholders_outputs=True)
+        self.numbers = Numbers(module, sources, self.resolve_node_value, border.placed)
+        self.needed = needed_nodes(module, wanted)
+        self.import_nodes([n for n in module.graph.nodes if n in self.needed], skip_placeholders_outputs=True)
         with InsertionPoint(self._b):
             return [
                 self._import_argument(Location.current, output)
                 if position in wanted and output is not None
                 else None
-                for position, output in enumerate(output_args(graph))
+                for position, output in enumerate(hops.output_values(module))
             ]
 
-    def _free_numbers(self, graph: fx.Graph, operands: Sequence[Any]) -> Sources:
-        """The last inputs of a subgraph whose numbers the host has at hand."""
-        inputs = placeholders(graph)
-        pairs = zip(inputs[len(inputs) - len(operands) :], operands, strict=True)
+    def _free_numbers(
+        self, node: fx.Node, body: fx.GraphModule, hosted: Collection[int] = (), wanted: Collection[int] = ()
+    ) -> Sources:
+        """The numbers among the read-only inputs of a subgraph that the host has at hand, or needs inside.
+
+        Args:
+            node: The op that the subgraph is of.
+            body: The subgraph.
+            hosted: The positions of other inputs that are numbers.
+            wanted: The positions of outputs for which the host needs numbers.
+        """
+        inputs, outputs = hops.placeholders(body), hops.output_values(body)
+        free = {
+            inner: outer
+            for inner, outer in hops.call_of(node).read_only(body)
+            if isinstance(outer, fx.Node) and number_dtype(inner.meta["val"]) is not None
+        }
+        candidates = {*free, *(inputs[position] for position in hosted)}
+        read = sources_of(body, [outputs[position] for position in wanted], candidates)
         return {
             inner: self.numbers(outer)
-            for inner, outer in pairs
-            if outer in self.numbers and number_dtype(inner.meta["val"]) is not None
+            for inner, outer in free.items()
+            if inner in read or outer in self.numbers
         }
 
     def _inline(
         self,
-        graph: fx.Graph,
+        body: fx.GraphModule,
         operands: Slots,
         wanted: Collection[int],
         sources: Sources = MappingProxyType({}),
@@ -83,7 +98,7 @@ class RegionImporter(GraphNodeImporter):  # type: ignore[misc]
         """Import a subgraph at the insertion point, which is at a block's end; give the wanted outputs.
 
         Args:
-            graph: The subgraph.
+            body: The subgraph.
             operands: Its inputs, a number in the place of a 0-d tensor where the host has it.
             wanted: The positions of its outputs.
             sources: The inputs, others than such operands, whose numbers the host knows.
@@ -92,7 +107,7 @@ class RegionImporter(GraphNodeImporter):  # type: ignore[misc]
         inner = type(self)(self.fx_importer, self._c, self._cc, InsertionPoint.current.block)
         inner.outer = self
         known = dict(sources)
-        for placeholder, operand in zip(placeholders(graph), operands, strict=True):
+        for placeholder, operand in zip(hops.placeholders(body), operands, strict=True):
             if operand is None:
                 continue
             val = placeholder.meta["val"]
@@ -100,9 +115,9 @@ class RegionImporter(GraphNodeImporter):  # type: ignore[misc]
                 known[placeholder] = operand
                 operand = filled(operand)
             inner.bind_node_value(placeholder, border.convert(operand, self._type(val)))
-        outputs = inner.import_needed(graph, wanted, known)
+        outputs = inner.import_needed(body, wanted, known)
         for position in hosted:
-            node = output_args(graph)[position]
+            node = hops.output_values(body)[position]
             if isinstance(node, fx.Node) and number_dtype(node.meta["val"]) is not None:
                 outputs[position] = inner.numbers(node)
         return outputs
@@ -122,7 +137,7 @@ class RegionImporter(GraphNodeImporter):  # type: ignore[misc]
             sides: The fake values on the border's other sides; what comes after the results is ignored.
             inits: What a loop's results start as.
         """
-        results = result_values(node)
+        results = node.meta["val"]
         if inits is not None:
             results = results[: len(inits)]
         rows = [self._types(side[: len(results)]) for side in sides]
@@ -150,7 +165,7 @@ class RegionImporter(GraphNodeImporter):  # type: ignore[misc]
         self, node: fx.Node, values: Sequence[Value | None], hosted: Collection[int] = ()
     ) -> None:
         self._multi_result_nodes.add(node)
-        for index, (value, val) in enumerate(zip(values, result_values(node), strict=True)):
+        for index, (value, val) in enumerate(zip(values, node.meta["val"], strict=True)):
             if value is None:
                 continue
             if index in hosted:

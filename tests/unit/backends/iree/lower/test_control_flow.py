@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +11,6 @@ import torch
 from torch._higher_order_ops import map as torch_map
 from torch._higher_order_ops import scan
 from torch._higher_order_ops.associative_scan import associative_scan_op
-from torch.fx.experimental.proxy_tensor import make_fx
 
 from aotpipe.backends.iree.lower import importer
 from aotpipe.core.dims import Dim
@@ -374,24 +372,6 @@ def _legal(graph: torch.fx.GraphModule) -> Legal:
         name="forward", graph=graph, weights=(), signature=Signature(inputs=inputs, outputs=())
     )
     return Legal(name="model", dialect="torch", entries=(entry,), weights={}, initial_state={})
-
-
-def test_a_subgraph_is_invoked_in_place() -> None:
-    inner = make_fx(lambda x: (x + 1, x * 2), tracing_mode="fake")(rows(4, 3))
-    outer = torch.fx.GraphModule(torch.nn.Module(), torch.fx.Graph())
-    outer.add_submodule("inner", inner)
-    x = outer.graph.placeholder("x")
-    call = outer.graph.call_function(
-        torch.ops.higher_order.invoke_subgraph, (outer.graph.get_attr("inner"), "inner", x)
-    )
-    first, second = (outer.graph.call_function(operator.getitem, (call, position)) for position in (0, 1))
-    outer.graph.output((first, second))
-    vals = [node.meta["val"] for node in inner.graph.output_node().args[0]]
-    x.meta["val"], call.meta["val"] = next(iter(inner.graph.nodes)).meta["val"], tuple(vals)
-    first.meta["val"], second.meta["val"] = vals
-    text = importer.lower(_legal(outer)).module.decode()
-    assert "torch.aten.add" in text
-    assert "torch.aten.mul" in text
 
 
 def test_an_op_without_a_lowering_is_named_with_its_line() -> None:

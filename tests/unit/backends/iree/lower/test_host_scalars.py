@@ -16,7 +16,7 @@ from iree.compiler.passmanager import PassManager
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from aotpipe.backends.iree.lower.host_scalars import Numbers, hosted_carries, literal
-from aotpipe.backends.iree.lower.liveness import output_args, placeholders
+from aotpipe.passes import hops
 from tests.programs.through import check
 
 aten = torch.ops.aten
@@ -39,8 +39,7 @@ tensors = st.builds(lambda value, dtype: torch.tensor(value).to(dtype), numbers,
 
 def computed(graph_module: torch.fx.GraphModule, *args: torch.Tensor) -> int | None:
     """What the host's instructions give for a graph's only output; None where it leaves it to a device."""
-    graph = graph_module.graph
-    (wanted,) = output_args(graph)
+    (wanted,) = hops.output_values(graph_module)
     with ir.Context(), ir.Location.unknown():
         module = ir.Module.create()
         with ir.InsertionPoint(module.body):
@@ -48,9 +47,9 @@ def computed(graph_module: torch.fx.GraphModule, *args: torch.Tensor) -> int | N
         with ir.InsertionPoint(block):
             sources = {
                 node: literal(int(arg), arg.dtype)
-                for node, arg in zip(placeholders(graph), args, strict=True)
+                for node, arg in zip(hops.placeholders(graph_module), args, strict=True)
             }
-            found = Numbers(graph, sources, lambda node: pytest.fail(f"{node} is read from a tensor"))
+            found = Numbers(graph_module, sources, lambda node: pytest.fail(f"{node} is read from a tensor"))
             if wanted not in found:
                 return None
             ir.Operation.create(

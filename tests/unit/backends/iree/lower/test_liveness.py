@@ -10,8 +10,8 @@ from torch import fx
 from aotpipe.backends.iree.lower.liveness import live_carries, needed_nodes, used_results
 
 
-def graph(function) -> fx.Graph:
-    return fx.symbolic_trace(function).graph
+def graph(function) -> fx.GraphModule:
+    return fx.symbolic_trace(function)
 
 
 def test_what_no_wanted_output_depends_on_is_not_needed() -> None:
@@ -28,7 +28,7 @@ def test_an_op_without_results_is_always_needed() -> None:
 
 def test_only_results_that_needed_nodes_take_are_used() -> None:
     traced = graph(lambda a: (torch.ops.aten.sort.default(a)[0] + 1, torch.ops.aten.sort.default(a)[1]))
-    first = next(node for node in traced.nodes if node.target is torch.ops.aten.sort.default)
+    first = next(node for node in traced.graph.nodes if node.target is torch.ops.aten.sort.default)
     assert used_results(first, needed_nodes(traced, [0])) == {0}
     assert used_results(first, needed_nodes(traced, [1])) == set()
 
