@@ -17,9 +17,9 @@ Gives the changed entry and the `Ranges` that it used; asserts are left in the g
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import torch
 from torch.fx import GraphModule, Node
@@ -76,56 +76,45 @@ class Access:
         return value.shape[self.dim] if value.dim() else 1
 
 
-def _along_dim(node: Node) -> Iterator[Access]:
-    table, dim = node.args[:2]
-    assert isinstance(table, Node)
-    assert isinstance(dim, int)
-    yield Access(table=table, position=2, dim=dim)
-
-
-def _into(dim: int | None, *, wraps: bool = False) -> Callable[[Node], Iterator[Access]]:
-    def accesses(node: Node) -> Iterator[Access]:
-        table = node.args[0]
-        assert isinstance(table, Node)
-        yield Access(table=table, position=1, dim=dim, wraps=wraps)
-
-    return accesses
-
-
-def _per_dim(*, trusted: bool) -> Callable[[Node], Iterator[Access]]:
-    def accesses(node: Node) -> Iterator[Access]:
-        table, indices = node.args[:2]
-        assert isinstance(table, Node)
-        assert isinstance(indices, list | tuple)
-        for dim, index in enumerate(indices):
-            if isinstance(index, Node):
-                yield Access(table=table, position=1, part=dim, dim=dim, wraps=True, trusted=trusted)
-
-    return accesses
-
-
-GUARDED: Final[Mapping[Any, Callable[[Node], Iterator[Access]]]] = {
-    _ATEN.embedding.default: _into(0),
-    _ATEN.take.default: _into(None, wraps=True),
+GUARDED: Final[Mapping[Any, Literal["rows", "elements", "dim", "dims", "trusted dims"]]] = {
+    _ATEN.embedding.default: "rows",
+    _ATEN.take.default: "elements",
     **dict.fromkeys(
         ops.overloads(
             "gather index_select index_add index_copy index_fill.int_Scalar index_fill.int_Tensor "
             "index_reduce scatter.src scatter.value scatter.reduce scatter.value_reduce scatter_add "
             "scatter_reduce.two"
         ),
-        _along_dim,
+        "dim",
     ),
-    _ATEN.index.Tensor: _per_dim(trusted=False),
-    _ATEN.index_put.default: _per_dim(trusted=False),
-    ops.UNSAFE_INDEX: _per_dim(trusted=True),
-    ops.UNSAFE_INDEX_PUT: _per_dim(trusted=True),
+    _ATEN.index.Tensor: "dims",
+    _ATEN.index_put.default: "dims",
+    ops.UNSAFE_INDEX: "trusted dims",
+    ops.UNSAFE_INDEX_PUT: "trusted dims",
 }
-"""Every op that may be left after decomposition and that takes positions from a tensor."""
+"""Every op that may be left after decomposition and takes positions from a tensor, and what they count."""
 
 
-def _accesses(node: Node) -> list[Access]:
-    found = GUARDED.get(node.target)
-    return list(found(node)) if found else []
+def accesses(node: Node) -> list[Access]:
+    """The indices of a node's op; none for an op that takes no positions from a tensor."""
+    counted = GUARDED.get(node.target)
+    if counted is None:
+        return []
+    table: Any
+    second: Any
+    table, second = node.args[:2]
+    if counted == "rows":
+        return [Access(table=table, position=1, dim=0)]
+    if counted == "elements":
+        return [Access(table=table, position=1, dim=None, wraps=True)]
+    if counted == "dim":
+        return [Access(table=table, position=2, dim=second)]
+    trusted = counted == "trusted dims"
+    return [
+        Access(table=table, position=1, part=dim, dim=dim, wraps=True, trusted=trusted)
+        for dim, index in enumerate(second)
+        if isinstance(index, Node)
+    ]
 
 
 def guard(
@@ -174,7 +163,7 @@ def _with_inferred_ranges(entry: LegalEntry, declared: Collection[str]) -> Legal
     specs = dict(zip(nodes, entry.signature.tensor_inputs, strict=True))
     found: dict[str, TensorSpec] = {}
     for node in entry.graph.graph.nodes:
-        for access in _accesses(node):
+        for access in accesses(node):
             size, source = access.size, _origin(access.index(node))
             if access.trusted or source not in specs or not isinstance(size, int) or size == 0:
                 continue
@@ -207,7 +196,7 @@ def _narrowed(spec: TensorSpec, low: int, high: int) -> TensorSpec:
 def _guard_graph(module: GraphModule, ranges: Ranges) -> None:
     done: dict[tuple[Node, object, bool, bool], Node] = {}
     for node in list(module.graph.nodes):
-        for access in _accesses(node):
+        for access in accesses(node):
             index, size = access.index(node), as_bound(access.size)
             interval, space = ranges.of(index), ranges.space
             if space.within(interval, 0, size - 1):
@@ -258,7 +247,6 @@ def _assert(emit: Emitter, index: Node, low: Any, high: Any, size: Any) -> None:
     above = emit(_ATEN.ge.Scalar, index, low)
     below = emit(_ATEN.le.Scalar, index, high)
     inside = emit(_ATEN.logical_and.default, above, below)
-    name = ops.schema(emit.before).name.rpartition("::")[2]
     extent = f"of size {size}" if isinstance(size, int) else "whose size varies"
-    message = f"index out of range: {name} in a dimension {extent}"
+    message = f"index out of range: {ops.name_of(emit.before)} in a dimension {extent}"
     emit(ops.ASSERT_TENSOR, scalars.all_true(emit, inside), message)

@@ -6,12 +6,15 @@ The private ops are what `item()`, asserts and casts become in every exported gr
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import torch
 from torch._ops import HigherOrderOperator as HigherOrderOperator
 from torch._ops import OpOverload as OpOverload
 from torch.fx import Graph, Node
+from torch.utils import _pytree as pytree
 
 _ATEN: Final = torch.ops.aten
 
@@ -40,9 +43,50 @@ def schema(node: Node) -> Any:
     return node.target._schema if isinstance(node.target, OpOverload) else None
 
 
+_OF_NUMBERS: Final[Mapping[Any, str]] = {
+    **{
+        getattr(operator, name): name
+        for name in ("lt", "le", "gt", "ge", "eq", "ne", "add", "sub", "mul", "neg", "getitem")
+    },
+    operator.floordiv: "floor_divide",
+    operator.mod: "remainder",
+    operator.and_: "logical_and",
+    operator.or_: "logical_or",
+    operator.not_: "logical_not",
+    torch.sym_not: "logical_not",
+    torch.sym_max: "maximum",
+    torch.sym_min: "minimum",
+}
+"""Python's functions of numbers by the names of ATen's of tensors."""
+
+
+def name_of(argument: Any) -> str:
+    """The ATen name of a node's op without its overload, or of its Python function; empty for no node."""
+    if not isinstance(argument, Node):
+        return ""
+    declared = schema(argument)
+    return declared.name.rpartition("::")[2] if declared else _OF_NUMBERS.get(argument.target, "")
+
+
+def arguments(node: Node) -> dict[str, Any]:
+    """The arguments of a node's op by their names in its schema, defaults included."""
+    declared = schema(node).arguments if schema(node) else ()
+    # A Python function of numbers has the operands of ATen's.
+    names = [argument.name for argument in declared] or ["self", "other"]
+    defaults = {argument.name: argument.default_value for argument in declared}
+    return defaults | dict(zip(names, node.args, strict=False)) | node.kwargs
+
+
 def storage(tensor: torch.Tensor) -> int:
     """A key of a fake tensor's memory, which has no address; unique among tensors that are alive."""
     return int(tensor.untyped_storage()._cdata)
+
+
+def tensors(node: Node) -> Iterator[torch.Tensor]:
+    """The tensors that a node gives."""
+    for leaf in pytree.tree_leaves(node.meta.get("val")):
+        if isinstance(leaf, torch.Tensor):
+            yield leaf
 
 
 def record_names(graph: Graph) -> None:

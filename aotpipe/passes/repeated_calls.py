@@ -183,8 +183,7 @@ class _Memory:
 
 
 def _storages(node: Node) -> list[int]:
-    leaves = pytree.tree_leaves(node.meta.get("val"))
-    return [ops.storage(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    return list(map(ops.storage, ops.tensors(node)))
 
 
 def _functional(node: Node) -> Any:
@@ -222,11 +221,7 @@ def _shape(value: torch.Tensor) -> Kind:
 def _calls(
     program: ExportedProgram, found: Mapping[Node, Any], known: Mapping[Kind, _Piece]
 ) -> Iterator[_Call]:
-    """Give the calls in order, with the values of known pieces; other values are those of eager's ops.
-
-    Raises:
-        TypeError: A write changes what is written to.
-    """
+    """Give the calls in order, with the values of known pieces; other values are those of eager's ops."""
     values: dict[Node, Any] = {}
     for node in program.graph.nodes:
         if node.op == "placeholder":

@@ -8,23 +8,18 @@ runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
 from torch.fx import GraphModule, Node
-from torch.utils import _pytree as pytree
 
 from aotpipe.core.stages import Dialect, LegalEntry
-from aotpipe.errors import UnsupportedOp, UnsupportedOps
+from aotpipe.errors import SourceLine, UnsupportedOp, UnsupportedOps
 from aotpipe.passes import hops, ops, unbacked
 from aotpipe.passes.ranges import Ranges
 from aotpipe.passes.source_lines import source_line
-
-
-def _no_reason(_: Any) -> str:
-    return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +43,7 @@ class LegalizationRules:
     dialect: Dialect
     decompositions: Callable[[], Mapping[Any, Callable[..., Any]]]
     refusal: Callable[[Node], str]
-    size_refusal: Callable[[Any], str] = _no_reason
+    size_refusal: Callable[[Any], str] = lambda _: ""
     needs_bounded_sizes: bool = False
     program_passes: tuple[Callable[[GraphModule], bool], ...] = ()
     range_passes: tuple[Callable[[GraphModule, Ranges], bool], ...] = ()
@@ -90,15 +85,21 @@ def check_supported(entries: Sequence[LegalEntry], rules: LegalizationRules) -> 
         UnsupportedOps: With each op's name, how often it is met, and the user's first line with it.
     """
     left = [found for entry in entries for found in unsupported(entry.graph, rules)]
-    if not left:
-        return
+    if left:
+        raise error_of(
+            left, hint="write the named lines with other ops, or let them run in Python: --allow-islands"
+        )
+
+
+def error_of(left: Sequence[UnsupportedOp], *, hint: str) -> UnsupportedOps:
+    """The error that names some ops without a lowering."""
     names = sorted({found.name for found in left})
     total = sum(found.count for found in left)
-    raise UnsupportedOps(
+    return UnsupportedOps(
         f"{len(names)} {'op has' if len(names) == 1 else 'ops have'} no lowering ({total} in all): "
         + ", ".join(names),
         reason="\n".join(map(_row, left)),
-        hint="write the named lines with other ops, or let them run in Python: --allow-islands",
+        hint=hint,
         where=next((found.where for found in left if found.where), None),
         ops=tuple(left),
     )
@@ -112,15 +113,23 @@ def _row(found: UnsupportedOp) -> str:
 
 def unsupported(module: GraphModule, rules: LegalizationRules) -> tuple[UnsupportedOp, ...]:
     """All ops of a graph and its subgraphs that cannot be lowered, one row an op and reason, by name."""
-    found: dict[tuple[str, str], list[Node]] = {}
     bounded = _bounded(module) if rules.needs_bounded_sizes else None
-    for graph in hops.walk(module):
-        for node in graph.graph.nodes:
-            if node.op == "call_function" and (reason := refusal(node, rules) or _unbounded(node, bounded)):
-                found.setdefault((str(node.target), reason), []).append(node)
+    return counted(
+        (str(node.target), reason, source_line(node))
+        for graph in hops.walk(module)
+        for node in graph.graph.nodes
+        if node.op == "call_function" and (reason := refusal(node, rules) or _unbounded(node, bounded))
+    )
+
+
+def counted(calls: Iterable[tuple[str, str, SourceLine | None]]) -> tuple[UnsupportedOp, ...]:
+    """Calls without a lowering, by name, reason and line, as one row an op and reason."""
+    found: dict[tuple[str, str], list[SourceLine | None]] = {}
+    for name, reason, where in calls:
+        found.setdefault((name, reason), []).append(where)
     return tuple(
-        UnsupportedOp(op, reason, len(nodes), next(filter(None, map(source_line, nodes)), None))
-        for (op, reason), nodes in sorted(found.items(), key=lambda item: item[0])
+        UnsupportedOp(name, reason, len(lines), next(filter(None, lines), None))
+        for (name, reason), lines in sorted(found.items(), key=lambda item: item[0])
     )
 
 
@@ -142,16 +151,9 @@ def refusal(node: Node, rules: LegalizationRules) -> str:
         return rules.size_refusal(node.target)
     if node.target.namespace == "aotpipe":
         return ""  # an island, at which the graph is cut
-    if next(tensors(node), None) is None:
+    if next(ops.tensors(node), None) is None:
         # The sizes of a tensor, which each backend takes as they are.
         return ""
     if torch.Tag.nondeterministic_seeded in node.target.tags:
         return _RANDOM
     return rules.refusal(node)
-
-
-def tensors(node: Node) -> Iterator[torch.Tensor]:
-    """The tensors that a node gives."""
-    for leaf in pytree.tree_leaves(node.meta.get("val")):
-        if isinstance(leaf, torch.Tensor):
-            yield leaf

@@ -13,6 +13,8 @@
 from __future__ import annotations
 
 import operator
+from functools import partial
+from itertools import accumulate
 from typing import Any, Final
 
 import torch
@@ -22,7 +24,6 @@ from aotpipe.passes import ops
 from aotpipe.passes.decompositions.entries import static
 from aotpipe.passes.emit import Emitter, rewrite
 from aotpipe.passes.ranges import Ranges
-from aotpipe.passes.scalars import value_of
 
 _ATEN: Final = torch.ops.aten
 _CONSTANTS: Final = ops.overloads("full empty.memory_format arange.start_step")
@@ -66,8 +67,10 @@ def slice_splits(module: GraphModule) -> bool:
 
 
 def _slice(module: GraphModule, split: Node) -> None:
-    source, sizes, dim = (*split.args, *(split.kwargs.get("dim", 0),))[:3]
-    ends = _ends(module, split, sizes)
+    source, sizes, dim = ops.arguments(split).values()
+    # Where each part starts, and the last one ends.
+    add: Any = partial(Emitter(module, split), operator.add)
+    ends = list(accumulate(sizes, add, initial=0))
     for part in list(split.users):
         assert part.target is operator.getitem
         index: Any = part.args[1]
@@ -80,17 +83,6 @@ def _slice(module: GraphModule, split: Node) -> None:
         part.replace_all_uses_with(piece)
         module.graph.erase_node(part)
     module.graph.erase_node(split)
-
-
-def _ends(module: GraphModule, split: Node, sizes: Any) -> list[Any]:
-    """Where each part starts, and the last one ends."""
-    ends: list[Any] = [0]
-    for size in sizes:
-        with module.graph.inserting_before(split):
-            end = module.graph.call_function(operator.add, (ends[-1], size))
-        end.meta["val"] = value_of(ends[-1]) + value_of(size)
-        ends.append(end)
-    return ends
 
 
 def join_gathers(module: GraphModule, _ranges: Ranges) -> bool:

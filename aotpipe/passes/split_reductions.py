@@ -13,11 +13,13 @@ that it then refuses where a factor has one of those dims only by broadcasting (
 from __future__ import annotations
 
 from math import isqrt, prod
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch.fx import GraphModule, Node
 
+from aotpipe.passes import ops
+from aotpipe.passes.decompositions.entries import is_one
 from aotpipe.passes.emit import Emitter, rewrite
 from aotpipe.passes.scalars import value_of
 
@@ -40,8 +42,9 @@ def split(module: GraphModule) -> bool:
 
 def _last_first(emit: Emitter, node: Node) -> Node:
     *outer, last = _dims(node)
-    inner = emit(_SUM, node.args[0], [last], _keeps(node), **node.kwargs)
-    return emit(_SUM, inner, outer, _keeps(node), **node.kwargs)
+    keepdim = ops.arguments(node)["keepdim"]
+    inner = emit(_SUM, node.args[0], [last], keepdim, **node.kwargs)
+    return emit(_SUM, inner, outer, keepdim, **node.kwargs)
 
 
 def _by_dims(emit: Emitter, node: Node) -> Node:
@@ -59,7 +62,7 @@ def _by_dims(emit: Emitter, node: Node) -> Node:
             sizes[dim : dim + 1] = [shape[dim] // part, part]
             parts = emit(_ATEN.view.default, total, sizes)
             total = emit(_SUM, parts, [dim + 1], False, **node.kwargs)
-        total = emit(_SUM, total, [dim], _keeps(node), **node.kwargs)
+        total = emit(_SUM, total, [dim], ops.arguments(node)["keepdim"], **node.kwargs)
     return total
 
 
@@ -79,14 +82,10 @@ def _has_many(node: Node) -> bool:
     return prod(sizes) >= _MANY and (len(sizes) > 1 or _part(sizes[0]) > 1)
 
 
-def _keeps(node: Node) -> bool:
-    return len(node.args) > 2 and bool(node.args[2])
-
-
 def _dims(node: Node) -> list[int]:
     """The summed dims, in order, counted from the front."""
     rank = value_of(node.args[0]).dim()
-    given: Any = node.args[1] if len(node.args) > 1 else None
+    given = ops.arguments(node)["dim"]
     # A 0-d tensor has no dim, but torch accepts 0 and -1.
     return sorted(dim % rank for dim in given) if given and rank else list(range(rank))
 
@@ -112,8 +111,4 @@ def _is_broadcast(factor: Node, shape: torch.Size, dim: int) -> bool:
     if not isinstance(value, torch.Tensor) or not value.dim():
         return False
     own = dim - (len(shape) - value.dim())
-    return own < 0 or (_is_one(value.shape[own]) and not _is_one(shape[dim]))
-
-
-def _is_one(size: object) -> bool:
-    return isinstance(size, int) and size == 1
+    return own < 0 or (is_one(value.shape[own]) and not is_one(shape[dim]))

@@ -14,7 +14,6 @@ import sympy
 import torch
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
-from torch.utils import _pytree as pytree
 
 from aotpipe.passes import hops, ops
 from aotpipe.passes.scalars import value_of
@@ -49,7 +48,7 @@ def symbol_of(node: Node) -> sympy.Symbol | None:
     """The symbol of the size that a node finds out; None where it finds out none."""
     value = node.meta.get("val")
     if node.target in (NONZERO, SLICE):
-        value = value_of(node).shape[0 if node.target is NONZERO else _axis(node)]
+        value = value_of(node).shape[0 if node.target is NONZERO else ops.arguments(node)["dim"]]
     elif node.target is not ops.ITEM:
         return None
     if not isinstance(value, torch.SymInt) or not free_unbacked_symbols(value):
@@ -60,22 +59,15 @@ def symbol_of(node: Node) -> sympy.Symbol | None:
 
 def used_by(node: Node) -> set[sympy.Symbol]:
     """The symbols of the shapes of a node's tensors that only a run knows."""
-    tensors = [leaf for leaf in pytree.tree_leaves(node.meta.get("val")) if isinstance(leaf, torch.Tensor)]
     # Not those of strides and offsets, which no program has.
-    return {symbol for tensor in tensors for size in tensor.shape for symbol in free_unbacked_symbols(size)}
-
-
-def _axis(node: Node) -> int:
-    """The dim of a slice."""
-    dim = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
-    assert isinstance(dim, int), dim
-    return dim
+    sizes = (size for tensor in ops.tensors(node) for size in tensor.shape)
+    return {symbol for size in sizes for symbol in free_unbacked_symbols(size)}
 
 
 def _range(node: Node) -> DataSize:
     if node.target in (NONZERO, SLICE):
         operand = value_of(node.args[0])
-        count = operand.numel() if node.target is NONZERO else operand.shape[_axis(node)]
+        count = operand.numel() if node.target is NONZERO else operand.shape[ops.arguments(node)["dim"]]
         return DataSize(0, count.node.expr if isinstance(count, torch.SymInt) else sympy.Integer(count))
     size = node.meta["val"].node
     bounds = size.shape_env.bound_sympy(size.expr)

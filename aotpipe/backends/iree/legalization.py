@@ -33,7 +33,7 @@ from aotpipe.passes import (
 )
 from aotpipe.passes.decompositions import Decomposition, blas
 from aotpipe.passes.emit import Emitter
-from aotpipe.passes.rules import NO_LOWERING, REASONS, LegalizationRules, tensors
+from aotpipe.passes.rules import NO_LOWERING, REASONS, LegalizationRules
 from aotpipe.passes.scalars import value_of
 
 aten = torch.ops.aten
@@ -63,12 +63,12 @@ _FLOATING: Final = ops.overloads(
 def refusal(node: Node) -> str:
     """Why a node that calls an ATen op on tensors cannot be lowered; empty where it can."""
     assert isinstance(node.target, OpOverload)
-    for value in tensors(node):
+    for value in ops.tensors(node):
         if value.dtype in _DTYPES:
             return f"{NO_LOWERING} for {str(value.dtype).removeprefix('torch.')}"
         if value.dtype == torch.float64 and node.target in _DOUBLE:
             return f"{NO_LOWERING} for float64"
-    if node.target in _FLOATING and not next(tensors(node)).is_floating_point():
+    if node.target in _FLOATING and not next(ops.tensors(node)).is_floating_point():
         return _WINDOWS
     if node.target is aten.as_strided.default and (strided := _strided_refusal(node)):
         return strided

@@ -22,7 +22,8 @@ from aotpipe.passes import (
     split_reductions,
 )
 from aotpipe.passes.decompositions import blas, pointwise
-from aotpipe.passes.rules import NO_LOWERING, REASONS, LegalizationRules, tensors
+from aotpipe.passes.ops import tensors
+from aotpipe.passes.rules import NO_LOWERING, REASONS, LegalizationRules
 
 
 def _decompositions() -> Mapping[Any, Callable[..., Any]]:

@@ -45,6 +45,11 @@ def static(size: object) -> TypeGuard[int]:
     return isinstance(size, int)
 
 
+def is_one(size: object) -> bool:
+    """Whether a size is known to be 1."""
+    return static(size) and size == 1
+
+
 def empty(*tensors: torch.Tensor) -> bool:
     """Whether one of the tensors is known to have no elements."""
     return any(static(size) and size == 0 for tensor in tensors for size in tensor.shape)

@@ -20,7 +20,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from aotpipe.core.signature import TensorSpec
 from aotpipe.core.stages import LegalEntry
-from aotpipe.passes import hops
+from aotpipe.passes import hops, ops
 from aotpipe.passes.ranges import conditions, rules
 from aotpipe.passes.ranges.intervals import ANY, TRUE, Interval, Space, as_bound, of_dtype
 from aotpipe.passes.scalars import value_of
@@ -99,7 +99,7 @@ class Ranges:
             return ANY
         if (result := self._of_result(node, assumed)) is not None:
             return result
-        if conditions.name_of(node) == "where":
+        if ops.name_of(node) == "where":
             return self._of_choice(node, assumed)
         found = rules.interval(node, self.space, lambda argument: self._of(argument, assumed))
         if found.is_open and isinstance(value, torch.SymInt):
@@ -139,7 +139,7 @@ class Ranges:
             return _of_value(argument)
         if argument in known:
             return self.space.intersection(of(argument), known[argument])
-        name = conditions.name_of(argument)
+        name = ops.name_of(argument)
         if depth >= _WHERE_DEPTH or name not in _POINTWISE or not known:
             return of(argument)
         if name == "where":
@@ -168,9 +168,7 @@ class Ranges:
         source, index = (*node.args, None, None)[:2]
         if not isinstance(source, Node) or source.target not in hops.LAYOUTS or not isinstance(index, int):
             return None
-        owner = node.graph.owning_module
-        assert isinstance(owner, GraphModule)
-        call = hops.Call(owner, source, hops.LAYOUTS[source.target])
+        call = hops.call_of(source)
         if call.node.target is torch.ops.higher_order.associative_scan:
             return _of_value(node)
         if index < _carried(call):

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import torch
-from torch.fx import Node
 
 from aotpipe.passes import ops
 from aotpipe.passes.ranges.intervals import (
@@ -131,20 +130,15 @@ def quotient(mode: str | None = None) -> Rule:
 def _rest_of_division(call: Call) -> Interval | None:
     """Of `x - (x // y) * y`, which is how a remainder of whole numbers is written without one; else None."""
     one, taken = call.arguments["self"], call.arguments["other"]
-    if call.is_float or call.arguments.get("alpha", 1) != 1 or _name(taken) != "aten::mul":
+    if call.is_float or call.arguments.get("alpha", 1) != 1 or ops.name_of(taken) != "mul":
         return None
     whole, by = taken.args
-    if _name(whole) != "aten::div" or whole.args[:2] != (one, by):
+    if ops.name_of(whole) != "div" or whole.args[:2] != (one, by):
         return None
     mode = whole.kwargs.get("rounding_mode")
     if mode not in ("floor", "trunc"):
         return None
     return _rest(call, call.of(one), call.of(by), signed=mode == "trunc")
-
-
-def _name(argument: Any) -> str:
-    schema = ops.schema(argument) if isinstance(argument, Node) else None
-    return schema.name if schema is not None else ""
 
 
 def remainder(*, signed: bool = False) -> Rule:

@@ -7,7 +7,6 @@ a comparison's sides; comparisons of floats say nothing where they are false, as
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -110,27 +109,14 @@ _AND: Final = frozenset({"logical_and", "bitwise_and"})
 _OR: Final = frozenset({"logical_or", "bitwise_or"})
 _NOT: Final = frozenset({"logical_not", "bitwise_not"})
 _SAME: Final = frozenset({"view", "clone", "_local_scalar_dense"})
-_NAMES: Final[Mapping[Any, str]] = {
-    **{getattr(operator, name): name for name in OPPOSITE},
-    operator.and_: "logical_and",
-    operator.or_: "logical_or",
-    operator.not_: "logical_not",
-    torch.sym_not: "logical_not",
-}
 Facts = dict[Node, Interval]
-
-
-def name_of(node: Node) -> str:
-    """The ATen name of a node's op, also for Python's operators over numbers; empty for another."""
-    schema = ops.schema(node)
-    return schema.name.rpartition("::")[2] if schema is not None else _NAMES.get(node.target, "")
 
 
 def of_condition(condition: Any, truth: bool, sides: Of, space: Space) -> Facts:
     """What follows from a condition being true, or false."""
     if not isinstance(condition, Node):
         return {}
-    name = name_of(condition)
+    name = ops.name_of(condition)
     if name in OPPOSITE:
         return _of_comparison(condition, name if truth else OPPOSITE[name], truth, sides)
     if name in _NOT:
@@ -178,7 +164,7 @@ def _bounded(relation: str, other: Interval, step: int) -> Interval:
 
 def _named(node: Node) -> Node:
     """The node that a fact is about: `item()` of a tensor is the tensor."""
-    while name_of(node) == "_local_scalar_dense":
+    while ops.name_of(node) == "_local_scalar_dense":
         (source,) = node.args
         assert isinstance(source, Node)
         node = source
@@ -192,7 +178,7 @@ def is_whole(argument: Any) -> bool:
     value = value_of(argument)
     if not holds_floats(value):
         return True
-    name = name_of(argument)
+    name = ops.name_of(argument)
     if name in _WHOLE:
         return True
     if name == "_to_copy":

@@ -14,12 +14,8 @@ from aotpipe.passes.ranges.intervals import ANY, Bound, Call, Interval, Rule, ad
 from aotpipe.passes.scalars import value_of
 
 _NONZERO: Final = torch.ops.aten.nonzero.default
-_SORTED: Final = frozenset(
-    f"aten::{name}" for name in "sort topk max min cummax cummin kthvalue mode median".split()
-)
-_SPLIT: Final = frozenset(
-    f"aten::{name}" for name in "split split_with_sizes unbind chunk tensor_split".split()
-)
+_SORTED: Final = frozenset("sort topk max min cummax cummin kthvalue mode median".split())
+_SPLIT: Final = frozenset("split split_with_sizes unbind chunk tensor_split".split())
 
 
 def same(call: Call) -> Interval:
@@ -122,15 +118,15 @@ def sliced(call: Call) -> Interval:
 def taken(call: Call) -> Interval:
     """Of one of several results."""
     source, index = call.node.args
-    schema = ops.schema(source) if isinstance(source, Node) else None
-    if schema is None or not isinstance(source, Node) or not isinstance(index, int):
+    name = ops.name_of(source)
+    if not isinstance(source, Node) or not isinstance(index, int):
         return ANY
     several = Call(source, call.space, call.of)
-    if schema.name == "aten::unbind":
+    if name == "unbind":
         return _selected(several, several.source, several["dim"], index)
-    if schema.name in _SPLIT or (schema.name in _SORTED and index == 0):
+    if name in _SPLIT or (name in _SORTED and index == 0):
         return call.of(several.source)
-    if schema.name in _SORTED:
+    if name in _SORTED:
         return Interval(0, several.size(several.source, several.arguments.get("dim", -1)) - 1)
     return ANY
 

@@ -186,7 +186,7 @@ class Call:
 
     Attributes:
         value: The fake value of the result.
-        arguments: By their name in the op's schema, defaults included; empty for a Python function.
+        arguments: By their name in the op's schema, defaults included.
     """
 
     def __init__(self, node: Node, space: Space, of: Of) -> None:
@@ -194,14 +194,7 @@ class Call:
         self.space = space
         self.of = of
         self.value = node.meta.get("val")
-        schema = ops.schema(node)
-        declared = schema.arguments if schema else ()
-        given = dict(zip([argument.name for argument in declared], node.args, strict=False))
-        self.arguments: dict[str, Any] = {
-            **{argument.name: argument.default_value for argument in declared},
-            **given,
-            **node.kwargs,
-        }
+        self.arguments = ops.arguments(node)
 
     def __getitem__(self, name: str) -> Any:
         return self.arguments[name]

@@ -8,9 +8,8 @@ may be loose, never wrong: a value outside its interval would let a program read
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch.fx import Node
@@ -23,7 +22,7 @@ from aotpipe.passes.ranges.intervals import ANY, BIT, FALSE, Call, Interval, Of,
 def interval(node: Node, space: Space, of: Of) -> Interval:
     """The interval of a node's value."""
     call = Call(node, space, of)
-    rule = _rule(node)
+    rule = RULES.get(ops.name_of(node))
     found = rule(call) if rule else ANY
     return _fitting(found, call.value.dtype, space) if isinstance(call.value, torch.Tensor) else found
 
@@ -39,23 +38,6 @@ def _fitting(found: Interval, dtype: torch.dtype, space: Space) -> Interval:
     assert limits.low is not None
     assert limits.high is not None
     return found if limits.low <= numbers.low and numbers.high <= limits.high else limits
-
-
-def _rule(node: Node) -> Rule | None:
-    schema = ops.schema(node)
-    if schema is None:
-        return _OPERATORS.get(node.target)
-    return RULES.get(schema.name.rpartition("::")[2])
-
-
-def _over_numbers(rule: Rule) -> Rule:
-    """A rule over ATen's argument names for an operator over numbers."""
-
-    def over_numbers(call: Call) -> Interval:
-        call.arguments = dict(zip(("self", "other"), call.node.args, strict=False))
-        return rule(call)
-
-    return over_numbers
 
 
 def _each(names: str, rule: Rule) -> dict[str, Rule]:
@@ -123,22 +105,6 @@ RULES: Final[Mapping[str, Rule]] = {
     "bucketize": indices.place_in("boundaries"),
     **_each("sym_size sym_numel", indices.size),
     "sym_storage_offset": lambda _: Interval(0),
+    "getitem": indices.taken,
 }
 """By the op's name without its overload."""
-
-_OPERATORS: Final[Mapping[Any, Rule]] = {
-    operator.getitem: indices.taken,
-    operator.add: _over_numbers(arithmetic.plus),
-    operator.sub: _over_numbers(arithmetic.minus),
-    operator.mul: _over_numbers(arithmetic.times),
-    operator.floordiv: _over_numbers(arithmetic.quotient("floor")),
-    operator.mod: _over_numbers(arithmetic.remainder()),
-    operator.neg: arithmetic.negated,
-    **{getattr(operator, name): conditions.compared(name) for name in conditions.ORDER},
-    operator.and_: conditions.both,
-    operator.or_: conditions.either,
-    operator.not_: conditions.negation,
-    torch.sym_not: conditions.negation,
-    torch.sym_max: arithmetic.of_operands(arithmetic.at_least),
-    torch.sym_min: arithmetic.of_operands(arithmetic.at_most),
-}

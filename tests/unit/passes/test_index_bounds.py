@@ -250,5 +250,5 @@ def test_every_access_that_is_left_is_guarded() -> None:
     (entry,) = program.entries
     for module in hops.walk(entry.graph):
         for node in module.graph.nodes:
-            for position in index_bounds.GUARDED.get(node.target, lambda _: ())(node):
+            for position in index_bounds.accesses(node):
                 assert position.index(node).target is torch.ops.aten.minimum.default

@@ -7,12 +7,6 @@ as its first arguments, becomes private functions with the entry point's name in
 
 The text is that of jaxlib's printer, which IREE's own StableHLO of 2026 reads; the portable bytecode cannot
 hold IREE's globals. It names the user's file and line of each op; the digest is over the module without them.
-
-Raises:
-    NoBuckets: A Dim may vary, and the module has fixed sizes.
-    UnsupportedOps: An op has no lowering, or one that IREE's StableHLO input does not take.
-    LowerFailed: A fault of aotpipe's own.
-    TargetError: jax is not installed.
 """
 
 from __future__ import annotations
@@ -28,8 +22,9 @@ from aotpipe.backends.xla import lowering
 from aotpipe.core import fixes
 from aotpipe.core.signature import Symbol, dim_symbols
 from aotpipe.core.stages import Legal, LegalEntry, Lowered
-from aotpipe.errors import NoBuckets, SourceLine, UnsupportedOp, UnsupportedOps
+from aotpipe.errors import NoBuckets, SourceLine
 from aotpipe.passes import hops, unbacked
+from aotpipe.passes.rules import counted, error_of
 from aotpipe.passes.source_lines import nearest_line
 from aotpipe.runtime.xla import installed
 
@@ -40,6 +35,7 @@ _FIXES: Final = "aotpipe.backends.iree.fixes.stablehlo"
 _PLATFORM: Final = "cpu"
 """Of the forms that jax has of an op the one of plain StableHLO; those for GPUs and TPUs call libraries."""
 _HINT: Final = "write the named line with other ops, or leave --dialect out: the torch dialect may take it"
+_FIXED: Final = "IREE takes StableHLO of fixed sizes only"
 # As the printer writes them: `#loc3 = loc("jit(forward)/aot2/add"(#loc1))`.
 _NAMED: Final = re.compile(r'^#(loc\d*) = loc\("((?:[^"\\]|\\.)*)"(?:\(.*\)|:\d+:\d+.*)?\)$')
 _OTHER: Final = re.compile(r"^#(loc\d*) = loc\(.*\)$")
@@ -49,7 +45,10 @@ def lower(legal: Legal) -> Lowered:
     """Lower every entry point into one module.
 
     Raises:
-        NoBuckets, UnsupportedOps, LowerFailed, TargetError
+        NoBuckets: A Dim may vary, and the module has fixed sizes.
+        UnsupportedOps: An op has no lowering, or one that IREE's StableHLO input does not take.
+        LowerFailed: A fault of aotpipe's own.
+        TargetError: jax is not installed.
     """
     installed.require()
     for entry in legal.entries:
@@ -59,8 +58,8 @@ def lower(legal: Legal) -> Lowered:
     lines = Lines()
     with lowering.own_settings():
         modules = [_module(entry, lines) for entry in legal.entries]
-    for entry, module in zip(legal.entries, modules, strict=True):
-        _require_taken(entry, module, lines)
+    if untaken := counted(each for module in modules for each in _untaken(module, lines)):
+        raise error_of(untaken, hint=_HINT)
     joined = _Joined(modules[0].context)
     for entry, module in zip(legal.entries, modules, strict=True):
         joined.add(entry, module)
@@ -88,18 +87,16 @@ def _require_fixed(entry: LegalEntry) -> None:
     for symbol in _varying(entry):
         if symbol.max != symbol.min:
             raise NoBuckets(
-                f"the Dim {symbol} of {entry.name!r} may vary, and IREE takes StableHLO of fixed sizes only",
+                f"the Dim {symbol} of {entry.name!r} may vary, and {_FIXED}",
                 hint=f"leave --dialect out, for the torch dialect takes it, or give {symbol.name} one size "
                 "in the Spec",
             )
     for node in (node for graph in hops.walk(entry.graph) for node in graph.graph.nodes):
         if found := unbacked.used_by(node):
-            raise UnsupportedOps(
-                f"1 op has no lowering: {node.target}",
-                reason=f"{node.target}: the size {min(map(str, found))} depends on data, and IREE takes "
-                "StableHLO of fixed sizes only",
+            reason = f"the size {min(map(str, found))} depends on data, and {_FIXED}"
+            raise error_of(
+                counted([(str(node.target), reason, nearest_line(node))]),
                 hint="leave --dialect out: the torch dialect takes sizes that depend on data",
-                where=nearest_line(node),
             )
 
 
@@ -200,31 +197,6 @@ def _renamed(module: Any, entry: str) -> dict[str, str]:
             called = names[operation.attributes["callee"].value]
             operation.attributes["callee"] = ir.FlatSymbolRefAttr.get(called)
     return names
-
-
-def _require_taken(entry: LegalEntry, module: Any, lines: Lines) -> None:
-    """Refuse what IREE has no conversion for, all at once."""
-    found: dict[tuple[str, str], list[SourceLine | None]] = {}
-    for name, reason, where in _untaken(module, lines):
-        found.setdefault((name, reason), []).append(where)
-    if not found:
-        return
-    ops = [
-        UnsupportedOp(
-            name=name, reason=reason, count=len(places), where=next((each for each in places if each), None)
-        )
-        for (name, reason), places in found.items()
-    ]
-    what = "1 op of StableHLO" if len(ops) == 1 else f"{len(ops)} ops of StableHLO"
-    raise UnsupportedOps(
-        f"IREE does not take {what} that {entry.name!r} is made of",
-        reason="\n".join(
-            f"{f'{op.where}: ' if op.where else ''}{op.name} ({op.count}): {op.reason}" for op in ops
-        ),
-        hint=_HINT,
-        where=next((op.where for op in ops if op.where), None),
-        ops=tuple(ops),
-    )
 
 
 def _untaken(module: Any, lines: Lines) -> Iterator[tuple[str, str, SourceLine | None]]:

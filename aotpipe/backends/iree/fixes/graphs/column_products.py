@@ -4,24 +4,17 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import torch
 from torch import fx
 
 from aotpipe.backends.iree.fixes.graphs import GraphRewrite
 from aotpipe.core.fixes import Fix
+from aotpipe.passes import ops
+from aotpipe.passes.decompositions.entries import is_one
 from aotpipe.passes.scalars import value_of
 
-_ATEN: Final = torch.ops.aten
-_PRODUCTS: Final = frozenset({_ATEN.mm.default, _ATEN.bmm.default, _ATEN.mv.default, _ATEN.dot.default})
-_CUTS: Final = frozenset({_ATEN.slice.Tensor, _ATEN.select.int})
-# What gives its operand's elements, in their order or another.
-_SAME: Final = frozenset(
-    {
-        *(_ATEN.view.default, _ATEN.expand.default, _ATEN.clone.default, _ATEN.alias.default),
-        *(_ATEN.permute.default, _ATEN.transpose.int, _ATEN.t.default),
-        *(_ATEN.squeeze.dim, _ATEN.squeeze.dims, _ATEN.unsqueeze.default),
-    }
-)
+_PRODUCTS: Final = ops.overloads("bmm dot mm mv")
+_CUTS: Final = ops.overloads("select.int slice.Tensor")
+_SAME: Final = ops.REARRANGES | ops.overloads("t transpose.int")
 
 
 def own_buffers(node: fx.Node) -> tuple[fx.Node, ...]:
@@ -34,11 +27,7 @@ def own_buffers(node: fx.Node) -> tuple[fx.Node, ...]:
 
 def _is_vector(value: Any) -> bool:
     """Whether all dims but one have one element."""
-    return sum(not _is_one(size) for size in value.shape) <= 1
-
-
-def _is_one(size: Any) -> bool:
-    return isinstance(size, int) and size == 1
+    return sum(not is_one(size) for size in value.shape) <= 1
 
 
 def _is_column(node: fx.Node) -> bool:
@@ -47,9 +36,9 @@ def _is_column(node: fx.Node) -> bool:
         source = node.args[0]
         assert isinstance(source, fx.Node)
         if node.target in _CUTS:
-            dim = node.args[1] if len(node.args) > 1 else 0
+            dim = ops.arguments(node)["dim"]
             sizes = value_of(source).shape
-            if not isinstance(dim, int) or not all(map(_is_one, sizes[: dim % len(sizes)])):
+            if not isinstance(dim, int) or not all(map(is_one, sizes[: dim % len(sizes)])):
                 return True
         node = source
     return False

@@ -18,7 +18,7 @@ from torch.fx.node import map_aggregate
 
 from aotpipe.backends.iree.fixes.graphs import GraphRewrite, modules
 from aotpipe.core.fixes import Fix
-from aotpipe.passes.rules import tensors
+from aotpipe.passes import ops
 
 _WIDE: Final = (torch.float64, torch.complex128)
 _MOST: Final = float(np.finfo(np.float32).max)
@@ -30,7 +30,7 @@ def are_narrowed(graphs: Sequence[GraphModule]) -> bool:
         value.dtype in _WIDE
         for module in modules(graphs)
         for node in module.graph.nodes
-        for value in tensors(node)
+        for value in ops.tensors(node)
     )
 
 
@@ -50,7 +50,7 @@ def round_to_nearest(graphs: Sequence[GraphModule]) -> None:
 def _is_narrow(node: Node) -> bool:
     taken = [each.meta.get("val") for each in node.all_input_nodes]
     beside = [value for value in taken if isinstance(value, torch.Tensor)]
-    return bool(beside) and not any(value.dtype in _WIDE for value in [*beside, *tensors(node)])
+    return bool(beside) and not any(value.dtype in _WIDE for value in [*beside, *ops.tensors(node)])
 
 
 def _nearest(value: Any) -> Any:

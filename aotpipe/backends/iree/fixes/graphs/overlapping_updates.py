@@ -7,17 +7,17 @@ new tensor. What other updates take of the tensor that they update gets a buffer
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import torch
 from torch import fx
 from torch._ops import OpOverload
-from torch.fx.operator_schemas import normalize_function
 
 from aotpipe.backends.iree.fixes.graphs import GraphRewrite, modules
 from aotpipe.core.fixes import Fix
 from aotpipe.passes import ops
 from aotpipe.passes.emit import Emitter
+from aotpipe.passes.extract import dependencies
 from aotpipe.passes.scalars import value_of
 
 _ATEN: Final = torch.ops.aten
@@ -56,19 +56,15 @@ def join(module: fx.GraphModule) -> None:
 
 def _bounds(node: fx.Node) -> tuple[int, int, int] | None:
     """The dim, and where the slice begins and ends; None where only a run knows, or for steps."""
-    given = normalize_function(
-        cast("Any", node.target), node.args, dict(node.kwargs), normalize_to_only_use_kwargs=True
-    )
-    value = value_of(node)
-    assert given is not None
-    dim = given.kwargs.get("dim") or 0
+    given, value = ops.arguments(node), value_of(node)
+    dim = given["dim"]
     size = value.shape[dim]
-    if "index" in given.kwargs:
-        start = given.kwargs["index"]
+    if "index" in given:
+        start = given["index"]
         end = start + 1 if start != -1 else None
     else:
-        start, end = given.kwargs.get("start"), given.kwargs.get("end")
-        if given.kwargs.get("step", 1) != 1:
+        start, end = given["start"], given["end"]
+        if given["step"] != 1:
             return None
     if not all(isinstance(each, int | None) for each in (start, end)) or not isinstance(size, int):
         return None
@@ -80,15 +76,9 @@ def _is_made_of(
     value: Any, whole: fx.Node, same: dict[fx.Node, fx.Node], is_followed: Callable[[fx.Node], bool]
 ) -> bool:
     """Whether a value is computed from another through nodes that are followed, or is one."""
-    waiting, seen = [value], set[fx.Node]()
-    while waiting:
-        node = waiting.pop()
-        if same[node] is whole:
-            return True
-        if node not in seen and is_followed(node):
-            seen.add(node)
-            waiting += node.all_input_nodes
-    return False
+    followed = dependencies([value], is_followed)
+    met = [value, *(used for node in followed for used in node.all_input_nodes)]
+    return any(same[node] is whole for node in met)
 
 
 def _concatenate(module: fx.GraphModule, node: fx.Node, dim: int, start: int, end: int) -> None:
