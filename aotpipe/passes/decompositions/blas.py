@@ -19,10 +19,6 @@ aten = torch.ops.aten
 Number = int | float | complex
 
 
-def vdot(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    return torch.mm(left.conj_physical().unsqueeze(0), right.unsqueeze(1)).reshape(())
-
-
 def scaled_sum(bias: torch.Tensor, product: torch.Tensor, beta: Number, alpha: Number) -> torch.Tensor:
     """`beta * bias + alpha * product`, rounded once."""
     dtype = product.dtype
@@ -48,13 +44,6 @@ def addbmm(
     batch, rows, inner = left.shape
     product = torch.mm(left.transpose(0, 1).reshape(rows, batch * inner), right.reshape(batch * inner, -1))
     return scaled_sum(bias, product, beta, alpha)
-
-
-def addr(
-    bias: torch.Tensor, left: torch.Tensor, right: torch.Tensor, *, beta: Number = 1, alpha: Number = 1
-) -> torch.Tensor:
-    product = left.unsqueeze(1) * right.unsqueeze(0)
-    return scaled_sum(bias, product.to(torch.result_type(bias, product)), beta, alpha)
 
 
 def trilinear(
@@ -153,19 +142,12 @@ def _folded(tensor: torch.Tensor, heads: int, groups: int) -> torch.Tensor:
     return tensor.reshape(*tensor.shape[:-3], heads, groups * tensor.shape[-2], tensor.shape[-1])
 
 
-def _safe_softmax(scores: torch.Tensor, dim: int = -1) -> torch.Tensor:
-    """A softmax that gives zeros where every score is -inf."""
-    highest = scores.amax(dim, keepdim=True)
+def _safe_softmax(scores: torch.Tensor) -> torch.Tensor:
+    """A softmax over the last dim that gives zeros where every score is -inf."""
+    highest = scores.amax(-1, keepdim=True)
     nothing = highest == -math.inf
     powers = (scores - highest.masked_fill(nothing, 0.0)).exp()
-    return powers / powers.sum(dim, keepdim=True).masked_fill(nothing, 1.0)
-
-
-def safe_softmax(tensor: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> torch.Tensor:
-    values = tensor if dtype is None else tensor.to(dtype)
-    if not tensor.dim() or (static(tensor.shape[dim]) and tensor.shape[dim] == 0):
-        return torch.softmax(values, dim)
-    return _safe_softmax(widened(values)[0], dim).to(values.dtype)
+    return powers / powers.sum(-1, keepdim=True).masked_fill(nothing, 1.0)
 
 
 def flash_attention_for_cpu(
@@ -187,12 +169,9 @@ def flash_attention_for_cpu(
 
 
 DECOMPOSITIONS: Table = {
-    aten.vdot.default: vdot,
     aten.addbmm.default: addbmm,
-    aten.addr.default: addr,
     aten._trilinear.default: trilinear,
     aten._grouped_mm.default: grouped_mm,
     aten.scaled_dot_product_attention.default: scaled_dot_product_attention,
     aten._scaled_dot_product_flash_attention_for_cpu.default: flash_attention_for_cpu,
-    aten._safe_softmax.default: safe_softmax,
 }

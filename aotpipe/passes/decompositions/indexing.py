@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import torch
+from torch._decomp import decomposition_table
 
 from aotpipe.passes import ops
-from aotpipe.passes.decompositions.entries import Decomposition, Table, empty, iota, static, wide
+from aotpipe.passes.decompositions.entries import Table, empty, iota, static, wide
 
 aten = torch.ops.aten
 
@@ -272,24 +273,6 @@ the data, and compilers take no other such op than `nonzero`. Writing `x[mask] =
 """
 
 
-def copy_of(view: Decomposition) -> Decomposition:
-    def decompose(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        copy: torch.Tensor = view(tensor, *args, **kwargs).clone()
-        return copy
-
-    return decompose
-
-
-def unbind_copy(tensor: torch.Tensor, dim: int = 0) -> list[torch.Tensor]:
-    return [part.clone() for part in tensor.unbind(dim)]
-
-
-def new_empty_strided(
-    tensor: torch.Tensor, size: Sequence[int], stride: Sequence[int], **options: Any
-) -> torch.Tensor:
-    return tensor.new_empty(list(size), **{key: value for key, value in options.items() if value is not None})
-
-
 def nonzero_static(tensor: torch.Tensor, *, size: int, fill_value: int = -1) -> Any:
     """The positions of the first `size` true elements, one row each."""
     if not all(map(static, tensor.shape)):
@@ -325,11 +308,16 @@ DECOMPOSITIONS: Table = {
     aten.repeat_interleave.Tensor: repeat_interleave,
     aten.histc.default: histc,
     aten.empty_permuted.default: empty_permuted,
-    aten.narrow_copy.default: copy_of(torch.narrow),
-    aten.permute_copy.default: copy_of(torch.permute),
-    aten.view_copy.default: copy_of(torch.reshape),
-    aten.unbind_copy.int: unbind_copy,
-    aten.as_strided_copy.default: copy_of(torch.as_strided),
-    aten.new_empty_strided.default: new_empty_strided,
+    **{
+        op: decomposition_table[op]
+        for op in (
+            aten.narrow_copy.default,
+            aten.new_empty_strided.default,
+            aten.permute_copy.default,
+            aten.unbind_copy.int,
+            aten.as_strided_copy.default,
+        )
+    },
+    aten.view_copy.default: lambda tensor, size: tensor.reshape(size).clone(),
     aten.nonzero_static.default: nonzero_static,
 }

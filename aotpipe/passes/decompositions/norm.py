@@ -100,12 +100,6 @@ def batch_norm_functional(
     return (*_batch_statistics(tensor, weight, bias, eps), mean, var)
 
 
-def batch_norm_no_stats(
-    tensor: torch.Tensor, weight: Optional, bias: Optional, training: bool, momentum: float, eps: float
-) -> Triple:
-    return _batch_statistics(tensor, weight, bias, eps)
-
-
 def layer_norm(
     tensor: torch.Tensor, normalized_shape: list[int], weight: Optional, bias: Optional, eps: float
 ) -> Triple:
@@ -130,16 +124,6 @@ def group_norm(
     out, mean, scale = _standardized(widened(tensor)[0].reshape(batch, groups, -1), [-1], eps)
     out = _affine(out.reshape(tensor.shape), _per_channel(weight, tensor), _per_channel(bias, tensor))
     return _in_one_dtype(tensor, out, mean.squeeze(-1), scale.squeeze(-1))
-
-
-def rms_norm(
-    tensor: torch.Tensor, normalized_shape: list[int], weight: Optional, eps: float | None
-) -> tuple[torch.Tensor, torch.Tensor]:
-    dims = list(range(tensor.dim() - len(normalized_shape), tensor.dim()))
-    values = widened(tensor)[0]
-    small = torch.finfo(values.dtype).eps if eps is None else eps
-    rstd = torch.rsqrt((values * values).mean(dims, keepdim=True) + small)
-    return _affine(values * rstd, weight, None).to(tensor.dtype), rstd
 
 
 def weight_norm(v: torch.Tensor, g: torch.Tensor, dim: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -234,12 +218,13 @@ def embedding_bag(
 
 DECOMPOSITIONS: Table = {
     aten._native_batch_norm_legit_no_training.default: batch_norm_no_training,
-    aten._native_batch_norm_legit.no_stats: batch_norm_no_stats,
+    aten._native_batch_norm_legit.no_stats: lambda tensor, weight, bias, _training, _momentum, eps: (
+        _batch_statistics(tensor, weight, bias, eps)
+    ),
     aten._native_batch_norm_legit_functional.default: batch_norm_functional,
     aten.native_batch_norm.default: native_batch_norm,
     aten.native_layer_norm.default: layer_norm,
     aten.native_group_norm.default: group_norm,
-    aten._fused_rms_norm.default: rms_norm,
     aten._weight_norm_interface.default: weight_norm,
     aten.linalg_vector_norm.default: vector_norm,
     aten._cdist_forward.default: cdist,

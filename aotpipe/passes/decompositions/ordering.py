@@ -7,6 +7,8 @@ stable, and with NaN as the greatest value, as eager orders them.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import Final
 
 import torch
 
@@ -53,7 +55,11 @@ def _select(values: torch.Tensor, place: torch.Tensor, k: int | torch.Tensor) ->
 
 
 def _of_rank(
-    tensor: torch.Tensor, dim: int, keepdim: bool, rank: Callable[[torch.Tensor], int | torch.Tensor]
+    tensor: torch.Tensor,
+    dim: int,
+    keepdim: bool = False,
+    *,
+    rank: Callable[[torch.Tensor], int | torch.Tensor],
 ) -> Pair:
     """The element along `dim` whose rank `rank(values)` gives, and its index."""
     values = last(tensor, dim)
@@ -62,7 +68,7 @@ def _of_rank(
 
 
 def kthvalue(tensor: torch.Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Pair:
-    return _of_rank(tensor, dim, keepdim, lambda _: k - 1)
+    return _of_rank(tensor, dim, keepdim, rank=lambda _: k - 1)
 
 
 def _numbers(values: torch.Tensor) -> torch.Tensor:
@@ -83,14 +89,6 @@ def _middle_of_numbers(values: torch.Tensor) -> int | torch.Tensor:
         return _middle(values)
     numbers = _numbers(values)
     return torch.where(numbers == 0, 0, (numbers - 1) // 2)
-
-
-def median_dim(tensor: torch.Tensor, dim: int, keepdim: bool = False) -> Pair:
-    return _of_rank(tensor, dim, keepdim, _middle)
-
-
-def nanmedian_dim(tensor: torch.Tensor, dim: int, keepdim: bool = False) -> Pair:
-    return _of_rank(tensor, dim, keepdim, _middle_of_numbers)
 
 
 def of_all(function: Callable[[torch.Tensor, int], Pair]) -> Decomposition:
@@ -149,31 +147,17 @@ def _count(sequence: torch.Tensor, values: torch.Tensor, right: bool, dtype: tor
     return (~beyond).to(dtype).sum(-1, dtype=dtype)
 
 
-def bucketize(
-    values: torch.Tensor, boundaries: torch.Tensor, *, out_int32: bool = False, right: bool = False
-) -> torch.Tensor:
-    return searchsorted(boundaries, values, out_int32=out_int32, right=right)
-
-
-def bucketize_scalar(value: float, boundaries: torch.Tensor, **options: object) -> torch.Tensor:
-    return searchsorted_scalar(boundaries, value, **options)
-
-
-def aminmax(tensor: torch.Tensor, *, dim: int | None = None, keepdim: bool = False) -> Pair:
-    dims = list(range(tensor.dim())) if dim is None or not tensor.dim() else [dim % tensor.dim()]
-    return torch.amin(tensor, dims, keepdim), torch.amax(tensor, dims, keepdim)
-
-
+_MEDIAN: Final = partial(_of_rank, rank=_middle)
+_NANMEDIAN: Final = partial(_of_rank, rank=_middle_of_numbers)
 DECOMPOSITIONS: Table = {
-    aten.aminmax.default: aminmax,
     aten.kthvalue.default: kthvalue,
-    aten.median.default: of_all(median_dim),
-    aten.median.dim: median_dim,
-    aten.nanmedian.default: of_all(nanmedian_dim),
-    aten.nanmedian.dim: nanmedian_dim,
+    aten.median.default: of_all(_MEDIAN),
+    aten.median.dim: _MEDIAN,
+    aten.nanmedian.default: of_all(_NANMEDIAN),
+    aten.nanmedian.dim: _NANMEDIAN,
     aten.mode.default: mode,
     aten.searchsorted.Tensor: searchsorted,
     aten.searchsorted.Scalar: searchsorted_scalar,
-    aten.bucketize.Tensor: bucketize,
-    aten.bucketize.Scalar: bucketize_scalar,
+    aten.bucketize.Tensor: lambda values, sequence, **options: searchsorted(sequence, values, **options),
+    aten.bucketize.Scalar: lambda value, sequence, **options: searchsorted_scalar(sequence, value, **options),
 }

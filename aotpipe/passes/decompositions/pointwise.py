@@ -48,16 +48,6 @@ def polar(size: torch.Tensor, turn: torch.Tensor) -> torch.Tensor:
     return torch.complex(size * torch.cos(turn), size * torch.sin(turn))
 
 
-def float_power(base: Value, exponent: Value) -> torch.Tensor:
-    one, two = (
-        value.to(torch.float64)
-        if isinstance(value, torch.Tensor)
-        else torch.full((), value, dtype=torch.float64)
-        for value in (base, exponent)
-    )
-    return torch.pow(one, two)
-
-
 def sum_of_powers(x: torch.Tensor, count: int, power: int) -> torch.Tensor:
     """The sum of `(x + i) ** -power` for i below the count."""
     total = torch.pow(1 / x, power)
@@ -254,9 +244,6 @@ DECOMPOSITIONS: Table = {
     },
     aten._conj.default: conjugate,
     aten.polar.default: polar,
-    aten.float_power.Tensor_Tensor: float_power,
-    aten.float_power.Tensor_Scalar: float_power,
-    aten.float_power.Scalar: float_power,
     aten.polygamma.default: polygamma,
     aten.special_spherical_bessel_j0.default: spherical_bessel_j0,
     aten.fake_quantize_per_tensor_affine_cachemask.default: per_tensor,

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from aotpipe.passes.decompositions.entries import Decomposition, Table, empty, static
+from aotpipe.passes.decompositions.entries import Decomposition, Table, empty, is_one, static
 
 aten = torch.ops.aten
 Indices = Sequence[torch.Tensor | None]
@@ -146,8 +146,7 @@ def as_strided(
 def squeeze_dims(tensor: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
     """Several dims at once, which the compiler has no op for."""
     gone = {dim % tensor.dim() for dim in dims} if tensor.dim() else set()
-    is_one = [static(size) and size == 1 for size in tensor.shape]
-    kept = [size for dim, size in enumerate(tensor.shape) if dim not in gone or not is_one[dim]]
+    kept = [size for dim, size in enumerate(tensor.shape) if dim not in gone or not is_one(size)]
     return tensor.reshape(kept)
 
 

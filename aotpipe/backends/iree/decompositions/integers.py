@@ -49,15 +49,6 @@ def _differ(operands: Sequence[Value], dtype: torch.dtype) -> bool:
     return torch.uint8 in dtypes and dtypes != {dtype}
 
 
-def _against_number(op: Callable[..., torch.Tensor]) -> Decomposition:
-    """A comparison, which is one of signed bytes where the number is an integer."""
-
-    def decompose(tensor: torch.Tensor, number: float) -> Any:
-        return op(tensor.to(torch.int32), number) if tensor.dtype == torch.uint8 else NotImplemented
-
-    return decompose
-
-
 def where(condition: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> Any:
     return _promoted(lambda one, two: torch.where(condition, one, two))(left, right)
 
@@ -97,7 +88,6 @@ DECOMPOSITIONS: Table = {
 }
 OF_BYTES: Table = {
     **{op: _promoted(op) for op in _BINARY},
-    **{op: _against_number(op) for op in (getattr(aten, name).Scalar for name in COMPARISONS)},
     aten.where.self: where,
     aten.cat.default: cat,
     aten.reciprocal.default: reciprocal,

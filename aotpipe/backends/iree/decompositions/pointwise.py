@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch._decomp import decomposition_table
 
 from aotpipe.backends.iree.decompositions.integers import COMPARISONS
 from aotpipe.passes.decompositions.entries import (
@@ -42,10 +43,13 @@ def is_nan(tensor: torch.Tensor) -> torch.Tensor:
 def _compared(op: Callable[..., torch.Tensor]) -> Decomposition:
     """A comparison with a number of the tensor's own kind.
 
-    Of a constant tensor and a number of the other kind the compiler folds the bits of one as the other's.
+    Of a constant tensor and a number of the other kind the compiler folds the bits of one as the other's; of
+    bytes and an integer it compares signed bytes.
     """
 
     def decompose(tensor: torch.Tensor, number: Number) -> Any:
+        if tensor.dtype == torch.uint8:
+            return op(tensor.to(torch.int32), number)
         if tensor.is_floating_point():
             whole = isinstance(number, int)
             return op(tensor, float(number)) if whole else NotImplemented
@@ -95,18 +99,6 @@ def clamp_tensor(
     if max is not None:
         held = torch.minimum(*promoted(held, max))
     return held
-
-
-def hardtanh(tensor: torch.Tensor, min_val: Number = -1, max_val: Number = 1) -> torch.Tensor:
-    if not tensor.is_floating_point():
-        # As eager casts them: the result stays an integer.
-        min_val, max_val = int(min_val), int(max_val)
-    return torch.clamp(tensor, min_val, max_val)
-
-
-def isfinite(tensor: torch.Tensor) -> torch.Tensor:
-    # What is not finite differs from itself when it is taken away.
-    return tensor - tensor == 0 if tensor.is_floating_point() else torch.ones_like(tensor, dtype=torch.bool)
 
 
 # Products and division.
@@ -381,10 +373,7 @@ DECOMPOSITIONS: Table = {
     aten.fmin.default: partial(_number_extremum, operator.le),
     aten.clamp.default: clamp,
     aten.clamp.Tensor: clamp_tensor,
-    aten.clamp_min.default: clamp,
-    aten.clamp_max.default: lambda tensor, most: clamp(tensor, None, most),
-    aten.hardtanh.default: hardtanh,
-    aten.isfinite.default: isfinite,
+    aten.hardtanh.default: decomposition_table[aten.hardtanh.default],
     aten.mul.Tensor: multiply,
     aten.div.Tensor: true_divide,
     aten.div.Tensor_mode: div_mode,

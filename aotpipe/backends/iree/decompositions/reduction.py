@@ -117,7 +117,7 @@ def _with_index(tensor: torch.Tensor, dim: int, keepdim: bool = False, *, larges
 
 def _first_extremum(tensor: torch.Tensor, dim: int, largest: bool) -> torch.Tensor:
     """The first index of the extremum, with the dim kept."""
-    values = tensor.to(torch.int32) if tensor.dtype in (torch.bool, torch.uint8) else tensor
+    values = comparable(tensor)
     best = torch.amax(values, [dim], True) if largest else torch.amin(values, [dim], True)
     hit = values == best
     if tensor.is_floating_point():
@@ -167,14 +167,9 @@ def prod_dim(
 
 
 def _moments(
-    tensor: torch.Tensor,
-    dim: Dims = None,
-    *,
-    correction: float | None = None,
-    keepdim: bool = False,
-    root: bool = False,
+    tensor: torch.Tensor, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False
 ) -> Pair:
-    """The variance, or with `root` the standard deviation, and the mean."""
+    """The variance and the mean."""
     dims = _dims(tensor, dim)
     count = _count(tensor, dims)
     values = widened(tensor)[0]
@@ -186,14 +181,9 @@ def _moments(
     freedom = max(left, 0) if static(count) else torch.sym_max(left, 0)
     total = squares.sum(dims, keepdim)
     spread = total / freedom if not static(count) or freedom else total / torch.zeros_like(total)
-    spread = spread.sqrt() if root else spread
     average = average if keepdim else average.reshape(_shape(tensor, dims, False))
     real = tensor.real.dtype if tensor.is_complex() else tensor.dtype
     return spread.to(real), average.to(tensor.dtype)
-
-
-def _spread(*args: Any, **options: Any) -> torch.Tensor:
-    return _moments(*args, **options)[0]
 
 
 def softmax(tensor: torch.Tensor, dim: int, half_to_float: bool) -> torch.Tensor:
@@ -330,10 +320,8 @@ DECOMPOSITIONS: Table = {
     aten.all.dims: all_dims,
     aten.prod.default: lambda tensor, **options: prod_dim(tensor.reshape(-1), 0, **options),
     aten.prod.dim_int: prod_dim,
-    aten.var.correction: _spread,
+    aten.var.correction: lambda *args, **options: _moments(*args, **options)[0],
     aten.var_mean.correction: _moments,
-    aten.std.correction: partial(_spread, root=True),
-    aten.std_mean.correction: partial(_moments, root=True),
     aten._softmax.default: softmax,
     aten._log_softmax.default: log_softmax,
     aten.sort.default: sort,

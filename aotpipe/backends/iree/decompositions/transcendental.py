@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import torch
+from torch._decomp import decomposition_table
 
 from aotpipe.passes.decompositions.entries import HALF, Decomposition, Table, floating, wide
 from aotpipe.passes.decompositions.pointwise import sum_of_powers
@@ -81,10 +82,6 @@ def tanh(x: torch.Tensor) -> torch.Tensor:
     return torch.where(x >= _TANH_ONE, 1.0, torch.where(x <= -_TANH_ONE, -1.0, value))
 
 
-def atan(x: torch.Tensor) -> torch.Tensor:
-    return _signed(_positive_atan(x.abs()), x)
-
-
 def _positive_atan(x: torch.Tensor) -> torch.Tensor:
     far, middle = x > _TAN_FAR, x > _TAN_MIDDLE
     rest = torch.where(far, -1 / x, torch.where(middle, (x - 1) / (x + 1), x))
@@ -136,15 +133,6 @@ def exp2(x: torch.Tensor) -> torch.Tensor:
     # The product of a whole number and the first part of ln 2 is exact. An infinite one has no rest.
     exact = torch.exp(whole * _LN_2[0]) * torch.exp(whole * _LN_2[1] + rest)
     return torch.where(x.abs() < _EXP2_RANGE, exact, torch.where(x < 0, 0.0, x * torch.inf))
-
-
-def log10(x: torch.Tensor) -> torch.Tensor:
-    return torch.log(x) * (1 / math.log(10))
-
-
-def elu(x: torch.Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Any:
-    below = torch.expm1(x.to(wide(x.dtype)) * input_scale) * (alpha * scale)
-    return torch.where(x > 0, x * scale, below.to(x.dtype))
 
 
 def _signed(size: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
@@ -361,14 +349,6 @@ def i1e(x: torch.Tensor) -> torch.Tensor:
     return torch.where(x < 0, -value, value)
 
 
-def i0(x: torch.Tensor) -> torch.Tensor:
-    return torch.exp(x.abs()) * i0e(x)
-
-
-def i1(x: torch.Tensor) -> torch.Tensor:
-    return torch.exp(x.abs()) * i1e(x)
-
-
 def erfcx(x: torch.Tensor) -> torch.Tensor:
     size = x.abs()
     scaled = _scaled_erfc(size)
@@ -379,14 +359,14 @@ def erfcx(x: torch.Tensor) -> torch.Tensor:
 DECOMPOSITIONS: Table = {
     aten.gelu.default: gelu,
     aten.tanh.default: single(tanh),
-    aten.atan.default: single(atan),
+    aten.atan.default: single(lambda x: _signed(_positive_atan(x.abs()), x)),
     aten.atan2.default: atan2,
     aten.sinh.default: single(sinh),
     aten.asinh.default: single(asinh),
     aten.atanh.default: single(atanh),
     aten.exp2.default: single(exp2),
-    aten.log10.default: single(log10),
-    aten.elu.default: elu,
+    aten.log10.default: single(lambda x: torch.log(x) * (1 / math.log(10))),
+    aten.elu.default: decomposition_table[aten.elu.default],
     aten.sin.default: single(sin),
     aten.cos.default: single(cos),
     aten.tan.default: single(tan),
@@ -395,9 +375,9 @@ DECOMPOSITIONS: Table = {
     aten.erfinv.default: _single(erfinv),
     aten.lgamma.default: _single(lgamma),
     aten.digamma.default: _single(digamma),
-    aten.i0.default: _single(i0),
+    aten.i0.default: _single(lambda x: torch.exp(x.abs()) * i0e(x)),
     aten.special_i0e.default: _single(i0e),
-    aten.special_i1.default: _single(i1),
+    aten.special_i1.default: _single(lambda x: torch.exp(x.abs()) * i1e(x)),
     aten.special_i1e.default: _single(i1e),
     aten.special_erfcx.default: _single(erfcx),
 }

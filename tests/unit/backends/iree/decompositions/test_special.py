@@ -28,11 +28,18 @@ DOMAINS: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], torch.Tensor]] 
 }
 
 
+def ours(name: str) -> Callable[[torch.Tensor], torch.Tensor]:
+    named = (name, f"special_{name}")
+    return next(
+        entry for op, entry in transcendental.DECOMPOSITIONS.items() if op.overloadpacket.__name__ in named
+    )
+
+
 @pytest.mark.parametrize("name", DOMAINS)
 def test_close_to_float64(name: str) -> None:
     reference, arguments = DOMAINS[name]
     want = reference(arguments.double())
-    got = getattr(transcendental, name)(arguments).double()
+    got = ours(name)(arguments).double()
     scale = want.abs().clamp(min=1e-30 if name in {"erfc", "erfinv"} else 1.0)
     # Next to its poles log gamma is that of an argument's last bit.
     assert ((got - want).abs() / scale).max() < (2e-5 if name == "lgamma" else 5e-6)
@@ -41,9 +48,7 @@ def test_close_to_float64(name: str) -> None:
 @pytest.mark.parametrize("name", DOMAINS)
 def test_ends_and_poles(name: str) -> None:
     ends = torch.tensor([0.0, -0.0, 1.0, -1.0, 0.5, 2.0, -3.0, math.inf, math.nan])
-    torch.testing.assert_close(
-        getattr(transcendental, name)(ends), DOMAINS[name][0](ends), equal_nan=True, rtol=1e-5, atol=1e-5
-    )
+    torch.testing.assert_close(ours(name)(ends), DOMAINS[name][0](ends), equal_nan=True, rtol=1e-5, atol=1e-5)
 
 
 OPS = ["lgamma", "digamma", "erfinv", "special_i1"]

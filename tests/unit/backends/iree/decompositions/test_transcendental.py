@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
@@ -25,9 +27,13 @@ CIRCULAR = ["sin", "cos", "tan"]
 OPS = [*NAMES, "atan2", "nn_functional_elu", "nn_functional_gelu"]
 
 
+def ours(name: str) -> Callable[[torch.Tensor], torch.Tensor]:
+    return transcendental.DECOMPOSITIONS[getattr(torch.ops.aten, name).default]
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_close_to_float64(name: str) -> None:
-    got = getattr(transcendental, name)(ARGUMENTS).double()
+    got = ours(name)(ARGUMENTS).double()
     want = getattr(torch, name)(ARGUMENTS.double())
     shown = want.abs() < 1e38
     error = ((got - want).abs() / want.abs().clamp(min=1.0))[shown]
@@ -41,7 +47,7 @@ def test_close_to_float64(name: str) -> None:
 @pytest.mark.parametrize("name", [*NAMES, *CIRCULAR])
 def test_special_values(name: str) -> None:
     special = torch.tensor([0.0, -0.0, torch.inf, -torch.inf, torch.nan])
-    got, want = getattr(transcendental, name)(special), getattr(torch, name)(special)
+    got, want = ours(name)(special), getattr(torch, name)(special)
     torch.testing.assert_close(got, want, equal_nan=True)
     assert torch.equal(torch.signbit(got[:2]), torch.signbit(want[:2]))
 
@@ -88,7 +94,7 @@ SIZES = torch.cat(
 @pytest.mark.parametrize("name", CIRCULAR)
 def test_arguments_of_every_size(name: str) -> None:
     arguments = torch.cat([SIZES, -SIZES])
-    got = getattr(transcendental, name)(arguments).double()
+    got = ours(name)(arguments).double()
     want = getattr(torch, name)(arguments.double())
     # A tangent's slope is 1 + tan**2.
     scale = 1 + want * want if name == "tan" else torch.ones_like(want)
