@@ -4,9 +4,6 @@
 `stages.LegalEntry`, and `verify` checks it on every entry. The exported programs are left as
 they were. What differs between backends is in the `LegalizationRules` that a backend gives: the passes know
 no backend.
-
-Raises `UnsupportedOps` with every op that the backend lacks, before any compiler runs, and `LowerFailed`
-for a fault of aotpipe's own.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import copy
 import operator
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
 import torch
 from torch.export import ExportedProgram
@@ -27,7 +27,7 @@ def separate(program: ExportedProgram) -> ExportedProgram:
     """Give the same program with clones where a body's results, or what it takes, share memory."""
     graphs = list(hops.walk(program.graph_module))
     if not any(True for body in graphs[1:] for _ in shared_results(body)) and not any(
-        True for graph in graphs for call in hops.calls(graph) for _ in _shared_operands(call)
+        True for graph in graphs for call in hops.calls(graph) for _ in _shared(call.all_operands, set())
     ):
         return program
     module = copy.deepcopy(program.graph_module)
@@ -68,35 +68,31 @@ def _written(body: GraphModule) -> Iterator[Node]:
                 yield used
 
 
-def _shared_operands(call: hops.Call) -> Iterator[tuple[int, int]]:
-    """The places, by list and position, of operands that share memory with one before them."""
-    owners: set[Node] = set()
-    for position in call.layout.operands:
-        for index, value in enumerate(call.operands(position)):
-            if isinstance(value, Node) and isinstance(value.meta.get("val"), torch.Tensor):
-                memory = owner(value)
-                if memory in owners:
-                    yield position, index
-                owners.add(memory)
-
-
 def _clone_operands(call: hops.Call) -> None:
     emit = Emitter(call.owner, call.node)
-    for position, index in list(_shared_operands(call)):
+    owned: set[Node] = set()
+    for position in call.layout.operands:
         operands = call.operands(position)
-        operands[index] = emit(_CLONE, operands[index])
-        call.set_operands(position, operands)
+        if shared := list(_shared(operands, owned)):
+            for index in shared:
+                operands[index] = emit(_CLONE, operands[index])
+            call.set_operands(position, operands)
 
 
 def shared_results(body: GraphModule) -> Iterator[int]:
     """The positions of results that share memory with an input or with a result before them."""
-    owners: set[Node] = set()
-    for index, value in enumerate(hops.output_values(body)):
+    given = {node for node in body.graph.nodes if node.op in ("placeholder", "get_attr")}
+    return _shared(hops.output_values(body), given)
+
+
+def _shared(values: Sequence[Any], owned: set[Node]) -> Iterator[int]:
+    """The positions of values in memory of the owned nodes or of a value before them; all become owned."""
+    for index, value in enumerate(values):
         if isinstance(value, Node) and isinstance(value.meta.get("val"), torch.Tensor):
             memory = owner(value)
-            if memory.op in ("placeholder", "get_attr") or memory in owners:
+            if memory in owned:
                 yield index
-            owners.add(memory)
+            owned.add(memory)
 
 
 def clone_shared(body: GraphModule) -> None:

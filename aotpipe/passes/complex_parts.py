@@ -61,8 +61,8 @@ class _Split:
                 found = _RULES[node.target](self, node) if node.target in _RULES else None
                 if found is not None:
                     self.parts[node] = found
-            elif node.target in _READS:
-                _READS[node.target](self, node)
+            elif node.target is _ATEN.view_as_real.default:
+                _read_pair(self, node)
         for node, parts in reversed(self.parts.items()):
             self._join(node, parts)
         self.module.graph.lint()
@@ -123,8 +123,7 @@ def _combined(split_: _Split, node: Node) -> Parts | None:
     (one, one_i), (two, two_i) = map(split_.of, node.args)
     real = split_.emit(node.target, one, two)
     if one_i is None:
-        zero = split_.emit(_ATEN.full_like.default, one, 0.0) if isinstance(one, Node) else 0.0
-        one_i = zero
+        one_i = split_.emit(_ATEN.full_like.default, one, 0.0) if isinstance(one, Node) else 0.0
     imag = split_.emit(node.target, one_i, 0.0 if two_i is None else two_i)
     return _alike(split_, Parts(real, imag))
 
@@ -218,4 +217,3 @@ _RULES: Final[Mapping[Any, Rule]] = {
     _ATEN.bmm.default: _product,
     _ATEN.div.Tensor: _quotient,
 }
-_READS: Final[Mapping[Any, Callable[[_Split, Node], None]]] = {_ATEN.view_as_real.default: _read_pair}

@@ -18,10 +18,12 @@ from __future__ import annotations
 
 import copy
 import operator
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
@@ -42,10 +44,18 @@ def lift(program: ExportedProgram) -> ExportedProgram:
     if not any(True for body in bodies for _ in _tensor_constants(body)):
         return program
     module = copy.deepcopy(program.graph_module)
-    lifted = _Lifted(module, program)
+    mode = fake_mode(module)
+    constants = hops.Constants(program, module)
+    top: dict[int, Node] = {}
+
+    def placeholder(constant: torch.Tensor) -> Node:
+        if id(constant) not in top:
+            top[id(constant)] = constants.add("body_constant", constant, _fake(constant, mode))
+        return top[id(constant)]
+
     for call in hops.calls(module):
-        call.append_operands([lifted.placeholder(constant) for constant in lifted.clear(call)])
-    return lifted.constants.program()
+        _lift(call, placeholder, mode)
+    return constants.program()
 
 
 def _tensor_constants(body: GraphModule) -> Iterator[tuple[Node, torch.Tensor]]:
@@ -55,71 +65,45 @@ def _tensor_constants(body: GraphModule) -> Iterator[tuple[Node, torch.Tensor]]:
             yield node, value
 
 
-class _Lifted:
-    """The constants found so far, by identity, each with its placeholder in the top graph."""
+def _fake(constant: torch.Tensor, mode: FakeTensorMode) -> torch.Tensor:
+    return mode.from_tensor(constant, static_shapes=True)
 
-    def __init__(self, module: GraphModule, program: ExportedProgram) -> None:
-        self.constants = hops.Constants(program, module)
-        self._mode = fake_mode(module)
-        self._top: dict[int, Node] = {}
 
-    def clear(self, call: hops.Call) -> list[torch.Tensor]:
-        """Take the constants out of a call's bodies and give them in the order of their new placeholders."""
-        needed: dict[int, torch.Tensor] = {}
-        users: list[dict[int, list[Node]]] = []
-        for body in call.subgraphs:
-            nodes: dict[int, list[Node]] = {}
-            for node, value in self._own_constants(body):
-                needed.setdefault(id(value), value)
-                nodes.setdefault(id(value), []).append(node)
-            users.append(nodes)
-        # A constant of an inner call's body becomes an operand of this body too.
-        inner = [(body, inner, self.clear(inner)) for body in call.subgraphs for inner in hops.calls(body)]
-        for _, _, constants in inner:
-            needed.update((id(constant), constant) for constant in constants)
-        places: dict[tuple[int, int], Node] = {}
-        for body, nodes in zip(call.subgraphs, users, strict=True):
-            for key, value in needed.items():
-                place = hops.add_placeholder(
-                    body, "constant", self._mode.from_tensor(value, static_shapes=True)
-                )
-                places[id(body), key] = place
-                for node in nodes.get(key, ()):
-                    node.replace_all_uses_with(place)
-                    body.graph.erase_node(node)
-        for body, inner_call, constants in inner:
-            inner_call.append_operands([places[id(body), id(constant)] for constant in constants])
-        for body in call.subgraphs:
-            # A body's buffer that no node reads would be taken for a buffer of the program.
-            for name in [name for name, _ in [*body.named_buffers(), *body.named_parameters()]]:
-                if "." not in name:
-                    delattr(body, name)
-            body.recompile()
-        return list(needed.values())
+def _lift(call: hops.Call, outside: Callable[[torch.Tensor], Node], mode: FakeTensorMode) -> None:
+    """Make operands of the constants in a call's bodies; `outside` gives a constant in the graph around."""
+    bodies = call.subgraphs
+    places: dict[int, list[Node]] = {}
 
-    def _own_constants(self, body: GraphModule) -> Iterator[tuple[Node, torch.Tensor]]:
-        """The constants of one body that need lifting; uniform ones are written as `full` on the way."""
-        for node, value in list(_tensor_constants(body)):
+    def inside(at: int, constant: torch.Tensor) -> Node:
+        if id(constant) not in places:
+            call.append_operands([outside(constant)])
+            value = _fake(constant, mode)
+            places[id(constant)] = [hops.add_placeholder(body, "constant", value) for body in bodies]
+        return places[id(constant)][at]
+
+    for at, body in enumerate(bodies):
+        for node, constant in list(_tensor_constants(body)):
             _strip_copies(body, node)
-            if hops.is_uniform(value):
-                with body.graph.inserting_before(node):
-                    full = body.graph.call_function(
-                        _ATEN.full.default,
-                        (list(value.shape), value.flatten()[0].item()),
-                        {"dtype": value.dtype, "device": value.device},
-                    )
-                full.meta = dict(node.meta) | {"val": self._mode.from_tensor(value, static_shapes=True)}
-                node.replace_all_uses_with(full)
-                body.graph.erase_node(node)
-            else:
-                yield node, value
+            uniform = hops.is_uniform(constant)
+            node.replace_all_uses_with(_full(body, node, constant, mode) if uniform else inside(at, constant))
+            body.graph.erase_node(node)
+        for inner in hops.calls(body):
+            _lift(inner, partial(inside, at), mode)
+    for body in bodies:
+        # A body's buffer that no node reads would be taken for a buffer of the program.
+        for name in [name for name, _ in [*body.named_buffers(), *body.named_parameters()]]:
+            if "." not in name:
+                delattr(body, name)
+        body.recompile()
 
-    def placeholder(self, constant: torch.Tensor) -> Node:
-        """The placeholder of a constant in the top graph."""
-        if id(constant) not in self._top:
-            value = self._mode.from_tensor(constant, static_shapes=True)
-            self._top[id(constant)] = self.constants.add("body_constant", constant, value)
-        return self._top[id(constant)]
+
+def _full(body: GraphModule, node: Node, constant: torch.Tensor, mode: FakeTensorMode) -> Node:
+    shape, number = list(constant.shape), constant.flatten()[0].item()
+    options: Any = {"dtype": constant.dtype, "device": constant.device}
+    with body.graph.inserting_before(node):
+        full = body.graph.call_function(_ATEN.full.default, (shape, number), options)
+    full.meta = {**node.meta, "val": _fake(constant, mode)}
+    return full
 
 
 def _strip_copies(body: GraphModule, node: Node) -> None:

@@ -7,23 +7,18 @@
 - a body returns no input, no view of one and no value twice: such results are clones;
 - a tensor predicate is 0-d;
 - nothing is left that only torch's own tracing needs (`detach`, `_assert_tensor_metadata`, ...).
-
-`agreement(module)` gives a message for each call whose branches, carries and results disagree in dtype or
-rank, which torch promises not to happen.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch.fx import GraphModule, Node
 
 from aotpipe.passes import alias_copies, hops, ops
 from aotpipe.passes.emit import Emitter
-from aotpipe.passes.scalars import value_of
 from aotpipe.passes.source_lines import source_line
 
 _ATEN: Final = torch.ops.aten
@@ -106,51 +101,3 @@ def _inherit_line(call: Node, body: GraphModule) -> None:
     for node in body.graph.nodes:
         if node.op == "call_function" and source_line(node) is None and "stack_trace" in call.meta:
             node.meta["stack_trace"] = call.meta["stack_trace"]
-
-
-def agreement(module: GraphModule) -> Iterator[str]:
-    """Give a sentence for each disagreement."""
-    for owner in hops.walk(module):
-        for call in hops.calls(owner):
-            yield from _disagreements(call)
-
-
-def _disagreements(call: hops.Call) -> Iterator[str]:
-    name = call.node.name
-    for body in call.subgraphs:
-        taken, given = len(hops.placeholders(body)), len(_expected_inputs(call))
-        if taken != given:
-            yield f"{name} passes {given} values to a body of {taken}"
-    results = [_kind(value) for value in call.node.meta["val"]]
-    if call.is_cond:
-        for body in call.subgraphs:
-            if (found := _kinds(body)) != results:
-                yield f"a branch of {name} gives {found}, the call {results}"
-    elif call.is_while:
-        carried = [_kind(value_of(value)) for value in call.operands(2)]
-        if (found := _kinds(call.subgraphs[1])) != carried or carried != results:
-            yield f"{name} starts from {carried}, its body gives {found}, the call {results}"
-
-
-def _expected_inputs(call: hops.Call) -> list[Any]:
-    operands = call.all_operands
-    if call.node.target is torch.ops.higher_order.associative_scan:
-        return [*call.operands(1), *operands]
-    return operands
-
-
-def _kinds(body: GraphModule) -> list[str]:
-    return [_kind(value_of(value)) for value in hops.output_values(body)]
-
-
-def _kind(value: object) -> str:
-    if isinstance(value, torch.Tensor):
-        return f"{value.dtype} of rank {value.dim()}"
-    for kinds, name in (
-        ((bool, torch.SymBool), "a bool"),
-        ((int, torch.SymInt), "an int"),
-        ((float, torch.SymFloat), "a float"),
-    ):
-        if isinstance(value, kinds):
-            return name
-    return type(value).__name__

@@ -57,7 +57,9 @@ def decompose(entry: ExportedEntry, rules: LegalizationRules) -> ExportedProgram
             except ValueError:
                 # The strides of a decomposition may not allow a view: then reshapes succeed.
                 decomposed = alias_copies.relax(program).run_decompositions(table)
-            decomposed = _without_tokens(decomposed)
+            if any(spec.kind is InputKind.TOKEN for spec in decomposed.graph_signature.input_specs):
+                # torch orders ops that have an effect by tokens, which are no tensors.
+                decomposed = _remove_effect_tokens(decomposed)
             module = decomposed.graph_module
             changed = [run(body) for run in rules.program_passes for body in list(hops.walk(module))]
             return hops.with_graph(decomposed, module) if any(changed) else decomposed
@@ -77,11 +79,3 @@ def _decomposed(program: ExportedProgram, table: dict[Any, Callable[..., Any]]) 
     with suppress(Exception):
         found = repeated_calls.decompose(program, table)
     return program.run_decompositions(table) if found is None else found
-
-
-def _without_tokens(program: ExportedProgram) -> ExportedProgram:
-    """Call ops that have an effect as any other: torch orders them by tokens, which are no tensors."""
-    if not any(spec.kind is InputKind.TOKEN for spec in program.graph_signature.input_specs):
-        return program
-    ordered: ExportedProgram = _remove_effect_tokens(program)
-    return ordered

@@ -15,7 +15,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial, reduce
 from pathlib import PurePath
 from typing import Any, Final
@@ -36,14 +36,8 @@ _OVER_TENSORS: Final = frozenset({ops.ASSERT_TENSOR, ops.ASSERT_TENSOR_SILENT})
 _TORCHS_OWN: Final = re.compile(r"Runtime assertion failed for expression (?P<what>.+?) on node '.*'")
 
 Proven = Callable[[Node], bool]
-
-
-@dataclass(frozen=True, slots=True)
-class Assert:
-    """A 0-d bool that must be true, and what to say when it is not."""
-
-    holds: Node
-    message: str
+Assert = tuple[str, Node]
+"""What to say where it does not hold, and a 0-d bool that must be true."""
 
 
 def raise_up(entry: LegalEntry, proven: Proven | None = None) -> LegalEntry:
@@ -68,7 +62,7 @@ def _collect(module: GraphModule, proven: Proven | None) -> dict[str, Node]:
     for node in list(module.graph.nodes):
         if node.target in _OVER_TENSORS or node.target is ops.ASSERT_NUMBER:
             if not _always(node.args[0], proven):
-                found.append(Assert(_condition(module, node), _message(node)))
+                found.append((_message(node), _condition(module, node)))
             module.graph.erase_node(node)
     for call in hops.calls(module):
         bodies = [_collect(body, proven) for body in call.subgraphs]
@@ -109,10 +103,10 @@ def _message(node: Node) -> str:
 
 def _unite(module: GraphModule, found: Sequence[Assert]) -> dict[str, Node]:
     by_message: dict[str, list[Node]] = {}
-    for one in found:
-        by_message.setdefault(one.message, []).append(one.holds)
+    for message, holds in found:
+        by_message.setdefault(message, []).append(holds)
     emit = Emitter(module, module.graph.output_node())
-    return {message: _all(emit, holds) for message, holds in by_message.items()}
+    return {message: _all(emit, several) for message, several in by_message.items()}
 
 
 def _all(emit: Emitter, holds: Sequence[Node]) -> Node:
@@ -130,7 +124,7 @@ def _leave_cond(call: hops.Call, bodies: Bodies) -> Iterator[Assert]:
         added = [found.get(message) or _true(emit) for message in messages]
         hops.set_output_values(body, [*hops.output_values(body), *added])
     for message in messages:
-        yield Assert(_new_result(call, _flag(call)), message)
+        yield message, _new_result(call, _flag(call))
 
 
 def _leave_scanned(call: hops.Call, bodies: Bodies) -> Iterator[Assert]:
@@ -141,7 +135,7 @@ def _leave_scanned(call: hops.Call, bodies: Bodies) -> Iterator[Assert]:
     trips = scalars.value_of(call.operands(call.layout.sliced)[0]).shape[0]
     for message in found:
         flags = _new_result(call, _flag(call).new_empty((trips,)))
-        yield Assert(scalars.all_true(Emitter(call.owner, flags.next, cause=call.node), flags), message)
+        yield message, scalars.all_true(Emitter(call.owner, flags.next, cause=call.node), flags)
 
 
 def _leave_while(call: hops.Call, bodies: Bodies) -> Iterator[Assert]:
@@ -169,7 +163,7 @@ def _leave_while(call: hops.Call, bodies: Bodies) -> Iterator[Assert]:
     _end_unless(test, going_on)
     call.set_operands(2, inits)
     for message in messages:
-        yield Assert(_new_result(call, _flag(call)), message)
+        yield message, _new_result(call, _flag(call))
 
 
 def _end_unless(test: GraphModule, going_on: Sequence[Node]) -> None:

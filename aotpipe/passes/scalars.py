@@ -156,10 +156,8 @@ def open_input(module: GraphModule, placeholder: Node) -> None:
         placeholder.meta["val"] = torch.empty((), dtype=dtype_of(number))
     if not placeholder.users:
         return
-    users = list(placeholder.users)
     following = next(node for node in module.graph.nodes if node.op not in ("placeholder", "get_attr"))
     with module.graph.inserting_before(following):
         item = module.graph.call_function(ops.ITEM, (placeholder,))
     item.meta["val"] = number
-    for user in users:
-        user.replace_input_with(placeholder, item)
+    placeholder.replace_all_uses_with(item, lambda user: user is not item)

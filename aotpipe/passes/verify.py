@@ -6,7 +6,8 @@ that the legalizer gives, since what comes after trusts these promises.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import torch
 from torch.fx import GraphModule, Node
@@ -14,8 +15,12 @@ from torch.fx import GraphModule, Node
 from aotpipe.core.signature import TensorSpec
 from aotpipe.core.stages import LegalEntry
 from aotpipe.errors import LowerFailed
-from aotpipe.passes import control_flow, hops, ops
+from aotpipe.passes import hops, ops
+from aotpipe.passes.scalars import value_of
 from aotpipe.passes.source_lines import nearest_line
+
+Broken = Iterator[tuple[str, Node | None]]
+"""A sentence for each broken promise, and the node that breaks it."""
 
 
 def verify(entry: LegalEntry, weights: Mapping[str, torch.Tensor], state: Mapping[str, torch.Tensor]) -> None:
@@ -34,18 +39,18 @@ def verify(entry: LegalEntry, weights: Mapping[str, torch.Tensor], state: Mappin
 
 def _broken(
     entry: LegalEntry, weights: Mapping[str, torch.Tensor], state: Mapping[str, torch.Tensor]
-) -> Iterator[tuple[str, Node | None]]:
+) -> Broken:
     yield from _broken_inputs(entry, weights, state)
     yield from _broken_outputs(entry)
     for module in hops.walk(entry.graph):
         yield from _broken_nodes(module)
-    for message in control_flow.agreement(entry.graph):
-        yield message, None
+        for call in hops.calls(module):
+            yield from _broken_call(call)
 
 
 def _broken_inputs(
     entry: LegalEntry, weights: Mapping[str, torch.Tensor], state: Mapping[str, torch.Tensor]
-) -> Iterator[tuple[str, Node | None]]:
+) -> Broken:
     signature = entry.signature
     nodes = hops.placeholders(entry.graph)
     wanted = [_of_tensor(key, weights) for key in entry.weights]
@@ -59,7 +64,7 @@ def _broken_inputs(
             yield f"{node.name} is {_of_value(node.meta.get('val'))}, not {kind}", node
 
 
-def _broken_outputs(entry: LegalEntry) -> Iterator[tuple[str, Node | None]]:
+def _broken_outputs(entry: LegalEntry) -> Broken:
     wanted = [_of_spec(spec) for spec in (*entry.signature.tensor_outputs, *entry.signature.state)]
     wanted += ["bool of rank 0"] * len(entry.asserts)
     returned = entry.graph.graph.output_node().args[0]
@@ -76,7 +81,7 @@ def _broken_outputs(entry: LegalEntry) -> Iterator[tuple[str, Node | None]]:
             yield f"result {index} is {_of_value(value.meta.get('val'))}, not {kind}", value
 
 
-def _broken_nodes(module: GraphModule) -> Iterator[tuple[str, Node | None]]:
+def _broken_nodes(module: GraphModule) -> Broken:
     returned = {value for value in hops.output_values(module) if isinstance(value, Node)}
     for node in module.graph.nodes:
         if node.op not in ("placeholder", "get_attr", "call_function", "output"):
@@ -91,6 +96,26 @@ def _broken_nodes(module: GraphModule) -> Iterator[tuple[str, Node | None]]:
                 yield f"{node.target} gives nothing", node
 
 
+def _broken_call(call: hops.Call) -> Broken:
+    """Where branches, carries and results disagree in dtype or rank, which torch promises not to happen."""
+    name, taken = call.node.name, call.all_operands
+    if call.node.target is torch.ops.higher_order.associative_scan:
+        # Its function takes two of each operand that is scanned.
+        taken = [*call.operands(1), *taken]
+    for body in call.subgraphs:
+        if (count := len(hops.placeholders(body))) != len(taken):
+            yield f"{name} passes {len(taken)} values to a body of {count}", call.node
+    results = list(map(_of_value, call.node.meta["val"]))
+    if call.is_cond:
+        for body in call.subgraphs:
+            if (found := _of_values(hops.output_values(body))) != results:
+                yield f"a branch of {name} gives {found}, the call {results}", call.node
+    elif call.is_while:
+        carried = _of_values(call.operands(2))
+        if (found := _of_values(hops.output_values(call.subgraphs[1]))) != carried or carried != results:
+            yield f"{name} starts from {carried}, its body gives {found}, the call {results}", call.node
+
+
 def _of_spec(spec: TensorSpec) -> str:
     return f"{spec.dtype} of rank {len(spec.dims)}"
 
@@ -99,7 +124,19 @@ def _of_tensor(name: str, tensors: Mapping[str, torch.Tensor]) -> str:
     return _of_value(tensors[name]) if name in tensors else f"the tensor {name}, which is missing"
 
 
+def _of_values(values: Sequence[Any]) -> list[str]:
+    return [_of_value(value_of(value)) for value in values]
+
+
+# A literal and a number that is computed are of one kind.
+_NUMBERS: Final = (
+    ((bool, torch.SymBool), "a bool"),
+    ((int, torch.SymInt), "an int"),
+    ((float, torch.SymFloat), "a float"),
+)
+
+
 def _of_value(value: object) -> str:
-    if not isinstance(value, torch.Tensor):
-        return f"a {type(value).__name__}"
-    return f"{str(value.dtype).removeprefix('torch.')} of rank {value.dim()}"
+    if isinstance(value, torch.Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')} of rank {value.dim()}"
+    return next((name for kinds, name in _NUMBERS if isinstance(value, kinds)), f"a {type(value).__name__}")

@@ -149,13 +149,3 @@ def test_two_calls_of_one_body_get_a_body_each() -> None:
     bodies = [id(body) for call in hops.calls(graph) for body in call.subgraphs]
     assert len(set(bodies)) == 4
     torch.testing.assert_close(graph(X), wanted)
-
-
-def test_disagreements_are_named() -> None:
-    (entry,) = check(model(_two_calls), [X]).entries
-    assert list(control_flow.agreement(entry.graph)) == []
-    call = next(hops.calls(entry.graph))
-    (result,) = hops.output_values(call.subgraphs[0])
-    result.meta["val"] = result.meta["val"].to(torch.float64)
-    (message,) = control_flow.agreement(entry.graph)
-    assert "a branch of cond" in message

@@ -10,6 +10,7 @@ import torch
 
 from aotpipe.core.stages import Legal, LegalEntry
 from aotpipe.errors import LowerFailed
+from aotpipe.passes import hops
 from aotpipe.passes.verify import verify
 from tests.unit.passes.legal import legal, model
 
@@ -91,3 +92,17 @@ def test_a_missing_weight_is_named() -> None:
     program = _program()
     with pytest.raises(LowerFailed, match=r"linear\.\w+, which is missing"):
         verify(program.entries[0], {}, program.initial_state)
+
+
+def test_a_disagreement_of_branches_is_named() -> None:
+    def forward(self, x):
+        return torch.cond(x.sum() > 0, lambda x: self.linear(x), lambda x: x.sin(), (x,))
+
+    program = legal(model(forward), [torch.ones(2, 4)])
+    (entry,) = program.entries
+    verify(entry, program.weights, program.initial_state)
+    call = next(hops.calls(entry.graph))
+    (result,) = hops.output_values(call.subgraphs[0])
+    result.meta["val"] = result.meta["val"].to(torch.float64)
+    with pytest.raises(LowerFailed, match=r"a branch of cond.* gives .'float64 of rank 2'."):
+        verify(entry, program.weights, program.initial_state)

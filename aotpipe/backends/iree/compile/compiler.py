@@ -3,11 +3,8 @@
 `compile(lowered, target)` gives a `Compiled` whose bytes depend on the module, the flags, the compiler's
 version and, for `host`, this CPU, and on nothing else: not on the folder, the process or the user's paths.
 Where the compiler fails or crashes on the fast flags, more cautious ones are tried in the order of
-`flags.FALLBACKS`; the flags and a note of the result say so. Weights are outside of the module.
-
-Raises:
-    CompileFailed, CompilerCrashed, CompileTimeout, CompilerOutOfMemory: With the first diagnostic, the op,
-        the user's line, and the path of a log where a folder for logs was given.
+`flags.FALLBACKS`; the flags and a note of the result say so. Weights are outside of the module. An error has
+the first diagnostic, the op, the user's line, and the path of a log where a folder for logs was given.
 """
 
 from __future__ import annotations
