@@ -83,7 +83,7 @@ def attempt(canonical: Canonical, observed: Mapping[str, Observed], request: Req
     passed: list[CanonicalEntry] = []
     for entry in canonical.entries:
         one = replace(canonical, entries=(entry,), findings=())
-        attempts = _Entry(one, entry.name, observed[entry.name], found)
+        attempts = _Entry(one, observed[entry.name], found)
         exported = attempts.exported()
         found.refusals += attempts.outside()
         if exported is None:
@@ -106,8 +106,7 @@ def attempt(canonical: Canonical, observed: Mapping[str, Observed], request: Req
 
 def is_taken(model: Canonical, observed: Observed, replayed: Collection[Line]) -> bool:
     """Whether the only entry point of a model is exported with these lines replayed."""
-    [entry] = model.entries
-    return isinstance(_Entry(model, entry.name, observed, Attempted()).export(replayed), Exported)
+    return isinstance(_Entry(model, observed, Attempted()).export(replayed), Exported)
 
 
 def _legal(exported: Exported, found: Attempted, request: Request) -> Legal:
@@ -140,9 +139,9 @@ def _end_of_body(events: Iterable[Event]) -> int:
 class _Entry:
     """The attempts at one entry point."""
 
-    def __init__(self, model: Canonical, name: str, observed: Observed, found: Attempted) -> None:
+    def __init__(self, model: Canonical, observed: Observed, found: Attempted) -> None:
         self._model = model
-        self._name = name
+        [self._entry] = model.entries
         self._observed = observed
         self._found = found
         self._until = time.perf_counter() + _BUDGET_S
@@ -192,7 +191,9 @@ class _Entry:
 
     def outside(self) -> list[Refusal]:
         """What the traces changed outside of the model, each once."""
-        return [Refusal(error, self._name) for error in {str(each): each for each in self._outside}.values()]
+        return [
+            Refusal(error, self._entry.name) for error in {str(each): each for each in self._outside}.values()
+        ]
 
     def _blamed(self, error: AotpipeError, line: Line, lines: Mapping[Line, list[Event]]) -> list[Event]:
         """The events of a line, or of the refused line in the body that it decides about."""
@@ -203,7 +204,7 @@ class _Entry:
         return lines[line]
 
     def _refuse(self, error: AotpipeError, events: Iterable[Event]) -> None:
-        self._found.refusals.append(Refusal(error, self._name, list(events)))
+        self._found.refusals.append(Refusal(error, self._entry.name, list(events)))
 
     def _lines(self) -> dict[Line, list[Event]]:
         """The lines at which Python looks into what varies, in the order of the run."""
@@ -226,15 +227,14 @@ class _Entry:
         first = {event.line for event in self._observed.first}
         later = [event for event in self._observed.events.values() if event.line not in first]
         events = [event for event in (*self._observed.first, *later) if event.line in lines]
-        [entry] = self._model.entries
-        known = with_replay(entry, events)
+        known = with_replay(self._entry, events)
         try:
             with discovery.telling(self._outside), garbage_collector.paused(), lines_of_helpers():
                 return export(replace(self._model, entries=(known,)))
         except AotpipeError as error:
-            return _last(error, self._name)
+            return _last(error, self._entry.name)
         except Exception as error:  # noqa: BLE001  # what a replayed model raises is the model's own
-            return ExportFailed(f"{self._name} raised {type(error).__name__}", reason=str(error))
+            return ExportFailed(f"{self._entry.name} raised {type(error).__name__}", reason=str(error))
 
 
 def with_replay(entry: CanonicalEntry, events: Sequence[Event]) -> CanonicalEntry:

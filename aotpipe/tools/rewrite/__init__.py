@@ -20,7 +20,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, Unpack
 
-import torch
 from torch import nn
 
 from aotpipe.build.chain import Chain
@@ -155,9 +154,7 @@ def loaded(code: Code, file_name: str) -> Iterator[tuple[ModuleType, Path]]:
     """The code as a module, in a folder of its own with its tensors."""
     with tempfile.TemporaryDirectory(prefix="aotpipe-written-") as folder:
         path = Path(folder) / file_name
-        path.write_text(code.text, encoding="utf-8")
-        if code.tensors:
-            torch.save(dict(code.tensors), path.with_suffix(".pt"))
+        code.write(path, path.with_suffix(".pt"))
         called = f"aotpipe_written_{next(_NUMBERS)}"
         spec = importlib.util.spec_from_file_location(called, path)
         assert spec is not None and spec.loader is not None  # noqa: PT018  # for mypy

@@ -231,8 +231,13 @@ def method_inputs(entry: CanonicalEntry, free: Callable[[str], str]) -> MethodIn
     leaves: list[ast.expr] = []
     for base in [*(key for key in given if key not in kwargs), *kwargs]:
         made_of, value = given[base]
-        for path, leaf in _leaves(value, made_of):
-            leaves.append(_leaf(path, leaf, base, body, free, made_of))
+        for found, last, leaf in _leaves(value, made_of):
+            leaves.append(found)
+            if isinstance(leaf, torch.Tensor) and not isinstance(found, ast.Name):
+                wanted = base if last is None else f"{base}_{last}"
+                called = free(last if isinstance(last, str) and last else wanted)
+                body.append(assign(called, found))
+                leaves[-1] = name(called)
     return MethodInputs(arguments, body, leaves)
 
 
@@ -242,32 +247,22 @@ def _default(parameter: inspect.Parameter, example: Any) -> ast.expr | None:
     return literal(example) if has_one else None
 
 
-def _leaf(
-    found: ast.expr, leaf: Any, base: str, body: list[ast.stmt], free: Callable[[str], str], whole: ast.expr
-) -> ast.expr:
-    if not isinstance(leaf, torch.Tensor) or (found is whole and isinstance(found, ast.Name)):
-        return found
-    key = found.slice if isinstance(found, ast.Subscript) else None
-    told = found.attr if isinstance(found, ast.Attribute) else getattr(key, "value", "")
-    called = free(told if isinstance(told, str) and told else base if found is whole else f"{base}_{told}")
-    body.append(assign(called, found))
-    return name(called)
-
-
-def _leaves(value: Any, made: ast.expr) -> Iterator[tuple[ast.expr, Any]]:
+def _leaves(value: Any, made: ast.expr) -> Iterator[tuple[ast.expr, object, Any]]:
+    """Each leaf of a value: its expression, the last key on the way to it, which may be none, and itself."""
     for path, leaf in pytree.tree_flatten_with_path(value)[0]:
         found = made
+        last: object = None
         for key in path:
             match key:
                 case pytree.GetAttrKey(name=attribute):
-                    found = ast.Attribute(found, attribute, ast.Load())
+                    found, last = ast.Attribute(found, attribute, ast.Load()), attribute
                 case pytree.SequenceKey(idx=index):
-                    found = item(found, index)
+                    found, last = item(found, index), index
                 case pytree.MappingKey(key=inner):
-                    found = ast.Subscript(found, literal(inner), ast.Load())
+                    found, last = ast.Subscript(found, literal(inner), ast.Load()), inner
                 case _:
                     raise TypeError(f"an input is taken apart by {key!r}")
-        yield found, leaf
+        yield found, last, leaf
 
 
 def result_expression(spec: pytree.TreeSpec, leaves: Sequence[ast.expr]) -> ast.expr:

@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
 from aotpipe.core.serialization import fields_of
@@ -43,6 +44,14 @@ class Code:
     tensors: Mapping[str, torch.Tensor]
     is_edited: bool = False
     attributes: Mapping[str, torch.dtype] = field(default_factory=dict)
+
+    def write(self, path: Path, tensors: Path) -> None:
+        """Write the source to one file, and the tensors, where there are any, to another."""
+        path.write_text(self.text, encoding="utf-8")
+        if self.tensors:
+            import torch
+
+            torch.save(dict(self.tensors), tensors)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,19 +98,10 @@ class Written(Code):
         """
         with typed_os_errors("the written model", path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            files = [path, *([path.with_name(f"{Path(self.file_name).stem}.pt")] if self.tensors else [])]
-            unfinished = [each.with_name(f".{each.name}.new") for each in files]
-            try:
-                unfinished[0].write_text(self.text, encoding="utf-8")
-                if self.tensors:
-                    import torch
-
-                    torch.save(dict(self.tensors), unfinished[1])
-                for each, final in zip(unfinished, files, strict=True):
-                    each.replace(final)
-            finally:
-                for each in unfinished:
-                    each.unlink(missing_ok=True)
+            with TemporaryDirectory(prefix=".", dir=path.parent) as folder:
+                self.write(Path(folder) / path.name, Path(folder) / f"{Path(self.file_name).stem}.pt")
+                for each in Path(folder).iterdir():
+                    each.replace(path.with_name(each.name))
 
     def to_json(self) -> dict[str, Any]:
         """What `--json` prints."""

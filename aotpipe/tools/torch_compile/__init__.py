@@ -76,11 +76,6 @@ def aotpipe(
     return compiled
 
 
-def _register() -> None:
-    installed = {each.name for each in entry_points(group="torch_dynamo_backends")}
-    # torch takes a name once, and registers what an entry point names by itself.
-    if NAME not in installed and NAME not in registry.list_backends(()):
-        registry.register_backend(aotpipe, name=NAME)
-
-
-_register()
+# torch takes a name once, and registers what an entry point names by itself.
+if not entry_points(group="torch_dynamo_backends", name=NAME) and NAME not in registry.list_backends(()):
+    registry.register_backend(aotpipe, name=NAME)

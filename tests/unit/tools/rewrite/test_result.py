@@ -49,7 +49,7 @@ def test_the_diff_the_file_and_json(tmp_path: Path):
     assert "-        if x.sum() > 0:" in diff
     assert json.loads(json.dumps(found.to_json()))["class"] == "Net"
     found.save(tmp_path / "deep" / "out.py")
-    assert not list(tmp_path.rglob("*.new"))
+    assert [each.name for each in (tmp_path / "deep").iterdir()] == ["out.py"]
     spec = importlib.util.spec_from_file_location("made_out", tmp_path / "deep" / "out.py")
     assert spec is not None
     assert spec.loader is not None
