@@ -323,17 +323,15 @@ def _scan(
 
 
 def _associative_scan(run: Run, body: GraphModule, xs: Values, extra: Values = ()) -> list[Any]:
-    def trip(state: Values, rows: Values) -> tuple[list[Array], list[Array]]:
-        outputs = run(body, [*state, *rows, *extra])
-        kept = [cast(new, old.dtype) for new, old in zip(outputs, state, strict=True)]
-        return kept, kept
-
     if not xs[0].shape[0]:
         return list(xs)
     first = [lax.index_in_dim(x, 0, keepdims=False) for x in xs]
-    _, rest = lax.scan(trip, first, [lax.slice_in_dim(x, 1, None) for x in xs])
+    rest = [lax.slice_in_dim(x, 1, None) for x in xs]
+    # What a row gives is both its result and what the next row is combined with.
+    scanned = _scan(lambda graph, values: 2 * run(graph, values), body, first, rest, extra)
     return [
-        lax.concatenate([lax.expand_dims(row, (0,)), more], 0) for row, more in zip(first, rest, strict=True)
+        lax.concatenate([lax.expand_dims(row, (0,)), more], 0)
+        for row, more in zip(first, scanned[len(xs) :], strict=True)
     ]
 
 

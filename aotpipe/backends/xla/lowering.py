@@ -20,7 +20,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import cache
 from itertools import product
 from typing import TYPE_CHECKING, Any, Final
@@ -343,15 +343,16 @@ def own_settings() -> Iterator[None]:
     """Jax as the lowering needs it, in this thread and for as long as the body runs."""
     import jax
 
-    with ExitStack() as stack, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        stack.enter_context(jax.enable_x64(True))
-        stack.enter_context(jax.numpy_dtype_promotion("standard"))
-        stack.enter_context(jax.numpy_rank_promotion("allow"))
-        stack.enter_context(jax.debug_nans(False))
-        stack.enter_context(jax.disable_jit(False))
+    with (
+        warnings.catch_warnings(action="ignore"),
+        jax.enable_x64(True),
+        jax.numpy_dtype_promotion("standard"),
+        jax.numpy_rank_promotion("allow"),
+        jax.debug_nans(False),
+        jax.disable_jit(False),
         # Without a device of its own, jax would start every backend of this machine to find one.
-        stack.enter_context(jax.default_device(_device()))
+        jax.default_device(_device()),
+    ):
         yield
 
 

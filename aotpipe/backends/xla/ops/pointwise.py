@@ -70,11 +70,6 @@ def sign(_: Out, x: Array) -> Array:
     return lax.select(x != x, like(x, 0), lax.sign(x)) if is_float(x.dtype) else lax.sign(x)
 
 
-def gelu(out: Out, x: Array, *, approximate: str = "none") -> Array:
-    """By the error function, or its tanh form."""
-    return jax.nn.gelu(cast(x, wide(out.dtype)), approximate=approximate == "tanh")
-
-
 def elu(out: Out, x: Array, alpha: Scalar = 1.0, scale: Scalar = 1.0, input_scale: Scalar = 1.0) -> Array:
     """Exponential below zero."""
     x = cast(x, wide(out.dtype))
@@ -278,7 +273,9 @@ OPS: Final[dict[Any, Any]] = {
     aten.exp2.default: floating(lax.exp2),
     aten.expm1.default: floating(lax.expm1),
     aten.floor.default: same(jnp.floor),
-    aten.gelu.default: gelu,
+    aten.gelu.default: lambda out, x, approximate="none": jax.nn.gelu(
+        cast(x, wide(out.dtype)), approximate=approximate == "tanh"
+    ),
     aten.hardtanh.default: lambda _, x, low=-1, high=1: lax.min(lax.max(x, like(x, low)), like(x, high)),
     aten.i0.default: floating(jsp.i0),
     aten.isfinite.default: same(jnp.isfinite),

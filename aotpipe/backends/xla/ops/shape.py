@@ -58,10 +58,6 @@ def _padded_expand(call: Call) -> Padded:
     return Padded(call.as_it_is(), tuple(axes))
 
 
-def _padded_permute(call: Call) -> Padded:
-    return Padded(call.as_it_is(), tuple(call.first.axes[dim] for dim in call.args[1]))
-
-
 def _padded_transpose(call: Call) -> Padded:
     axes = list(call.first.axes)
     if axes:
@@ -172,7 +168,10 @@ OPS: Final[dict[Any, Any]] = {
     aten.imag.default: (lambda _, x: lax.imag(x), elementwise),
     (aten.conj_physical.default, aten._conj_physical.default): (lambda _, x: jnp.conj(x), elementwise),
     aten.expand.default: (lambda out, x, *_, **__: broadcast(x, out.shape), _padded_expand),
-    aten.permute.default: (lambda _, x, dims: jnp.permute_dims(x, dims), _padded_permute),
+    aten.permute.default: (
+        lambda _, x, dims: jnp.permute_dims(x, dims),
+        lambda call: Padded(call.as_it_is(), tuple(call.first.axes[dim] for dim in call.args[1])),
+    ),
     aten.transpose.int: (lambda _, x, *dims: jnp.swapaxes(x, *dims) if x.ndim else x, _padded_transpose),
     aten.t.default: (lambda _, x: x.T, lambda call: Padded(call.as_it_is(), call.first.axes[::-1])),
     aten.repeat.default: (lambda _, x, times: jnp.tile(x, times), _padded_repeat),
