@@ -26,6 +26,7 @@ from aotpipe.model import source
 from aotpipe.passes import (
     alias_copies,
     constants,
+    decompositions,
     hops,
     repeated_calls,
     wrapper_ops,
@@ -56,7 +57,7 @@ def decompose(entry: ExportedEntry, rules: LegalizationRules) -> ExportedProgram
                 decomposed = _decomposed(program, table)
             except ValueError:
                 # The strides of a decomposition may not allow a view: then reshapes succeed.
-                decomposed = alias_copies.relax(program).run_decompositions(table)
+                decomposed = decompositions.decompose(alias_copies.relax(program), table)
             if any(spec.kind is InputKind.TOKEN for spec in decomposed.graph_signature.input_specs):
                 # torch orders ops that have an effect by tokens, which are no tensors.
                 decomposed = _remove_effect_tokens(decomposed)
@@ -78,4 +79,4 @@ def _decomposed(program: ExportedProgram, table: dict[Any, Callable[..., Any]]) 
     # A call that is refused here may be one that torch never decomposes, so torch decides.
     with suppress(Exception):
         found = repeated_calls.decompose(program, table)
-    return program.run_decompositions(table) if found is None else found
+    return decompositions.decompose(program, table) if found is None else found

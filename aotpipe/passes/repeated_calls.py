@@ -36,7 +36,7 @@ from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
-from aotpipe.passes import alias_copies, hops, ops
+from aotpipe.passes import alias_copies, decompositions, hops, ops
 from aotpipe.passes.decompositions.entries import static
 from aotpipe.passes.emit import fake_mode
 from aotpipe.passes.extract import dependencies
@@ -268,7 +268,7 @@ def _decomposed(calls: Mapping[Kind, _Call], mode: Any, table: Table) -> dict[Ki
             for one, value in zip(results[-1], made.meta["val"], strict=True):
                 one.meta = {**made.meta, "val": value}
     graph.output(tuple(node for some in results for node in some))
-    decomposed = _program(graph).run_decompositions(dict(table))
+    decomposed = decompositions.decompose(_program(graph), table)
     inputs, outputs = (
         hops.placeholders(decomposed.graph_module),
         iter(hops.output_values(decomposed.graph_module)),

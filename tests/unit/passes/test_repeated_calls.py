@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch.export import ExportedProgram
 
 from aotpipe.backends import legalization
-from aotpipe.passes import ops, repeated_calls
+from aotpipe.passes import decompositions, ops, repeated_calls
 from tests.unit.passes.legal import Runner, exported, legal
 
 # torch's tracing warns of its own deprecated calls.
@@ -114,13 +114,13 @@ def test_a_tensor_that_nothing_else_sees_is_written_to_by_making_another() -> No
 
 def test_torch_traces_each_kind_once(monkeypatch: pytest.MonkeyPatch) -> None:
     traced: list[int] = []
-    whole = ExportedProgram.run_decompositions
+    whole = decompositions.decompose
 
-    def run(self: ExportedProgram, table: Any) -> ExportedProgram:
-        traced.append(sum(node.op == "call_function" for node in self.graph.nodes))
-        return whole(self, table)
+    def run(program: ExportedProgram, table: Any) -> ExportedProgram:
+        traced.append(sum(node.op == "call_function" for node in program.graph.nodes))
+        return whole(program, table)
 
-    monkeypatch.setattr(ExportedProgram, "run_decompositions", run)
+    monkeypatch.setattr(decompositions, "decompose", run)
     program = program_of(Layers(attention, 16), torch.randn(2, 6, 8))
     assert repeated_calls.decompose(program, TABLE) is not None
     assert sum(traced) < 20

@@ -11,6 +11,7 @@ import torch
 from torch.export import ExportedProgram
 
 from aotpipe.backends.iree import legalization
+from aotpipe.passes import decompositions
 from tests.opinfo.cases import Case, cases
 from tests.opinfo.sweep import TOLERANCE
 
@@ -19,7 +20,7 @@ def decomposed(module: torch.nn.Module, tensors: tuple[torch.Tensor, ...]) -> Ex
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         program = torch.export.export(module, tensors)
-        return program.run_decompositions(dict(legalization.CPU.decompositions()))
+        return decompositions.decompose(program, legalization.CPU.decompositions())
 
 
 class Together(torch.nn.Module):
