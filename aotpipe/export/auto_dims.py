@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import sympy
@@ -171,16 +172,10 @@ def _conditional(
     place = f"{name}.shape[{axis}]"
     conditions = [guard for guard in guards if symbol in guard.free_symbols]
     where = next((line for text, line in traced.log.guards if line and str(symbol) in text), None)
+    found = partial(Finding, hint="name the sizes with Dims to say more", where=where, entry_point=entry.name)
     if multiple is not None:
         message = f"{place} varies in multiples of {multiple.scale}, as the model needs"
-    else:
-        needs = ", ".join(str(guard).replace(str(symbol), place) for guard in conditions)
-        message = f"{place} is fixed at the example's size: the model needs {needs}"
-    return Finding(
-        severity="note" if multiple is not None else "warning",
-        code="auto-dim-multiple" if multiple is not None else "auto-dim-static",
-        message=message,
-        hint="name the sizes with Dims to say more",
-        where=where,
-        entry_point=entry.name,
-    )
+        return found(severity="note", code="auto-dim-multiple", message=message)
+    needs = ", ".join(str(guard).replace(str(symbol), place) for guard in conditions)
+    message = f"{place} is fixed at the example's size: the model needs {needs}"
+    return found(severity="warning", code="auto-dim-static", message=message)

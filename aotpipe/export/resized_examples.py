@@ -28,12 +28,8 @@ _SEED: Final = 0
 
 def values(entry: CanonicalEntry) -> dict[str, int]:
     """The value of each Dim in the example inputs, by name."""
-    found: dict[str, int] = {}
-    for dim, size in _sized(entry):
-        value = dim.value(size) if isinstance(dim, Dim) else None
-        if isinstance(dim, Dim) and value is not None:
-            found[dim.name] = value
-    return found
+    sized = ((dim, dim.value(size)) for dim, size in _sized(entry) if isinstance(dim, Dim))
+    return {dim.name: value for dim, value in sized if value is not None}
 
 
 def roots(entry: CanonicalEntry) -> dict[str, Dim]:

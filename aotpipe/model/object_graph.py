@@ -142,6 +142,14 @@ def items_of(value: Any) -> Iterator[tuple[str, Any]]:
         yield from contents(value).items()
 
 
+def value_of(cell: types.CellType, default: Any) -> Any:
+    """The value of a variable of an enclosing function, or a default where it has none yet."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return default
+
+
 def modules_of(module: nn.Module) -> dict[str, nn.Module]:
     """The modules that a model reaches, registered or held in its containers and objects, by path."""
     return _reached(module)[0]

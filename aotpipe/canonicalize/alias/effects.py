@@ -177,10 +177,7 @@ def is_of_torch(value: object) -> bool:
 
 
 def _held_by(cell: CellType) -> list[Any]:
-    try:
-        value = cell.cell_contents
-    except ValueError:
-        return [_NONE]
+    value = object_graph.value_of(cell, _NONE)
     # A region leaves a mark in a variable that has no value.
     return [_NONE if isinstance(value, Undefined) else value]
 

@@ -11,7 +11,7 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial, partialmethod
-from types import CellType, CodeType, FunctionType, MethodType, ModuleType
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
 from torch import nn
@@ -98,10 +98,14 @@ def _variables(module: nn.Module) -> Iterator[OuterVariable]:
                 if not isinstance(function.__globals__[name], _UNCHANGING):
                     yield _item(f"the global `{name}`", function.__globals__, name)
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-            if id(cell) not in seen and not isinstance(_held_by(cell), _UNCHANGING):
+            if id(cell) not in seen and not isinstance(object_graph.value_of(cell, _MISSING), _UNCHANGING):
                 seen.add(id(cell))
                 shown = f"the variable `{name}` of an outer function"
-                yield OuterVariable(shown, partial(_held_by, cell), partial(setattr, cell, "cell_contents"))
+                yield OuterVariable(
+                    shown,
+                    partial(object_graph.value_of, cell, _MISSING),
+                    partial(setattr, cell, "cell_contents"),
+                )
         for name in list(vars(function)):
             if name != "__wrapped__":
                 yield _item(f"`{function.__qualname__}.{name}`", vars(function), name)
@@ -123,13 +127,6 @@ def _item(shown: str, namespace: dict[str, Any], name: str) -> OuterVariable:
     return OuterVariable(
         shown, partial(namespace.get, name, _MISSING), partial(operator.setitem, namespace, name)
     )
-
-
-def _held_by(cell: CellType) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return _MISSING
 
 
 def _classes(parts: Iterable[nn.Module]) -> dict[type, None]:
@@ -160,7 +157,7 @@ def _functions(parts: Sequence[nn.Module]) -> Iterator[FunctionType]:
         if known:
             yield function
             todo += [function.__globals__.get(name) for name in _names(function.__code__)]
-        todo += [_held_by(cell) for cell in function.__closure__ or ()]
+        todo += [object_graph.value_of(cell, _MISSING) for cell in function.__closure__ or ()]
         todo.append(getattr(function, "__wrapped__", None))
 
 

@@ -13,10 +13,10 @@ from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from aotpipe.canonicalize.values import trace
-from aotpipe.model import source
+from aotpipe.model import object_graph, source
 
 Kind = Literal["branch", "loop", "raises", "choice", "logic", "call", "index", "item", "answer", "assert"]
 Span = tuple[int, int, int, int]
@@ -50,6 +50,7 @@ class Decision:
     wanted: bool = False
 
 
+_UNBOUND: Final = object()
 _recording: ContextVar[list[Decision] | None] = ContextVar("recording", default=None)
 
 
@@ -99,10 +100,6 @@ def _code(body: Any) -> tuple[CodeType, dict[str, Any]] | None:
     code = getattr(body, "__code__", None)
     if code is None or not source.is_model_code(code.co_filename):
         return None
-    cells: dict[str, Any] = {}
-    for name, cell in zip(code.co_freevars, body.__closure__ or (), strict=True):
-        try:
-            cells[name] = cell.cell_contents
-        except ValueError:  # it has no value yet
-            continue
-    return code, cells
+    cells = zip(code.co_freevars, body.__closure__ or (), strict=True)
+    values = {name: object_graph.value_of(cell, _UNBOUND) for name, cell in cells}
+    return code, {name: value for name, value in values.items() if value is not _UNBOUND}
