@@ -7,6 +7,7 @@ or for None. `findings(entry)` tells a user at a build; `aotpipe check` shows th
 from __future__ import annotations
 
 import ast
+import inspect
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -65,9 +66,7 @@ class Method:
     @classmethod
     def of(cls, entry: CanonicalEntry) -> Method | None:
         """The method of an entry point; None where its source is not there."""
-        call: Any = entry.module.forward
-        while hasattr(call, "__wrapped__"):
-            call = call.__wrapped__
+        call = inspect.unwrap(entry.module.forward)
         code = getattr(getattr(call, "__func__", call), "__code__", None)
         if code is None:
             return None

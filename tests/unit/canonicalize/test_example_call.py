@@ -143,3 +143,11 @@ def test_a_scan_of_several_results_runs() -> None:
 
     carry, (doubled, _) = returned(Scanned(), (torch.ones(3, 2),), {}, "forward")
     assert (carry.tolist(), doubled.shape) == ([4, 4], (3, 2))
+
+
+def test_results_are_the_same_where_both_are_nan() -> None:
+    result = {"y": torch.tensor([1.0, torch.nan]), "n": 2}
+    assert example_call.is_same(result, {"y": torch.tensor([1.0, torch.nan]), "n": 2})
+    for other in (torch.tensor([torch.nan, 1.0]), torch.tensor([1.0, 2.0]), torch.zeros(3)):
+        assert not example_call.is_same(result, {"y": other, "n": 2})
+    assert not example_call.is_same(result, {**result, "n": 3})

@@ -138,3 +138,10 @@ def test_contents_fill_the_same_object_again(value: Any) -> None:
     assert repr(object_graph.contents(value)) == repr(type(items)())
     object_graph.refill(value, items)
     assert repr(value) == before
+
+
+def test_numbers_that_compute_otherwise_are_not_the_same() -> None:
+    assert not object_graph.is_same(0.0, -0.0)
+    assert not object_graph.is_same(1, True)
+    assert object_graph.is_same(float("nan"), -float("nan"))
+    assert object_graph.is_same(0.5, 1 / 2)
