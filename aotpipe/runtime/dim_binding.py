@@ -124,7 +124,7 @@ class Binder:
                     return None
                 tried = {**sizes, name: value}
                 fits = all(
-                    _value(dim, tried) in (size, None)
+                    size_of(dim, tried) in (size, None)
                     for _, _, size, dim in self._dims(shapes)
                     if name in dim_symbols(dim)
                 )
@@ -155,7 +155,7 @@ class Binder:
     def _verify(self, shapes: tuple[Shape, ...], sizes: Mapping[str, int]) -> None:
         """Compare every dim with its value; the first that differs is the error."""
         for index, axis, size, dim in self._dims(shapes):
-            want = _value(dim, sizes)
+            want = size_of(dim, sizes)
             if size != want:
                 bound = [
                     f"`{name}` is {sizes[name]} by {self._origin(name)}" for name in sorted(dim_symbols(dim))
@@ -230,7 +230,7 @@ def _product(first: dict[str, int] | None, second: dict[str, int] | None) -> dic
     return None
 
 
-def _value(dim: Dim, sizes: Mapping[str, int]) -> int | None:
+def size_of(dim: Dim, sizes: Mapping[str, int]) -> int | None:
     """A dim's size, None where a symbol is not bound yet or the expression has no value (`8 // 0`)."""
     try:
         return evaluate_dim(dim, sizes)

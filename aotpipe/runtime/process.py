@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
+from aotpipe import errors
 from aotpipe.errors import Interrupted
 
 Ending = Literal["exited", "signalled", "timeout", "memory"]
@@ -118,6 +119,12 @@ def default_memory_limit() -> int:
     except OSError:
         limit = "max"
     return 4 * min(total, int(limit) if limit.isdigit() else total) // 5
+
+
+def python_path() -> str:
+    """The PYTHONPATH by which another Python finds this very aotpipe, installed or not."""
+    own = str(Path(errors.__file__).parents[1])
+    return os.pathsep.join(filter(None, (own, os.environ.get("PYTHONPATH"))))
 
 
 def kill_group(process: subprocess.Popen[bytes]) -> None:

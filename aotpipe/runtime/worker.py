@@ -59,8 +59,6 @@ class Worker:
         self._is_given = timeout_s is not None
         self._timeout_s = _CALL_TIMEOUT_S if timeout_s is None else timeout_s
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  # it lives as long as the worker
-        # The worker finds this very aotpipe, installed or not.
-        path = [str(Path(errors.__file__).parent.parent), os.environ.get("PYTHONPATH")]
         self._connection, theirs = Pipe()
         fd = theirs.fileno()
         self._process = subprocess.Popen(
@@ -69,7 +67,7 @@ class Worker:
             # What is compared must not depend on what a runtime pads inputs with.
             env={
                 **os.environ,
-                "PYTHONPATH": os.pathsep.join(filter(None, path)),
+                "PYTHONPATH": process.python_path(),
                 "AOTPIPE_GARBAGE_PADDING": "1",
             },
             stdin=subprocess.DEVNULL,

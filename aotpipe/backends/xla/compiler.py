@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import signal
 import sys
@@ -26,7 +25,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from aotpipe import errors
 from aotpipe.backends.compiling import DEFAULT_TIMEOUT_S, backend_digest, files_fit, limit_error
 from aotpipe.backends.xla import tool
 from aotpipe.backends.xla.estimate import chips
@@ -188,15 +186,13 @@ def _run(
         "modules": list(modules),
     }
     (folder / tool.REQUEST).write_text(json.dumps(request), encoding="utf-8")
-    root = str(Path(errors.__file__).parent.parent)
-    path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
     return process.run(
         # -P: a file of this folder must not stand in for a module that the tool imports.
         [sys.executable, "-P", "-m", tool.__name__],
         folder=folder,
         timeout_s=timeout_s,
         memory_limit_bytes=limit,
-        env={**_ENVIRONMENT, "PYTHONPATH": path, "XLA_FLAGS": " ".join(flags)},
+        env={**_ENVIRONMENT, "PYTHONPATH": process.python_path(), "XLA_FLAGS": " ".join(flags)},
     )
 
 

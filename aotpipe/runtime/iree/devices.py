@@ -27,8 +27,9 @@ from iree.runtime._binding import create_hal_driver
 from iree.runtime.dtypes import map_dtype_to_hal_element_type
 
 from aotpipe.core.dtypes import Array, numpy_dtype
-from aotpipe.core.signature import Dim, Signature, evaluate_dim
+from aotpipe.core.signature import Signature
 from aotpipe.errors import IncompatibleHost, ProgramCrashed
+from aotpipe.runtime.dim_binding import size_of
 
 # Handing the work to other threads costs 25 us a call: about the time in which one thread reads this much.
 _SMALL_BYTES: Final = 1 << 20
@@ -113,17 +114,12 @@ def _largest_inputs_bytes(signature: Signature) -> int:
         symbol.name: max(symbol.min, _UNBOUNDED) if symbol.max is None else symbol.max
         for symbol in signature.symbols
     }
+    # A symbol may have no range, and a form no value.
+    shapes = [[size_of(dim, sizes) for dim in spec.dims] for spec in signature.tensor_inputs]
     return sum(
-        prod(_size(dim, sizes) for dim in spec.dims) * numpy_dtype(spec.dtype).itemsize
-        for spec in signature.tensor_inputs
+        prod(_UNBOUNDED if size is None else size for size in shape) * numpy_dtype(spec.dtype).itemsize
+        for shape, spec in zip(shapes, signature.tensor_inputs, strict=True)
     )
-
-
-def _size(dim: Dim, sizes: Mapping[str, int]) -> int:
-    try:
-        return evaluate_dim(dim, sizes)
-    except (KeyError, ZeroDivisionError):  # a symbol without a range, or a form without a value there
-        return _UNBOUNDED
 
 
 def shares_memory(driver: str) -> bool:
