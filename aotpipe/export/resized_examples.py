@@ -37,15 +37,10 @@ def roots(entry: CanonicalEntry) -> dict[str, Dim]:
     return {dim.name: dim.root for dim, _ in _sized(entry) if isinstance(dim, Dim)}
 
 
-def _leaves(entry: CanonicalEntry) -> list[tuple[str, Any]]:
-    flat = pytree.tree_leaves((entry.entry.args, dict(entry.entry.kwargs)))
-    return list(zip(entry.input_names, flat, strict=True))
-
-
 def _sized(entry: CanonicalEntry) -> list[tuple[Dim | Auto, int]]:
     return [
         (dim, leaf.shape[axis] if isinstance(leaf, torch.Tensor) else leaf)
-        for name, leaf in _leaves(entry)
+        for name, leaf in pytrees.example_leaves(entry).items()
         for axis, dim in entry.dims.get(name, {}).items()
     ]
 
@@ -56,7 +51,8 @@ def inside(entry: CanonicalEntry) -> tuple[dict[str, int], tuple[Finding, ...]]:
     Returns:
         The values to change, and a finding for each.
     """
-    taken = {size for _, leaf in _leaves(entry) if isinstance(leaf, torch.Tensor) for size in leaf.shape}
+    example = pytrees.example_leaves(entry)
+    taken = {size for leaf in example.values() if isinstance(leaf, torch.Tensor) for size in leaf.shape}
     changed: dict[str, int] = {}
     findings = []
     known = values(entry)

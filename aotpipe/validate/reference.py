@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
-from torch.utils import _pytree as pytree
 
+from aotpipe.canonicalize.inputs import pytrees
 from aotpipe.core.dtypes import Array
 from aotpipe.core.precision import Precision
 from aotpipe.core.signature import Signature
@@ -140,11 +140,9 @@ def reference(
 
 def example_inputs(entry: CanonicalEntry) -> dict[str, Array]:
     """The example's tensor inputs by name."""
-    leaves = pytree.tree_leaves((entry.entry.args, dict(entry.entry.kwargs)))
-    named = zip(entry.input_names, leaves, strict=True)
     return {
         name: array
-        for name, leaf in named
+        for name, leaf in pytrees.example_leaves(entry).items()
         if name not in entry.constants and (array := to_numpy(leaf)) is not None
     }
 

@@ -24,6 +24,7 @@ import torch
 from torch.fx import _pytree as fx_pytree
 from torch.utils import _pytree as pytree
 
+from aotpipe.core.stages import CanonicalEntry
 from aotpipe.errors import SpecInvalid
 from aotpipe.model import object_graph, source
 
@@ -296,6 +297,12 @@ def input_leaves(
     for name, value in zip(names, (*args, *kwargs.values()), strict=True):
         found += [((*name, *map(_text, path)), leaf) for path, leaf in leaves(value)]
     return found
+
+
+def example_leaves(entry: CanonicalEntry) -> dict[str, Any]:
+    """The flattened arguments of an entry point's example, by name."""
+    found = pytree.tree_leaves((entry.entry.args, dict(entry.entry.kwargs)))
+    return dict(zip(entry.input_names, found, strict=True))
 
 
 def positional_names(call: Callable[..., Any], count: int) -> list[tuple[str, ...]]:

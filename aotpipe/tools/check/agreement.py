@@ -20,9 +20,9 @@ from typing import Any, Final
 
 import numpy as np
 import torch
-from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize import example_call
+from aotpipe.canonicalize.inputs import pytrees
 from aotpipe.canonicalize.rewrite import staging
 from aotpipe.core.dtypes import Array
 from aotpipe.core.stages import Canonical, CanonicalEntry, ExportedEntry
@@ -103,10 +103,8 @@ def _turned(leaf: torch.Tensor) -> torch.Tensor:
 
 def answers(entry: CanonicalEntry, changes: Sequence[Change], seed: int = 0) -> list[dict[str, Array]]:
     """The answers to calls one after another, as far as none raises."""
-    example = zip(
-        entry.input_names, pytree.tree_leaves((entry.entry.args, dict(entry.entry.kwargs))), strict=True
-    )
-    given = {name: leaf for name, leaf in example if isinstance(leaf, torch.Tensor)}
+    example = pytrees.example_leaves(entry)
+    given = {name: leaf for name, leaf in example.items() if isinstance(leaf, torch.Tensor)}
     found: list[dict[str, Array]] = []
     # A runner that is given no signature leaves what calls write into parameters.
     with example_call.unchanged(entry.module), torch.random.fork_rng(devices=[]), suppress(*_REFUSED):

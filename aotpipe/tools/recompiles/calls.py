@@ -64,19 +64,13 @@ def leaves(entry: CanonicalEntry, call: ModelCall) -> dict[str, Any]:
     return dict(zip(names, (leaf for _, leaf in found), strict=True))
 
 
-def _example(entry: CanonicalEntry) -> dict[str, Any]:
-    """The flattened arguments of an entry point's example, by name."""
-    found = pytree.tree_leaves((entry.entry.args, dict(entry.entry.kwargs)))
-    return dict(zip(entry.input_names, found, strict=True))
-
-
 def filled(entry: CanonicalEntry, inputs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments of the example, with what is given by name in its place.
 
     Raises:
         SpecInvalid: A name that the example does not have.
     """
-    example = _example(entry)
+    example = pytrees.example_leaves(entry)
     if unknown := sorted(inputs.keys() - example.keys()):
         raise SpecInvalid(
             f"a call gives {unknown[0]!r}, which is no input of {entry.name!r}",
@@ -169,7 +163,7 @@ def signatures_of(canonical: Canonical) -> dict[str, Signature]:
 def _signature(entry: CanonicalEntry) -> Signature:
     specs: list[TensorSpec] = []
     symbols: dict[str, Symbol] = {}
-    for name, leaf in _example(entry).items():
+    for name, leaf in pytrees.example_leaves(entry).items():
         if not isinstance(leaf, torch.Tensor):
             continue
         dims: list[int | str] = list(leaf.shape)
@@ -242,7 +236,7 @@ def _json(path: Path) -> list[Mapping[str, Any]]:
 def _of_file(canonical: Canonical, call: Mapping[str, Any], number: int, seed: int) -> ModelCall:
     name = call.get("entry_point", canonical.entries[0].name)
     entry = next((each for each in canonical.entries if each.name == name), canonical.entries[0])
-    example = _example(entry)
+    example = pytrees.example_leaves(entry)
     values = {
         key: _value(entry, key, value, example.get(key), np.random.default_rng([seed, number]))
         for key, value in call["inputs"].items()
