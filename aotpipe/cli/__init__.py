@@ -34,30 +34,29 @@ BUG: Final = 70
 """The exit code of a fault of aotpipe's own (EX_SOFTWARE)."""
 
 _COMMANDS: Final = {
-    "build": "Build a verified bundle from a model: all steps below in one.",
-    "check": "List all that keeps a model from becoming one program, and what becomes of it.",
-    "canonicalize": "Write a model as PyTorch with explicit branches, loops and state, and prove it.",
-    "recompiles": "Count the programs that varied calls take, and name the line that caused each.",
-    "export": "Export a model; say what it takes and gives, and what was found.",
-    "compile": "Compile a model's programs without running them.",
-    "validate": "Compare a bundle's programs with its model in PyTorch.",
-    "bisect": "Find the op that makes a program's numbers wrong, and write the smallest program with it.",
-    "bench": "Time a bundle's programs, beside eager where a model is given.",
-    "inspect": "Show what a bundle holds.",
-    "islands": "Show and time the chain of a bundle of which a part is Python.",
-    "selftest": "Run a bundle's recorded calls on this host; needs no torch.",
-    "targets": "List the targets, and which can run here.",
-    "cache": "Look at or empty the cache of stage results.",
-    "doctor": "Say what is installed, what can run here, and what to install.",
+    "build": ("build", "Build a verified bundle from a model: all steps below in one."),
+    "check": ("tools", "List all that keeps a model from becoming one program, and what becomes of it."),
+    "canonicalize": (
+        "tools",
+        "Write a model as PyTorch with explicit branches, loops and state, and prove it.",
+    ),
+    "recompiles": ("tools", "Count the programs that varied calls take, and name the line that caused each."),
+    "export": ("build", "Export a model; say what it takes and gives, and what was found."),
+    "compile": ("build", "Compile a model's programs without running them."),
+    "validate": ("bundles", "Compare a bundle's programs with its model in PyTorch."),
+    "bisect": (
+        "tools",
+        "Find the op that makes a program's numbers wrong, and write the smallest program with it.",
+    ),
+    "bench": ("bundles", "Time a bundle's programs, beside eager where a model is given."),
+    "inspect": ("bundles", "Show what a bundle holds."),
+    "islands": ("bundles", "Show and time the chain of a bundle of which a part is Python."),
+    "selftest": ("bundles", "Run a bundle's recorded calls on this host; needs no torch."),
+    "targets": ("host", "List the targets, and which can run here."),
+    "cache": ("host", "Look at or empty the cache of stage results."),
+    "doctor": ("host", "Say what is installed, what can run here, and what to install."),
 }
-"""The line in `--help` of each command."""
-_MODULES: Final = {
-    "build": ("build", "export", "compile"),
-    "tools": ("check", "canonicalize", "recompiles", "bisect"),
-    "bundles": ("inspect", "selftest", "validate", "bench", "islands"),
-    "host": ("targets", "doctor", "cache"),
-}
-"""The commands of each module."""
+"""The module of each command, and its line in `--help`."""
 
 
 class _Lazy(click.Group):
@@ -69,13 +68,13 @@ class _Lazy(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in _COMMANDS:
             return None
-        module = next(module for module, names in _MODULES.items() if cmd_name in names)
+        module, _ = _COMMANDS[cmd_name]
         command: click.Command = getattr(import_module(f"aotpipe.cli.{module}"), cmd_name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
-            formatter.write_dl(list(_COMMANDS.items()))
+            formatter.write_dl([(name, said) for name, (_, said) in _COMMANDS.items()])
 
 
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

@@ -99,9 +99,9 @@ def plan(
     """
     calls: list[Call] = []
     notes: list[str] = []
-    stateful = any(signature.state for signature in signatures.values())
-    for name, signature in signatures.items():
-        drawer = _Drawer(name, signature, examples[name], seed)
+    drawers = [_Drawer(name, signature, examples[name], seed) for name, signature in signatures.items()]
+    for drawer in drawers:
+        name, signature = drawer.name, drawer.signature
         for case, sizes in _size_cases(signature, drawer.sizes, seed, notes, (work or {}).get(name)):
             calls.append(drawer.call(case, sizes))
         for case, sizes in _bucket_cases(signature, buckets or {}):
@@ -110,8 +110,8 @@ def plan(
         if any(spec.value_range for spec in signature.tensor_inputs):
             calls.extend(drawer.call(f"{end} values", end=end) for end in ("lowest", "highest"))
         calls.extend(_presence_calls(drawer, signature))
-    if stateful:
-        calls.extend(_sequences(signatures, examples, seed))
+    if any(signature.state for signature in signatures.values()):
+        calls.extend(_sequences(drawers))
     return Plan(calls=tuple(calls), notes=tuple(notes))
 
 
@@ -126,16 +126,13 @@ def _presence_calls(drawer: _Drawer, signature: Signature) -> Iterator[Call]:
             yield drawer.call(f"without {lacking}{at}", sizes, flags=flags)
 
 
-def _sequences(
-    signatures: Mapping[str, Signature], examples: Mapping[str, Mapping[str, Array]], seed: int
-) -> Iterator[Call]:
+def _sequences(drawers: Sequence[_Drawer]) -> Iterator[Call]:
     """Two sequences of the same steps on other values; each begins with a reset."""
-    drawers = [_Drawer(name, signature, examples[name], seed) for name, signature in signatures.items()]
     # The last entry point runs most: it is `decode` where there are `prefill` and `decode`.
     steps = [*drawers, drawers[-1], drawers[-1]]
     for run in ("first", "again"):
         for number, drawer in enumerate(steps):
-            combinations = presence_cases(signatures[drawer.name].optional, _MOST_PRESENCES)
+            combinations = presence_cases(drawer.signature.optional, _MOST_PRESENCES)
             flags = combinations[number % len(combinations)]
             yield drawer.call(f"sequence {run}/{number}", reset=number == 0, flags=flags)
 
@@ -252,8 +249,8 @@ def _shape(spec: TensorSpec, sizes: Sizes) -> tuple[int, ...] | None:
 class _Drawer:
     def __init__(self, name: str, signature: Signature, example: Mapping[str, Array], seed: int) -> None:
         self.name = name
+        self.signature = signature
         self._flags = {part.flag: True for part in signature.optional}
-        self._specs = signature.tensor_inputs
         self._example = example
         self._seed = seed
         self.sizes = bound(signature, example)
@@ -273,7 +270,7 @@ class _Drawer:
             spec.name: np.array(there[spec.name])
             if spec.name in there
             else self._input(spec, case, sizes, end)
-            for spec in self._specs
+            for spec in self.signature.tensor_inputs
         }
         return Call(entry_point=self.name, case=case, reset=reset, inputs=inputs)
 

@@ -24,7 +24,7 @@ from aotpipe.passes.extract import extract, needs
 from aotpipe.passes.source_lines import nearest_line
 from aotpipe.runtime.goldens import Golden
 from aotpipe.tools.bisect.fault import GraphValue
-from aotpipe.validate.eager.modes import CannotWiden, Widen, widened
+from aotpipe.validate.eager.modes import CannotWiden, widen, widened
 from aotpipe.validate.inputs import Call
 from aotpipe.validate.reference import golden_of
 
@@ -177,7 +177,7 @@ def _walk(legal: Legal, sequence: Sequence[Golden], *, wide: bool) -> Tensors:
 def _run(owner: fx.GraphModule, operands: Tensors, wanted: Sequence[fx.Node], *, wide: bool) -> Tensors:
     """The values of some nodes, by torch, from those of others."""
     module = extract(owner, list(operands), wanted)
-    with torch.no_grad(), uncompiled(), Widen() if wide else nullcontext():
+    with torch.no_grad(), uncompiled(), widen() if wide else nullcontext():
         results = fx.Interpreter(module).run(*operands.values())
     return dict(zip(wanted, results, strict=True))
 

@@ -27,7 +27,7 @@ from aotpipe.core.signature import Signature
 from aotpipe.core.stages import CanonicalEntry
 from aotpipe.model.torch_arrays import from_numpy, to_numpy
 from aotpipe.passes.precision import lower_dtype
-from aotpipe.validate.eager.modes import Widen, narrow, widened
+from aotpipe.validate.eager.modes import narrow, widen, widened
 from aotpipe.validate.eager.swap import Contents
 from aotpipe.validate.parity import NOISE_ULPS
 
@@ -164,7 +164,7 @@ class Eager:
         """The mode in which a prepared call is to be run; the model holds this runner's contents in it."""
         mode: AbstractContextManager[object] = nullcontext()
         if self._is_wide:
-            mode = Widen()
+            mode = widen()
         elif self._policy is not None:
             mode = narrow(self._policy)
         with torch.no_grad(), self._contents, uncompiled(), mode:

@@ -1,6 +1,6 @@
 """Modes in which a model runs in other dtypes than its code names: in float64, or under a precision policy.
 
-`widened(tensor)` is its float64 (complex64: complex128) form; inside `with Widen():` every op gets widened
+`widened(tensor)` is its float64 (complex64: complex128) form; inside `with widen():` every op gets widened
 tensors and widened dtypes, so that `x.to(torch.float32)`, a constant of float32 or `torch.zeros(...,
 dtype=torch.float16)` compute in float64 too. Raises `CannotWiden` where the bits of a float are looked at.
 
@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final, Self
+from functools import partial
+from typing import Any, Final
 
 import torch
 from torch._ops import HigherOrderOperator
@@ -56,10 +57,22 @@ def _in(dtypes: Mapping[torch.dtype, torch.dtype], value: Any) -> Any:
     return dtypes.get(value, value) if isinstance(value, torch.dtype) else value
 
 
-class _Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Sees every op, within torch's functions and within the branches of higher-order ops too."""
+class _Ops(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Sees every op, within torch's functions and within the branches of higher-order ops too.
+
+    Args:
+        run: Runs one op that has no branches.
+        carried: Gives what a branch takes or gives the dtype that branches carry.
+    """
 
     supports_higher_order_operators = True
+
+    def __init__(
+        self, run: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any], carried: Callable[[Any], Any]
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._run = run
+        self._carried = carried
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -70,14 +83,6 @@ class _Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             args, kwargs = pytree.tree_map(self._inside, (args, kwargs or {}))
             return func(*args, **kwargs)
         return self._run(func, args, kwargs or {})
-
-    def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run one op that has no branches."""
-        raise NotImplementedError
-
-    def _carried(self, value: Any) -> Any:
-        """What a branch takes or gives, in the dtype that branches carry."""
-        raise NotImplementedError
 
     def _inside(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor | torch.dtype) or not callable(value):
@@ -91,50 +96,47 @@ class _Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return run
 
 
-class Widen(_Mode):  # type: ignore[no-untyped-call, unused-ignore]
-    """A mode in which all floating-point work is done in float64."""
+@contextmanager
+def widen() -> Iterator[None]:
+    """In this block all floating-point work is done in float64."""
+    before = torch.get_default_dtype()
+    # Factories and int / int use the default dtype without naming it.
+    torch.set_default_dtype(torch.float64)
+    try:
+        with _Ops(_run_wide, widened):
+            yield
+    finally:
+        torch.set_default_dtype(before)
 
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._defaults: list[torch.dtype] = []
 
-    def __enter__(self) -> Self:
-        # Factories and int / int use the default dtype without naming it. Branches enter once more.
-        self._defaults.append(torch.get_default_dtype())
-        torch.set_default_dtype(torch.float64)
-        super().__enter__()  # type: ignore[no-untyped-call]
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        super().__exit__(*exc_info)  # type: ignore[no-untyped-call]
-        torch.set_default_dtype(self._defaults.pop())
-
-    def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if func is torch.ops.aten.view.dtype:
-            raise CannotWiden("a tensor is viewed as another dtype")
-        args, kwargs = pytree.tree_map(widened, (args, kwargs))
-        try:
-            return func(*args, **kwargs)
-        except (RuntimeError, NotImplementedError):
-            if func._schema.is_mutable:  # noqa: SLF001  # an op shows its schema nowhere else
-                raise
-        # A kernel without a float64 form: this one op is computed in float32.
-        args, kwargs = pytree.tree_map(lambda value: _in(_NARROW, value), (args, kwargs))
-        return pytree.tree_map(widened, func(*args, **kwargs))
-
-    def _carried(self, value: Any) -> Any:
-        return widened(value)
+def _run_wide(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if func is torch.ops.aten.view.dtype:
+        raise CannotWiden("a tensor is viewed as another dtype")
+    args, kwargs = pytree.tree_map(widened, (args, kwargs))
+    try:
+        return func(*args, **kwargs)
+    except (RuntimeError, NotImplementedError):
+        if func._schema.is_mutable:  # noqa: SLF001  # an op shows its schema nowhere else
+            raise
+    # A kernel without a float64 form: this one op is computed in float32.
+    args, kwargs = pytree.tree_map(lambda value: _in(_NARROW, value), (args, kwargs))
+    return pytree.tree_map(widened, func(*args, **kwargs))
 
 
 @contextmanager
 def narrow(policy: Precision) -> Iterator[None]:
     """In this block a policy decides what each op is computed in."""
     casting = Casting(policy)
+
+    def run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return _narrowed(casting, name_of(func), func, args, kwargs, mutable=is_mutable(func))
+
     # torch's recurrent layers compare the dtypes of input and weights, unless some autocast is on: that of a
     # device without tensors changes nothing else.
     torch.set_autocast_enabled(_NO_DEVICE, True)
     try:
-        with _NarrowFunctions(casting), _NarrowOps(casting):
+        # The branches of higher-order ops carry float32.
+        with _NarrowFunctions(casting), _Ops(run, partial(_cast, cast=casting.up)):
             yield
     finally:
         torch.set_autocast_enabled(_NO_DEVICE, False)
@@ -154,20 +156,6 @@ class _NarrowFunctions(TorchFunctionMode):
         name = str(getattr(func, "__name__", ""))
         mutable = name.startswith("__") or name.endswith("_")
         return _narrowed(self._casting, name, func, args, kwargs or {}, mutable=mutable)
-
-
-class _NarrowOps(_Mode):  # type: ignore[no-untyped-call, unused-ignore]
-    """Sees every op; the branches of higher-order ops carry float32."""
-
-    def __init__(self, casting: Casting) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._casting = casting
-
-    def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return _narrowed(self._casting, name_of(func), func, args, kwargs, mutable=is_mutable(func))
-
-    def _carried(self, value: Any) -> Any:
-        return _cast(value, self._casting.up)
 
 
 def _narrowed(
