@@ -35,8 +35,6 @@ from aotpipe.runtime.bundle.manifest import STATE_PREFIX
 from aotpipe.runtime.loading import why_not_runnable
 from aotpipe.runtime.store import typed_os_errors
 
-__all__ = ["Built", "Outcome", "Settings", "build", "run"]
-
 DEFAULT_FOLDER: Final = Path("artifacts")
 
 

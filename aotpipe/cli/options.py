@@ -42,10 +42,10 @@ variants = click.option(
 )
 
 
-def out(said: str = "The folder to write.", *, is_file: bool = False) -> Callable[[F], F]:
-    """Where a command writes, with its line in `--help`: a folder, or a file."""
+def out(help_text: str = "The folder to write.", *, is_file: bool = False) -> Callable[[F], F]:
+    """Where a command writes: a folder, or a file."""
     path = click.Path(path_type=Path, dir_okay=not is_file)
-    return click.option("-o", "--out", type=path, metavar="FILE" if is_file else "OUT", help=said)
+    return click.option("-o", "--out", type=path, metavar="FILE" if is_file else "OUT", help=help_text)
 
 
 class _Read(click.ParamType[Any]):

@@ -27,12 +27,12 @@ def echo_json(value: object) -> None:
     click.echo(json.dumps(to_json(value), indent=2, allow_nan=False))
 
 
-def show(value: object, said: Callable[[], str], *, as_json: bool) -> None:
-    """Print what a command found on stdout: as one JSON value, or as `said` tells it to people."""
+def show(value: object, to_text: Callable[[], str], *, as_json: bool) -> None:
+    """Print what a command found on stdout: as one JSON value, or as text for people."""
     if as_json:
         echo_json(value)
     else:
-        click.echo(said())
+        click.echo(to_text())
 
 
 def attributes(value: object, names: str) -> dict[str, Any]:
