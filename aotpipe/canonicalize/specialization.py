@@ -221,7 +221,7 @@ def asks(entry: CanonicalEntry) -> Iterator[Fixed]:
 
 
 def _asked_for_none(node: ast.AST) -> str:
-    """The variable that is asked whether it is None, or for what stands in its place: `x or {}`."""
+    """The variable that a test compares with None, or that has a default (`x or {}`); else empty."""
     match node:
         case ast.Compare(
             left=ast.Name(id=name), ops=[ast.Is() | ast.IsNot()], comparators=[ast.Constant(value=None)]
@@ -281,7 +281,7 @@ def _asked(node: ast.AST) -> tuple[str, object] | None:
 
 
 def _dotted(node: ast.AST) -> str:
-    """The name that an input has, of the expression that reads it; empty where it is another one."""
+    """The name of the input that an expression reads; empty for any other expression."""
     match node:
         case ast.Name(id=name):
             return name

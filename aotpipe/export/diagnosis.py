@@ -124,7 +124,7 @@ def is_data_dependent(error: BaseException) -> bool:
 
 
 def _wants_number(error: BaseException) -> bool:
-    """Whether it is what Python's own functions and formats say of a number that they cannot take."""
+    """Whether a TypeError says that Python's own functions or formats cannot take a traced number."""
     return isinstance(error, TypeError) and _TRACED_NUMBER.search(str(error)) is not None
 
 

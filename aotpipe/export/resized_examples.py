@@ -80,7 +80,7 @@ def inside(entry: CanonicalEntry) -> tuple[dict[str, int], tuple[Finding, ...]]:
 
 
 def _inner_value(dim: Dim, value: int, taken: set[int]) -> int | None:
-    """A value from 2 up, strictly inside, unlike other sizes if it can; a bound only in place of 0 or 1."""
+    """A value of at least 2 inside the range, unlike other sizes if it can; a bound replaces only 0 or 1."""
     low = max(2, dim.min)
     allowed = [other for other in range(low, low + _TRIES) if dim.admits(other) and other != value]
     inner = [other for other in allowed if other not in (dim.min, dim.max)]

@@ -79,7 +79,7 @@ def _call(name: str) -> Callable[..., str]:
 
 
 def _bare(text: str) -> str:
-    """Without the outer parentheses, where one pair spans the whole text."""
+    """Remove the outer parentheses where one pair spans the whole text."""
     if not text.startswith("("):
         return text
     depth = 0

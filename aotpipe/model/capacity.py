@@ -38,7 +38,7 @@ def capacity(needed: Any, *, max: int) -> int:  # noqa: A002  # as Dim's
 
 
 def _require(torch: Any, fits: Any, said: str) -> None:
-    """Let eager raise, and a graph assert."""
+    """Raise in eager PyTorch where the condition is false; put an assert into a graph."""
     in_trace = assert_in_trace.get()
     if in_trace is not None and in_trace(fits, f"ValueError: {said}"):
         return

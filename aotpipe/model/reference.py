@@ -207,7 +207,7 @@ def _import_failed(error: BaseException, place: str, hint: str) -> ModelImportFa
 
 
 def _no_python(error: SyntaxError, place: str) -> ModelImportFailed:
-    """A file with an error of syntax, with the line and what Python points at in it."""
+    """The error for a file with a syntax error; shows the line and the place that Python points at."""
     text, at = (error.text or "").rstrip(), (error.offset or 1) - 1
     until = (error.end_offset or 0) - 1 if error.end_lineno == error.lineno else len(text)
     row = f"{error.lineno:>4} | "

@@ -227,7 +227,7 @@ def _parsed(text: str) -> tuple[ast.Module, dict[tuple[str, int], Definition]] |
 
 
 def _lambda(tree: ast.Module, code: CodeType) -> ast.Lambda | None:
-    """The lambda that a code was compiled from, of all on its line: the least that holds its positions."""
+    """The lambda that a code was compiled from: the innermost one around the positions of the code."""
     starts = [(line, column) for line, _, column, _ in code.co_positions() if line and column]
     ends = [(line, column) for _, line, _, column in code.co_positions() if line and column]
     around = [

@@ -244,7 +244,7 @@ def _restore(container: Any, old: Any) -> None:
 
 
 def _named(name: str, container: Any, old: Any) -> str:
-    """The name of what was changed; a module's attributes each have their own."""
+    """The name of a changed container, or the names of the attributes of a module that changed."""
     if not name.endswith("."):
         return name
     keys = [key for key in {**old, **container} if old.get(key, _NONE) is not container.get(key, _NONE)]
@@ -391,7 +391,7 @@ def note_results(names: Sequence[str], paths: Sequence[Sequence[Any]], results: 
 
 
 def _pairs(old: Any, new: Any) -> Iterator[tuple[Any, Any]]:
-    """Each container in a value with what it became."""
+    """Yield each container in a value with the one that took its place."""
     if old is new or type(old) is not type(new):
         return
     if isinstance(old, tuple):

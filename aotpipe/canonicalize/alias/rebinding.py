@@ -138,7 +138,7 @@ def repeat(tensor: torch.Tensor) -> None:
 
 
 def _reached(tensor: torch.Tensor) -> Iterator[_Other]:
-    """The other names of a tensor that matter, each after that by which a write reaches it."""
+    """Yield the other names that must see a write to a tensor, nearest first."""
     done, left = {tensor_storage.owner_of(tensor)}, [tensor]
     held: set[int] | None = None
     while left:
@@ -180,7 +180,7 @@ def _others(tensor: torch.Tensor) -> Iterator[_Other]:
 
 
 def _named_too(own: AliasSet, other: AliasSet) -> _Other:
-    """What repeats a write to one tensor on another one that may be in the same memory."""
+    """The other tensor that may share the memory, with what repeats a write on it."""
     if own.numbers & other.numbers & (own.partial | other.partial) or own.tensor.shape != other.tensor.shape:
         return _Other(other.tensor, None)
     if isinstance(own.known, int) and isinstance(other.known, int):
@@ -196,7 +196,7 @@ def _named_too(own: AliasSet, other: AliasSet) -> _Other:
 
 
 def _paired(owner: int, pairs: Iterable[Pair]) -> list[tuple[Pair, torch.Tensor]]:
-    """The pairs that have one of this memory, each with the other one of the two."""
+    """The pairs of which one tensor is in this memory, each with its other tensor."""
     found = []
     for pair in pairs:
         if tensor_storage.owner_of(pair.copy) == owner:

@@ -411,7 +411,7 @@ def _parts(
 def _result_tensors(
     abstracts: Sequence[AbstractValue], values: Sequence[Any]
 ) -> Iterator[tuple[bool, tuple[torch.Tensor, ...]]]:
-    """For each result that may be written in place: whether it is a list that grows, and what it is of."""
+    """Yield for each result that may be written in place whether it is a growing list, and its tensors."""
     for abstract, whole in zip(abstracts, values, strict=True):
         value = abstract.payload(whole)
         if abstract.fitted:

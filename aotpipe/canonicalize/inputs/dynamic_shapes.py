@@ -86,7 +86,7 @@ def _shown(prefix: tuple[str, ...]) -> str:
 
 
 def _below(key: str, below: Named, prefix: tuple[str, ...]) -> tuple[Named, tuple[str, ...]]:
-    """The leaves that a key names, which may itself be dotted or a leaf's whole name."""
+    """The leaves that a key names; the key may be dotted, or the whole name of a leaf."""
     for path, name, leaf in below:
         if name == key and not prefix:
             return [(path, name, leaf)], path
@@ -140,7 +140,7 @@ def _number_dim(given: Any, name: str, leaf: Any) -> dict[int, Dim | Auto]:
 
 
 def _dim(value: Any, name: str, size: int) -> Dim | Auto | None:
-    """One axis: ours, torch's, or a fixed size; None where it is fixed."""
+    """The Dim of one axis, of aotpipe's form, torch's form or a fixed size; None for a fixed size."""
     if value is None or isinstance(value, (Dim, Auto)):
         return value
     if isinstance(value, int) and not isinstance(value, bool):
@@ -162,7 +162,7 @@ def _dim(value: Any, name: str, size: int) -> Dim | Auto | None:
 
 
 def _from_torch(dim: Any) -> Dim:
-    """An aotpipe Dim of torch's; torch's default min of 0 becomes 1, for nobody means empty batches by it."""
+    """Convert torch's Dim; its default min of 0 becomes 1, since nobody means empty batches by it."""
     root = getattr(dim, "root", dim)
     high = int(root.max) if root.max < _TORCH_UNBOUNDED else None
     ours = Dim(root.__name__, min=max(1, int(root.min)), max=high)
@@ -173,7 +173,7 @@ def _from_torch(dim: Any) -> Dim:
 
 
 def _check(shapes: Shapes, examples: Mapping[str, Any]) -> None:
-    """Dims of one name agree on their range and on their value; examples lie within."""
+    """Require that Dims of one name agree on range and value, and that examples lie within the ranges."""
     known: dict[str, tuple[Dim, int, str]] = {}
     for name, dims in shapes.items():
         for axis, dim in dims.items():

@@ -190,7 +190,7 @@ class Adapter:
         return self.structure.call(*args, **kwargs)
 
     def _by_flags(self, inputs: Inputs) -> dict[str, Any]:
-        """The leaves of the results, of the model called once for each combination of flags."""
+        """The leaves of the results, where the graph calls the model once for each combination of flags."""
         assert self.outputs is not None
         labels = self.outputs.names
         chosen: list[Any] = [UNDEFINED] * len(labels)
@@ -297,7 +297,7 @@ def _mapping(kind: type, items: dict[Any, Any]) -> Any:
 
 
 def _leaves(result: Any) -> Iterator[tuple[str, Any]]:
-    """The leaves of a result by name; of a structure that may be None, each leaf may be."""
+    """Yield the leaves of a result by name; where a structure may be None, each of its leaves may be."""
     found: list[tuple[pytrees.Path, Any]] = []
     for path, leaf in pytrees.leaves(result):
         if isinstance(leaf, Partial):
@@ -380,7 +380,7 @@ def cases(structure: Structure) -> Iterator[dict[str, torch.Tensor]]:
 def _results(
     module: nn.Module, structure: Structure, called: str, name: str
 ) -> tuple[list[Any], list[Root], list[Finding]]:
-    """What the model gives to each combination, and what it was seen to change."""
+    """Call the model on each combination of flags: its results, what it changed, and notes on refusals."""
     results: list[Any] = []
     changed: dict[tuple[int, str], Root] = {}
     refused: list[str] = []

@@ -200,7 +200,7 @@ def _parts(node: Any) -> dict[Any, Any]:
 
 
 def _inside(node: Any) -> list[Any]:
-    """What is right inside of a node: its children as torch has them, else what it holds."""
+    """The children of a node as torch has them, else the values that it holds."""
     children = _children(node)
     return list(_parts(node).values()) if children is None else [child for _, child in children]
 

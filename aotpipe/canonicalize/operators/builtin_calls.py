@@ -61,7 +61,7 @@ def _int(value: Any) -> Any:
 
 
 def _int_of(value: Any = 0, *args: Any, **kwargs: Any) -> Any:
-    """`int(value)`; of a number that sizes give, one that follows them: Python's own would be a constant."""
+    """`int(value)`; a number computed from sizes stays symbolic, where Python's own `int` would fix it."""
     if isinstance(value, torch.SymInt):
         return value
     if isinstance(value, torch.SymFloat) and not is_traced(value):
@@ -152,7 +152,7 @@ all_: Final = functools.partial(_folded, decides=False, join=torch.logical_and)
 
 
 def _isinstance(value: Any, kinds: Any) -> Any:
-    """`isinstance`, of a number by what it stands for, of a value that may be None by its flag."""
+    """`isinstance`: a host scalar counts as a Python number, and an optional value is decided by its flag."""
     if isinstance(value, OptionalValue):
         wanted = _isinstance(value.payload, kinds)
         if value.is_present or wanted is isinstance(None, kinds):
@@ -165,7 +165,7 @@ def _isinstance(value: Any, kinds: Any) -> Any:
 
 
 def _dict(*args: Any, **kwargs: Any) -> dict[Any, Any]:
-    """`dict(value)`; of one whose keys may be missing one of the same kind."""
+    """`dict(value)`; a dict whose keys may be missing gives another such dict."""
     if not args or not isinstance(args[0], Partial):
         return dict(*args, **kwargs)
     copied = args[0].copy()
@@ -174,7 +174,7 @@ def _dict(*args: Any, **kwargs: Any) -> dict[Any, Any]:
 
 
 def _len(value: Any) -> Any:
-    """`len(value)`; of a tensor its size, which may be traced."""
+    """`len(value)`; for a tensor this is its first size, which may be traced."""
     if dynamic_list.is_dynamic_list(value):
         return dynamic_list_methods.length(value)
     if isinstance(value, UnbackedItems):

@@ -161,7 +161,7 @@ def at_position(found: DynamicList, position: Any) -> Any:
 
 
 def _selected(found: DynamicList, position: Any, names: Sequence[torch.Tensor] | None = None) -> Any:
-    """The element at a position; it may be another name of these tensors, or else of the buffer."""
+    """The element at a position, which may alias these tensors, or the buffer where none are given."""
     place = position.reshape(1)
 
     def taken(buffer: torch.Tensor) -> torch.Tensor:
@@ -206,7 +206,7 @@ def total(items: Iterable[Any], start: Any = 0) -> Any:
 
 
 def _numbers(items: Iterable[Any], functions: str) -> tuple[DynamicList, torch.Tensor, torch.Tensor]:
-    """A list of numbers as one, its buffer, and which places in that are filled."""
+    """A growing list of numbers, its buffer, and a mask of the filled places."""
     found = whole(list(items))
     if not found.kind.spec.is_leaf() or len(found.buffers) != 1 or found.buffers[0].dim() != 1:
         raise refusal(f"{functions} of a list that grows, of more than numbers", "compare its elements first")

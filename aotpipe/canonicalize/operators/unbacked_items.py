@@ -188,7 +188,7 @@ def _least(left: Any, right: Any) -> Any:
 
 
 def _of_known(value: Any) -> UnbackedItems:
-    """Items of a known number, beside others of which only a run knows how many there are."""
+    """Items whose number is known, for a `zip` with items whose number only a run knows."""
     if isinstance(value, range):
         return UnbackedItems(len(value), len(value), lambda number: value.start + number * value.step)
     if isinstance(value, torch.Tensor) and value.dim():

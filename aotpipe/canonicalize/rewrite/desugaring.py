@@ -91,7 +91,7 @@ class Matches(Own):
 
 
 def _test(pattern: ast.pattern, subject: str) -> ast.expr | None:
-    """Whether a pattern fits, as an expression; None for what takes a value apart."""
+    """An expression that tells whether a pattern fits; None for a pattern that takes a value apart."""
     read = ast.Name(subject, ast.Load())
     if isinstance(pattern, ast.MatchValue):
         return ast.Compare(read, [ast.Eq()], [pattern.value])
@@ -200,7 +200,7 @@ class Walrus:
         return ast.Name(name, ast.Load())
 
     def _operands(self, node: ast.AST, before: list[ast.stmt]) -> None:
-        """Write out the operands of a node; what is computed before one that assigns is kept."""
+        """Write out the operands of a node; variables keep the values of those before one that assigns."""
         places = [
             (field, at, each)
             for field, value in ast.iter_fields(node)
@@ -223,7 +223,7 @@ class Walrus:
                 setattr(node, field, made)
 
     def _spilled(self, node: ast.expr, before: list[ast.stmt]) -> ast.expr:
-        """A value that what comes later does not change."""
+        """Keep a value in a variable, so that later assignments do not change it."""
         if isinstance(node, ast.Constant):
             return node
         name = self._name()
@@ -252,7 +252,7 @@ def assigns(node: ast.AST) -> bool:
 
 
 def _is_at_times(node: ast.AST) -> bool:
-    """Whether a walrus is in what is computed at times only."""
+    """Whether a walrus is in an operand that is not always computed."""
     if isinstance(node, ast.BoolOp | ast.IfExp) or (isinstance(node, ast.Compare) and len(node.ops) > 1):
         return assigns(node)
     return not isinstance(node, _CLOSED) and any(map(_is_at_times, ast.iter_child_nodes(node)))

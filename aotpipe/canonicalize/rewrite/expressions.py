@@ -36,7 +36,7 @@ _LOOKING: Final = frozenset({"super", *OPAQUE})
 
 
 def _is_own(body: ast.expr) -> bool:
-    """Whether an expression means something else in a function inside of its own."""
+    """Whether an expression would mean something else inside of a lambda."""
     return any(
         isinstance(node, ast.Await | ast.Yield | ast.YieldFrom)
         or (isinstance(node, ast.Call) and dotted(node.func) in _LOOKING)
@@ -157,7 +157,7 @@ def _comprehended(node: ast.ListComp | ast.GeneratorExp, name: str) -> ast.expr:
 
 
 def _mark(node: ast.expr) -> None:
-    """Say of an expression that only its truth is asked for."""
+    """Mark an expression of which only the truth is asked for."""
     if isinstance(node, ast.BoolOp):
         node.is_test = True  # type: ignore[attr-defined]
 

@@ -96,7 +96,7 @@ class Returns:
         return out
 
     def _paths(self, body: Block, flag: str = "") -> Block:
-        """Every path ends by assigning the result; with a flag, those that return, which also set it."""
+        """Let every path assign the result at its end; with a flag, only paths that return do, and set it."""
         for index, node in enumerate(body):
             if isinstance(node, ast.Return):
                 assigned = ast.copy_location(assign(RESULT, node.value or ast.Constant(None)), node)

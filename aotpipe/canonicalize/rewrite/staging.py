@@ -243,7 +243,7 @@ _FUTURES = 0x1000000  # `from __future__ import annotations`
 
 
 def _definition(code: CodeType) -> ast.FunctionDef | None:
-    """The syntax of a function, its own copy; a lambda as a function that returns its body."""
+    """A copy of a function's syntax; a lambda becomes a function that returns its body."""
     match copy.deepcopy(source.syntax_of(code)):
         case ast.FunctionDef() as found:
             return found

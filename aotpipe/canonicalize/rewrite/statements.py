@@ -248,7 +248,7 @@ class _Writer:
         return [*self.block(before), *written, *self.block(after)]
 
     def _lowered_test(self, node: ast.While, stop: str | None) -> list[ast.stmt]:
-        """Let the end of an iteration compute the next test, which assigns; what computes the first one."""
+        """Move a test that assigns to the iteration's end; gives what computes the first test."""
         before, again, tested = self._walruses.loop(node.test)
         if stop is not None:
             again = [ast.If(negated(stop), again, [])]
@@ -289,7 +289,7 @@ class _Writer:
         return [node]
 
     def _region(self, *bodies: list[ast.stmt], outside: Sequence[ast.stmt] = ()) -> Assigned:
-        """What a statement's bodies, and what is computed outside of them, assign that is read elsewhere."""
+        """The variables that the bodies of a statement assign and that are read elsewhere."""
         everything = [node for body in (outside, *bodies) for node in body]
         found = assigned([*everything, *(ast.Name(name, ast.Store()) for name in self._set_inside)])
         mentioned = [mentions(body) for body in bodies]

@@ -107,7 +107,7 @@ def _left_out(error: StateRefused, entries: Sequence[CanonicalEntry]) -> Finding
 
 
 def _is_without_effect(entry: CanonicalEntry) -> bool:
-    """Whether calls before a call changed nothing of its result, on inputs that differ."""
+    """Whether earlier calls with other inputs leave the result of a call unchanged."""
     generator = torch.Generator().manual_seed(_SEED)
     given = (entry.entry.args, dict(entry.entry.kwargs))
     inputs = [example_call.varied(given, generator) for _ in range(_CALLS)]

@@ -156,7 +156,7 @@ class LiftedModel:
     def _from(
         self, phase: int, given: Mapping[str, torch.Tensor], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> tuple[Any, dict[str, torch.Tensor], Any]:
-        """The call in a phase or any later one, as the buffers tell."""
+        """Call the model in this phase or a later one, as the buffer of the phase decides."""
         if phase == len(self._phases) - 1:
             return self._run(phase, given, args, kwargs)
         found: list[Any] = [None, None, None]
@@ -206,7 +206,7 @@ class LiftedModel:
 
 
 def _is_free(name: str, others: set[str]) -> bool:
-    """Whether no other name is the same, or a part of the path of this one."""
+    """Whether no other name is equal to this one, or a prefix of it, or has it as a prefix."""
     return all(
         name != other and not name.startswith(f"{other}.") and not other.startswith(f"{name}.")
         for other in others
@@ -241,7 +241,7 @@ def _fits(
     fits_leaf: Callable[[Leaf | Slot, Any, Path], bool],
     path: Path = (),
 ) -> bool:
-    """Whether what is left is of a form, where the leaves decide on the values in their places."""
+    """Whether a snapshot has a form; `fits_leaf` decides about each leaf."""
     if not isinstance(node, Tree):
         return isinstance(snapshot, Leaf) and fits_leaf(node, snapshot.value, path)
     return (
@@ -276,7 +276,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _number_dtype(value: Any, *others: torch.dtype) -> torch.dtype:
-    """The dtype of a slot that holds a number, and all that it holds besides."""
+    """The dtype of a slot that holds a number and values of the other dtypes."""
     own = value.dtype if isinstance(value, torch.Tensor) else dtype_of(value)
     if own.is_floating_point:
         own = torch.float64

@@ -316,7 +316,7 @@ def _refuse_registered(roots: Sequence[Root], first: tuple[Snapshot, ...], varyi
 
 
 def _varying(roots: Sequence[Root], snapshots: Sequence[tuple[Snapshot, ...]], last: int) -> Iterator[Path]:
-    """The leaves that are slots: tensors that change or come late, numbers that still change at the end."""
+    """Yield the leaves that are slots: tensors that change or appear late, numbers that keep changing."""
     for at, root in enumerate(roots):
         seen = [dict(leaves_at([root], [each[at]])) for each in snapshots]
         for path in dict.fromkeys(path for each in seen for path in each):
@@ -388,7 +388,7 @@ def followed_reads(roots: Iterable[Root]) -> Iterator[Reads]:
 
 
 def _following(kind: Any, identities: Mapping[str, tuple[int, str]], reads: Reads) -> type:
-    """A module's class that notes the accesses to some of its attributes, too."""
+    """Make a subclass of a module's class that notes accesses to some attributes."""
 
     class Following(kind):  # type: ignore[misc]
         def __getattribute__(self, name: str) -> Any:

@@ -291,7 +291,7 @@ def replaced(
 
 
 def _stood_for(tensor: torch.Tensor) -> torch.Tensor:
-    """What ops take for a tensor that a variable holds; the tensor itself must not be an operand too."""
+    """The operand that stands for a tensor of a variable inside of a region; else the tensor itself."""
     replacements = trace.part(_Regions).replacements
     return replacements[-1].others.get(id(tensor), tensor) if replacements else tensor
 

@@ -157,7 +157,7 @@ def _begun(
 def _stood(
     abstracts: Sequence[AbstractValue], names: Sequence[tensor_storage.Names]
 ) -> tuple[Values, list[torch.Tensor]]:
-    """Values of these abstract values for an iteration to start from, and the tensors in them."""
+    """Make values of these abstract values for an iteration to start from, with the tensors in them."""
     with dry_run.unrecorded():
         made = stand_ins(abstracts, names, [])
         return carried(abstracts, made)[0], made
@@ -260,7 +260,7 @@ def join_paths(
 
 
 def _shown(name: str) -> str:
-    """A variable's name; those of the rewriting are no user's."""
+    """The name of a variable in a message; users do not know the names that the rewriting makes."""
     return "what is returned" if "__aotpipe" in name else f"`{name}`"
 
 

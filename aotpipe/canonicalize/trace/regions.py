@@ -301,7 +301,7 @@ def _leave(
 
 
 def _set(variables: Variables, values: Values, paths: Sequence[Values]) -> None:
-    """Set the variables after a region; one that is the same object on all paths stays that."""
+    """Set the variables after a region; a variable that is one object on all paths stays that object."""
     columns = zip(values, zip(*(map(effects.original, path) for path in paths), strict=True), strict=True)
     kept = tuple(
         first if type(first) is type(value) and all(other is first for other in rest) else value

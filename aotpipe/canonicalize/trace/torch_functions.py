@@ -95,7 +95,7 @@ _LIKE_ANOTHER: Final = {
 
 
 def _without_example(func: Any, args: Any, kwargs: Any) -> tuple[Any, Any, Any]:
-    """`x.view(y.shape)` for `x.view_as(y)`: a region would take an operand that no op of it reads."""
+    """Make `x.view(y.shape)` of `x.view_as(y)`: else a region takes an operand that none of its ops reads."""
     if func not in _LIKE_ANOTHER:
         return func, args, kwargs
     other = args[1] if len(args) > 1 else kwargs.get("other")

@@ -260,7 +260,7 @@ def _grown(buffer: torch.Tensor, capacity: Any, held: Any) -> torch.Tensor:
 
 
 def _joined(buffer: torch.Tensor, given: torch.Tensor, places: torch.Tensor, capacity: Any) -> torch.Tensor:
-    """The buffer with what is given behind its elements; `places` counts from there."""
+    """Append elements to those of a buffer; `places` counts from the end of the buffer's own."""
     moved = given.index_select(0, places.clamp(0, capacity - 1))
     return torch.where(_beside((places >= 0) & (places < capacity), buffer), moved, buffer)
 

@@ -309,7 +309,7 @@ _DIVISIONS: Final = frozenset("div divide true_divide truediv rtruediv rdiv".spl
 
 
 def _among_numbers(name: str, operands: Sequence[Any]) -> tuple[Any, ...]:
-    """Numbers that are computed with among themselves: whole ones are float64 where Python makes floats."""
+    """Cast host scalars that meet only each other: integers become float64 where Python makes floats."""
     if any(is_host_scalar(each) and rank(each.dtype) > 1 for each in operands):
         return tuple(operands)
     if name in _DIVISIONS or any(isinstance(each, float) for each in operands):
