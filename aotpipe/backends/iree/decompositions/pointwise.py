@@ -101,6 +101,11 @@ def clamp_tensor(
     return held
 
 
+def isfinite(tensor: torch.Tensor) -> torch.Tensor:
+    # What is not finite differs from itself when it is taken away; `x == x` the compiler takes for true.
+    return tensor - tensor == 0 if tensor.is_floating_point() else torch.ones_like(tensor, dtype=torch.bool)
+
+
 # Products and division.
 
 
@@ -374,6 +379,7 @@ DECOMPOSITIONS: Table = {
     aten.clamp.default: clamp,
     aten.clamp.Tensor: clamp_tensor,
     aten.hardtanh.default: decomposition_table[aten.hardtanh.default],
+    aten.isfinite.default: isfinite,
     aten.mul.Tensor: multiply,
     aten.div.Tensor: true_divide,
     aten.div.Tensor_mode: div_mode,
