@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from torch.fx import GraphModule, Node
+from torch._ops import OpOverload
+from torch.fx import Graph, GraphModule, Node
+from torch.fx.node import map_arg
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +21,18 @@ class GraphRewrite:
 
     rewrite: Callable[[Sequence[GraphModule]], None] = lambda _graphs: None
     own_buffers: Callable[[Node], tuple[Node, ...]] = lambda _node: ()
+
+
+def equal_nodes(graph: Graph) -> dict[Node, Node]:
+    """For each node the first that computes the same: the compiler makes one of both."""
+    found: dict[Node, Node] = {}
+    first: dict[str, Node] = {}
+    for node in graph.nodes:
+        found[node] = node
+        if node.op == "call_function" and isinstance(node.target, OpOverload):
+            given = map_arg((node.args, node.kwargs), lambda used: found[used])
+            found[node] = first.setdefault(f"{node.target}{given}", node)
+    return found
 
 
 def modules(graphs: Sequence[GraphModule]) -> list[GraphModule]:

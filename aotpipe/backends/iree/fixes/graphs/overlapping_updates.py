@@ -13,7 +13,7 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from aotpipe.backends.iree.fixes.graphs import GraphRewrite, modules
+from aotpipe.backends.iree.fixes.graphs import GraphRewrite, equal_nodes, modules
 from aotpipe.core.fixes import Fix
 from aotpipe.passes import ops
 from aotpipe.passes.emit import Emitter
@@ -41,7 +41,7 @@ def join(module: fx.GraphModule) -> None:
     """Concatenate in place of updating slices by what is made of the same tensor, where sizes are known."""
     left = [node for node in module.graph.nodes if node.target in _SLICES]
     while left:
-        same = _numbers(module.graph)
+        same = equal_nodes(module.graph)
         order = {node: at for at, node in enumerate(module.graph.nodes)}
         while left:
             node = left.pop(0)
@@ -107,20 +107,8 @@ def own_buffers(node: fx.Node) -> tuple[fx.Node, ...]:
     target, *sources = dict.fromkeys(node.all_input_nodes)
     if target is not node.args[0]:
         return ()
-    same = _numbers(node.graph)
+    same = equal_nodes(node.graph)
     return tuple(source for source in sources if _is_made_of(source, same[target], same, _moves))
-
-
-def _numbers(graph: fx.Graph) -> dict[fx.Node, fx.Node]:
-    """For each node the first that computes the same: the compiler makes one of both."""
-    found: dict[fx.Node, fx.Node] = {}
-    first: dict[str, fx.Node] = {}
-    for node in graph.nodes:
-        found[node] = node
-        if node.op == "call_function" and isinstance(node.target, OpOverload):
-            given = fx.map_arg((node.args, node.kwargs), lambda used: found[used])
-            found[node] = first.setdefault(f"{node.target}{given}", node)
-    return found
 
 
 def _moves(node: fx.Node) -> bool:
