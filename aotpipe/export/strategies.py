@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import CodeType, FunctionType
 from typing import Any, Final, NamedTuple, NoReturn
@@ -110,8 +111,13 @@ def _stateless(entry: CanonicalEntry) -> Traced:
     cause: BaseException | None = None
     rounding = False
     for strategy in _strategies(dynamic=any(entry.dims.values()), changed=changed):
-        if strategy.strict and cause is not None and not diagnosis.may_strict_mode_help(cause):
-            break
+        if strategy.strict and cause is not None:
+            if not diagnosis.may_strict_mode_help(cause):
+                break
+            if diagnosis.is_at_branch(cause):
+                # Dynamo refuses such a branch, too, unless its code finds another way around it.
+                with suppress(ExportFailed):
+                    return staged(entry, first)
         with listening() as log:
             try:
                 program = _export(entry, strategy)
