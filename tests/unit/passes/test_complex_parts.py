@@ -8,6 +8,8 @@ from torch.export import export
 
 from aotpipe.passes import complex_parts
 from tests.programs.through import check
+from tests.sweep import sweep
+from tests.unit.passes import legal
 
 
 class Spectrum(torch.nn.Module):
@@ -29,9 +31,27 @@ class Spectrum(torch.nn.Module):
         )
 
 
-def test_program() -> None:
+class Few(torch.nn.Module):
+    """What of it takes the compiler the least time."""
+
+    def forward(self, x: torch.Tensor, c: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = torch.fft.rfft(x) * 2
+        z = y * torch.exp(1j * x[:, :1])
+        return torch.view_as_real(z * c), torch.where(x[:, :1] > 0, y, z / 2)
+
+
+def inputs() -> tuple[torch.Tensor, torch.Tensor]:
     torch.manual_seed(0)
-    check(Spectrum(), (torch.randn(3, 4), torch.randn(3, 3, dtype=torch.complex64)))
+    return torch.randn(3, 4), torch.randn(3, 3, dtype=torch.complex64)
+
+
+@pytest.mark.parametrize("model", sweep([Few, Spectrum], quick=1))
+def test_program(model: type[torch.nn.Module]) -> None:
+    check(model(), inputs())
+
+
+def test_every_rule_gives_eagers_numbers() -> None:
+    legal.check(Spectrum(), inputs())
 
 
 # torch's own, when it copies a program.

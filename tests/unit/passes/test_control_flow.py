@@ -99,16 +99,16 @@ def _two_calls(self, x):
 
 
 @pytest.mark.parametrize(
-    "forward",
+    "forwards",
     [
-        _several_results, _in_place, _wide_predicate, _branch_in_a_loop, _loop_in_a_branch, _loop_in_a_loop,
-        _number_carry, _carry_nothing_reads, _no_trip, _two_conditions, _mapped, _scanned, _associative,
-        _two_calls,
+        [_several_results, _in_place, _wide_predicate, _two_calls, _branch_in_a_loop, _loop_in_a_branch],
+        [_loop_in_a_loop, _number_carry, _carry_nothing_reads, _no_trip, _two_conditions],
+        [_mapped, _scanned, _associative],
     ],
-    ids=lambda forward: forward.__name__.strip("_"),
-)  # fmt: skip
-def test_numbers_are_eagers(forward: Any) -> None:
-    program = check(model(forward), [X], [-X])
+    ids=["branches", "loops", "rows"],
+)
+def test_numbers_are_eagers(forwards: list[Any]) -> None:
+    program = check(model(lambda self, x: [forward(self, x) for forward in forwards]), [X], [-X])
     assert not targets(program) & {
         "aten.__and__.Tensor",
         "aten.detach_.default",
@@ -116,10 +116,10 @@ def test_numbers_are_eagers(forward: Any) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    "forward", [_branch_in_a_loop, _mapped, _two_calls], ids=lambda f: f.__name__.strip("_")
-)
-def test_with_sizes_that_vary(forward: Any) -> None:
+def test_with_sizes_that_vary() -> None:
+    def forward(self, x):
+        return _branch_in_a_loop(self, x), _mapped(self, x), _two_calls(self, x)
+
     check(model(forward), [X], [-X[:2]], dynamic_shapes={"x": {0: Dim("rows", max=8)}})
 
 

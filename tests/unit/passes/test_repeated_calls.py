@@ -91,7 +91,7 @@ def _kind(value: object) -> str:
 
 @pytest.mark.parametrize("layer", [attention, split, cast, same_twice])
 def test_it_is_what_torch_makes_of_the_whole(layer: Any) -> None:
-    program = program_of(Layers(layer, 16), torch.randn(2, 6, 8))
+    program = program_of(Layers(layer, 8), torch.randn(2, 6, 8))
     before = str(program)
     found = repeated_calls.decompose(program, TABLE)
     assert found is not None
@@ -105,7 +105,7 @@ def test_it_is_what_torch_makes_of_the_whole(layer: Any) -> None:
 
 
 def test_a_tensor_that_nothing_else_sees_is_written_to_by_making_another() -> None:
-    model, x = Layers(inplace, 16), torch.randn(2, 6, 8)
+    model, x = Layers(inplace, 8), torch.randn(2, 6, 8)
     found = repeated_calls.decompose(program_of(model, x), TABLE)
     assert found is not None
     assert not any(schema.is_mutable for node in found.graph.nodes if (schema := ops.schema(node)))
@@ -121,7 +121,7 @@ def test_torch_traces_each_kind_once(monkeypatch: pytest.MonkeyPatch) -> None:
         return whole(program, table)
 
     monkeypatch.setattr(decompositions, "decompose", run)
-    program = program_of(Layers(attention, 16), torch.randn(2, 6, 8))
+    program = program_of(Layers(attention, 8), torch.randn(2, 6, 8))
     assert repeated_calls.decompose(program, TABLE) is not None
     assert sum(traced) < 20
 
@@ -151,10 +151,10 @@ def of_data(part: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
 
 
 def test_a_write_that_changes_the_dtype_is_left_to_torch() -> None:
-    program = program_of(Layers(of_another_dtype, 16), torch.randn(2, 6, 8))
+    program = program_of(Layers(of_another_dtype, 8), torch.randn(2, 6, 8))
     with pytest.raises(TypeError, match="another kind of tensor"):
         repeated_calls.decompose(program, TABLE)
-    want = Layers(of_another_dtype, 16).eval()
+    want = Layers(of_another_dtype, 8).eval()
     x = torch.randn(2, 6, 8)
     found = Runner(legal(want, [x]))([x])
     assert torch.allclose(found["output"], want(x), atol=1e-3)
@@ -204,7 +204,7 @@ MOVES = [
 ]
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from([*UNARY, *BINARY, *MOVES]), st.integers(0, 2)), min_size=2, max_size=8)
 )

@@ -18,12 +18,14 @@ from tests.unit.passes.legal import Runner, check, legal, model
 X = torch.linspace(1.0, 2.0, 12).reshape(3, 4)
 
 
-def _failed(forward: Any, good: list[Any], bad: list[Any], **options: Any) -> list[str]:
-    """Compare with eager on good inputs, and give what fails on bad ones."""
-    program = check(model(forward), good, **options)
-    run = Runner(program)
-    run(bad)
-    return [message for message, holds in run.asserts.items() if not holds]
+def _failed(forward: Any, good: list[Any], *others: list[Any]) -> list[list[str]]:
+    """Compare with eager on good inputs, and give what fails on each of the others."""
+    run = Runner(check(model(forward), good))
+    failed = []
+    for inputs in others:
+        run(inputs)
+        failed.append([message for message, holds in run.asserts.items() if not holds])
+    return failed
 
 
 def _place(forward: Any, line: int) -> str:
@@ -35,7 +37,7 @@ def test_an_assert_over_a_tensor() -> None:
         torch._assert_async((x > 0).all(), "all positive")
         return x
 
-    assert _failed(forward, [X], [-X]) == [f"all positive {_place(forward, 1)}"]
+    assert _failed(forward, [X], [-X]) == [[f"all positive {_place(forward, 1)}"]]
 
 
 def test_a_check_of_a_number() -> None:
@@ -45,8 +47,7 @@ def test_a_check_of_a_number() -> None:
         torch._check(k <= 8)
         return x * k
 
-    low = _failed(forward, [X, torch.tensor(3)], [X, torch.tensor(1)])
-    high = _failed(forward, [X, torch.tensor(3)], [X, torch.tensor(9)])
+    low, high = _failed(forward, [X, torch.tensor(3)], [X, torch.tensor(1)], [X, torch.tensor(9)])
     assert [len(low), len(high)] == [1, 1]
     assert low[0].startswith("a size or number is not as the model needs it: u0 >= 2")
     assert high[0].endswith(_place(forward, 1))
@@ -71,9 +72,9 @@ def test_in_a_branch() -> None:
 
         return torch.cond(x.sum() > 0, positive, lambda x: x * 2, (x,))
 
-    messages = _failed(forward, [X], [X * 9])
+    messages, none = _failed(forward, [X], [X * 9], [-9 * X])
     assert [message.split(" (")[0] for message in messages] == ["small sum"]
-    assert _failed(forward, [X], [-9 * X]) == []
+    assert none == []
 
 
 def test_in_a_loop_which_then_ends() -> None:
@@ -91,7 +92,8 @@ def test_in_a_loop_which_then_ends() -> None:
 
         return while_loop(lambda i, x: x.sum() > 0, body, (torch.tensor(0), x))
 
-    assert len(_failed(forward, [X], [X * 8])) == 1
+    [failed] = _failed(forward, [X], [X * 8])
+    assert len(failed) == 1
     run = Runner(legal(model(endless), [-X]))
     assert run([-X])["output.0"] == 0
     assert all(run.asserts.values())
@@ -109,8 +111,8 @@ def test_in_a_loops_test() -> None:
 
     # The test is evaluated once more after the last trip.
     good, bad = [X, torch.tensor(2)], [X, torch.tensor(3)]
-    assert len(_failed(forward, good, bad)) == 1
-    assert _failed(forward, good, [X, torch.tensor(-1)]) == []
+    failed, none = _failed(forward, good, bad, [X, torch.tensor(-1)])
+    assert (len(failed), none) == (1, [])
 
 
 def test_in_nested_bodies() -> None:
@@ -124,8 +126,8 @@ def test_in_nested_bodies() -> None:
 
         return while_loop(lambda i, x: i < 4, body, (torch.tensor(0), x))
 
-    assert len(_failed(forward, [X], [X + 5])) == 1
-    assert _failed(forward, [X], [X * 0]) == []
+    failed, none = _failed(forward, [X], [X + 5], [X * 0])
+    assert (len(failed), none) == (1, [])
 
 
 def test_in_a_map_and_a_scan() -> None:
@@ -145,9 +147,10 @@ def test_in_a_map_and_a_scan() -> None:
 
     bad = X.clone()
     bad[1] = 20
-    assert len(_failed(mapped, [X], [bad])) == 1
-    assert len(_failed(scanned, [X], [bad])) == 1
-    assert _failed(mapped, [X], [X * 2]) == []
+    failed, none = _failed(mapped, [X], [bad], [X * 2])
+    assert (len(failed), none) == (1, [])
+    [failed] = _failed(scanned, [X], [bad])
+    assert len(failed) == 1
 
 
 def test_an_assert_and_a_buffer_in_one_program() -> None:

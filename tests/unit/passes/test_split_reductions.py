@@ -8,6 +8,7 @@ import torch
 
 from aotpipe.backends.iree.lower import importer
 from tests.programs.through import check, legal, load
+from tests.sweep import sweep
 
 
 class Weighted(torch.nn.Module):
@@ -23,6 +24,7 @@ class Weighted(torch.nn.Module):
         )
 
 
+@pytest.mark.slow
 def test_program() -> None:
     check(Weighted(), (torch.randn(3, 4, 5), torch.randn(5)))
 
@@ -46,7 +48,9 @@ class Long(torch.nn.Module):
         )
 
 
-@pytest.mark.parametrize("shape", [(3, 32, 64), (2, 5, 1024), (2, 3, 1031)])
+@pytest.mark.parametrize(
+    "shape", sweep([*map(pytest.param, [(2, 5, 1024), (3, 32, 64), (2, 3, 1031)])], quick=1)
+)
 def test_long_sums(shape: tuple[int, ...]) -> None:
     batch = torch.export.Dim("batch", min=1, max=8)
     x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
@@ -54,7 +58,8 @@ def test_long_sums(shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "dims"), [((4, 32, 32, 32), (1, 2, 3)), ((3, 2**15), (1,)), ((2**15, 3), (0,))]
+    ("shape", "dims"),
+    sweep([((4, 32, 32, 32), (1, 2, 3)), ((3, 2**15), (1,)), ((2**15, 3), (0,))], quick=1),
 )
 def test_they_are_as_exact_as_eager(shape: tuple[int, ...], dims: tuple[int, ...]) -> None:
     class Sum(torch.nn.Module):

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -57,9 +58,16 @@ class _Counter(torch.nn.Module):
 class _Built:
     canonical: Canonical
     legal: Legal
-    reference: Reference
-    compiled: Compiled
+    changed: Legal
     loadable: Loadable
+
+    @cached_property
+    def reference(self) -> Reference:
+        return reference(self.canonical, self.legal)
+
+    @cached_property
+    def compiled(self) -> Compiled:
+        return compiler.compile(lower(self.changed), HOST)
 
     def eager(self) -> Eager:
         return Eager(self.canonical.entries)
@@ -73,8 +81,7 @@ def _build(spec: Spec, folder: Path, change: Callable[[Legal], Legal] = lambda l
     return _Built(
         canonical=canonical,
         legal=legal,
-        reference=reference(canonical, legal),
-        compiled=compiler.compile(lower(changed), HOST),
+        changed=changed,
         loadable=Loadable(
             signatures={entry.name: entry.signature for entry in legal.entries},
             weights=folder / "weights",

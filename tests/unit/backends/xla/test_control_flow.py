@@ -66,6 +66,15 @@ class Associative(torch.nn.Module):
         return associative_scan(lambda x, y: x * 0.5 + y, xs, dim=0, combine_mode="generic")
 
 
+class OverRows(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.map, self.scan, self.nested, self.associative = Map(), Scan(), Nested(), Associative()
+
+    def forward(self, start: Tensor, xs: Tensor) -> list[Any]:
+        return [self.map(xs, start), self.scan(start, xs), self.nested(start, xs), self.associative(xs)]
+
+
 A, B = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([9.0, 2.0, -3.0])
 SIX = torch.randn(6, 3, generator=torch.Generator().manual_seed(0))
 
@@ -75,10 +84,7 @@ SIX = torch.randn(6, 3, generator=torch.Generator().manual_seed(0))
     [
         (Cond(), [(A, torch.tensor(1.0)), (A, torch.tensor(99.0)), (B, torch.tensor(1.0))]),
         (While(), [(torch.tensor(5), A, B), (torch.tensor(0), A, B), (torch.tensor(-1), B, A)]),
-        (Map(), [(SIX, A)]),
-        (Scan(), [(A, SIX)]),
-        (Nested(), [(A, SIX), (B, -SIX)]),
-        (Associative(), [(SIX,)]),
+        (OverRows(), [(A, SIX), (B, -SIX)]),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, torch.nn.Module) else "",
 )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-import pytest
 import torch
 
 from tests.unit.passes.legal import Runner, check, legal, model, targets
@@ -12,6 +12,7 @@ from tests.unit.passes.legal import Runner, check, legal, model, targets
 X = torch.linspace(-3.0, 2.0, 60).reshape(3, 4, 5)
 ROWS = torch.tensor([True, False, True])
 COLUMNS = torch.tensor([False, True, True, False])
+VALUES = [(2, 4, 5), (1, 4, 5), (5,), (2, 5)]
 
 
 def _written(x: torch.Tensor, mask: Any, value: Any) -> torch.Tensor:
@@ -20,47 +21,42 @@ def _written(x: torch.Tensor, mask: Any, value: Any) -> torch.Tensor:
     return y
 
 
-@pytest.mark.parametrize(
-    ("forward", "inputs"),
-    [
-        (lambda self, x: x[x > 0], [X]),
-        (lambda self, x, m: x[m], [X, ROWS]),
-        (lambda self, x, m: x[:, m], [X, COLUMNS]),
-        (lambda self, x, m: x[m], [X, X.sum(2) > 0]),
-        (lambda self, x, m: x[m, 1:3], [X, ROWS]),
-        (lambda self, x, m: torch.masked_select(x, m), [X, torch.tensor([True, False, True, False, True])]),
-        (lambda self, x, m: torch.masked_select(x[0, 0, 0], m[0]), [X, ROWS]),
-        (lambda self, x, m: x[m.to(torch.uint8)] if False else x[m].sum(0), [X, ROWS]),
-        (lambda self, x: x[x > 99].sum(), [X]),
-    ],
-    ids=["all", "rows", "columns", "two-dims", "then-slice", "masked_select", "one", "reduced", "none-true"],
-)
-def test_reads(forward: Any, inputs: list[torch.Tensor]) -> None:
-    program = check(model(forward), inputs)
+def test_reads() -> None:
+    def forward(self, x, rows, columns, both, last):
+        return (
+            x[x > 0],
+            x[rows],
+            x[:, columns],
+            x[both],
+            x[rows, 1:3],
+            torch.masked_select(x, last),
+            torch.masked_select(x[0, 0, 0], rows[0]),
+            x[rows].sum(0),
+            x[x > 99].sum(),
+        )
+
+    last = torch.tensor([True, False, True, False, True])
+    program = check(model(forward), [X, ROWS, COLUMNS, X.sum(2) > 0, last])
     assert "aten.masked_select.default" not in targets(program)
 
 
-@pytest.mark.parametrize(
-    ("forward", "inputs"),
-    [
-        (lambda self, x: _written(x, x > 0, 0.0), [X]),
-        (lambda self, x, m, v: _written(x, m, v), [X, ROWS, torch.arange(40.0).reshape(2, 4, 5)]),
-        (lambda self, x, m, v: _written(x, m, v), [X, ROWS, torch.arange(20.0).reshape(1, 4, 5)]),
-        (lambda self, x, m, v: _written(x, m, v), [X, ROWS, torch.arange(5.0)]),
-        (
-            lambda self, x, m, v: _written(x, (slice(None), m), v),
-            [X, COLUMNS, torch.arange(10.0).reshape(2, 5)],
-        ),
-        (lambda self, x, m: _written(x, m, x[m] * 2), [X, ROWS]),
-        (lambda self, x, m: _written(x, m, x[m] * 2), [X, X > 99]),
-        (lambda self, x, m, v: x.index_put([m], v, accumulate=True), [X, ROWS, torch.ones(2, 4, 5)]),
-        (lambda self, x, m: x.masked_fill(m, 7.0), [X, X > 0]),
-        (lambda self, x, m: _written(x > 1, m, True), [X, ROWS]),
-    ],
-    ids="scalar per-row one-row vector columns own none-true accumulate masked_fill bools".split(),
-)
-def test_writes(forward: Any, inputs: list[torch.Tensor]) -> None:
-    check(model(forward), inputs)
+def test_writes() -> None:
+    def forward(self, x, rows, columns, none, each, one, vector, pair):
+        return (
+            _written(x, x > 0, 0.0),
+            _written(x, rows, each),
+            _written(x, rows, one),
+            _written(x, rows, vector),
+            _written(x, (slice(None), columns), pair),
+            _written(x, rows, x[rows] * 2),
+            _written(x, none, x[none] * 2),
+            x.index_put([rows], torch.ones_like(each), accumulate=True),
+            x.masked_fill(x > 0, 7.0),
+            _written(x > 1, rows, True),
+        )
+
+    values = [torch.arange(float(math.prod(shape))).reshape(shape) for shape in VALUES]
+    check(model(forward), [X, ROWS, COLUMNS, X > 99, *values])
 
 
 def test_as_many_values_as_true_elements() -> None:

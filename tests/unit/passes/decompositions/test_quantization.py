@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 import torch
 import torch.ao.quantization.fx._decomposed  # registers the ops of PT2E
 
 from tests.programs import on_xla
 from tests.programs.through import check
+from tests.sweep import sweep
 from tests.unit.backends.iree.decompositions.agree import decomposed
 
 
@@ -41,9 +44,13 @@ def values() -> torch.Tensor:
     return x
 
 
-@pytest.mark.parametrize("is_on", [True, False])
-@pytest.mark.parametrize("zero", [torch.int32, torch.float32])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    ("dtype", "zero", "is_on"),
+    sweep(
+        product([torch.float32, torch.float64], [torch.int32, torch.float32], [True, False]),
+        quick=2,
+    ),
+)
 def test_equal_to_eager(dtype: torch.dtype, zero: torch.dtype, is_on: bool) -> None:
     model, x = Quantized(is_on=is_on, zero=zero).eval(), values().to(dtype)
     program = decomposed(model, (x,))

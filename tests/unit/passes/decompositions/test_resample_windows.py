@@ -8,10 +8,11 @@ from torch.nn import functional as F
 
 from aotpipe.passes.decompositions import resample
 from tests.programs.through import check
+from tests.sweep import sweep
 from tests.unit.backends.iree.decompositions.agree import check_op
 
 
-@pytest.mark.parametrize("dim", [1, 2, 3])
+@pytest.mark.parametrize("dim", sweep([2, 3, 1], quick=1))
 def test_equal_to_eager(dim: int) -> None:
     check_op(f"nn_functional_adaptive_max_pool{dim}d", "float32", count=8)
 
@@ -33,11 +34,11 @@ class Adaptive(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return (
             *F.adaptive_max_pool2d(x, (3, 2), return_indices=True),
-            F.adaptive_max_pool2d(x[0], (4, 1)),
-            F.adaptive_max_pool3d(x, (2, 3, 2)),
-            F.adaptive_max_pool1d(x[0], 5),
+            F.adaptive_max_pool2d(x[0], (2, 1)),
+            F.adaptive_max_pool3d(x, (2, 2, 2)),
+            F.adaptive_max_pool1d(x[0], 3),
         )
 
 
 def test_program() -> None:
-    check(Adaptive(), (torch.randn(2, 3, 8, 7),))
+    check(Adaptive(), (torch.randn(1, 3, 5, 7),))
