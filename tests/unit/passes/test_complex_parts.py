@@ -32,10 +32,10 @@ class Spectrum(torch.nn.Module):
 
 
 class Few(torch.nn.Module):
-    """What of it takes the compiler the least time."""
+    """What of it takes the compiler little time: a transform takes it seconds."""
 
     def forward(self, x: torch.Tensor, c: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        y = torch.fft.rfft(x) * 2
+        y = c * 2
         z = y * torch.exp(1j * x[:, :1])
         return torch.view_as_real(z * c), torch.where(x[:, :1] > 0, y, z / 2)
 

@@ -10,6 +10,7 @@ from aotpipe.passes.decompositions import resample
 from tests.programs.through import check
 from tests.sweep import sweep
 from tests.unit.backends.iree.decompositions.agree import check_op
+from tests.unit.passes import legal
 
 
 @pytest.mark.parametrize("dim", sweep([2, 3, 1], quick=1))
@@ -34,11 +35,21 @@ class Adaptive(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return (
             *F.adaptive_max_pool2d(x, (3, 2), return_indices=True),
-            F.adaptive_max_pool2d(x[0], (2, 1)),
-            F.adaptive_max_pool3d(x, (2, 2, 2)),
-            F.adaptive_max_pool1d(x[0], 3),
+            F.adaptive_max_pool2d(x[0], (4, 1)),
+            F.adaptive_max_pool3d(x, (2, 3, 2)),
+            F.adaptive_max_pool1d(x[0], 5),
         )
 
 
-def test_program() -> None:
-    check(Adaptive(), (torch.randn(1, 3, 5, 7),))
+class Few(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return F.adaptive_max_pool1d(x[0], 2, return_indices=True)
+
+
+@pytest.mark.parametrize("model", sweep([Few, Adaptive], quick=1))
+def test_program(model: type[torch.nn.Module]) -> None:
+    check(model(), (torch.randn(2, 3, 8, 7),))
+
+
+def test_every_form_gives_eagers_numbers() -> None:
+    legal.check(Adaptive(), (torch.randn(2, 3, 8, 7),))

@@ -116,7 +116,10 @@ def test_several_entry_points_are_checked_each():
             return x + 1
 
         def other(self, x):
-            return torch.linalg.det(x[:, :3])
+            y = x.flatten()
+            if x.sum() > 0:
+                y = x[:, :2]
+            return y
 
     checked = aotpipe.check(
         Two().eval(),

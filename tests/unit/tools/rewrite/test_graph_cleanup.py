@@ -11,6 +11,9 @@ import torch
 from aotpipe.tools.rewrite.graph_cleanup import simplify
 from tests.unit.tools.rewrite.graph import graph, node
 
+# torch's own, when it copies a graph.
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
+
 ATEN = torch.ops.aten
 X = torch.tensor([1.0, -2.0])
 
