@@ -18,15 +18,15 @@ HOST, PORTABLE, BYTECODE = "iree-cpu-host", "iree-cpu-x86_64", "iree-vmvx"
 XLA = "xla-cpu-host"
 SMALL = [
     ("cond_activation.py", [HOST, PORTABLE, BYTECODE]),
-    ("newton.py", [HOST, PORTABLE, BYTECODE]),
-    ("dynamic_batch.py", [HOST, PORTABLE, BYTECODE]),
-    ("mtcnn.py:PNET", [HOST]),
+    ("newton.py", [HOST]),
+    ("dynamic_batch.py", [HOST]),
     ("torchcrepe_tiny.py", [HOST]),
-    ("mamba.py", [HOST]),
 ]
 LARGE = [
     ("mtcnn.py", [HOST, PORTABLE, BYTECODE]),
-    ("mtcnn.py:PNET", [PORTABLE, BYTECODE]),
+    ("newton.py", [PORTABLE, BYTECODE]),
+    ("dynamic_batch.py", [PORTABLE, BYTECODE]),
+    ("mtcnn.py:PNET", [HOST, PORTABLE, BYTECODE]),
     ("voice_encoder.py", [HOST]),
     ("unet3d.py:SMALL", [HOST]),
     ("efficientnet_lite0.py", [HOST]),
@@ -37,7 +37,7 @@ LARGE = [
     ("minilm.py", [PORTABLE, BYTECODE]),
     ("llama.py", [PORTABLE, BYTECODE]),
     ("gpt2.py", [PORTABLE, BYTECODE]),
-    ("mamba.py", [PORTABLE, BYTECODE]),
+    ("mamba.py", [HOST, PORTABLE, BYTECODE]),
     ("voice_encoder.py", [PORTABLE]),
     ("torchcrepe_tiny.py", [PORTABLE, BYTECODE]),
     ("efficientnet_lite0.py", [PORTABLE, BYTECODE]),

@@ -15,8 +15,8 @@ from aotpipe.core.signature import Signature, Symbol, TensorSpec
 from aotpipe.core.stages import Lowered
 from aotpipe.core.targets import Target
 from aotpipe.runtime.iree import runtime
-from tests.programs.through import ROOT
 
+ROOT = Path(__file__).parents[4]
 HOST = Target.parse("iree-cpu-host")
 WORKSPACE = "--iree-torch-externalize-transients"
 
