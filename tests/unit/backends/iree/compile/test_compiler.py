@@ -15,7 +15,9 @@ from aotpipe.core.targets import Target
 from tests.unit.runtime.iree.samples import HOST, RELU, RELU_TEXT, lowered
 
 
-@pytest.mark.parametrize("target", ["iree-cpu-host", "iree-cpu-x86_64", "iree-vmvx"])
+@pytest.mark.parametrize(
+    "target", ["iree-cpu-host", pytest.param("iree-cpu-x86_64", marks=pytest.mark.slow), "iree-vmvx"]
+)
 def test_a_program_says_how_it_was_made(target: str) -> None:
     compiled = compiler.compile(RELU, Target.parse(target))
     assert compiled.payload
@@ -32,6 +34,10 @@ def test_a_program_says_how_it_was_made(target: str) -> None:
 
 
 _ELSEWHERE = [
+    "iree-cpu-x86_64_v3",
+    "iree-cpu-riscv64",
+    "iree-cuda-sm_80",
+    "iree-cuda-sm_90",
     "iree-cpu-x86_64_v2",
     "iree-cpu-x86_64_v4",
     "iree-cuda-sm_86",
@@ -44,11 +50,7 @@ _ELSEWHERE = [
 @pytest.mark.parametrize(
     "target",
     [
-        "iree-cpu-x86_64_v3",
         "iree-cpu-aarch64",
-        "iree-cpu-riscv64",
-        "iree-cuda-sm_80",
-        "iree-cuda-sm_90",
         "iree-rocm-gfx942",
         "iree-vulkan",
         "iree-metal",
@@ -63,7 +65,10 @@ def test_a_program_for_another_machine(target: str) -> None:
 
 def test_ptx_is_for_the_architecture_that_the_target_names() -> None:
     for arch in (b"sm_80", b"sm_90"):
-        compiled = compiler.compile(RELU, Target.parse(f"iree-cuda-{arch.decode()}"))
+        target = Target.parse(f"iree-cuda-{arch.decode()}")
+        compiled = compiler.compile(RELU, target)
+        assert compiled.notes == ()
+        assert compiled.host_features == target.row.features
         assert b".target " + arch in compiled.payload
 
 

@@ -34,7 +34,7 @@ def test_leaves_large_primes_and_double_precision() -> None:
     "op",
     sweep(
         ["stft", "fft_fft", "fft_ifft2", "fft_rfftn", "fft_irfft", "fft_hfft", "fft_ihfft", "fft_irfftn"],
-        quick=3,
+        quick=2,
     ),
 )
 def test_equal_to_eager(op: str) -> None:

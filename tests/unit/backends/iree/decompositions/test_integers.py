@@ -63,7 +63,7 @@ class Mixed(torch.nn.Module):
         }
 
 
-@pytest.mark.parametrize("dtype", sweep([torch.int64, torch.float16, torch.bool, torch.uint8], quick=2))
+@pytest.mark.parametrize("dtype", sweep([torch.int64, torch.float16, torch.bool, torch.uint8], quick=1))
 def test_program_promotes_as_eager(dtype: torch.dtype) -> None:
     byte = torch.tensor([0, 1, 127, 128, 200, 255], dtype=torch.uint8)
     check(Mixed(), (byte, torch.tensor([3, 1, 127, 100, 100, 5]).to(dtype)))

@@ -7,12 +7,13 @@ import torch
 from torch.nn.functional import pad
 
 from tests.programs.through import check
-from tests.unit.backends.iree.decompositions.agree import check_op
+from tests.sweep import sweep
+from tests.unit.backends.iree.decompositions.agree import COUNT, check_op
 
 OPS = ["squeeze", "squeeze_multiple", "unbind", "narrow_copy", "roll", "unflatten"]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "int64"])
+@pytest.mark.parametrize("dtype", sweep(["float32", "int64"], quick=1))
 @pytest.mark.parametrize("op", OPS)
 def test_equal_to_eager(op: str, dtype: str) -> None:
     check_op(op, dtype, among=OPS)
@@ -28,10 +29,13 @@ def test_program_reads_bits() -> None:
     check(Bits(), (torch.randn(4),))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "int64", "bool"])
-@pytest.mark.parametrize("op", ["constant_pad_nd", "nn_functional_pad_constant"])
+PADDING = ["constant_pad_nd", "nn_functional_pad_constant"]
+
+
+@pytest.mark.parametrize("dtype", sweep(["float32", "int64", "bool"], quick=2))
+@pytest.mark.parametrize("op", PADDING)
 def test_padding_is_equal_to_eager(op: str, dtype: str) -> None:
-    check_op(op, dtype, count=8)
+    check_op(op, dtype, among=PADDING, count=2 * COUNT)
 
 
 class Shift(torch.nn.Module):

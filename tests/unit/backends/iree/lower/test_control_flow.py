@@ -358,7 +358,19 @@ def scanned_associatively(self, x):
     return associative_scan_op(lambda a, b, c, d: (a * c, b * c + d), [x, x + 1], ())
 
 
-@pytest.mark.parametrize("made", sweep(CASES, quick=15))
+# Branches, loops and scans, over sizes and weights; most others take the same paths.
+QUICK = {
+    "a_branch_gives_one_tensor_twice",
+    "a_branch_over_what_a_weight_gave_with_another_weight",
+    "a_carry_that_no_trip_changes",
+    "a_number_is_the_counter",
+    "a_branch_in_a_loop",
+    "scanned_with_a_carry_that_shares_its_allocation",
+    "scanned_associatively",
+}
+
+
+@pytest.mark.parametrize("made", sweep(CASES, quick=0, always=QUICK))
 def test_computes_what_eager_computes(made: Case) -> None:
     made.check()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -15,9 +16,10 @@ from iree.compiler.dialects import func
 from iree.compiler.passmanager import PassManager
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from aotpipe.backends.iree.lower import importer
 from aotpipe.backends.iree.lower.host_scalars import Numbers, hosted_carries, literal
 from aotpipe.passes import hops
-from tests.programs.through import check
+from tests.programs.through import Together, check, legal
 
 aten = torch.ops.aten
 OPS: list[Callable[..., Any]] = [
@@ -100,7 +102,7 @@ def test_casts_choices_and_inversions(value: torch.Tensor, dtype: torch.dtype, o
 
 def test_a_long_chain_is_no_deep_recursion() -> None:
     def chain(x: torch.Tensor) -> torch.Tensor:
-        for _ in range(3000):
+        for _ in range(sys.getrecursionlimit() + 100):
             x = aten.add.Scalar(x, 1)
         return x
 
@@ -167,6 +169,13 @@ class Sized(torch.nn.Module):
         )
 
 
+def test_loops_of_one_program_give_what_eager_gives() -> None:
+    x = torch.tensor([0.25, -1.0, 3.0])
+    models = Together([Counted(), Nested(), Sized()])
+    check(models, *((x, torch.tensor(trips)) for trips in (5, 0, 1, 4)))
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [Counted, Nested, Sized])
 def test_loops_on_numbers_give_what_eager_gives(model: type[torch.nn.Module]) -> None:
     x = torch.tensor([0.25, -1.0, 3.0])
@@ -174,7 +183,7 @@ def test_loops_on_numbers_give_what_eager_gives(model: type[torch.nn.Module]) ->
 
 
 def test_no_trip_reads_a_count_from_the_device() -> None:
-    text = check(Counted(), (torch.ones(3), torch.tensor(3))).module.decode()
+    text = importer.lower(legal(Counted(), (torch.ones(3), torch.tensor(3)))).module.decode()
     loop = text[text.index("scf.while") :]
     assert re.search(r"scf.while \(.*\) : \(i64, i64, i64, i64, !hal.buffer\)", loop)
     assert "tensor.extract " not in loop

@@ -17,7 +17,6 @@ from aotpipe.errors import AssertionViolated
 from aotpipe.model.spec import EntryPoint
 from aotpipe.runtime.iree import runtime
 from tests.programs.through import check, legal, load
-from tests.sweep import sweep
 
 X = torch.linspace(-1.0, 1.0, 12).reshape(4, 3)
 
@@ -138,22 +137,39 @@ class Held(torch.nn.Module):
         return torch.where(x == self.held, x, self.single), torch.cat([x, self.none]), self.held.clone()
 
 
-@pytest.mark.parametrize("dtype", sweep(DTYPES, quick=4), ids=str)
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_every_dtype_is_read_from_weights_and_inputs(dtype: torch.dtype) -> None:
     check(Held(dtype), (values(dtype).flip(0),))
 
 
-@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
-def test_small_floats_are_read_from_weights(dtype: torch.dtype) -> None:
-    class Model(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.register_buffer("held", values(torch.float32).to(dtype))
+class Small(torch.nn.Module):
+    """A weight of a dtype that nothing is computed in."""
 
-        def forward(self, x):
-            return x + self.held.to(torch.float32)
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.register_buffer("held", values(torch.float32).to(dtype))
 
-    check(Model(), (values(torch.float32),))
+    def forward(self, x):
+        return x + self.held.to(torch.float32)
+
+
+class Each(torch.nn.Module):
+    """Models that have an input each, as one."""
+
+    def __init__(self, *models: torch.nn.Module) -> None:
+        super().__init__()
+        self.models = torch.nn.ModuleList(models)
+
+    def forward(self, *inputs):
+        return [model(x) for model, x in zip(self.models, inputs, strict=True)]
+
+
+def test_dtypes_of_one_program_are_read_from_weights_and_inputs() -> None:
+    some = [torch.float32, torch.bfloat16, torch.int32, torch.bool]
+    inputs = tuple(values(dtype).flip(0) for dtype in some)
+    small = [Small(torch.float8_e4m3fn), Small(torch.float8_e5m2)]
+    check(Each(*map(Held, some), *small), (*inputs, *[values(torch.float32)] * 2))
 
 
 def test_complex_weights_multiply() -> None:

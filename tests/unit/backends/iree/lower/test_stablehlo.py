@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,9 @@ from tests.programs import through
 HOST = Target.parse("iree-cpu-host")
 
 
-def load(program: Legal, lowered: Lowered) -> runtime.Runner:
+def load(program: Legal, payload: bytes) -> runtime.Runner:
     return runtime.load(
-        compiler.compile(lowered, HOST).payload,
+        payload,
         signatures={entry.name: entry.signature for entry in program.entries},
         weights={key: view_numpy(value) for key, value in program.weights.items()},
         initial_state={key: view_numpy(value) for key, value in program.initial_state.items()},
@@ -34,14 +35,24 @@ def load(program: Legal, lowered: Lowered) -> runtime.Runner:
     )
 
 
-def check(module: torch.nn.Module, *calls: tuple[Any, ...]) -> Lowered:
+@dataclass(frozen=True)
+class Made:
+    """A model as a program of one dialect."""
+
+    legal: Legal
+    lowered: Lowered
+    payload: bytes
+
+
+def check(module: torch.nn.Module, *calls: tuple[Any, ...]) -> Made:
     """Compare eager with the programs of both dialects over calls, of which the first is the example."""
     found = {}
     for dialect, lower in (("stablehlo", stablehlo.lower), ("torch", importer.lower)):
         own = copy.deepcopy(module)
         program = through.legal(own, calls[0], dialect=dialect)
-        found[dialect] = lower(program)
-        with load(program, found[dialect]) as runner:
+        lowered = lower(program)
+        found[dialect] = Made(program, lowered, compiler.compile(lowered, HOST).payload)
+        with load(program, found[dialect].payload) as runner:
             for call in calls:
                 through.compare(runner, program, own, call)
     return found["stablehlo"]
@@ -84,7 +95,9 @@ class Deciding(torch.nn.Module):
 
 def test_a_model_of_many_dtypes_equals_eager_in_both_dialects() -> None:
     torch.manual_seed(0)
-    lowered = check(Net().eval(), *[(torch.randn(2, 2, 4, 4), torch.tensor([2, 0])) for _ in range(2)])
+    lowered = check(
+        Net().eval(), *[(torch.randn(2, 2, 4, 4), torch.tensor([2, 0])) for _ in range(2)]
+    ).lowered
     assert lowered.dialect == "stablehlo"
     text = lowered.module.decode()
     # Weights are no arguments, and each is stored once, outside.
@@ -95,10 +108,8 @@ def test_a_model_of_many_dtypes_equals_eager_in_both_dialects() -> None:
 def test_state_branches_loops_and_asserts_are_as_in_the_torch_dialect() -> None:
     torch.manual_seed(0)
     calls = [(torch.randn(2, 4), torch.tensor(step)) for step in range(3)]
-    model = Deciding().eval()
-    check(model, *calls)
-    program = through.legal(Deciding().eval(), calls[0], dialect="stablehlo")
-    with load(program, stablehlo.lower(program)) as runner:
+    made = check(Deciding().eval(), *calls)
+    with load(made.legal, made.payload) as runner:
         x = view_numpy(calls[0][0])
         assert list(runner.infer({"x": x, "n": np.array(3)}).values())[-1] == 2
         with pytest.raises(AssertionViolated, match="u0 <= 99"):

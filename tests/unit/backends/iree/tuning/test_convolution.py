@@ -13,6 +13,7 @@ from aotpipe.backends.iree.lower import importer
 from aotpipe.backends.iree.tuning import convolution
 from aotpipe.core.targets import Target
 from aotpipe.passes import legalize
+from tests.sweep import sweep
 from tests.unit.passes.legal import exported
 
 CONVOLUTION = torch.ops.aten.convolution.default
@@ -74,7 +75,9 @@ def test_volumes_of_integers_are_sums_of_images() -> None:
     assert ranks == {4}
 
 
-@pytest.mark.parametrize("target", ["iree-cuda-sm_80", "iree-metal", "iree-rocm-gfx942", "iree-vulkan"])
+@pytest.mark.parametrize(
+    "target", sweep(["iree-cuda-sm_80", "iree-metal", "iree-rocm-gfx942", "iree-vulkan"], quick=2)
+)
 def test_the_compiler_takes_them_in_one_program(target: str) -> None:
     model = nn.Sequential(
         nn.Conv2d(3, 16, 3, stride=2, padding=1),

@@ -8,6 +8,7 @@ from torch import nn
 from torch.export import Dim
 
 from tests.programs.through import check, legal
+from tests.sweep import sweep
 
 
 def targets(module: nn.Module, x: torch.Tensor) -> list[str]:
@@ -29,7 +30,7 @@ def test_few_groups_are_apart_and_many_a_batch(module: nn.Conv2d, products: int)
     assert sum(each in {"aten.mm.default", "aten.bmm.default"} for each in found) == products
 
 
-@pytest.mark.parametrize("stride", [2, 3, 5])
+@pytest.mark.parametrize("stride", sweep([2, 3, 5], quick=1))
 def test_a_stride_puts_columns_apart_once(stride: int) -> None:
     """Each read of every second column was made one by one."""
     [entry] = legal(nn.Conv2d(8, 8, 5, stride, groups=8), (torch.randn(1, 8, 20, 33),)).entries
@@ -41,12 +42,15 @@ def test_a_stride_puts_columns_apart_once(stride: int) -> None:
 
 @pytest.mark.parametrize(
     "module",
-    [
-        nn.Conv2d(8, 16, 3, 2, padding=1, groups=8),
-        nn.Conv2d(8, 8, (2, 5), (3, 4), dilation=(2, 3), padding=4, groups=8),
-        nn.Conv2d(8, 4, 3, 2, padding=1, groups=4),
-        nn.Conv2d(80, 40, 3, padding="same", groups=40),
-    ],
+    sweep(
+        [
+            nn.Conv2d(8, 16, 3, 2, padding=1, groups=8),
+            nn.Conv2d(8, 8, (2, 5), (3, 4), dilation=(2, 3), padding=4, groups=8),
+            nn.Conv2d(8, 4, 3, 2, padding=1, groups=4),
+            nn.Conv2d(80, 40, 3, padding="same", groups=40),
+        ],
+        quick=2,
+    ),
     ids=str,
 )
 def test_programs_take_any_batch(module: nn.Conv2d) -> None:

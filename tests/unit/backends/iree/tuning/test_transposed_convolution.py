@@ -124,7 +124,6 @@ def test_programs_take_any_batch(layer: nn.Module) -> None:
     ("layer", "dtype"),
     [
         (nn.ConvTranspose2d(4, 6, 4, 2, 1, groups=2), torch.float16),
-        (nn.ConvTranspose1d(4, 6, 9, 4, 3, dilation=2), torch.float32),
         *(
             pytest.param(layer, dtype, marks=pytest.mark.slow)
             for layer in (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -46,16 +47,32 @@ def test_others_stay_as_they_are() -> None:
     assert rewritten(b"", [vmvx_windows.FIX.apply]) is None
 
 
+class Several(nn.Module):
+    """Those networks as one, as each compile has its cost."""
+
+    def __init__(self, parts: Iterable[nn.Module]) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(parts)
+
+    def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
+        return [part(x) for part in self.parts]
+
+
+NETS = {
+    # What lays out a pool's result is in its kernel else, which asks for all memory.
+    "max": nn.Sequential(nn.MaxPool2d(2), nn.Conv2d(8, 16, 2)),
+    "mean": nn.Sequential(nn.AvgPool2d(3, 2, padding=1), nn.Conv2d(8, 16, 2)),
+    "strided groups": nn.Conv2d(8, 8, 3, 4, groups=8),
+    "transposed": nn.ConvTranspose2d(8, 4, 3, 2),
+}
+
+
 @pytest.mark.parametrize(
     "net",
     [
-        # What lays out a pool's result is in its kernel else, which asks for all memory.
-        nn.Sequential(nn.MaxPool2d(2), nn.Conv2d(8, 16, 2)),
-        nn.Sequential(nn.AvgPool2d(3, 2, padding=1), nn.Conv2d(8, 16, 2)),
-        nn.Conv2d(8, 8, 3, 4, groups=8),
-        nn.ConvTranspose2d(8, 4, 3, 2),
+        pytest.param(Several(NETS.values()), id="in one program"),
+        *(pytest.param(net, id=name, marks=pytest.mark.slow) for name, net in NETS.items()),
     ],
-    ids=["max", "mean", "strided groups", "transposed"],
 )
 def test_pools_and_convolutions_over_a_batch_that_varies_run(net: nn.Module) -> None:
     net = net.eval()
