@@ -60,6 +60,11 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(10_000, *gc.get_threshold()[1:])
 
 
+def pytest_unconfigure() -> None:
+    """Let the last collection find what the bindings of IREE hold; they tell of each object that is left."""
+    gc.unfreeze()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _run_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Let builds and the tests' own compiles keep what they made for this run, in all of its workers."""
