@@ -40,7 +40,7 @@ def outcome(seed: int) -> str:
 
 
 # 4 is left out: torch cannot run it.
-@pytest.mark.parametrize("seed", sweep([0, 1, 2, 3, 5, 6, 7, 8], quick=3))
+@pytest.mark.parametrize("seed", sweep([0, 1, 2, 3, 5, 6, 7, 8], quick=1))
 def test_a_random_program_computes_what_eager_computes(seed: int) -> None:
     assert outcome(seed) == "equal"
 

@@ -12,6 +12,7 @@ from aotpipe.canonicalize.alias import effects
 from aotpipe.errors import ExportFailed
 from aotpipe.export import export
 from aotpipe.model.spec import as_spec
+from tests.sweep import sweep
 from tests.unit.canonicalize.trace.agree import check
 
 
@@ -40,7 +41,9 @@ class Queue(Forbidding, deque):
     pass
 
 
-@pytest.mark.parametrize("make", [lambda: Items([0]), lambda: Table({0: 0}), lambda: Queue([0])])
+@pytest.mark.parametrize(
+    "make", sweep([lambda: Queue([0]), lambda: Items([0]), lambda: Table({0: 0})], quick=1)
+)
 def test_a_change_of_a_class_of_the_users_own_is_refused_at_its_line(make):
     def changing(x):
         held = make()

@@ -12,6 +12,7 @@ from aotpipe.canonicalize.operators import dynamic_list_methods
 from aotpipe.errors import ExportFailed
 from aotpipe.export import export
 from aotpipe.model.spec import as_spec
+from tests.sweep import sweep
 from tests.unit.canonicalize.trace.agree import check
 
 LISTS = tuple(
@@ -32,7 +33,7 @@ def until_a_break(x, n):
 
 def joined(x, n):
     out = [x[None]]
-    for _ in range(5):
+    for _ in range(3):
         x = x * 0.5
         if x.sum() > n:
             out.append(x[None])
@@ -116,7 +117,7 @@ def empty_or_not(x, n):
 def filled_in_a_nested_loop(x, n):
     out = []
     for i in range(2):
-        for j in range(3):
+        for j in range(2):
             if x[i] > j:
                 out.append(x[i] + j)
             if x[0] > 5:
@@ -126,19 +127,32 @@ def filled_in_a_nested_loop(x, n):
 
 @pytest.mark.parametrize(
     "model",
-    [
-        until_a_break,
-        joined,
-        only_some,
-        by_a_counter,
-        by_its_own_length,
-        looped_over,
-        summed,
-        indexed,
-        taken_off,
-        empty_or_not,
-        filled_in_a_nested_loop,
-    ],
+    sweep(
+        [
+            until_a_break,
+            joined,
+            only_some,
+            by_a_counter,
+            by_its_own_length,
+            looped_over,
+            summed,
+            indexed,
+            taken_off,
+            empty_or_not,
+            filled_in_a_nested_loop,
+        ],
+        quick=0,
+        always=[
+            joined,
+            by_a_counter,
+            by_its_own_length,
+            looped_over,
+            indexed,
+            taken_off,
+            empty_or_not,
+            filled_in_a_nested_loop,
+        ],
+    ),
     ids=lambda model: model.__name__,
 )
 def test_lists_as_in_eager(model: Any) -> None:

@@ -17,6 +17,7 @@ from aotpipe.canonicalize.rewrite import staging
 from aotpipe.errors import ExportFailed
 from aotpipe.export import export
 from aotpipe.model.spec import as_spec
+from tests.sweep import sweep
 from tests.unit.canonicalize.trace.agree import check
 
 
@@ -160,17 +161,28 @@ def with_a_return_in_a_branch(x):
 
 @pytest.mark.parametrize(
     "model",
-    [
-        in_a_loop,
-        with_state_of_its_own,
-        with_a_break,
-        from_another,
-        some_more,
-        as_a_list,
-        in_one_another,
-        once_only,
-        with_a_return_in_a_branch,
-    ],
+    sweep(
+        [
+            in_a_loop,
+            with_state_of_its_own,
+            with_a_break,
+            from_another,
+            some_more,
+            as_a_list,
+            in_one_another,
+            once_only,
+            with_a_return_in_a_branch,
+        ],
+        quick=0,
+        always=[
+            in_a_loop,
+            with_state_of_its_own,
+            with_a_break,
+            some_more,
+            as_a_list,
+            with_a_return_in_a_branch,
+        ],
+    ),
     ids=lambda model: model.__name__,
 )
 def test_generators_as_in_eager(model: Any) -> None:

@@ -62,7 +62,7 @@ def summed(x):
 
 def summed_of_rows(x):
     total, parts = 0, [torch.zeros(())]
-    for row in torch.outer(x, x):
+    for row in torch.outer(x[:2], x[:2]):
         if row.sum() < 0:
             continue
         for v in row:

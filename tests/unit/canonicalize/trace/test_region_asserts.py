@@ -38,8 +38,15 @@ class Second(torch.nn.Module):
         return out - len(rows)
 
 
-@pytest.mark.parametrize("cheap", [-1, 16384], ids=["branches", "selections"])
-@pytest.mark.parametrize("model", [Fitting(), Second()], ids=lambda model: type(model).__name__)
+@pytest.mark.parametrize(
+    ("model", "cheap"),
+    [
+        pytest.param(Fitting(), -1, id="Fitting-branches"),
+        pytest.param(Second(), 16384, id="Second-selections"),
+        pytest.param(Fitting(), 16384, id="Fitting-selections", marks=pytest.mark.slow),
+        pytest.param(Second(), -1, id="Second-branches", marks=pytest.mark.slow),
+    ],
+)
 def test_legal_programs_know_no_more_of_sizes_than_holds_for_every_path(model: Any, cheap: int) -> None:
     run = Runner(legalize(exported(model.eval(), [torch.tensor(VALUES[0])]), legalization(), cheap=cheap))
     for value in VALUES:

@@ -18,6 +18,7 @@ from aotpipe.core.stages import Exported
 from aotpipe.errors import ExportFailed
 from aotpipe.export import export
 from aotpipe.model.spec import as_spec
+from tests.sweep import sweep
 
 UP, DOWN, NONE = torch.full((2, 3), 0.7), torch.full((2, 3), -0.7), torch.zeros(2, 3)
 SIGNS = ((UP,), (DOWN,), (NONE,))
@@ -294,7 +295,18 @@ def numbers_have_no_aliases(x, n):
     return before, first, count, x
 
 
-@pytest.mark.parametrize("made", CASES)
+SLOW = {
+    "branches_of_branches",
+    "first_assigned_on_one_path",
+    "halved_until_small",
+    "loops_in_loops",
+    "ranges_of_tensors",
+    "written_in_place_without_a_second_name",
+    "written_out_until_a_tensor_stops_it",
+}
+
+
+@pytest.mark.parametrize("made", sweep(CASES, quick=0, always={made.id for made in CASES} - SLOW))
 def test_the_graph_gives_what_eager_gives(made: Case) -> None:
     check(made.function, *made.inputs)
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from aotpipe.errors import ExportFailed
+from tests.sweep import sweep
 from tests.unit.canonicalize.trace.agree import check
 
 CASES = tuple((torch.tensor(v),) for v in ([1.0, 2.0], [-1.0, -2.0], [3.0, 0.5]))
@@ -215,14 +216,23 @@ def a_call_gives_its_argument(x):
 
 @pytest.mark.parametrize(
     "model",
-    [
-        a_copy_is_written_in_a_later_branch,
-        a_second_name_is_written_in_a_region,
-        the_input_is_assigned_and_written,
-        a_copy_is_assigned_and_written_in_a_loop,
-        what_a_loop_found_is_written_in_another_one,
-        a_call_gives_its_argument,
-    ],
+    sweep(
+        [
+            a_copy_is_written_in_a_later_branch,
+            a_second_name_is_written_in_a_region,
+            the_input_is_assigned_and_written,
+            a_copy_is_assigned_and_written_in_a_loop,
+            a_call_gives_its_argument,
+            what_a_loop_found_is_written_in_another_one,
+        ],
+        quick=0,
+        always=[
+            a_copy_is_written_in_a_later_branch,
+            a_second_name_is_written_in_a_region,
+            the_input_is_assigned_and_written,
+            a_copy_is_assigned_and_written_in_a_loop,
+        ],
+    ),
     ids=lambda model: model.__name__,
 )
 def test_writes_inside_of_a_region_reach_other_names(model: Any):
@@ -263,7 +273,7 @@ def test_a_write_to_an_element_of_a_list_that_grows_is_refused(model: Any):
 
 def a_stacked_list_is_written(x):
     v, seen = x * 1, []
-    for _ in range(4):
+    for _ in range(2):
         v = v + 1
         seen.append(v * 2)
         if v.sum() > 7:

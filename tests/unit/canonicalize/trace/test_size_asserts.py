@@ -74,7 +74,14 @@ def apart_by_one(x, y):
 
 @pytest.mark.parametrize(
     "model",
-    [apart_by_one, second, second_inside, equal_on_one_path, in_a_loop, known_on_one_path],
+    [
+        apart_by_one,
+        pytest.param(second, marks=pytest.mark.slow),
+        second_inside,
+        equal_on_one_path,
+        in_a_loop,
+        known_on_one_path,
+    ],
     ids=lambda model: model.__name__,
 )
 def test_other_paths_may_have_other_sizes(model: Any) -> None:
