@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tests.programs.through import check
+from tests.sweep import sweep
 from tests.unit.backends.iree.decompositions.agree import check_op
 
 OPS = [
@@ -32,7 +33,7 @@ INDEXED = [
 ]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "int64"])
+@pytest.mark.parametrize("dtype", sweep(["float32", "int64"], quick=1))
 @pytest.mark.parametrize("op", OPS)
 def test_equal_to_eager(op: str, dtype: str) -> None:
     check_op(op, dtype, among=OPS)
