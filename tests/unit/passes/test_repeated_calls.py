@@ -176,7 +176,9 @@ def an_input(part: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("layer", [seen_by_a_view, through_a_view, view_without_a_word, an_input, of_data])
 def test_what_it_does_not_see_through_is_left_to_torch(layer: Any) -> None:
-    assert repeated_calls.decompose(program_of(Layers(layer, 16), torch.randn(2, 6, 8)), TABLE) is None
+    # A branch takes the exporter long.
+    model = Layers(layer, 8 if layer is of_data else 16)
+    assert repeated_calls.decompose(program_of(model, torch.randn(2, 6, 8)), TABLE) is None
 
 
 def test_few_or_different_calls_are_left_to_torch() -> None:

@@ -70,11 +70,15 @@ class Rounded(torch.nn.Module):
         return head.sum(), x * min(k.item(), 3)
 
 
+@pytest.fixture(scope="module")
+def rounded() -> Runner:
+    return Runner(legal(Rounded(), (torch.arange(6.0), torch.tensor(1.0), torch.tensor(1))))
+
+
 @pytest.mark.parametrize(("factor", "k"), [(1.0, 2), (0.3, 5), (1.6, -1)])
-def test_integers_of_floats_and_the_smaller_of_two(factor: float, k: int) -> None:
+def test_integers_of_floats_and_the_smaller_of_two(rounded: Runner, factor: float, k: int) -> None:
     x = torch.arange(6.0)
-    run = Runner(legal(Rounded(), (x, torch.tensor(1.0), torch.tensor(1))))
-    got = list(run((x, torch.tensor(factor), torch.tensor(k))).values())
+    got = list(rounded((x, torch.tensor(factor), torch.tensor(k))).values())
     want = Rounded()(x, torch.tensor(factor), torch.tensor(k))
     assert torch.equal(got[0], want[0])
     assert torch.equal(got[1], want[1])

@@ -231,13 +231,17 @@ def test_settings_of_jax_are_left_as_they_are() -> None:
 def test_lowering_starts_no_backend_and_leaves_torch_alone() -> None:
     code = """
 import torch
-from tests.programs import through
+from aotpipe.backends import legalization
 from aotpipe.backends.xla import lowering
+from aotpipe.canonicalize import canonicalize
+from aotpipe.export import export
+from aotpipe.passes import legalize
 class Branch(torch.nn.Module):
     def forward(self, x):
         return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,))
 before = torch.get_default_dtype(), torch.is_grad_enabled(), torch.get_num_threads()
-lowering.lower(through.legal(Branch(), (torch.ones(3),), dialect="stablehlo"))
+exported = export(canonicalize(Branch(), (torch.ones(3),)))
+lowering.lower(legalize(exported, legalization("stablehlo"), cheap=-1))
 assert before == (torch.get_default_dtype(), torch.is_grad_enabled(), torch.get_num_threads())
 torch.export.export(Branch(), (torch.ones(3),))
 from jax._src import xla_bridge

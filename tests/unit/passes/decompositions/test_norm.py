@@ -22,6 +22,9 @@ def test_equal_to_eager(op: str, dtype: str) -> None:
     check_op(op, dtype, among=OPS)
 
 
-@pytest.mark.parametrize("op", ["native_layer_norm", "native_batch_norm", "_native_batch_norm_legit"])
+HALF = ["native_layer_norm", "native_batch_norm", "_native_batch_norm_legit"]
+
+
+@pytest.mark.parametrize("op", HALF)
 def test_statistics_of_half_precision_keep_its_dtype(op: str) -> None:
-    check_op(op, "float16")
+    check_op(op, "float16", among=HALF)

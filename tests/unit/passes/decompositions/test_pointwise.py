@@ -55,9 +55,12 @@ def test_equal_to_eager(op: str) -> None:
     check_op(op, "float32", among=OPS)
 
 
-@pytest.mark.parametrize("op", ["__rand__", "__ror__", "__rxor__"])
+BITS = ["__rand__", "__ror__", "__rxor__"]
+
+
+@pytest.mark.parametrize("op", BITS)
 def test_operators_on_bits(op: str) -> None:
-    check_op(op, "int64")
+    check_op(op, "int64", among=BITS)
 
 
 @pytest.mark.parametrize("rules", ["torch", "stablehlo"])
