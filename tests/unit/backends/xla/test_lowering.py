@@ -235,12 +235,13 @@ from aotpipe.backends import legalization
 from aotpipe.backends.xla import lowering
 from aotpipe.canonicalize import canonicalize
 from aotpipe.export import export
+from aotpipe.model import spec
 from aotpipe.passes import legalize
 class Branch(torch.nn.Module):
     def forward(self, x):
         return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,))
 before = torch.get_default_dtype(), torch.is_grad_enabled(), torch.get_num_threads()
-exported = export(canonicalize(Branch(), (torch.ones(3),)))
+exported = export(canonicalize(spec.as_spec(Branch().eval(), args=(torch.ones(3),))))
 lowering.lower(legalize(exported, legalization("stablehlo"), cheap=-1))
 assert before == (torch.get_default_dtype(), torch.is_grad_enabled(), torch.get_num_threads())
 torch.export.export(Branch(), (torch.ones(3),))

@@ -19,13 +19,19 @@ OPS = [
     "nn_functional_interpolate_nearest-exact",
     "_upsample_bilinear2d_aa",
 ]
-# torch's own entries, as that of bilinear is, with more of the same in them.
+# Each sample of these takes as long as all of another op.
 LARGE = ["nn_functional_interpolate_bicubic", "nn_functional_interpolate_trilinear", "grid_sampler_2d"]
 
 
-@pytest.mark.parametrize("op", [*OPS, *(pytest.param(op, marks=pytest.mark.slow) for op in LARGE)])
+@pytest.mark.parametrize("op", OPS)
 def test_equal_to_eager(op: str) -> None:
     check_op(op, "float32", among=OPS)
+
+
+@pytest.mark.parametrize("count", sweep([1, 4], quick=1))
+@pytest.mark.parametrize("op", LARGE)
+def test_large_ones_are_equal_to_eager(op: str, count: int) -> None:
+    check_op(op, "float32", among=LARGE, count=count)
 
 
 class Resized(torch.nn.Module):
