@@ -157,17 +157,17 @@ def run(module: nn.Module, *calls: Call, backend: str = "llvm-cpu", **options: A
 class Sized(nn.Module):
     """Layers over sizes that vary."""
 
-    def __init__(self, rank: int, groups: int = 1) -> None:
+    def __init__(self, rank: int, groups: int, *, whole: bool) -> None:
         super().__init__()
         layer: type[nn.Conv1d | nn.Conv2d] = (nn.Conv1d, nn.Conv2d)[rank - 1]
-        self.parts = nn.ModuleList(
-            [
-                layer(4, 16, 3, padding="same", dilation=2, groups=groups),
-                layer(16, 32, 4, 3, padding=2, groups=groups),
-                layer(32, 32, 3, 2, padding=1, groups=32 if groups > 1 else 1),
-                layer(32, 6, 1, 2, groups=groups),
-            ]
-        )
+        parts = [
+            layer(4, 16, 3, padding="same", dilation=2, groups=groups),
+            layer(16, 32, 4, 3, padding=2, groups=groups),
+            layer(32, 32, 3, 2, padding=1, groups=32 if groups > 1 else 1),
+            layer(32, 6, 1, 2, groups=groups),
+        ]
+        # `test_wide_depthwise_lines_of_any_length` has one of the third kind.
+        self.parts = nn.ModuleList(parts if whole else [*parts[:2], parts[3]])
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for part in self.parts:
@@ -176,21 +176,25 @@ class Sized(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("rank", "groups", "backend"),
-    [
-        (1, 2, "llvm-cpu"),
-        pytest.param(1, 1, "vmvx", marks=pytest.mark.slow),
-        pytest.param(2, 1, "llvm-cpu", marks=pytest.mark.slow),
-        pytest.param(2, 2, "vmvx", marks=pytest.mark.slow),
-    ],
+    ("rank", "groups", "backend", "whole"),
+    sweep(
+        [
+            (1, 2, "llvm-cpu", False),
+            (1, 2, "llvm-cpu", True),
+            (1, 1, "vmvx", True),
+            (2, 1, "llvm-cpu", True),
+            (2, 2, "vmvx", True),
+        ],
+        quick=1,
+    ),
 )
-def test_programs_take_any_size(rank: int, groups: int, backend: str) -> None:
+def test_programs_take_any_size(rank: int, groups: int, backend: str, whole: bool) -> None:
     torch.manual_seed(0)
     dims = {0: Dim("batch", min=1, max=4), 2: Dim("height", min=20, max=90)}
     dims |= {3: Dim("width", min=20, max=90)} if rank == 2 else {}
     sizes = [(2, 40, 31), (1, 21, 20), (3, 64, 57), (4, 33, 90)]
     calls = [(tensor(batch, 4, *each[:rank]),) for batch, *each in sizes]
-    targets = run(Sized(rank, groups), *calls, backend=backend, dynamic_shapes=(dims,))
+    targets = run(Sized(rank, groups, whole=whole), *calls, backend=backend, dynamic_shapes=(dims,))
     assert not any("convolution" in target for target in targets)
 
 

@@ -106,13 +106,10 @@ def test_samples_are_eagers(op: str) -> None:
     check_op(op, "float64")
 
 
+# Quick ones over a batch that varies: `test_vmvx_windows`, and of volumes `test_convolution_3d`.
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "layer",
-    [
-        nn.ConvTranspose2d(3, 5, 3, 2, 1, 1),
-        pytest.param(nn.ConvTranspose2d(16, 16, 4, 2, 1), marks=pytest.mark.slow),
-    ],
-    ids=str,
+    "layer", [nn.ConvTranspose2d(3, 5, 3, 2, 1, 1), nn.ConvTranspose2d(16, 16, 4, 2, 1)], ids=str
 )
 def test_programs_take_any_batch(layer: nn.Module) -> None:
     channels = layer.in_channels
