@@ -62,12 +62,12 @@ def _branch_in_a_wrapper(self, x):
 
 
 @pytest.mark.parametrize(
-    "forward",
-    [_hinted, _strict, _wrapped, _region, _checkpointed, _no_grad, _autocast, _branch_in_a_wrapper],
-    ids=lambda forward: forward.__name__.strip("_"),
+    "forwards",
+    [[_hinted, _strict, _wrapped, _region, _branch_in_a_wrapper], [_checkpointed, _no_grad, _autocast]],
+    ids=["bodies", "modes"],
 )
-def test_numbers_are_eagers(forward: Any) -> None:
-    program = check(model(forward), [X], [-X])
+def test_numbers_are_eagers(forwards: list[Any]) -> None:
+    program = check(model(lambda self, x: [forward(self, x) for forward in forwards]), [X], [-X])
     assert not targets(program) & {"strict_mode", "hints_wrapper", "wrap", "invoke_subgraph"}
 
 
