@@ -17,10 +17,9 @@ CASES: dict[str, Any] = all_examples()
 SUPPORTED = sorted(name for name, case in CASES.items() if case.support_level is SupportLevel.SUPPORTED)
 # A size that is rounded from a float: torch calls it unsupported.
 BEYOND = ["dynamic_shape_round"]
-# torch's own control flow, a size that data decide, a state, and arguments by name.
+# torch's own control flow, a size that is rounded, a state, and arguments by name.
 QUICK = [
     "cond_closed_over_variable",
-    "constrain_as_value_example",
     "dynamic_shape_map",
     "dynamic_shape_round",
     "fn_with_kwargs",

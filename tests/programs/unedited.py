@@ -275,7 +275,7 @@ def _speculative(seed: int, u: float) -> dict[str, torch.Tensor]:
 
 
 MODELS: Models = {
-    "beam_search": lambda: (BeamSearch(steps=3), [{"h": uniform(1, 8, seed=s) * 3} for s in range(3)], None),
+    "beam_search": lambda: (BeamSearch(steps=2), [{"h": uniform(1, 8, seed=s) * 3} for s in range(3)], None),
     "adaptive_computation": lambda: (
         AdaptiveComputation(),
         [{"x": uniform(1, 4, seed=s) * 4, "h": uniform(1, 6, seed=s + 5)} for s in range(3)],

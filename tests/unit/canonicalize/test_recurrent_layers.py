@@ -109,7 +109,7 @@ def test_a_long_sequence_makes_no_longer_program(kind: str, layers: int) -> None
     sweep(
         [(1, 0), (7, 0), (11, 8), (23, 8), (40, 10), (500, 10)],
         quick=0,
-        always=[(1, 0), (7, 0), (11, 8), (40, 10)],
+        always=[(1, 0), (11, 8), (40, 10)],
     ),
 )
 def test_a_trip_takes_several_steps(time: int, steps: int) -> None:
@@ -151,7 +151,7 @@ def test_a_program_that_is_given_the_state() -> None:
 
 
 def test_an_unbatched_sequence() -> None:
-    check(Net(layer("tanh", bidirectional=True)), (torch.randn(3, 6),), (torch.randn(3, 6),))
+    check(Net(layer("tanh", bidirectional=True)), (torch.randn(2, 6),), (torch.randn(2, 6),))
 
 
 def test_a_layer_in_a_branch() -> None:

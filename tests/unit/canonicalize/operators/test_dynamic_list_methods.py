@@ -146,7 +146,6 @@ def filled_in_a_nested_loop(x, n):
             joined,
             by_a_counter,
             by_its_own_length,
-            looped_over,
             indexed,
             taken_off,
             empty_or_not,

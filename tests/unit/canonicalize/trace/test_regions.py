@@ -296,6 +296,8 @@ def numbers_have_no_aliases(x, n):
 
 
 SLOW = {
+    "a_branch_in_a_loop_in_a_branch",
+    "newton",
     "branches_of_branches",
     "first_assigned_on_one_path",
     "halved_until_small",
