@@ -38,8 +38,8 @@ def numbered(x):
 def paired(x):
     keep = x > 0
     out = x.sum()
-    for a, b, c in zip(x[keep], (x * 2)[keep], [10, 20, 30], strict=False):
-        out = out * a + b * c
+    for a, b, c, d in zip(x[keep], (x * 2)[keep], [10, 20, 30], x, strict=False):
+        out = out * a + b * c - d
     return out
 
 
