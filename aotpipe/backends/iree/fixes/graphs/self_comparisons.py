@@ -2,48 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import torch
 from torch.fx import GraphModule, Node
 
 from aotpipe.backends.iree.fixes.graphs import GraphRewrite, equal_nodes, modules
 from aotpipe.core.fixes import Fix
-from aotpipe.passes import ops
 from aotpipe.passes.emit import Emitter, rewrite
 from aotpipe.passes.scalars import value_of
 
 _ATEN: Final = torch.ops.aten
-# What holds for each number and itself, but not for a NaN.
-_EQUALITIES: Final = ops.overloads("eq.Tensor ge.Tensor le.Tensor")
+# What holds for each number and itself, but not for a NaN, with what remains of it for two different numbers.
+_EQUALITIES: Final[Mapping[Any, Any]] = {
+    _ATEN.eq.Tensor: None,
+    _ATEN.ge.Tensor: _ATEN.gt.Tensor,
+    _ATEN.le.Tensor: _ATEN.lt.Tensor,
+}
 
 
 def keep_nans_unequal(graphs: Sequence[GraphModule]) -> None:
-    """Write `not (x != x)` for the comparisons of floats with themselves that hold for numbers."""
+    """Write `not (x != y)` for `x == y` of floats, which the compiler may find to be one tensor."""
     for module in modules(graphs):
         comparisons = [node for node in module.graph.nodes if node.target in _EQUALITIES]
         if comparisons:
             same = equal_nodes(module.graph)
-            rewrite(
-                module, [node for node in comparisons if len({same[n] for n in _floats(node)}) == 1], _unequal
-            )
+            rewrite(module, [node for node in comparisons if _may_be_one(node, same)], _unequal)
 
 
-def _floats(node: Node) -> list[Node]:
-    """The operands of a comparison of two tensors of floats; none of another one."""
+def _may_be_one(node: Node, same: Mapping[Node, Node]) -> bool:
+    """Whether a comparison is one of two tensors of floats that may be one, as `x` and `x.clone()` are."""
     operands = [each for each in node.args if isinstance(each, Node)]
-    return operands if len(operands) == 2 and value_of(operands[0]).is_floating_point() else []
+    if len(operands) < 2 or not all(value_of(each).is_floating_point() for each in operands):
+        return False
+    return node.target is _ATEN.eq.Tensor or len({_origin(each, same) for each in operands}) == 1
+
+
+def _origin(node: Node, same: Mapping[Node, Node]) -> Node:
+    """The tensor that ops of one tensor, which change neither shape nor dtype, made another of."""
+    node = same[node]
+    while len(node.all_input_nodes) == 1:
+        (operand,) = node.all_input_nodes
+        before, after = value_of(operand), value_of(node)
+        if not isinstance(before, torch.Tensor) or (before.shape, before.dtype) != (after.shape, after.dtype):
+            break
+        node = same[operand]
+    return node
 
 
 def _unequal(emit: Emitter, node: Node) -> Node:
-    return emit(_ATEN.logical_not.default, emit(_ATEN.ne.Tensor, *node.args))
+    equal = emit(_ATEN.logical_not.default, emit(_ATEN.ne.Tensor, *node.args))
+    rest = _EQUALITIES[node.target]
+    return equal if rest is None else emit(_ATEN.logical_or.default, emit(rest, *node.args), equal)
 
 
 FIX: Final = Fix(
     id="self-comparisons",
     fault="IREE takes `x == x` for true, also where `x` is NaN",
-    remedy="such a comparison becomes `not (x != x)`",
+    remedy="`==` of floats becomes `not (x != y)`",
     targets=("iree-*",),
     program="`x == x` of NaN; `x.median(0)`, `x.argmax(0)` and `x.sort(0)` are made of it",
     apply=GraphRewrite(keep_nans_unequal),

@@ -15,7 +15,12 @@ X = torch.tensor([1.0, math.nan, math.inf, 0.0, -math.inf])
 
 class Itself(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return x == x, x >= x, x <= x, x + 1 == x + 1, (x * 2).eq(x * 2), x != x, torch.where(x == x, x, 0.0)
+        copy, viewed, other = x.clone(), x.view(5, 1).view(5), x.flip(0)
+        return (
+            *(x == x, x >= x, x <= x, x + 1 == x + 1, (x * 2).eq(x * 2), x != x, torch.where(x == x, x, 0.0)),
+            *(x == copy, x >= copy, copy <= x, x == viewed, viewed >= x, (x == copy).all(), x == x * 1.0),
+            *(x == other, x >= other, x <= other, x * 1.0 >= x, x > x, x < copy),
+        )
 
 
 class Ordered(torch.nn.Module):
