@@ -24,15 +24,8 @@ from tests.programs import through
 HOST = Target.parse("iree-cpu-host")
 
 
-def load(program: Legal, payload: bytes) -> runtime.Runner:
-    return runtime.load(
-        payload,
-        signatures={entry.name: entry.signature for entry in program.entries},
-        weights={key: view_numpy(value) for key, value in program.weights.items()},
-        initial_state={key: view_numpy(value) for key, value in program.initial_state.items()},
-        driver="local-sync",
-        asserts={entry.name: entry.asserts for entry in program.entries},
-    )
+def load(program: Legal, lowered: Lowered) -> runtime.Runner:
+    return through.load_payload(program, compiler.compile(lowered, HOST).payload, "local-sync")
 
 
 @dataclass(frozen=True)
@@ -52,7 +45,7 @@ def check(module: torch.nn.Module, *calls: tuple[Any, ...]) -> Made:
         program = through.legal(own, calls[0], dialect=dialect)
         lowered = lower(program)
         found[dialect] = Made(program, lowered, compiler.compile(lowered, HOST).payload)
-        with load(program, found[dialect].payload) as runner:
+        with through.load_payload(program, found[dialect].payload, "local-sync") as runner:
             for call in calls:
                 through.compare(runner, program, own, call)
     return found["stablehlo"]
@@ -109,7 +102,7 @@ def test_state_branches_loops_and_asserts_are_as_in_the_torch_dialect() -> None:
     torch.manual_seed(0)
     calls = [(torch.randn(2, 4), torch.tensor(step)) for step in range(3)]
     made = check(Deciding().eval(), *calls)
-    with load(made.legal, made.payload) as runner:
+    with through.load_payload(made.legal, made.payload, "local-sync") as runner:
         x = view_numpy(calls[0][0])
         assert list(runner.infer({"x": x, "n": np.array(3)}).values())[-1] == 2
         with pytest.raises(AssertionViolated, match="u0 <= 99"):
