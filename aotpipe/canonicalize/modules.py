@@ -23,8 +23,8 @@ from aotpipe.model.source import signature_of
 def as_module(model: Callable[..., Any]) -> nn.Module:
     """The model itself, or a module whose forward calls the function.
 
-    The modules that the function reaches (a closure's, a partial's, a global's) become submodules, so that
-    their weights have names.
+    The modules that the function reaches (a closure's, a default's, a partial's, a global's) become
+    submodules, so that their weights have names.
     """
     if isinstance(model, nn.Module):
         return model
@@ -170,7 +170,8 @@ def _reached(function: Any) -> Iterator[tuple[str, nn.Module]]:
             variables = inspect.getclosurevars(function)
         except ValueError:  # a cell that is still empty
             return
-        for name, value in {**variables.globals, **variables.nonlocals}.items():
+        defaults = {name: each.default for name, each in inspect.signature(function).parameters.items()}
+        for name, value in {**variables.globals, **variables.nonlocals, **defaults}.items():
             if isinstance(value, nn.Module):
                 yield name, value
 

@@ -316,7 +316,8 @@ class Watch:
         return [root for root in self.changed() if not self._is_assigned_buffer(root)]
 
     def _is_assigned_buffer(self, root: Root) -> bool:
-        if not root.is_buffer:
+        # torch.export loses what is assigned to a buffer of a submodule.
+        if not root.is_buffer or root.path != root.key:
             return False
         before = next((old for _, _, held, old in self._dicts if held is root.held), {}).get(root.key)
         now = root.held.get(root.key)

@@ -244,3 +244,56 @@ def test_what_nothing_depends_on_may_be_kept_in_a_subclass_of_a_list():
     found = canonical(model)
     assert "state-left-out" in [each.code for each in found.findings]
     torch.testing.assert_close(export(found).entries[0].program.module()(X), X * 2)
+
+
+class Average(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(2))
+
+    def forward(self, x):
+        self.mean = self.mean * 0.5 + x * 0.5
+        return x - self.mean
+
+
+class AverageOfBranches(Average):
+    def forward(self, x):
+        if x.sum() > 1:
+            self.mean = self.mean * 0.5 + x * 0.5
+        return x - self.mean
+
+
+class Nested(nn.Module):
+    """Submodules whose buffers are assigned; one is called by two names."""
+
+    def __init__(self):
+        super().__init__()
+        self.parts = nn.Sequential(Average(), AverageOfBranches())
+        self.again = self.parts[0]
+
+    def forward(self, x):
+        y = self.again(self.parts(x))
+        self.again.mean = self.again.mean + 1
+        return y
+
+
+def _of_a_closure(model):
+    return lambda x: model(x)
+
+
+def _of_a_default(model):
+    def call(x, net=model):
+        return net(x)
+
+    return call
+
+
+@pytest.mark.parametrize("kind", [Average, AverageOfBranches, Nested])
+@pytest.mark.parametrize("called", [lambda model: model, _of_a_closure, _of_a_default])
+def test_what_is_assigned_to_a_buffer_of_a_submodule_is_kept(kind, called):
+    """torch.export keeps what is assigned to buffers of the outermost module alone."""
+    model, eager = kind(), kind()
+    program = export(canonical(called(model))).entries[0].program.module()
+    assert all(type(each) is torch.Tensor and not each.any() for each in model.buffers())
+    for scale in (1.0, 2.0, -3.0, 4.0):
+        torch.testing.assert_close(program(X * scale), eager(X * scale))
