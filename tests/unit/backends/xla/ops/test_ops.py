@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -22,8 +22,6 @@ from tests.unit.backends.xla.ops.calls import Call, by_op, written
 
 OPS_OF_TABLE = sorted(table(), key=str)
 GROUP = 24
-# Of the entries of the table, the code that the compiler makes in half the time shows as much.
-UNOPTIMIZED = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 # Any position of equal values may be given as the second result.
 TIED = {"aten.topk.default", "aten.sort.default", "aten.argsort.default"}
 
@@ -51,9 +49,7 @@ def entry(op: Any, call: Call, arrays: Sequence[Any]) -> list[Any]:
     return [cast(one, out.dtype) for one, out in zip(found, wanted, strict=True)]
 
 
-def compiled(
-    calls: Sequence[tuple[Any, Call]], options: Mapping[str, Any] | None = None
-) -> list[list[torch.Tensor] | Exception]:
+def compiled(calls: Sequence[tuple[Any, Call]]) -> list[list[torch.Tensor] | Exception]:
     """The results of calls by one program, which takes less to compile than one for each of them.
 
     A call that cannot be traced has its exception instead.
@@ -73,7 +69,7 @@ def compiled(
     leaves = [pytree.tree_leaves((call.args, call.kwargs)) for _, call in calls]
     arrays = [[view_numpy(leaf) for leaf in each if isinstance(leaf, torch.Tensor)] for each in leaves]
     with own_settings():
-        results = jax.device_get(jax.jit(program, compiler_options=options)(arrays))
+        results = jax.device_get(jax.jit(program)(arrays))
     return [failed.get(number, [*map(from_numpy, each)]) for number, each in enumerate(results)]
 
 
@@ -82,7 +78,7 @@ def results_of_group(first: int) -> dict[Any, list[list[torch.Tensor] | Exceptio
     """The results of every call of a group of ops."""
     calls = [(op, call) for op in OPS_OF_TABLE[first : first + GROUP] for call in few().get(op, [])]
     try:
-        results = compiled(calls, UNOPTIMIZED)
+        results = compiled(calls)
     except jax.errors.JaxRuntimeError:  # the compiler fails on one of them
         results = [result for each in calls for result in compiled_alone(each)]
     found = defaultdict(list)
