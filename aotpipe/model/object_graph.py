@@ -11,7 +11,7 @@ import operator
 import sys
 import types
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from types import SimpleNamespace
@@ -222,18 +222,31 @@ class Record(Generic[P]):
         owners: The containers of classes of the user's own, by the identity of their attributes.
     """
 
-    def __init__(self, *, depth: int = sys.maxsize, most: int = sys.maxsize) -> None:
-        """Begin with nothing; containers are recorded so deep, and those of more items without these."""
+    def __init__(
+        self, *, depth: int = sys.maxsize, most: int = sys.maxsize, but_modules: Container[int] | None = None
+    ) -> None:
+        """Begin with nothing.
+
+        Args:
+            depth: How deep containers are recorded.
+            most: Containers of more items are recorded without these.
+            but_modules: The modules, by identity, that are not entered; None where none is.
+        """
         self.held: list[tuple[P, Any, Any]] = []
         self.tensors: list[tuple[P, torch.Tensor, int]] = []
         self.owners: dict[int, Any] = {}
-        self._depth, self._most = depth, most
+        self._depth, self._most, self._but_modules = depth, most, but_modules
         self._seen: set[int] = set()
 
     def add(self, place: P, value: Any, depth: int = 0) -> None:
         """Record a value and what it holds."""
         if isinstance(value, torch.Tensor):
             self.tensors.append((place, value, writes(value)))
+            return
+        if isinstance(value, nn.Module):
+            if self._but_modules is not None and id(value) not in self._but_modules:
+                # Its tensors and submodules are items of its attributes.
+                self.add(place, vars(value))
             return
         if depth >= self._depth or type(value) in _PLAIN or id(value) in self._seen:
             return

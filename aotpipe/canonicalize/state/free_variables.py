@@ -25,7 +25,7 @@ _MOST_ITEMS: Final = 4096
 _DEPTH: Final = 4
 _MISSING: Final = object()
 _LIBRARIES: Final = ("torch", "builtins", "typing", "abc", "aotpipe")
-_UNCHANGING: Final = (ModuleType, FunctionType, MethodType, type, nn.Module, property)
+_UNCHANGING: Final = (ModuleType, FunctionType, MethodType, type, property)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +46,12 @@ class Outside:
     """The values of all places at one moment."""
 
     def __init__(self, module: nn.Module) -> None:
-        self._variables = list(_variables(module))
+        parts = object_graph.modules_of(module).values()
+        self._variables = list(_variables(list(parts)))
         self._before = [variable.read() for variable in self._variables]
-        self._record: object_graph.Record[OuterVariable] = object_graph.Record(depth=_DEPTH, most=_MOST_ITEMS)
+        self._record: object_graph.Record[OuterVariable] = object_graph.Record(
+            depth=_DEPTH, most=_MOST_ITEMS, but_modules=set(map(id, parts))
+        )
         for variable, value in zip(self._variables, self._before, strict=True):
             self._record.add(variable, value)
 
@@ -86,10 +89,9 @@ def snapshot_of(variable: OuterVariable) -> Snapshot:
     return layouts.snapshot_of(variable.read(), depth=_DEPTH)
 
 
-def _variables(module: nn.Module) -> Iterator[OuterVariable]:
-    """Every place that the functions of a model can reach."""
+def _variables(parts: Sequence[nn.Module]) -> Iterator[OuterVariable]:
+    """Every place that the functions of a model's modules can reach."""
     seen: set[object] = set()
-    parts = list(object_graph.modules_of(module).values())
     for function in _functions(parts):
         for name in _names(function.__code__):
             key = (id(function.__globals__), name)
@@ -107,8 +109,16 @@ def _variables(module: nn.Module) -> Iterator[OuterVariable]:
                     partial(setattr, cell, "cell_contents"),
                 )
         for name in list(vars(function)):
-            if name != "__wrapped__":
+            if name != "__wrapped__" or not isinstance(vars(function)[name], _UNCHANGING):
                 yield _item(f"`{function.__qualname__}.{name}`", vars(function), name)
+        for name in ("__defaults__", "__kwdefaults__"):
+            if getattr(function, name):
+                shown = f"a default of `{function.__qualname__}`"
+                yield OuterVariable(shown, partial(getattr, function, name), partial(setattr, function, name))
+    for called in _called_objects(parts):
+        # It is no name of anything: what may change is in it.
+        shown = f"the `{type(called).__name__}` that is called"
+        yield OuterVariable(shown, partial(_itself, called), _itself)
     for cls in _classes(parts):
         for name, value in vars(cls).items():
             plain = not isinstance(value, (*_UNCHANGING, staticmethod, classmethod))
@@ -121,6 +131,19 @@ def _variables(module: nn.Module) -> Iterator[OuterVariable]:
                 yield OuterVariable(
                     shown, partial(vars(cls).get, name, _MISSING), partial(setattr, cls, name)
                 )
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+def _called_objects(parts: Iterable[nn.Module]) -> Iterator[Any]:
+    """The objects, other than modules, that are a model's function or have it as a method."""
+    for part in parts:
+        called = getattr(type(part).__dict__.get("forward"), "__wrapped__", None)
+        called = getattr(called, "__self__", called)
+        if called is not None and not isinstance(called, (*_UNCHANGING, nn.Module)):
+            yield called
 
 
 def _item(shown: str, namespace: dict[str, Any], name: str) -> OuterVariable:
@@ -147,6 +170,7 @@ def _functions(parts: Sequence[nn.Module]) -> Iterator[FunctionType]:
     for part in parts:
         todo += [value for value in vars(part).values() if callable(value)]
         todo.append(type(part).__dict__.get("forward"))
+    todo += [type(called).__call__ for called in _called_objects(parts) if callable(called)]
     seen: set[int] = set()
     while todo and len(seen) < _MOST_FUNCTIONS:
         function = _plain(todo.pop())

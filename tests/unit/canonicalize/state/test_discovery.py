@@ -297,3 +297,74 @@ def test_what_is_assigned_to_a_buffer_of_a_submodule_is_kept(kind, called):
     assert all(type(each) is torch.Tensor and not each.any() for each in model.buffers())
     for scale in (1.0, 2.0, -3.0, 4.0):
         torch.testing.assert_close(program(X * scale), eager(X * scale))
+
+
+_HELD = [Average().eval()]
+_AVERAGE = Average().eval()
+
+
+class Caller:
+    """An object that is called, and is no module."""
+
+    def __init__(self):
+        self.held = {"average": Average().eval()}
+
+    def __call__(self, x):
+        return self.held["average"](x)
+
+    def method(self, x):
+        return self(x)
+
+
+_CALLER = Caller()
+_DEFAULT = (Average().eval(),)
+
+
+def calls_one_of_a_list(x):
+    return _HELD[0](x)
+
+
+def _calls_it(x):
+    return _AVERAGE(x)
+
+
+def calls_by_another_function(x):
+    return _calls_it(x)
+
+
+def calls_an_object(x):
+    return _CALLER(x)
+
+
+def calls_a_default(x, held=_DEFAULT):
+    return held[0](x)
+
+
+def writes_in_place(x):
+    _HELD[0].mean.add_(1)
+    return x + _HELD[0].mean
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        calls_one_of_a_list,
+        calls_by_another_function,
+        calls_an_object,
+        calls_a_default,
+        writes_in_place,
+        Caller(),
+        Caller().method,
+    ],
+)
+def test_a_change_of_a_module_that_is_no_part_of_the_model_is_refused(function):
+    with pytest.raises(ExportFailed, match="changes") as raised:
+        export(canonical(function))
+    assert raised.value.code == "global-changed"
+    assert all(type(each) is torch.Tensor for each in (*_HELD[0].buffers(), *_AVERAGE.buffers()))
+
+
+def test_a_module_that_is_no_part_of_the_model_and_no_call_changes_is_a_constant():
+    held = [nn.Linear(2, 2).eval()]
+    program = export(canonical(lambda x: held[0](x))).entries[0].program.module()
+    torch.testing.assert_close(program(X), held[0](X))
