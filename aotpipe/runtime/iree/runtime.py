@@ -111,14 +111,15 @@ class Runner(BaseRunner[_Entry]):
         views = [results.get_as_object(index, iree.HalBufferView) for index in range(len(results))]
         # Outputs, then the next state, then the asserts' flags.
         state_at = len(entry.outputs)
-        asserts_at = state_at + len(entry.state)
-        entry.require(map(self._memory.truth, views[asserts_at:]))
+        if entry.asserts:
+            entry.require(map(self._memory.truth, views[state_at + len(entry.state) :]))
         outputs = {
             name: self._memory.download(name, view, dtype)
-            for (name, dtype), view in zip(entry.outputs, views[:state_at], strict=True)
+            for (name, dtype), view in zip(entry.outputs, views, strict=False)
         }
-        state = dict(zip(entry.state, views[state_at:asserts_at], strict=True))
-        self._replace_state(state, spares=bool(entry.asserts))
+        if entry.state:
+            state = dict(zip(entry.state, views[state_at:], strict=False))
+            self._replace_state(state, spares=bool(entry.asserts))
         return outputs
 
     def _placed(self, name: str, array: Array) -> Any:  # noqa: ARG002  # one device has them all
