@@ -34,7 +34,7 @@ from aotpipe.tools.check.attempt import Line, is_taken
 from aotpipe.tools.check.diagnostics import Diagnostic, Fix
 from aotpipe.tools.check.eager_runs import Observed
 from aotpipe.tools.check.source_ranges import Place
-from aotpipe.validate.eager.eager import Eager, EagerFailed
+from aotpipe.validate.eager.eager import Eager, EagerFailed, OtherResults
 
 # A program that was traced runs eager's own kernels: another answer is not a matter of rounding.
 _RELATIVE: Final = 1e-3
@@ -42,9 +42,9 @@ _ABSOLUTE: Final = 1e-4
 _EQUAL: Final = 1e-5
 _CONVERSIONS: Final = frozenset({"int", "float", "bool"})
 _FROM_NUMPY: Final = frozenset({"from_numpy", "as_tensor", "tensor"})
-# An edited model may give another structure too, which no name fits.
-_REFUSED: Final = (EagerFailed, ValueError)
 Change = Callable[[torch.Tensor], torch.Tensor]
+Answer = Mapping[str, Array | None]
+"""All results of a call in their order; None for what is neither a tensor nor a number."""
 
 
 def is_worth_it(entry: CanonicalEntry, observed: Observed) -> bool:
@@ -101,25 +101,35 @@ def _turned(leaf: torch.Tensor) -> torch.Tensor:
     return leaf.flip(0) if leaf.dim() else leaf.clone()
 
 
-def answers(entry: CanonicalEntry, changes: Sequence[Change], seed: int = 0) -> list[dict[str, Array]]:
+def answers(entry: CanonicalEntry, changes: Sequence[Change], seed: int = 0) -> list[Answer]:
     """The answers to calls one after another, as far as none raises."""
     example = pytrees.example_leaves(entry)
     given = {name: leaf for name, leaf in example.items() if isinstance(leaf, torch.Tensor)}
-    found: list[dict[str, Array]] = []
+    found: list[Answer] = []
     # A runner that is given no signature leaves what calls write into parameters.
-    with example_call.unchanged(entry.module), torch.random.fork_rng(devices=[]), suppress(*_REFUSED):
+    with example_call.unchanged(entry.module), torch.random.fork_rng(devices=[]), suppress(EagerFailed):
         runner = Eager([entry])
         torch.manual_seed(seed)
         for change in changes:
             inputs = {name: view_numpy(change(leaf)) for name, leaf in given.items()}
-            found.append(runner.infer(inputs))
+            try:
+                found.append(dict.fromkeys(entry.output_names) | runner.infer(inputs))
+            except OtherResults as other:
+                found.append({str(number): leaf for number, leaf in enumerate(other.leaves)})
     return found
 
 
-def difference(want: Mapping[str, Array], got: Mapping[str, Array], relative: float = _RELATIVE) -> str:
+def difference(want: Answer, got: Answer, relative: float = _RELATIVE) -> str:
     """What of a result is another than was wanted; empty where nothing is."""
-    for name, ours in want.items():
-        theirs = got[name]
+    if len(want) != len(got):
+        return f"gives {len(got)} results for {len(want)}"
+    for (name, ours), theirs in zip(want.items(), got.values(), strict=True):
+        if ours is None or theirs is None:
+            if theirs is not None:
+                return f"gives {name!r} where eager gives none"
+            if ours is not None:
+                return f"gives no tensor or number for {name!r}"
+            continue
         if ours.shape != theirs.shape:
             return f"gives {name!r} the shape {theirs.shape} for {ours.shape}"
         rtol, atol = (0.0, 0.0) if ours.dtype.kind in "biu" else (relative, _ABSOLUTE)

@@ -43,6 +43,14 @@ class EagerFailed(Exception):
     """The model raised on an input; its own exception is the cause."""
 
 
+class OtherResults(ValueError):
+    """A call gave another number of results than the example; `leaves` are they, as arrays or None."""
+
+    def __init__(self, wanted: int, leaves: Sequence[Array | None]) -> None:
+        super().__init__(f"the model gives {len(leaves)} results on this input, and {wanted} on the example")
+        self.leaves = leaves
+
+
 class Eager:
     """The entry points of one model, with their state; calls are deterministic.
 
@@ -105,13 +113,19 @@ class Eager:
 
         Returns:
             Output name -> array; numbers as 0-d arrays, leaves that are neither are absent.
+
+        Raises:
+            OtherResults: No name fits the results.
         """
         name = next(iter(self._entries)) if entry_point is None else entry_point
         call = self._prepared(inputs, name)
         with self._ready():
             result, leaves = call()
             # Read while the contents are in: an output may be a view of a buffer.
-            named = dict(zip(self._entries[name].output_names, pytree.tree_leaves(result), strict=True))
+            found, names = pytree.tree_leaves(result), self._entries[name].output_names
+            if len(found) != len(names):
+                raise OtherResults(len(names), [*map(to_numpy, found)])
+            named = dict(zip(names, found, strict=True))
             # What a call writes into an input is an output, where the signature has it.
             outputs = self._outputs.get(name, ())
             named |= {MUTATED + key: leaf for key, leaf in leaves.items() if MUTATED + key in outputs}

@@ -6,6 +6,7 @@ import linecache
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 import aotpipe
@@ -46,6 +47,36 @@ def test_a_program_that_baked_a_number_in_is_told():
 
 def test_a_program_that_is_right_is_not():
     assert not compared(models.Plain(), X)
+
+
+class Returning(torch.nn.Module):
+    """It returns one thing while it is exported, and another in calls."""
+
+    def __init__(self, exported: Any, called: Any):
+        super().__init__()
+        self.returned = exported, called
+
+    def forward(self, x):
+        exported, called = self.returned
+        return exported(x) if torch.compiler.is_exporting() else called(x)
+
+
+@pytest.mark.parametrize(
+    ("exported", "called", "said"),
+    [
+        (lambda x: [x], lambda x: [x] if x.sum() > 0 else [x, x], "gives 1 results for 2 in call 3"),
+        (lambda x: [x, x], lambda x: [x], "gives 2 results for 1 in call 1"),
+        (lambda x: [x], lambda x: [x if x.sum() > 0 else None], "gives 'output.0' where eager gives none"),
+        (
+            lambda x: [x, None],
+            lambda x: [x, None if x.sum() > 0 else x],
+            "gives no tensor or number for 'output.1'",
+        ),
+        (lambda x: [x, "a"], lambda x: [x, "a"], ""),
+    ],
+)
+def test_a_program_that_gives_other_results_than_eager(exported: Any, called: Any, said: str):
+    assert compared(Returning(exported, called), X).startswith(said and f"the exported program {said}")
 
 
 def test_a_loop_that_is_rewritten_agrees():
