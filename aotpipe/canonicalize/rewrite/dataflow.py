@@ -1,7 +1,8 @@
 """Finds the variables of statements: which they assign and may change, and which are read after them.
 
 What nothing reads afterwards need have no one form: a branch may give it another shape on each path, and a
-loop need not carry it. A variable counts as read wherever that cannot be told: in a handler, after a `with`.
+loop need not carry it. A variable counts as read wherever that cannot be told: in a handler, after a `with`
+that may end exceptions.
 """
 
 from __future__ import annotations
@@ -9,12 +10,14 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Container, Iterator, Sequence
+from typing import Final
 
 from aotpipe.canonicalize.rewrite.ast_builders import HELPER, LOOPS, blocks, dotted
 from aotpipe.canonicalize.rewrite.jump_elimination import jumps
 
 Names = frozenset[str]
 _NONE: Names = frozenset()
+_LET_PASS: Final = frozenset({"no_grad", "enable_grad", "inference_mode", "autocast", "nullcontext"})
 
 
 class Assigned:
@@ -141,6 +144,9 @@ def reference(path: str, context: ast.expr_context) -> ast.expr:
 class Liveness:
     """What is read after each statement of a function, before or after its jumps became flags.
 
+    `after` knows the branches too that are made when jumps are taken out later; `left` and `first` are right
+    for code without jumps, as `tools.rewrite` has it.
+
     Attributes:
         first: What the function reads before it sets it.
     """
@@ -183,21 +189,28 @@ class Liveness:
             if jumps([node]):
                 after |= self._targets
             self._after[id(node)] = after
-            return reads(node.test) | self._block(node.body, after) | self._block(node.orelse, after)
+            then, other = self._block(node.body, after), self._block(node.orelse, after)
+            if isinstance(node.test, ast.Constant):  # of `case _`
+                return then if node.test.value else other
+            return _before(node.test, then | other)
         if isinstance(node, LOOPS):
             return self._loop(node, after)
         if isinstance(node, ast.With):
-            return frozenset().union(*map(reads, node.items)) | self._guarded(node.body, after, after)
+            caught = _NONE if all(map(_lets_pass, node.items)) else after
+            inside = self._guarded(node.body, after, caught)
+            for item in reversed(node.items):
+                inside = _before(item, inside)
+            return inside | caught
         if isinstance(node, ast.Break | ast.Continue):
             return self._targets
         if isinstance(node, ast.Return | ast.Raise):
-            return reads(node)
+            return _before(node, _NONE)
         if isinstance(node, ast.Try | ast.TryStar | ast.Match | ast.AsyncWith | ast.AsyncFor):
             inside = frozenset(mentions([node]))
             for block in blocks(node):
                 self._guarded(block, after, inside | after | self._targets)
             return inside | after
-        return (after - _set(node)) | reads(node)
+        return _before(node, after)
 
     def _guarded(self, body: Sequence[ast.stmt], after: Names, caught: Names) -> Names:
         before = self._caught
@@ -235,13 +248,52 @@ def reads(node: ast.AST) -> Names:
     return frozenset(each.id for each in names if not isinstance(each.ctx, ast.Store) or each in augmented)
 
 
-def _set(node: ast.stmt) -> Names:
-    """The names that a statement sets in any case."""
-    if isinstance(node, ast.Assign):
-        return frozenset(name for target in node.targets for name in _targets(target))
-    if isinstance(node, ast.AnnAssign) and node.value is not None:
-        return frozenset(_targets(node.target))
-    return frozenset({node.name}) if isinstance(node, ast.FunctionDef | ast.ClassDef) else _NONE
+def _before(node: ast.AST, after: Names) -> Names:
+    """What is read from an expression or a plain statement on, by what is read after it."""
+    parts: Sequence[ast.AST] = list(ast.iter_child_nodes(node))
+    at_times: Sequence[ast.AST] = ()
+    match node:
+        case ast.Name():
+            return after - {node.id} if isinstance(node.ctx, ast.Store) else after | {node.id}
+        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+            return (after - {node.name}) | reads(node)
+        # A walrus in a comprehension sets its name where there is an item.
+        case ast.Lambda() | ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
+            return after | reads(node)
+        case ast.AnnAssign(value=None):
+            return after | reads(node)
+        case ast.AugAssign():
+            return _before(node.value, after) | frozenset(mentions([node.target]))
+        case ast.IfExp():
+            return _before(node.test, _before(node.body, after) | _before(node.orelse, after))
+        case ast.Assert():
+            return _before(node.test, after | (reads(node.msg) if node.msg else _NONE))
+        case ast.BoolOp():
+            parts, at_times = node.values[:1], node.values[1:]
+        case ast.Compare():
+            parts, at_times = [node.left, node.comparators[0]], node.comparators[1:]
+        # In the order in which they are computed.
+        case ast.Assign():
+            parts = [node.value, *node.targets]
+        case ast.AnnAssign(value=ast.expr() as value):
+            parts = [node.annotation, value, node.target]
+        case ast.NamedExpr():
+            parts = [node.value, node.target]
+        case ast.Dict():
+            parts = [each for pair in zip(node.keys, node.values, strict=True) for each in pair if each]
+    skipped = after
+    for part in reversed(at_times):
+        after = skipped | _before(part, after)
+    for part in reversed(parts):
+        after = _before(part, after)
+    return after
+
+
+def _lets_pass(item: ast.withitem) -> bool:
+    """Whether a context manager is known to end no exception, as none of torch's does."""
+    called = item.context_expr
+    path = dotted(called.func) if isinstance(called, ast.Call) else None
+    return path is not None and (path.startswith("torch.") or path.rpartition(".")[2] in _LET_PASS)
 
 
 def _targets(target: ast.expr) -> Iterator[str]:

@@ -25,6 +25,15 @@ CASES = {
     "an attribute that is set": ("if a: b = 1\nb.x = 1\nreturn 0", "b"),
     "what a function inside reads": ("if a: b = 1\nreturn lambda: b", "b"),
     "a walrus need not be reached": ("if a: b = 1\na and (b := 1)\nreturn b", "ab"),
+    "a walrus that is reached": ("if a: b = 1\nc = (b := a) + b\nreturn b", "a"),
+    "what is read before a walrus": ("if a: b = 1\nreturn b + (b := a)", "ab"),
+    "a walrus before its reader": ("if a: b = 1\na and (b := c) and b\nreturn 0", "ac"),
+    "a walrus that a chain need not reach": ("if a: b = 1\na < 1 < (b := c)\nreturn b", "abc"),
+    "a walrus of one side": ("if a: b = 1\nc = (b := 1) if a else 0\nreturn b", "ab"),
+    "a walrus for each item": ("if a: b = 1\n[(b := 1) for _ in c]\nreturn b", "bc"),
+    "a walrus in a dict": ("if a: b = 1\nreturn {1: b, (b := a): 2}", "ab"),
+    "what is added to with a walrus": ("if a: b = 1\nb += (b := a)\nreturn b", "ab"),
+    "a branch that is always taken": ("if a: b = 1\nif c: b = 2\nelif True: b = 3\nreturn b", "c"),
     "what a loop's next iteration reads": ("while a:\n    b = c\n    c = 1", "ac"),
     "what a loop's iteration sets first": ("while a:\n    b = a\n    a = b", "a"),
     "what is read after a loop": ("for a in c: b = a\nreturn b", "b"),
@@ -34,6 +43,9 @@ CASES = {
     "what is read in a loop's else": ("for a in c: b = a\nelse: return b\nreturn 0", "b"),
     "what a handler reads": ("try:\n    if a: b = 1\n    b = c\nexcept E: return b", "abcE"),
     "what is read after a with": ("with c:\n    if a: b = 1\n    b = 2\nreturn b", "b"),
+    "what is read after a with of torch": ("with torch.f():\n    if a: b = 1\n    b = 2\nreturn b", ""),
+    "what is set by a with": ("if a: b = 1\nwith torch.f() as b: return b", ""),
+    "what a with of anything sets": ("if a: b = 1\nwith c as b: pass\nreturn b", "bc"),
     "what a finally reads": ("try:\n    if a: b = 1\n    return 0\nfinally: print(b)", "ab"),
     "what is deleted": ("if a: b = 1\ndel b", "b"),
 }
@@ -44,7 +56,7 @@ def test_what_is_read_afterwards(body: str, wanted: str):
     function = ast.parse("def f(a, b, c):\n" + textwrap.indent(body, "    ")).body[0]
     assert isinstance(function, ast.FunctionDef)
     first = next(node for node in ast.walk(function) if isinstance(node, ast.If | ast.While | ast.For))
-    assert set(Liveness(function).after(first) or ()) - {"print", "E"} == set(wanted) - {"E"}
+    assert set(Liveness(function).after(first) or ()) - {"print", "torch", "E"} == set(wanted) - {"E"}
 
 
 def test_what_is_read_before_it_is_set_and_when_a_loop_is_done():

@@ -69,3 +69,16 @@ def test_names_that_are_set_needed_and_read():
     assert staged_statements.assigned(body) == ["a", "b", "d", "g", "i"]
     assert staged_statements.needed(body, ["a", "d", "i", "k"]) == {"d", "k"}
     assert staged_statements.needed(ast.parse("def l(): m\nl()").body, ["l", "m"]) == {"m"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "with torch.no_grad():\n    t = x * 2\nx = x + t",
+        "x = x + (t := x * 2)\nx = x + t",
+        # As `Matches` leaves it.
+        "if n == 1: t = x\nelse:\n    if True: t = x * 2\nx = x + t",
+    ],
+)
+def test_what_is_set_first_is_not_needed(text: str):
+    assert staged_statements.needed(ast.parse(text).body, ["t", "x"]) == {"x"}
