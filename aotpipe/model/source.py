@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import inspect
 import linecache
+import os
 import re
 import sysconfig
 from collections.abc import Callable
@@ -24,10 +25,11 @@ FILE_MODULE = "aotpipe_model_"
 """Begins the name of the module that a user's file becomes when it is given by its path."""
 
 _FRAME = re.compile(r'File "(?P<path>[^"]+)", line (?P<line>\d+)')
-_PACKAGE = str(Path(__file__).resolve().parents[1])
+# With its end: a folder beside it may begin with its name.
+_PACKAGE = f"{Path(__file__).resolve().parents[1]}{os.sep}"
 # What the code of a model calls while it is traced or watched.
 _CALLED = tuple(
-    str(Path(_PACKAGE) / part)
+    _PACKAGE + part
     for part in (
         *(f"canonicalize/{room}/" for room in ("alias", "operators", "rewrite", "trace", "values")),
         "model/capacity.py",
@@ -39,7 +41,7 @@ _CALLED = tuple(
 @cache
 def _library_folders() -> tuple[str, ...]:
     paths = sysconfig.get_paths()
-    return tuple({paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")})
+    return tuple({paths[key] + os.sep for key in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
 def is_user_file(path: str) -> bool:
@@ -158,7 +160,7 @@ def of_definition(thing: object) -> SourceLine | None:
 def of_caller() -> SourceLine | None:
     """The model's line that is being run now, seen from aotpipe code that torch calls back."""
     frames = [(frame.f_code.co_filename, line) for frame, line in walk_stack(inspect.currentframe())][::-1]
-    while frames and (frames[-1][0].startswith(_PACKAGE) or "/logging/" in frames[-1][0]):
+    while frames and (is_own(frames[-1][0]) or "/logging/" in frames[-1][0]):
         frames.pop()
     return _innermost(_within(frames))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -16,9 +17,19 @@ HERE = source.shown(__file__)
 
 
 def test_aotpipe_is_no_model_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source, "_PACKAGE", "/lib/site-packages/aotpipe")
+    monkeypatch.setattr(source, "_PACKAGE", "/lib/site-packages/aotpipe/")
     assert source.is_model_code("/lib/site-packages/transformers/modeling.py")
     assert not source.is_model_code("/lib/site-packages/aotpipe/operators.py")
+
+
+def test_a_folder_whose_name_begins_as_aotpipes_is_not_aotpipes() -> None:
+    package = Path(source.__file__).parents[1]
+    assert source.is_own(str(package / "x.py"))
+    beside = str(package.with_name("aotpipe_models") / "x.py")
+    assert not source.is_own(beside)
+    assert source.is_model_code(beside)
+    assert source.is_user_file(beside)
+    assert source.is_user_file(f"{sysconfig.get_paths()['stdlib']}-models/x.py")
 
 
 def test_files_of_python_torch_and_aotpipe_are_not_the_users() -> None:
