@@ -11,7 +11,7 @@ import operator
 import sys
 import types
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from types import SimpleNamespace
@@ -94,10 +94,12 @@ def slot_names(kind: type) -> Iterator[str]:
 
 
 def contents(value: Any) -> Any:
-    """A shallow copy of what a container or an object holds, as a list, a set or a dict.
+    """A shallow copy of what a container, a tuple or an object holds, as a list, a set or a dict.
 
     Of a container it is what its base class holds: no method of a class of the user's own is called.
     """
+    if isinstance(value, tuple):
+        return list(tuple.__iter__(value))
     base = base_of(value)
     if base is not None:
         if issubclass(base, dict):
@@ -216,53 +218,73 @@ P = TypeVar("P")
 class Record(Generic[P]):
     """What values hold at one moment, each with the place that leads to it.
 
+    Two are equal if the values held the same, all the way down: the same tensors with as many writes, and
+    containers and objects that hold equal things, whether or not they are the same ones.
+
     Attributes:
-        held: Every container and object, with what it holds.
+        held: Every container, tuple and object, with what it holds.
         tensors: Every tensor, with the count of its writes.
-        owners: The containers of classes of the user's own, by the identity of their attributes.
+        owners: The containers of classes of the user's own, by the id of the dict of their attributes.
+        numbers: The place in `held` of each id.
     """
 
     def __init__(
-        self, *, depth: int = sys.maxsize, most: int = sys.maxsize, but_modules: Container[int] | None = None
+        self, *, most: int = sys.maxsize, is_entered: Callable[[nn.Module], bool] = lambda _: False
     ) -> None:
         """Begin with nothing.
 
         Args:
-            depth: How deep containers are recorded.
             most: Containers of more items are recorded without these.
-            but_modules: The modules, by identity, that are not entered; None where none is.
+            is_entered: Whether what a module holds is recorded too.
         """
         self.held: list[tuple[P, Any, Any]] = []
         self.tensors: list[tuple[P, torch.Tensor, int]] = []
         self.owners: dict[int, Any] = {}
-        self._depth, self._most, self._but_modules = depth, most, but_modules
-        self._seen: set[int] = set()
+        self.numbers: dict[int, int] = {}
+        self._most, self._is_entered = most, is_entered
 
-    def add(self, place: P, value: Any, depth: int = 0) -> None:
+    def add(self, place: P, value: Any) -> None:
         """Record a value and what it holds."""
-        if isinstance(value, torch.Tensor):
-            self.tensors.append((place, value, writes(value)))
-            return
-        if isinstance(value, nn.Module):
-            if self._but_modules is not None and id(value) not in self._but_modules:
+        # No recursion: a linked list may be longer than Python's stack.
+        todo = [value]
+        while todo:
+            value = todo.pop()
+            if isinstance(value, torch.Tensor):
+                self.tensors.append((place, value, writes(value)))
+                continue
+            if isinstance(value, nn.Module) and self._is_entered(value):
                 # Its tensors and submodules are items of its attributes.
-                self.add(place, vars(value))
-            return
-        if depth >= self._depth or type(value) in _PLAIN or id(value) in self._seen:
-            return
-        items: Any = value if isinstance(value, tuple) else ()
-        is_based = base_of(value) is not None
-        if is_based or is_object(value):
-            self._seen.add(id(value))
+                value = vars(value)
+            is_based = base_of(value) is not None
+            if id(value) in self.numbers or not (is_based or isinstance(value, tuple) or is_object(value)):
+                continue
+            self.numbers[id(value)] = len(self.held)
             items = contents(value)
             self.held.append((place, value, items))
-        if len(items) <= self._most:
-            for item in items.values() if isinstance(items, dict) else items:
-                self.add(place, item, depth + 1)
-        if is_based and isinstance(own := getattr(value, "__dict__", None), dict):
-            # A class of the user's own keeps attributes beside what its base class holds.
-            self.owners[id(own)] = value
-            self.add(place, own, depth)
+            if is_based and isinstance(own := getattr(value, "__dict__", None), dict):
+                # A class of the user's own keeps attributes beside what its base class holds.
+                self.owners[id(own)] = value
+                todo.append(own)
+            if len(items) <= self._most:
+                inner = items.values() if isinstance(items, dict) else items
+                todo += reversed([item for item in inner if type(item) not in _PLAIN])
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Record) or len(self.held) != len(other.held):
+            return False
+
+        def is_alike(left: Any, right: Any) -> bool:
+            return is_same(left, right) or self.numbers.get(id(left), -1) == other.numbers.get(id(right))
+
+        tensors, others = (
+            [(id(tensor), count) for _, tensor, count in each.tensors] for each in (self, other)
+        )
+        return tensors == others and all(
+            type(left) is type(right) and holds_same(old, new, is_alike)
+            for (_, left, old), (_, right, new) in zip(self.held, other.held, strict=True)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
 
     def changed(self) -> list[tuple[P, Any]]:
         """The containers and objects that hold something else than before, each with its place."""
@@ -365,7 +387,7 @@ def is_same(left: object, right: object) -> bool:
     return repr(left) == repr(right) if isinstance(left, float | complex) else bool(left == right)
 
 
-def holds_same(now: Any, before: Any) -> bool:
+def holds_same(now: Any, before: Any, is_same: Callable[[Any, Any], bool] = is_same) -> bool:
     """Whether two of what `contents` gives are the same."""
     if len(now) != len(before):
         return False

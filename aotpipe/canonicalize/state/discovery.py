@@ -137,7 +137,7 @@ class Untouched(free_variables.Outside):
         if not self.changed():
             return []
         call = _call_of(entry)
-        before = [free_variables.snapshot_of(variable) for variable in self.changed()]
+        before = [self.snapshot_of(variable) for variable in self.changed()]
         with example_call.unchanged(entry.module):
             second = call()
         with example_call.unchanged(entry.module):
@@ -145,7 +145,7 @@ class Untouched(free_variables.Outside):
         moving = [
             variable
             for variable, old in zip(self.changed(), before, strict=False)
-            if free_variables.snapshot_of(variable) != old
+            if self.snapshot_of(variable) != old
         ]
         variables = moving or self.changed()
         self.restore()
@@ -175,7 +175,7 @@ class Untouched(free_variables.Outside):
     def refusal(self, entry: CanonicalEntry, variable: free_variables.OuterVariable) -> ExportFailed:
         """The error for a place that a call changes."""
         with example_call.unchanged(entry.module):
-            where = changing(_call_of(entry), partial(free_variables.snapshot_of, variable))
+            where = changing(_call_of(entry), partial(self.snapshot_of, variable))
         self.restore()
         return ExportFailed(
             f"{entry.name} changes {variable.name}",

@@ -16,13 +16,10 @@ from typing import Any, Final
 
 from torch import nn
 
-from aotpipe.canonicalize.state import layouts
-from aotpipe.canonicalize.state.layouts import Snapshot
 from aotpipe.model import object_graph, source
 
 _MOST_FUNCTIONS: Final = 4000
 _MOST_ITEMS: Final = 4096
-_DEPTH: Final = 4
 _MISSING: Final = object()
 _LIBRARIES: Final = ("torch", "builtins", "typing", "abc", "aotpipe")
 _UNCHANGING: Final = (ModuleType, FunctionType, MethodType, type, property)
@@ -49,11 +46,19 @@ class Outside:
         parts = object_graph.modules_of(module).values()
         self._variables = list(_variables(list(parts)))
         self._before = [variable.read() for variable in self._variables]
-        self._record: object_graph.Record[OuterVariable] = object_graph.Record(
-            depth=_DEPTH, most=_MOST_ITEMS, but_modules=set(map(id, parts))
+        own = set(map(id, parts))
+        self._begin = partial(
+            object_graph.Record, most=_MOST_ITEMS, is_entered=lambda module: id(module) not in own
         )
+        self._record: object_graph.Record[OuterVariable] = self._begin()
         for variable, value in zip(self._variables, self._before, strict=True):
             self._record.add(variable, value)
+
+    def snapshot_of(self, variable: OuterVariable) -> object_graph.Record[OuterVariable]:
+        """What a variable holds now."""
+        record: object_graph.Record[OuterVariable] = self._begin()
+        record.add(variable, (variable.read(),))
+        return record
 
     def changed(self, *, but_added: bool = False) -> list[OuterVariable]:
         """The places whose value is another than before.
@@ -82,11 +87,6 @@ def _among(value: Any, items: Any) -> Any:
     if isinstance(value, set):
         return held & items
     return {key: held[key] for key in held if key in items} if isinstance(value, dict) else held
-
-
-def snapshot_of(variable: OuterVariable) -> Snapshot:
-    """What a variable holds now."""
-    return layouts.snapshot_of(variable.read(), depth=_DEPTH)
 
 
 def _variables(parts: Sequence[nn.Module]) -> Iterator[OuterVariable]:

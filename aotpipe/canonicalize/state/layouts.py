@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -74,19 +73,15 @@ Node = Leaf | Slot | Tree
 Snapshot = Leaf | Tree
 
 
-def snapshot_of(value: Any, *, depth: int = sys.maxsize, above: tuple[int, ...] = ()) -> Snapshot:
-    """What a value is now, so many containers deep."""
+def snapshot_of(value: Any, *, above: tuple[int, ...] = ()) -> Snapshot:
+    """What a value is now."""
     if isinstance(value, torch.Tensor):
         return Leaf(value, object_graph.writes(value))
-    if (
-        id(value) in above
-        or len(above) >= depth
-        or not (
-            object_graph.is_container(value)
-            or type(value) is tuple
-            or hasattr(value, "_fields")
-            or object_graph.is_object(value)
-        )
+    if id(value) in above or not (
+        object_graph.is_container(value)
+        or type(value) is tuple
+        or hasattr(value, "_fields")
+        or object_graph.is_object(value)
     ):
         return Leaf(value)
     if isinstance(value, set):
@@ -96,7 +91,7 @@ def snapshot_of(value: Any, *, depth: int = sys.maxsize, above: tuple[int, ...] 
     else:
         named = dict(object_graph.items_of(value))
         keys, items = tuple(named), list(named.values())
-    children = tuple(snapshot_of(item, depth=depth, above=(*above, id(value))) for item in items)
+    children = tuple(snapshot_of(item, above=(*above, id(value))) for item in items)
     return Tree(type(value), keys, children, value)
 
 

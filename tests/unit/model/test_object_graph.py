@@ -145,3 +145,30 @@ def test_numbers_that_compute_otherwise_are_not_the_same() -> None:
     assert not object_graph.is_same(1, True)
     assert object_graph.is_same(float("nan"), -float("nan"))
     assert object_graph.is_same(0.5, 1 / 2)
+
+
+def test_records_of_equal_contents_are_equal() -> None:
+    def recorded(value: object) -> object_graph.Record[str]:
+        record: object_graph.Record[str] = object_graph.Record(is_entered=lambda _: True)
+        record.add("", value)
+        return record
+
+    inner = nn.Linear(1, 1)
+    shared = [1]
+    first = recorded([shared, shared, (inner, "a")])
+    assert first == recorded([other := [1], other, (inner, "a")])
+    assert first != recorded([[1], [1], (inner, "a")])
+    assert first != recorded([shared, shared, (inner, "b")])
+    inner.calls = 1
+    assert first != recorded([shared, shared, (inner, "a")])
+
+
+def test_a_linked_list_may_be_longer_than_the_stack_of_python() -> None:
+    last: list[Any] = []
+    nodes = last
+    for _ in range(10_000):
+        nodes = [nodes]
+    record: object_graph.Record[str] = object_graph.Record()
+    record.add("nodes", nodes)
+    last.append(1)
+    assert record.changed() == [("nodes", [1])]

@@ -364,6 +364,35 @@ def test_a_change_of_a_module_that_is_no_part_of_the_model_is_refused(function):
     assert all(type(each) is torch.Tensor for each in (*_HELD[0].buffers(), *_AVERAGE.buffers()))
 
 
+class Count(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.n = 0
+
+
+_COUNT = [Count()]
+_COUNTS = [[[[[[Count()]]]]]]
+
+
+def counts(x):
+    if not torch.compiler.is_compiling():
+        _COUNT[0].n += 1  # here
+    return x * 2 if _COUNT[0].n > 5 else x
+
+
+def counts_far_below(x):
+    if not torch.compiler.is_compiling():
+        _COUNTS[0][0][0][0][0][0].n += 1  # here
+    return x * 2 if _COUNTS[0][0][0][0][0][0].n > 5 else x
+
+
+@pytest.mark.parametrize("function", [counts, counts_far_below])
+def test_what_a_trace_does_not_run_changes_no_other_module(function):
+    with pytest.raises(ExportFailed, match="changes the global") as raised:
+        export(canonical(function))
+    assert raised.value.where.line == _line_of(function, "# here")
+
+
 def test_a_module_that_is_no_part_of_the_model_and_no_call_changes_is_a_constant():
     held = [nn.Linear(2, 2).eval()]
     program = export(canonical(lambda x: held[0](x))).entries[0].program.module()

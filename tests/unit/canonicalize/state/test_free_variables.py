@@ -89,9 +89,9 @@ def test_snapshots_are_equal_for_equal_values() -> None:
     before = free_variables.Outside(Model())
     ROWS.append(7)
     [variable] = before.changed()
-    snapshot = free_variables.snapshot_of(variable)
+    snapshot = before.snapshot_of(variable)
     ROWS[:] = [*ROWS]
-    assert free_variables.snapshot_of(variable) == snapshot
+    assert before.snapshot_of(variable) == snapshot
     ROWS.append(8)
-    assert free_variables.snapshot_of(variable) != snapshot
+    assert before.snapshot_of(variable) != snapshot
     before.restore()
