@@ -1,11 +1,13 @@
-"""Parametrizations of which the quick run takes a few cases, and `scripts/test --all` every one."""
+"""Parametrizations and examples of which the quick run takes a few, and `scripts/test --all` every one."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from os import environ
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 
 def sweep(cases: Iterable[Any], *, quick: int, always: Collection[Any] = ()) -> list[Any]:
@@ -17,12 +19,21 @@ def sweep(cases: Iterable[Any], *, quick: int, always: Collection[Any] = ()) -> 
         always: Cases, or ids of a `pytest.param`, that it takes beside those.
     """
     found = list(cases)
+    known = list(map(_identity, found))
+    unknown = [each for each in always if each not in known]
+    assert not unknown, f"no case is {unknown}"
     count = min(quick, len(found))
     taken = {round(place * (len(found) - 1) / max(count - 1, 1)) for place in range(count)}
     return [
-        case if place in taken or _identity(case) in always else _slow(case)
-        for place, case in enumerate(found)
+        case if place in taken or known[place] in always else _slow(case) for place, case in enumerate(found)
     ]
+
+
+def examples(*, quick: int, nightly: int) -> settings:
+    """How many random examples each of hypothesis's profiles takes."""
+    return settings(
+        deadline=None, max_examples=nightly if environ.get("HYPOTHESIS_PROFILE") == "nightly" else quick
+    )
 
 
 def _identity(case: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.sweep import sweep
+from tests.sweep import examples, sweep
 
 
 def quick(cases: list[object]) -> list[object]:
@@ -26,6 +26,17 @@ def test_all_are_taken_where_they_are_few_and_the_first_where_one_is() -> None:
 def test_a_case_may_always_be_taken() -> None:
     named = pytest.param("d", id="by id")
     assert quick(sweep(["a", "b", "c", named, "e"], quick=2, always=["c", "by id"])) == ["a", "c", named, "e"]
+
+
+def test_a_case_that_is_always_taken_must_be_there() -> None:
+    with pytest.raises(AssertionError, match=r"no case is \['misspelt'\]"):
+        sweep(["a", "b"], quick=0, always=["a", "misspelt"])
+
+
+def test_each_profile_takes_its_number_of_examples(monkeypatch: pytest.MonkeyPatch) -> None:
+    for profile, count in (("quick", 4), ("nightly", 20)):
+        monkeypatch.setenv("HYPOTHESIS_PROFILE", profile)
+        assert examples(quick=4, nightly=20).max_examples == count
 
 
 def test_arguments_and_marks_are_kept() -> None:

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.export import ExportedProgram
 
 from aotpipe.backends import legalization
 from aotpipe.passes import decompositions, ops, repeated_calls
+from tests.sweep import examples
 from tests.unit.passes.legal import Runner, exported, legal
 
 # torch's tracing warns of its own deprecated calls.
@@ -206,7 +207,7 @@ MOVES = [
 ]
 
 
-@settings(max_examples=4, deadline=None)
+@examples(quick=4, nightly=8)
 @given(
     st.lists(st.tuples(st.sampled_from([*UNARY, *BINARY, *MOVES]), st.integers(0, 2)), min_size=2, max_size=8)
 )

@@ -106,3 +106,33 @@ def test_a_disagreement_of_branches_is_named() -> None:
     result.meta["val"] = result.meta["val"].to(torch.float64)
     with pytest.raises(LowerFailed, match=r"a branch of cond.* gives .'float64 of rank 2'."):
         verify(entry, program.weights, program.initial_state)
+
+
+def _branch(self, x):
+    return torch.cond(x.sum() > 0, lambda x: x.cos(), lambda x: x.sin(), (x,))
+
+
+def _loop(self, x):
+    return torch.while_loop(lambda x: x.sum() < 9, lambda x: (x + 1,), (x,))[0]
+
+
+@pytest.mark.parametrize("forward", [_branch, _loop])
+def test_a_body_that_takes_another_number_of_values_is_named(forward: Callable[..., torch.Tensor]) -> None:
+    program = legal(model(forward), [torch.ones(2, 4)])
+    (entry,) = program.entries
+    verify(entry, program.weights, program.initial_state)
+    body = next(hops.calls(entry.graph)).subgraphs[-1]
+    first = hops.placeholders(body)[0]
+    with body.graph.inserting_before(first):
+        body.graph.placeholder("more").meta["val"] = first.meta["val"]
+    with pytest.raises(LowerFailed, match=r"passes (\d) values to a body of (?!\1)\d"):
+        verify(entry, program.weights, program.initial_state)
+
+
+def test_a_loop_that_gives_another_dtype_than_it_takes_is_named() -> None:
+    program = legal(model(_loop), [torch.ones(2, 4)])
+    (entry,) = program.entries
+    (result,) = hops.output_values(next(hops.calls(entry.graph)).subgraphs[1])
+    result.meta["val"] = result.meta["val"].to(torch.float64)
+    with pytest.raises(LowerFailed, match=r"starts from .*, its body gives .'float64 of rank 2'., the call"):
+        verify(entry, program.weights, program.initial_state)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import interpolate
 
 from tests.programs.through import Together, check
-from tests.sweep import sweep
+from tests.sweep import examples, sweep
 from tests.unit.backends.iree.decompositions.agree import check_op, decomposed
 
 OPS = [
@@ -81,7 +81,7 @@ def test_compiles(options: dict[str, object]) -> None:
     check(Resized(**options), (torch.randn(2, 3, 4, 4, generator=torch.Generator().manual_seed(0)),))
 
 
-@settings(deadline=None, max_examples=4)
+@examples(quick=4, nightly=20)
 @given(
     st.integers(1, 12),
     st.lists(

@@ -106,9 +106,10 @@ def test_a_parameter_that_calls_write_is_as_before():
 def test_a_model_that_draws_is_not_blamed():
     class Noisy(torch.nn.Module):
         def forward(self, x):
-            return x + torch.rand(3) if x.sum() > -1e9 else x
+            return x + torch.rand(3)
 
-    assert not compared(torch.nn.Dropout(0.0), X)
+    # What the program has baked in cannot be told from another drawing.
+    assert not compared(Returning(lambda x: x, Noisy()), torch.ones(3))
     checked = aotpipe.check(Noisy().eval(), (torch.ones(3),))
     assert "differs-from-eager" not in {each.code for each in checked.diagnostics}
 
