@@ -25,7 +25,9 @@ from torch import nn
 from torch._C import _len_torch_dispatch_stack, _len_torch_function_stack
 
 from aotpipe.canonicalize import example_call
+from aotpipe.canonicalize.inputs import pytrees
 from aotpipe.canonicalize.state.layouts import (
+    ABSENT,
     KINDS,
     NUMBERS,
     Leaf,
@@ -264,6 +266,8 @@ def observe(
                     problem = _of_own_class(root, value)
             new = [root for root in watch.changed() if root.identity not in roots.keys() | idle_always]
         idle = {root.identity: root for root in kept if not seen.has(root)}
+        if idle and not _are_unused(module, calls, idle.values()):
+            idle = {key: root for key, root in idle.items() if _are_unused(module, calls, [root])}
         if new or idle:
             roots |= {root.identity: root for root in new}
             unread |= idle
@@ -271,6 +275,25 @@ def observe(
             raise problem
         else:
             return replace(found, unread=tuple(unread.values()), ignored=tuple(ignored))
+
+
+def _are_unused(
+    module: torch.nn.Module, calls: Sequence[Callable[[], object]], roots: Collection[Root]
+) -> bool:
+    """Whether calls give the same with nothing of use under some names, which `vars(module)` reads unseen."""
+    for call in calls:
+        results = []
+        for replaced in ((), roots):
+            with example_call.unchanged(module):
+                for root in replaced:
+                    root.held[root.key] = object()
+                try:
+                    results.append(pytrees.clone_tensors(call()))
+                except Exception:  # noqa: BLE001  # whatever the model raises where it finds another thing
+                    return False
+        if not example_call.is_same(*results):
+            return False
+    return True
 
 
 def _of_own_class(root: Root, value: Any) -> StateRefused:
@@ -373,39 +396,49 @@ def followed_reads(roots: Iterable[Root]) -> Iterator[Reads]:
     reads = Reads()
     by_owner: dict[int, list[Root]] = {}
     for root in roots:
-        if not root.is_buffer:
+        if hasattr(getattr(type(root.owner), root.key, None), "__set__"):
+            # A property goes before what the module holds under its name, and may read that.
+            reads.read(root.identity)
+        elif not root.is_buffer:
             by_owner.setdefault(id(root.owner), []).append(root)
     changed: list[tuple[nn.Module, type]] = []
     try:
         for owned in by_owner.values():
-            owner = owned[0].owner
-            changed.append((owner, type(owner)))
-            owner.__class__ = _following(type(owner), {root.key: root.identity for root in owned}, reads)
+            owner, kind = owned[0].owner, type(owned[0].owner)
+            # Descriptors of the class see the accesses of `object.__getattribute__`, too.
+            followed = {root.key: _Followed(root, reads, kind) for root in owned}
+            names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
+            changed.append((owner, kind))
+            owner.__class__ = type(kind.__name__, (kind,), {**followed, **names})
         yield reads
     finally:
         for owner, kind in changed:
             owner.__class__ = kind
 
 
-def _following(kind: Any, identities: Mapping[str, tuple[int, str]], reads: Reads) -> type:
-    """Make a subclass of a module's class that notes accesses to some attributes."""
+class _Followed:
+    """An attribute that notes its accesses; the value lies in the module's own dict."""
 
-    class Following(kind):  # type: ignore[misc]
-        def __getattribute__(self, name: str) -> Any:
-            if name in identities:
-                reads.read(identities[name])
-            return super().__getattribute__(name)
+    def __init__(self, root: Root, reads: Reads, kind: type) -> None:
+        self._root = root
+        self._reads = reads
+        self._default = getattr(kind, root.key, ABSENT)
 
-        def __setattr__(self, name: str, value: Any) -> None:
-            if name in identities:
-                reads.wrote(identities[name])
-            super().__setattr__(name, value)
+    def __get__(self, owner: Any, kind: type | None = None) -> Any:
+        if owner is not None:
+            self._reads.read(self._root.identity)
+        held = self._default if owner is None else vars(owner).get(self._root.key, self._default)
+        if held is ABSENT:
+            # nn.Module looks among parameters, buffers and submodules then.
+            raise AttributeError(self._root.key)
+        return held
 
-        def __delattr__(self, name: str) -> None:
-            if name in identities:
-                reads.wrote(identities[name])
-            super().__delattr__(name)
+    def __set__(self, owner: Any, value: Any) -> None:
+        self._reads.wrote(self._root.identity)
+        vars(owner)[self._root.key] = value
 
-    Following.__name__, Following.__qualname__ = kind.__name__, kind.__qualname__
-    Following.__module__ = kind.__module__
-    return Following
+    def __delete__(self, owner: Any) -> None:
+        self._reads.wrote(self._root.identity)
+        if self._root.key not in vars(owner):
+            raise AttributeError(self._root.key)
+        del vars(owner)[self._root.key]

@@ -80,6 +80,53 @@ def test_what_is_written_before_it_is_read_is_left_out() -> None:
     assert [root.path for root in found.unread] == ["last"]
 
 
+def past_the_class(model: Any, x: torch.Tensor) -> None:
+    model.last = x + object.__getattribute__(model, "last")
+
+
+def past_attributes(model: Any, x: torch.Tensor) -> None:
+    model.last = x + vars(model)["last"]
+
+
+@pytest.mark.parametrize("step", [past_the_class, past_attributes])
+def test_what_is_read_past_the_attribute_is_kept(step: Any) -> None:
+    found = observed(Model(step, last=torch.zeros(2), other=None))
+    assert [root.path for root in found.roots] == ["last"]
+
+
+class Aliased(Model):
+    """Reads its attributes by a method of its own."""
+
+    def __getattribute__(self, name: str) -> Any:
+        return super().__getattribute__("last" if name == "count" else name)
+
+
+class Computed(Model):
+    """Has a property over what it keeps."""
+
+    @property
+    def last(self) -> Any:
+        return vars(self)["last"]
+
+    @last.setter
+    def last(self, value: Any) -> None:
+        vars(self)["last"] = value
+
+
+def step_count(model: Any, x: torch.Tensor) -> None:
+    model.last = x + model.count
+
+
+def step_last(model: Any, x: torch.Tensor) -> None:
+    model.last = x + model.last
+
+
+@pytest.mark.parametrize(("kind", "step"), [(Aliased, step_count), (Computed, step_last)])
+def test_what_the_class_reads_in_its_own_way_is_kept(kind: Any, step: Any) -> None:
+    found = observed(kind(step, last=torch.zeros(2)))
+    assert [root.path for root in found.roots] == ["last"]
+
+
 def grow_list(model: Any, x: torch.Tensor) -> None:
     model.rows.append(x)
 
