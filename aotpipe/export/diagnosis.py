@@ -7,7 +7,6 @@ line at which an assumption was made, and the assumptions of an export that fail
 
 from __future__ import annotations
 
-import dis
 import linecache
 import logging
 import re
@@ -112,22 +111,6 @@ def may_strict_mode_help(error: BaseException) -> bool:
     """Whether strict mode may take, and take rightly, what plain tracing refused so."""
     # Dynamo formats the name of a symbol without calling its `__repr__`.
     return not (is_about_sizes(error) or isinstance(error, MadeText) or _wants_number(error))
-
-
-def is_at_branch(error: BaseException) -> bool:
-    """Whether a conditional jump of the model's own code asked for the value; `assert` is none of them."""
-    if not isinstance(error, _DATA_DEPENDENT):
-        return False
-    entries = [error.__traceback__]
-    while entries[-1] is not None:
-        entries.append(entries[-1].tb_next)
-    for entry in reversed(entries[:-1]):
-        assert entry is not None
-        code = entry.tb_frame.f_code
-        if source.is_model_code(code.co_filename):
-            ahead = [each.opname for each in dis.get_instructions(code) if each.offset >= entry.tb_lasti]
-            return "JUMP_" in ahead[0] and "_IF_" in ahead[0] and ahead[1] != "LOAD_ASSERTION_ERROR"
-    return False
 
 
 _DATA_DEPENDENT: Final = (GuardOnDataDependentSymNode, DataDependentOutputException)

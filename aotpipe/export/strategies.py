@@ -5,13 +5,12 @@
    seen.
 2. Where sizes vary, with that assumption. The program is accepted for a range that reaches below 2 only
    after it ran at these sizes and gave eager's numbers.
-3. Strict, which reads the Python bytecode and takes some models that plain tracing does not.
-4. Where the model decides on a tensor in Python: with that control flow as ops of the graph
-   (`aotpipe.canonicalize.rewrite`); where calls differ in what they have, in this way from the start
-   (`aotpipe.export.optional_inputs`).
-
-A model that keeps state in Python is exported in the last way only, with that state in buffers
-(`aotpipe.canonicalize.state.lift`).
+3. Staged, where the model decides on a tensor in Python: with that control flow as ops of the graph
+   (`aotpipe.canonicalize.rewrite`). Where calls differ in what they have, this is the only way
+   (`aotpipe.export.optional_inputs`), and where the model keeps state in Python, which is then in buffers
+   (`aotpipe.canonicalize.state.lift`).
+4. Strict, which reads the Python bytecode and takes some models that plain tracing does not. What such a
+   model changes in Python would be lost, and is refused.
 
 Each way is tried with sizes inside the Dims' ranges, then with the example's own. Gives a `Traced`; raises
 the first way's error when none works.
@@ -21,7 +20,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import CodeType, FunctionType
 from typing import Any, Final, NamedTuple, NoReturn
@@ -108,16 +106,19 @@ def _traced(entry: CanonicalEntry) -> Traced:
 def _stateless(entry: CanonicalEntry) -> Traced:
     changed, at_bound = resized_examples.inside(entry)
     first: ExportFailed | None = None
+    rewritten: ExportFailed | None = None
     cause: BaseException | None = None
     rounding = False
     for strategy in _strategies(dynamic=any(entry.dims.values()), changed=changed):
         if strategy.strict and cause is not None:
+            if rewritten is None and _decides_on_data(cause):
+                # Strict mode seldom takes it, and leaves Python's own operators in the graph where it does.
+                try:
+                    return staged(entry, first)
+                except ExportFailed as error:
+                    rewritten = error
             if not diagnosis.may_strict_mode_help(cause):
                 break
-            if diagnosis.is_at_branch(cause):
-                # Dynamo refuses such a branch, too, unless its code finds another way around it.
-                with suppress(ExportFailed):
-                    return staged(entry, first)
         with listening() as log:
             try:
                 program = _export(entry, strategy)
@@ -134,14 +135,14 @@ def _stateless(entry: CanonicalEntry) -> Traced:
         findings = [*(at_bound if strategy.changed else ()), *_findings(entry, strategy, first)]
         return Traced(program=program, log=log, findings=tuple(findings))
     assert first is not None
-    if cause is not None and (
-        diagnosis.is_data_dependent(cause)
-        or diagnosis.is_about_control_flow(cause)
+    if cause is not None and rounding and diagnosis.is_about_sizes(cause) and rewritten is None:
         # `int(n * 1.5)` is a constant of Python's, and a size that follows `n` in rewritten code.
-        or (rounding and diagnosis.is_about_sizes(cause))
-    ):
         return staged(entry, first)
-    raise first
+    raise rewritten or first
+
+
+def _decides_on_data(cause: BaseException) -> bool:
+    return diagnosis.is_data_dependent(cause) or diagnosis.is_about_control_flow(cause)
 
 
 def _findings(entry: CanonicalEntry, strategy: Strategy, first: ExportFailed | None) -> Iterator[Finding]:
@@ -177,11 +178,11 @@ def _stateful(entry: CanonicalEntry, state: State) -> Traced:
 def staged(
     entry: CanonicalEntry, first: ExportFailed | None = None, module: torch.nn.Module | None = None
 ) -> Traced:
-    """Export with control flow on tensors as ops of the graph, whether torch.export asks for that or not.
+    """Export with control flow on tensors as ops of the graph.
 
     Args:
         entry: The entry point.
-        first: What torch.export refused the model for otherwise.
+        first: The error of exporting the model as it is, where that was tried.
         module: The module that takes the model's state from buffers, where there is one.
 
     Raises:
@@ -341,12 +342,12 @@ def _export(
         tracing.data_is_traced(),
         tracing.quiet(),
     ):
-        if module is not None or strategy.strict:
-            module = module or entry.module
+        if module is not None:
             with tracing.refusals_are_raised():
-                return torch.export.export(
-                    module, args, kwargs, dynamic_shapes=shapes, strict=strategy.strict
-                )
+                return torch.export.export(module, args, kwargs, dynamic_shapes=shapes)
+        if strategy.strict:
+            with tracing.refusals_are_raised(), tracing.lost_effects_are_raised():
+                return torch.export.export(entry.module, args, kwargs, dynamic_shapes=shapes, strict=True)
         with tracing.refusals_are_raised(), lift.watching(entry.module, entry.state):
             return torch.export.export(entry.module, args, kwargs, dynamic_shapes=shapes)
 

@@ -173,6 +173,14 @@ def refusals_are_raised() -> Iterator[None]:
 
 
 @contextmanager
+def lost_effects_are_raised() -> Iterator[None]:
+    """Refuse what strict mode only warns of: what the model changes in Python is not in its program."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "While compiling, we found certain side effects", UserWarning)
+        yield
+
+
+@contextmanager
 def quiet() -> Iterator[None]:
     """Hold back torch's warnings, prints and log lines, which say what the error that it raises says.
 

@@ -256,7 +256,8 @@ def _while_loop(
 def _check(cond: Any, message: Any = None) -> None:
     with trace.message():
         said = str(message()) if callable(message) else "torch._check failed"
-    runtime_asserts.add_assert(predicate(cond), said)
+    if runtime_asserts.add_assert(predicate(cond), said):
+        host_scalars.note_checked(cond)
 
 
 _OF_ONE: Final = (

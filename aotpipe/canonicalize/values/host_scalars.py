@@ -49,6 +49,7 @@ class _Scalars:
         items: The number that a tensor's `.item()` gave, with the version of the tensor's contents.
         limits: What a flag says of integers, if it is set.
         upper_bounds: The highest value that an integer may have, with the version of the tensor's contents.
+        checked: What the program asserts of a number before all that comes after it.
         asked: How often a number became a symbol.
     """
 
@@ -58,6 +59,7 @@ class _Scalars:
     items: dict[int, tuple[torch.Tensor, int, torch.Tensor]] = field(default_factory=dict)
     limits: dict[int, tuple[torch.Tensor, tuple[Limit, ...]]] = field(default_factory=dict)
     upper_bounds: dict[int, tuple[torch.Tensor, int, int]] = field(default_factory=dict)
+    checked: dict[int, list[Limit]] = field(default_factory=dict)
     asked: int = 0
 
 
@@ -145,7 +147,10 @@ def as_symbol(number: torch.Tensor) -> Any:
         function, parts = origin
         return function(*(as_symbol(part) if is_host_scalar(part) else part for part in parts))
     with torch._C.DisableTorchFunction():  # noqa: SLF001  # `item` itself, not what stands for it
-        return torch.Tensor.item(number)
+        symbol: Any = torch.Tensor.item(number)
+    for limit in scalars.checked.get(id(number), ()):
+        torch._check(symbol > limit.value if limit.floor else symbol < limit.value)  # type: ignore[no-untyped-call]  # noqa: SLF001  # torch wants to be told
+    return symbol
 
 
 def note(func: Callable[..., Any], result: object, given: tuple[Any, Mapping[str, Any]]) -> None:
@@ -245,6 +250,14 @@ def limits(flag: object) -> tuple[Limit, ...]:
     """What holds of integers wherever a flag is set."""
     known = trace.part(_Scalars).limits.get(id(flag))
     return known[1] if known is not None else ()
+
+
+def note_checked(flag: object) -> None:
+    """Take what a flag says of integers to hold from here on."""
+    for limit in limits(flag):
+        trace.part(_Scalars).checked.setdefault(id(limit.number), []).append(limit)
+        if not limit.floor:
+            note_upper_bound(limit.number, limit.value - 1)
 
 
 def distance(start: Any, stop: Any) -> int | None:

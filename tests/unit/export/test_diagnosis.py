@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
-import torch
 
-from aotpipe.canonicalize.modules import as_module
 from aotpipe.errors import ExportFailed, SourceLine, StaticDim
 from aotpipe.export import diagnosis
 from aotpipe.export.diagnosis import GuardLog
@@ -87,39 +82,3 @@ def test_other_errors_keep_their_first_sentence_and_the_users_line() -> None:
     assert error.where.line == model.__code__.co_firstlineno + 1
     assert error.message == "forward raised KeyError while torch.export traced it"
     assert error.reason.splitlines()[0] == "'no such thing\\nmore words'"
-
-
-def _branches(x: torch.Tensor) -> torch.Tensor:
-    return x + 1 if x.sum() > 0 else x
-
-
-def _loops(x: torch.Tensor) -> torch.Tensor:
-    while x.sum() < 3:
-        x = x + 1
-    return x
-
-
-_SPACE: dict[str, Any] = {}
-# pytest rewrites the asserts that stand in this file.
-exec(compile("def _asserts(x):\n    assert x.sum() > 0\n    return x\n", __file__, "exec"), _SPACE)
-
-
-def _converts(x: torch.Tensor) -> torch.Tensor:
-    return x if bool(x.sum() > 0) else -x
-
-
-def _makes(x: torch.Tensor) -> torch.Tensor:
-    return torch.arange(int(x.sum()))
-
-
-@pytest.mark.parametrize(
-    ("function", "at_branch"),
-    [(_branches, True), (_loops, True), (_SPACE["_asserts"], False), (_converts, False), (_makes, False)],
-)
-def test_a_branch_of_the_model_is_told_from_other_reads_of_values(
-    function: Callable[[torch.Tensor], torch.Tensor], at_branch: bool
-) -> None:
-    with pytest.raises(Exception) as raised:  # noqa: PT011 torch's own kinds
-        torch.export.export(as_module(function), (torch.ones(2),))
-    assert diagnosis.is_data_dependent(raised.value)
-    assert diagnosis.is_at_branch(raised.value) == at_branch

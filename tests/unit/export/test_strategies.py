@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,9 +21,9 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[strategies.Strategy]:
     found: list[strategies.Strategy] = []
     real = strategies._export
 
-    def spy(entry: Any, strategy: strategies.Strategy) -> Any:
+    def spy(entry: Any, strategy: strategies.Strategy, *module: Any) -> Any:
         found.append(strategy)
-        return real(entry, strategy)
+        return real(entry, strategy, *module)
 
     monkeypatch.setattr(strategies, "_export", spy)
     return found
@@ -65,6 +66,55 @@ def test_strict_mode_comes_last(tried: list[strategies.Strategy]) -> None:
     [finding] = traced.findings
     assert finding.code == "strict-export"
     assert "numpy" in finding.message
+
+
+READS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "bool": lambda x: x * bool(x.sum() > 1),
+    "power": lambda x: x ** int(x.sum()),
+    "remainder": lambda x: x * (int(x.sum()) % 3),
+    "shift": lambda x: x + (int(x.max()) << 1),
+    "square": lambda x: x * float(x.max()) ** 2,
+}
+
+
+@pytest.mark.parametrize("name", READS)
+def test_numbers_read_from_data_are_staged_before_strict_mode(
+    tried: list[strategies.Strategy], name: str
+) -> None:
+    """In strict mode `%`, `**` and `<<` of Python stay in the graph, where no backend lowers them."""
+    strategies.trace(entry_of(READS[name], torch.tensor([1.0, 2.0])))
+    assert not any(strategy.strict for strategy in tried)
+
+
+class Logged(torch.nn.Module):
+    """Takes NumPy's way, which only strict mode takes, and keeps what it was called with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last: list[torch.Tensor] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found = torch.from_numpy(x.numpy() + 1)
+        self.last[:] = [found]
+        return found
+
+
+def test_what_strict_mode_would_lose_is_refused() -> None:
+    with pytest.raises(ExportFailed, match="does not see"):
+        strategies._stateless(entry_of(Logged().eval(), torch.ones(3)))
+
+
+def test_a_model_that_no_way_takes_is_staged_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    real = strategies.staged
+    monkeypatch.setattr(strategies, "staged", lambda *args: calls.append(args) or real(*args))
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return x + len(str(x.sum().item()))
+
+    with pytest.raises(ExportFailed):
+        strategies.trace(entry_of(f, torch.ones(1), shapes={"x": {0: B}}))
+    assert len(calls) == 1
 
 
 def test_the_model_stays_as_it_was() -> None:
