@@ -77,6 +77,12 @@ def elu(out: Out, x: Array, alpha: Scalar = 1.0, scale: Scalar = 1.0, input_scal
     return lax.select(x > 0, x, low) * like(x, scale)
 
 
+def leaky_relu(out: Out, x: Array, slope: Scalar = 0.01) -> Array:
+    """A slope below zero and at it; jax's own has none at zero."""
+    x = cast(x, wide(out.dtype))
+    return lax.select(x > 0, x, x * like(x, slope))
+
+
 def digamma(x: Array) -> Array:
     """At zero the infinity on the side of its sign; XLA has NaN there."""
     return lax.select(x == 0, -1 / x, lax.digamma(x))
@@ -281,7 +287,7 @@ OPS: Final[dict[Any, Any]] = {
     aten.isfinite.default: same(jnp.isfinite),
     aten.isinf.default: same(jnp.isinf),
     aten.isnan.default: same(jnp.isnan),
-    aten.leaky_relu.default: lambda out, x, slope=0.01: jax.nn.leaky_relu(cast(x, wide(out.dtype)), slope),
+    aten.leaky_relu.default: leaky_relu,
     aten.lgamma.default: floating(lax.lgamma),
     aten.log.default: floating(lax.log),
     aten.log10.default: floating(jnp.log10),
@@ -332,8 +338,9 @@ OPS: Final[dict[Any, Any]] = {
     aten.logical_xor.default: logical(lax.bitwise_xor),
     aten.maximum.default: exact(lax.max),
     aten.minimum.default: exact(lax.min),
-    aten.fmax.default: exact(jnp.fmax),
-    aten.fmin.default: exact(jnp.fmin),
+    # Of equal values jax gives the second and eager the first, which may be a zero of the other sign.
+    aten.fmax.default: exact(lambda a, b: jnp.fmax(b, a)),
+    aten.fmin.default: exact(lambda a, b: jnp.fmin(b, a)),
     aten.atan2.default: promoted(lax.atan2),
     _each(aten.copysign): promoted(jnp.copysign),
     aten.hypot.default: promoted(jnp.hypot),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import cache
@@ -20,6 +21,7 @@ from tests.opinfo.cases import DTYPES, OPS
 from tests.opinfo.sweep import TOLERANCE, UNSPECIFIED
 from tests.unit.backends.xla.ops.calls import Call, by_op, written
 
+aten = torch.ops.aten
 OPS_OF_TABLE = sorted(table(), key=str)
 GROUP = 24
 # Any position of equal values may be given as the second result.
@@ -135,3 +137,21 @@ def test_equals_eager_on_every_sample(op: Any) -> None:
     for call in all_of_them().get(op, []):
         [got] = compiled([(op, call)])
         check(op, call, got)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_zeros_have_the_sign_that_eager_gives_them(dtype: torch.dtype) -> None:
+    zeros = torch.tensor([0.0, -0.0], dtype=dtype)
+    calls = [
+        (op, Call(args, {}, op(*args)))
+        for op, *args in (
+            (aten.leaky_relu.default, zeros, -0.5),
+            (aten.leaky_relu.default, zeros, math.inf),
+            (aten.fmax.default, zeros, -zeros),
+            (aten.fmin.default, zeros, -zeros),
+        )
+    ]
+    for (op, call), got in zip(calls, compiled(calls), strict=True):
+        check(op, call, got)
+        if not call.result.isnan().any():
+            assert torch.equal(got[0].signbit(), call.result.signbit()), call
