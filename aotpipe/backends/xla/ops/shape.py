@@ -169,7 +169,7 @@ OPS: Final[dict[Any, Any]] = {
     (aten.conj_physical.default, aten._conj_physical.default): (lambda _, x: jnp.conj(x), elementwise),
     aten.expand.default: (lambda out, x, *_, **__: broadcast(x, out.shape), _padded_expand),
     aten.permute.default: (
-        lambda _, x, dims: jnp.permute_dims(x, dims),
+        lambda _, x, dims: jnp.permute_dims(x, tuple(axis_of(dim, x.ndim) for dim in dims)),
         lambda call: Padded(call.as_it_is(), tuple(call.first.axes[dim] for dim in call.args[1])),
     ),
     aten.transpose.int: (lambda _, x, *dims: jnp.swapaxes(x, *dims) if x.ndim else x, _padded_transpose),

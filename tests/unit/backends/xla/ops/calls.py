@@ -158,6 +158,18 @@ def _WRITTEN() -> Iterator[tuple[Any, ...]]:  # noqa: N802
     ):
         yield unary, odd
     yield aten.select.int, x, -1, -2
+    # Dims counted from the end, in each op that has dims of its own.
+    deep = torch.randn(3, 4, 5, generator=generator)
+    yield aten.permute.default, deep, [-1, 0, -2]
+    yield aten.transpose.int, deep, -1, -3
+    yield aten.diagonal.default, deep, 1, -2, -1
+    yield aten.diagonal_scatter.default, deep, torch.ones(5, 3), 0, -3, -2
+    yield aten.unfold.default, deep, -2, 2, 1
+    yield aten.unbind.int, deep, -2
+    yield aten.split_with_sizes.default, deep, [1, 3], -2
+    yield aten.split.Tensor, deep, 2, -1
+    yield aten.roll.default, deep, [1, 2], [-1, -3]
+    yield aten.flip.default, deep, [-2]
     yield aten.view_as_real.default, torch.complex(x, x.exp())
     yield aten.imag.default, torch.complex(x, x.exp())
     yield aten._int_mm.default, torch.ones(32, 16, dtype=torch.int8), torch.ones(16, 8, dtype=torch.int8)
