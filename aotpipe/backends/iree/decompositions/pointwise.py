@@ -48,14 +48,28 @@ def _compared(op: Callable[..., torch.Tensor]) -> Decomposition:
     """
 
     def decompose(tensor: torch.Tensor, number: Number) -> Any:
-        if tensor.dtype == torch.uint8:
-            return op(tensor.to(torch.int32), number)
         if tensor.is_floating_point():
             whole = isinstance(number, int)
             return op(tensor, float(number)) if whole else NotImplemented
         if isinstance(number, float) and not tensor.is_complex():
             return op(tensor.to(torch.get_default_dtype()), number)
-        return NotImplemented
+        if tensor.is_complex() or (
+            tensor.dtype == torch.bool and isinstance(number, int) and number in (0, 1)
+        ):
+            return NotImplemented
+        if tensor.dtype == torch.bool:
+            return op(tensor.to(torch.int64), number)
+        # Eager compares as many bits of the number as the tensor's dtype has, and the compiler all of them.
+        info = torch.iinfo(tensor.dtype)
+        if isinstance(number, int):
+            held = (number - info.min) % 2**info.bits + info.min
+            if tensor.dtype == torch.uint8:
+                return op(tensor.to(torch.int32), held)
+            return NotImplemented if held == number else op(tensor, held)
+        if info.bits >= 32:
+            return NotImplemented  # a size has no more bits
+        size = torch.full((), number, dtype=torch.int64).to(tensor.dtype)
+        return op(tensor.to(torch.int32), size.to(torch.int32))
 
     return decompose
 
@@ -371,7 +385,7 @@ def exponential(tensor: torch.Tensor) -> Any:
 
 
 DECOMPOSITIONS: Table = {
-    **{op: _compared(op) for op in (getattr(aten, name).Scalar for name in COMPARISONS)},
+    **{getattr(aten, name).Scalar: _compared(getattr(torch, name)) for name in COMPARISONS},
     aten.maximum.default: partial(_extremum, operator.gt),
     aten.minimum.default: partial(_extremum, operator.lt),
     aten.fmax.default: partial(_number_extremum, operator.ge),

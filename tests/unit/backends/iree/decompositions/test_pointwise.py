@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 
 import pytest
 import torch
@@ -61,6 +62,22 @@ class Pairs(torch.nn.Module):
 def test_program_on_special_values() -> None:
     left, right = torch.meshgrid(SPECIAL, SPECIAL, indexing="ij")
     check(Pairs(), (left.contiguous(), right.contiguous()))
+
+
+class OutOfRange(torch.nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+        orders = (operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne)
+        numbers = (-1, -129, 300, 2**31, -(2**31) - 1, y.size(0), y.size(0) - 400)
+        return [order(x, number) for number in numbers for order in orders]
+
+
+@pytest.mark.parametrize(
+    "dtype", sweep([torch.uint8, torch.int8, torch.bool, torch.int16, torch.int32], quick=3)
+)
+def test_a_number_out_of_range_is_compared_as_eager_does(dtype: torch.dtype) -> None:
+    values = [0, 1] if dtype == torch.bool else [torch.iinfo(dtype).min, 0, 1, 44, torch.iinfo(dtype).max]
+    shapes = {"x": None, "y": {0: torch.export.Dim("n", min=2, max=500)}}
+    check(OutOfRange(), (torch.tensor(values, dtype=dtype), torch.zeros(300)), dynamic_shapes=shapes)
 
 
 class Integers(torch.nn.Module):

@@ -126,6 +126,10 @@ def _WRITTEN() -> Iterator[tuple[Any, ...]]:  # noqa: N802
         yield scalar, whole, 1.5
         yield scalar, x, 0
         yield scalar, odd, float("inf")
+        yield scalar, whole > 0, -1
+        yield scalar, whole.to(torch.uint8), -1
+        yield scalar, whole.to(torch.int8), 300
+        yield scalar, whole.to(torch.int32), 2**31
     for packet in (aten.bitwise_and, aten.bitwise_or, aten.bitwise_xor):
         yield packet.Scalar, whole, 6
         yield packet.Scalar_Tensor, 6, whole
