@@ -120,7 +120,7 @@ def _elements(kind: Any) -> int:
 
 def _itemsize(kind: Any) -> int:
     """Bytes of an element; what is narrower takes a whole one."""
-    return max(_bits(_dtype(kind)), 8) // 8
+    return max(_bits(kind), 8) // 8
 
 
 def collectives(hlo: str) -> dict[str, int]:
@@ -252,7 +252,7 @@ def _number(value: Any) -> int | None:
 
 def _kind(operation: Any) -> Kind:
     # The narrower operand is widened to the other.
-    dtype = max((_dtype(operand.type) for operand in list(operation.operands)[:2]), key=_bits)
+    dtype = _dtype(max((operand.type for operand in list(operation.operands)[:2]), key=_bits))
     named = ["default"]
     if "precision_config" in operation.attributes:
         named += [str(each).lower() for each in operation.attributes["precision_config"]]
@@ -265,9 +265,11 @@ def _dtype(kind: Any) -> str:
     return _DTYPES.get(name, name)
 
 
-def _bits(dtype: str) -> int:
-    digits = "".join(char for char in dtype.partition("_")[0] if char.isdecimal())
-    return int(digits or 0)
+def _bits(kind: Any) -> int:
+    from jaxlib.mlir.ir import ComplexType
+
+    element = kind.element_type
+    return int(2 * element.element_type.width if isinstance(element, ComplexType) else element.width)
 
 
 def _product_flops(operation: Any) -> int:

@@ -69,6 +69,14 @@ def test_a_byte_is_the_least_that_is_moved() -> None:
     assert least(lambda flags: flags, np.ones(6, np.bool_)) == 12
 
 
+@pytest.mark.parametrize(
+    ("dtype", "size"),
+    [("float8_e4m3fnuz", 1), ("float8_e4m3fn", 1), ("bfloat16", 2), ("complex64", 8)],
+)
+def test_an_element_is_as_large_as_its_dtype(dtype: str, size: int) -> None:
+    assert least(lambda x: x, jnp.zeros(6, dtype)) == 12 * np.dtype(dtype).itemsize == 12 * size
+
+
 _TEXT = """
 HloModule jit_forward, num_partitions=4
 %region (a: f32[], b: f32[]) -> f32[] {
