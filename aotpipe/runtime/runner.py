@@ -87,7 +87,8 @@ class BaseRunner(ABC, Generic[E]):
         self.signatures = {name: entry.checker.signature for name, entry in entries.items()}
         self.device = device
         self._entries = entries
-        self._initial_state = initial_state
+        held = {name for entry in entries.values() for name in entry.state}
+        self._initial_state = {name: array for name, array in initial_state.items() if name in held}
         self._lock = threading.Lock()
         self._process = os.getpid()
         self._is_open = True

@@ -104,6 +104,18 @@ def test_foreign_bytes_and_missing_weights_are_typed(made: Any) -> None:
         runtime.load(on_xla.payload(lowered), **given)
 
 
+def test_a_state_of_no_entry_point_is_ignored(made: Any) -> None:
+    program, lowered = made
+    arrays = {key: view_numpy(value) for key, value in {**program.weights, **program.initial_state}.items()}
+    with runtime.load(
+        on_xla.payload(lowered),
+        signatures={"forward": program.entries[0].signature},
+        weights=arrays,
+        initial_state={"count": arrays["count"], "other": np.zeros(3)},
+    ) as runner:
+        assert np.all(np.isfinite(runner.infer({"x": X})["output"]))
+
+
 def test_it_runs_without_torch_and_jax(made: Any, tmp_path: Path) -> None:
     program, lowered = made
     (tmp_path / "program").write_bytes(on_xla.payload(lowered))
