@@ -55,7 +55,7 @@ def decompose(program: ExportedProgram, table: Mapping[Any, Callable[..., Any]])
     entries = dict(table)
     composite = {
         op: entry
-        for op in _composite_ops(len(registered))
+        for op in _composite_ops(frozenset(registered), frozenset(torch.ops._dir))
         if not _is_own_kernel(op, entry := entries.pop(op, _special_op_to_preserve_cia))
     }
     return _decompose_exported_program(
@@ -68,8 +68,8 @@ def decompose(program: ExportedProgram, table: Mapping[Any, Callable[..., Any]])
 
 
 @cache
-def _composite_ops(registered: int) -> frozenset[Any]:
-    """The composite ops that write nothing; libraries register more of them at any time."""
+def _composite_ops(registered: frozenset[str], namespaces: frozenset[str]) -> frozenset[Any]:
+    """The composite ops that write nothing; libraries add and remove some of them at any time."""
     return frozenset(_collect_all_valid_cia_ops())
 
 
