@@ -15,13 +15,13 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from importlib import import_module
 from typing import Any, Final
-from unittest import mock
 
 import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.inputs import pytrees
+from aotpipe.canonicalize.values import trace
 from aotpipe.errors import SpecInvalid
 from aotpipe.model import object_graph, source
 
@@ -138,7 +138,7 @@ _SCANS: Final = import_module("torch._higher_order_ops.scan")
 @contextmanager
 def uncompiled() -> Iterator[None]:
     """Call the bodies of control-flow ops, and start no compiler."""
-    run = mock.patch.object(_SCANS, "_maybe_compile_and_run_fn", _run_scan)
+    run = trace.assigned(_SCANS, _maybe_compile_and_run_fn=_run_scan)
     with run, torch.compiler.set_stance("force_eager"):
         yield
 

@@ -24,7 +24,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stderr
 from types import FrameType
 from typing import Any, Final
-from unittest import mock
 
 import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensor
@@ -65,7 +64,7 @@ def data_is_traced() -> Iterator[None]:
         else:
             tensor.detach().copy_(value)
 
-    with mock.patch.object(torch.Tensor, "data", property(data, assign)):
+    with trace.assigned(torch.Tensor, data=property(data, assign)):
         yield
 
 
@@ -86,10 +85,8 @@ def texts_are_refused() -> Iterator[None]:
     """
     with ExitStack() as stack:
         for kind in (torch.SymInt, torch.SymFloat, torch.SymBool):
-            stack.enter_context(mock.patch.object(kind, "__repr__", _refusing_number(kind.__repr__)))
-        stack.enter_context(
-            mock.patch.object(torch.Tensor, "__repr__", _refusing_tensor(torch.Tensor.__repr__))
-        )
+            stack.enter_context(trace.assigned(kind, __repr__=_refusing_number(kind.__repr__)))
+        stack.enter_context(trace.assigned(torch.Tensor, __repr__=_refusing_tensor(torch.Tensor.__repr__)))
         yield
 
 
@@ -160,7 +157,7 @@ def refusals_are_raised() -> Iterator[None]:
 
     with ExitStack() as stack:
         for kind in _REFUSALS:
-            stack.enter_context(mock.patch.object(kind, "__init__", watched(kind.__init__)))
+            stack.enter_context(trace.assigned(kind, __init__=watched(kind.__init__)))
         yield
     for error in made:
         # The outermost frame of the traceback of a caught exception is the frame that caught it.
@@ -217,7 +214,7 @@ def light_traces() -> Iterator[None]:
     looks up the source line of every function that is running, most of them its own. It has public ways to
     neither.
     """
-    with _use_lazy_graph_module(True), mock.patch.object(_traceback, "_extract_symbolized_tb", _summary):
+    with _use_lazy_graph_module(True), trace.assigned(_traceback, _extract_symbolized_tb=_summary):
         yield
 
 
@@ -252,5 +249,5 @@ def lines_of_helpers() -> Iterator[None]:
             ]
         )
 
-    with mock.patch.object(TracerBase, "_filter_traceback_frames", frames):
+    with trace.assigned(TracerBase, _filter_traceback_frames=frames):
         yield

@@ -7,10 +7,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
-from unittest import mock
 
 import torch
 from torch._guards import detect_fake_mode  # the mode that torch.export traces under; no public way to it
@@ -159,9 +158,16 @@ def run_region(body: Callable[[], None], variables: Variables, start: Values) ->
             variables.set(before)
 
 
-def unhooked() -> AbstractContextManager[object]:
+@contextmanager
+def unhooked() -> Iterator[None]:
     """Let a module's buffer be assigned without telling torch.export: what comes of a region counts."""
-    return mock.patch.dict(_buffer_hooks, clear=True)
+    before = dict(_buffer_hooks)
+    _buffer_hooks.update(dict.fromkeys(before, lambda *_: None))
+    try:
+        yield
+    finally:
+        # What was registered meanwhile stays, and what was removed is gone.
+        _buffer_hooks.update({key: hook for key, hook in before.items() if key in _buffer_hooks})
 
 
 def run_test(test: Callable[[], object], variables: Variables, start: Values) -> torch.Tensor:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
-from unittest import mock
 
 import torch
 from torch._guards import detect_fake_mode  # the mode that torch traces under; no public way to it
@@ -218,9 +217,7 @@ def isolated_paths() -> Iterator[None]:
     For programs that were exported: what their paths demand is among their asserts.
     """
     # torch hands the paths of a program from one of its own modes to the next: each begins with such a call.
-    cond, while_loop = (
-        mock.patch.object(op, "__call__", _isolated(op.__call__)) for op in (CondOp, WhileLoopOp)
-    )
+    cond, while_loop = (trace.assigned(op, __call__=_isolated(op.__call__)) for op in (CondOp, WhileLoopOp))
     with cond, while_loop:
         yield
 

@@ -16,7 +16,6 @@ from functools import reduce
 from itertools import product
 from types import FrameType, MethodDescriptorType, MethodWrapperType, WrapperDescriptorType
 from typing import Any, Final
-from unittest import mock
 
 import torch
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
@@ -414,7 +413,7 @@ def unhashable() -> Iterator[None]:
         found: int = before(tensor)
         return found
 
-    with mock.patch.object(torch.Tensor, "__hash__", hashed):
+    with trace.assigned(torch.Tensor, __hash__=hashed):
         yield
 
 

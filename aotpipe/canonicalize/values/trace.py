@@ -77,15 +77,21 @@ class Trace:
 
 @contextmanager
 def assigned(owner: object, **attributes: Any) -> Iterator[None]:
-    """Let attributes of an object hold these values while the body runs."""
+    """Let attributes that an object has hold these values while the body runs."""
     before = {name: getattr(owner, name) for name in attributes}
+    if (own := getattr(owner, "__dict__", None)) is not None:
+        # What a class inherits it inherits again, and a static method stays one.
+        before = {name: own[name] for name in attributes if name in own}
     for name, value in attributes.items():
         setattr(owner, name, value)
     try:
         yield
     finally:
-        for name, value in before.items():
-            setattr(owner, name, value)
+        for name in attributes:
+            if name in before:
+                setattr(owner, name, before[name])
+            else:
+                delattr(owner, name)
 
 
 @contextmanager

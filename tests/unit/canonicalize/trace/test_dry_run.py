@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.modules.module import register_module_buffer_registration_hook
 
 from aotpipe.canonicalize.trace import dry_run
 from aotpipe.canonicalize.values.abstract_values import Variables
@@ -48,6 +51,23 @@ def test_what_is_written_is_a_copy_of_the_operand():
     assert torch.equal(operand, torch.ones(2))
     assert torch.equal(written, torch.full((2,), 2.0))
     assert torch.equal(outside, torch.zeros(2))
+
+
+def test_hooks_of_buffers_that_are_registered_or_removed_meanwhile() -> None:
+    def called(hook: str) -> Callable[..., None]:
+        return lambda *_: calls.append(hook)
+
+    calls: list[str] = []
+    first, gone = (register_module_buffer_registration_hook(called(each)) for each in ("first", "gone"))
+    with dry_run.unhooked():
+        torch.nn.Module().register_buffer("x", torch.ones(1))
+        gone.remove()
+        made = register_module_buffer_registration_hook(called("made"))
+    assert not calls
+    torch.nn.Module().register_buffer("x", torch.ones(1))
+    first.remove()
+    made.remove()
+    assert calls == ["first", "made"]
 
 
 def summed(x):

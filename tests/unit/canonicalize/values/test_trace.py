@@ -34,3 +34,20 @@ def test_a_trace_ends_where_its_body_raises() -> None:
     assert not trace.is_on()
     with pytest.raises(AssertionError, match="outside of it"):
         trace.operators()
+
+
+def test_attributes_are_as_before_after_an_assignment() -> None:
+    class Base:
+        shown = 1
+
+    class Own(Base):
+        @staticmethod
+        def made() -> int:
+            return 2
+
+    before = dict(vars(Own))
+    with trace.assigned(Own, shown=3, made=4):
+        assert (Own.shown, Own.made) == (3, 4)
+    assert dict(vars(Own)) == before
+    with pytest.raises(AttributeError), trace.assigned(Own, misspelt=1):
+        pass
