@@ -9,7 +9,7 @@ import builtins
 import functools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from types import FunctionType, GeneratorType, MethodType
 from typing import Any, Final, TypeVar
 
@@ -175,25 +175,29 @@ def generated(
     return Generated(staged) if is_on() else plain()
 
 
-def _in_trace(staged: Callable[[Any], Any], plain: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """A function that is `staged` while a graph is traced, else `plain`."""
-
-    def chosen(value: Any) -> Any:
-        return staged(value) if is_on() else plain(value)
-
-    return chosen
+def returned(value: Any) -> Any:
+    """What a function returns."""
+    return return_values.checked(value) if is_on() else value
 
 
-# What a function returns.
-returned: Final = _in_trace(return_values.checked, lambda value: value)
-# What stands before an index.
-indexed: Final = _in_trace(dynamic_list_methods.opened, lambda value: value)
-# `**kwargs` at the beginning of a function.
-keywords: Final = _in_trace(optional_values.of_keywords, lambda kwargs: kwargs)
-# What `raise` raises, of a function that makes it.
-raised: Final = _in_trace(runtime_asserts.raised, lambda make: make())
-# Stands around the body of a `try` that has handlers; takes a function that gives what they are for.
-caught: Final = _in_trace(runtime_asserts.catching, lambda _: nullcontext())
+def indexed(value: Any) -> Any:
+    """What stands before an index."""
+    return dynamic_list_methods.opened(value) if is_on() else value
+
+
+def keywords(kwargs: dict[str, Any]) -> Any:
+    """`**kwargs` at the beginning of a function."""
+    return optional_values.of_keywords(kwargs) if is_on() else kwargs
+
+
+def raised(make: Callable[[], Any]) -> Any:
+    """What `raise` raises, of a function that makes it."""
+    return runtime_asserts.raised(make) if is_on() else make()
+
+
+def caught(kinds: Callable[[], Any]) -> AbstractContextManager[Any]:
+    """Stands around the body of a `try` that has handlers, which are for these kinds."""
+    return runtime_asserts.catching(kinds) if is_on() else nullcontext()
 
 
 def items(value: Any) -> Any:

@@ -193,7 +193,8 @@ def running(codes: Iterable[CodeType], frames: Iterable[FrameType] = ()) -> list
         code = maker if code in _all(maker) else code
     if operators in code.co_consts:
         return []
-    # A function that no other one makes is the only one of its code.
+    # Of other functions the frame tells the one that ran, without a walk of all objects. Those of the same
+    # code, which a loop of a module may make, are told when they raise.
     called = [] if "<locals>" in code.co_qualname else [frame for frame in frames if frame.f_code is code]
     known = [function for frame in called[-1:] if (function := function_of(frame)) is not None]
     return known or functions_of(code)
