@@ -2,7 +2,8 @@
 
 A compiled program can read foreign memory, die by a signal or never return. `Worker` starts
 `python -m aotpipe.runtime.worker`, which imports neither torch nor a compiler, and talks to it over a
-connection; weights go by the path of a file that it maps. Every call has a time limit.
+connection; weights go by the path of a file that it maps. Every call has a time limit, at which the process
+is killed, be it in the middle of a message.
 
 A message is a header of JSON, then each array's bytes in the header's order; there is no pickle in it.
 
@@ -20,7 +21,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
+import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe
@@ -42,8 +43,6 @@ _CALL_TIMEOUT_S: Final = 300.0
 _BYTECODE_TIMEOUT_S: Final = 3600.0
 _LOAD_TIMEOUT_S: Final = 120.0
 _TAIL_LINES: Final = 12
-# poll(2) counts milliseconds in 32 bits.
-_LONGEST_POLL_S: Final = float(1 << 20)
 _ARRAYS: Final = "__arrays__"
 
 
@@ -148,18 +147,28 @@ class Worker:
     ) -> tuple[dict[str, Any], dict[str, Array]]:
         limit_s = self._timeout_s if timeout_s is None else timeout_s
         doing = " ".join(str(message[key]) for key in ("do", "entry_point") if key in message)
+        late = threading.Event()
+
+        def end() -> None:
+            late.set()
+            if self._process.poll() is None:
+                process.kill_group(self._process)
+
+        # A thread, for a write or a read blocks wherever the other side stops in the middle of a message.
+        watchdog = threading.Timer(min(limit_s, threading.TIMEOUT_MAX), end)
+        watchdog.start()
         try:
             send(self._connection, message, arrays)
-            answer, results = receive(self._connection, deadline=time.monotonic() + limit_s)
-        except TimeoutError:
-            process.kill_group(self._process)
-            raise ProgramCrashed(
-                f"the program did not answer within {limit_s:g} s ({doing})", reason=self._last_words()
-            ) from None
+            answer, results = receive(self._connection)
         except (EOFError, OSError):
             code = self._process.wait()
             how = f"died by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+            if late.is_set():
+                how = f"did not answer within {limit_s:g} s"
             raise ProgramCrashed(f"the program {how} ({doing})", reason=self._last_words()) from None
+        finally:
+            watchdog.cancel()
+            watchdog.join()
         if error := answer.get("error"):
             kind: type[AotpipeError] = getattr(errors, error.pop("kind"), AotpipeError)
             raise kind(error.pop("message"), **error)
@@ -184,30 +193,16 @@ def send(to: Connection, message: Mapping[str, Any], arrays: Mapping[str, Array]
         to.send_bytes(raw_bytes(array).data)
 
 
-def receive(source: Connection, *, deadline: float | None = None) -> tuple[dict[str, Any], dict[str, Array]]:
+def receive(source: Connection) -> tuple[dict[str, Any], dict[str, Array]]:
     """Read a message.
-
-    Args:
-        source: Where from.
-        deadline: A time of `time.monotonic()`.
 
     Raises:
         EOFError, OSError: The other side is gone.
-        TimeoutError: It is late.
     """
-
-    def wait() -> None:
-        if deadline is not None:
-            left_s = min(deadline - time.monotonic(), _LONGEST_POLL_S)
-            if not source.poll(max(0.0, left_s)):
-                raise TimeoutError
-
-    wait()
     message: dict[str, Any] = json.loads(source.recv_bytes())
     arrays = {}
     for name, dtype, shape in message.pop(_ARRAYS):
         arrays[name] = np.empty(shape, numpy_dtype(dtype))
-        wait()
         source.recv_bytes_into(raw_bytes(arrays[name]).data)
     return message, arrays
 
