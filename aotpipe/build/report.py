@@ -10,6 +10,7 @@ Torch-free; jinja2 is imported by `write`.
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -32,6 +33,7 @@ from aotpipe.validate.parity import describe
 if TYPE_CHECKING:
     import jinja2
 
+_lock: Final = threading.Lock()
 _PROCESS: Final = 1
 _BUILD: Final = "build"
 
@@ -185,9 +187,14 @@ def render(report: Report) -> str:
     return template().render(report=report, estimates=estimates)
 
 
-@cache
 def template() -> jinja2.Template:
-    """The page without its report."""
+    """The page without its report; a thread that asks while another compiles it waits for that one."""
+    with _lock:
+        return _template()
+
+
+@cache
+def _template() -> jinja2.Template:
     # Late: a host that serves bundles has no jinja2.
     import jinja2
 

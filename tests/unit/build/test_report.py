@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import errno
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+import jinja2
 import pytest
 
 from aotpipe.build import report as reports
@@ -180,3 +183,22 @@ def test_tracks_are_named():
     tracks = [names[event["tid"]] for event in events if event["ph"] == "X"]
     assert tracks == ["build", "compile iree-cpu-host"]
     assert len({event["pid"] for event in events}) == 1
+
+
+def test_the_page_is_compiled_once_by_several_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = []
+
+    def compile_slowly(_: jinja2.Environment, source: str) -> object:
+        compiled.append(source)
+        time.sleep(0.2)
+        return object()
+
+    reports._template.cache_clear()
+    monkeypatch.setattr(jinja2.Environment, "from_string", compile_slowly)
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            first, second = pool.map(lambda _: reports.template(), range(2))
+    finally:
+        reports._template.cache_clear()
+    assert first is second
+    assert len(compiled) == 1
