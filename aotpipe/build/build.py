@@ -270,7 +270,7 @@ def _build(work: _Work, workspace: Path) -> Outcome:
     if key and ready.key and packed and not errors:
         digests = {path / name: file.sha256 for name, file in packed.manifest.files.items()}
         files = written((path, folder), digests)
-        Record(name=prepared.name, dependencies=files, prepared=ready.key).save(work.cache, key)
+        Record(name=prepared.name, snapshot=files, prepared=ready.key).save(work.cache, key)
     return Outcome(
         path=path if packed else None, report=report, folder=folder, error=next(iter(errors.values()), None)
     )

@@ -270,7 +270,8 @@ class Chain:
         """The program of each target; an error stands in a failed one's place.
 
         Raises:
-            ReadOnly, DiskFull, StoreError: Programs are to be kept, and the store cannot be written.
+            ReadOnly, DiskFull, StoreError: Programs are to be kept, and the store cannot be written at the
+                start; a program that cannot be kept later is remarked on.
         """
         with closing(Cache.open(self.recorder, enabled=settings.cache)) as cache:
             return compile_all(self.lowered, self.request.targets, settings=settings, cache=cache)

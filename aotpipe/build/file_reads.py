@@ -28,7 +28,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
-from aotpipe.build.record import Dependencies, folder_digest, stamps, variable_digest
+from aotpipe.build.record import Snapshot, folder_digest, stamps, variable_digest
 
 _OWN: Final = str(Path(__file__).resolve().parents[1]) + os.sep
 _LIBRARY_KEYS: Final = ("stdlib", "platstdlib", "purelib", "platlib")
@@ -61,7 +61,7 @@ class RecordedReads:
     variables: set[str] = field(default_factory=set)
     mapped_before: frozenset[str] = field(default_factory=lambda: _mapped())
 
-    def dependencies(self, extra_packages: Iterable[str] = ()) -> Dependencies | None:
+    def dependencies(self, extra_packages: Iterable[str] = ()) -> Snapshot | None:
         """What the model was made from; None where something was not recorded, or changed meanwhile."""
         if not self.sound:
             return None
@@ -72,7 +72,7 @@ class RecordedReads:
         found = stamps({*files, *_package_records(extra_packages)}, since_ns=self.since_ns)
         if found is None:
             return None
-        return Dependencies(
+        return Snapshot(
             files=found,
             folders={path: folder_digest(path) for path in sorted(self.folders)},
             variables={name: variable_digest(name) for name in sorted(self.variables)},

@@ -109,7 +109,10 @@ def prepare(request: Request, compiling: Compiling, *, folder: Path, exclude: Se
     if dependencies is not None:
         prepared_key = digest([key, dependencies.digest, made.digest])
         cache.put("prepared", prepared_key, lambda: files(made))
-        Record(name=made.name, dependencies=dependencies, prepared=prepared_key).save(cache, key)
+        before = Record.read(cache, key)
+        Record(name=made.name, snapshot=dependencies, prepared=prepared_key).save(cache, key)
+        if before is not None and before.prepared != prepared_key:
+            cache.store.remove("prepared", before.prepared)  # nobody will ask for it again
     return Ready(prepared=made, key=prepared_key, canonical=lambda: chain.canonical)
 
 

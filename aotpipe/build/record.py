@@ -1,7 +1,8 @@
 """What a model and a bundle were made from, and whether it is still the same. Torch-free.
 
-A `Record` is kept in the store under a digest of what was asked for, and the next build replaces it: one says
-which prepared model belongs to which `Dependencies`, another which files a finished build wrote (`written`).
+A `Record` is kept in the store under a digest of what was asked for, and the next build replaces it. That of
+a prepared model holds a `Snapshot` of all that it depends on, that of a finished build one of the files that
+it wrote (`written`).
 
 Files are compared by their SHA-256. A file whose size, times and inode are those of the last look is taken as
 unchanged without reading it, but only where that is safe: the change time, which no user can set, must lie
@@ -66,12 +67,14 @@ class FileStamp:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dependencies:
-    """Everything outside of aotpipe that can change a model, or all that a build wrote.
+class Snapshot:
+    """What files, folders and environment variables held at one time.
+
+    A model depends on the user's modules, on what these read, and on the record of each installed package
+    that they imported (which holds the digests of the package's files). A build wrote a bundle and a report.
 
     Attributes:
-        files: Absolute path -> stamp: the user's modules, the files they read, and the record of each
-            installed package that was imported (which holds the digests of the package's files).
+        files: Absolute path -> stamp.
         folders: Folders that the user's code listed, or that were written -> digest of the names in them.
         variables: Environment variables that the user's code read -> digest of the value.
     """
@@ -86,8 +89,8 @@ class Dependencies:
         files = {path: stamp.sha256 for path, stamp in self.files.items()}
         return digest([files, dict(self.folders), dict(self.variables)])
 
-    def renewed(self) -> Dependencies | None:
-        """The same dependencies with fresh stamps where nothing has changed, else None."""
+    def renewed(self) -> Snapshot | None:
+        """The same with fresh stamps where nothing has changed, else None."""
         if any(variable_digest(name) != value for name, value in self.variables.items()):
             return None
         if any(folder_digest(path) != value for path, value in self.folders.items()):
@@ -101,10 +104,10 @@ class Dependencies:
         return replace(self, files=files)
 
 
-def written(folders: Iterable[Path], digests: Mapping[Path, str]) -> Dependencies:
+def written(folders: Iterable[Path], digests: Mapping[Path, str]) -> Snapshot:
     """All that lies in some folders now; `digests` saves reading files whose SHA-256 is known."""
     paths = [path for folder in folders for path in (folder, *folder.rglob("*"))]
-    return Dependencies(
+    return Snapshot(
         files={str(path): FileStamp.take(path, digests.get(path)) for path in paths if path.is_file()},
         folders={str(path): folder_digest(str(path)) for path in paths if path.is_dir()},
         variables={},
@@ -172,10 +175,10 @@ def build_key(front: str, out: Path, settings: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """A prepared model's name, its key in the store, and what it was made of, or what was made of it."""
+    """A prepared model's name, its key in the store, and what was seen of its sources or of a build of it."""
 
     name: str
-    dependencies: Dependencies
+    snapshot: Snapshot
     prepared: str
 
     @classmethod
@@ -189,17 +192,14 @@ class Record:
         if key is None:
             return None
         record = cls.read(cache, key)
-        dependencies = record.dependencies.renewed() if record else None
-        if record is None or dependencies is None:
+        snapshot = record.snapshot.renewed() if record else None
+        if record is None or snapshot is None:
             return None
-        if dependencies is not record.dependencies and dependencies != record.dependencies:
-            record = replace(record, dependencies=dependencies)
+        if snapshot != record.snapshot:
+            record = replace(record, snapshot=snapshot)
             record.save(cache, key)
         return record
 
     def save(self, cache: Cache, key: str) -> None:
-        """Keep it in the place of the one before, whose prepared model nobody will ask for again."""
-        before = self.read(cache, key)
-        if before is not None and before.prepared != self.prepared and cache.store is not None:
-            cache.store.remove("prepared", before.prepared)
+        """Keep it in the place of the one before."""
         cache.put("record", key, lambda: {_FILE: dumps(self)}, replace=True)

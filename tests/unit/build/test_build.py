@@ -18,7 +18,7 @@ from aotpipe.build import report as reports
 from aotpipe.build.build import Settings, run
 from aotpipe.build.cache import Cache
 from aotpipe.build.events import Event, Planned, Recorder, StageFinished
-from aotpipe.build.record import Dependencies, Record
+from aotpipe.build.record import Record, Snapshot
 from aotpipe.build.request import Request
 from aotpipe.core.stages import Compiled, Lowered
 from aotpipe.core.targets import Target
@@ -159,9 +159,7 @@ def test_a_bundle_of_another_prepared_model_is_not_up_to_date(tmp_path: Path):
     front, key = request.key, work.key("tiny")
     assert front is not None
     assert key is not None
-    one = Record(
-        name="tiny", dependencies=Dependencies(files={}, folders={}, variables={}), prepared=digest("one")
-    )
+    one = Record(name="tiny", snapshot=Snapshot(files={}, folders={}, variables={}), prepared=digest("one"))
     one.save(work.cache, front)
     one.save(work.cache, key)
     assert build_module._unchanged(work) is not None

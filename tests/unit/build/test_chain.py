@@ -18,7 +18,7 @@ from aotpipe.build.chain import Chain
 from aotpipe.build.compile_stage import CompileSettings
 from aotpipe.build.events import Event, Recorder, StageFinished
 from aotpipe.build.prepared import FRONT_STAGES, Prepared
-from aotpipe.build.record import Dependencies, FileStamp, Record
+from aotpipe.build.record import FileStamp, Record, Snapshot
 from aotpipe.build.request import Request
 from aotpipe.core.stages import Compiled, Finding, Legal, Lowered
 from aotpipe.core.targets import Backend
@@ -168,7 +168,7 @@ def test_eager_leaves_cores_to_the_compilers(monkeypatch: pytest.MonkeyPatch):
 class Front:
     """Stands in for the stages that need torch."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, dependencies: Dependencies | None) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, dependencies: Snapshot | None) -> None:
         self.calls = 0
         monkeypatch.setattr(prepared_module, "_through_torch", self.prepare)
         monkeypatch.setattr(
@@ -185,9 +185,7 @@ class Front:
 def test_an_unchanged_model_is_not_prepared_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = tmp_path / "m.py"
     path.write_text("one")
-    stand_in = Front(
-        monkeypatch, Dependencies(files={str(path): FileStamp.take(path)}, folders={}, variables={})
-    )
+    stand_in = Front(monkeypatch, Snapshot(files={str(path): FileStamp.take(path)}, folders={}, variables={}))
     first = prepare(REQUEST, tmp_path / "first")
     second = prepare(REQUEST, tmp_path / "second")
     assert stand_in.calls == 1
@@ -202,8 +200,19 @@ def test_an_unchanged_model_is_not_prepared_again(tmp_path: Path, monkeypatch: p
     assert stand_in.calls == 2
 
 
+def test_a_changed_model_drops_the_prepared_one_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path, keys = tmp_path / "m.py", []
+    for text in ("one", "two"):
+        path.write_text(text)
+        files = {str(path): FileStamp.take(path)}
+        Front(monkeypatch, Snapshot(files=files, folders={}, variables={}))
+        keys.append(prepare(REQUEST, tmp_path / text).key)
+    cache = Cache.open(Recorder())
+    assert [cache.load("prepared", str(key), lambda _: True) for key in keys] == [None, True]
+
+
 def test_the_compilers_are_started_once_wherever_the_modules_come_from(tmp_path: Path, monkeypatch):
-    Front(monkeypatch, Dependencies(files={}, folders={}, variables={}))
+    Front(monkeypatch, Snapshot(files={}, folders={}, variables={}))
     compilers = Compilers()
     for name in ("made", "stored"):
         prepare(REQUEST, tmp_path / name, compilers)
@@ -218,7 +227,7 @@ def test_what_is_not_wholly_known_is_not_kept(tmp_path: Path, monkeypatch: pytes
 
 
 def test_stages_that_were_spared_are_told_as_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    Front(monkeypatch, Dependencies(files={}, folders={}, variables={}))
+    Front(monkeypatch, Snapshot(files={}, folders={}, variables={}))
     prepare(REQUEST, tmp_path / "first")
     compilers = Compilers()
     prepare(REQUEST, tmp_path / "again", compilers)

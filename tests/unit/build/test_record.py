@@ -13,9 +13,9 @@ from aotpipe.build import record
 from aotpipe.build.cache import Cache
 from aotpipe.build.events import Recorder
 from aotpipe.build.record import (
-    Dependencies,
     FileStamp,
     Record,
+    Snapshot,
     build_key,
     front_key,
     stamps,
@@ -36,9 +36,7 @@ def cache() -> Cache:
 
 def front_record(*paths: Path, prepared: str = OLD) -> Record:
     files = {str(path): FileStamp.take(path) for path in paths}
-    return Record(
-        name="tiny", dependencies=Dependencies(files=files, folders={}, variables={}), prepared=prepared
-    )
+    return Record(name="tiny", snapshot=Snapshot(files=files, folders={}, variables={}), prepared=prepared)
 
 
 def test_a_front_record_is_fresh_until_a_file_changes(cache: Cache, tmp_path: Path):
@@ -59,19 +57,19 @@ def test_stamps_are_renewed_so_that_a_file_is_hashed_once(cache: Cache, tmp_path
     path = tmp_path / "m.py"
     path.write_text("one")
     made = front_record(path)
-    unproven = {name: replace(stamp, stat=None) for name, stamp in made.dependencies.files.items()}
-    replace(made, dependencies=replace(made.dependencies, files=unproven)).save(cache, KEY)
+    unproven = {name: replace(stamp, stat=None) for name, stamp in made.snapshot.files.items()}
+    replace(made, snapshot=replace(made.snapshot, files=unproven)).save(cache, KEY)
     assert Record.fresh(cache, KEY) is not None
     monkeypatch.setattr(record, "file_digest", lambda path: pytest.fail("read again"))
     assert Record.fresh(cache, KEY) is not None
 
 
-def test_a_new_front_record_drops_the_prepared_model_of_the_old(cache: Cache, tmp_path: Path):
+def test_a_record_of_a_build_drops_no_prepared_model(cache: Cache, tmp_path: Path):
+    # Another process may have prepared it again meanwhile.
     for prepared in (OLD, NEW):
         cache.put("prepared", prepared, lambda: {"x": b"1"})
         front_record(prepared=prepared).save(cache, KEY)
-    assert cache.load("prepared", OLD, lambda entry: entry.text("x")) is None
-    assert cache.load("prepared", NEW, lambda entry: entry.text("x")) == "1"
+    assert cache.load("prepared", OLD, lambda entry: entry.text("x")) == "1"
 
 
 def test_a_front_key_is_of_the_place_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
@@ -104,7 +102,7 @@ def folders(tmp_path: Path) -> tuple[Path, Path]:
 
 def test_an_untouched_build_is_intact(cache: Cache, folders: tuple[Path, Path]):
     digests = {folders[0] / "programs" / "p": file_digest(folders[0] / "programs" / "p")}
-    Record(name="tiny", dependencies=written(folders, digests), prepared=OLD).save(cache, KEY)
+    Record(name="tiny", snapshot=written(folders, digests), prepared=OLD).save(cache, KEY)
     assert Record.fresh(cache, KEY) is not None
     assert Record.fresh(cache, KEY) is not None
     assert Record.fresh(cache, digest("other")) is None
@@ -120,7 +118,7 @@ def test_an_untouched_build_is_intact(cache: Cache, folders: tuple[Path, Path]):
     ],
 )
 def test_a_touched_build_is_not(cache: Cache, folders: tuple[Path, Path], touch):
-    Record(name="tiny", dependencies=written(folders, {}), prepared=OLD).save(cache, KEY)
+    Record(name="tiny", snapshot=written(folders, {}), prepared=OLD).save(cache, KEY)
     touch(*folders)
     assert Record.fresh(cache, KEY) is None
 
@@ -132,8 +130,8 @@ def settled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record, "_COARSE_TICK_NS", -(10**12))
 
 
-def of(*paths: Path) -> Dependencies:
-    return Dependencies(files={str(path): FileStamp.take(path) for path in paths}, folders={}, variables={})
+def of(*paths: Path) -> Snapshot:
+    return Snapshot(files={str(path): FileStamp.take(path) for path in paths}, folders={}, variables={})
 
 
 def test_a_young_file_is_hashed_again_since_its_stat_proves_nothing(tmp_path: Path):
@@ -190,7 +188,7 @@ def test_a_file_that_is_gone_or_a_folder_has_changed(tmp_path: Path):
 
 def test_variables_and_folders_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("AOTPIPE_TEST_SIZE", raising=False)
-    found = Dependencies(
+    found = Snapshot(
         files={},
         folders={str(tmp_path): record.folder_digest(str(tmp_path))},
         variables={"AOTPIPE_TEST_SIZE": variable_digest("AOTPIPE_TEST_SIZE")},
@@ -207,7 +205,7 @@ def test_json_round_trip_and_a_digest_of_content_alone(tmp_path: Path):
     path = tmp_path / "a"
     path.write_bytes(b"one")
     found = of(path)
-    assert loads(Dependencies, dumps(found).decode()) == found
+    assert loads(Snapshot, dumps(found).decode()) == found
     os.utime(path, (1, 1))
     assert of(path).digest == found.digest
     path.write_bytes(b"two")
