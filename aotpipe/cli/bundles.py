@@ -12,12 +12,8 @@ from aotpipe.cli import options, progress, text
 from aotpipe.cli.options import find_in_working_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from aotpipe.build.rerun import Row
     from aotpipe.runtime.bundle import Bundle, TargetResult
     from aotpipe.runtime.bundle.manifest import Manifest, Program
-    from aotpipe.runtime.islands.chain_runner import StepTime
 
 _HEAD: Final = "target status dialect parity size dispatches kernels allocates".split()
 _PROGRAM: Final = (
@@ -216,17 +212,13 @@ def bench(
 ) -> None:
     """Time the programs of BUNDLE on their example inputs, in turns with MODEL in eager where it is given."""
     from aotpipe.build.rerun import measure
+    from aotpipe.core.units import duration
 
     find_in_working_folder()
     with progress.shown(quiet=quiet) as listener:
         rows = measure(bundle, model, on_event=listener, **asked, **options)
-    text.show(rows, lambda: _bench_text(rows), as_json=as_json)
-
-
-def _bench_text(rows: Sequence[Row]) -> str:
-    from aotpipe.core.units import duration
-
-    lines = [
+    # Computed where they are printed.
+    lines = (
         (
             row.target if row.program in {"", row.target} else f"{row.target} ({row.program})",
             row.entry_point,
@@ -240,8 +232,9 @@ def _bench_text(rows: Sequence[Row]) -> str:
             str(row.samples),
         )
         for row in rows
-    ]
-    return text.table(("target", "entry point", "median", "p90", "eager", "of eager", "n"), lines)
+    )
+    head = ("target", "entry point", "median", "p90", "eager", "of eager", "n")
+    text.show(rows, lambda: text.table(head, lines), as_json=as_json)
 
 
 @click.command()
@@ -256,17 +249,13 @@ def islands(*, bundle: Path, target: str | None, calls: int, as_json: bool) -> N
 
     A bundle has a chain where it was built with --allow-islands and something could not be in a program.
     """
+    from aotpipe.core.units import duration
     from aotpipe.runtime.bundle import steps
 
     find_in_working_folder()
     found = steps(bundle, target, calls=calls)
-    text.show(found, lambda: _islands_text(found), as_json=as_json)
-
-
-def _islands_text(found: Sequence[StepTime]) -> str:
-    from aotpipe.core.units import duration
-
-    rows = [
+    # Computed where they are printed.
+    rows = (
         (
             step.entry_point,
             step.kind,
@@ -277,5 +266,6 @@ def _islands_text(found: Sequence[StepTime]) -> str:
             step.reason,
         )
         for step in found
-    ]
-    return text.table(("entry point", "step", "name", "median", "share", "line", "reason"), rows)
+    )
+    head = ("entry point", "step", "name", "median", "share", "line", "reason")
+    text.show(found, lambda: text.table(head, rows), as_json=as_json)

@@ -207,11 +207,11 @@ def bisect(
         fault = find(model, target=target, settings=compiling, on_event=listener, **options)
     if fault is not None and out is not None:
         fault.reproducer.save(out)
-
-    def found() -> str:
-        return f"{target}: every recorded call is at parity" if fault is None else fault_text(fault, out)
-
-    text.show({"target": target, "fault": fault and fault.to_json()}, found, as_json=as_json)
+    text.show(
+        {"target": target, "fault": fault and fault.to_json()},
+        lambda: fault_text(fault, out) if fault else f"{target}: every recorded call is at parity",
+        as_json=as_json,
+    )
     return 0 if fault is None else ParityError.exit_code
 
 

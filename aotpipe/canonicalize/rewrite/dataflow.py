@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Sequence
 from typing import Final
 
 from aotpipe.canonicalize.rewrite.ast_builders import HELPER, LOOPS, blocks, dotted
@@ -226,26 +226,23 @@ class Liveness:
         # The flag that ends a loop whose breaks were taken out is read at its head.
         if (stop := getattr(node, "stop", None)) is not None:
             test |= {stop}
-        taken = frozenset(_targets(node.target)) if isinstance(node, ast.For) else _NONE
         around, head = self._targets, left | test
         while True:
             self._targets = head
-            begun = head | (self._block(node.body, head) - taken)
+            inside = self._block(node.body, head)
+            begun = head | (_before(node.target, inside) if isinstance(node, ast.For) else inside)
             if begun == head:
                 break
             head = begun
         self._targets = around
         self._after[id(node)], self._left[id(node)] = head, after
-        if isinstance(node, ast.For):
-            return head | reads(node.iter) | reads(node.target)
-        return head
+        return head | reads(node.iter) if isinstance(node, ast.For) else head
 
 
 def reads(node: ast.AST) -> Names:
     """The names that a node reads, those of functions inside of it too."""
-    names = [inner for inner in ast.walk(node) if isinstance(inner, ast.Name)]
-    augmented = [node.target] if isinstance(node, ast.AugAssign) else []
-    return frozenset(each.id for each in names if not isinstance(each.ctx, ast.Store) or each in augmented)
+    names = (inner for inner in ast.walk(node) if isinstance(inner, ast.Name))
+    return frozenset(each.id for each in names if not isinstance(each.ctx, ast.Store))
 
 
 def _before(node: ast.AST, after: Names) -> Names:
@@ -257,11 +254,8 @@ def _before(node: ast.AST, after: Names) -> Names:
             return after - {node.id} if isinstance(node.ctx, ast.Store) else after | {node.id}
         case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
             return (after - {node.name}) | reads(node)
-        # A walrus in a comprehension sets its name where there is an item.
         case ast.Lambda() | ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
-            return after | reads(node)
-        case ast.AnnAssign(value=None):
-            return after | reads(node)
+            return after | reads(node)  # a walrus sets its name where there is an item
         case ast.AugAssign():
             return _before(node.value, after) | frozenset(mentions([node.target]))
         case ast.IfExp():
@@ -275,10 +269,10 @@ def _before(node: ast.AST, after: Names) -> Names:
         # In the order in which they are computed.
         case ast.Assign():
             parts = [node.value, *node.targets]
-        case ast.AnnAssign(value=ast.expr() as value):
-            parts = [node.annotation, value, node.target]
-        case ast.NamedExpr():
-            parts = [node.value, node.target]
+        case ast.NamedExpr() | ast.AnnAssign(value=ast.expr()):
+            parts = parts[::-1]
+        case ast.AnnAssign():
+            return after | reads(node)
         case ast.Dict():
             parts = [each for pair in zip(node.keys, node.values, strict=True) for each in pair if each]
     skipped = after
@@ -294,13 +288,3 @@ def _lets_pass(item: ast.withitem) -> bool:
     called = item.context_expr
     path = dotted(called.func) if isinstance(called, ast.Call) else None
     return path is not None and (path.startswith("torch.") or path.rpartition(".")[2] in _LET_PASS)
-
-
-def _targets(target: ast.expr) -> Iterator[str]:
-    if isinstance(target, ast.Name):
-        yield target.id
-    elif isinstance(target, ast.Tuple | ast.List):
-        for each in target.elts:
-            yield from _targets(each)
-    elif isinstance(target, ast.Starred):
-        yield from _targets(target.value)

@@ -113,9 +113,6 @@ class Eager:
 
         Returns:
             Output name -> array; numbers as 0-d arrays, leaves that are neither are absent.
-
-        Raises:
-            OtherResults: No name fits the results.
         """
         name = next(iter(self._entries)) if entry_point is None else entry_point
         call = self._prepared(inputs, name)
