@@ -23,7 +23,10 @@ _EQUALITIES: Final[Mapping[Any, Any]] = {
 
 
 def keep_nans_unequal(graphs: Sequence[GraphModule]) -> None:
-    """Write `not (x != y)` for `x == y` of floats, which the compiler may find to be one tensor."""
+    """Write `x == y` of floats as `not (x != y)`: the compiler may find `x` and `y` to be one tensor.
+
+    Where they are made of one tensor, `x >= y` becomes `x > y or not (x != y)`, and `x <= y` the like.
+    """
     for module in modules(graphs):
         comparisons = [node for node in module.graph.nodes if node.target in _EQUALITIES]
         if comparisons:
@@ -40,7 +43,7 @@ def _may_be_one(node: Node, same: Mapping[Node, Node]) -> bool:
 
 
 def _origin(node: Node, same: Mapping[Node, Node]) -> Node:
-    """The tensor that ops of one tensor, which change neither shape nor dtype, made another of."""
+    """The tensor that `node` is made of by a chain of ops, each of one tensor, that keep shape and dtype."""
     node = same[node]
     while len(node.all_input_nodes) == 1:
         (operand,) = node.all_input_nodes
@@ -59,8 +62,9 @@ def _unequal(emit: Emitter, node: Node) -> Node:
 
 FIX: Final = Fix(
     id="self-comparisons",
-    fault="IREE takes `x == x` for true, also where `x` is NaN",
-    remedy="`==` of floats becomes `not (x != y)`",
+    fault="IREE takes `x == x`, `x >= x` and `x <= x` for true, also where `x` is NaN",
+    remedy="`x == y` of floats becomes `not (x != y)`; of what is made of one tensor `x >= y` becomes "
+    "`x > y or not (x != y)`, and `<=` the like",
     targets=("iree-*",),
     program="`x == x` of NaN; `x.median(0)`, `x.argmax(0)` and `x.sort(0)` are made of it",
     apply=GraphRewrite(keep_nans_unequal),
