@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -39,21 +40,25 @@ class ShardedArray:
 
 
 class Memory:
-    """The memory of one device; what the device can read where it is stays there."""
+    """The memory of one device, the only one of `devices`; what it can read where it is stays there."""
 
     def __init__(self, devices: Sequence[Any]) -> None:
         self._xla = clients.bindings()
         self._devices = list(devices)
         self._list = self._xla.DeviceList(tuple(devices))
         self._semantics = self._xla.HostBufferSemantics.ZERO_COPY
-        self._whole = _sharding(
+
+    @cached_property
+    def _whole(self) -> Any:
+        return _sharding(
             self._xla.SingleDeviceSharding,
             self._xla.HloSharding.replicate(),
-            devices[0],
+            self._devices[0],
             _internal_device_list=self._list,
         )
 
-    def upload(self, array: Array, sharding: Sharding | None = None) -> Any:  # noqa: ARG002  # it has no parts
+    # One device has the whole of each array, whatever the sharding.
+    def upload(self, array: Array, sharding: Sharding | None = None) -> Any:  # noqa: ARG002
         """A buffer of an array's values; the array must not change while the buffer lives."""
         return self._put(array.shape, array.dtype, self._whole, [array])
 
