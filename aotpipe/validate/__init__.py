@@ -211,7 +211,7 @@ def _time(
 def measure_latency(
     worker: Caller, eager: Eager, golden: Golden, *, stateful: bool, budget_s: float
 ) -> Latency:
-    """Time one call of a loaded program and of eager; the arguments are those of `time_in_turns`."""
+    """Time one call of a loaded program and of eager on the same inputs, as `time_in_turns` does."""
     import torch
 
     ours, theirs = time_in_turns((worker, eager), golden, stateful=stateful, budget_s=budget_s)
@@ -227,18 +227,20 @@ def measure_latency(
 def time_in_turns(
     runners: Sequence[Caller | Eager], golden: Golden, *, stateful: bool, budget_s: float
 ) -> list[list[float]]:
-    """Time one call of a loaded program, and of eager where it is given, warmed up, on the same inputs.
+    """Time one call of each runner, warmed up, on the same inputs.
 
-    The program is timed inside its worker, as a caller of the runner sees it (inputs checked, outputs
-    copied); eager is timed here, without the conversion of its arguments. Both are sampled in turns, so that
-    a change of the machine's speed meets both.
+    A program is timed inside its worker, as a caller of the runner sees it (inputs checked, outputs copied);
+    eager is timed here, without the conversion of its arguments. The samples are taken in rounds, in each of
+    which every runner gives some of its own after the one before it, so that a change of the machine's speed
+    meets all of them.
 
     Args:
-        runners: A worker that holds the program, loaded with as many threads as torch uses here, and eager in
-            the model's own dtypes.
+        runners: Workers that hold a program, loaded with as many threads as torch uses here, or eager in the
+            model's own dtypes.
         golden: The call.
         stateful: Whether each sample needs the initial state first.
-        budget_s: Seconds for all together; a call that takes longer is sampled once.
+        budget_s: Seconds for the samples of all runners together, of which each has an equal share; where a
+            call of each takes more than half of it, these calls are the only samples.
 
     Returns:
         For each runner the microseconds of each sample.
