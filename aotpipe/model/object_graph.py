@@ -7,22 +7,29 @@ reaches, registered or not. Tensors are compared by identity and by torch's coun
 
 from __future__ import annotations
 
+import gc
+import itertools
 import operator
+import pickle
 import sys
 import types
-from collections import Counter, OrderedDict, defaultdict, deque
+from collections import ChainMap, Counter, OrderedDict, UserDict, UserList, UserString, defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from random import Random, SystemRandom
 from types import SimpleNamespace
 from typing import Any, Final, Generic, TypeVar
 
+import numpy as np
 import torch
 from torch import nn
 
 OWN: Final = ("_parameters", "_buffers", "_modules")
 _MISSING: Final = object()
-_CLOSED: Final = (torch.Tensor, nn.Module, type, types.ModuleType, Enum, BaseException)
+_CLOSED: Final = (torch.Tensor, np.ndarray, Random, nn.Module, type, types.ModuleType, Enum, BaseException)
+# Classes of Python's library that keep all their data in attributes.
+_OPEN: Final = frozenset({SimpleNamespace, UserDict, UserList, UserString, ChainMap})
 _CONTAINERS: Final = frozenset({list, dict, set, deque, OrderedDict, defaultdict, Counter})
 # What holds the contents of a container, which its own class may show otherwise.
 _BASES: Final = (OrderedDict, dict, list, set, deque)
@@ -76,7 +83,7 @@ def is_object(value: object) -> bool:
     kind = type(value)
     if isinstance(value, (*_CLOSED, list, dict, set, deque, tuple)):
         return False
-    if kind is SimpleNamespace:
+    if kind in _OPEN:
         return True
     # Classes of C and of libraries hold more than can be seen.
     if not kind.__flags__ & _HEAP or kind.__module__.partition(".")[0] in _LIBRARIES:
@@ -84,13 +91,21 @@ def is_object(value: object) -> bool:
     return hasattr(value, "__dict__") or any(slot_names(kind))
 
 
+def is_opaque(value: object) -> bool:
+    """Whether a value is an array, an iterator or a random generator: calls may change what no form shows."""
+    library = type(value).__module__ or ""
+    if isinstance(value, Iterator):
+        return library in ("builtins", "itertools", "_collections")
+    if isinstance(value, (np.ndarray, Random)):
+        return not isinstance(value, SystemRandom)
+    return library.startswith("numpy.random.")
+
+
 def slot_names(kind: type) -> Iterator[str]:
     """The attributes that a class keeps outside of `__dict__`."""
     for cls in kind.__mro__:
-        slots = cls.__dict__.get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else slots:
-            if name not in ("__dict__", "__weakref__"):
-                yield f"_{cls.__name__.lstrip('_')}{name}" if name.startswith("__") else name
+        if cls.__flags__ & _HEAP:
+            yield from (name for name, each in vars(cls).items() if type(each) is types.MemberDescriptorType)
 
 
 def contents(value: Any) -> Any:
@@ -105,12 +120,39 @@ def contents(value: Any) -> Any:
         if issubclass(base, dict):
             return dict(base.items(value))
         return (set if base is set else list)(base.__iter__(value))
+    return _contents_of_opaque(value) if is_opaque(value) else _attributes(value)
+
+
+def _contents_of_opaque(value: Any) -> list[Any]:
+    if isinstance(value, np.ndarray):
+        return list(value.flat) if value.dtype.hasobject else [value.tobytes()]
+    if not isinstance(value, Iterator):
+        return [pickle.dumps(value.getstate() if isinstance(value, Random) else value)]
+    if isinstance(value, types.GeneratorType):
+        frame = value.gi_frame
+        return [frame.f_lasti, *frame.f_locals.values(), value.gi_yieldfrom] if frame else []
+    if isinstance(value, (itertools.count, itertools.cycle)):
+        # A cycle has a list of its own, which no one may put back.
+        return [repr(value), *map(operator.length_hint, gc.get_referents(value))]
+    return [operator.length_hint(value, -1), *gc.get_referents(value)]
+
+
+def _attributes(value: Any) -> dict[str, Any]:
     slots = {name: getattr(value, name) for name in slot_names(type(value)) if hasattr(value, name)}
     return {**slots, **getattr(value, "__dict__", {})}
 
 
+def beside(value: Any) -> dict[str, Any]:
+    """The attributes that a container or a tuple has beside its items."""
+    is_based = isinstance(value, tuple) or base_of(value) is not None
+    return _attributes(value) if is_based and type(value) not in (list, dict, set, tuple) else {}
+
+
 def refill(value: Any, items: Any) -> None:
-    """Let a container or an object hold these, as `contents` gives them."""
+    """Let a container or an object hold these, as `contents` gives them.
+
+    An iterator, a random generator and an array of objects stay as they are.
+    """
     base = base_of(value)
     if base is not None:
         base.clear(value)
@@ -119,29 +161,31 @@ def refill(value: Any, items: Any) -> None:
                 base.__setitem__(value, key, item)
         else:
             (base.update if base is set else base.extend)(value, items)
-    else:
-        own = getattr(value, "__dict__", {})
-        slots = set(slot_names(type(value)))
-        own.clear()
-        own.update({name: item for name, item in items.items() if name not in slots})
-        for name in slots:
-            if name in items:
-                object.__setattr__(value, name, items[name])
-            elif hasattr(value, name):
-                object.__delattr__(value, name)
+    elif isinstance(value, np.ndarray) and value.flags.writeable and not value.dtype.hasobject:
+        value[...] = np.frombuffer(items[0], value.dtype).reshape(value.shape)
+    elif not is_opaque(value):
+        _refill_attributes(value, items)
+
+
+def _refill_attributes(value: Any, items: Mapping[str, Any]) -> None:
+    own = getattr(value, "__dict__", {})
+    slots = set(slot_names(type(value)))
+    own.clear()
+    own.update({name: item for name, item in items.items() if name not in slots})
+    for name in slots:
+        if name in items:
+            object.__setattr__(value, name, items[name])
+        elif hasattr(value, name):
+            object.__delattr__(value, name)
 
 
 def items_of(value: Any) -> Iterator[tuple[str, Any]]:
     """What a container, a tuple or an object holds, by name."""
-    if isinstance(value, tuple):
-        names = getattr(value, "_fields", None) or map(str, range(len(value)))
-        yield from zip(names, value, strict=True)
-    elif isinstance(value, dict):
-        yield from ((str(key), item) for key, item in value.items())
-    elif isinstance(value, (list, deque)):
-        yield from ((str(index), item) for index, item in enumerate(value))
-    elif is_object(value):
-        yield from contents(value).items()
+    held = contents(value)
+    if isinstance(held, dict):
+        yield from ((str(key), item) for key, item in held.items())
+    elif isinstance(held, list):
+        yield from zip(map(str, getattr(value, "_fields", range(len(held)))), held, strict=True)
 
 
 def value_of(cell: types.CellType, default: Any) -> Any:
@@ -222,28 +266,19 @@ class Record(Generic[P]):
     containers and objects that hold equal things, whether or not they are the same ones.
 
     Attributes:
-        held: Every container, tuple and object, with what it holds.
+        held: Every container, tuple and object, with what it holds, and its attributes beside that.
         tensors: Every tensor, with the count of its writes.
-        owners: The containers of classes of the user's own, by the id of the dict of their attributes.
         numbers: The place in `held` of each id.
     """
 
-    def __init__(
-        self, *, most: int = sys.maxsize, is_entered: Callable[[nn.Module], bool] = lambda _: False
-    ) -> None:
-        """Begin with nothing.
-
-        Args:
-            most: Containers of more items are recorded without these.
-            is_entered: Whether what a module holds is recorded too.
-        """
-        self.held: list[tuple[P, Any, Any]] = []
+    def __init__(self, is_entered: Callable[[nn.Module], bool] = lambda _: False) -> None:
+        """Begin with nothing; `is_entered` decides whether what a module holds is recorded too."""
+        self.held: list[tuple[P, Any, Any, dict[str, Any]]] = []
         self.tensors: list[tuple[P, torch.Tensor, int]] = []
-        self.owners: dict[int, Any] = {}
         self.numbers: dict[int, int] = {}
-        self._most, self._is_entered = most, is_entered
+        self._is_entered = is_entered
 
-    def add(self, place: P, value: Any) -> None:
+    def add(self, place: P, value: Any) -> Record[P]:
         """Record a value and what it holds."""
         # No recursion: a linked list may be longer than Python's stack.
         todo = [value]
@@ -255,19 +290,16 @@ class Record(Generic[P]):
             if isinstance(value, nn.Module) and self._is_entered(value):
                 # Its tensors and submodules are items of its attributes.
                 value = vars(value)
-            is_based = base_of(value) is not None
-            if id(value) in self.numbers or not (is_based or isinstance(value, tuple) or is_object(value)):
+            is_based = isinstance(value, tuple) or base_of(value) is not None
+            if id(value) in self.numbers or not (is_based or is_object(value) or is_opaque(value)):
                 continue
             self.numbers[id(value)] = len(self.held)
-            items = contents(value)
-            self.held.append((place, value, items))
-            if is_based and isinstance(own := getattr(value, "__dict__", None), dict):
-                # A class of the user's own keeps attributes beside what its base class holds.
-                self.owners[id(own)] = value
-                todo.append(own)
-            if len(items) <= self._most:
-                inner = items.values() if isinstance(items, dict) else items
-                todo += reversed([item for item in inner if type(item) not in _PLAIN])
+            items, own = contents(value), beside(value)
+            self.held.append((place, value, items, own))
+            todo += own.values()
+            inner = items.values() if isinstance(items, dict) else items
+            todo += reversed([item for item in inner if type(item) not in _PLAIN])
+        return self
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Record) or len(self.held) != len(other.held):
@@ -276,19 +308,26 @@ class Record(Generic[P]):
         def is_alike(left: Any, right: Any) -> bool:
             return is_same(left, right) or self.numbers.get(id(left), -1) == other.numbers.get(id(right))
 
-        tensors, others = (
-            [(id(tensor), count) for _, tensor, count in each.tensors] for each in (self, other)
-        )
-        return tensors == others and all(
-            type(left) is type(right) and holds_same(old, new, is_alike)
-            for (_, left, old), (_, right, new) in zip(self.held, other.held, strict=True)
+        # Which tensors these are is told by what holds them.
+        counts = [[count for _, _, count in each.tensors] for each in (self, other)]
+        return counts[0] == counts[1] and all(
+            type(left) is type(right) and all(map(holds_same, old, new, itertools.repeat(is_alike)))
+            for (_, left, *old), (_, right, *new) in zip(self.held, other.held, strict=True)
         )
 
-    __hash__ = None  # type: ignore[assignment]
+    def changed(self, *, but_added: bool = False) -> list[tuple[P, Any]]:
+        """The containers and objects that hold something else than before, each with its place.
 
-    def changed(self) -> list[tuple[P, Any]]:
-        """The containers and objects that hold something else than before, each with its place."""
-        return [(place, value) for place, value, old in self.held if not holds_same(contents(value), old)]
+        A table that only has more in it is among them unless `but_added`.
+        """
+        found = []
+        for place, value, items, own in self.held:
+            now = contents(value)
+            if but_added and isinstance(value, (dict, set)):
+                now = now & items if isinstance(now, set) else {key: now[key] for key in now if key in items}
+            if not (holds_same(now, items) and holds_same(beside(value), own)):
+                found.append((place, value))
+        return found
 
     def written(self) -> list[P]:
         """The places of the tensors that were written since."""
@@ -296,9 +335,11 @@ class Record(Generic[P]):
 
     def restore(self) -> None:
         """Let the containers and objects hold what they held; what was written into tensors stays."""
-        for _, value, before in self.held:
-            if not holds_same(contents(value), before):
-                refill(value, before)
+        for _, value, items, own in self.held:
+            if not holds_same(contents(value), items):
+                refill(value, items)
+            if not holds_same(beside(value), own):
+                _refill_attributes(value, own)
 
 
 class Watch:
@@ -339,12 +380,11 @@ class Watch:
             found[root.identity] = root
         return list(found.values())
 
-    def changed_classes(self) -> Iterator[tuple[Root, Any]]:
-        """The changed containers of classes of the user's own, of which no copy can be made."""
+    def changed_without_form(self) -> Iterator[tuple[Root, Any]]:
+        """What changed and has no form: neither a plain container nor an object."""
         for root, value in self._record.changed():
-            owner = self._record.owners.get(id(value), value)
-            if base_of(owner) is not None and not is_container(owner):
-                yield root, owner
+            if beside(value) or not (is_container(value) or is_object(value)):
+                yield root, value
 
     def unregistered(self) -> list[Root]:
         """What `changed` gives, but for registered buffers that hold another tensor of their kind."""

@@ -20,7 +20,6 @@ from torch import nn
 
 from aotpipe.canonicalize import example_call
 from aotpipe.canonicalize.state import free_variables
-from aotpipe.canonicalize.state.layouts import snapshot_at
 from aotpipe.canonicalize.state.slots import State, StateRefused, observe
 from aotpipe.canonicalize.values import trace
 from aotpipe.core.stages import CanonicalEntry, Finding
@@ -90,7 +89,9 @@ def _call_of(entry: CanonicalEntry) -> Any:
 def _line_of(root: object_graph.Root, entries: Sequence[CanonicalEntry]) -> Any:
     for entry in entries:
         with example_call.unchanged(entry.module):
-            found = changing(_call_of(entry), partial(snapshot_at, root))
+            found = changing(
+                _call_of(entry), lambda: object_graph.Record[str]().add(root.key, (root.held.get(root.key),))
+            )
         if found is not None:
             return found
     return None

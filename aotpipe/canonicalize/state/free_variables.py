@@ -19,7 +19,6 @@ from torch import nn
 from aotpipe.model import object_graph, source
 
 _MOST_FUNCTIONS: Final = 4000
-_MOST_ITEMS: Final = 4096
 _MISSING: Final = object()
 _LIBRARIES: Final = ("torch", "builtins", "typing", "abc", "aotpipe")
 _UNCHANGING: Final = (ModuleType, FunctionType, MethodType, type, property)
@@ -47,18 +46,14 @@ class Outside:
         self._variables = list(_variables(list(parts)))
         self._before = [variable.read() for variable in self._variables]
         own = set(map(id, parts))
-        self._begin = partial(
-            object_graph.Record, most=_MOST_ITEMS, is_entered=lambda module: id(module) not in own
-        )
-        self._record: object_graph.Record[OuterVariable] = self._begin()
+        self._begin = partial(object_graph.Record[OuterVariable], lambda module: id(module) not in own)
+        self._record = self._begin()
         for variable, value in zip(self._variables, self._before, strict=True):
             self._record.add(variable, value)
 
     def snapshot_of(self, variable: OuterVariable) -> object_graph.Record[OuterVariable]:
         """What a variable holds now."""
-        record: object_graph.Record[OuterVariable] = self._begin()
-        record.add(variable, (variable.read(),))
-        return record
+        return self._begin().add(variable, (variable.read(),))
 
     def changed(self, *, but_added: bool = False) -> list[OuterVariable]:
         """The places whose value is another than before.
@@ -67,10 +62,7 @@ class Outside:
         """
         read = zip(self._variables, self._before, strict=True)
         found = [place for place, before in read if not object_graph.is_same(place.read(), before)]
-        for place, value, items in self._record.held:
-            held = _among(value, items) if but_added else object_graph.contents(value)
-            if not object_graph.holds_same(held, items):
-                found.append(place)
+        found += [place for place, _ in self._record.changed(but_added=but_added)]
         found += self._record.written()
         return list({place.name: place for place in found}.values())
 
@@ -80,13 +72,6 @@ class Outside:
             if not object_graph.is_same(variable.read(), before):
                 variable.write(before)
         self._record.restore()
-
-
-def _among(value: Any, items: Any) -> Any:
-    held = object_graph.contents(value)
-    if isinstance(value, set):
-        return held & items
-    return {key: held[key] for key in held if key in items} if isinstance(value, dict) else held
 
 
 def _variables(parts: Sequence[nn.Module]) -> Iterator[OuterVariable]:

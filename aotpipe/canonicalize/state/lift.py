@@ -38,7 +38,7 @@ from aotpipe.canonicalize.state.layouts import (
     slots_of,
     snapshot_at,
 )
-from aotpipe.canonicalize.state.slots import MOST_PHASES, State, StateRefused, followed_reads
+from aotpipe.canonicalize.state.slots import MOST_PHASES, State, StateRefused, followed_reads, without_form
 from aotpipe.canonicalize.trace import dry_run, regions
 from aotpipe.canonicalize.values import dynamic_list, host_scalars
 from aotpipe.canonicalize.values.abstract_values import Variables
@@ -193,6 +193,9 @@ class LiftedModel:
             snapshots = tuple(map(_left_at, state.roots))
             late = [root for root in state.unread if seen.has(root)]
             late += [root for root in watch.changed() if not state.knows(root)]
+            for root, value in watch.changed_without_form():
+                if all(root.identity != each.identity for each in state.ignored):
+                    raise without_form(root, value)
         finally:
             watch.restore()
         if late:

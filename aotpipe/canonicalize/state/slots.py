@@ -261,9 +261,9 @@ def observe(
         with example_call.unchanged(module), followed_reads(roots.values()) as seen:
             watch = object_graph.Watch(module)
             found, problem = _called(tuple(kept), calls, seen.begin)
-            for root, value in watch.changed_classes():
+            for root, value in watch.changed_without_form():
                 if root.identity not in idle_always:
-                    problem = _of_own_class(root, value)
+                    problem = without_form(root, value)
             new = [root for root in watch.changed() if root.identity not in roots.keys() | idle_always]
         idle = {root.identity: root for root in kept if not seen.has(root)}
         if idle and not _are_unused(module, calls, idle.values()):
@@ -296,14 +296,15 @@ def _are_unused(
     return True
 
 
-def _of_own_class(root: Root, value: Any) -> StateRefused:
-    base = object_graph.base_of(value).__name__
-    return StateRefused(
-        root,
-        (root.path,),
-        f"keeps what calls change in `{type(value).__name__}`, a subclass of {base}",
-        f"keep it in a plain {base}, or in attributes of a class that is no {base}",
-    )
+def without_form(root: Root, value: Any) -> StateRefused:
+    """Says that what calls changed, below a name, has no form."""
+    base = tuple if isinstance(value, tuple) else object_graph.base_of(value)
+    what = f"keeps what calls change in `{type(value).__name__}`"
+    hint = "keep a tensor or a number, or take it out of the model"
+    if base is not None:
+        what += f", a subclass of {base.__name__}"
+        hint = f"keep it in a plain {base.__name__}, or in attributes of a class that is no {base.__name__}"
+    return StateRefused(root, (root.path,), what, hint)
 
 
 def _called(

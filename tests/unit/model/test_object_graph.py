@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -172,3 +174,26 @@ def test_a_linked_list_may_be_longer_than_the_stack_of_python() -> None:
     record.add("nodes", nodes)
     last.append(1)
     assert record.changed() == [("nodes", [1])]
+
+
+@pytest.mark.parametrize("value", [np.zeros(2), np.zeros(()), np.arange(4).reshape(2, 2).T], ids=repr)
+def test_an_array_is_put_back(value: Any) -> None:
+    record: object_graph.Record[str] = object_graph.Record()
+    record.add("value", value)
+    before = object_graph.contents(value)
+    value[...] = 1 - value
+    assert record.changed() == [("value", value)]
+    record.restore()
+    assert object_graph.contents(value) == before
+
+
+def test_an_iterator_that_is_asked_for_nothing_is_no_change() -> None:
+    record: object_graph.Record[str] = object_graph.Record()
+    held = [iter([1]), itertools.cycle([1]), zip([1], [2], strict=True), enumerate("ab"), (n for n in [1])]
+    record.add("held", held)
+    assert record.changed() == []
+    for each in held:
+        next(each)
+        assert record.changed()
+        record = object_graph.Record()
+        record.add("held", held)

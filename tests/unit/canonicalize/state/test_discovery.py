@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import itertools
+import random
+from collections import UserDict
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -229,6 +233,85 @@ def test_a_change_of_a_subclass_of_a_container_is_refused_and_taken_back(kind, s
     assert torch.equal(held.extra, torch.ones(2))
 
 
+class Slotted(dict):
+    __slots__ = ("n",)
+
+    def __init__(self):
+        super().__init__()
+        self.n = 0
+
+
+class Pair(tuple):  # noqa: SLOT001  # as people write it
+    """A tuple with an attribute beside its items."""
+
+    n = 0
+
+
+def counts(held, x):
+    held.n += 1  # here
+    return x + held.n
+
+
+def adds(held, x):
+    held += 1  # here
+    return x + float(held[0])
+
+
+def draws(held, x):
+    return x + next(held)  # here
+
+
+def draws_at_random(held, x):
+    return x + held.random()  # here
+
+
+def generated():
+    while True:
+        yield from range(3)
+
+
+@pytest.mark.parametrize(
+    ("make", "step"),
+    [
+        (Slotted, counts),
+        (lambda: Pair((1,)), counts),
+        (lambda: np.zeros(2), adds),
+        (lambda: np.array([0], dtype=object), adds),
+        (itertools.count, draws),
+        (generated, draws),
+        (lambda: map(float, range(100)), draws),
+        (lambda: random.Random(0), draws_at_random),
+        (lambda: np.random.default_rng(0), draws_at_random),
+    ],
+)
+def test_a_change_of_what_has_no_form_is_refused_at_its_line(make, step):
+    with pytest.raises(ExportFailed, match="`held` keeps what calls change in") as raised:
+        canonical(Holding(make(), step))
+    assert raised.value.where.line == _line_of(step, "# here")
+    # An iterator that no call draws from is no state.
+    assert canonical(Holding(make(), lambda _, x: x * 2)).findings == ()
+
+
+@pytest.mark.parametrize(("make", "step"), [(Slotted, counts), (lambda: np.zeros(1), adds)])
+def test_a_branch_changes_nothing_that_has_no_form(make, step):
+    def branches(held, x):
+        if x.sum() > 100:
+            step(held, x)
+        return x + 1
+
+    with pytest.raises(ExportFailed, match="`held` keeps what calls change in"):
+        export(canonical(Holding(make(), branches)))
+
+
+def test_python_s_own_user_dict_is_an_object():
+    def counts(held, x):
+        held["n"] += 1
+        return x * held["n"]
+
+    program = export(canonical(Holding(UserDict(n=0), counts))).entries[0].program.module()
+    assert [program(X)[0].item() for _ in range(3)] == [1.0, 2.0, 3.0]
+
+
 def test_a_subclass_of_a_container_that_no_call_changes_is_read():
     model = Holding(Tensors([torch.zeros(2)]), only_reads)
     program = export(canonical(model)).entries[0].program.module()
@@ -374,7 +457,7 @@ _COUNT = [Count()]
 _COUNTS = [[[[[[Count()]]]]]]
 
 
-def counts(x):
+def counts_outside(x):
     if not torch.compiler.is_compiling():
         _COUNT[0].n += 1  # here
     return x * 2 if _COUNT[0].n > 5 else x
@@ -386,7 +469,7 @@ def counts_far_below(x):
     return x * 2 if _COUNTS[0][0][0][0][0][0].n > 5 else x
 
 
-@pytest.mark.parametrize("function", [counts, counts_far_below])
+@pytest.mark.parametrize("function", [counts_outside, counts_far_below])
 def test_what_a_trace_does_not_run_changes_no_other_module(function):
     with pytest.raises(ExportFailed, match="changes the global") as raised:
         export(canonical(function))
