@@ -86,13 +86,9 @@ def snapshot_of(value: Any, *, above: tuple[int, ...] = ()) -> Snapshot:
         return Leaf(value)
     if isinstance(value, set):
         return Tree(set, frozenset(value), (), value)
-    if isinstance(value, dict):
-        keys, items = tuple(value), list(value.values())
-    else:
-        named = dict(object_graph.items_of(value))
-        keys, items = tuple(named), list(named.values())
-    children = tuple(snapshot_of(item, above=(*above, id(value))) for item in items)
-    return Tree(type(value), keys, children, value)
+    held = value if isinstance(value, dict) else dict(object_graph.items_of(value))
+    children = tuple(snapshot_of(item, above=(*above, id(value))) for item in held.values())
+    return Tree(type(value), tuple(held), children, value)
 
 
 def snapshot_at(root: Root) -> Snapshot:
