@@ -76,7 +76,8 @@ def _lift(call: hops.Call, outside: Callable[[torch.Tensor], Node], mode: FakeTe
 
     def inside(at: int, constant: torch.Tensor) -> Node:
         if id(constant) not in places:
-            call.append_operands([outside(constant)])
+            extra = call.layout.extra
+            call.set_operands(extra, [*call.operands(extra), outside(constant)])
             value = _fake(constant, mode)
             places[id(constant)] = [hops.add_placeholder(body, "constant", value) for body in bodies]
         return places[id(constant)][at]

@@ -84,11 +84,6 @@ class Call:
         args[position] = type(args[position])(operands)
         self.node.args = tuple(args)
 
-    def append_operands(self, operands: Sequence[Node]) -> None:
-        """Add read-only operands at the end."""
-        if operands:
-            self.set_operands(self.layout.extra, [*self.operands(self.layout.extra), *operands])
-
     @property
     def all_operands(self) -> list[Any]:
         """All operands, in the order of a subgraph's placeholders (a scan over pairs apart)."""

@@ -17,7 +17,15 @@ from torch.fx import GraphModule, Node
 
 from aotpipe.core.stages import Dialect, LegalEntry
 from aotpipe.errors import SourceLine, UnsupportedOp, UnsupportedOps
-from aotpipe.passes import hops, ops, unbacked
+from aotpipe.passes import (
+    complex_parts,
+    hops,
+    integer_division,
+    ops,
+    size_rewrites,
+    split_reductions,
+    unbacked,
+)
 from aotpipe.passes.ranges import Ranges
 from aotpipe.passes.source_lines import source_line
 
@@ -45,8 +53,16 @@ class LegalizationRules:
     refusal: Callable[[Node], str]
     size_refusal: Callable[[Any], str] = lambda _: ""
     needs_bounded_sizes: bool = False
-    program_passes: tuple[Callable[[GraphModule], bool], ...] = ()
-    range_passes: tuple[Callable[[GraphModule, Ranges], bool], ...] = ()
+    program_passes: tuple[Callable[[GraphModule], bool], ...] = (
+        complex_parts.split,
+        size_rewrites.slice_splits,
+        split_reductions.split,
+        size_rewrites.fill_empty,
+    )
+    range_passes: tuple[Callable[[GraphModule, Ranges], bool], ...] = (
+        integer_division.mend,
+        size_rewrites.join_gathers,
+    )
     graph_passes: tuple[Callable[[GraphModule], None], ...] = ()
 
 

@@ -22,15 +22,7 @@ from torch.fx import GraphModule, Node
 
 from aotpipe.backends.iree.decompositions import table
 from aotpipe.backends.iree.tuning import convolution
-from aotpipe.passes import (
-    complex_parts,
-    decompositions,
-    hops,
-    integer_division,
-    ops,
-    size_rewrites,
-    split_reductions,
-)
+from aotpipe.passes import decompositions, hops, ops
 from aotpipe.passes.decompositions import Decomposition, blas
 from aotpipe.passes.emit import Emitter
 from aotpipe.passes.rules import NO_LOWERING, REASONS, LegalizationRules
@@ -154,13 +146,6 @@ CPU: Final = LegalizationRules(
     decompositions=partial(_table_with, convolution.on_cpu),
     refusal=refusal,
     size_refusal=size_refusal,
-    program_passes=(
-        complex_parts.split,
-        size_rewrites.slice_splits,
-        split_reductions.split,
-        size_rewrites.fill_empty,
-    ),
-    range_passes=(integer_division.mend, size_rewrites.join_gathers),
     graph_passes=(truncate,),
 )
 GPU: Final = replace(CPU, decompositions=partial(_table_with, convolution.on_gpu))

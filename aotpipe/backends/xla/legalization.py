@@ -14,13 +14,7 @@ from torch._ops import OpOverload
 from torch.fx import Node
 
 from aotpipe.backends.xla import ops
-from aotpipe.passes import (
-    complex_parts,
-    decompositions,
-    integer_division,
-    size_rewrites,
-    split_reductions,
-)
+from aotpipe.passes import decompositions
 from aotpipe.passes.decompositions import blas, pointwise
 from aotpipe.passes.ops import tensors
 from aotpipe.passes.rules import NO_LOWERING, REASONS, LegalizationRules
@@ -45,11 +39,4 @@ RULES: Final = LegalizationRules(
     decompositions=_decompositions,
     refusal=_refusal,
     needs_bounded_sizes=True,
-    program_passes=(
-        complex_parts.split,
-        size_rewrites.slice_splits,
-        split_reductions.split,
-        size_rewrites.fill_empty,
-    ),
-    range_passes=(integer_division.mend, size_rewrites.join_gathers),
 )
