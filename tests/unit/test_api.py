@@ -65,7 +65,11 @@ def test_loading_needs_no_torch():
 
 @pytest.mark.parametrize(
     "first",
-    ["", "import aotpipe.export, aotpipe.canonicalize;", "from aotpipe.export import export as stage;"],
+    [
+        "",
+        "import aotpipe.export, aotpipe.canonicalize;",
+        pytest.param("from aotpipe.export import export as stage;", marks=pytest.mark.slow),
+    ],
 )
 def test_functions_are_not_hidden_by_the_modules_of_their_name(first: str):
     code = "from aotpipe.export import export as stage; import aotpipe.export, aotpipe.canonicalize"

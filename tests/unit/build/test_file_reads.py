@@ -109,7 +109,7 @@ def test_weights_that_a_library_maps_without_python(tmp_path: Path):
     assert found["mine"] == {"model.py", "w.safetensors"}
 
 
-@pytest.mark.parametrize("framework", ["numpy", "torch"])
+@pytest.mark.parametrize("framework", ["numpy", pytest.param("torch", marks=pytest.mark.slow)])
 def test_weights_that_a_library_has_read_and_let_go(tmp_path: Path, framework: str):
     if framework == "torch":
         pytest.importorskip("torch")

@@ -116,9 +116,14 @@ def test_numbers_are_eagers(forwards: list[Any]) -> None:
     }
 
 
-def test_with_sizes_that_vary() -> None:
+@pytest.mark.parametrize(
+    "forwards",
+    [[_branch_in_a_loop, _mapped], pytest.param([_two_calls], marks=pytest.mark.slow)],
+    ids=["bodies", "two_calls"],
+)
+def test_with_sizes_that_vary(forwards: list[Any]) -> None:
     def forward(self, x):
-        return _branch_in_a_loop(self, x), _mapped(self, x), _two_calls(self, x)
+        return [each(self, x) for each in forwards]
 
     check(model(forward), [X], [-X[:2]], dynamic_shapes={"x": {0: Dim("rows", max=8)}})
 

@@ -92,7 +92,8 @@ def _kind(value: object) -> str:
 
 @pytest.mark.parametrize("layer", [attention, split, cast, same_twice])
 def test_it_is_what_torch_makes_of_the_whole(layer: Any) -> None:
-    program = program_of(Layers(layer, 8), torch.randn(2, 6, 8))
+    # So few calls as are decomposed each once.
+    program = program_of(Layers(layer, 6 if layer is cast else 5), torch.randn(2, 6, 8))
     before = str(program)
     found = repeated_calls.decompose(program, TABLE)
     assert found is not None
@@ -207,7 +208,7 @@ MOVES = [
 ]
 
 
-@examples(quick=4, nightly=8)
+@examples(quick=2, nightly=8)
 @given(
     st.lists(st.tuples(st.sampled_from([*UNARY, *BINARY, *MOVES]), st.integers(0, 2)), min_size=2, max_size=8)
 )

@@ -61,7 +61,9 @@ def asserted(x):
 
 
 @pytest.mark.parametrize(
-    "model", [halved, guarded, chosen, chained, asserted], ids=lambda model: model.__name__
+    "model",
+    [halved, pytest.param(guarded, marks=pytest.mark.slow), chosen, chained, asserted],
+    ids=lambda model: model.__name__,
 )
 def test_it_is_part_of_the_graph(model):
     check(model, *CASES)

@@ -47,7 +47,15 @@ def items_of_a_mask(x):
     return x
 
 
-@pytest.mark.parametrize("model", [dims_of_a_range, steps_of_a_grid, items_of_ranges, items_of_a_mask])
+@pytest.mark.parametrize(
+    "model",
+    [
+        dims_of_a_range,
+        pytest.param(steps_of_a_grid, marks=pytest.mark.slow),
+        items_of_ranges,
+        items_of_a_mask,
+    ],
+)
 def test_what_is_the_same_in_every_call_decides_while_it_is_traced(model: Callable[..., Any]) -> None:
     check(model, *CASES)
     program = export(canonicalize(as_spec(model, args=CASES[0]))).entries[0].program
@@ -129,10 +137,10 @@ def filled_in_a_loop(x):
     [
         written_in_a_branch,
         written_by_a_view,
-        written_by_its_data,
+        pytest.param(written_by_its_data, marks=pytest.mark.slow),
         written_as_an_output,
-        written_by_a_function_of_torch,
-        counted_in_a_loop,
+        pytest.param(written_by_a_function_of_torch, marks=pytest.mark.slow),
+        pytest.param(counted_in_a_loop, marks=pytest.mark.slow),
         carried_by_a_loop,
         filled_in_a_loop,
     ],

@@ -93,7 +93,9 @@ def summed_of_rows(x):
     return total, parts[0]
 
 
-@pytest.mark.parametrize("model", [summed, summed_of_rows], ids=lambda model: model.__name__)
+@pytest.mark.parametrize(
+    "model", [summed, pytest.param(summed_of_rows, marks=pytest.mark.slow)], ids=lambda model: model.__name__
+)
 def test_branches_in_a_branch_write_one_tensor_in_place(model):
     given = ([1.0, 2.0, 3.0], [-1.0, -2.0, -3.0], [5.0, -4.0, 0.5], [7.0, 8.0, 0.0])
     check(model, *((torch.tensor(each),) for each in given))

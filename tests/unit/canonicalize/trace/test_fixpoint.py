@@ -166,7 +166,7 @@ def joined_up_to_a_number(x):
     [
         queue,
         pytest.param(suppressed, marks=pytest.mark.slow),
-        stripped,
+        pytest.param(stripped, marks=pytest.mark.slow),
         shorter_on_a_path,
         returned_from_a_path,
         written_afterwards,

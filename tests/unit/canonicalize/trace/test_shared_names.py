@@ -132,20 +132,31 @@ def names_that_trips_swap(x):
 
 @pytest.mark.parametrize(
     "model",
-    [
-        the_original_is_written,
-        the_copy_is_written,
-        an_assigned_name_is_written_in_a_loop,
-        a_name_is_written_in_a_loop,
-        one_of_two_is_written_in_a_branch,
-        one_of_several_is_written_after_an_early_return,
-        the_input_is_written_on_one_path,
-        a_second_name_is_written,
-        two_results_of_a_branch_are_one,
-        a_loop_of_no_trips_gives_a_second_name,
-        two_names_of_the_last_trip,
-        names_that_trips_swap,
-    ],
+    sweep(
+        [
+            the_original_is_written,
+            the_copy_is_written,
+            an_assigned_name_is_written_in_a_loop,
+            a_name_is_written_in_a_loop,
+            one_of_two_is_written_in_a_branch,
+            one_of_several_is_written_after_an_early_return,
+            the_input_is_written_on_one_path,
+            a_second_name_is_written,
+            two_results_of_a_branch_are_one,
+            a_loop_of_no_trips_gives_a_second_name,
+            two_names_of_the_last_trip,
+            names_that_trips_swap,
+        ],
+        quick=0,
+        always=[
+            the_original_is_written,
+            an_assigned_name_is_written_in_a_loop,
+            one_of_several_is_written_after_an_early_return,
+            the_input_is_written_on_one_path,
+            two_results_of_a_branch_are_one,
+            a_loop_of_no_trips_gives_a_second_name,
+        ],
+    ),
     ids=lambda model: model.__name__,
 )
 def test_both_names_see_a_write(model: Any):
@@ -228,8 +239,6 @@ def a_call_gives_its_argument(x):
         quick=0,
         always=[
             a_copy_is_written_in_a_later_branch,
-            a_second_name_is_written_in_a_region,
-            the_input_is_assigned_and_written,
             a_copy_is_assigned_and_written_in_a_loop,
         ],
     ),
@@ -263,7 +272,7 @@ def an_element_of_a_list_that_grows_is_written(x):
 
 @pytest.mark.parametrize(
     "model",
-    [a_list_that_grows_holds_what_is_written, an_element_of_a_list_that_grows_is_written],
+    sweep([a_list_that_grows_holds_what_is_written, an_element_of_a_list_that_grows_is_written], quick=1),
     ids=lambda model: model.__name__,
 )
 def test_a_write_to_an_element_of_a_list_that_grows_is_refused(model: Any):

@@ -75,10 +75,10 @@ def apart_by_one(x, y):
 @pytest.mark.parametrize(
     "model",
     [
-        apart_by_one,
+        pytest.param(apart_by_one, marks=pytest.mark.slow),
         pytest.param(second, marks=pytest.mark.slow),
         second_inside,
-        equal_on_one_path,
+        pytest.param(equal_on_one_path, marks=pytest.mark.slow),
         in_a_loop,
         known_on_one_path,
     ],

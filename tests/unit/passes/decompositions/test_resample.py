@@ -81,7 +81,7 @@ def test_compiles(options: dict[str, object]) -> None:
     check(Resized(**options), (torch.randn(2, 3, 4, 4, generator=torch.Generator().manual_seed(0)),))
 
 
-@examples(quick=4, nightly=20)
+@examples(quick=2, nightly=20)
 @given(
     st.integers(1, 12),
     st.lists(

@@ -151,7 +151,7 @@ assert held - resident_bytes() > x.nbytes / 2
 """
 
 
-@pytest.mark.parametrize("driver", ["local-sync", "local-task"])
+@pytest.mark.parametrize("driver", ["local-sync", pytest.param("local-task", marks=pytest.mark.slow)])
 def test_a_call_of_the_same_sizes_takes_the_memory_of_the_one_before(driver, tmp_path):
     """In a process of its own: where the heap has room for it, freeing a buffer gives the system nothing."""
     (tmp_path / "program").write_bytes(programs.compile_text(f"module @sum {{{SUM}\n}}\n"))

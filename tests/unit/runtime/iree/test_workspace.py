@@ -93,7 +93,8 @@ with load(Path(sys.argv[1]).read_bytes(), sys.argv[2]) as runner:
 """
 
 
-@pytest.mark.parametrize("driver", ["local-sync", "local-task"])
+# The pools that a large piece does not fit are those of local-task.
+@pytest.mark.parametrize("driver", [pytest.param("local-sync", marks=pytest.mark.slow), "local-task"])
 def test_a_large_workspace_is_kept_for_calls_of_the_same_sizes(
     program: bytes, driver: str, tmp_path: Path
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from aotpipe.tools.rewrite.graph_cleanup import simplify
+from tests.sweep import sweep
 from tests.unit.tools.rewrite.graph import graph, node
 
 # torch's own, when it copies a graph.
@@ -55,7 +56,7 @@ FLAGS = {
 }
 
 
-@pytest.mark.parametrize("name", FLAGS)
+@pytest.mark.parametrize("name", sweep(FLAGS, quick=0, always=["unset", "and", "or-not"]))
 def test_a_branch_that_sets_a_flag_is_logic(name: str):
     then, other, wanted = FLAGS[name]
 

@@ -78,7 +78,10 @@ def test_what_is_written_computes_the_same(function: Any, args: Any):
     torch.testing.assert_close(got, want, rtol=0, atol=0, msg=text)
 
 
-@pytest.mark.parametrize(("function", "args"), [(branch, (X,)), (two_results, (X,)), (loop, (X, Y))])
+@pytest.mark.parametrize(
+    ("function", "args"),
+    [pytest.param(branch, (X,), marks=pytest.mark.slow), (two_results, (X,)), (loop, (X, Y))],
+)
 def test_the_ops_themselves_take_everything_as_operands(function: Any, args: Any):
     text, run = written(function, *args, direct=True)
     assert "torch.ops.higher_order." in text
