@@ -37,16 +37,16 @@ from aotpipe.backends.xla.values import (
     INT32,
     INT64,
     Array,
-    DType,
     Out,
     Sizes,
     UnknownSize,
     cast,
+    dtype_of,
     is_array,
 )
 from aotpipe.errors import SourceLine
 from aotpipe.model.torch_arrays import view_numpy
-from aotpipe.passes import hops, ops
+from aotpipe.passes import hops, ops, scalars
 from aotpipe.passes.source_lines import nearest_line
 
 _MARK: Final = re.compile(r"aot(\d+)(?=[/:\"]|$)")
@@ -221,12 +221,7 @@ def attribute(module: fx.GraphModule, target: str) -> Any:
 
 def number_of(node: fx.Node, x: Array) -> Array:
     """The number of a tensor of one element, as a 0-d array in the dtype of Python's number."""
-    value = node.meta.get("val")
-    if isinstance(value, bool | torch.SymBool):
-        wanted: DType = BOOL
-    else:
-        wanted = INT64 if isinstance(value, int | torch.SymInt) else FLOAT64
-    return cast(lax.reshape(x, ()), wanted)
+    return cast(lax.reshape(x, ()), dtype_of(scalars.dtype_of(node.meta.get("val"))))
 
 
 def _extreme(of_numbers: Callable[..., Any], of_arrays: Callable[..., Any]) -> Callable[..., Any]:
@@ -267,11 +262,7 @@ Values = Sequence[Any]
 
 def _array(value: Any) -> Array:
     """A carry as an array; a number in the dtype that torch gives it."""
-    if is_array(value):
-        return value
-    if isinstance(value, bool):
-        return cast(value, BOOL)
-    return cast(value, INT64 if isinstance(value, int) else FLOAT64)
+    return value if is_array(value) else cast(value, dtype_of(scalars.dtype_of(value)))
 
 
 def _flag(value: Any) -> Array:

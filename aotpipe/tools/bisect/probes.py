@@ -20,7 +20,7 @@ from aotpipe.core.stages import Legal, LegalEntry
 from aotpipe.islands.cut import Names
 from aotpipe.model.torch_arrays import from_numpy, view_numpy
 from aotpipe.passes import hops
-from aotpipe.passes.extract import extract, needs
+from aotpipe.passes.extract import dependencies, extract, needs
 from aotpipe.passes.source_lines import nearest_line
 from aotpipe.runtime.goldens import Golden
 from aotpipe.tools.bisect.fault import GraphValue
@@ -68,10 +68,12 @@ class Probes:
     @property
     def parents(self) -> dict[str, list[str]]:
         """What each value is computed from: other values, through tuples and sizes."""
-        return {
-            name: [each.name for each in _ancestors([node], _is_value) if _is_value(each)]
-            for name, node in self._nodes.items()
-        }
+        found = {}
+        for name, node in self._nodes.items():
+            between = dependencies(node.all_input_nodes, lambda used: not _is_value(used))
+            inputs = {used for each in (node, *between) for used in each.all_input_nodes}
+            found[name] = sorted(used.name for used in inputs if _is_value(used))
+        return found
 
     def value_of(self, output: str) -> str | None:
         """The value that an output is; None where it is an input or a weight as it came."""
@@ -88,7 +90,7 @@ class Probes:
     def program(self, names: Sequence[str]) -> Probe:
         """A program of the whole graph up to some values, which it gives."""
         nodes = [self._nodes[name] for name in names]
-        used = set(_ancestors(nodes))
+        used = dependencies(nodes)
         return self._probe(nodes, [node for node in self._placeholders if node in used], self._operands)
 
     def alone(self, name: str) -> Probe:
@@ -180,19 +182,6 @@ def _run(owner: fx.GraphModule, operands: Tensors, wanted: Sequence[fx.Node], *,
     with torch.no_grad(), uncompiled(), widen() if wide else nullcontext():
         results = fx.Interpreter(module).run(*operands.values())
     return dict(zip(wanted, results, strict=True))
-
-
-def _ancestors(
-    nodes: Sequence[fx.Node], is_end: Callable[[fx.Node], bool] = lambda _: False
-) -> list[fx.Node]:
-    """What nodes are computed from, without what comes before an end."""
-    found: dict[fx.Node, None] = {}
-    waiting = [used for node in nodes for used in node.all_input_nodes]
-    for used in waiting:
-        if used not in found:
-            found[used] = None
-            waiting += () if is_end(used) else used.all_input_nodes
-    return list(found)
 
 
 def _named(values: Tensors) -> dict[str, Array]:

@@ -35,7 +35,7 @@ from aotpipe.core.stages import Canonical, CanonicalEntry
 from aotpipe.errors import SourceLine
 from aotpipe.model import source
 from aotpipe.tools.recompiles.calls import ModelCall
-from aotpipe.tools.recompiles.results import TORCH_COMPILE, Program, Refused, Way
+from aotpipe.tools.recompiles.results import TORCH_COMPILE, Program, Refused, Way, shortened
 from aotpipe.validate.eager.swap import Contents
 
 _REASONS: Final = "get_and_maybe_log_recompilation_reasons"
@@ -281,9 +281,9 @@ def _compared(guard: str, value_of: Callable[[str], Any]) -> tuple[str, str]:
             return expression, ""
         match node:
             case ast.Compare(ops=[ast.Eq()], comparators=[ast.Constant(value=before)]):
-                return expression, _short(f"{_shown(expression)}: {before!r} -> {now!r}")
+                return expression, shortened(f"{_shown(expression)}: {before!r} -> {now!r}", _LONGEST)
             case _:
-                return expression, _short(f"{_shown(expression)}: {now!r}")
+                return expression, shortened(f"{_shown(expression)}: {now!r}", _LONGEST)
     return "", ""
 
 
@@ -339,10 +339,6 @@ def _below(node: ast.expr) -> ast.expr | None:
 def _shown(text: str) -> str:
     """A guard as a user writes it: `x.shape[0]` for `x.size()[0]`."""
     return _SIZE.sub(lambda m: f".{'shape' if m[1] == 'size' else 'stride()'}[{m[2]}]", text)
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
 
 
 def first_use(code: CodeType | None, expression: str) -> SourceLine | None:

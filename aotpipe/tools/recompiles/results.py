@@ -49,7 +49,7 @@ class Program:
     def row(self) -> tuple[str, ...]:
         """The cells of a table for people."""
         where = str(self.where) if self.where else ""
-        return (str(self.call), str(self.number), where, self.value, _short(self.reason))
+        return (str(self.call), str(self.number), where, self.value, shortened(self.reason))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +112,7 @@ class Way:
         for row in rows:
             cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
             yield f"  {'  '.join(cells)}".rstrip()
-        yield from (f"  call {each.call} is refused: {_short(each.reason)}" for each in self.refused)
+        yield from (f"  call {each.call} is refused: {shortened(each.reason)}" for each in self.refused)
         yield from (f"  note: {note}" for note in self.notes)
         if self.error is not None:
             yield from str(self.error).splitlines()
@@ -169,5 +169,6 @@ class Recompiles:
                 )
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+def shortened(text: str, most: int = _LONGEST) -> str:
+    """A text of at most so many characters; dots stand for the rest."""
+    return text if len(text) <= most else text[: most - 3] + "..."

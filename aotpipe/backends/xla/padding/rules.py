@@ -153,10 +153,9 @@ class Arena:
         for axis in range(value.ndim) if axes is None else axes:
             if plain(value.axes[axis]):
                 continue
-            kept = value.axes[axis]
-            places = self._places(kept, (product(kept),))
-            array = jnp.take(value.array, places, axis=axis, mode="clip")
-            value = Padded(array, (*value.axes[:axis], (product(kept),), *value.axes[axis + 1 :]))
+            kept, whole = value.axes[axis], (product(value.axes[axis]),)
+            array = jnp.take(value.array, self._places(kept, whole), axis=axis, mode="clip")
+            value = self.with_axis(value, axis, whole, array)
         return value
 
     def _places(self, source: Sequence[Expr], target: Sequence[Expr]) -> Array:
