@@ -49,23 +49,12 @@ def relax(program: ExportedProgram) -> ExportedProgram:
     """
     module = copy.deepcopy(program.graph_module)
     for body in hops.walk(module):
-        written = {owner(node) for node in _written(body)}
+        written = {owner(used) for node in body.graph.nodes for used in ops.written(node)}
         for node in body.graph.nodes:
             if node.target is torch.ops.aten.view.default and owner(node) not in written:
                 node.target = torch.ops.aten.reshape.default
         body.recompile()
     return hops.with_graph(program, module)
-
-
-def _written(body: GraphModule) -> Iterator[Node]:
-    """The operands that a node writes to."""
-    for node in body.graph.nodes:
-        schema = ops.schema(node)
-        if schema is None or not schema.is_mutable:
-            continue
-        for argument, used in zip(schema.arguments, node.args, strict=False):
-            if argument.alias_info is not None and argument.alias_info.is_write and isinstance(used, Node):
-                yield used
 
 
 def _clone_operands(call: hops.Call) -> None:

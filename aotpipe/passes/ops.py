@@ -43,6 +43,20 @@ def schema(node: Node) -> Any:
     return node.target._schema if isinstance(node.target, OpOverload) else None
 
 
+def gives_view(node: Node) -> bool:
+    """Whether the schema of a node's ATen op says that a result lies in the memory of an operand."""
+    declared = schema(node)
+    return declared is not None and any(each.alias_info is not None for each in declared.returns)
+
+
+def written(node: Node) -> Iterator[Node]:
+    """The operands that a node's ATen op writes to."""
+    declared = schema(node)
+    for argument, used in zip(declared.arguments if declared else (), node.args, strict=False):
+        if argument.alias_info is not None and argument.alias_info.is_write and isinstance(used, Node):
+            yield used
+
+
 _OF_NUMBERS: Final[Mapping[Any, str]] = {
     **{
         getattr(operator, name): name

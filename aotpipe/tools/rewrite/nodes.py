@@ -14,14 +14,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeGuard
 
 import torch
-from torch._C import FunctionSchema
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.export import ExportedProgram
 from torch.fx import Graph, GraphModule, Node
 
 from aotpipe.errors import SourceLine
 from aotpipe.model import source
-from aotpipe.passes import hops
+from aotpipe.passes import hops, ops
 
 ATEN: Final[Any] = torch.ops.aten
 NO_OPS: Final = frozenset({"aten::_assert_tensor_metadata", "aten::sym_constrain_range"})
@@ -43,25 +42,14 @@ _VIEWS: Final = frozenset(
 # Ops.
 
 
-def is_op(target: object) -> TypeGuard[OpOverload[..., Any]]:
-    """Whether a node calls an op, and not a function of Python."""
-    return isinstance(target, OpOverload)
-
-
 def is_higher(target: object) -> TypeGuard[HigherOrderOperator]:
     """Whether a node calls an op that takes graphs: `cond`, `while_loop`, `scan`."""
     return isinstance(target, HigherOrderOperator)
 
 
-def schema_of(op: OpOverload[..., Any]) -> FunctionSchema:
-    """The schema of an op."""
-    found: FunctionSchema = op._schema  # noqa: SLF001
-    return found
-
-
 def name_of(target: object) -> str:
     """`aten::add` for an op, else nothing."""
-    return str(schema_of(target).name) if is_op(target) else ""
+    return str(target._schema.name) if isinstance(target, OpOverload) else ""  # noqa: SLF001
 
 
 def short_of(target: object) -> str:
@@ -76,13 +64,14 @@ def name_of_higher(target: object) -> str:
 
 def is_mutable(node: Node) -> bool:
     """Whether an op writes into one of its operands."""
-    return is_op(node.target) and schema_of(node.target).is_mutable
+    schema = ops.schema(node)
+    return schema is not None and bool(schema.is_mutable)
 
 
 def is_effect(node: Node) -> bool:
     """Whether a node is there for more than its result: it writes, asserts, draws or runs graphs."""
     target = node.target
-    if node.op != "call_function" or not is_op(target):
+    if node.op != "call_function" or not isinstance(target, OpOverload):
         return is_higher(target)
     name = name_of(target)
     drawn = torch.Tag.nondeterministic_seeded in target.tags
@@ -131,7 +120,7 @@ def times(user: Node, node: Node) -> int:
 def short(node: Node) -> str:
     """What a result is called for its op: `linear`, of a part `values` of topk, `chosen` of a branch."""
     target = node.target
-    if is_op(target):
+    if isinstance(target, OpOverload):
         return short_of(target).strip("_")
     if target is not operator.getitem:
         return str(node.name).rstrip("0123456789").rstrip("_") or str(node.name)
@@ -139,10 +128,11 @@ def short(node: Node) -> str:
     op = whole.target if isinstance(whole, Node) else None
     if is_higher(op):
         return {"cond": "chosen", "while_loop": "final"}.get(name_of_higher(op), "result")
-    returns = schema_of(op).returns if is_op(op) else ()
+    schema = ops.schema(whole) if isinstance(whole, Node) else None
+    returns = schema.returns if schema else ()
     if isinstance(index, int) and index < len(returns) and returns[index].name:
         return str(returns[index].name)
-    return f"{short_of(op).strip('_')}_part" if is_op(op) else "part"
+    return f"{short_of(op).strip('_')}_part" if schema else "part"
 
 
 def has_index_without_dims(node: Node) -> bool:
@@ -191,7 +181,9 @@ def _is_given_back(node: Node, operand: Node) -> bool:
     others = [each for each in operand.users if each is not node]
     # A part of what it was made of may be written by another op.
     shares = has_writes(node.graph)
-    return not any(each.op == "output" or is_mutable(each) or (shares and _is_view(each)) for each in others)
+    return not any(
+        each.op == "output" or is_mutable(each) or (shares and ops.gives_view(each)) for each in others
+    )
 
 
 def _is_only_read(node: Node) -> bool:
@@ -199,8 +191,8 @@ def _is_only_read(node: Node) -> bool:
     return not has_writes(node.graph) and all(
         # A copy of a copy: one of both is needed.
         each.target not in _COPIES
-        and not _is_view(each)
-        and (is_op(each.target) or name_of_higher(each.target) == "cond")
+        and not ops.gives_view(each)
+        and (isinstance(each.target, OpOverload) or name_of_higher(each.target) == "cond")
         for each in node.users
     )
 
@@ -208,10 +200,6 @@ def _is_only_read(node: Node) -> bool:
 def has_writes(graph: Graph) -> bool:
     """Whether an op of a graph writes in place."""
     return any(map(is_mutable, graph.nodes))
-
-
-def _is_view(node: Node) -> bool:
-    return is_op(node.target) and any(each.alias_info is not None for each in schema_of(node.target).returns)
 
 
 def _is_result(node: Node) -> bool:
@@ -232,13 +220,14 @@ def _is_fresh(node: Node) -> bool:
         return False
     if node.target is operator.getitem and isinstance(node.args[0], Node) and is_higher(node.args[0].target):
         return True
-    if not is_op(node.target):
+    schema = ops.schema(node)
+    if schema is None:
         return False
     if node.target in _COPIES:
         return True
     if (inner := replacement(node)) is not None:
         return _is_fresh(inner) and len(inner.users) == 1
-    returns = schema_of(node.target).returns
+    returns = schema.returns
     composite = (ATEN.reshape.default, ATEN.contiguous.default, ATEN.to.dtype, ATEN.flatten.using_ints)
     return len(returns) == 1 and returns[0].alias_info is None and node.target not in composite
 
@@ -258,11 +247,7 @@ def writes(program: ExportedProgram) -> tuple[list[str], list[int]]:
     buffers: dict[str, None] = {}
     given: set[int] = set()
     for node in graph.graph.nodes:
-        if not is_op(node.target) or node.target is ATEN.detach_.default:
-            continue
-        for argument, value in zip(schema_of(node.target).arguments, node.args, strict=False):
-            if argument.alias_info is None or not argument.alias_info.is_write or not isinstance(value, Node):
-                continue
+        for value in ops.written(node) if node.target is not ATEN.detach_.default else ():
             root = _root(value)
             if root.op == "get_attr":
                 buffers[str(root.target)] = None
@@ -283,14 +268,15 @@ def is_own_copy(node: Node) -> bool:
 
 
 def _gives_what_it_writes(node: Node) -> bool:
-    returns = schema_of(node.target).returns if is_op(node.target) else ()
+    schema = ops.schema(node)
+    returns: Sequence[Any] = schema.returns if schema else ()
     return len(returns) == 1 and returns[0].alias_info is not None and returns[0].alias_info.is_write
 
 
 def _root(node: Node) -> Node:
     """What a node is a view of."""
     while node.op == "call_function" and node.args and isinstance(node.args[0], Node):
-        if node.target is not operator.getitem and not _is_view(node) and node.target not in _VIEWS:
+        if node.target is not operator.getitem and not ops.gives_view(node) and node.target not in _VIEWS:
             break
         node = node.args[0]
     return node

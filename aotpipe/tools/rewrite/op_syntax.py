@@ -14,8 +14,9 @@ from typing import Any, Final
 
 import torch
 from torch import nn
+from torch._ops import OpOverload
 
-from aotpipe.tools.rewrite.nodes import ATEN, is_op, schema_of
+from aotpipe.tools.rewrite.nodes import ATEN
 from aotpipe.tools.rewrite.syntax import call, method, tuple_of
 
 Args = Sequence[ast.expr]
@@ -55,7 +56,7 @@ def op_expression(op: Any, args: Args, kwargs: Kwargs) -> ast.expr:
         args: Its positional arguments.
         kwargs: The others; those that say what would be so anyway are left out.
     """
-    if not is_op(op):
+    if not isinstance(op, OpOverload):
         return _of_python(op, args, kwargs)
     kwargs = {key: value for key, value in kwargs.items() if ast.unparse(value) not in _USUAL.get(key, ())}
     owner = op.namespace
@@ -97,7 +98,7 @@ def _infix(short: str, overload: str, args: Args, kwargs: Kwargs) -> ast.expr | 
 
 def _named(op: Any, short: str, args: Args, kwargs: Kwargs) -> ast.expr | None:
     """A method of a tensor, a function of torch or one of torch.nn.functional; None where it has no name."""
-    schema = schema_of(op)
+    schema = op._schema  # noqa: SLF001  # an op shows its schema nowhere else
     first = schema.arguments[0] if schema.arguments else None
     if short.startswith("_") and not short.startswith("_assert"):
         return None

@@ -112,11 +112,7 @@ def own_buffers(node: fx.Node) -> tuple[fx.Node, ...]:
 
 
 def _moves(node: fx.Node) -> bool:
-    if _packet(node) in _MOVES:
-        return True
-    if not isinstance(node.target, OpOverload):
-        return False
-    return any(given.alias_info is not None for given in ops.schema(node).returns)
+    return _packet(node) in _MOVES or ops.gives_view(node)
 
 
 def _packet(node: fx.Node) -> Any:
