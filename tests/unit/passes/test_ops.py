@@ -33,3 +33,15 @@ def test_only_an_op_has_a_schema() -> None:
     assert ops.schema(cast).name == "aten::_to_copy"
     assert ops.schema(first) is None
     assert ops.schema(x) is None
+
+
+def test_the_schema_says_what_is_written_and_what_is_a_view() -> None:
+    graph = torch.fx.Graph()
+    x, y = graph.placeholder("x"), graph.placeholder("y")
+    added = graph.call_function(torch.ops.aten.add_.Tensor, (x, y))
+    viewed = graph.call_function(torch.ops.aten.view.default, (x, [-1]))
+    copied = graph.call_function(torch.ops.aten.add.Tensor, (x, y))
+    first = graph.call_function(operator.getitem, (x, 0))
+    nodes = (added, viewed, copied, first, x)
+    assert [list(ops.written(node)) for node in nodes] == [[x], [], [], [], []]
+    assert [ops.gives_view(node) for node in nodes] == [True, True, False, False, False]
