@@ -155,7 +155,7 @@ class Capacity(torch.nn.Module):
         return torch.where(place < capacity, x, 0.0), torch.ones(capacity)
 
 
-@pytest.mark.parametrize("counts", [False, True])
+@pytest.mark.parametrize("counts", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_what_python_rounds_of_a_size_follows_the_size(counts: bool) -> None:
     model = Capacity(counts=counts).eval()
     entry = entry_of(model, torch.linspace(-1, 4, 12), shapes={"x": {0: Dim("rows", min=1, max=64)}})

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 
 import pytest
 import torch
@@ -17,12 +19,21 @@ from tests.unit.passes.legal import legal, model
 aten = torch.ops.aten
 
 
-def _program() -> Legal:
-    def forward(self, x):
-        self.count.add_(1)
-        return self.linear(x) * self.count
+def _counted(self, x):
+    self.count.add_(1)
+    return self.linear(x) * self.count
 
+
+@cache
+def _made(forward: Callable[..., torch.Tensor]) -> Legal:
     return legal(model(forward, count=torch.zeros(())), [torch.ones(2, 4)])
+
+
+def _program(forward: Callable[..., torch.Tensor] = _counted) -> Legal:
+    """A copy, which a test may break."""
+    made = _made(forward)
+    copies = (replace(entry, graph=copy.deepcopy(entry.graph)) for entry in made.entries)
+    return replace(made, entries=tuple(copies))
 
 
 def _no_output(entry: LegalEntry) -> LegalEntry:
@@ -118,7 +129,7 @@ def _loop(self, x):
 
 @pytest.mark.parametrize("forward", [_branch, _loop])
 def test_a_body_that_takes_another_number_of_values_is_named(forward: Callable[..., torch.Tensor]) -> None:
-    program = legal(model(forward), [torch.ones(2, 4)])
+    program = _program(forward)
     (entry,) = program.entries
     verify(entry, program.weights, program.initial_state)
     body = next(hops.calls(entry.graph)).subgraphs[-1]
@@ -130,7 +141,7 @@ def test_a_body_that_takes_another_number_of_values_is_named(forward: Callable[.
 
 
 def test_a_loop_that_gives_another_dtype_than_it_takes_is_named() -> None:
-    program = legal(model(_loop), [torch.ones(2, 4)])
+    program = _program(_loop)
     (entry,) = program.entries
     (result,) = hops.output_values(next(hops.calls(entry.graph)).subgraphs[1])
     result.meta["val"] = result.meta["val"].to(torch.float64)

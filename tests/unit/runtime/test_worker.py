@@ -108,7 +108,9 @@ def test_a_missing_weight_is_typed(payload: bytes, tmp_path: Path) -> None:
         _load(started, payload, tmp_path, {"v": np.zeros(4, np.float32)})
 
 
-@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number", [signal.SIGSEGV, pytest.param(signal.SIGABRT, marks=pytest.mark.slow), signal.SIGKILL]
+)
 def test_a_death_by_a_signal_is_typed(worker: Worker, number: signal.Signals) -> None:
     os.kill(worker._process.pid, number)
     with pytest.raises(ProgramCrashed, match=rf"{number.name} \(infer step\)"):

@@ -19,7 +19,7 @@ def test_the_table_takes_the_loop(op: torch._ops.OpOverload) -> None:
     assert decompositions.table()[op] is recurrent_layers.KERNELS[op]
 
 
-@pytest.mark.parametrize("kind", sweep([nn.LSTM, nn.GRU, nn.RNN], quick=1))
+@pytest.mark.parametrize("kind", sweep([nn.LSTM, nn.GRU, nn.RNN], quick=0, always=[nn.RNN]))
 def test_an_exported_program_gets_loops(kind: type[nn.RNNBase]) -> None:
     module = kind(4, 5, num_layers=2).eval()
     x = torch.randn(19, 2, 4)

@@ -69,7 +69,12 @@ def test_each_step_is_timed(bundle: tuple[Sorted, Path]) -> None:
 @pytest.mark.parametrize(
     ("model", "example", "others"),
     [
-        (Masked(), torch.tensor([0.0, 1.0, 2.0]), [torch.tensor([1.0, 0.0, 0.0])]),
+        pytest.param(
+            Masked(),
+            torch.tensor([0.0, 1.0, 2.0]),
+            [torch.tensor([1.0, 0.0, 0.0])],
+            marks=pytest.mark.slow,
+        ),
         (Factored(), torch.randn(3, 4), [torch.zeros(3, 4)]),
         # How many of them are positive differs among the inputs that a build tries, so that the size varies.
         (Chained(), torch.tensor([2.0, 1.0, 0.5, -0.1]), [torch.ones(4)]),

@@ -50,6 +50,7 @@ IN_OTHERS = (
     models.Strings,
     models.TwoShapes,
     models.CountingBehind,
+    models.KeepingBehind,
 )
 
 
