@@ -100,6 +100,14 @@ def project(tmp_path: Path) -> Project:
     return Project(tmp_path)
 
 
+@pytest.fixture(scope="module")
+def built_apart(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A project whose bundle a process of its own made; its tests leave it as it is."""
+    project = Project(tmp_path_factory.mktemp("apart"))
+    project.build("-t", HOST, "-t", BYTECODE, apart=True)
+    return project
+
+
 FRONT = {"load", "canonicalize", "export", "legalize", "lower", "reference", "weights"}
 
 
@@ -148,13 +156,16 @@ def test_a_model_is_built_once_and_again_when_it_changes(project: Project):
     assert verify(out)
 
 
-def test_a_rebuild_of_an_unchanged_model_imports_no_torch_and_is_quick(project: Project):
-    project.build(apart=True)
+def test_a_rebuild_of_an_unchanged_model_imports_no_torch_and_is_quick(built_apart: Project):
+    project = built_apart
     code = """
 import sys, time
 from aotpipe.cli import cli
 try:
-    cli.main(["build", "net.py", "-o", "out", "--no-latency"], standalone_mode=False)
+    cli.main(
+        ["build", "net.py", "-o", "out", "--no-latency", "-t", "iree-cpu-host", "-t", "iree-vmvx"],
+        standalone_mode=False,
+    )
 finally:
     print("MODULES", *sys.modules)
 """
@@ -171,6 +182,8 @@ finally:
         )
         end = os.times()
         seconds.append(end.children_user + end.children_system - start.children_user - start.children_system)
+        if seconds[-1] < 1.0:
+            break
     text, _, modules = done.stdout.partition("MODULES")
     assert "up to date" in text
     assert not {"torch", "iree.compiler", "iree.runtime"} & set(modules.split())
@@ -178,13 +191,11 @@ finally:
     assert min(seconds) < 1.0
 
 
-def test_two_builds_give_equal_bytes_from_any_folder(tmp_path: Path):
+def test_two_builds_give_equal_bytes_from_any_folder(built_apart: Project, project: Project):
+    project.build("-t", HOST, "-t", BYTECODE)
     trees = []
-    for name in ("here", "elsewhere"):
-        (tmp_path / name).mkdir()
-        project = Project(tmp_path / name)
-        project.build("-t", HOST, "-t", BYTECODE, apart=name == "here")
-        out = project.folder / "out"
+    for each in (built_apart, project):
+        out = each.folder / "out"
         trees.append(
             {str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*") if path.is_file()}
         )

@@ -18,7 +18,13 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 RUNNABLE = re.compile(r"<!-- runnable -->\n```(\w+)\n(.*?)```", re.DOTALL)
 BLOCKS = [
-    pytest.param(language, block, id=f"{page.stem}-{number}-{language}")
+    # What other pages show has tests of its own.
+    pytest.param(
+        language,
+        block,
+        id=f"{page.stem}-{number}-{language}",
+        marks=[] if page.stem == "README" else [pytest.mark.slow],
+    )
     for page in PAGES
     for number, (language, block) in enumerate(RUNNABLE.findall(page.read_text(encoding="utf-8")))
 ]

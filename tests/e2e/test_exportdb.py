@@ -17,14 +17,8 @@ CASES: dict[str, Any] = all_examples()
 SUPPORTED = sorted(name for name, case in CASES.items() if case.support_level is SupportLevel.SUPPORTED)
 # A size that is rounded from a float: torch calls it unsupported.
 BEYOND = ["dynamic_shape_round"]
-# torch's own control flow, a size that is rounded, a state, and arguments by name.
-QUICK = [
-    "cond_closed_over_variable",
-    "dynamic_shape_map",
-    "dynamic_shape_round",
-    "fn_with_kwargs",
-    "model_attr_mutation",
-]
+# torch's own control flow, and a size that is rounded; tests of their own have states and names.
+QUICK = ["cond_closed_over_variable", "dynamic_shape_map", "dynamic_shape_round"]
 
 
 def test_they_are_all_there() -> None:

@@ -12,17 +12,18 @@ import torch
 
 import aotpipe
 from aotpipe.model import spec
+from tests.sweep import sweep
 
 ROOT = Path(__file__).resolve().parents[2]
 HOST, PORTABLE, BYTECODE = "iree-cpu-host", "iree-cpu-x86_64", "iree-vmvx"
 XLA = "xla-cpu-host"
 SMALL = [
-    ("cond_activation.py", [HOST, PORTABLE, BYTECODE]),
+    ("cond_activation.py", [HOST, BYTECODE]),
     ("newton.py", [HOST]),
     ("dynamic_batch.py", [HOST]),
-    ("torchcrepe_tiny.py", [HOST]),
 ]
 LARGE = [
+    ("cond_activation.py", [PORTABLE]),
     ("mtcnn.py", [HOST, PORTABLE, BYTECODE]),
     ("newton.py", [PORTABLE, BYTECODE]),
     ("dynamic_batch.py", [PORTABLE, BYTECODE]),
@@ -39,16 +40,17 @@ LARGE = [
     ("gpt2.py", [PORTABLE, BYTECODE]),
     ("mamba.py", [HOST, PORTABLE, BYTECODE]),
     ("voice_encoder.py", [PORTABLE]),
-    ("torchcrepe_tiny.py", [PORTABLE, BYTECODE]),
+    ("torchcrepe_tiny.py", [HOST, PORTABLE, BYTECODE]),
     ("efficientnet_lite0.py", [PORTABLE, BYTECODE]),
     ("resnet50.py", [HOST, PORTABLE]),
     ("unet3d.py", [HOST, PORTABLE]),
 ]
 
 
-def build(model: str, targets: list[str], out: Path) -> Path:
+def build(model: str | spec.Spec, targets: list[str], out: Path) -> Path:
     """Build a model and require that every target ran at parity."""
-    bundle = aotpipe.build(spec.load(f"{ROOT}/models/{model}"), targets=targets, out=out, latency=False)
+    loaded = spec.load(f"{ROOT}/models/{model}") if isinstance(model, str) else model
+    bundle = aotpipe.build(loaded, targets=targets, out=out, latency=False)
     assert [row.target for row in bundle.report.targets] == targets
     for row in bundle.report.targets:
         assert row.status == "executed", row.reason
@@ -165,11 +167,37 @@ def test_silero_hears_where_speech_starts_and_ends(tmp_path: Path) -> None:
     assert events == ["start", "end", "start", "end"]
 
 
-@pytest.mark.parametrize("model", ["llama.py", pytest.param("gpt2.py", marks=pytest.mark.slow)])
-def test_a_decoder_keeps_its_cache(model: str, tmp_path: Path) -> None:
+def tiny_llama() -> spec.Spec:
+    """models/llama.py of one layer and few words."""
+    from models._decoder import CachedDecoder, decoder_spec
+    from models._vision import make_torchvision_importable
+
+    def build() -> torch.nn.Module:
+        make_torchvision_importable()
+        from transformers import LlamaConfig, LlamaForCausalLM
+
+        config = LlamaConfig(
+            vocab_size=WORDS,
+            hidden_size=16,
+            intermediate_size=32,
+            num_hidden_layers=1,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            max_position_embeddings=16,
+        )
+        return CachedDecoder(LlamaForCausalLM(config), max_length=16).eval()
+
+    return decoder_spec("tiny_llama", build, vocab=WORDS, max_prompt=12)
+
+
+WORDS = 32
+
+
+@pytest.mark.parametrize("model", sweep([tiny_llama, "llama.py", "gpt2.py"], quick=0, always=[tiny_llama]))
+def test_a_decoder_keeps_its_cache(model: str | Callable[[], spec.Spec], tmp_path: Path) -> None:
     """Token by token gives what the whole text gives at once; reset and a second runner start anew."""
-    path = build(model, [HOST], tmp_path / "bundle")
-    text = np.random.default_rng(0).integers(0, 256, (1, 12))
+    path = build(model if isinstance(model, str) else model(), [HOST], tmp_path / "bundle")
+    text = np.random.default_rng(0).integers(0, WORDS, (1, 12))
     with aotpipe.load(path, target=HOST) as runner, aotpipe.load(path, target=HOST) as other:
         whole = other.infer({"input_ids": text}, entry_point="prefill")["logits"]
 

@@ -137,6 +137,7 @@ CASES = [
         None,
         1,
         id="decoding",
+        marks=pytest.mark.slow,
     ),
 ]
 
