@@ -60,16 +60,17 @@ def test_equal_to_eager(op: str) -> None:
 
 
 class Functions(torch.nn.Module):
+    """Of each kind one: its own series on both sides of a bound, a rational function, polynomials."""
+
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return (
-            torch.lgamma(x),
-            torch.digamma(x),
-            torch.erfinv(x / 10),
-            torch.erfc(x),
-            torch.i0(x),
-            torch.acosh(x),
-        )
+        return torch.lgamma(x), torch.erfinv(x / 10), torch.i0(x)
 
 
-def test_program() -> None:
-    check(Functions(), (torch.linspace(0.1, 9.7, 60),))
+class Others(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return torch.digamma(x), torch.erfc(x), torch.acosh(x)
+
+
+@pytest.mark.parametrize("model", [Functions, pytest.param(Others, marks=pytest.mark.slow)])
+def test_program(model: type[torch.nn.Module]) -> None:
+    check(model(), (torch.linspace(0.1, 9.7, 60),))

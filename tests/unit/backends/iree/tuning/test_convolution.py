@@ -76,7 +76,7 @@ def test_volumes_of_integers_are_sums_of_images() -> None:
 
 
 @pytest.mark.parametrize(
-    "target", sweep(["iree-cuda-sm_80", "iree-metal", "iree-rocm-gfx942", "iree-vulkan"], quick=2)
+    "target", sweep(["iree-vulkan", "iree-cuda-sm_80", "iree-metal", "iree-rocm-gfx942"], quick=1)
 )
 def test_the_compiler_takes_them_in_one_program(target: str) -> None:
     model = nn.Sequential(

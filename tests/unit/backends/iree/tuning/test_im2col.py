@@ -166,8 +166,9 @@ class Sized(nn.Module):
             layer(32, 32, 3, 2, padding=1, groups=32 if groups > 1 else 1),
             layer(32, 6, 1, 2, groups=groups),
         ]
-        # `test_wide_depthwise_lines_of_any_length` has one of the third kind.
-        self.parts = nn.ModuleList(parts if whole else [*parts[:2], parts[3]])
+        # `Net` has gaps, and `test_wide_depthwise_lines_of_any_length` one of the third kind.
+        few = [layer(4, 32, 4, 3, padding=2, groups=groups), parts[3]]
+        self.parts = nn.ModuleList(parts if whole else few)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for part in self.parts:
@@ -242,8 +243,9 @@ class Net(nn.Module):
             nn.Conv2d(32, 4, 1),
             nn.Conv2d(4, 4, 1, 2),
         ]
-        # `test_grouped_convolution` has depthwise ones with a stride.
-        self.parts = nn.ModuleList(parts if whole else [*parts[:3], parts[4]])
+        # `Sized` has a stride, and `test_grouped_convolution` depthwise ones with a stride.
+        few = [nn.Conv2d(2, 16, (3, 2), dilation=2, padding=2), parts[2], parts[4]]
+        self.parts = nn.ModuleList(parts if whole else few)
         self.line = nn.Conv1d(4, 3, 2)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -13,6 +13,7 @@ from aotpipe.backends.iree.compile import compiler
 from aotpipe.backends.iree.fixes.input_phase import spirv_slices
 from aotpipe.backends.iree.fixes.rewrites import rewritten
 from aotpipe.backends.iree.lower import importer
+from aotpipe.core.stages import Lowered
 from aotpipe.core.targets import Target
 from tests.canaries import canary, load_once_on_vulkan
 from tests.programs.mlir_text import ops_at
@@ -67,13 +68,15 @@ def test_what_begins_at_a_multiple_of_16_bytes_stays_and_others_are_kept_apart(
 
 
 def test_programs_without_them_are_compiled_as_ever() -> None:
-    def flags_of(function: Callable[..., torch.Tensor], target: Target) -> tuple[str, ...]:
-        return compiler.compile(importer.lower(legal(Model(function), (torch.ones(8, 16),))), target).flags
+    def lowered(function: Callable[..., torch.Tensor]) -> Lowered:
+        return importer.lower(legal(Model(function), (torch.ones(8, 16),)))
 
+    within, at_16_bytes = lowered(lambda x: x[:, 1:9] * 2), lowered(lambda x: x[:, 4:12] * 2)
     for target in (VULKAN, METAL):
-        assert "--compile-from=input" in flags_of(lambda x: x[:, 1:9] * 2, target)
-        assert "--compile-from=input" not in flags_of(lambda x: x[:, 4:12] * 2, target)
-    assert "--compile-from=input" not in flags_of(lambda x: x[:, 1:9] * 2, Target.parse("iree-cuda-sm_80"))
+        assert "--compile-from=input" in compiler.compile(within, target).flags
+    # That of Metal is SPIR-V too.
+    assert "--compile-from=input" not in compiler.compile(at_16_bytes, VULKAN).flags
+    assert "--compile-from=input" not in compiler.compile(within, Target.parse("iree-cuda-sm_80")).flags
 
 
 @pytest.mark.parametrize(

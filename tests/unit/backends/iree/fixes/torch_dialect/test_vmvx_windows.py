@@ -70,7 +70,8 @@ NETS = {
 @pytest.mark.parametrize(
     "net",
     [
-        pytest.param(Several(NETS.values()), id="in one program"),
+        # A max is laid out as a mean is, and `test_grouped_convolution` has depthwise ones with a stride.
+        pytest.param(Several(NETS[name] for name in ("mean", "transposed")), id="in one program"),
         *(pytest.param(net, id=name, marks=pytest.mark.slow) for name, net in NETS.items()),
     ],
 )
