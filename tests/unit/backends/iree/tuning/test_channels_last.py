@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import nn
 from torch.export import Dim
@@ -12,7 +12,7 @@ from torch.export import Dim
 from aotpipe.backends.iree.decompositions.windows import Convolution
 from aotpipe.backends.iree.tuning import channels_last, im2col
 from tests.programs.through import check, legal
-from tests.sweep import sweep
+from tests.sweep import examples, sweep
 
 TWO = st.tuples(*[st.integers(1, 3)] * 2)
 
@@ -21,7 +21,7 @@ def tensor(*sizes: int) -> torch.Tensor:
     return torch.randn(*sizes, generator=torch.Generator().manual_seed(0))
 
 
-@settings(deadline=None, max_examples=100)
+@examples(quick=35, nightly=100)
 @given(
     batch=st.integers(0, 2),
     sizes=st.tuples(st.integers(2, 9), st.integers(2, 26)),

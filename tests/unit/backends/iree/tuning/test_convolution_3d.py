@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import nn
 from torch.export import Dim
@@ -11,6 +11,7 @@ from torch.export import Dim
 from aotpipe.backends.iree.decompositions.windows import Convolution
 from aotpipe.backends.iree.tuning.convolution import volume
 from tests.programs.through import check
+from tests.sweep import examples
 
 THREE = st.tuples(*[st.integers(1, 3)] * 3)
 
@@ -20,7 +21,7 @@ def tensor(*sizes: int, whole: bool = False) -> torch.Tensor:
     return (found * 9).long() if whole else found
 
 
-@settings(deadline=None, max_examples=60)
+@examples(quick=25, nightly=60)
 @given(
     sizes=st.tuples(*[st.integers(1, 6)] * 3),
     kernel=THREE,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import nn
 from torch.export import Dim
@@ -17,7 +17,7 @@ from aotpipe.backends.iree.lower import importer
 from aotpipe.backends.iree.tuning import channels_last, im2col
 from aotpipe.core.targets import Target
 from tests.programs.through import Call, check, compare, legal, load
-from tests.sweep import sweep
+from tests.sweep import examples, sweep
 
 TWO = st.tuples(*[st.integers(1, 3)] * 2)
 
@@ -26,7 +26,7 @@ def tensor(*sizes: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return torch.randn(*sizes, generator=torch.Generator().manual_seed(0)).to(dtype)
 
 
-@settings(deadline=None, max_examples=150)
+@examples(quick=50, nightly=150)
 @given(
     rank=st.sampled_from([1, 2]),
     batch=st.integers(0, 2),

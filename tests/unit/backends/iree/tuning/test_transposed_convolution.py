@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import nn
 from torch.export import Dim
@@ -12,6 +12,7 @@ from torch.export import Dim
 from aotpipe.backends.iree.decompositions.windows import Convolution
 from aotpipe.backends.iree.tuning.convolution import transposed
 from tests.programs.through import check, legal
+from tests.sweep import examples
 from tests.unit.backends.iree.decompositions.agree import check_op
 
 EAGER = (torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d)
@@ -22,7 +23,7 @@ def tensor(*sizes: int) -> torch.Tensor:
     return torch.randn(*sizes, generator=torch.Generator().manual_seed(0))
 
 
-@settings(deadline=None, max_examples=150)
+@examples(quick=50, nightly=150)
 @given(
     rank=st.integers(1, 3),
     sizes=THREE,
