@@ -18,7 +18,7 @@ from aotpipe.canonicalize.rewrite import staging
 from aotpipe.errors import AotpipeError
 from aotpipe.export import export
 from aotpipe.model import spec
-from tests.programs import branching, holding, sized
+from tests.programs import aliasing, branching, holding, sized
 from tests.programs.through import forget_traces
 from tests.sweep import sweep
 
@@ -29,6 +29,7 @@ IDENTITY_SEEDS_SLOW = range(1000, 9000)
 GRAPH_SEEDS = range(20)
 GRAPH_SEEDS_SLOW = range(2000)
 HOLDING_SEEDS_SLOW = range(500)
+ALIASING_SEEDS_SLOW = range(1000)
 SIZED_SEEDS = range(8)
 SIZED_SEEDS_SLOW = range(300)
 
@@ -178,3 +179,10 @@ def test_many_programs_of_sizes_that_depend_on_data_give_the_same(tmp_path: Path
     counts = assert_none_wrong(SIZED_SEEDS_SLOW, tmp_path, sized.source)
     # Elements that bounds say there are none of, on a path that is never taken.
     assert counts["refused"] < 0.1 * counts.total(), counts
+
+
+@pytest.mark.parametrize("seeds", [range(3), pytest.param(ALIASING_SEEDS_SLOW, marks=pytest.mark.slow)])
+@pytest.mark.timeout(3600)
+def test_a_write_through_a_view_is_seen_under_every_name(seeds: range, tmp_path: Path) -> None:
+    counts = assert_none_wrong(seeds, tmp_path, aliasing.source)
+    assert counts["refused"] <= 1 + 0.1 * counts.total(), counts

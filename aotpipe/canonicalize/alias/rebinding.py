@@ -158,7 +158,8 @@ def _matters(tensor: torch.Tensor, done: set[int], held: set[int]) -> bool:
     seen, left = {*done, tensor_storage.owner_of(tensor)}, [tensor]
     while left:
         each = left.pop()
-        if storage_of(each) in held:
+        # Variables hold a tensor from outside of a region; what an op takes in it is an operand.
+        if not held.isdisjoint((storage_of(each), tensor_storage.owner_of(each))):
             return True
         for other in _others(each):
             owner = tensor_storage.owner_of(other.tensor)

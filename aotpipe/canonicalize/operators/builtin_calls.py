@@ -16,7 +16,7 @@ from typing import Any, Final
 import torch
 from torch.utils import _pytree as pytree
 
-from aotpipe.canonicalize.operators import dynamic_list_methods, unbacked_items
+from aotpipe.canonicalize.operators import dynamic_list_methods, logic, unbacked_items
 from aotpipe.canonicalize.operators.unbacked_items import TensorRange, UnbackedItems
 from aotpipe.canonicalize.trace import regions, runtime_asserts
 from aotpipe.canonicalize.trace.torch_functions import as_tensor, is_traced, predicate
@@ -131,24 +131,6 @@ def _either(test: Any, then: Any, other: Any) -> Any:
 
 def _operand(value: Any) -> Any:
     return as_tensor(value) if is_traced(value) else value
-
-
-def _folded(values: Iterable[Any], *, decides: bool, join: Function) -> Any:
-    """`any` or `all`; every value is computed from the first traced one on."""
-    if dynamic_list.is_dynamic_list(values):
-        return dynamic_list_methods.folded(values, decides=decides)
-    found: Any = not decides
-    for value in values:
-        if is_traced(value):
-            truth = predicate(value)
-            found = join(found, truth) if is_traced(found) else truth
-        elif bool(value) is decides:
-            return decides
-    return found
-
-
-any_: Final = functools.partial(_folded, decides=True, join=torch.logical_or)
-all_: Final = functools.partial(_folded, decides=False, join=torch.logical_and)
 
 
 def _isinstance(value: Any, kinds: Any) -> Any:
@@ -297,8 +279,8 @@ _IN_ANY_CASE: Final[dict[Any, Function]] = {
     int: _int_of,
     min: _min,
     max: _max,
-    any: any_,
-    all: all_,
+    any: logic.any_,
+    all: logic.all_,
     isinstance: _isinstance,
     dict: _dict,
     len: _len,

@@ -46,7 +46,8 @@ def _branch(test: object, then: Callable[[], T], other: Callable[[], T], name: s
     def take(value: Any) -> None:
         chosen[0] = value
 
-    regions.branch(test, lambda: take(then()), lambda: take(other()), Variables.of_list(chosen, name))
+    variables = Variables.of_list(chosen, name, watched=lambda: ((name, then), (name, other)))
+    regions.branch(test, lambda: take(then()), lambda: take(other()), variables)
     value: T = chosen[0]
     return value
 

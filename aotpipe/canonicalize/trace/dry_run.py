@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch._guards import detect_fake_mode  # the mode that torch.export traces under; no public way to it
@@ -22,15 +22,13 @@ from torch.nn.modules.module import _global_buffer_registration_hooks as _buffer
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from aotpipe.canonicalize.alias import effects, rebinding, tensor_storage
+from aotpipe.canonicalize.alias import effects, rebinding, tensor_storage, views
 from aotpipe.canonicalize.alias.tensor_storage import AliasSet
 from aotpipe.canonicalize.trace import constants, region_sites, torch_functions
-from aotpipe.canonicalize.trace.runtime_asserts import as_size, have_unbacked_sizes, sizes_collected
+from aotpipe.canonicalize.trace.runtime_asserts import as_size, collected, sizes_collected
 from aotpipe.canonicalize.values import host_scalars, trace
 from aotpipe.canonicalize.values.abstract_values import Variables, is_leaf, unwrap_present
 from aotpipe.canonicalize.values.optional_values import OptionalValue
-from aotpipe.canonicalize.values.trace import refusal
-from aotpipe.errors import AotpipeError
 
 Values = tuple[Any, ...]
 Replacement = Callable[[torch.Tensor], torch.Tensor]
@@ -101,18 +99,55 @@ def summarize(
     return summary
 
 
-def constrains_sizes(compute: Callable[[], object]) -> bool:
-    """Whether a computation fails for some sizes that depend on data."""
-    if not have_unbacked_sizes():
-        return False
-    with unrecorded(), sizes_collected() as found:
-        try:
+def only_computes(compute: Callable[[], object]) -> bool:
+    """Whether a computation gives a value of whatever it is computed of, and nothing else comes of it.
+
+    It asserts nothing, of sizes neither; it writes nothing, and its ops fail and draw for no values.
+    """
+    ops = _Ops()  # type: ignore[no-untyped-call]
+    try:
+        with (
+            unrecorded(),
+            sizes_collected() as conditions,
+            collected() as asserts,
+            rebinding.inner(),
+            effects.unchanged([("the expression", compute)]),
+            ops,
+        ):
             compute()
-        except AotpipeError:
-            raise
-        except Exception:  # noqa: BLE001  # torch raises of many kinds where a size does not fit
-            return True
-    return bool(found)
+    except Exception:  # noqa: BLE001  # whatever it is, a branch that is traced comes to it again
+        return False
+    return ops.are_total and not conditions and not asserts
+
+
+class _Ops(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Sees whether ops are made for every value of their operands."""
+
+    are_total = True
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        self.are_total = self.are_total and _is_total(func, args, result)
+        return result
+
+
+def _is_total(func: Any, args: Sequence[Any], result: Any) -> bool:
+    if isinstance(func, HigherOrderOperator) or any(True for _ in _targets(func, args, {})):
+        return False
+    space, name = func._schema.name.split("::")  # noqa: SLF001  # no public way to it
+    if name in _PARTIAL:
+        return isinstance(result, torch.Tensor) and result.dtype.is_floating_point
+    return torch.Tag.pointwise in func.tags or func.is_view or name in _TOTAL or space == "prim"
+
+
+# Of integers these fail for some divisors and exponents.
+_PARTIAL: Final = frozenset("div floor_divide remainder fmod pow".split())
+# What neither fails nor draws for any values, and takes little time, besides pointwise ops and views.
+_TOTAL: Final = frozenset(
+    "sum mean prod any all amax amin max min argmax argmin norm count_nonzero full zeros ones arange "
+    "scalar_tensor full_like zeros_like ones_like lift_fresh_copy _to_copy to clone cat stack "
+    "_local_scalar_dense reshape contiguous".split()
+)
 
 
 def _tensors_in(values: Any) -> Iterator[torch.Tensor]:
@@ -227,14 +262,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         sharing = [each for each in self._summary.outer if tensor_storage.storage_of(each) == storage]
         if not sharing:
             return
-        if len(sharing) > 1:
-            raise refusal(
-                "a tensor from outside, of which there is a view too, is written in place in a branch or a "
-                "loop on a tensor",
-                "write to a clone of it, and assign the clone",
-                "written-in-place",
-            )
-        # A view of it that was made inside will be one of its copy.
+        # A view of it that was made inside will be one of its copy, and so are other views from outside.
         if all(each is not sharing[0] for each in self._summary.written):
             self._summary.written.append(sharing[0])
 
@@ -271,12 +299,14 @@ class _Replace(torch_functions.Traced):
 
 @contextmanager
 def replaced(
-    outer: Sequence[torch.Tensor], operands: Sequence[torch.Tensor], written: Sequence[torch.Tensor]
+    outer: Sequence[torch.Tensor], operands: Sequence[torch.Tensor], shared: views.Shared
 ) -> Iterator[Replacement]:
     """Inside, ops take operands for the tensors from outside; gives the tensor that stands for one."""
     others = {id(tensor): operand for tensor, operand in zip(outer, operands, strict=True)}
-    for tensor in written:
+    for tensor in shared.written:
         others[id(tensor)] = others[id(tensor)].clone()
+    for tensor, base, replay in shared.views:
+        others[id(tensor)] = replay(others[id(base)])
     for tensor in outer:
         if host_scalars.is_host_scalar(tensor):
             host_scalars.as_host_scalar(others[id(tensor)])
@@ -290,7 +320,7 @@ def replaced(
     with _Replace(others) as replace, rebinding.inner():
         for tensor in outer:
             tensor_storage.stands_for(others[id(tensor)], tensor)
-            if all(tensor is not each for each in written):
+            if all(tensor is not each for each in shared.written):
                 constants.stands_for(others[id(tensor)], tensor)
         with trace.pushed(replacements, replace):
             yield lambda tensor: others.get(id(tensor), tensor)

@@ -18,7 +18,7 @@ from typing import Any, Final
 import torch
 from torch._higher_order_ops.while_loop import while_loop_op  # the public one starts a compiler
 
-from aotpipe.canonicalize.alias import effects, rebinding, tensor_storage
+from aotpipe.canonicalize.alias import effects, rebinding, tensor_storage, views
 from aotpipe.canonicalize.trace import (
     decisions,
     dry_run,
@@ -82,8 +82,10 @@ def _branch(
         before=start,
         after=tuple(each.after for each in summaries),
     )
-    written = _union(each.written for each in summaries)
-    outer = _union(each.outer for each in summaries)
+    shared = views.shared_memory(
+        _union(each.outer for each in summaries), _union(each.written for each in summaries)
+    )
+    outer, written = shared.outer, shared.written
     chosen = torch_functions.predicate(test)
     for each, holds in zip(summaries, (True, False), strict=True):
         add_size_asserts(each.size_conditions, chosen, holds=holds)
@@ -95,7 +97,7 @@ def _branch(
 
     def traced(path: int, body: Callable[[], None]) -> Callable[..., tuple[torch.Tensor, ...]]:
         def run(*operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            replaced = dry_run.replaced(outer, operands[: len(outer)], written)
+            replaced = dry_run.replaced(outer, operands[: len(outer)], shared)
             inner = region_sites.entered(site, path == 0)
             with (
                 inner,
@@ -176,11 +178,12 @@ def _loop(
     )
     if summary.size_conditions:
         add_size_asserts(summary.size_conditions, dry_run.run_test(test, variables, start), holds=True)
-    written = summary.written
+    shared = views.shared_memory(summary.outer, summary.written)
+    written = shared.written
     carried = fixpoint.operands_of(abstracts, start)
     carried += border.known(abstracts, start, names, rebinding.alias_set)
     state = [*carried, *written]
-    outer = [tensor for tensor in summary.outer if all(tensor is not each for each in written)]
+    outer = [tensor for tensor in shared.outer if all(tensor is not each for each in written)]
 
     @contextmanager
     def inside(operands: Sequence[torch.Tensor]) -> Iterator[tuple[Values, dry_run.Replacement]]:
@@ -191,7 +194,7 @@ def _loop(
             values, known = fixpoint.carried(abstracts, given[: len(carried)])
             kept = operands[len(carried) : len(state)]
             beside = operands[len(state) : len(state) + len(outer)]
-            replaced = dry_run.replaced([*written, *outer], [*kept, *beside], written)
+            replaced = dry_run.replaced([*written, *outer], [*kept, *beside], shared)
             with replaced as now, runtime_asserts.in_place(), region_sites.entered(site):
                 border.register(abstracts, values, names, known)
                 yield values, now

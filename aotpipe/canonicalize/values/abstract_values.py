@@ -70,9 +70,11 @@ class Variables:
     dead: Collection[int] = ()
 
     @classmethod
-    def of_list(cls, cell: list[Any], *names: str) -> Variables:
+    def of_list(
+        cls, cell: list[Any], *names: str, watched: Callable[[], Sequence[tuple[str, object]]] = tuple
+    ) -> Variables:
         """The elements of a list."""
-        return cls(lambda: tuple(cell), lambda values: cell.__setitem__(slice(None), values), names, tuple)
+        return cls(lambda: tuple(cell), lambda values: cell.__setitem__(slice(None), values), names, watched)
 
     def live(self) -> tuple[Any, ...]:
         """Read those that something reads; the others have no value."""

@@ -56,7 +56,7 @@ class _Scalars:
     origins: dict[int, tuple[Callable[..., Any], tuple[Any, ...]]] = field(default_factory=dict)
     offsets: dict[int, tuple[torch.Tensor, int, torch.Tensor, int, int]] = field(default_factory=dict)
     items: dict[int, tuple[torch.Tensor, int, torch.Tensor]] = field(default_factory=dict)
-    limits: dict[int, tuple[torch.Tensor, tuple[Limit, ...]]] = field(default_factory=dict)
+    limits: dict[int, tuple[object, tuple[Limit, ...]]] = field(default_factory=dict)
     upper_bounds: dict[int, tuple[torch.Tensor, int, int]] = field(default_factory=dict)
     checked: dict[int, list[Limit]] = field(default_factory=dict)
     asked: int = 0
@@ -249,6 +249,12 @@ def limits(flag: object) -> tuple[Limit, ...]:
     """What holds of integers wherever a flag is set."""
     known = trace.part(_Scalars).limits.get(id(flag))
     return known[1] if known is not None else ()
+
+
+def note_implied(flag: object, other: object) -> None:
+    """Take what another flag says of integers to hold wherever a flag is set."""
+    if found := limits(other):
+        trace.part(_Scalars).limits[id(flag)] = (flag, found)
 
 
 def note_checked(flag: object) -> None:

@@ -1,63 +1,71 @@
-"""`and`, `or`, `not` and their kin on Python's values: the answers and what is computed are Python's."""
+"""Operands of `and`, `or`, chains of comparisons, `any` and `all` are computed where Python comes to them."""
 
 from __future__ import annotations
 
-from itertools import pairwise
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
-from aotpipe.canonicalize.operators import operators as ops
+from aotpipe.canonicalize import canonicalize
+from aotpipe.export import export
+from aotpipe.model.spec import as_spec
 from tests.unit.canonicalize.trace.agree import check
 
-VALUES = st.sampled_from([0, 1, -2, 2.5, "", "a", None, [], [1], (), True, False])
+
+def in_range(x: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    n = int(k)
+    return x + 1 if n < x.shape[0] and x[n] > 0 else x
 
 
-def _fails() -> Any:
-    pytest.fail("computed though it is not reached")
+def divided(x: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    n = int(k)
+    return x + 1 if n != 0 and 4 // n > 1 else x
 
 
-@given(st.lists(VALUES, min_size=1, max_size=4))
-def test_and_or_give_the_operand_that_decides(values: list[Any]):
-    functions = [lambda value=value: value for value in values]
-    reached = next((i for i, value in enumerate(values) if not value), len(values) - 1)
-    assert ops.and_(*functions[: reached + 1], *[_fails] * (not values[reached])) is values[reached]
-    reached = next((i for i, value in enumerate(values) if value), len(values) - 1)
-    assert ops.or_(*functions[: reached + 1], *[_fails] * bool(values[reached])) is values[reached]
-    assert ops.not_(values[0]) is (not values[0])
+def either(x: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    n = int(k)
+    return x + 1 if n == 0 or 12 % n == 2 else x
 
 
-@given(st.lists(st.integers(0, 3), min_size=2, max_size=4))
-def test_chains_of_comparisons(values: list[int]):
-    def less(a: int, b: int) -> bool:
-        return a < b
-
-    parts: list[Any] = [lambda: values[0]]
-    for value in values[1:]:
-        parts += [less, lambda value=value: value]
-    assert ops.compare(*parts) == all(a < b for a, b in pairwise(values))
+def chained(x: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    n = int(k)
+    return x + 1 if 0 <= n < x.shape[0] <= n + x[n] else x
 
 
-def asked_for_truth_alone(x):
-    seen: list[Any] = []
-    name = None
-    found = 0
-    if x.sum() > 0 and seen:
-        found += 1
-    if not (x.max() > 1 or seen or name):
-        found += 2
-    while found < 9 and (x.sum() > found or name) and not (seen and x.sum() > 0):
-        found += 4
-    return found + (1 if seen and x.sum() else 10), x.sum() and 3
+def any_of_some(x: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    n = int(k)
+    return x + 1 if any(n + at == 0 or 6 // (n + at) > 2 for at in range(3) if x[at] > 0) else x
 
 
-def test_where_truth_alone_is_asked_for_operands_may_be_of_any_kind():
-    check(asked_for_truth_alone, *((torch.tensor(each),) for each in ([1.0, 0.5], [-1.0, 0.5], [3.0, 9.0])))
+def all_of_some(x: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    n = int(k)
+    return x + 1 if all(n > at and x[n - at] > 0 for at in range(3)) else x
 
 
-def test_only_the_branch_that_is_taken_is_computed():
-    assert ops.choose(1, lambda: "then", _fails) == "then"
-    assert ops.choose([], _fails, lambda: "other") == "other"
+def appended(x: torch.Tensor, k: torch.Tensor) -> tuple[torch.Tensor, int]:
+    seen = [0]
+
+    def note(value: torch.Tensor) -> Any:
+        seen[0] = seen[0] + 1
+        return value > 0
+
+    found = x
+    if (k > 0 and note(x[0])) or any(note(each) for each in x):
+        found = x * 2
+    return found, seen[0]
+
+
+@pytest.mark.parametrize("model", [in_range, divided, either, chained, any_of_some, all_of_some, appended])
+def test_what_is_not_reached_has_no_effect(model: Callable[..., object]) -> None:
+    vectors = ([1.0, 2.0, -3.0], [-1.0, 0.0, 4.0])
+    check(model, *((torch.tensor(v), torch.tensor(k)) for k in (1, 0, 2, 5) for v in vectors))
+
+
+def test_what_only_gives_a_value_is_computed_without_a_branch() -> None:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return torch.where(torch.tensor((0 < x.sum() < 3 and x.max() > 1) or all(v > 0 for v in x)), x, -x)
+
+    program = export(canonicalize(as_spec(model, args=(torch.ones(2),)))).entries[0].program
+    assert not [node for node in program.graph.nodes if node.op == "get_attr"]

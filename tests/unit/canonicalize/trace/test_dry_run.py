@@ -9,6 +9,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.modules.module import register_module_buffer_registration_hook
 
+from aotpipe.canonicalize.alias import views
 from aotpipe.canonicalize.trace import dry_run
 from aotpipe.canonicalize.values.abstract_values import Variables
 from tests.unit.canonicalize.trace.agree import check
@@ -37,7 +38,7 @@ def test_a_region_is_seen_and_leaves_nothing():
 
 def test_ops_take_the_operands_in_place_of_what_is_outside():
     outside, operand = torch.zeros(2), torch.ones(2)
-    with dry_run.replaced([outside], [operand], []) as now:
+    with dry_run.replaced([outside], [operand], views.shared_memory([outside], [])) as now:
         assert torch.equal(outside + 1, torch.full((2,), 2.0))
         assert now(outside) is operand
     assert torch.equal(outside + 1, torch.ones(2))
@@ -45,7 +46,7 @@ def test_ops_take_the_operands_in_place_of_what_is_outside():
 
 def test_what_is_written_is_a_copy_of_the_operand():
     outside, operand = torch.zeros(2), torch.ones(2)
-    with dry_run.replaced([outside], [operand], [outside]) as now:
+    with dry_run.replaced([outside], [operand], views.shared_memory([outside], [outside])) as now:
         outside.add_(1)
         written = now(outside)
     assert torch.equal(operand, torch.ones(2))

@@ -1,0 +1,200 @@
+"""Python's `and`, `or`, `not`, chains of comparisons, `any` and `all` of traced values.
+
+An operand of which only a run knows whether Python comes to it stands in a branch of the graph, unless all it
+does is to give a value: then it is computed in any case, which takes less time than a branch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+import torch
+
+from aotpipe.canonicalize.operators import dynamic_list_methods
+from aotpipe.canonicalize.operators.conditional import choose
+from aotpipe.canonicalize.trace import decisions, dry_run, torch_functions
+from aotpipe.canonicalize.trace.torch_functions import is_staged, predicate
+from aotpipe.canonicalize.values import dynamic_list, host_scalars, optional_values
+from aotpipe.canonicalize.values.abstract_values import Incompatible, join_values
+from aotpipe.canonicalize.values.trace import refusal
+
+Function = Callable[..., Any]
+
+
+def _joined(left: Any, right: Any, *, all_of: bool, truth: bool = False) -> Any:
+    """`left and right` where it is `all_of` them, else `left or right`, both computed; or its `truth`."""
+    if truth or (_is_truth(left) and _is_truth(right)):
+        join = torch.logical_and if all_of else torch.logical_or
+        return join(predicate(left), _truth(right))
+    return _selected(left, right, left) if all_of else _selected(left, left, right)
+
+
+def _is_truth(value: Any) -> bool:
+    if isinstance(value, torch.Tensor):
+        return value.dtype == torch.bool and not value.dim()
+    return isinstance(value, bool | torch.SymBool)
+
+
+def _truth(value: Any) -> torch.Tensor:
+    if torch_functions.is_traced(value):
+        return predicate(value)
+    return torch.full((), bool(value), dtype=torch.bool)
+
+
+def _selected(test: Any, then: Any, other: Any) -> Any:
+    try:
+        abstract = join_values([then, other])
+    except Incompatible as error:
+        raise refusal(
+            f"the value of `and` or `or` {error}", "compare the values with zero first", error.code
+        ) from None
+    chosen = iter(
+        torch.where(predicate(test), a, b)
+        for a, b in zip(abstract.tensors(then), abstract.tensors(other), strict=True)
+    )
+    return abstract.value(lambda: next(chosen))
+
+
+def and_(*operands: Callable[[], Any], truth: bool = False) -> Any:
+    """`a and b and ...`, each computed only where it is reached; `truth`: it is asked for nothing else."""
+    return _short_circuit(operands, truth=truth, all_of=True)
+
+
+def or_(*operands: Callable[[], Any], truth: bool = False) -> Any:
+    """`a or b or ...`, as `and_`."""
+    return _short_circuit(operands, truth=truth, all_of=False)
+
+
+def _short_circuit(operands: Sequence[Callable[[], Any]], *, truth: bool, all_of: bool) -> Any:
+    """`and` of operands where `all_of` them count, else `or`."""
+    value = operands[0]()
+    with ExitStack() as reached:
+        for operand in operands[1:]:
+            if is_staged(value):
+                decisions.expression("logic")
+                if not dry_run.only_computes(operand):
+                    found = _where_reached(value, operand, truth=truth, holds=all_of)
+                    # What the operand itself implies is known inside of its branch alone.
+                    value = optional_values.imply(found, value, value, all_of=all_of)
+                    continue
+                reached.enter_context(optional_values.assuming(value, holds=all_of))
+                right = operand()
+                joined = _joined(value, right, all_of=all_of, truth=truth)
+                value = optional_values.imply(joined, value, right, all_of=all_of)
+            elif bool(value) is not all_of:
+                return value
+            else:
+                value = operand()
+    return value
+
+
+def _where_reached(value: Any, operand: Callable[[], Any], *, truth: bool, holds: bool) -> Any:
+    """`value and operand()` where it `holds`, else `value or operand()`, with the operand in a branch."""
+
+    def plain() -> Any:
+        return _truth(value) if truth else value
+
+    def reached() -> Any:
+        return _truth(operand()) if truth else operand()
+
+    if not holds:
+        return choose(value, plain, reached)
+    found = choose(value, reached, plain)
+    host_scalars.note_implied(found, value)
+    return found
+
+
+def not_(value: Any) -> Any:
+    """`not value`."""
+    if not is_staged(value):
+        return not value
+    decisions.expression("logic")
+    return optional_values.imply(predicate(value).logical_not(), value, negated=True)
+
+
+def compare(first: Callable[[], Any], *rest: Callable[..., Any]) -> Any:
+    """`a < b < c`: by turns the test of two values and the next value."""
+    return _compared(first(), rest)
+
+
+def _compared(left: Any, rest: Sequence[Callable[..., Any]]) -> Any:
+    test, following, *others = rest
+    right = following()
+    found = test(left, right)
+    return and_(lambda: found, lambda: _compared(right, others)) if others else found
+
+
+class Elements(Iterator[Any]):
+    """A generator expression; `any` and `all` compute an element of it where they come to it.
+
+    Args:
+        items: What it goes through.
+        plain: Gives its elements.
+        elementwise: Gives of each item what computes its test and what computes its element.
+    """
+
+    def __init__(self, items: Iterable[Any], plain: Function, elementwise: Function) -> None:
+        self._items = iter(items)
+        self._plain = plain
+        self._elementwise = elementwise
+        self._elements: Iterator[Any] | None = None
+
+    def __next__(self) -> Any:
+        if self._elements is None:
+            self._elements = iter(self._plain(self._items))
+        return next(self._elements)
+
+    def each(self) -> Iterator[tuple[Function, Function]]:
+        """Yield what computes the test and the element of each item that is left."""
+        if self._elements is not None:
+            yield from _computed(self._elements)
+        else:
+            for item in self._items:
+                yield from self._elementwise([item])
+
+
+def _computed(values: Iterable[Any]) -> Iterator[tuple[Function, Function]]:
+    for value in values:
+        yield lambda: True, partial(_same, value)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def any_(values: Iterable[Any]) -> Any:
+    """`any(values)`."""
+    return _folded(values, decides=True)
+
+
+def all_(values: Iterable[Any]) -> Any:
+    """`all(values)`."""
+    return _folded(values, decides=False)
+
+
+def _folded(values: Iterable[Any], *, decides: bool) -> Any:
+    if dynamic_list.is_dynamic_list(values):
+        return dynamic_list_methods.folded(values, decides=decides)
+    found: Any = not decides
+    for wanted, element in values.each() if isinstance(values, Elements) else _computed(values):
+        value = _counted(wanted, element, decides=decides)
+        if torch_functions.is_traced(found):
+            found = _short_circuit([partial(_same, found), value], truth=True, all_of=not decides)
+            continue
+        found = value()
+        if torch_functions.is_traced(found):
+            found = predicate(found)
+        elif bool(found) is decides:
+            return decides
+    return found if torch_functions.is_traced(found) else not decides
+
+
+def _counted(wanted: Function, element: Function, *, decides: bool) -> Function:
+    """What computes an element as `any` or `all` counts it: one that is not wanted decides nothing."""
+    # A closure: what an operand changes is found by the variables that it holds.
+    if decides:
+        return lambda: and_(wanted, element)
+    return lambda: or_(lambda: not_(wanted()), element)
