@@ -65,29 +65,23 @@ def _kept(state: State | None) -> Iterator[Finding]:
 
 
 def _export_entry(entry: CanonicalEntry) -> tuple[ExportedEntry, list[Finding], State | None]:
-    entry, traced, resolved, findings = _resolved(entry)
-    findings += traced.findings
-    program = traced.program
-    found = signatures.signature(entry, program, resolved.ranges)
-    exported = ExportedEntry(name=entry.name, program=program, signature=found)
-    findings += [*_unused(entry, exported), *_integer_outputs(entry, exported)]
-    return exported, findings, traced.state or entry.state
-
-
-def _resolved(
-    entry: CanonicalEntry,
-) -> tuple[CanonicalEntry, strategies.Traced, auto_dims.Resolved, list[Finding]]:
     """Export until every AUTO size is a plain range, a multiple or a constant."""
     findings: list[Finding] = []
     for left in reversed(range(_AUTO_ROUNDS)):
         traced = strategies.trace(entry)
         resolved = auto_dims.resolve(entry, traced)
         findings += resolved.findings
-        if not resolved.again:
-            return replace(entry, dims=resolved.dims), traced, resolved, findings
-        dims = resolved.dims if left > 1 else auto_dims.without_auto(resolved.dims)
+        is_settled = not resolved.again
+        dims = resolved.dims if is_settled or left > 1 else auto_dims.without_auto(resolved.dims)
         entry = replace(entry, dims=dims)
-    raise AssertionError("without AUTO there is nothing left to settle")
+        if is_settled:
+            break
+    else:
+        raise AssertionError("without AUTO there is nothing left to settle")
+    found = signatures.signature(entry, traced.program, resolved.ranges)
+    exported = ExportedEntry(name=entry.name, program=traced.program, signature=found)
+    findings += [*traced.findings, *_unused(entry, exported), *_integer_outputs(entry, exported)]
+    return exported, findings, traced.state or entry.state
 
 
 def _unused(entry: CanonicalEntry, exported: ExportedEntry) -> Iterator[Finding]:

@@ -7,7 +7,7 @@
    after it ran at these sizes and gave eager's numbers.
 3. Staged, where the model decides on a tensor in Python: with that control flow as ops of the graph
    (`aotpipe.canonicalize.rewrite`). Where calls differ in what they have, this is the only way
-   (`aotpipe.export.optional_inputs`), and where the model keeps state in Python, which is then in buffers
+   (`staged`), and where the model keeps state in Python, which is then in buffers
    (`aotpipe.canonicalize.state.lift`).
 4. Strict, which reads the Python bytecode and takes some models that plain tracing does not. What such a
    model changes in Python would be lost, and is refused.
@@ -29,7 +29,7 @@ from torch.export import ExportedProgram
 from torch.fx.experimental import _config as symbolic_config  # no public switch for backed_size_oblivious
 
 from aotpipe.canonicalize import example_call, recurrent_layers
-from aotpipe.canonicalize.inputs import pytrees
+from aotpipe.canonicalize.inputs import flat_module, pytrees
 from aotpipe.canonicalize.rewrite import staging
 from aotpipe.canonicalize.state import discovery, lift
 from aotpipe.canonicalize.state.slots import State, StateRefused
@@ -37,12 +37,7 @@ from aotpipe.canonicalize.trace.return_values import Unwritten
 from aotpipe.core.dims import Auto, Dim
 from aotpipe.core.stages import CanonicalEntry, Finding
 from aotpipe.errors import ExportFailed, SourceLine
-from aotpipe.export import (
-    diagnosis,
-    optional_inputs,
-    resized_examples,
-    tracing,
-)
+from aotpipe.export import diagnosis, resized_examples, tracing
 from aotpipe.export.diagnosis import GuardLog, listening
 from aotpipe.model import source
 
@@ -180,17 +175,61 @@ def staged(
 ) -> Traced:
     """Export with control flow on tensors as ops of the graph.
 
+    Where calls may lack something, the model is first traced once, with flags on what may be missing, so that
+    its own `is None` and `key in batch` are branches of the graph. Where that is refused, or the program then
+    differs from the model on a combination of flags, the whole model is traced once for each combination, if
+    there are few enough.
+
     Args:
         entry: The entry point.
         first: The error of exporting the model as it is, where that was tried.
         module: The module that takes the model's state from buffers, where there is one.
 
     Raises:
-        ExportFailed: It has no such form.
+        ExportFailed: It has no such form, or none that gives the model's answers.
     """
     if entry.adapter is None:
         return _rewritten(entry, first, module, {})
-    return optional_inputs.traced(entry, lambda codes: _rewritten(entry, None, module, codes))
+    try:
+        found = _rewritten(entry, None, module, staging.rewritten_codes(entry.adapter.functions()))
+    except ExportFailed as error:
+        refused = error
+    else:
+        wrong = _disagreeing(entry, found.program)
+        if wrong is None:
+            return found
+        refused = _differs(entry, wrong)
+    if not 0 < len(entry.adapter.structure.parts) <= flat_module.MOST_FLAGS:
+        raise refused
+    with entry.adapter.by_flags():
+        try:
+            found = _rewritten(entry, None, module, {})
+        except ExportFailed as error:
+            raise refused from error
+    if _disagreeing(entry, found.program) is not None:
+        raise refused
+    return found
+
+
+def _disagreeing(entry: CanonicalEntry, program: ExportedProgram) -> dict[str, torch.Tensor] | None:
+    """The inputs of the first combination of flags on which program and model differ."""
+    assert entry.adapter is not None
+    for inputs in flat_module.cases(entry.adapter.structure):
+        if not resized_examples.agrees_on(entry, program, ((inputs,), {})):
+            return inputs
+    return None
+
+
+def _differs(entry: CanonicalEntry, inputs: dict[str, torch.Tensor]) -> ExportFailed:
+    assert entry.adapter is not None
+    structure = entry.adapter.structure
+    lacking = ", ".join(part.name for part in structure.parts if not inputs[part.flag])
+    return ExportFailed(
+        f"{f'without {lacking} ' if lacking else ''}the program differs from the model",
+        reason="the model decides on what a call has in a way that is not seen in its code",
+        hint="ask by name: `key in batch`, `batch.get(key)`, `x is None`",
+        where=source.of_definition(structure.call),
+    )
 
 
 def _rewritten(
