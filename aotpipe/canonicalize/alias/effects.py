@@ -259,11 +259,22 @@ CALL: Final = "called_in_mode.<locals>.inside"
 
 def held_storages() -> set[int]:
     """The memories of all tensors that somebody holds."""
-    return _found(sys._getframe(1)).storages  # noqa: SLF001  # the only way to the variables of those who call
+    return _held_by_callers(sys._getframe(1))[0]  # noqa: SLF001  # the only way to the variables of those who call
 
 
-def _found(frame: FrameType | None) -> _Referents:
-    found = _Referents()
+def _held_by_callers(frame: FrameType | None) -> tuple[set[int], dict[int, int]]:
+    """The memories of the tensors that are held, and how deep each other object was looked into."""
+    storages: set[int] = set()
+    depths: dict[int, int] = {}
+
+    def add(value: object, depth: int) -> None:
+        if isinstance(value, torch.Tensor):
+            storages.add(storage_of(value))
+        elif depth > depths.get(id(value), 0):
+            depths[id(value)] = depth
+            for each in _inside(value):
+                add(each, depth - 1)
+
     called = False
     while frame is not None:
         code = frame.f_code
@@ -272,29 +283,12 @@ def _found(frame: FrameType | None) -> _Referents:
         if not source.is_own(code.co_filename) and (called or source.is_model_code(code.co_filename)):
             # Who calls from outside holds what was passed; all that hangs on a caller may be a whole program.
             for value in frame.f_locals.values():
-                found.add(value, 1 if called else _DEPTH)
+                add(value, 1 if called else _DEPTH)
         frame = frame.f_back
     for root in trace.part(_Watched).roots:
         for part in root.modules():
-            found.add(vars(part), _DEPTH)
-    return found
-
-
-class _Referents:
-    """What is held: the memories of tensors, and how deep each other object was looked into."""
-
-    def __init__(self) -> None:
-        self.storages: set[int] = set()
-        self.depths: dict[int, int] = {}
-
-    def add(self, value: object, depth: int) -> None:
-        """Note the tensors in a value, so many containers deep."""
-        if isinstance(value, torch.Tensor):
-            self.storages.add(storage_of(value))
-        elif depth > self.depths.get(id(value), 0):
-            self.depths[id(value)] = depth
-            for each in _inside(value):
-                self.add(each, depth - 1)
+            add(vars(part), _DEPTH)
+    return storages, depths
 
 
 def _inside(value: object) -> Iterable[object]:
@@ -377,7 +371,7 @@ def note_results(names: Sequence[str], paths: Sequence[Sequence[Any]], results: 
                     became.setdefault(id(left), []).append((name, left, other))
         if not became:
             continue
-        held = _found(sys._getframe()).depths if held is None else held  # noqa: SLF001
+        held = _held_by_callers(sys._getframe())[1] if held is None else held  # noqa: SLF001
         for key, pairs in became.items():
             name, old, _ = pairs[0]
             made = {id(new): (name, new) for name, _, new in pairs}

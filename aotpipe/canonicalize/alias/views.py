@@ -53,8 +53,12 @@ def shared_memory(outer: Sequence[torch.Tensor], written: Sequence[torch.Tensor]
         found.outer.append(base)
         found.written.append(base)
         for tensor in group:
-            if tensor is not base:
-                found.views.append((tensor, base, _replay(tensor, base)))
+            if tensor is base:
+                continue
+            replay = _replay(tensor, base)
+            if replay is None:
+                raise _refused()
+            found.views.append((tensor, base, replay))
     return found
 
 
@@ -65,13 +69,6 @@ def _whole(group: Iterable[torch.Tensor]) -> torch.Tensor:
         if _is_same(base.numel() * base.element_size(), base.untyped_storage().nbytes()):
             return base
     raise _refused()
-
-
-def _replay(view: torch.Tensor, base: torch.Tensor) -> Replay:
-    replay = _like(view, base) if view.dtype == base.dtype else None
-    if replay is None:
-        raise _refused()
-    return replay
 
 
 def _refused() -> Exception:
@@ -92,10 +89,10 @@ def _is_same(one: Any, other: Any) -> bool:
     return str(one) == str(other)
 
 
-def _like(view: torch.Tensor, base: torch.Tensor) -> Replay | None:
+def _replay(view: torch.Tensor, base: torch.Tensor) -> Replay | None:
     """How a view is made of a base: by an index and a permutation, or of a part without gaps."""
     offset: Any = view.storage_offset() - base.storage_offset()
-    if not isinstance(offset, int):
+    if view.dtype != base.dtype or not isinstance(offset, int):
         return None
     if _shown(view) == _shown(base):
         return lambda tensor: tensor
@@ -109,15 +106,6 @@ def _like(view: torch.Tensor, base: torch.Tensor) -> Replay | None:
         sizes, count = tuple(view.shape), view.numel()
         return lambda tensor: tensor.view(-1).narrow(0, offset, count).view(sizes)
     return None
-
-
-def _shown(tensor: torch.Tensor) -> tuple[list[str], list[str]]:
-    return list(map(str, tensor.shape)), list(map(str, tensor.stride()))
-
-
-def _is_same(one: Any, other: Any) -> bool:
-    # Comparing symbols themselves would guard on them.
-    return str(one) == str(other)
 
 
 def _indexed(view: torch.Tensor, sizes: Sequence[Any], strides: Sequence[Any], offset: int) -> Replay | None:

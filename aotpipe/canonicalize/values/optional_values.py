@@ -125,9 +125,9 @@ def imply(flag: object, *parts: object, negated: bool = False, all_of: bool = Tr
     return flag
 
 
-def _binary(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    return lambda self, other: function(
-        self.needed(), other.needed() if isinstance(other, OptionalValue) else other
+def _of_payloads(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *operands: function(
+        *(each.needed() if isinstance(each, OptionalValue) else each for each in operands)
     )
 
 
@@ -135,17 +135,11 @@ def _reflected(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]
     return lambda self, other: function(other, self.needed())
 
 
-def _unary(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    return lambda self: function(self.needed())
-
-
-for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
-    setattr(OptionalValue, f"__{_name}__", _binary(getattr(operator, _name)))
-for _name in ("add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "pow", "and_", "or_", "xor"):
-    setattr(OptionalValue, f"__{_name.strip('_')}__", _binary(getattr(operator, _name)))
+_INFIX: Final = ("add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "pow", "and_", "or_", "xor")
+for _name in ("lt", "le", "gt", "ge", "eq", "ne", "neg", "abs", "invert", "pos", *_INFIX):
+    setattr(OptionalValue, f"__{_name.strip('_')}__", _of_payloads(getattr(operator, _name)))
+for _name in _INFIX:
     setattr(OptionalValue, f"__r{_name.strip('_')}__", _reflected(getattr(operator, _name)))
-for _name in ("neg", "abs", "invert", "pos"):
-    setattr(OptionalValue, f"__{_name}__", _unary(getattr(operator, _name)))
 OptionalValue.__hash__ = object.__hash__  # type: ignore[method-assign]  # it compares as what it holds
 
 
