@@ -165,17 +165,8 @@ def _same(value: Any) -> Any:
     return value
 
 
-def any_(values: Iterable[Any]) -> Any:
-    """`any(values)`."""
-    return _folded(values, decides=True)
-
-
-def all_(values: Iterable[Any]) -> Any:
-    """`all(values)`."""
-    return _folded(values, decides=False)
-
-
-def _folded(values: Iterable[Any], *, decides: bool) -> Any:
+def folded(values: Iterable[Any], *, decides: bool) -> Any:
+    """`any(values)` where a true element decides, else `all(values)`."""
     if dynamic_list.is_dynamic_list(values):
         return dynamic_list_methods.folded(values, decides=decides)
     found: Any = not decides

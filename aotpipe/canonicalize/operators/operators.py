@@ -30,20 +30,10 @@ from aotpipe.canonicalize.operators.logic import compare as compare
 from aotpipe.canonicalize.operators.logic import not_ as not_
 from aotpipe.canonicalize.operators.logic import or_ as or_
 from aotpipe.canonicalize.operators.unbacked_items import TensorRange
-from aotpipe.canonicalize.trace import (
-    decisions,
-    regions,
-    return_values,
-    runtime_asserts,
-    torch_functions,
-)
+from aotpipe.canonicalize.trace import decisions, regions, return_values, runtime_asserts, torch_functions
 from aotpipe.canonicalize.trace.torch_functions import is_staged
 from aotpipe.canonicalize.values import host_scalars, optional_values, trace
-from aotpipe.canonicalize.values.abstract_values import (
-    UNDEFINED,
-    Undefined,
-    Variables,
-)
+from aotpipe.canonicalize.values.abstract_values import UNDEFINED, Undefined, Variables
 from aotpipe.canonicalize.values.optional_values import OptionalValue
 from aotpipe.canonicalize.values.trace import is_on, refusal
 from aotpipe.errors import AotpipeError
@@ -355,7 +345,7 @@ def in_(item: Any, items: Any) -> Any:
     if not is_on() or isinstance(items, torch.Tensor | str | TensorRange):
         return item in items
     if is_staged(item) or (isinstance(items, list | tuple) and any(map(is_staged, items))):
-        return logic.any_(item is each or item == each for each in items)
+        return logic.folded((item is each or item == each for each in items), decides=True)
     return item in items
 
 

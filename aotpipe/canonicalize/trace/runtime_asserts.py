@@ -125,12 +125,6 @@ def environment(*values: object) -> Any:
     return mode.shape_env if mode else None
 
 
-def have_unbacked_sizes(env: Any = None) -> bool:
-    """Whether any size depends on data."""
-    env = env or environment()
-    return env is not None and any(map(_is_unbacked, env.var_to_range))
-
-
 def as_size(env: Any, symbol: Any) -> Any:
     """One of torch's symbols as a number of Python's."""
     hint = env.backed_var_to_val.get(symbol)
@@ -149,7 +143,7 @@ def sizes_collected(*values: object) -> Iterator[list[Any]]:
     """
     found: list[Any] = []
     env = environment(*values)
-    if not have_unbacked_sizes(env):
+    if env is None or not any(map(_is_unbacked, env.var_to_range)):
         yield found
         return
     # torch's own notes: it has no way to take a demand back.

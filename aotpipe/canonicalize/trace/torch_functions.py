@@ -117,18 +117,14 @@ def _allclose(one: torch.Tensor, other: torch.Tensor, *args: Any, **kwargs: Any)
     return host_scalars.as_host_scalar(torch.isclose(one, other, *args, **kwargs).all())
 
 
-def _is_nonzero(tensor: torch.Tensor) -> Any:
-    return host_scalars.as_host_scalar(predicate(tensor))
-
-
 # Torch's functions that give a bool of Python's.
 _ANSWERS: Final[dict[Any, Callable[..., Any]]] = {
-    torch.equal: _equal,
-    torch.Tensor.equal: _equal,
-    torch.allclose: _allclose,
-    torch.Tensor.allclose: _allclose,
-    torch.is_nonzero: _is_nonzero,
-    torch.Tensor.is_nonzero: _is_nonzero,
+    **dict.fromkeys((torch.equal, torch.Tensor.equal), _equal),
+    **dict.fromkeys((torch.allclose, torch.Tensor.allclose), _allclose),
+    **dict.fromkeys(
+        (torch.is_nonzero, torch.Tensor.is_nonzero),
+        lambda tensor: host_scalars.as_host_scalar(predicate(tensor)),
+    ),
 }
 
 
@@ -273,7 +269,12 @@ def _put(tensor: torch.Tensor, parts: Sequence[Any], chosen: Chosen, value: Any)
             landing[source] = target
         source += part is not None
         target += part is None or isinstance(part, slice)
-    _scatter(view, {landing[dim]: each for dim, each in chosen.items()}, _value(value, view))
+    rows = (
+        value.to(view.dtype)
+        if isinstance(value, torch.Tensor)
+        else torch.full((), value, dtype=view.dtype, device=view.device)
+    )
+    _scatter(view, {landing[dim]: each for dim, each in chosen.items()}, rows)
 
 
 def _parts(index: Any) -> tuple[Any, ...]:
@@ -368,9 +369,3 @@ def _scatter(view: torch.Tensor, chosen: Chosen, value: torch.Tensor) -> None:
         value = part
     rebinding.refuse_lost(view)
     torch.ops.aten.index_put_.default(view, _indices(rows), value)
-
-
-def _value(value: Any, like: torch.Tensor) -> torch.Tensor:
-    if isinstance(value, torch.Tensor):
-        return value.to(like.dtype)
-    return torch.full((), value, dtype=like.dtype, device=like.device)
