@@ -84,6 +84,7 @@ class Outputs:
         )
 
 
+@dataclass(eq=False)
 class Adapter:
     """Calls a model in one form.
 
@@ -93,11 +94,10 @@ class Adapter:
         outputs: Of its results; None until they are known, and results are then as the model gives them.
     """
 
-    def __init__(self, structure: Structure, example: Call = ((), {})) -> None:
-        self.structure = structure
-        self.example = example
-        self.outputs: Outputs | None = None
-        self._is_by_flags = False
+    structure: Structure
+    example: Call = ((), {})
+    outputs: Outputs | None = None
+    _is_by_flags: bool = False
 
     def by_flags(self) -> AbstractContextManager[None]:
         """Trace the whole model once for each combination of flags."""
@@ -245,13 +245,10 @@ class Adapter:
                 value, present = value.payload, value.present.clone()
                 if part is None:
                     runtime_asserts.add_assert(present, f"the output {name!r} is None")
+                value = value.clone() if isinstance(value, torch.Tensor) else value
             if value is None and part is not None:
                 raise refusal(f"the output {name!r} is None in every call that is traced", "return a tensor")
-            given[name] = (
-                value.clone()
-                if isinstance(value, torch.Tensor) and isinstance(found[name], OptionalValue)
-                else value
-            )
+            given[name] = value
             if part is not None:
                 flags[part.flag] = (
                     present if isinstance(present, torch.Tensor) else torch.full((), bool(present))

@@ -12,7 +12,8 @@ import difflib
 import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Final, Literal
 
 import torch
@@ -101,23 +102,29 @@ class Attribute:
     value: Any
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Structure:
     """The one form of all calls.
 
     Attributes:
         call: What takes the arguments.
         root: A dict of them, by parameter.
-        leaves: In order.
-        parts: In order, outer ones first.
         attributes: The numbers that are no arguments.
     """
 
     call: Callable[..., Any] = field(repr=False)
     root: Group
-    leaves: tuple[Leaf, ...]
-    parts: tuple[Part, ...]
     attributes: tuple[Attribute, ...] = ()
+
+    @cached_property
+    def leaves(self) -> tuple[Leaf, ...]:
+        """All of them, in order."""
+        return tuple(each for each in nodes(self.root) if isinstance(each, Leaf))
+
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """What a call may lack, in order, outer ones first."""
+        return tuple(each for each in nodes(self.root) if isinstance(each, Part))
 
     @property
     def is_plain(self) -> bool:
@@ -240,8 +247,6 @@ class _Uniter:
         self._optional = dict.fromkeys(optional, False)
         self._tensorize = dict.fromkeys(tensorize, False)
         self._names: list[str] = []
-        self._leaves: list[Leaf] = []
-        self._parts: list[Part] = []
 
     def united(self, examples: Sequence[Call]) -> Structure:
         signature = signature_of(self._call)
@@ -261,18 +266,13 @@ class _Uniter:
             path = () if parameter.kind is parameter.VAR_KEYWORD else (name,)
             default = None if parameter.default is parameter.empty else parameter.default
             root[name] = self._node(path, values, absent=default)
-        flags = pytrees.unique([*self._names, *(f"{part.name}.present" for part in self._parts)])
-        for part, flag in zip(self._parts, flags[len(self._names) :], strict=True):
+        found = Structure(self._call, Group(tuple(root), tuple(root.values()), dict))
+        flags = pytrees.unique([*self._names, *(f"{part.name}.present" for part in found.parts)])
+        for part, flag in zip(found.parts, flags[len(self._names) :], strict=True):
             part.flag = flag
-        attributes = [self._attribute(name) for name in self._tensorize if name.startswith(SELF)]
-        self._require_used()
-        return Structure(
-            call=self._call,
-            root=Group(tuple(root), tuple(root.values()), dict),
-            leaves=tuple(self._leaves),
-            parts=tuple(self._parts),
-            attributes=tuple(attributes),
-        )
+        attributes = tuple(self._attribute(name) for name in self._tensorize if name.startswith(SELF))
+        self._require_used(found)
+        return replace(found, attributes=attributes)
 
     def _fresh(self, path: Path) -> str:
         self._names = list(pytrees.unique([*self._names, ".".join(path)]))
@@ -305,11 +305,7 @@ class _Uniter:
         if not lacking:
             # A key of a dict can be missing; an argument, a field and an item can be None.
             lacking = [absent]
-        at = len(self._parts)
-        part = Part(name, "", self._present(path, given), lacking[0])
-        # Before those inside of it.
-        self._parts.insert(at, part)
-        return part
+        return Part(name, "", self._present(path, given), lacking[0])
 
     def _present(self, path: Path, values: Sequence[Any]) -> Node:
         first = values[0]
@@ -368,9 +364,7 @@ class _Uniter:
         return self._leaf(path, "constant", values[0])
 
     def _leaf(self, path: Path, kind: Kind, value: Any) -> Leaf:
-        leaf = Leaf(self._fresh(path), path, kind, value)
-        self._leaves.append(leaf)
-        return leaf
+        return Leaf(self._fresh(path), path, kind, value)
 
     def _require_alike(
         self,
@@ -399,8 +393,8 @@ class _Uniter:
         assert not isinstance(value, Missing)
         return Attribute(self._fresh((name,)), owner, key, value)
 
-    def _require_used(self) -> None:
-        names = [*(leaf.name for leaf in self._leaves), *(part.name for part in self._parts)]
+    def _require_used(self, found: Structure) -> None:
+        names = [*(leaf.name for leaf in found.leaves), *(part.name for part in found.parts)]
         known = list(dict.fromkeys(names))
         for what, asked in (("optional", self._optional), ("tensorize", self._tensorize)):
             for name in (name for name, used in asked.items() if not used):

@@ -33,8 +33,6 @@ OWNER = torch.nn.Identity()
 STRUCTURE = Structure(
     call=call,
     root=Group(("batch", "k", "mode"), (BATCH, *LEAVES[2:]), dict),
-    leaves=LEAVES,
-    parts=(MASK,),
     attributes=(Attribute("self.scale", OWNER, "scale", 2.0),),
 )
 
