@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Container, Iterator, Sequence
 from typing import Final
 
 # Stands for the module `operators` in the rewritten tree.
@@ -72,6 +72,13 @@ def assign(name: str, value: ast.expr) -> ast.Assign:
 def negated(flag: str) -> ast.expr:
     """`not flag`."""
     return ast.UnaryOp(ast.Not(), ast.Name(flag, ast.Load()))
+
+
+def declared(names: Collection[str], global_names: Container[str]) -> list[ast.stmt]:
+    """`global` and `nonlocal` for names of which some are global."""
+    shared = [each for each in names if each in global_names]
+    outer = [each for each in names if each not in global_names]
+    return [kind(each) for kind, each in ((ast.Global, shared), (ast.Nonlocal, outer)) if each]
 
 
 def parameters(*names: str) -> ast.arguments:

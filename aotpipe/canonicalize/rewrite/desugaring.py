@@ -133,11 +133,9 @@ class Walrus:
         if not all(map(_is_pure, found[:split])):
             split = 0
         kept, rest = found[:split], found[split:]
-        decided = rest[0] if len(rest) == 1 else ast.BoolOp(ast.And(), rest)
 
         def computed() -> list[ast.stmt]:
-            made: list[ast.stmt] = []
-            made.append(assign(going, self._expression(copy.deepcopy(decided), made)))
+            made = self._into(going, copy.deepcopy(_all_of(rest)))
             return [ast.If(_all_of(copy.deepcopy(kept)), made, [])] if kept else made
 
         before = [assign(going, ast.Constant(False)), *computed()]
@@ -293,7 +291,7 @@ def split_generator(
     local = sorted({name for name in assigned(body).names if name not in declared} | (known & stored))
     shared: list[ast.stmt] = [ast.Nonlocal(local)] if local else []
     plain = ast.FunctionDef(_PLAIN, parameters(), [*copy.deepcopy(shared), *copy.deepcopy(body)], [])
-    called = [line for node in body for line in _Calls().lines(node)]
+    called = [_Calls().visit(node) for node in body]
     staged = rewrite(ast.FunctionDef(_STAGED, parameters(_TAKE), [*shared, *called], []))
     if staged is None:
         return None
@@ -320,10 +318,6 @@ def _only_yields(function: ast.FunctionDef) -> bool:
 
 class _Calls(Own):
     """Calls in the place of yields."""
-
-    def lines(self, node: ast.stmt) -> list[ast.stmt]:
-        found = self.visit(node)
-        return found if isinstance(found, list) else [found]
 
     def visit_Expr(self, node: ast.Expr) -> ast.stmt:  # of a NodeTransformer
         made: ast.stmt

@@ -117,13 +117,11 @@ class _Expressions(Own):
             node.iter = calling("items", node.iter)
         return node
 
-    def visit_ListComp(self, node: ast.ListComp) -> ast.expr:
+    def visit_ListComp(self, node: ast.ListComp | ast.GeneratorExp) -> ast.expr:
         self.generic_visit(node)
-        return _comprehended(node, "comprehended")
+        return _comprehended(node, "comprehended" if isinstance(node, ast.ListComp) else "generated_of")
 
-    def visit_GeneratorExp(self, node: ast.GeneratorExp) -> ast.expr:
-        self.generic_visit(node)
-        return _comprehended(node, "generated_of")
+    visit_GeneratorExp = visit_ListComp  # noqa: N815
 
     def visit_FormattedValue(self, node: ast.FormattedValue) -> ast.expr:
         self.generic_visit(node)

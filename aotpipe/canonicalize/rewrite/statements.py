@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Container, Sequence
 
 from aotpipe.canonicalize.rewrite.ast_builders import (
     GIVEN,
@@ -31,6 +31,7 @@ from aotpipe.canonicalize.rewrite.ast_builders import (
     blocks,
     calling,
     contains,
+    declared,
     dotted,
     later,
     located,
@@ -62,7 +63,7 @@ def rewrite(function: ast.FunctionDef) -> ast.FunctionDef | None:
     function.body = Returns().lower(function.body)
     writer = _Writer(function, declarations, walruses)
     function.body = writer.block(function.body)
-    first: list[ast.stmt] = [*declarations.made]
+    first = [*declarations.made]
     if bound := sorted(writer.variables - declarations.outer):
         # A `nonlocal` needs a binding in the enclosing function; this one is never run.
         unbound: list[ast.stmt] = [assign(name, ast.Constant(None)) for name in bound]
@@ -94,14 +95,10 @@ class _Declarations(Own):
     """
 
     def __init__(self, function: ast.FunctionDef) -> None:
-        declared = [node for node in own(function.body) if isinstance(node, ast.Global | ast.Nonlocal)]
-        self.globals = {name for node in declared if isinstance(node, ast.Global) for name in node.names}
-        self.outer = {name for node in declared for name in node.names}
-        kinds: tuple[tuple[type[ast.Global | ast.Nonlocal], set[str]], ...] = (
-            (ast.Global, self.globals),
-            (ast.Nonlocal, self.outer - self.globals),
-        )
-        self.made = [kind(sorted(names)) for kind, names in kinds if names]
+        nodes = [node for node in own(function.body) if isinstance(node, ast.Global | ast.Nonlocal)]
+        self.globals = {name for node in nodes if isinstance(node, ast.Global) for name in node.names}
+        self.outer = {name for node in nodes for name in node.names}
+        self.made = declared(sorted(self.outer), self.globals)
 
     def visit_Global(self, node: ast.Global | ast.Nonlocal) -> ast.stmt:
         return ast.copy_location(ast.Pass(), node)
@@ -221,12 +218,8 @@ class _Writer:
             node.test = test(node.test)
             return self._left(node)
         names = self._region(node.body, node.orelse)
-        return self._emit(
-            node,
-            names,
-            {"then": self.block(node.body), "other": self.block(node.orelse)},
-            lambda made: calling("if_", test(node.test), made["then"], made["other"]),
-        )
+        bodies = {"then": self.block(node.body), "other": self.block(node.orelse)}
+        return self._emit(node, names, bodies, "if_", before=[test(node.test)])
 
     def _while(self, node: ast.While) -> list[ast.stmt]:
         if self._is_left(node):
@@ -238,13 +231,11 @@ class _Writer:
             before += self._lowered_test(node, stop)
         names = self._region(node.body, outside=[ast.Expr(node.test)])
         going = node.test if stop is None else ast.BoolOp(ast.And(), [negated(stop), node.test])
-        asked: list[ast.stmt] = [ast.Return(test(going))]
-        written = self._emit(
-            node,
-            names,
-            {"test": asked, "body": self.block(node.body)},
-            lambda made: calling("while_", made["test"], made["body"]),
-        )
+        bodies: dict[str, list[ast.stmt]] = {
+            "test": [ast.Return(test(going))],
+            "body": self.block(node.body),
+        }
+        written = self._emit(node, names, bodies, "while_")
         return [*self.block(before), *written, *self.block(after)]
 
     def _lowered_test(self, node: ast.While, stop: str | None) -> list[ast.stmt]:
@@ -267,13 +258,9 @@ class _Writer:
         take = ast.Assign(targets=[node.target], value=ast.Name(item, ast.Load()))
         names = self._region([take, *node.body])
         stopped = later(ast.Constant(False) if stop is None else ast.Name(stop, ast.Load()))
-        written = self._emit(
-            node,
-            names,
-            {"body": [take, *self.block(node.body)]},
-            lambda made: calling("for_", expression(node.iter), made["body"], stopped),
-            parameters={"body": item},
-        )
+        bodies = {"body": [take, *self.block(node.body)]}
+        items = expression(node.iter)
+        written = self._emit(node, names, bodies, "for_", before=[items], after=[stopped], parameter=item)
         return [*before, *written, *self.block(after)]
 
     @staticmethod
@@ -318,17 +305,19 @@ class _Writer:
         node: ast.stmt,
         names: Assigned,
         bodies: dict[str, list[ast.stmt]],
-        call: Callable[[dict[str, ast.expr]], ast.Call],
-        parameters: dict[str, str] | None = None,
+        operator: str,
+        *,
+        before: Sequence[ast.expr] = (),
+        after: Sequence[ast.expr] = (),
+        parameter: str | None = None,
     ) -> list[ast.stmt]:
-        """The functions of a statement, and the call that takes them."""
+        """The functions of a statement, and the call of an operator that takes them."""
         self._count += 1
         self.variables |= set(names.names)
         made = {role: f"{HELPER}_{role}_{self._count}" for role in (*bodies, "get", "set")}
         out: list[ast.stmt] = []
         for role, body in bodies.items():
-            name = (parameters or {}).get(role)
-            out.append(self._function(made[role], name, names.names, body))
+            out.append(self._function(made[role], parameter, names.names, body))
         read: list[ast.expr] = [
             calling("bound_or_undefined", later(reference(each, ast.Load()))) for each in names.all
         ]
@@ -339,7 +328,7 @@ class _Writer:
             write = [ast.Assign([targets], ast.Name(GIVEN, ast.Load()))]
         out.append(self._function(made["set"], GIVEN, names.names, write))
         loaded: dict[str, ast.expr] = {role: ast.Name(name, ast.Load()) for role, name in made.items()}
-        called = call(loaded)
+        called = calling(operator, *before, *(loaded[role] for role in bodies), *after)
         labels = ast.Tuple([ast.Constant(name) for name in names.all], ast.Load())
         touched = [path for path in names.touched if path not in names.all]
         watched: list[ast.expr] = [
@@ -364,13 +353,8 @@ class _Writer:
     def _function(
         self, name: str, parameter: str | None, names: Sequence[str], body: list[ast.stmt]
     ) -> ast.FunctionDef:
-        shared = [each for each in names if each in self._globals]
-        local = [each for each in names if each not in self._globals]
-        kinds = ((ast.Global, shared), (ast.Nonlocal, local))
-        declared: list[ast.stmt] = [kind(each) for kind, each in kinds if each]
-        return ast.FunctionDef(
-            name, parameters(*([parameter] if parameter else [])), [*declared, *(body or [ast.Pass()])], []
-        )
+        whole = [*declared(names, self._globals), *(body or [ast.Pass()])]
+        return ast.FunctionDef(name, parameters(*([parameter] if parameter else [])), whole, [])
 
 
 def _each_expression(node: ast.AST, statements: Container[int]) -> None:
