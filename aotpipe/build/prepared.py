@@ -26,7 +26,6 @@ from aotpipe.build.events import FrontStage, Recorder
 from aotpipe.build.file_reads import ignore_this_thread, recorded_reads
 from aotpipe.build.record import Record
 from aotpipe.build.request import Request
-from aotpipe.core.dtypes import Array
 from aotpipe.core.serialization import ELSEWHERE, dumps, from_json
 from aotpipe.core.stages import Finding, Lowered
 from aotpipe.runtime import goldens as goldens_file
@@ -135,10 +134,17 @@ def _from_store(request: Request, cache: Cache, folder: Path) -> Ready | None:
 def _through_torch(chain: Chain, compiling: Compiling, folder: Path) -> Prepared:
     legal, lowerable, notes = chain.legal, chain.lowerable, chain.notes
     weights, state = chain.arrays()
+
+    def write() -> tuple[Path, str]:
+        with chain.recorder.stage("weights") as running:
+            path, sha256 = write_weights(weights, state, folder)
+            running.size_bytes = path.stat().st_size
+        return path, sha256
+
     # Hashing and writing leave the interpreter to the rest, eager among it, which puts other data into the
     # model's tensors meanwhile: the arrays are views of what these hold now.
     with ThreadPoolExecutor(1, thread_name_prefix="weights", initializer=ignore_this_thread) as beside:
-        writing = beside.submit(_write_weights, weights, state, folder, chain.recorder)
+        writing = beside.submit(write)
         found = chain.reference(compilers=compiling.start(chain.lowered))
         weights_path, weights_sha256 = writing.result()
     from aotpipe.passes.digest import digest as digest_of_legal
@@ -153,15 +159,6 @@ def _through_torch(chain: Chain, compiling: Compiling, folder: Path) -> Prepared
         findings=(*chain.exported.findings, *notes, *found.findings),
         digest=digest_of(digests, chain.lowered, goldens_file.dumps(found.goldens)),
     )
-
-
-def _write_weights(
-    weights: Mapping[str, Array], state: Mapping[str, Array], folder: Path, recorder: Recorder
-) -> tuple[Path, str]:
-    with recorder.stage("weights") as running:
-        path, sha256 = write_weights(weights, state, folder)
-        running.size_bytes = path.stat().st_size
-    return path, sha256
 
 
 def files(prepared: Prepared) -> dict[str, Source]:

@@ -16,8 +16,6 @@ from aotpipe.core.signature import TensorSpec
 from aotpipe.core.stages import Canonical, CanonicalEntry, Exported, ExportedEntry, Finding
 from aotpipe.export import auto_dims, signatures, strategies
 
-__all__ = ["export"]
-
 _AUTO_ROUNDS = 3
 
 

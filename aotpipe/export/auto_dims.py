@@ -75,7 +75,7 @@ def resolve(entry: CanonicalEntry, traced: Traced) -> Resolved:
             kept[name][axis] = multiple
         else:
             del kept[name][axis]
-        findings.append(_conditional(entry, name, axis, multiple, expr, guards, traced))
+        findings.append(_conditional(entry, name, axis, multiple, expr, about, traced))
     return Resolved(dims=kept, again=again, ranges=ranges, findings=tuple(findings))
 
 
@@ -166,11 +166,10 @@ def _conditional(
     axis: int,
     multiple: Dim | None,
     symbol: sympy.Symbol,
-    guards: list[Any],
+    conditions: list[Any],
     traced: Traced,
 ) -> Finding:
     place = f"{name}.shape[{axis}]"
-    conditions = [guard for guard in guards if symbol in guard.free_symbols]
     where = next((line for text, line in traced.log.guards if line and str(symbol) in text), None)
     found = partial(Finding, hint="name the sizes with Dims to say more", where=where, entry_point=entry.name)
     if multiple is not None:

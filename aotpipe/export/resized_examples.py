@@ -109,9 +109,6 @@ def _with_size(tensor: torch.Tensor, axis: int, size: int) -> torch.Tensor:
     return tensor.index_select(axis, torch.arange(size, device=tensor.device) % tensor.shape[axis])
 
 
-# Sizes of 0 and 1.
-
-
 def reached(entry: CanonicalEntry) -> list[tuple[str, int]]:
     """Each Dim whose range admits 0 or 1, with that value."""
     return [(n, value) for n, dim in roots(entry).items() for value in (0, 1) if dim.admits(value)]

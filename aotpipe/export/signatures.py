@@ -207,8 +207,6 @@ def output_arguments(entry: CanonicalEntry, program: ExportedProgram) -> dict[st
     return {name: spec.arg for name, spec in zip(entry.output_names, specs, strict=True)}
 
 
-# Indices.
-
 # These ops keep every value, so that a bound on the result is a bound on the input.
 _KEEPS_VALUES: Final = frozenset(
     operator.attrgetter(

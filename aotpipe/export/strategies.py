@@ -106,7 +106,9 @@ def _stateless(entry: CanonicalEntry) -> Traced:
     rounding = False
     for strategy in _strategies(dynamic=any(entry.dims.values()), changed=changed):
         if strategy.strict and cause is not None:
-            if rewritten is None and _decides_on_data(cause):
+            if rewritten is None and (
+                diagnosis.is_data_dependent(cause) or diagnosis.is_about_control_flow(cause)
+            ):
                 # Strict mode seldom takes it, and leaves Python's own operators in the graph where it does.
                 try:
                     return staged(entry, first)
@@ -134,10 +136,6 @@ def _stateless(entry: CanonicalEntry) -> Traced:
         # `int(n * 1.5)` is a constant of Python's, and a size that follows `n` in rewritten code.
         return staged(entry, first)
     raise rewritten or first
-
-
-def _decides_on_data(cause: BaseException) -> bool:
-    return diagnosis.is_data_dependent(cause) or diagnosis.is_about_control_flow(cause)
 
 
 def _findings(entry: CanonicalEntry, strategy: Strategy, first: ExportFailed | None) -> Iterator[Finding]:
@@ -261,14 +259,13 @@ def _rewritten(
             raise found
         # Any exception of a function that is not rewritten yet may be caused by a traced value.
         new = _deciding(found, log, codes) if len(codes) < _MOST_REWRITTEN else {}
-        if not new and diagnosis.is_about_sizes(found) and not strategy.all_sizes:
+        if new:
+            codes |= new
+        elif diagnosis.is_about_sizes(found) and not strategy.all_sizes:
             # A number computed from a size may be 0 or 1 where the size is not.
             strategy = replace(strategy, all_sizes=True)
-            found, log, notes, _ = attempt(strategy)
-            continue
-        if not new:
+        else:
             _raise_refusal(entry, found, log, first)
-        codes |= new
         found, log, notes, _ = attempt(strategy)
     program = found
     if strategy.assumes_sizes and not resized_examples.agree(entry, program):

@@ -35,8 +35,6 @@ from torch.utils import _traceback
 from aotpipe.canonicalize.values import trace
 from aotpipe.model import source
 
-# `.data`.
-
 
 @contextmanager
 def data_is_traced() -> Iterator[None]:
@@ -66,9 +64,6 @@ def data_is_traced() -> Iterator[None]:
 
     with trace.assigned(torch.Tensor, data=property(data, assign)):
         yield
-
-
-# Texts.
 
 
 class MadeText(RuntimeError):
@@ -134,8 +129,6 @@ def _is_talk(frame: FrameType) -> bool:
     return False
 
 
-# Exceptions.
-
 _REFUSALS: Final[tuple[Any, ...]] = (GuardOnDataDependentSymNode, DataDependentOutputException, MadeText)
 
 
@@ -164,9 +157,6 @@ def refusals_are_raised() -> Iterator[None]:
         caught = error.__traceback__
         if caught is not None and source.is_model_code(caught.tb_frame.f_code.co_filename):
             raise error
-
-
-# Logs and lines.
 
 
 @contextmanager
