@@ -24,8 +24,6 @@ from aotpipe.model import source
 from aotpipe.model.object_graph import Root
 from aotpipe.model.spec import EntryPoint, Spec
 
-__all__ = ["canonicalize"]
-
 
 def canonicalize(spec: Spec, *, refusals: list[ExportFailed] | None = None) -> Canonical:
     """Build the model and name what goes in and out of each entry point.

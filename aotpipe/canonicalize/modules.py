@@ -98,12 +98,9 @@ def beside(module: nn.Module, call: Callable[..., Any], children: Mapping[str, n
     vars(view).update(
         training=module.training,
         _modules={**vars(module)["_modules"], **children},
-        **{name: vars(module)[name] for name in _OF_TENSORS},
+        **{key: vars(module)[key] for key in ("_parameters", "_buffers", "_non_persistent_buffers_set")},
     )
     return view
-
-
-_OF_TENSORS = ("_parameters", "_buffers", "_non_persistent_buffers_set")
 
 
 def _bind(

@@ -132,7 +132,8 @@ def _over_time(steps: Steps, state: State, is_reverse: bool) -> tuple[torch.Tens
     length: int | torch.SymInt = inputs.shape[0]
     inputs = inputs.flip(0) if is_reverse and length != 1 else inputs
     if isinstance(length, int):
-        many = _steps_of_an_iteration(length)
+        # A divisor of the length, if there is one: each step more takes longer to compile.
+        many = max((count for count in range(5, 11) if length % count == 0), default=8)
         # What fills no iteration comes first.
         alone = length % many if length > many else length
         outputs = []
@@ -147,11 +148,6 @@ def _over_time(steps: Steps, state: State, is_reverse: bool) -> tuple[torch.Tens
     else:
         state, output = _scanned(partial(_one, cell), inputs, weights, state)
     return output.flip(0) if is_reverse and length != 1 else output, state
-
-
-def _steps_of_an_iteration(length: int) -> int:
-    """A divisor of a length, if there is one: each step more takes longer to compile."""
-    return max((count for count in range(5, 11) if length % count == 0), default=8)
 
 
 def _one(cell: Cell, inputs: torch.Tensor, weights: Weights, state: State) -> tuple[State, torch.Tensor]:

@@ -12,8 +12,6 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
-__all__ = ["assert_in_trace", "capacity"]
-
 assert_in_trace: ContextVar[Callable[[Any, str], bool] | None] = ContextVar("assert_in_trace", default=None)
 """Puts an assert into the graph of the trace that runs; False where its condition is no traced value."""
 

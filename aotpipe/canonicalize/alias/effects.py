@@ -388,14 +388,13 @@ def _pairs(old: Any, new: Any) -> Iterator[tuple[Any, Any]]:
     """Yield each container in a value with the one that took its place."""
     if old is new or type(old) is not type(new):
         return
-    if isinstance(old, tuple):
-        for each, other in zip(old, new, strict=False):
-            yield from _pairs(each, other)
-    elif type(old) in _COPIED:
+    if type(old) in _COPIED:
         yield old, new
-        if isinstance(old, dict):
-            for key in old.keys() & new.keys():
-                yield from _pairs(old[key], new[key])
-        else:
-            for each, other in zip(old, new, strict=False):
-                yield from _pairs(each, other)
+    elif not isinstance(old, tuple):
+        return
+    is_dict = isinstance(old, dict)
+    inner = (
+        ((old[key], new[key]) for key in old.keys() & new.keys()) if is_dict else zip(old, new, strict=False)
+    )
+    for each, other in inner:
+        yield from _pairs(each, other)

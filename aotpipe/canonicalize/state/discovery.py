@@ -62,7 +62,16 @@ def find(
         except StateRefused as error:
             ignored.append(error.root)
             if all(_is_without_effect(entry) for entry in entries):
-                findings.append(_left_out(error, entries))
+                findings.append(
+                    Finding(
+                        severity="warning",
+                        code="state-left-out",
+                        message=f"`{error.name}` {error.reason}; it is not kept, since the results were the "
+                        "same without it",
+                        hint="do not collect it in the model, or return it",
+                        where=_line_of(error.root, entries),
+                    )
+                )
             elif refusals is None:
                 raise refused(error, entries) from error
             else:
@@ -95,16 +104,6 @@ def _line_of(root: object_graph.Root, entries: Sequence[CanonicalEntry]) -> Any:
         if found is not None:
             return found
     return None
-
-
-def _left_out(error: StateRefused, entries: Sequence[CanonicalEntry]) -> Finding:
-    return Finding(
-        severity="warning",
-        code="state-left-out",
-        message=f"`{error.name}` {error.reason}; it is not kept, since the results were the same without it",
-        hint="do not collect it in the model, or return it",
-        where=_line_of(error.root, entries),
-    )
 
 
 def _is_without_effect(entry: CanonicalEntry) -> bool:

@@ -285,7 +285,10 @@ def join_leaves(leaves: Sequence[Any], *, missing: bool = True, computed: bool =
         return first
     if all(leaf is first for leaf in leaves[1:]) and not missing:
         return first
-    _require_of_a_graph(leaves)
+    for leaf in leaves:
+        if not _is_of_a_graph(leaf):
+            other = next(each for each in leaves if not _is_same(each, leaf))
+            raise Incompatible(f"is {_kind(leaf)} on one path and {_kind(other)} on another")
     # What has one element and no dims fills the place of one that has some.
     tensors = [leaf for leaf in tensors if leaf.dim()] or tensors
     shape, cut = _join_shapes(tensors)
@@ -314,13 +317,6 @@ def _join_optional(leaves: Sequence[Any]) -> Leaf | None:
         other = next(leaf for leaf in leaves if leaf is not None)
         raise Incompatible(f"is None on one path and {_kind(other)} on another")
     return replace(found, optional=True)
-
-
-def _require_of_a_graph(leaves: Sequence[Any]) -> None:
-    for leaf in leaves:
-        if not _is_of_a_graph(leaf):
-            other = next(each for each in leaves if not _is_same(each, leaf))
-            raise Incompatible(f"is {_kind(leaf)} on one path and {_kind(other)} on another")
 
 
 def _join_shapes(tensors: Sequence[torch.Tensor]) -> tuple[tuple[Any, ...], int | None]:

@@ -169,7 +169,7 @@ class Partial(dict[Any, Any]):
             else None
         )
 
-    def _demanded(self, key: Any) -> Any:
+    def __getitem__(self, key: Any) -> Any:
         value = dict.__getitem__(self, key)
         if key in self.unsure and isinstance(value, OptionalValue):
             value.require_present(f"KeyError: {key!r}")
@@ -182,14 +182,11 @@ class Partial(dict[Any, Any]):
             return found
         raise RuntimeError("data-dependent: whether a key is there is known to a run of the graph only")
 
-    def __getitem__(self, key: Any) -> Any:
-        return self._demanded(key)
-
     def get(self, key: Any, default: Any = None) -> Any:
         """The value; an `OptionalValue` in place of None."""
         optional = self._unsure(key)
         if optional is None:
-            return self._demanded(key) if dict.__contains__(self, key) else default
+            return self[key] if dict.__contains__(self, key) else default
         if default is None:
             return optional
         return trace.operators().either(optional, lambda: optional.payload, lambda: default)
@@ -197,7 +194,7 @@ class Partial(dict[Any, Any]):
     def pop(self, key: Any, default: Any = _NO_DEFAULT) -> Any:
         """The value of a key that is missing from then on."""
         if default is _NO_DEFAULT or key not in self.unsure:
-            found = self._demanded(key) if default is _NO_DEFAULT else dict.get(self, key, default)
+            found = self[key] if default is _NO_DEFAULT else dict.get(self, key, default)
         else:
             found = self.get(key, default)
         dict.pop(self, key, None)
@@ -223,12 +220,12 @@ class Partial(dict[Any, Any]):
     def items(self) -> Any:
         """All items, if all are there."""
         self._require_all()
-        return {key: self._demanded(key) for key in dict.__iter__(self)}.items()
+        return {key: self[key] for key in dict.__iter__(self)}.items()
 
     def values(self) -> Any:
         """All values, if all are there."""
         self._require_all()
-        return [self._demanded(key) for key in dict.__iter__(self)]
+        return [self[key] for key in dict.__iter__(self)]
 
     def __len__(self) -> int:
         self._require_all()
