@@ -15,10 +15,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from traceback import walk_stack, walk_tb
 from types import CodeType
-from typing import Final
+from typing import Any, Final
 
+import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException  # of `torch.equal` and its like
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.export import ExportedProgram
+from torch.fx import GraphModule, Node
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, free_unbacked_symbols
 
 from aotpipe.canonicalize.trace.return_values import Unwritten
 from aotpipe.canonicalize.values import trace
@@ -126,6 +129,34 @@ def is_data_dependent(error: BaseException) -> bool:
 def _wants_number(error: BaseException) -> bool:
     """Whether a TypeError says that Python's own functions or formats cannot take a traced number."""
     return isinstance(error, TypeError) and _TRACED_NUMBER.search(str(error)) is not None
+
+
+def has_partial_numbers(program: ExportedProgram) -> bool:
+    """Whether a program computes Python's numbers of data by what raises for some, such as a division."""
+    return any(
+        _is_partial(node)
+        for module in program.graph_module.modules()
+        if isinstance(module, GraphModule)
+        for node in module.graph.nodes
+        if node.op == "call_function"
+    )
+
+
+def _is_partial(node: Node) -> bool:
+    value = node.meta.get("val")
+    name = getattr(node.target, "__name__", "")
+    if not isinstance(value, torch.SymInt | torch.SymFloat) or not free_unbacked_symbols(value):
+        return False
+    if name in ("truediv", "floordiv", "mod", "pow"):
+        right: Any = node.args[1]
+        return isinstance(right, Node) or bool(right != 2 if name == "pow" else right == 0)
+    return getattr(node.target, "__module__", "") == "math" or name in _ROUNDING_OR_PARTIAL
+
+
+_ROUNDING_OR_PARTIAL: Final = frozenset(
+    "round sym_int sym_max sym_min sym_sqrt _sym_sqrt _sym_exp _sym_log _sym_log2 _sym_sin _sym_cos _sym_tan "
+    "_sym_asin _sym_acos _sym_atan _sym_sinh _sym_cosh _sym_tanh".split()
+)
 
 
 def is_about_control_flow(error: BaseException) -> bool:

@@ -127,6 +127,11 @@ def _stateless(entry: CanonicalEntry) -> Traced:
                     first.__cause__ = cause
                 rounding |= bool(log.rounding)
                 continue
+        if diagnosis.has_partial_numbers(program):
+            # Backends compute on where Python would raise; staged code asserts that it would not.
+            if strategy.strict:
+                continue
+            return staged(entry, first)
         if strategy.assumes_sizes and not resized_examples.agree(entry, program):
             continue
         findings = [*(at_bound if strategy.changed else ()), *_findings(entry, strategy, first)]
@@ -374,6 +379,7 @@ def _export(
         torch.no_grad(),
         sizes,
         recurrent_layers.scanned(),
+        tracing.extremes_decide(),
         tracing.texts_are_refused(),
         tracing.data_is_traced(),
         tracing.quiet(),

@@ -26,6 +26,7 @@ from types import FrameType
 from typing import Any, Final
 
 import torch
+from torch._export import non_strict_utils
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensor
 from torch.fx._lazy_graph_module import _use_lazy_graph_module  # what torch.compile itself traces with
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, free_unbacked_symbols
@@ -157,6 +158,25 @@ def refusals_are_raised() -> Iterator[None]:
         caught = error.__traceback__
         if caught is not None and source.is_model_code(caught.tb_frame.f_code.co_filename):
             raise error
+
+
+@contextmanager
+def extremes_decide() -> Iterator[None]:
+    """Let `min` and `max` of tensors compare them, as Python's own do.
+
+    torch.export makes `torch.minimum` and `torch.clamp` of them, which give NaN where either is, and take
+    tensors of several elements. The comparison is one that the model decides by, and part of a staged graph.
+    """
+    before = non_strict_utils._tensor_min_max  # noqa: SLF001  # what `min` and `max` are replaced by
+
+    def extreme(*args: Any, real_callable: Callable[..., Any], **kwargs: Any) -> Any:
+        if len(args) == 2 and any(isinstance(each, torch.Tensor) for each in args):
+            del kwargs["tensor_callable"]
+            return real_callable(*args, **kwargs)
+        return before(*args, real_callable=real_callable, **kwargs)  # type: ignore[no-untyped-call]
+
+    with trace.assigned(non_strict_utils, _tensor_min_max=extreme):
+        yield
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.operators import dynamic_list_methods, logic, unbacked_items
 from aotpipe.canonicalize.operators.unbacked_items import TensorRange, UnbackedItems
-from aotpipe.canonicalize.trace import regions, runtime_asserts
+from aotpipe.canonicalize.trace import number_errors, regions, runtime_asserts
 from aotpipe.canonicalize.trace.torch_functions import as_tensor, is_traced, predicate
 from aotpipe.canonicalize.values import dynamic_list, host_scalars, trace
 from aotpipe.canonicalize.values.abstract_values import Variables
@@ -57,7 +57,9 @@ def _number(value: Any) -> torch.Tensor:
 def _int(value: Any) -> Any:
     if isinstance(value, torch.SymInt):
         return value
-    return host_scalars.as_host_scalar(_number(value).to(torch.int64, copy=True))
+    number = _number(value)
+    number_errors.require_whole(number)
+    return host_scalars.as_host_scalar(number.to(torch.int64, copy=True))
 
 
 def _int_of(value: Any = 0, *args: Any, **kwargs: Any) -> Any:
@@ -165,7 +167,13 @@ def _len(value: Any) -> Any:
 
 
 def _of_math(function: Callable[[torch.Tensor], torch.Tensor]) -> Function:
-    return lambda value: function(_float(value))
+    def staged(value: Any) -> Any:
+        number = _float(value)
+        found = function(number)
+        number_errors.require_domain(function.__name__, number, found)
+        return found
+
+    return staged
 
 
 def _to_int(function: Callable[[torch.Tensor], torch.Tensor]) -> Function:
@@ -185,10 +193,10 @@ def _of_two(function: Function) -> Function:
 
 
 def _log(value: Any, base: Any = None) -> Any:
-    found = torch.log(_float(value))
+    found = _of_math(torch.log)(value)
     if base is None:
         return found
-    return found / (math.log(base) if not is_traced(base) else torch.log(_float(base)))
+    return found / (math.log(base) if not is_traced(base) else _of_math(torch.log)(base))
 
 
 def _isclose(a: Any, b: Any, *, rel_tol: float = 1e-09, abs_tol: float = 0.0) -> Any:

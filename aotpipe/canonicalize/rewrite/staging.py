@@ -24,7 +24,7 @@ from torch.utils import _pytree as pytree
 from aotpipe.canonicalize.alias import effects
 from aotpipe.canonicalize.operators import conditional, dynamic_list_methods, operators, unbacked_items
 from aotpipe.canonicalize.rewrite import ast_builders, statements
-from aotpipe.canonicalize.trace import region_sites, runtime_asserts, torch_functions
+from aotpipe.canonicalize.trace import number_errors, region_sites, runtime_asserts, torch_functions
 from aotpipe.canonicalize.trace.return_values import Unwritten
 from aotpipe.canonicalize.values import dynamic_list, host_scalars, trace
 from aotpipe.canonicalize.values.optional_values import OptionalValue
@@ -39,6 +39,7 @@ _OPERATORS: Final = Operators(
     either=conditional.either,
     call_with_optional=conditional.called,
     call_with_list=dynamic_list_methods.called,
+    require_defined=number_errors.require_defined,
     items_of=unbacked_items.of,
 )
 

@@ -185,6 +185,8 @@ class Traced(TorchFunctionMode):
         if func in _TEXTS and host_scalars.is_host_scalar(args[0]):
             return trace.text()
         func = host_scalars.out_of_place(func, args)
+        if (operators := trace.current().operators) is not None:
+            operators.require_defined(func, args)
         args, kwargs = host_scalars.prepared(func, args, kwargs)
         result = func(*args, **kwargs)
         host_scalars.note(func, result, (args, kwargs))

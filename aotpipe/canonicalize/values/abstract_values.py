@@ -285,10 +285,7 @@ def join_leaves(leaves: Sequence[Any], *, missing: bool = True, computed: bool =
         return first
     if all(leaf is first for leaf in leaves[1:]) and not missing:
         return first
-    for leaf in leaves:
-        if not _is_of_a_graph(leaf):
-            other = next(each for each in leaves if not _is_same(each, leaf))
-            raise Incompatible(f"is {_kind(leaf)} on one path and {_kind(other)} on another")
+    _require_of_a_graph(leaves)
     # What has one element and no dims fills the place of one that has some.
     tensors = [leaf for leaf in tensors if leaf.dim()] or tensors
     shape, cut = _join_shapes(tensors)
@@ -305,6 +302,13 @@ def join_leaves(leaves: Sequence[Any], *, missing: bool = True, computed: bool =
         promoted=any(tensor.dtype != dtype for tensor in typed) if typed else _has_ranks(leaves),
         cut=cut,
     )
+
+
+def _require_of_a_graph(leaves: Sequence[Any]) -> None:
+    for leaf in leaves:
+        if not _is_of_a_graph(leaf):
+            other = next(each for each in leaves if not _is_same(each, leaf))
+            raise Incompatible(f"is {_kind(leaf)} on one path and {_kind(other)} on another")
 
 
 def _join_optional(leaves: Sequence[Any]) -> Leaf | None:

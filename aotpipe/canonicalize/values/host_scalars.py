@@ -165,7 +165,7 @@ def note(func: Callable[..., Any], result: object, given: tuple[Any, Mapping[str
         return
     as_host_scalar(result)
     args, kwargs = given
-    name = _base_name(func)
+    name = base_name(func)
     whole = all(
         isinstance(part, int) or (is_host_scalar(part) and part.dtype == torch.int64)
         for part in args
@@ -176,7 +176,7 @@ def note(func: Callable[..., Any], result: object, given: tuple[Any, Mapping[str
 
 
 def _note_offset(func: Callable[..., Any], result: torch.Tensor, args: Sequence[Any]) -> None:
-    name = _base_name(func)
+    name = base_name(func)
     if name not in ("add", "radd", "sub") or len(args) != 2 or result.dtype.is_floating_point:
         return
     left, right = args if name != "radd" else (args[1], args[0])
@@ -188,7 +188,7 @@ def _note_offset(func: Callable[..., Any], result: torch.Tensor, args: Sequence[
 
 
 def _note_limit(func: Callable[..., Any], result: torch.Tensor, args: Sequence[Any]) -> None:
-    name = _base_name(func)
+    name = base_name(func)
     if len(args) != 2 or result.dtype != torch.bool:  # of operands
         return
     left, right = args
@@ -299,7 +299,7 @@ def prepared(
     leaves = pytree.tree_leaves(given)
     if not any(map(is_host_scalar, leaves)):
         return given
-    name = _base_name(func)
+    name = base_name(func)
     if name not in _ARITHMETIC:
         # Of its own methods a number is the tensor that it is; an op of torch's takes what it is given.
         own = 1 if type(func) in _METHODS else 0
@@ -367,7 +367,8 @@ def out_of_place(func: Callable[..., Any], args: Sequence[Any]) -> Callable[...,
     return found
 
 
-def _base_name(func: Callable[..., Any]) -> str:
+def base_name(func: Callable[..., Any]) -> str:
+    """The name of a function of torch, without the underscores of a method of Python's."""
     name: str = getattr(func, "__name__", "")
     if name in ("__get__", "__set__", "__getitem__", "__setitem__"):
         return name

@@ -37,6 +37,7 @@ class Operators:
         either: One of two results, by whether an optional value is present.
         call_with_optional: A torch function of which an argument is an optional value.
         call_with_list: A torch function of a dynamic list.
+        require_defined: Asserts that Python's operator has a value for its operands.
         items_of: The items of a value of which only a run knows how many there are, else None.
     """
 
@@ -44,6 +45,7 @@ class Operators:
     either: Callable[[Any, Callable[[], Any], Callable[[], Any]], Any]
     call_with_optional: Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
     call_with_list: Callable[[Any, Sequence[Any], dict[str, Any]], Any]
+    require_defined: Callable[[Callable[..., Any], Sequence[Any]], None]
     items_of: Callable[[Any], Any]
 
 

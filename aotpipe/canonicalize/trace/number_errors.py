@@ -1,0 +1,94 @@
+"""Asserts of a program where Python's own arithmetic would raise: dividing by zero, the logarithm of zero."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import torch
+
+from aotpipe.canonicalize.trace import runtime_asserts
+from aotpipe.canonicalize.values import host_scalars
+
+Test = Callable[[torch.Tensor], torch.Tensor]
+_POWERS: Final = frozenset({"pow", "rpow"})
+_REFLECTED: Final = frozenset({"rtruediv", "rdiv", "rfloordiv", "rmod", "rpow"})
+_PARTIAL: Final = (
+    _POWERS
+    | _REFLECTED
+    | frozenset("truediv div divide true_divide floordiv floor_divide mod remainder fmod".split())
+)
+# What raises; NaN fails none of these tests, and gives NaN in Python, too.
+_OUTSIDE: Final[Mapping[str, Test]] = {
+    "sqrt": lambda x: x < 0,
+    **dict.fromkeys(("log", "log2", "log10"), lambda x: x <= 0),
+    "log1p": lambda x: x <= -1,
+    **dict.fromkeys(("asin", "acos"), lambda x: x.abs() > 1),
+    "acosh": lambda x: x < 1,
+    "atanh": lambda x: x.abs() >= 1,
+    **dict.fromkeys(("sin", "cos", "tan"), torch.isinf),
+}
+_OVERFLOWING: Final = frozenset("exp exp2 expm1 sinh cosh".split())
+
+
+def require_domain(name: str, number: torch.Tensor, result: torch.Tensor) -> None:
+    """Assert that a function of `math` has a value for a number.
+
+    Args:
+        name: Of torch's function.
+        number: What it is computed of.
+        result: Its value.
+    """
+    if (outside := _OUTSIDE.get(name)) is not None:
+        runtime_asserts.require(outside(number), ValueError("math domain error"), holds=False)
+    if name in _OVERFLOWING:
+        overflows = torch.isinf(result).logical_and(torch.isfinite(number))
+        runtime_asserts.require(overflows, OverflowError("math range error"), holds=False)
+
+
+def require_whole(number: torch.Tensor) -> None:
+    """Assert that `int` has a value for a number."""
+    if number.dtype.is_floating_point:
+        runtime_asserts.require(
+            torch.isnan(number), ValueError("cannot convert float NaN to integer"), holds=False
+        )
+        error = OverflowError("cannot convert float infinity to integer")
+        runtime_asserts.require(torch.isinf(number), error, holds=False)
+
+
+def require_defined(function: Callable[..., Any], args: Sequence[Any]) -> None:
+    """Assert that an operator has a value for two numbers, if both are Python's."""
+    name = host_scalars.base_name(function)
+    if name not in _PARTIAL or len(args) != 2 or not all(map(_is_number, args)):
+        return
+    left, right = args if name not in _REFLECTED else args[::-1]
+    if name not in _POWERS:
+        _require_not(right == 0, ZeroDivisionError("division by zero"))
+        return
+    error = ZeroDivisionError("0.0 cannot be raised to a negative power")
+    if isinstance(right, torch.Tensor) or right < 0:
+        _require_not(_both(left == 0, right < 0), error)
+    if _is_whole(left) and _is_whole(right):
+        _require_not(right < 0, ArithmeticError("a whole number is raised to a negative power"))
+    elif not _is_whole(right):
+        fraction = right != (right.trunc() if isinstance(right, torch.Tensor) else int(right))
+        _require_not(_both(left < 0, fraction), ArithmeticError("a negative number is raised to a fraction"))
+
+
+def _require_not(test: Any, error: Exception) -> None:
+    if isinstance(test, torch.Tensor):
+        runtime_asserts.require(test, error, holds=False)
+    elif test:
+        raise runtime_asserts.raised(lambda: error)
+
+
+def _both(one: Any, other: Any) -> Any:
+    return one & other
+
+
+def _is_whole(value: Any) -> bool:
+    return not value.dtype.is_floating_point if isinstance(value, torch.Tensor) else isinstance(value, int)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) or host_scalars.is_host_scalar(value)

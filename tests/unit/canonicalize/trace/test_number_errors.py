@@ -1,0 +1,77 @@
+"""Programs raise where Python's arithmetic raises, and give its numbers elsewhere."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from aotpipe.backends.iree.lower import importer
+from aotpipe.canonicalize import canonicalize
+from aotpipe.canonicalize.modules import as_module
+from aotpipe.errors import AssertionViolated
+from aotpipe.export import export
+from aotpipe.model.spec import as_spec
+from tests.programs import through
+from tests.unit.canonicalize.trace.agree import check
+
+VALUES = [0.5, 0.0, -0.5, -3.0, 2.0, math.nan, math.inf, -math.inf, 1000.0]
+OF_ONE: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "log": lambda x: torch.tensor(math.log(x.item())),
+    "log1p": lambda x: torch.tensor(math.log1p(x.item())),
+    "sqrt": lambda x: torch.tensor(math.sqrt(x.item())),
+    "acos": lambda x: torch.tensor(math.acos(x.item())),
+    "atanh": lambda x: torch.tensor(math.atanh(x.item())),
+    "sin": lambda x: torch.tensor(math.sin(x.item())),
+    "int": lambda x: x + int(x.item()),
+    "int of a tensor": lambda x: x + int(x),
+    "floor": lambda x: x + math.floor(x.item()),
+    "divided": lambda x: torch.tensor(1 / x.item()),
+    "floor divided": lambda x: torch.tensor(x.item() // 2),
+    "reciprocal": lambda x: torch.tensor(x.item() ** -1),
+    "least": lambda x: torch.tensor(min(5.0, x.item())),
+    "least first": lambda x: torch.tensor(min(x.item(), 5.0)),
+    "greatest": lambda x: torch.tensor(max(5.0, x.item())),
+    "greatest of tensors": lambda x: max(torch.tensor(0.25), x),
+}
+
+
+@pytest.mark.parametrize("name", OF_ONE)
+def test_a_function_of_a_number(name: str) -> None:
+    check(OF_ONE[name], *((torch.tensor(value),) for value in VALUES))
+
+
+def remainders(x: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    n = int(k)
+    if x.sum() > 0:
+        x = x + 7 % n
+    return x * (7 // (n - 1))
+
+
+def test_a_division_asserts_on_its_own_path() -> None:
+    check(remainders, *((torch.tensor([v]), torch.tensor(k)) for v in (1.0, -1.0) for k in (2, 0, 1, -3)))
+
+
+def logarithm(x: torch.Tensor) -> torch.Tensor:
+    return x * math.log(x.sum().item()) + int(x.max())
+
+
+def test_a_compiled_program_says_what_python_says() -> None:
+    program = through.legal(as_module(logarithm), (torch.ones(2),))
+    with through.load(program, importer.lower(program)) as runner:
+        for value, said in (
+            (0.0, "ValueError: math domain error"),
+            (math.inf, "OverflowError: cannot convert"),
+        ):
+            with pytest.raises(AssertionViolated, match=said):
+                runner.infer({"x": np.full(2, value, np.float32)})
+
+
+def test_what_cannot_be_rewritten_is_refused_in_strict_mode_too() -> None:
+    space: dict[str, Callable[..., object]] = {}
+    exec(compile("def f(x): return x + int(x.sum())", "<made>", "exec"), space)
+    with pytest.raises(Exception, match="source is not there"):
+        export(canonicalize(as_spec(space["f"], args=(torch.ones(2),))))
