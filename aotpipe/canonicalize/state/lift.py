@@ -21,23 +21,8 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 from aotpipe.canonicalize import modules
 from aotpipe.canonicalize.inputs.pytrees import unique
-from aotpipe.canonicalize.state.layouts import (
-    ABSENT,
-    KINDS,
-    NUMBERS,
-    Leaf,
-    Node,
-    Path,
-    Slot,
-    Snapshot,
-    Tree,
-    build,
-    dtype_of,
-    initial,
-    map_leaves,
-    slots_of,
-    snapshot_at,
-)
+from aotpipe.canonicalize.state import layouts
+from aotpipe.canonicalize.state.layouts import Leaf, Node, Path, Slot, Snapshot, Tree
 from aotpipe.canonicalize.state.slots import MOST_PHASES, State, StateRefused, followed_reads, without_form
 from aotpipe.canonicalize.trace import dry_run, regions
 from aotpipe.canonicalize.values import dynamic_list, host_scalars
@@ -101,7 +86,9 @@ class LiftedModel:
         self._module = module
         self._state = state
         self._phases = state.phases()
-        self.slots = {slot.name: slot for phase in self._phases for node in phase for slot in slots_of(node)}
+        self.slots = {
+            slot.name: slot for phase in self._phases for node in phase for slot in layouts.slots_of(node)
+        }
         self._registered = {
             root.path: root
             for root, node in zip(state.roots, self._phases[0], strict=True)
@@ -110,7 +97,7 @@ class LiftedModel:
         first = {
             slot.name: tensor
             for snapshot, node in zip(state.first, self._phases[0], strict=True)
-            for slot, tensor in initial(snapshot, node)
+            for slot, tensor in layouts.initial(snapshot, node)
         }
         self._store = nn.Module()
         self._keys = {}
@@ -184,8 +171,8 @@ class LiftedModel:
             # A tensor of several names is one object under all of them.
             taken: dict[str, torch.Tensor] = {}
             for root, node in zip(state.roots, self._phases[phase], strict=True):
-                root.held[root.key] = build(node, lambda slot: _taken(slot, given, taken))
-                if root.held[root.key] is ABSENT:
+                root.held[root.key] = layouts.build(node, lambda slot: _taken(slot, given, taken))
+                if root.held[root.key] is layouts.ABSENT:
                     del root.held[root.key]
             # torch.export would take an assigned buffer for written; it is, below.
             with dry_run.unhooked(), followed_reads(state.unread) as seen:
@@ -227,7 +214,7 @@ def _left_at(root: object_graph.Root) -> Snapshot:
             f"keep a buffer and a count; or assign a new list in each call (`self.{root.path} = []`), if no "
             "call needs that of the one before",
         )
-    return snapshot_at(root)
+    return layouts.snapshot_at(root)
 
 
 def _taken(slot: Slot, given: Mapping[str, torch.Tensor], taken: dict[str, torch.Tensor]) -> torch.Tensor:
@@ -275,15 +262,15 @@ def _is_of(values: dict[str, torch.Tensor], node: Leaf | Slot, value: Any, _: Pa
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (*NUMBERS, *_SYMBOLS)) or host_scalars.is_host_scalar(value)
+    return isinstance(value, (*layouts.NUMBERS, *_SYMBOLS)) or host_scalars.is_host_scalar(value)
 
 
 def _number_dtype(value: Any, *others: torch.dtype) -> torch.dtype:
     """The dtype of a slot that holds a number and values of the other dtypes."""
-    own = value.dtype if isinstance(value, torch.Tensor) else dtype_of(value)
+    own = value.dtype if isinstance(value, torch.Tensor) else layouts.dtype_of(value)
     if own.is_floating_point:
         own = torch.float64
-    return max((own, *others), key=KINDS.index)
+    return max((own, *others), key=layouts.KINDS.index)
 
 
 def _abstract_number(value: Any) -> Slot:
@@ -317,7 +304,7 @@ def _grown(state: State, phases: Sequence[tuple[Node, ...]], snapshots: Sequence
         return state.with_leaves(min(found, key=len))
     grown = state.with_snapshots(
         tuple(
-            map_leaves(functools.partial(_abstract, root), left, path)
+            layouts.map_leaves(functools.partial(_abstract, root), left, path)
             for root, left, path in zip(state.roots, snapshots, paths, strict=True)
         )
     )
@@ -336,7 +323,7 @@ def _may_become_slot(leaves: dict[Path, Leaf], node: Leaf | Slot, value: Any, pa
     elif isinstance(old := node.value, torch.Tensor) and isinstance(value, torch.Tensor):
         fits = old.dtype == value.dtype and is_of_shape(value, old.shape)
     else:
-        fits = isinstance(old, NUMBERS) and is_number
+        fits = isinstance(old, layouts.NUMBERS) and is_number
     if fits:
         leaves[path] = Leaf(_abstract_number(value) if is_number else None)
     return fits

@@ -26,22 +26,8 @@ from torch._C import _len_torch_dispatch_stack, _len_torch_function_stack
 
 from aotpipe.canonicalize import example_call
 from aotpipe.canonicalize.inputs import pytrees
-from aotpipe.canonicalize.state.layouts import (
-    ABSENT,
-    KINDS,
-    NUMBERS,
-    Leaf,
-    Node,
-    Path,
-    Slot,
-    Snapshot,
-    Tree,
-    dtype_of,
-    leaves_at,
-    map_leaves,
-    shown,
-    snapshot_at,
-)
+from aotpipe.canonicalize.state import layouts
+from aotpipe.canonicalize.state.layouts import Leaf, Node, Path, Slot, Snapshot, Tree, shown
 from aotpipe.canonicalize.trace import dry_run
 from aotpipe.canonicalize.values import trace
 from aotpipe.model import object_graph
@@ -101,7 +87,7 @@ class State:
 
     def with_roots(self, late: Collection[Root]) -> State:
         """The same with more names, which hold now what they hold before a call."""
-        held = tuple(map(snapshot_at, late))
+        held = tuple(map(layouts.snapshot_at, late))
         added = {root.identity for root in late}
         return replace(
             self,
@@ -117,7 +103,7 @@ class State:
 
     def with_snapshots(self, snapshots: tuple[Snapshot, ...]) -> State:
         """The same after a call that left something else."""
-        leaves = leaves_at(self.roots, snapshots)
+        leaves = layouts.leaves_at(self.roots, snapshots)
         late = {path for path, leaf in leaves if isinstance(leaf.value, Slot)}
         return replace(self, snapshots=(*self.snapshots, snapshots), varying=self.varying | late)
 
@@ -131,17 +117,15 @@ class State:
 
     def is_settled(self, last: int = 1) -> bool:
         """Whether the last calls left forms that were there before."""
-        layouts = self._layouts()
-        return all(layout in layouts[:-last] for layout in layouts[-last:])
+        forms = self._layouts()
+        return all(layout in forms[:-last] for layout in forms[-last:])
 
     def without_fixpoint(self) -> StateRefused:
         """Says what takes another form after every call."""
-        layouts = self._layouts()
-        at = next(
-            at for at, (old, new) in enumerate(zip(layouts[-1], layouts[-2], strict=True)) if old != new
-        )
+        forms = self._layouts()
+        at = next(at for at, (old, new) in enumerate(zip(forms[-1], forms[-2], strict=True)) if old != new)
         # The first call may leave another kind of thing than those after it.
-        seen = [layout[at] for layout in layouts[1:]]
+        seen = [layout[at] for layout in forms[1:]]
         old, new = next((old, new) for old, new in pairwise(seen) if old != new)
         return _difference(self.roots[at], (self.roots[at].path,), old, new)
 
@@ -151,7 +135,7 @@ class State:
 
         def form(leaf: Leaf, path: Path) -> Leaf | Slot:
             value = leaf.value
-            if path not in self.varying or not isinstance(value, (torch.Tensor, Slot, *NUMBERS)):
+            if path not in self.varying or not isinstance(value, (torch.Tensor, Slot, *layouts.NUMBERS)):
                 return Leaf(value)
             if isinstance(value, torch.Tensor) or (isinstance(value, Slot) and not value.number):
                 name = shown(names.get(path, path))
@@ -160,7 +144,7 @@ class State:
 
         paths = [(root.path,) for root in self.roots]
         return [
-            tuple(map_leaves(form, *each) for each in zip(snapshots, paths, strict=True))
+            tuple(layouts.map_leaves(form, *each) for each in zip(snapshots, paths, strict=True))
             for snapshots in self.snapshots
         ]
 
@@ -168,7 +152,7 @@ class State:
         """The first name of each tensor that has always had several."""
         tensors: dict[Path, list[int]] = {}
         for snapshots in self.snapshots:
-            for path, leaf in leaves_at(self.roots, snapshots):
+            for path, leaf in layouts.leaves_at(self.roots, snapshots):
                 if isinstance(leaf.value, torch.Tensor):
                     tensors.setdefault(path, []).append(id(leaf.value))
         first: dict[tuple[int, ...], Path] = {}
@@ -179,14 +163,14 @@ class State:
         found: dict[Path, torch.dtype] = {}
 
         def add(path: Path, dtype: torch.dtype) -> None:
-            found[path] = max(found.get(path, torch.bool), dtype, key=KINDS.index)
+            found[path] = max(found.get(path, torch.bool), dtype, key=layouts.KINDS.index)
 
         for path, dtype in self.kinds:
             add(path, dtype)
         for snapshots in self.snapshots:
-            for path, leaf in leaves_at(self.roots, snapshots):
-                if isinstance(leaf.value, NUMBERS):
-                    add(path, dtype_of(leaf.value))
+            for path, leaf in layouts.leaves_at(self.roots, snapshots):
+                if isinstance(leaf.value, layouts.NUMBERS):
+                    add(path, layouts.dtype_of(leaf.value))
                 elif isinstance(leaf.value, Slot) and leaf.value.number:
                     add(path, leaf.value.dtype)
         return found
@@ -233,7 +217,7 @@ def _named_apart(phases: list[tuple[Node, ...]]) -> list[tuple[Node, ...]]:
             name = f"{leaf.name}.{count}"
         return taken[name]
 
-    return [tuple(map_leaves(named, node) for node in phase) for phase in phases]
+    return [tuple(layouts.map_leaves(named, node) for node in phase) for phase in phases]
 
 
 def observe(
@@ -310,13 +294,13 @@ def without_form(root: Root, value: Any) -> StateRefused:
 def _called(
     roots: tuple[Root, ...], calls: Sequence[Callable[[], object]], begin: Callable[[], None]
 ) -> tuple[State, StateRefused | None]:
-    snapshots = [tuple(map(snapshot_at, roots))]
+    snapshots = [tuple(map(layouts.snapshot_at, roots))]
     state = State(roots, tuple(snapshots))
     for count in range(1, MOST_PHASES + 2):
         for call in calls:
             begin()
             call()
-            snapshots.append(tuple(map(snapshot_at, roots)))
+            snapshots.append(tuple(map(layouts.snapshot_at, roots)))
         varying = frozenset(_varying(roots, snapshots, len(calls)))
         _refuse_registered(roots, snapshots[0], varying)
         state = State(roots, tuple(snapshots), varying)
@@ -329,7 +313,7 @@ def _refuse_registered(roots: Sequence[Root], first: tuple[Snapshot, ...], varyi
     """Refuse a second name of a registered tensor: torch.export exchanges that under its own name only."""
     registered = {id(tensor) for root in roots for tensor in object_graph.registered(root.owner)}
     for root, snapshot in zip(roots, first, strict=True):
-        for path, leaf in leaves_at([root], [snapshot]):
+        for path, leaf in layouts.leaves_at([root], [snapshot]):
             if not root.is_buffer and path in varying and id(leaf.value) in registered:
                 raise StateRefused(
                     root,
@@ -342,14 +326,14 @@ def _refuse_registered(roots: Sequence[Root], first: tuple[Snapshot, ...], varyi
 def _varying(roots: Sequence[Root], snapshots: Sequence[tuple[Snapshot, ...]], last: int) -> Iterator[Path]:
     """Yield the leaves that are slots: tensors that change or appear late, numbers that keep changing."""
     for at, root in enumerate(roots):
-        seen = [dict(leaves_at([root], [each[at]])) for each in snapshots]
+        seen = [dict(layouts.leaves_at([root], [each[at]])) for each in snapshots]
         for path in dict.fromkeys(path for each in seen for path in each):
             values = [each.get(path) for each in seen]
             tensors = [value for value in values if value and isinstance(value.value, torch.Tensor)]
             if tensors and any(value != tensors[0] for value in values):
                 yield path
             late = [value.value for value in values[-1 - last :] if value]
-            if all(isinstance(value, NUMBERS) for value in late) and any(
+            if all(isinstance(value, layouts.NUMBERS) for value in late) and any(
                 not object_graph.is_same(value, late[0]) for value in late
             ):
                 yield path
@@ -423,13 +407,13 @@ class _Followed:
     def __init__(self, root: Root, reads: Reads, kind: type) -> None:
         self._root = root
         self._reads = reads
-        self._default = getattr(kind, root.key, ABSENT)
+        self._default = getattr(kind, root.key, layouts.ABSENT)
 
     def __get__(self, owner: Any, kind: type | None = None) -> Any:
         if owner is not None:
             self._reads.read(self._root.identity)
         held = self._default if owner is None else vars(owner).get(self._root.key, self._default)
-        if held is ABSENT:
+        if held is layouts.ABSENT:
             # nn.Module looks among parameters, buffers and submodules then.
             raise AttributeError(self._root.key)
         return held

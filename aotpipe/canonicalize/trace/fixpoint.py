@@ -16,16 +16,13 @@ from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.alias import rebinding, tensor_storage
 from aotpipe.canonicalize.trace import dry_run, region_sites, runtime_asserts, torch_functions
-from aotpipe.canonicalize.values import dynamic_list, host_scalars, trace
+from aotpipe.canonicalize.values import abstract_values, dynamic_list, host_scalars, trace
 from aotpipe.canonicalize.values.abstract_values import (
-    LONGER_HINT,
     AbstractValue,
     Incompatible,
     Leaf,
     Undefined,
     Variables,
-    is_leaf,
-    join_values,
 )
 from aotpipe.canonicalize.values.trace import refusal
 from aotpipe.errors import ExportFailed
@@ -118,7 +115,7 @@ def _solve(loop: Loop) -> Fixpoint:
         for name, one, other in zip(at, abstracts, grown, strict=True):
             if any(map(_is_longer, one.leaves, other.leaves)):
                 said = f"{_shown(name)} gets longer in every iteration of a loop on a tensor"
-                raise refusal(said, LONGER_HINT)
+                raise refusal(said, abstract_values.LONGER_HINT)
         changing = [name for name, a, b in zip(at, abstracts, grown, strict=True) if not _is_same(a, b)]
         abstracts, names = grown, found
         values, own = _stood(abstracts, names)
@@ -225,9 +222,8 @@ def join_paths(
     for name, capacity, values in zip(names, capacities, zip(*paths, strict=True), strict=True):
         try:
             may_grow = name.replace(".", "_").isidentifier()
-            abstract = (dynamic_list.abstract_list(values, capacity) if may_grow else None) or join_values(
-                values
-            )
+            grown = dynamic_list.abstract_list(values, capacity) if may_grow else None
+            abstract = grown or abstract_values.join_values(values)
         except Incompatible as error:
             raise refusal(
                 f"{_shown(name)} {error}, where a tensor decides which",
@@ -273,7 +269,7 @@ def tensors_of(abstracts: Sequence[AbstractValue], names: Sequence[str], after: 
     for abstract, name, value in zip(abstracts, names, after, strict=True):
         if abstract.optional or abstract.fitted or isinstance(value, Undefined):
             continue
-        pairs = zip(abstract.leaves, pytree.tree_leaves(value, is_leaf), strict=False)
+        pairs = zip(abstract.leaves, pytree.tree_leaves(value, abstract_values.is_leaf), strict=False)
         if any(isinstance(leaf, torch.Tensor) and leaf is not given for leaf, given in pairs):
             raise refusal(
                 f"{_shown(name)} is another tensor each time that a branch or a loop on a tensor is run",

@@ -224,13 +224,7 @@ def _with_changed_containers(
     start: Callable[[Variables], Values],
     put: Callable[[Variables, region_sites.Site], None],
 ) -> None:
-    """Put a region into the graph; what it is found to change in place is one more variable of it.
-
-    Args:
-        variables: Those that it assigns.
-        start: Gives what it starts from.
-        put: Puts it into the graph.
-    """
+    """Let `put` put a region into the graph; what it is found to change in place is one more variable."""
     site = region_sites.current()
     for at, marks in enumerate(site.changed):
         values = zip(variables.names, start(variables), strict=True)
