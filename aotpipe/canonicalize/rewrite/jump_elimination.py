@@ -64,9 +64,11 @@ class Returns:
         begun = [assign(flag, ast.Constant(False)), node]
         result = ast.Return(ast.Name(RESULT, ast.Load()))
         is_endless = isinstance(node, ast.While) and isinstance(node.test, ast.Constant) and node.test.value
-        if is_endless and not breaks(node.body, but=flag):
+        jumps_out = (each for each in _jumps_of(node.body) if isinstance(each, ast.Break))
+        breaks = any(getattr(each, "flag", None) != flag for each in jumps_out)
+        if is_endless and not breaks:
             return [*begun, result]
-        if breaks(node.body, but=flag):
+        if breaks:
             # What the loop's own breaks skip stays its `else`.
             node.orelse, orelse = orelse, []
         return [*begun, ast.If(ast.Name(flag, ast.Load()), [result], orelse)]
@@ -149,11 +151,6 @@ def _ends(body: Sequence[ast.stmt]) -> bool:
         or (isinstance(node, ast.If) and _ends(node.body) and _ends(node.orelse))
         for node in body
     )
-
-
-def breaks(body: Sequence[ast.stmt], but: str = "") -> bool:
-    """Whether a loop's body breaks it, other than for a flag."""
-    return any(isinstance(node, ast.Break) and getattr(node, "flag", None) != but for node in _jumps_of(body))
 
 
 def jumps(body: Sequence[ast.stmt], *kinds: type[ast.stmt]) -> bool:

@@ -146,6 +146,8 @@ class _Writer:
         return [written for node in body for written in self._statement(node)]
 
     def _statement(self, node: ast.stmt) -> list[ast.stmt]:
+        if isinstance(node, ast.If | ast.While | ast.For) and self._is_left(node):
+            return self._left(node)
         if isinstance(node, ast.If):
             return self._if(node)
         if isinstance(node, ast.While):
@@ -214,17 +216,11 @@ class _Writer:
         return written or node
 
     def _if(self, node: ast.If) -> list[ast.stmt]:
-        if self._is_left(node):
-            node.test = test(node.test)
-            return self._left(node)
         names = self._region(node.body, node.orelse)
         bodies = {"then": self.block(node.body), "other": self.block(node.orelse)}
         return self._emit(node, names, bodies, "if_", before=[test(node.test)])
 
     def _while(self, node: ast.While) -> list[ast.stmt]:
-        if self._is_left(node):
-            node.test = test(node.test)
-            return self._left(node)
         self._count += 1
         before, after, stop = loop_without_jumps(node, self._count)
         if assigns(node.test):
@@ -248,9 +244,6 @@ class _Writer:
         return [ast.copy_location(each, node) for each in before]
 
     def _for(self, node: ast.For) -> list[ast.stmt]:
-        if self._is_left(node):
-            node.iter = expression(node.iter)
-            return self._left(node)
         self._count += 1
         before, after, stop = loop_without_jumps(node, self._count)
         self._count += 1
@@ -272,6 +265,10 @@ class _Writer:
         return jumps(inside) if isinstance(node, ast.If) else jumps_at_last(node.body)
 
     def _left(self, node: ast.If | ast.While | ast.For) -> list[ast.stmt]:
+        if isinstance(node, ast.For):
+            node.iter = expression(node.iter)
+        else:
+            node.test = test(node.test)
         node.body, node.orelse = self.block(node.body), self.block(node.orelse)
         return [node]
 
