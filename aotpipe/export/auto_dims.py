@@ -20,7 +20,7 @@ from torch.utils._sympy import functions as fn  # torch's symbolic sizes are mad
 from aotpipe.core.dims import Auto, Dim
 from aotpipe.core.stages import CanonicalEntry, Finding
 from aotpipe.export import diagnosis, resized_examples, symbols
-from aotpipe.export.signatures import input_values
+from aotpipe.export.signatures import input_nodes
 from aotpipe.export.strategies import Traced
 
 _PROBED: Final = 64
@@ -80,7 +80,8 @@ def resolve(entry: CanonicalEntry, traced: Traced) -> Resolved:
 
 
 def _auto_sizes(entry: CanonicalEntry, traced: Traced) -> Iterator[tuple[str, int, Auto, int | torch.SymInt]]:
-    for name, value in input_values(entry, traced.program).items():
+    for name, node in input_nodes(entry, traced.program).items():
+        value = node.meta["val"]
         for axis, dim in entry.dims.get(name, {}).items():
             if isinstance(dim, Auto):
                 yield name, axis, dim, value.shape[axis] if isinstance(value, torch.Tensor) else value

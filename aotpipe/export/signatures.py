@@ -187,11 +187,6 @@ def input_nodes(entry: CanonicalEntry, program: ExportedProgram) -> dict[str, to
     return dict(zip(entry.input_names, users, strict=True))
 
 
-def input_values(entry: CanonicalEntry, program: ExportedProgram) -> dict[str, Any]:
-    """The fake tensor, symbolic number or constant of each input, by name."""
-    return {name: node.meta["val"] for name, node in input_nodes(entry, program).items()}
-
-
 def output_arguments(entry: CanonicalEntry, program: ExportedProgram) -> dict[str, Any]:
     """The argument (a tensor, a symbolic number, a constant) of each output, by name, in order.
 

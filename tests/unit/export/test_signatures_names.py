@@ -26,7 +26,7 @@ class Net(nn.Module):
 def test_inputs_keep_the_order_of_the_call() -> None:
     entry = entry_of(Net().eval(), torch.ones(1, 2), 3, first=torch.ones(1, 2), later=torch.ones(5))
     program = strategies.trace(entry).program
-    values = signatures.input_values(entry, program)
+    values = {name: node.meta["val"] for name, node in signatures.input_nodes(entry, program).items()}
     assert list(values) == ["x", "n", "first", "later"]
     assert values["later"].shape == (5,)
     assert values["n"] == 3
