@@ -366,9 +366,6 @@ def _joined(legals: Mapping[Ruleset, Legal]) -> dict[Ruleset, Legal]:
     """The same model by several sets of rules over one set of weights.
 
     A value that was computed at build time may be another one under the same name: it gets one of its own.
-
-    Raises:
-        LowerFailed: They are not the same model.
     """
     first, *others = legals.items()
     weights = dict(first[1].weights)

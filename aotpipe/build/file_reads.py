@@ -172,9 +172,7 @@ def _note_native(path: object) -> None:
 
 
 def _note(reads: RecordedReads, event: str, args: tuple[Any, ...]) -> None:
-    path = args[0] if args else None
-    if path is None:
-        path = "."
+    path = args[0] if args and args[0] is not None else "."
     if isinstance(path, bytes):
         path = os.fsdecode(path)
     if not isinstance(path, (str, os.PathLike)):

@@ -256,7 +256,7 @@ def _only_candidate(module: ModuleType, spec_type: type, place: str) -> tuple[st
         ("Specs", {n: v for n, v in public.items() if isinstance(v, spec_type)}),
         ("models", {n: v for n, v in public.items() if is_torch_module(v)}),
         ("functions", {n: v for n, v in own.items() if _is_factory(n, v, spec_type)}),
-        ("classes", {n: v for n, v in own.items() if _is_module_class(v) and _needs_nothing(v)}),
+        ("classes", {n: v for n, v in own.items() if _is_module_class(v) and needed(v) == []}),
     )
     for kind, found in kinds:
         # Two names of one object are one model.
@@ -276,7 +276,7 @@ def _only_candidate(module: ModuleType, spec_type: type, place: str) -> tuple[st
 
 
 def _is_factory(name: str, function: object, spec_type: type) -> bool:
-    if not inspect.isfunction(function) or not _needs_nothing(function):
+    if not inspect.isfunction(function) or needed(function) != []:
         return False
     try:
         returned = inspect.signature(function, eval_str=True).return_annotation
@@ -291,10 +291,6 @@ def _is_factory(name: str, function: object, spec_type: type) -> bool:
 def _is_module_class(value: object) -> bool:
     torch = sys.modules.get("torch")
     return torch is not None and inspect.isclass(value) and issubclass(value, torch.nn.Module)
-
-
-def _needs_nothing(function: Callable[..., Any]) -> bool:
-    return needed(function) == []
 
 
 def needed(function: Callable[..., Any]) -> list[str] | None:

@@ -170,23 +170,21 @@ Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 def syntax(path: str) -> ast.Module | None:
     """A file's syntax, shared by all who ask: copy what you change. None where there is none of Python's."""
-    parsed = _parsed(_text(path))
-    return parsed[0] if parsed else None
+    return _parsed(_text(path))[0]
 
 
 def syntax_of(code: CodeType) -> Definition | None:
     """The syntax that a code was compiled from, shared by all who ask; None where there is no source."""
     text = _text(code.co_filename)
     if code.co_name == "<lambda>":
-        parsed = _parsed(text)
-        return _lambda(parsed[0], code) if parsed else None
+        tree = _parsed(text)[0]
+        return _lambda(tree, code) if tree else None
     return definition(text, code.co_name, code.co_firstlineno)
 
 
 def definition(text: str, name: str, line: int) -> Definition | None:
     """The function of this name that begins at a line of a file's text, shared by all who ask."""
-    parsed = _parsed(text)
-    return parsed[1].get((name, line)) if parsed else None
+    return _parsed(text)[1].get((name, line))
 
 
 def first_line(node: ast.stmt | ast.Lambda) -> int:
@@ -213,16 +211,14 @@ def signature_of(call: Callable[..., Any]) -> inspect.Signature:
 
 # A file that holds many functions of a model is asked for each of them.
 @lru_cache(maxsize=64)
-def _parsed(text: str) -> tuple[ast.Module, dict[tuple[str, int], Definition]] | None:
+def _parsed(text: str) -> tuple[ast.Module | None, dict[tuple[str, int], Definition]]:
     """A file's syntax, and its functions by name and first line, a decorator's where there is one."""
     try:
         tree = ast.parse(text) if text else None
     except (SyntaxError, ValueError):
         tree = None
-    if tree is None:
-        return None
     named: dict[tuple[str, int], Definition] = {}
-    for node in ast.walk(tree):
+    for node in ast.walk(tree) if tree else ():
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             named.setdefault((node.name, first_line(node)), node)
     return tree, named

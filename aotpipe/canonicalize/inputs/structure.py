@@ -138,14 +138,12 @@ class Structure:
 
     def example(self) -> dict[str, torch.Tensor]:
         """All inputs by name, with everything there: tensors, numbers, flags."""
-        found: dict[str, torch.Tensor] = {}
-        for leaf in self.leaves:
-            if leaf.kind == "tensor":
-                found[leaf.name] = leaf.value
-            elif leaf.kind == "number":
-                found[leaf.name] = number_tensor(leaf.value)
-        for attribute in self.attributes:
-            found[attribute.name] = number_tensor(attribute.value)
+        found: dict[str, torch.Tensor] = {
+            leaf.name: leaf.value if leaf.kind == "tensor" else number_tensor(leaf.value)
+            for leaf in self.leaves
+            if leaf.kind != "constant"
+        }
+        found |= {attribute.name: number_tensor(attribute.value) for attribute in self.attributes}
         return found | {part.flag: torch.tensor(True) for part in self.parts}
 
     def presences(self) -> tuple[Presence, ...]:
@@ -390,7 +388,6 @@ class _Uniter:
                 hint="name an attribute that is a bool, an int or a float: self.scale, self.layers.0.scale",
             )
         self._tensorize[name] = True
-        assert not isinstance(value, Missing)
         return Attribute(self._fresh((name,)), owner, key, value)
 
     def _require_used(self, found: Structure) -> None:

@@ -156,8 +156,9 @@ def note(func: Callable[..., Any], result: object, given: tuple[Any, Mapping[str
     """What is computed of numbers alone is a number."""
     if not isinstance(result, torch.Tensor) or result.dim():
         return
-    _note_offset(func, result, given[0])
-    _note_limit(func, result, given[0])
+    name = base_name(func)
+    _note_offset(name, result, given[0])
+    _note_limit(name, result, given[0])
     if not trace.part(_Scalars).tensors:
         return
     tensors = [value for value in pytree.tree_leaves(given) if isinstance(value, torch.Tensor)]
@@ -165,7 +166,6 @@ def note(func: Callable[..., Any], result: object, given: tuple[Any, Mapping[str
         return
     as_host_scalar(result)
     args, kwargs = given
-    name = base_name(func)
     whole = all(
         isinstance(part, int) or (is_host_scalar(part) and part.dtype == torch.int64)
         for part in args
@@ -175,8 +175,7 @@ def note(func: Callable[..., Any], result: object, given: tuple[Any, Mapping[str
         trace.part(_Scalars).origins[id(result)] = (_RELATED[name], tuple(args))
 
 
-def _note_offset(func: Callable[..., Any], result: torch.Tensor, args: Sequence[Any]) -> None:
-    name = base_name(func)
+def _note_offset(name: str, result: torch.Tensor, args: Sequence[Any]) -> None:
     if name not in ("add", "radd", "sub") or len(args) != 2 or result.dtype.is_floating_point:
         return
     left, right = args if name != "radd" else (args[1], args[0])
@@ -187,8 +186,7 @@ def _note_offset(func: Callable[..., Any], result: torch.Tensor, args: Sequence[
         trace.part(_Scalars).offsets[id(result)] = (result, result._version, left, left._version, offset)  # noqa: SLF001
 
 
-def _note_limit(func: Callable[..., Any], result: torch.Tensor, args: Sequence[Any]) -> None:
-    name = base_name(func)
+def _note_limit(name: str, result: torch.Tensor, args: Sequence[Any]) -> None:
     if len(args) != 2 or result.dtype != torch.bool:  # of operands
         return
     left, right = args
