@@ -41,11 +41,7 @@ def export(canonical: Canonical) -> Exported:
         # State that one entry point is found to keep is state of the others too.
         if state is known or len(entries) == 1:
             break
-    return Exported(
-        canonical=canonical,
-        entries=tuple(entries),
-        findings=(*findings, *_kept(state)),
-    )
+    return Exported(canonical=canonical, entries=tuple(entries), findings=(*findings, *_kept(state)))
 
 
 def _kept(state: State | None) -> Iterator[Finding]:

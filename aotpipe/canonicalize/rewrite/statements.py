@@ -227,10 +227,8 @@ class _Writer:
             before += self._lowered_test(node, stop)
         names = self._region(node.body, outside=[ast.Expr(node.test)])
         going = node.test if stop is None else ast.BoolOp(ast.And(), [negated(stop), node.test])
-        bodies: dict[str, list[ast.stmt]] = {
-            "test": [ast.Return(test(going))],
-            "body": self.block(node.body),
-        }
+        asked: list[ast.stmt] = [ast.Return(test(going))]
+        bodies = {"test": asked, "body": self.block(node.body)}
         written = self._emit(node, names, bodies, "while_")
         return [*self.block(before), *written, *self.block(after)]
 

@@ -58,7 +58,7 @@ def find(
         if not roots:
             return (State((), ((),), ignored=tuple(ignored)) if ignored else None), findings
         try:
-            found = observe(model, calls, roots, ignored)
+            return observe(model, calls, roots, ignored), findings
         except StateRefused as error:
             ignored.append(error.root)
             if all(_is_without_effect(entry) for entry in entries):
@@ -76,8 +76,6 @@ def find(
                 raise refused(error, entries) from error
             else:
                 refusals.append(refused(error, entries))
-            continue
-        return found, findings
 
 
 def refused(error: StateRefused, entries: Sequence[CanonicalEntry]) -> ExportFailed:

@@ -241,11 +241,7 @@ def join_values(values: Sequence[object]) -> AbstractValue:
         flat = [pytree.tree_flatten(value, is_leaf) for value in there]
         if there and not flat[0][1].is_leaf() and all(other == flat[0][1] for _, other in flat[1:]):
             columns = zip(*(leaves for leaves, _ in flat), strict=True)
-            return AbstractValue(
-                flat[0][1],
-                tuple(join_leaves(each) for each in columns),
-                optional=True,
-            )
+            return AbstractValue(flat[0][1], tuple(join_leaves(each) for each in columns), optional=True)
     flat = [pytree.tree_flatten(value, is_leaf) for value in known]
     spec = flat[0][1]
     if any(other != spec for _, other in flat[1:]):
