@@ -281,13 +281,14 @@ def join_leaves(leaves: Sequence[Any], *, missing: bool = True, computed: bool =
         return first
     if all(leaf is first for leaf in leaves[1:]) and not missing:
         return first
-    _require_of_a_graph(leaves)
+    for leaf in leaves:
+        if not _is_of_a_graph(leaf):
+            other = next(each for each in leaves if not _is_same(each, leaf))
+            raise Incompatible(f"is {_kind(leaf)} on one path and {_kind(other)} on another")
+    typed = [leaf for leaf in tensors if not host_scalars.is_host_scalar(leaf)]
     # What has one element and no dims fills the place of one that has some.
     tensors = [leaf for leaf in tensors if leaf.dim()] or tensors
     shape, cut = _join_shapes(tensors)
-    typed = [
-        leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and not host_scalars.is_host_scalar(leaf)
-    ]
     dtype = _join_dtypes(leaves, tensors, typed)
     return Leaf(
         dtype,
@@ -298,13 +299,6 @@ def join_leaves(leaves: Sequence[Any], *, missing: bool = True, computed: bool =
         promoted=any(tensor.dtype != dtype for tensor in typed) if typed else _has_ranks(leaves),
         cut=cut,
     )
-
-
-def _require_of_a_graph(leaves: Sequence[Any]) -> None:
-    for leaf in leaves:
-        if not _is_of_a_graph(leaf):
-            other = next(each for each in leaves if not _is_same(each, leaf))
-            raise Incompatible(f"is {_kind(leaf)} on one path and {_kind(other)} on another")
 
 
 def _join_optional(leaves: Sequence[Any]) -> Leaf | None:
