@@ -166,7 +166,7 @@ def main() -> None:
     )
     parser.add_argument("--target", default="iree-cpu-host")
     parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     checkouts = [ROOT, options.other.resolve()]
     print(f"{'case':<32}{'this':>10}  {'other':>10}     ratio")
     rows = []
