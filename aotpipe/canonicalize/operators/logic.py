@@ -143,9 +143,13 @@ class Elements(Iterator[Any]):
         self._elements: Iterator[Any] | None = None
 
     def __next__(self) -> Any:
+        return next(self.generator())
+
+    def generator(self) -> Iterator[Any]:
+        """Python's own generator of the elements."""
         if self._elements is None:
             self._elements = iter(self._plain(self._items))
-        return next(self._elements)
+        return self._elements
 
     def each(self) -> Iterator[tuple[Function, Function]]:
         """Yield what computes the test and the element of each item that is left."""

@@ -120,6 +120,7 @@ def for_(
 ) -> None:
     """`for item in items: body(item)`, until `stopped`; iterations over Python's items are written out."""
     variables = Variables(*fields)
+    items = items.generator() if isinstance(items, logic.Elements) else items
     if isinstance(items, optional_values.Partial | optional_values.Keys):
         len(items)  # refuses keys that may be missing
     found = items if isinstance(items, TensorRange) else unbacked_items.of(items) if is_on() else None
