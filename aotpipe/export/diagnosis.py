@@ -150,11 +150,13 @@ def _is_partial(node: Node) -> bool:
     if name in ("truediv", "floordiv", "mod", "pow"):
         right: Any = node.args[1]
         return isinstance(right, Node) or bool(right != 2 if name == "pow" else right == 0)
+    if name in ("sym_max", "sym_min"):
+        return isinstance(value, torch.SymFloat)  # of which NaN is one
     return getattr(node.target, "__module__", "") == "math" or name in _ROUNDING_OR_PARTIAL
 
 
 _ROUNDING_OR_PARTIAL: Final = frozenset(
-    "round sym_int sym_max sym_min sym_sqrt _sym_sqrt _sym_exp _sym_log _sym_log2 _sym_sin _sym_cos _sym_tan "
+    "round sym_int sym_sqrt _sym_sqrt _sym_exp _sym_log _sym_log2 _sym_sin _sym_cos _sym_tan "
     "_sym_asin _sym_acos _sym_atan _sym_sinh _sym_cosh _sym_tanh".split()
 )
 

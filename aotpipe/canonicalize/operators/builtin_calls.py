@@ -169,9 +169,8 @@ def _len(value: Any) -> Any:
 def _of_math(function: Callable[[torch.Tensor], torch.Tensor]) -> Function:
     def staged(value: Any) -> Any:
         number = _float(value)
-        found = function(number)
-        number_errors.require_domain(function.__name__, number, found)
-        return found
+        number_errors.require_domain(function.__name__, number)
+        return function(number)
 
     return staged
 

@@ -86,6 +86,17 @@ def test_numbers_read_from_data_are_staged_before_strict_mode(
     assert not any(strategy.strict for strategy in tried)
 
 
+def test_the_greater_of_whole_numbers_needs_no_rewriting(tried: list[strategies.Strategy]) -> None:
+    def f(x: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+        n = k.item()
+        torch._check(n >= 0)
+        torch._check(n <= 4)
+        return x[: max(1, n)]
+
+    assert strategies.trace(entry_of(f, torch.ones(4), torch.tensor(2))).findings == ()
+    assert len(tried) == 1
+
+
 class Logged(torch.nn.Module):
     """Takes NumPy's way, which only strict mode takes, and keeps what it was called with."""
 

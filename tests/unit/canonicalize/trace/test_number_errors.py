@@ -18,13 +18,15 @@ from aotpipe.model.spec import as_spec
 from tests.programs import through
 from tests.unit.canonicalize.trace.agree import check
 
-VALUES = [0.5, 0.0, -0.5, -3.0, 2.0, math.nan, math.inf, -math.inf, 1000.0]
+VALUES = [0.5, 0.0, -0.5, -3.0, 2.0, math.nan, math.inf, -math.inf, 100.0, 1000.0]
 OF_ONE: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "log": lambda x: torch.tensor(math.log(x.item())),
     "log1p": lambda x: torch.tensor(math.log1p(x.item())),
     "sqrt": lambda x: torch.tensor(math.sqrt(x.item())),
     "acos": lambda x: torch.tensor(math.acos(x.item())),
     "atanh": lambda x: torch.tensor(math.atanh(x.item())),
+    "exp": lambda x: torch.tensor(1 / (1 + math.exp(x.item()))),
+    "cosh": lambda x: torch.tensor(1 / math.cosh(x.item())),
     "sin": lambda x: torch.tensor(math.sin(x.item())),
     "int": lambda x: x + int(x.item()),
     "int of a tensor": lambda x: x + int(x),
