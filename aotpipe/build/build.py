@@ -161,8 +161,6 @@ def run(request: Request, settings: Settings, on_event: Listener | None = None) 
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """A request for a bundle, and what serves it."""
-
     request: Request
     settings: Settings
     cache: Cache

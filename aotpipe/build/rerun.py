@@ -203,7 +203,6 @@ def _eager(chain: Chain, signatures: Mapping[str, Signature], threads: int | Non
 
 
 def _timed(row: Row, worker: Caller, eager: Eager | None, opened: Reopened, budget_s: float) -> Iterator[Row]:
-    """The row of a program with the times of each of its entry points."""
     first = {golden.entry_point: golden for golden in reversed(opened.goldens)}
     for golden in (first[name] for name in opened.loadable.signatures if name in first):
         ours, *theirs = time_in_turns(

@@ -151,7 +151,6 @@ def _with_forward(call: Callable[..., Any], namespace: dict[str, Any]) -> nn.Mod
 
 
 def _reached(function: Any) -> Iterator[tuple[str, nn.Module]]:
-    """The modules that a function can reach, by the name it has for them."""
     if isinstance(function, nn.Module):
         yield "module", function
     elif isinstance(function, functools.partial):

@@ -103,7 +103,6 @@ def _inspected_text(bundle: Bundle) -> str:
 
 
 def _cells(program: Program, manifest: Manifest) -> tuple[str, ...]:
-    """What the table says of a program, beside its name."""
     from aotpipe.core.units import share, size
     from aotpipe.runtime.bundle.load import why_not_runnable
 

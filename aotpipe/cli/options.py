@@ -68,7 +68,6 @@ class _Read(click.ParamType[Any]):
 
 
 def _size(text: str) -> int:
-    """A number of bytes such as `500MB`."""
     from aotpipe.runtime.store import parse_size
 
     return parse_size(text)
@@ -217,7 +216,6 @@ def model(until: Until = "lower", *, required: bool = True) -> Callable[[Callabl
 
 
 def _all(*options: Callable[[Any], Any]) -> Callable[[F], F]:
-    """Several options as one decorator."""
     return lambda function: functools.reduce(lambda found, option: option(found), reversed(options), function)
 
 

@@ -110,7 +110,6 @@ class _Cutter:
                     )
 
     def _island(self, node: fx.Node) -> tuple[Island, tuple[fx.Node, ...]]:
-        """The island of a node, and the nodes that it takes."""
         if node.target is OP:
             site = _site(node)
             name, arguments, objects = site.mark.name, site.arguments, site.objects
@@ -153,7 +152,6 @@ class _Cutter:
         return island, tuple(taken)
 
     def _value(self, node: fx.Node) -> str:
-        """The name of a node's value in the chain."""
         if (
             node.target is operator.getitem
             and isinstance(node.args[0], fx.Node)
@@ -283,7 +281,6 @@ def _result(node: fx.Node) -> Template:
 
 
 def _given(node: fx.Node) -> list[tuple[str, torch.Tensor]]:
-    """The values of an island's node, by name."""
     value = node.meta["val"]
     if isinstance(value, torch.Tensor):
         return [(node.name, value)]

@@ -48,7 +48,6 @@ def _run(tensors: Sequence[torch.Tensor], site: str) -> list[torch.Tensor]:
 
 
 def _leaf_of(tensors: Sequence[torch.Tensor]) -> Callable[[Kind, int], Any]:
-    """The leaf of a kind and number: a tensor, or the number in it."""
     return lambda kind, number: tensors[number] if kind == "tensor" else tensors[number].item()
 
 

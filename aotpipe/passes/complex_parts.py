@@ -45,8 +45,6 @@ def _is_complex(value: object) -> bool:
 
 
 class _Split:
-    """The parts of the values of one graph."""
-
     def __init__(self, module: GraphModule) -> None:
         self.module = module
         self.parts: dict[Node, Parts] = {}
@@ -117,7 +115,6 @@ def _chosen(split_: _Split, node: Node) -> Parts:
 
 
 def _combined(split_: _Split, node: Node) -> Parts | None:
-    """A sum or a difference."""
     if node.kwargs:
         return None
     (one, one_i), (two, two_i) = map(split_.of, node.args)

@@ -142,7 +142,6 @@ def _divides_safely(node: Node) -> bool:
 
 
 def _elements(values: Sequence[Any]) -> float:
-    """The most elements that tensors hold together."""
     return sum(_bound(leaf.numel()) for leaf in pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor))
 
 

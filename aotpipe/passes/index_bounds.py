@@ -218,7 +218,6 @@ def _from_start(emit: Emitter, index: Node, access: Access) -> Node:
 
 
 def _within(emit: Emitter, index: Node, access: Access) -> Node:
-    """The index, asserted and clamped."""
     size = _size(emit, access)
     last = size - 1 if isinstance(size, int) else emit(operator.sub, size, 1)
     if not access.trusted:

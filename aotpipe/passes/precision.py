@@ -198,7 +198,6 @@ def _lowered(program: ExportedProgram, casting: Casting, stored: dict[int, torch
 
 
 def _retype(place: Node, dtype: torch.dtype) -> None:
-    """Let a placeholder be of another dtype."""
     value = place.meta["val"]
     with value.fake_mode:
         place.meta["val"] = value.to(dtype)
@@ -207,8 +206,6 @@ def _retype(place: Node, dtype: torch.dtype) -> None:
 
 
 class _Graph:
-    """One graph, under a policy."""
-
     def __init__(self, module: GraphModule, casting: Casting) -> None:
         self._module, self._casting = module, casting
         # How each result of an op with several results is rounded.

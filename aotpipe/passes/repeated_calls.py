@@ -325,7 +325,6 @@ def _program(graph: Graph) -> ExportedProgram:
 def _joined(
     program: ExportedProgram, found: Mapping[Node, Any], known: Mapping[Kind, _Piece]
 ) -> ExportedProgram:
-    """The program with pieces in place of its calls."""
     graph = Graph()
     calls = _calls(program, found, known)
     new: dict[Node, Any] = {}

@@ -195,7 +195,6 @@ _LEAVE: Final[Mapping[Any, Callable[[hops.Call, Bodies], Iterator[Assert]]]] = {
 
 
 def _new_result(call: hops.Call, value: torch.Tensor) -> Node:
-    """One more result of a call, as the node that takes it."""
     values = tuple(call.node.meta["val"])
     call.node.meta["val"] = (*values, value)
     with call.owner.graph.inserting_after(call.node):

@@ -102,7 +102,6 @@ def _common(comparison: Node) -> torch.dtype:
 
 
 def _read(emit: Emitter, source: Any, dtype: torch.dtype) -> Node:
-    """The 0-d tensor behind an `item()`."""
     assert isinstance(source, Node)
     if value_of(source).dim():
         source = emit(_ATEN.view.default, source, [])

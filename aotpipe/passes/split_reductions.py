@@ -83,7 +83,6 @@ def _has_many(node: Node) -> bool:
 
 
 def _dims(node: Node) -> list[int]:
-    """The summed dims, in order, counted from the front."""
     rank = value_of(node.args[0]).dim()
     given = ops.arguments(node)["dim"]
     # A 0-d tensor has no dim, but torch accepts 0 and -1.

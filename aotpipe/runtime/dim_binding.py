@@ -35,8 +35,6 @@ class Affine(NamedTuple):
 
 
 class _InputDim(NamedTuple):
-    """Dim `axis` of an input."""
-
     number: int
     axis: int
 

@@ -357,7 +357,6 @@ def _floats(shape: tuple[int, ...], example: Array, random: np.random.Generator)
 
 
 def _tiled(shape: tuple[int, ...], example: Array) -> Array:
-    """The example, repeated or cropped in every dim."""
     if example.ndim != len(shape) or 0 in example.shape:
         return np.zeros(shape)
     indices = (np.arange(size) % old for size, old in zip(shape, example.shape, strict=True))

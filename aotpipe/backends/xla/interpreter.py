@@ -131,7 +131,6 @@ class Interpreter:
         return value
 
     def _plain(self, value: Any) -> Any:
-        """An output, for what the interpreter works on."""
         return value
 
     def _evaluate(self, node: fx.Node, known: dict[fx.Node, Any]) -> Any:

@@ -197,7 +197,6 @@ def _named_too(own: AliasSet, other: AliasSet) -> _Other:
 
 
 def _paired(owner: int, pairs: Iterable[Pair]) -> list[tuple[Pair, torch.Tensor]]:
-    """The pairs of which one tensor is in this memory, each with its other tensor."""
     found = []
     for pair in pairs:
         if tensor_storage.owner_of(pair.copy) == owner:

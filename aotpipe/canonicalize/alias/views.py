@@ -63,7 +63,6 @@ def shared_memory(outer: Sequence[torch.Tensor], written: Sequence[torch.Tensor]
 
 
 def _whole(group: Iterable[torch.Tensor]) -> torch.Tensor:
-    """The tensor that has the whole memory of some."""
     for tensor in group:
         base = tensor if tensor._base is None else tensor._base  # noqa: SLF001  # torch's name for it
         if _is_same(base.numel() * base.element_size(), base.untyped_storage().nbytes()):

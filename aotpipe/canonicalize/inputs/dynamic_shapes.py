@@ -55,7 +55,6 @@ Named = list[tuple[tuple[str, ...], str, Any]]
 
 
 def _walk(given: Any, below: Named, prefix: tuple[str, ...], found: Shapes) -> None:
-    """Assign `given` to the leaves below a prefix."""
     if given is None or (not below and not given):
         return
     if len(below) == 1 and below[0][0] == prefix and prefix:

@@ -277,7 +277,6 @@ class _Uniter:
         return self._names[-1]
 
     def _node(self, path: Path, values: Sequence[Any], absent: Any = MISSING) -> Node:
-        """Unite the values that the examples have at a path."""
         name = ".".join(path)
         given = [value for value in values if value is not MISSING and value is not None]
         lacking = [

@@ -39,7 +39,6 @@ def of(function: Any) -> Function | None:
 
 
 def _on_traced(function: Function, staged: Function) -> Function:
-    """A function that is `staged` where an argument is traced."""
 
     @functools.wraps(staged)
     def either(*args: Any, **kwargs: Any) -> Any:
@@ -83,7 +82,6 @@ def _bool(value: Any) -> Any:
 
 
 def _round(value: Any, ndigits: int | None = None) -> Any:
-    """`round(value)`, half to even."""
     if ndigits is None:
         rounded = value.round() if value.dtype.is_floating_point else value
         return _int(rounded) if host_scalars.is_host_scalar(value) else rounded
@@ -91,7 +89,6 @@ def _round(value: Any, ndigits: int | None = None) -> Any:
 
 
 def _min(*values: Any, **kwargs: Any) -> Any:
-    """`min`: the first of the smallest."""
     found = _extreme(builtins.min, operator.lt, values, kwargs)
     tops = [top for value in values if (top := host_scalars.upper_bound(value)) is not None]
     if tops and isinstance(found, torch.Tensor) and not found.dim():
@@ -100,7 +97,6 @@ def _min(*values: Any, **kwargs: Any) -> Any:
 
 
 def _max(*values: Any, **kwargs: Any) -> Any:
-    """`max`: the first of the largest."""
     return _extreme(builtins.max, operator.gt, values, kwargs)
 
 

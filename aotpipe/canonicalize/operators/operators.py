@@ -298,7 +298,6 @@ def augment_item(name: str, container: Any, index: Any, right: Any) -> None:
 
 
 def _operator(name: str, *, in_place: bool) -> Callable[[Any, Any], Any]:
-    """The operator of a class of `ast`, such as `Add`."""
     found: Callable[[Any, Any], Any]
     found = getattr(operator, f"__{'i' if in_place else ''}{_NAMES.get(name, name.lower())}__")
     return found

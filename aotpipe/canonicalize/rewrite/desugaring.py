@@ -317,8 +317,6 @@ def _only_yields(function: ast.FunctionDef) -> bool:
 
 
 class _Calls(Own):
-    """Calls in the place of yields."""
-
     def visit_Expr(self, node: ast.Expr) -> ast.stmt:  # of a NodeTransformer
         made: ast.stmt
         if isinstance(node.value, ast.YieldFrom):

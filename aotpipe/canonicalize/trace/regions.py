@@ -249,7 +249,6 @@ def _with_changed_containers(
 
 
 def _with_containers(variables: Variables, changed: effects.Changed) -> Variables:
-    """The variables, and what the containers that a region changes hold."""
     containers = [each for _, each in changed.containers]
     if not all(map(effects.is_variable, containers)) or effects.lost(containers):
         raise refusal(

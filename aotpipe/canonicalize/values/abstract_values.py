@@ -343,7 +343,6 @@ def _join_dtypes(
 
 
 def _other_dim(shapes: Collection[tuple[str, ...]]) -> int | None:
-    """The only dim in which shapes differ."""
     if len(set(map(len, shapes))) > 1:
         return None
     found = [at for at, sizes in enumerate(zip(*shapes, strict=True)) if len(set(sizes)) > 1]

@@ -69,7 +69,6 @@ def scatter_reduce(
 
 
 def _placed(target: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
-    """The target with its leading corner replaced."""
     for axis in range(target.dim() - 1):
         if new.shape[axis] != target.shape[axis]:
             corner = [slice(0, size) for size in new.shape]

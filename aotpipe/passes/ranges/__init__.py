@@ -316,7 +316,6 @@ def _of_spec(node: Node, spec: TensorSpec) -> Interval:
 
 
 def _number(end: Any) -> int | None:
-    """A size's bound as a number; None where it is infinite."""
     if end is None or not math.isfinite(float(end)):
         return None
     return int(end)

@@ -92,7 +92,6 @@ def all_of(call: Call) -> Interval:
 
 
 def _is_bool(call: Call) -> bool:
-    """Whether the result and all operands are bools."""
     values = [call.value, *(value_of(argument) for argument in call.node.args)]
     return all(
         value.dtype is torch.bool

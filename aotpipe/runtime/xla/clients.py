@@ -90,7 +90,6 @@ def _create(platform: str, count: int, threads: int | None) -> Any:
 
 @contextmanager
 def _environment(values: dict[str, str]) -> Iterator[None]:
-    """Variables that are set for as long as the body runs."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:

@@ -137,8 +137,6 @@ def _end_of_body(events: Iterable[Event]) -> int:
 
 
 class _Entry:
-    """The attempts at one entry point."""
-
     def __init__(self, model: Canonical, observed: Observed, found: Attempted) -> None:
         self._model = model
         [self._entry] = model.entries

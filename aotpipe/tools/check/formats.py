@@ -54,7 +54,6 @@ def _summary(checked: Checked) -> str:
 
 
 def _diagnostic(each: Diagnostic) -> Iterator[str]:
-    """The lines of one diagnostic."""
     column = f":{each.place.column}" if each.place and each.where else ""
     place = f"{each.where}{column}: " if each.where else ""
     yield f"{place}{each.severity}[{each.code}]: {each.message}"

@@ -203,7 +203,6 @@ _NUMBERS: Final[Mapping[str, Callable[[ast.expr], ast.expr]]] = {
 
 
 def _is_truth(node: Any) -> bool:
-    """Whether an expression is a bool for certain."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         return node.func.attr in ("any", "all", "bool", "isfinite")
     return isinstance(node, ast.Compare)

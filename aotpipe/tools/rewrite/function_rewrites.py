@@ -294,7 +294,6 @@ class _FunctionRewriter:
         return made
 
     def _branch(self, node: ast.If, results: list[str], facts: Facts) -> _Branch:
-        """What the functions of a branch take and return."""
         paths = (node.body, node.orelse)
         written = assigned([*node.body, *node.orelse])
         known = [each for each in written if each in self._known]
@@ -320,7 +319,6 @@ class _FunctionRewriter:
         return _Branch(node, facts, results, numbers, tensors, parts)
 
     def _branch_function(self, role: str, branch: _Branch, path: int, body: Block) -> ast.FunctionDef:
-        """The function of one path."""
         inside = self._inside(body, branch.parts)
         # A branch has no number of the outer function under its own name.
         if rebound := set(assigned(inside)) & needed(inside, branch.numbers):
@@ -408,7 +406,6 @@ class _FunctionRewriter:
         return [*body, *(each for each in inside if not statements.is_nothing(each))]
 
     def _initial(self, variable: str, facts: Facts, node: ast.stmt) -> list[ast.expr]:
-        """What a variable is before a loop, each part by itself."""
         parts = facts.parts(variable)
         if variable not in self._known:
             return statements.parts_of(facts.zeros(variable, "before a loop", node), parts)

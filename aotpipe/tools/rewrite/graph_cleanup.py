@@ -30,8 +30,6 @@ def simplify(graph: GraphModule) -> None:
 
 
 class _Branch:
-    """One `torch.cond` and its test."""
-
     def __init__(self, call: hops.Call, test: Node) -> None:
         self._graph = call.owner.graph
         self._node = call.node

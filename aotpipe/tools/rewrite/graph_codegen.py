@@ -80,8 +80,6 @@ class Writer:
 
 
 class _Function:
-    """Writes one graph."""
-
     def __init__(self, writer: Writer, graph: GraphModule, given: Sequence[ast.expr]) -> None:
         self._writer = writer
         self._graph = graph

@@ -20,7 +20,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from aotpipe.errors import SourceLine
 from aotpipe.model import source
-from aotpipe.passes import hops, ops
+from aotpipe.passes import alias_copies, hops, ops
 
 ATEN: Final[Any] = torch.ops.aten
 NO_OPS: Final = frozenset({"aten::_assert_tensor_metadata", "aten::sym_constrain_range"})
@@ -28,14 +28,6 @@ NO_OPS: Final = frozenset({"aten::_assert_tensor_metadata", "aten::sym_constrain
 _COPIES: Final = (ATEN.clone.default, ATEN.lift_fresh_copy.default)
 _SAME_SHAPE: Final = (
     ATEN.reshape.default, ATEN.view.default, ATEN.expand.default, ATEN.contiguous.default, ATEN.to.dtype,
-)  # fmt: skip
-# Each may give its operand itself, or a view of it, which their schemas do not say.
-_VIEWS: Final = frozenset(
-    {
-        ATEN.reshape.default, ATEN.flatten.using_ints, ATEN.contiguous.default, ATEN.to.dtype,
-        ATEN.to.dtype_layout, ATEN.to.device, ATEN.to.other, ATEN.type_as.default, ATEN.unflatten.int,
-        ATEN.chunk.default, ATEN.split.sizes, ATEN.tensor_split.indices, ATEN.tensor_split.sections,
-    }
 )  # fmt: skip
 
 
@@ -248,7 +240,7 @@ def writes(program: ExportedProgram) -> tuple[list[str], list[int]]:
     given: set[int] = set()
     for node in graph.graph.nodes:
         for value in ops.written(node) if node.target is not ATEN.detach_.default else ():
-            root = _root(value)
+            root = alias_copies.owner(value)
             if root.op == "get_attr":
                 buffers[str(root.target)] = None
             elif root.op == "placeholder":
@@ -271,15 +263,6 @@ def _gives_what_it_writes(node: Node) -> bool:
     schema = ops.schema(node)
     returns: Sequence[Any] = schema.returns if schema else ()
     return len(returns) == 1 and returns[0].alias_info is not None and returns[0].alias_info.is_write
-
-
-def _root(node: Node) -> Node:
-    """What a node is a view of."""
-    while node.op == "call_function" and node.args and isinstance(node.args[0], Node):
-        if node.target is not operator.getitem and not ops.gives_view(node) and node.target not in _VIEWS:
-            break
-        node = node.args[0]
-    return node
 
 
 # Lines.

@@ -99,7 +99,6 @@ def _product(left: Parts, right: Parts, multiply: Callable[..., torch.Tensor]) -
 
 
 def _last(values: Parts, sign: int) -> Parts:
-    """The transform of the last dim."""
     size = values[0].shape[-1]
     if size <= _WHOLE or _factor(size) == 1:
         return _product(values, _turns(size, size, size, sign, values[0]), torch.matmul)

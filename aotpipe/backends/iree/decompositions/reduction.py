@@ -33,7 +33,6 @@ Dims = Sequence[int] | None
 
 
 def _dims(tensor: torch.Tensor, dim: Dims) -> list[int]:
-    """Every dim that is reduced, counted from 0."""
     if not dim:
         return list(range(tensor.dim()))
     return [axis % tensor.dim() for axis in dim] if tensor.dim() else []
@@ -116,7 +115,6 @@ def _with_index(tensor: torch.Tensor, dim: int, keepdim: bool = False, *, larges
 
 
 def _first_extremum(tensor: torch.Tensor, dim: int, largest: bool) -> torch.Tensor:
-    """The first index of the extremum, with the dim kept."""
     values = comparable(tensor)
     best = torch.amax(values, [dim], True) if largest else torch.amin(values, [dim], True)
     hit = values == best
@@ -133,7 +131,6 @@ def _first_extremum(tensor: torch.Tensor, dim: int, largest: bool) -> torch.Tens
 def _index(
     tensor: torch.Tensor, dim: int | None = None, keepdim: bool = False, *, largest: bool
 ) -> torch.Tensor:
-    """The first index of the extremum, in the flat tensor where no dim is given."""
     if tensor.dim() and dim is None:
         index = _with_index(tensor.reshape(-1), 0, largest=largest)[1]
         return index.reshape([1] * tensor.dim()) if keepdim else index
@@ -169,7 +166,6 @@ def prod_dim(
 def _moments(
     tensor: torch.Tensor, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False
 ) -> Pair:
-    """The variance and the mean."""
     dims = _dims(tensor, dim)
     count = _count(tensor, dims)
     values = widened(tensor)[0]
@@ -239,7 +235,6 @@ def _seen(numbers: torch.Tensor) -> torch.Tensor:
 
 
 def _running_extremum(tensor: torch.Tensor, dim: int, *, largest: bool) -> Pair:
-    """The running extremum and the last index that holds it."""
     if not tensor.dim() or empty(tensor):
         return tensor.clone(), torch.zeros_like(tensor, dtype=torch.int64)
     values = last(tensor, dim)

@@ -221,7 +221,6 @@ class _Run(NamedTuple):
 
 
 def _runs(width: int, step: int, spread: int) -> list[_Run]:
-    """The phases of a dim, in their order."""
     common = gcd(step, spread)
     each = step // common
     starts = {tap * spread % step: tap for tap in reversed(range(min(width, each)))}
@@ -257,7 +256,6 @@ def _convolved(x: torch.Tensor, weight: torch.Tensor, chosen: Sequence[_Run], gr
 
 
 def _picked(weight: torch.Tensor, dim: int, places: Sequence[int]) -> torch.Tensor:
-    """Some elements of a dim, neighbours in one cut."""
     neighbours = groupby(enumerate(places), lambda numbered: numbered[1] - numbered[0])
     cuts = [[place for _, place in cut] for _, cut in neighbours]
     parts = [weight.narrow(dim, cut[0], len(cut)) for cut in cuts]

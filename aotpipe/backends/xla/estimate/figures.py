@@ -119,7 +119,6 @@ def _elements(kind: Any) -> int:
 
 
 def _itemsize(kind: Any) -> int:
-    """Bytes of an element; what is narrower takes a whole one."""
     return max(_bits(kind), 8) // 8
 
 

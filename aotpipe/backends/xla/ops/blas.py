@@ -77,7 +77,6 @@ def added(out: Out, x: Array, product: Array, beta: Scalar, alpha: Scalar) -> Ar
 
 
 def _plus(product: Callable[[Out, Array, Array], Array]) -> Callable[..., Array]:
-    """A product and something that is broadcast to it."""
 
     def lower(out: Out, x: Array, left: Array, right: Array, *, beta: Scalar = 1, alpha: Scalar = 1) -> Array:
         return added(out, x, product(out, left, right), beta, alpha)
@@ -110,7 +109,6 @@ def _padded_product(rank: int) -> Rule:
 
 
 def _padded_addmm(rank: int) -> Rule:
-    """A product and something that is broadcast to it."""
 
     def rule(call: Call) -> Padded:
         left, right = _of_matrices(call, call.args[1], call.args[2], rank)

@@ -120,7 +120,6 @@ def as_strided(
 
 
 def _triangle(within: Callable[[Array, Array], Array]) -> Callable[..., Array]:
-    """The part of a matrix on one side of a diagonal."""
 
     def keep(_: Out, x: Array, diagonal: int = 0) -> Array:
         rows, columns = (lax.broadcasted_iota(np.int32, x.shape, x.ndim - back) for back in (2, 1))

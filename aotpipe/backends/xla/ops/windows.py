@@ -266,7 +266,6 @@ def _adaptive_average_pool(rank: int) -> tuple[Callable[..., Array], Rule]:
 
 
 def _shared(call: Call, x: Padded, axis: int, wanted: int) -> Array:
-    """The means of windows along an axis."""
     size, numbers = call.true(x, axis), lax.iota(INT32, wanted)
     first, last = numbers * size // wanted, -((-(numbers + 1) * size) // wanted)
     places = lax.iota(INT32, x.array.shape[axis])

@@ -26,7 +26,6 @@ def own_buffers(node: fx.Node) -> tuple[fx.Node, ...]:
 
 
 def _is_vector(value: Any) -> bool:
-    """Whether all dims but one have one element."""
     return sum(not is_one(size) for size in value.shape) <= 1
 
 
