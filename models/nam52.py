@@ -276,11 +276,7 @@ class NAM52(nn.Module):
 
 def batch(seed: int, doc_ids: list[list[int]], valid: list[int]) -> dict[str, torch.Tensor]:
     tokens = torch.randint(WORDS, (BATCH, SEQ), generator=torch.Generator().manual_seed(seed))
-    return {
-        "tokens": tokens,
-        "doc_ids": torch.tensor(doc_ids),
-        "valid_token_counts": torch.tensor(valid),
-    }
+    return {"tokens": tokens, "doc_ids": torch.tensor(doc_ids), "valid_token_counts": torch.tensor(valid)}
 
 
 ONE_DOCUMENT = [[0] * SEQ] * BATCH

@@ -275,10 +275,7 @@ def _build(work: _Work, workspace: Path) -> Outcome:
 
 
 def _pack(
-    prepared: Prepared,
-    results: Mapping[Target, matrix.Result],
-    path: Path,
-    precision: Precision | None,
+    prepared: Prepared, results: Mapping[Target, matrix.Result], path: Path, precision: Precision | None
 ) -> Bundle:
     loadable = prepared.loadable
     arrays = tensor_file.read(loadable.weights)

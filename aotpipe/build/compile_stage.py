@@ -172,12 +172,7 @@ class Compiling:
             if self.settings.timeout_s is not None:
                 more["timeout_s"] = self.settings.timeout_s
             compiled = tool.compile(
-                lowered,
-                target,
-                extra_flags=flags,
-                fallback=fallback,
-                log_dir=self.cache.logs,
-                **more,
+                lowered, target, extra_flags=flags, fallback=fallback, log_dir=self.cache.logs, **more
             )
             running.peak_rss_bytes = compiled.stats.peak_rss_bytes
             running.size_bytes = len(compiled.payload)

@@ -72,14 +72,7 @@ def build(
 @options.out("The folder for one ENTRY_POINT.pt2 each. [default: nothing is written]")
 @options.as_json
 @options.quiet
-def export(
-    *,
-    model: str,
-    options: dict[str, Any],
-    out: Path | None,
-    as_json: bool,
-    quiet: bool,
-) -> None:
+def export(*, model: str, options: dict[str, Any], out: Path | None, as_json: bool, quiet: bool) -> None:
     """Export MODEL and say what it takes, what it gives, and what was found."""
     from aotpipe.build import steps
     from aotpipe.runtime.store import typed_os_errors

@@ -163,13 +163,7 @@ def _tested_line(each: TargetResult) -> tuple[str, ...]:
 @options.as_json
 @options.quiet
 def validate(
-    *,
-    bundle: Path,
-    model: str,
-    options: dict[str, Any],
-    targets: tuple[str, ...],
-    as_json: bool,
-    quiet: bool,
+    *, bundle: Path, model: str, options: dict[str, Any], targets: tuple[str, ...], as_json: bool, quiet: bool
 ) -> int:
     """Compare the programs of BUNDLE with MODEL in PyTorch, number by number, on fresh answers of eager.
 

@@ -27,14 +27,7 @@ if TYPE_CHECKING:
 )
 @options.as_json
 @options.quiet
-def check(
-    *,
-    model: str,
-    options: dict[str, Any],
-    sarif: Path | None,
-    as_json: bool,
-    quiet: bool,
-) -> int:
+def check(*, model: str, options: dict[str, Any], sarif: Path | None, as_json: bool, quiet: bool) -> int:
     """List all that keeps MODEL from becoming one program, with the line, the reason and a fix.
 
     What Python's control flow becomes, what is kept as state and what is fixed at the build is said too. The

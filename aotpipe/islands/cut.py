@@ -56,8 +56,7 @@ def cut(legal: Legal, refusal: Refusal) -> Cut:
     segments = [segment for cutter in cutters.values() for segment in cutter.segments]
     if not segments:
         raise UnsupportedOps(
-            f"{legal.name} is nothing but islands, and nothing is left for a program",
-            hint="call it as it is",
+            f"{legal.name} is nothing but islands, and nothing is left for a program", hint="call it as it is"
         )
     used = dict.fromkeys(key for segment in segments for key in segment.weights)
     weights = {key: legal.weights[key] for key in used}

@@ -36,11 +36,7 @@ def eager_island(
 
 
 def eager_island(
-    function: Callable[..., Any] | None = None,
-    *,
-    arrays: Arrays = "torch",
-    reason: str = "",
-    name: str = "",
+    function: Callable[..., Any] | None = None, *, arrays: Arrays = "torch", reason: str = "", name: str = ""
 ) -> Any:
     """Mark a function that stays Python.
 

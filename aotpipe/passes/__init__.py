@@ -32,11 +32,7 @@ __all__ = ["legalize"]
 
 
 def legalize(
-    exported: Exported,
-    rules: LegalizationRules,
-    *,
-    cheap: int = if_conversion.CHEAP,
-    supported: bool = True,
+    exported: Exported, rules: LegalizationRules, *, cheap: int = if_conversion.CHEAP, supported: bool = True
 ) -> Legal:
     """Turn every entry point into a pure function over a backend's ops.
 

@@ -27,11 +27,7 @@ _IDENTITIES: Final = frozenset(
 )
 # The signature, or a runtime assert beside them, says what they assert.
 _STATEMENTS: Final = frozenset(
-    {
-        ops.ASSERT_METADATA,
-        _ATEN.sym_constrain_range.default,
-        _ATEN.sym_constrain_range_for_size.default,
-    }
+    {ops.ASSERT_METADATA, _ATEN.sym_constrain_range.default, _ATEN.sym_constrain_range_for_size.default}
 )
 
 

@@ -23,14 +23,7 @@ from aotpipe.canonicalize.trace import runtime_asserts
 from aotpipe.core.stages import ExportedEntry
 from aotpipe.errors import AotpipeError, UnsupportedOps
 from aotpipe.model import source
-from aotpipe.passes import (
-    alias_copies,
-    constants,
-    decompositions,
-    hops,
-    repeated_calls,
-    wrapper_ops,
-)
+from aotpipe.passes import alias_copies, constants, decompositions, hops, repeated_calls, wrapper_ops
 from aotpipe.passes.decompositions import indexing
 from aotpipe.passes.decompositions.entries import either
 from aotpipe.passes.rules import LegalizationRules

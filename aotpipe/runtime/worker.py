@@ -64,11 +64,7 @@ class Worker:
             # -P: a file of the user's folder must not stand in for a module that the worker imports.
             [sys.executable, "-P", "-m", "aotpipe.runtime.worker", str(fd), *filter(None, [backend])],
             # What is compared must not depend on what a runtime pads inputs with.
-            env={
-                **os.environ,
-                "PYTHONPATH": process.python_path(),
-                "AOTPIPE_GARBAGE_PADDING": "1",
-            },
+            env={**os.environ, "PYTHONPATH": process.python_path(), "AOTPIPE_GARBAGE_PADDING": "1"},
             stdin=subprocess.DEVNULL,
             stdout=self._stderr,
             stderr=self._stderr,

@@ -17,11 +17,7 @@ from tests.sweep import sweep
 ROOT = Path(__file__).resolve().parents[2]
 HOST, PORTABLE, BYTECODE = "iree-cpu-host", "iree-cpu-x86_64", "iree-vmvx"
 XLA = "xla-cpu-host"
-SMALL = [
-    ("cond_activation.py", [HOST, BYTECODE]),
-    ("newton.py", [HOST]),
-    ("dynamic_batch.py", [HOST]),
-]
+SMALL = [("cond_activation.py", [HOST, BYTECODE]), ("newton.py", [HOST]), ("dynamic_batch.py", [HOST])]
 LARGE = [
     ("cond_activation.py", [PORTABLE]),
     ("mtcnn.py", [HOST, PORTABLE, BYTECODE]),

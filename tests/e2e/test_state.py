@@ -567,25 +567,9 @@ class Several(through.Together):
 
 # Several models as one: a compile costs more than what is in them.
 GROUPS: dict[str, list[Any]] = {
-    "numbers": [
-        Counter,
-        Totals,
-        Half,
-        OldCount,
-        LargeOnes,
-        Longer,
-        RunningMean,
-    ],
+    "numbers": [Counter, Totals, Half, OldCount, LargeOnes, Longer, RunningMean],
     "tensors": [PlainTensor, WrittenInPlace, Swapped, Layers, Window, Noted, Ring],
-    "of the first call": [
-        FirstCall,
-        LateCache,
-        LateAttribute,
-        LateBuffer,
-        LateKey,
-        Tuples,
-        ClassDefault,
-    ],
+    "of the first call": [FirstCall, LateCache, LateAttribute, LateBuffer, LateKey, Tuples, ClassDefault],
 }
 
 

@@ -28,9 +28,7 @@ BUCKETS = {
 }
 # What a call may lack, and Python's numbers that vary.
 OPTIONS: dict[str, dict[str, Any]] = {
-    "enriched_batch": {
-        "optional": ("batch.doc_ids", "batch.fim_boundaries", "batch.valid_token_counts"),
-    },
+    "enriched_batch": {"optional": ("batch.doc_ids", "batch.fim_boundaries", "batch.valid_token_counts")},
     "iterative_addition_of_an_int": {"tensorize": ("reps",), "value_ranges": {"reps": (0, 9)}},
 }
 CASES = [
@@ -45,13 +43,7 @@ def compare(table: str, name: str, target: str, out: Path, **options: Any) -> No
     model, calls, shapes = case(TABLES[table], name)
     options |= OPTIONS.get(name, {})
     bundle = aotpipe.build(
-        model,
-        kwargs=calls[0],
-        dynamic_shapes=shapes,
-        targets=[target],
-        out=out,
-        latency=False,
-        **options,
+        model, kwargs=calls[0], dynamic_shapes=shapes, targets=[target], out=out, latency=False, **options
     )
     [row] = bundle.report.targets
     assert row.status == "executed", row.reason

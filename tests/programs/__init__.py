@@ -32,10 +32,7 @@ BACKENDS = {
 
 ACCUMULATE = {
     "forward": Signature(
-        inputs=(
-            TensorSpec.parse("x: float32[batch, 4]"),
-            TensorSpec.parse("ids: int64[batch] in [0, 9]"),
-        ),
+        inputs=(TensorSpec.parse("x: float32[batch, 4]"), TensorSpec.parse("ids: int64[batch] in [0, 9]")),
         outputs=(TensorSpec.parse("y: float32[batch, 4]"), TensorSpec.parse("positive: bool[batch]")),
         state=(TensorSpec.parse("count: int64[]"), TensorSpec.parse("total: float32[4]")),
         symbols=(Symbol.parse("batch=1..8"),),

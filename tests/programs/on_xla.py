@@ -54,10 +54,7 @@ def load(program: Legal, lowered: Lowered, **changes: Any) -> runtime.Runner:
 
 
 def check(
-    module: torch.nn.Module,
-    *calls: Call,
-    buckets: Mapping[str, Any] | None = None,
-    **options: Any,
+    module: torch.nn.Module, *calls: Call, buckets: Mapping[str, Any] | None = None, **options: Any
 ) -> Lowered:
     """Compare program and eager over calls, of which the first is the example input."""
     program = through.legal(module, calls[0], dialect="stablehlo", **options)

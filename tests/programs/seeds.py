@@ -337,11 +337,7 @@ MODELS: Models = {
         ],
         None,
     ),
-    "overflow_counter": lambda: (
-        OverflowCounter(),
-        [{"x": uniform(8, 8, seed=s)} for s in range(5)],
-        None,
-    ),
+    "overflow_counter": lambda: (OverflowCounter(), [{"x": uniform(8, 8, seed=s)} for s in range(5)], None),
     "capacity_moe": lambda: (CapacityMoE(), [{"x": uniform(8, 8, seed=s)} for s in range(3)], None),
     "enriched_batch": lambda: (
         EnrichedBatch(),

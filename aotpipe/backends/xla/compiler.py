@@ -31,11 +31,7 @@ from aotpipe.backends.xla.estimate import chips
 from aotpipe.backends.xla.estimate.figures import COLLECTIVES
 from aotpipe.core.stages import Compiled, CompileStats, Lowered, Partition
 from aotpipe.core.targets import Target
-from aotpipe.errors import (
-    CompileError,
-    CompileFailed,
-    CompilerCrashed,
-)
+from aotpipe.errors import CompileError, CompileFailed, CompilerCrashed
 from aotpipe.runtime import process, toolchain
 from aotpipe.runtime.xla import container, installed
 

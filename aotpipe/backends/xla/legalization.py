@@ -35,8 +35,5 @@ def _refusal(node: Node) -> str:
 
 
 RULES: Final = LegalizationRules(
-    dialect="stablehlo",
-    decompositions=_decompositions,
-    refusal=_refusal,
-    needs_bounded_sizes=True,
+    dialect="stablehlo", decompositions=_decompositions, refusal=_refusal, needs_bounded_sizes=True
 )

@@ -169,10 +169,7 @@ class Adapter:
         return self._staged(dict(_leaves(self._result(self._arguments(inputs, None)))))
 
     def _arguments(
-        self,
-        inputs: Inputs,
-        there: Mapping[str, bool] | None,
-        constants: Mapping[str, object] | None = None,
+        self, inputs: Inputs, there: Mapping[str, bool] | None, constants: Mapping[str, object] | None = None
     ) -> Call:
         """The args and kwargs, with the parts whose flags are `there`; None leaves it to the graph."""
 

@@ -211,10 +211,7 @@ def number_tensor(value: bool | float) -> torch.Tensor:
 
 SELF: Final = "self."
 """How the name of an attribute of the model begins."""
-_EMPTY: Final[Mapping[Any, Any]] = {
-    inspect.Parameter.VAR_KEYWORD: {},
-    inspect.Parameter.VAR_POSITIONAL: (),
-}
+_EMPTY: Final[Mapping[Any, Any]] = {inspect.Parameter.VAR_KEYWORD: {}, inspect.Parameter.VAR_POSITIONAL: ()}
 
 
 def unite(

@@ -226,10 +226,7 @@ def _taken(slot: Slot, given: Mapping[str, torch.Tensor], taken: dict[str, torch
 
 
 def _fits(
-    node: Node,
-    snapshot: Node,
-    fits_leaf: Callable[[Leaf | Slot, Any, Path], bool],
-    path: Path = (),
+    node: Node, snapshot: Node, fits_leaf: Callable[[Leaf | Slot, Any, Path], bool], path: Path = ()
 ) -> bool:
     """Whether a snapshot has a form; `fits_leaf` decides about each leaf."""
     if not isinstance(node, Tree):

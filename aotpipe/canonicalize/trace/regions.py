@@ -131,11 +131,7 @@ def _branch(
 
 
 def loop(
-    test: Callable[[], object],
-    body: Callable[[], None],
-    variables: Variables,
-    *,
-    most: Any = None,
+    test: Callable[[], object], body: Callable[[], None], variables: Variables, *, most: Any = None
 ) -> None:
     """`while test(): body()` as one op; sets the variables to what comes of it.
 

@@ -92,9 +92,7 @@ def grouped_mm(
     return product if out_dtype is None else product.to(out_dtype)
 
 
-LIBRARIES: Final[Mapping[str, Callable[..., Any]]] = {
-    "transformers::grouped_mm_fallback": grouped_rows,
-}
+LIBRARIES: Final[Mapping[str, Callable[..., Any]]] = {"transformers::grouped_mm_fallback": grouped_rows}
 """Ops that a library registers when it is imported, by qualified name."""
 
 

@@ -158,12 +158,7 @@ def _quantized(
 
 
 def to_integers(
-    x: torch.Tensor,
-    scale: Value,
-    zero_point: Value,
-    quant_min: Value,
-    quant_max: Value,
-    dtype: torch.dtype,
+    x: torch.Tensor, scale: Value, zero_point: Value, quant_min: Value, quant_max: Value, dtype: torch.dtype
 ) -> torch.Tensor:
     level = torch.round(x.to(wide(x.dtype)) * (1.0 / _plain(scale))) + _plain(zero_point)
     return level.clamp(_plain(quant_min), _plain(quant_max)).to(dtype)

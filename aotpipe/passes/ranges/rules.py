@@ -47,8 +47,7 @@ def _each(names: str, rule: Rule) -> dict[str, Rule]:
 RULES: Final[Mapping[str, Rule]] = {
     # elements of the first operand
     **_each(
-        "view _unsafe_view reshape expand permute transpose t squeeze unsqueeze flatten movedim",
-        indices.same,
+        "view _unsafe_view reshape expand permute transpose t squeeze unsqueeze flatten movedim", indices.same
     ),
     **_each("clone alias detach contiguous lift_fresh_copy flip roll repeat diagonal unfold", indices.same),
     **_each("index_select gather index _unsafe_index embedding take amax amin", indices.same),

@@ -26,13 +26,7 @@ import numpy as np
 
 from aotpipe.core.dtypes import Array
 from aotpipe.core.signature import Signature, evaluate_dim
-from aotpipe.errors import (
-    BundleCorrupt,
-    IncompatibleHost,
-    MissingWeight,
-    OutsideBuckets,
-    ProgramCrashed,
-)
+from aotpipe.errors import BundleCorrupt, IncompatibleHost, MissingWeight, OutsideBuckets, ProgramCrashed
 from aotpipe.runtime import toolchain
 from aotpipe.runtime.input_checks import Checker
 from aotpipe.runtime.runner import BaseRunner, Entry, first_line, require_state

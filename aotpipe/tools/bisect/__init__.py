@@ -188,10 +188,7 @@ class _Trials:
 
     def _compiled(self, lowered: Lowered) -> Compiled:
         results = compile_all(
-            {module_of(self.target): lowered},
-            [self.target],
-            settings=self.settings,
-            cache=self.cache,
+            {module_of(self.target): lowered}, [self.target], settings=self.settings, cache=self.cache
         )
         return program_of(results[self.target])
 

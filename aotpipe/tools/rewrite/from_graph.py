@@ -103,9 +103,7 @@ def method_of(canonical: Canonical, entry_point: str) -> str:
     return called if list(wanted.values()).count(called) == 1 else entry_point
 
 
-def _tensors(
-    entries: Sequence[ExportedEntry],
-) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+def _tensors(entries: Sequence[ExportedEntry]) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
     """The tensors that calls change, with their first values, and those that are no state or weight."""
     state: dict[str, torch.Tensor] = {}
     constants: dict[str, torch.Tensor] = {}

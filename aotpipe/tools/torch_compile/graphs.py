@@ -105,10 +105,7 @@ def ops(graph: fx.GraphModule) -> int:
 
 
 def closed(
-    graph: fx.GraphModule,
-    wanted: Sequence[Argument],
-    examples: Sequence[Any],
-    written: Collection[int] = (),
+    graph: fx.GraphModule, wanted: Sequence[Argument], examples: Sequence[Any], written: Collection[int] = ()
 ) -> Closed:
     """Make a module of a graph and the arguments of a call.
 

@@ -199,11 +199,7 @@ class Eager:
 
 
 def _noisy(
-    tensor: torch.Tensor,
-    generator: torch.Generator,
-    lower: torch.dtype | None = None,
-    *,
-    spare_whole: bool,
+    tensor: torch.Tensor, generator: torch.Generator, lower: torch.dtype | None = None, *, spare_whole: bool
 ) -> torch.Tensor:
     """Each element times `1 + 16 eps u`, u uniform in [-1, 1] and repeated after `_NOISE_PERIOD` elements.
 

@@ -109,8 +109,7 @@ class Contents:
         owners = [(live, object_graph.contents(live)) for live in self._owners]
         tensors = {id(value): value for _, items in owners for value in _tensors(items)}
         return _Captured(
-            owners=tuple(owners),
-            data=tuple((tensor, tensor.data) for tensor in tensors.values()),
+            owners=tuple(owners), data=tuple((tensor, tensor.data) for tensor in tensors.values())
         )
 
     def _fresh(self) -> _Captured:

@@ -111,11 +111,7 @@ def test_a_long_sequence_makes_no_longer_program(kind: str, layers: int) -> None
 
 @pytest.mark.parametrize(
     ("time", "steps"),
-    sweep(
-        [(1, 0), (7, 0), (11, 8), (23, 8), (40, 10), (500, 10)],
-        quick=0,
-        always=[(1, 0), (11, 8)],
-    ),
+    sweep([(1, 0), (7, 0), (11, 8), (23, 8), (40, 10), (500, 10)], quick=0, always=[(1, 0), (11, 8)]),
 )
 def test_a_trip_takes_several_steps(time: int, steps: int) -> None:
     # Of the layers it has the fewest nodes in a step.

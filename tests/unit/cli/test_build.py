@@ -72,11 +72,7 @@ def test_options_reach_the_pipeline(asked: dict[str, Any]):
     argv = "build m.py -t xla-cpu-host --buckets batch=1,8 --buckets seq=16 --mesh data=2 --shard x=(data,)"
     assert guarded(cli, argv.split()) == 0
     assert asked["request"] == Request.of(
-        "m.py",
-        ["xla-cpu-host"],
-        buckets={"batch": [1, 8], "seq": [16]},
-        mesh="data=2",
-        shard=["x=(data,)"],
+        "m.py", ["xla-cpu-host"], buckets={"batch": [1, 8], "seq": [16]}, mesh="data=2", shard=["x=(data,)"]
     )
     assert guarded(cli, ["build", "m.py", "--allow-islands"]) == 0
     assert asked["request"].islands

@@ -20,10 +20,7 @@ def test_a_result_has_a_row_per_target_and_the_reasons_below():
     ]
     assert aarch64.split()[:3] == ["iree-cpu-aarch64", "compiled", "–"]
     assert vmvx.split()[:3] == ["iree-vmvx", "failed", "∞"]
-    assert below == [
-        "iree-cpu-aarch64: not an x86_64 program",
-        "iree-cpu-host: compiled without data tiling",
-    ]
+    assert below == ["iree-cpu-aarch64: not an x86_64 program", "iree-cpu-host: compiled without data tiling"]
     assert failures(REPORT).startswith("error[validate]: output[]")
 
 

@@ -33,7 +33,7 @@ def test_another_dtype_is_refused() -> None:
 def test_an_op_is_a_product_an_island_or_neither() -> None:
     policy = Precision("bfloat16")
     assert [policy.kind(op) for op in ("linear", "native_layer_norm", "gelu", "")] == [
-        *("product", "island", "other", "other"),
+        *("product", "island", "other", "other")
     ]
 
 

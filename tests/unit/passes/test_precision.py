@@ -74,7 +74,7 @@ def test_weights_of_products_are_stored_in_fewer_bits_and_no_others() -> None:
     legal = check(Block(), torch.arange(6).view(2, 3))
     dtypes = {name: tensor.dtype for name, tensor in legal.weights.items()}
     assert {name for name, dtype in dtypes.items() if dtype is BF16} == {
-        *("embed.weight", "linear.weight", "linear.bias"),
+        *("embed.weight", "linear.weight", "linear.bias")
     }
     assert {dtypes[name] for name in ("norm.weight", "norm.bias", "scale", "frequencies")} == {F32}
     assert [spec.dtype for spec in legal.entries[0].signature.tensor_outputs] == [

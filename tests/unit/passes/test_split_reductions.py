@@ -58,8 +58,7 @@ def test_long_sums(shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "dims"),
-    sweep([((4, 32, 32, 32), (1, 2, 3)), ((3, 2**15), (1,)), ((2**15, 3), (0,))], quick=1),
+    ("shape", "dims"), sweep([((4, 32, 32, 32), (1, 2, 3)), ((3, 2**15), (1,)), ((2**15, 3), (0,))], quick=1)
 )
 def test_they_are_as_exact_as_eager(shape: tuple[int, ...], dims: tuple[int, ...]) -> None:
     class Sum(torch.nn.Module):

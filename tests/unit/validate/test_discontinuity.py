@@ -91,11 +91,7 @@ OTHERS: list[Callable[..., Any]] = [
 
 
 @pytest.mark.parametrize(
-    "functions",
-    [
-        pytest.param([torch.nn.functional.relu6], id="relu6"),
-        pytest.param(OTHERS, id="others"),
-    ],
+    "functions", [pytest.param([torch.nn.functional.relu6], id="relu6"), pytest.param(OTHERS, id="others")]
 )
 def test_what_continuous_functions_become_has_none(functions: list[Callable[..., Any]]) -> None:
     # A jump of any of them is one of the program.
@@ -127,10 +123,7 @@ def test_a_jump_in_a_branch_is_found() -> None:
 
     program = torch.export.export(Outer(), (torch.tensor(True), torch.randn(3)))
     entry = LegalEntry(
-        name="forward",
-        graph=program.graph_module,
-        weights=(),
-        signature=Signature(inputs=(), outputs=()),
+        name="forward", graph=program.graph_module, weights=(), signature=Signature(inputs=(), outputs=())
     )
     legal = Legal(name="m", dialect="torch", entries=(entry,), weights={}, initial_state={})
     assert has_discontinuities(legal)

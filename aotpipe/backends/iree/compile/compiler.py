@@ -27,12 +27,7 @@ from aotpipe.backends.iree.fixes.rewrites import rewritten
 from aotpipe.core import fixes
 from aotpipe.core.stages import Compiled, CompileStats, Lowered
 from aotpipe.core.targets import Target
-from aotpipe.errors import (
-    CompileError,
-    CompileFailed,
-    CompilerCrashed,
-    TargetError,
-)
+from aotpipe.errors import CompileError, CompileFailed, CompilerCrashed, TargetError
 from aotpipe.runtime import process, toolchain
 
 _PACKAGE: Final = "iree-base-compiler"

@@ -143,11 +143,7 @@ def _of_fixes(form: type[_Form]) -> list[_Form]:
 
 
 def choose(
-    module: bytes,
-    dialect: Dialect,
-    target: Target,
-    extra: Sequence[str] = (),
-    beside: Sequence[Target] = (),
+    module: bytes, dialect: Dialect, target: Target, extra: Sequence[str] = (), beside: Sequence[Target] = ()
 ) -> tuple[str, ...]:
     """The fast flags for a module, in the order in which they are passed; `extra` come last and win.
 

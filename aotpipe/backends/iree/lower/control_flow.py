@@ -198,10 +198,7 @@ class ControlFlowImporter(RegionImporter):
         slots = [*types, *stack_types]
         vals = [*liveness.fake_inputs(body)[: len(inits)], *stacked]
         carries = border.Carries(types)
-        starts = [
-            *border.pack(border.present(carries.own(inits))),
-            *self._leave(stacks, stack_types),
-        ]
+        starts = [*border.pack(border.present(carries.own(inits))), *self._leave(stacks, stack_types)]
         first = border.index_constant(int(seeded))
         loop = scf.ForOp(first, border.dim_size(sources[0], 0), border.index_constant(1), starts)
         with InsertionPoint(loop.body):

@@ -102,18 +102,7 @@ def as_lists(x):
 
 @pytest.mark.parametrize(
     "model",
-    [
-        places,
-        numbered,
-        paired,
-        backwards,
-        left_early,
-        otherwise,
-        nested,
-        written,
-        collected,
-        as_lists,
-    ],
+    [places, numbered, paired, backwards, left_early, otherwise, nested, written, collected, as_lists],
     ids=lambda model: model.__name__,
 )
 def test_loops_as_in_eager(model: Any) -> None:
@@ -179,9 +168,7 @@ def filtered_by_a_tensor(x):
 
 
 @pytest.mark.parametrize(
-    "model",
-    [of_a_list_that_grows, filtered_by_a_tensor],
-    ids=lambda model: model.__name__,
+    "model", [of_a_list_that_grows, filtered_by_a_tensor], ids=lambda model: model.__name__
 )
 def test_comprehensions_as_in_eager(model: Any) -> None:
     check(model, *COMPREHENSIONS)

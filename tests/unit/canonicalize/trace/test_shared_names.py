@@ -237,10 +237,7 @@ def a_call_gives_its_argument(x):
             what_a_loop_found_is_written_in_another_one,
         ],
         quick=0,
-        always=[
-            a_copy_is_written_in_a_later_branch,
-            a_copy_is_assigned_and_written_in_a_loop,
-        ],
+        always=[a_copy_is_written_in_a_later_branch, a_copy_is_assigned_and_written_in_a_loop],
     ),
     ids=lambda model: model.__name__,
 )

@@ -46,10 +46,7 @@ def values() -> torch.Tensor:
 
 @pytest.mark.parametrize(
     ("dtype", "zero", "is_on"),
-    sweep(
-        product([torch.float32, torch.float64], [torch.int32, torch.float32], [True, False]),
-        quick=2,
-    ),
+    sweep(product([torch.float32, torch.float64], [torch.int32, torch.float32], [True, False]), quick=2),
 )
 def test_equal_to_eager(dtype: torch.dtype, zero: torch.dtype, is_on: bool) -> None:
     model, x = Quantized(is_on=is_on, zero=zero).eval(), values().to(dtype)

@@ -86,9 +86,7 @@ def test_compiles(options: dict[str, object]) -> None:
     st.integers(1, 12),
     st.lists(
         st.tuples(
-            st.integers(1, 40),
-            st.none() | st.floats(0.3, 4.0),
-            st.sampled_from(["nearest", "nearest-exact"]),
+            st.integers(1, 40), st.none() | st.floats(0.3, 4.0), st.sampled_from(["nearest", "nearest-exact"])
         ),
         min_size=6,
         max_size=6,

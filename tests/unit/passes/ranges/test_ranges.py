@@ -186,10 +186,7 @@ def _interval(make: Any, *bounds: tuple[int, int]) -> Interval:
         (lambda p, x: p.call(aten.slice.Tensor, p.call(aten.nonzero.default, x), 1, 0, 1), (0, 1), (0, 1)),
         (
             lambda p, x: p.call(
-                aten.where.self,
-                p.call(aten.lt.Scalar, x, 0),
-                p.call(aten.add.Tensor, x, 10),
-                x,
+                aten.where.self, p.call(aten.lt.Scalar, x, 0), p.call(aten.add.Tensor, x, 10), x
             ),
             (-10, 9),
             (0, 9),

@@ -70,10 +70,7 @@ def test_each_step_is_timed(bundle: tuple[Sorted, Path]) -> None:
     ("model", "example", "others"),
     [
         pytest.param(
-            Masked(),
-            torch.tensor([0.0, 1.0, 2.0]),
-            [torch.tensor([1.0, 0.0, 0.0])],
-            marks=pytest.mark.slow,
+            Masked(), torch.tensor([0.0, 1.0, 2.0]), [torch.tensor([1.0, 0.0, 0.0])], marks=pytest.mark.slow
         ),
         (Factored(), torch.randn(3, 4), [torch.zeros(3, 4)]),
         # How many of them are positive differs among the inputs that a build tries, so that the size varies.

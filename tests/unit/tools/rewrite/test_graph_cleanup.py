@@ -78,10 +78,7 @@ def test_a_branch_that_hands_on_is_a_selection():
 def test_what_nobody_reads_is_neither_computed_nor_passed():
     def run(x):
         found = torch.cond(
-            x.sum() > 0,
-            lambda a, b, c: (a + 1, b.sin()),
-            lambda a, b, c: (a - 1, b.cos()),
-            (x, x * 2, x * 3),
+            x.sum() > 0, lambda a, b, c: (a + 1, b.sin()), lambda a, b, c: (a - 1, b.cos()), (x, x * 2, x * 3)
         )
         return found[0]
 

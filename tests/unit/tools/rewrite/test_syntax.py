@@ -18,8 +18,7 @@ def text(value: object) -> str:
 
 
 @pytest.mark.parametrize(
-    "value",
-    [1, -1, 2.5, True, None, "a'b", (1,), [1, (2, -3.0)], {"a": [1]}, 1e-30, complex(1, -2), ...],
+    "value", [1, -1, 2.5, True, None, "a'b", (1,), [1, (2, -3.0)], {"a": [1]}, 1e-30, complex(1, -2), ...]
 )
 def test_a_literal_reads_back(value: object):
     assert eval(text(value)) == value

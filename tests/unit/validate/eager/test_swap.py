@@ -170,11 +170,7 @@ def test_plain_objects_and_windows_are_initial_again() -> None:
     contents = Contents([model], parameters=None, others=_same)
     for _ in range(2):
         with contents:
-            assert [model(), model(), model()] == [
-                (1, 1, 1, [0, 1]),
-                (2, 2, 2, [1, 2]),
-                (3, 3, 3, [2, 3]),
-            ]
+            assert [model(), model(), model()] == [(1, 1, 1, [0, 1]), (2, 2, 2, [1, 2]), (3, 3, 3, [2, 3])]
         contents.reset()
     assert model.statistics["all"].count == 0
     assert not model.statistics["all"].mean.any()

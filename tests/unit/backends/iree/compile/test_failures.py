@@ -23,9 +23,7 @@ def test_a_refused_op_is_reported_with_the_users_line_and_a_log(tmp_path: Path) 
     assert "nonsense" in log.with_suffix(".mlir").read_text()
 
 
-def test_no_other_flags_are_tried_where_the_module_itself_is_refused(
-    tmp_path: Path,
-) -> None:
+def test_no_other_flags_are_tried_where_the_module_itself_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CompileFailed) as caught:
         compiler.compile(lowered("module { nonsense }"), HOST, log_dir=tmp_path)
     assert Path(caught.value.log).read_text().count("$ iree-compile") == 1

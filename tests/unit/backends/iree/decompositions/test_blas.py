@@ -6,15 +6,7 @@ import pytest
 
 from tests.unit.backends.iree.decompositions.agree import check_op
 
-OPS = [
-    "addmm",
-    "baddbmm",
-    "bmm",
-    "mv",
-    "dot",
-    "addmv",
-    "linalg_multi_dot",
-]
+OPS = ["addmm", "baddbmm", "bmm", "mv", "dot", "addmv", "linalg_multi_dot"]
 
 
 @pytest.mark.parametrize("op", OPS)

@@ -9,12 +9,7 @@ from hypothesis import strategies as st
 from aotpipe.backends.iree.tuning.im2col import Window, cut, padded
 
 
-@given(
-    size=st.integers(1, 30),
-    width=st.integers(1, 20),
-    step=st.integers(1, 5),
-    spread=st.integers(1, 4),
-)
+@given(size=st.integers(1, 30), width=st.integers(1, 20), step=st.integers(1, 5), spread=st.integers(1, 4))
 def test_what_is_joined_is_what_each_place_meets(size: int, width: int, step: int, spread: int) -> None:
     assume(size > spread * (width - 1))
     window = Window([width], [step], [spread])

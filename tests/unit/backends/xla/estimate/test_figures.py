@@ -70,8 +70,7 @@ def test_a_byte_is_the_least_that_is_moved() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "size"),
-    [("float8_e4m3fnuz", 1), ("float8_e4m3fn", 1), ("bfloat16", 2), ("complex64", 8)],
+    ("dtype", "size"), [("float8_e4m3fnuz", 1), ("float8_e4m3fn", 1), ("bfloat16", 2), ("complex64", 8)]
 )
 def test_an_element_is_as_large_as_its_dtype(dtype: str, size: int) -> None:
     assert least(lambda x: x, jnp.zeros(6, dtype)) == 12 * np.dtype(dtype).itemsize == 12 * size

@@ -50,11 +50,7 @@ def check(case: Case) -> None:
         calls.append(tuple(case.draw(shape) for shape in given))
     module = (OfOne if len(inputs) == 1 else OfTwo)(case)
     on_xla.check_padded(
-        module,
-        *calls,
-        buckets=dict.fromkeys(names, (8,)),
-        fills=(float("nan"), 1e30),
-        dynamic_shapes=shapes,
+        module, *calls, buckets=dict.fromkeys(names, (8,)), fills=(float("nan"), 1e30), dynamic_shapes=shapes
     )
 
 
