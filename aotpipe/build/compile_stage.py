@@ -33,6 +33,7 @@ from aotpipe.runtime.store import Entry
 
 _PROGRAM: Final = "program"
 _INDEX: Final = "compiled.json"
+_HEED_SIGNALS_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +98,9 @@ class Compiling:
 
     def wait(self) -> dict[Target, Compiled | AotpipeError]:
         """The program of every target, in their order; an error stands in a failed one's place."""
-        wait(self._futures.values())
+        # A signal that comes just before Python waits for a lock is heeded only once the wait is over.
+        while self.is_running(_HEED_SIGNALS_S):
+            pass
         programs: dict[Target, Compiled | AotpipeError] = {}
         for target in self.targets:
             try:

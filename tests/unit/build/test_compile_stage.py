@@ -177,6 +177,28 @@ def test_ctrl_c_ends_every_compiler(cache: Cache, recorder: Recorder, tmp_path: 
     assert time.monotonic() - begin < 30
 
 
+@pytest.mark.usefixtures("ctrl_c_is_heeded")
+def test_ctrl_c_that_interrupts_no_wait(cache: Cache, recorder: Recorder, tmp_path: Path, ended):
+    """A signal that comes just before a lock is waited for, or to another thread, does not end the wait."""
+
+    def interrupt() -> None:
+        wait_for_compilers(tmp_path, 2)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    begin = time.monotonic()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            compile_all(cache, recorder, jobs=2)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    thread.join()
+    assert len(ended) == 2
+    assert time.monotonic() - begin < 30
+
+
 @pytest.mark.parametrize("count", [1, 2])
 def test_ctrl_c_while_a_thread_is_started(
     cache: Cache, recorder: Recorder, tmp_path: Path, ended, monkeypatch, count: int
