@@ -1,8 +1,8 @@
 """Random models in Python whose forward branches and loops on numbers and tensors; alike for one seed.
 
 `source(seed)` is the text of a module with a class `Model`; `forward(x, k)` takes three floats and an int64.
-Every loop ends: it counts. With `anything`, a program may also do what no graph can hold: raise, read a
-variable that has no value, change a global, jump out of `try` and `with`.
+Every loop ends: it counts. With `unset`, a program may read a variable that has no value. With `anything`, it
+may also do what no graph can hold: raise, change a global, jump out of `try` and `with`.
 """
 
 from __future__ import annotations
@@ -111,9 +111,11 @@ class Writer:
     numbers: tuple[str, ...] = NUMBERS
     tests: tuple[str, ...] = TESTS
 
-    def __init__(self, seed: int, *, anything: bool) -> None:
+    def __init__(self, seed: int, *, anything: bool, unset: float = 0.0) -> None:
         self.random = random.Random(seed)
         self.anything = anything
+        # How often a variable that was set in a block may be read after it.
+        self.unset = 0.1 if anything else unset
         self.lines: list[str] = []
         self.names = {"V": ["x", "y"], "N": ["n", "m"], "K": ["k"]}
         self.count = 0
@@ -172,8 +174,7 @@ class Writer:
         for _ in range(self.random.randint(least, least + 2)):
             if self.statement(indent, loop=loop, guarded=guarded):
                 break
-        # One of the variables that were set here may be read later, on a path that may not have set it.
-        if not (self.anything and self.random.random() < 0.1) and indent > 2:
+        if not (self.unset and self.random.random() < self.unset) and indent > 2:
             self.names = before
 
     def result(self, indent: int) -> None:
@@ -357,9 +358,9 @@ class Writer:
         self.block(indent + 2, loop=loop, guarded=True)
 
 
-def source(seed: int, *, anything: bool = False) -> str:
+def source(seed: int, *, anything: bool = False, unset: float = 0.0) -> str:
     """The text of a module."""
-    return Writer(seed, anything=anything).text()
+    return Writer(seed, anything=anything, unset=unset).text()
 
 
 def load(text: str, path: Path) -> ModuleType:

@@ -30,6 +30,8 @@ GRAPH_SEEDS = range(20)
 GRAPH_SEEDS_SLOW = range(2000)
 HOLDING_SEEDS_SLOW = range(500)
 ALIASING_SEEDS_SLOW = range(1000)
+UNSET_SEEDS = range(8)
+UNSET_SEEDS_SLOW = range(1000)
 SIZED_SEEDS = range(8)
 SIZED_SEEDS_SLOW = range(300)
 
@@ -112,13 +114,13 @@ def test_many_rewritten_programs_do_the_same(tmp_path: Path) -> None:
 
 
 def outcome(seed: int, folder: Path, source: Callable[[int], str] = branching.source) -> str:
-    """What becomes of a program: `same`, `raises` (eager does), `refused: WHY` or `wrong: WHY`."""
+    """What becomes of a program: `same`, `raises` (the example does), `refused: WHY` or `wrong: WHY`."""
     path = folder / f"program_{seed}.py"
     module = branching.load(source(seed), path)
     calls = branching.inputs()
     model = module.Model().eval()
     expected = [ran(model, given) for given in calls]
-    if any(isinstance(leaf, type) for leaves in expected for leaf in leaves):
+    if any(isinstance(leaf, type) for leaf in expected[0]):
         return "raises"
     forget_traces()
     try:
@@ -134,6 +136,9 @@ def outcome(seed: int, folder: Path, source: Callable[[int], str] = branching.so
         got = ran(program, given)
         if any(isinstance(leaf, FakeTensor) for leaf in got):
             return "wrong: a tensor of the trace is left in the program"
+        if any(isinstance(leaf, type) for leaf in wanted):
+            # An assert of an exported program raises a RuntimeError.
+            wanted = [RuntimeError]
         if not same(wanted, got, exact=False):
             return f"wrong: for {given} it gives {got}, not {wanted}"
     return "same"
@@ -186,3 +191,19 @@ def test_many_programs_of_sizes_that_depend_on_data_give_the_same(tmp_path: Path
 def test_a_write_through_a_view_is_seen_under_every_name(seeds: range, tmp_path: Path) -> None:
     counts = assert_none_wrong(seeds, tmp_path, aliasing.source)
     assert counts["refused"] <= 1 + 0.1 * counts.total(), counts
+
+
+def unset(seed: int) -> str:
+    return branching.source(seed, unset=0.5)
+
+
+@pytest.mark.parametrize("seed", sweep(UNSET_SEEDS, quick=0, always=[]))
+def test_a_variable_that_is_not_set_raises(seed: int, tmp_path: Path) -> None:
+    assert outcome(seed, tmp_path, unset) == "same"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_many_variables_that_are_not_set_raise(tmp_path: Path) -> None:
+    counts = assert_none_wrong(UNSET_SEEDS_SLOW, tmp_path, unset)
+    assert counts["refused"] < 0.03 * counts.total(), counts

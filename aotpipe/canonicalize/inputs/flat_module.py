@@ -36,7 +36,7 @@ from aotpipe.canonicalize.inputs.structure import (
     unite,
 )
 from aotpipe.canonicalize.operators import conditional
-from aotpipe.canonicalize.trace import dry_run, regions, runtime_asserts, torch_functions
+from aotpipe.canonicalize.trace import regions, runtime_asserts, torch_functions
 from aotpipe.canonicalize.values import host_scalars, trace
 from aotpipe.canonicalize.values.abstract_values import UNDEFINED, Variables
 from aotpipe.canonicalize.values.optional_values import OptionalValue, Partial
@@ -274,15 +274,7 @@ def _maybe(node: Part, flag: torch.Tensor, held: Any) -> Any:
     if node.absent is not None and node.absent is not MISSING:
         present = OptionalValue(flag, held)
         return conditional.either(present, lambda: held, lambda: node.absent)
-    optional = OptionalValue(flag, held, is_key=node.absent is MISSING)
-
-    def add_assert(truth: torch.Tensor, said: str) -> bool:
-        # An op of the region that claims it, which sees by its ops what it takes from outside.
-        said = said.replace("a value", repr(node.name))
-        return runtime_asserts.add_assert(truth.clone(), said) and not dry_run.is_unrecorded()
-
-    optional.add_assert = add_assert
-    return optional
+    return OptionalValue(flag, held, is_key=node.absent is MISSING, name=repr(node.name))
 
 
 def _mapping(kind: type, items: dict[Any, Any]) -> Any:

@@ -53,6 +53,24 @@ def bound_or_undefined(read: Callable[[], T]) -> T | Undefined:
         return UNDEFINED
 
 
+def require_set(name: str, is_set: Any) -> bool:
+    """Assert that the path taken has set a variable.
+
+    Args:
+        name: Of the variable.
+        is_set: Whether it has.
+
+    Raises:
+        UnboundLocalError: It has not.
+    """
+    if is_set is not True:
+        said = f"cannot access local variable '{name}' where it is not associated with a value"
+        if not is_staged(is_set):
+            raise raised(lambda: UnboundLocalError(said))
+        runtime_asserts.require(is_set, UnboundLocalError(said), holds=True)
+    return True
+
+
 class Generated:
     """A generator whose code has not run yet.
 

@@ -13,6 +13,7 @@ from aotpipe.canonicalize.rewrite.ast_builders import (
     binds,
     calling,
     dotted,
+    is_operator,
     later,
     operator,
     own,
@@ -101,7 +102,7 @@ class _Expressions(Own):
     def visit_Call(self, node: ast.Call) -> ast.expr:
         self.generic_visit(node)
         # Python's own functions take no traced tensor, and the model's own may have to be rewritten.
-        if dotted(node.func) == "super":
+        if dotted(node.func) == "super" or is_operator(node.func):
             return node
         return ast.copy_location(ast.Call(operator("call"), [node.func, *node.args], node.keywords), node)
 

@@ -24,7 +24,7 @@ from torch.utils import _pytree as pytree
 from aotpipe.canonicalize.alias import effects
 from aotpipe.canonicalize.operators import conditional, dynamic_list_methods, operators, unbacked_items
 from aotpipe.canonicalize.rewrite import ast_builders, statements
-from aotpipe.canonicalize.trace import number_errors, region_sites, runtime_asserts, torch_functions
+from aotpipe.canonicalize.trace import dry_run, number_errors, region_sites, runtime_asserts, torch_functions
 from aotpipe.canonicalize.trace.return_values import Unwritten
 from aotpipe.canonicalize.values import dynamic_list, host_scalars, trace
 from aotpipe.canonicalize.values.optional_values import OptionalValue
@@ -34,12 +34,20 @@ from aotpipe.model import capacity, source
 from aotpipe.model.garbage_collector import function_of, functions_of
 
 Hook = Callable[..., Any]
+
+
+def _add_assert(truth: torch.Tensor, said: str) -> bool:
+    """Put an assert into the graph; whether the flag is true from then on, in what is recorded too."""
+    return runtime_asserts.add_assert(truth, said) and not dry_run.is_unrecorded()
+
+
 _OPERATORS: Final = Operators(
     call=operators.call,
     either=conditional.either,
     call_with_optional=conditional.called,
     call_with_list=dynamic_list_methods.called,
     require_defined=number_errors.require_defined,
+    add_assert=_add_assert,
     items_of=unbacked_items.of,
 )
 

@@ -87,7 +87,8 @@ def add_assert(truth: torch.Tensor, said: str) -> bool:
     """Put an assert into the graph; whether it holds for all that comes after it."""
     stack = trace.part(_Asserts).collected
     if stack and (asserts := stack[-1]) is not None:
-        asserts.append((truth, said))
+        # An op of the region reads a flag from outside: what no op reads is no operand of the region.
+        asserts.append((truth.clone(), said))
     else:
         torch._assert_async(truth, said)  # noqa: SLF001  # what torch.export keeps
     return not stack

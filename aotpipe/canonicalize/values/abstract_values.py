@@ -2,7 +2,7 @@
 
 `join_values(values)` finds for the values that a variable has on several paths one structure whose leaves are
 tensors where the paths differ: numbers become 0-d tensors, which promote as Python numbers do, dtypes are
-promoted, and a variable without a value takes zeros, which nothing reads that eager would run.
+promoted, and a variable without a value takes zeros, which nothing reads (`rewrite.definite_assignment`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """A value that may be None: it goes with a traced flag, and what is known of flags goes with paths.
 
-An `OptionalValue` is used as what it holds. Where eager would raise on None, one with an `add_assert` asserts
-that it is there.
+An `OptionalValue` is used as what it holds. Where eager would raise on None, it asserts that it is there.
 
 A `Partial` is a dict of which only a run of the graph knows some keys, such as a batch whose optional keys
 may be missing: the value of such a key is an `OptionalValue`. `in` gives its flag, `get` the `OptionalValue`,
@@ -31,26 +30,28 @@ class OptionalValue:
         present: The flag, a bool of no dimensions.
         payload: The value; zeros where there is none.
         is_key: Whether it is of a key that is missing, where it is not there.
+        name: What it is called where an assert on it fails.
     """
 
-    def __init__(self, present: torch.Tensor, payload: Any, *, is_key: bool = False) -> None:
+    def __init__(
+        self, present: torch.Tensor, payload: Any, *, is_key: bool = False, name: str = "a value"
+    ) -> None:
         self.present = present
         self.payload = payload
         self.is_key = is_key
-        # What is called to assert that it is there, where eager would raise.
-        self.add_assert: Callable[[torch.Tensor, str], bool] | None = None
+        self.name = name
         # On a path that is taken only where it is there.
         self.is_present = False
         trace.current().has_optional_values = True
 
     def require_present(self, said: str) -> None:
         """Eager raises where it is not there."""
-        if self.add_assert is not None and not self.is_present:
-            self.is_present = self.add_assert(self.present, said)
+        if not self.is_present:
+            self.is_present = trace.operators().add_assert(self.present, said)
 
-    def needed(self, said: str = "TypeError: a value is None") -> Any:
+    def needed(self, said: str = "") -> Any:
         """The value, for what takes no None."""
-        self.require_present(said)
+        self.require_present(said or f"TypeError: {self.name} is None")
         return self.payload
 
     @classmethod

@@ -38,6 +38,7 @@ class Operators:
         call_with_optional: A torch function of which an argument is an optional value.
         call_with_list: A torch function of a dynamic list.
         require_defined: Asserts that Python's operator has a value for its operands.
+        add_assert: Asserts that a flag is true; tells whether it is from then on.
         items_of: The items of a value of which only a run knows how many there are, else None.
     """
 
@@ -46,6 +47,7 @@ class Operators:
     call_with_optional: Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
     call_with_list: Callable[[Any, Sequence[Any], dict[str, Any]], Any]
     require_defined: Callable[[Callable[..., Any], Sequence[Any]], None]
+    add_assert: Callable[[Any, str], bool]
     items_of: Callable[[Any], Any]
 
 

@@ -7,36 +7,39 @@ import torch
 from aotpipe.canonicalize.values import trace
 from aotpipe.canonicalize.values.optional_values import OptionalValue, assuming, imply, presence
 from aotpipe.canonicalize.values.trace import Trace, started
+from tests.unit.canonicalize.values.asserting import asserting
 
 X = torch.arange(3.0)
 
 
 def optional() -> OptionalValue:
-    return OptionalValue(torch.tensor(True), X)
+    return OptionalValue(torch.tensor(True), X, name="'bias'")
 
 
 def test_it_is_used_as_what_it_holds():
-    value = optional()
-    assert torch.equal(value + 1, X + 1)
-    assert torch.equal(1 - value, 1 - X)
-    assert torch.equal(-value, -X)
-    assert torch.equal(torch.exp(value), X.exp())
-    assert value.shape == X.shape
-    assert len(value) == 3
+    with asserting(holds=True):
+        value = optional()
+        assert torch.equal(value + 1, X + 1)
+        assert torch.equal(1 - value, 1 - X)
+        assert torch.equal(-value, -X)
+        assert torch.equal(torch.exp(value), X.exp())
+        assert value.shape == X.shape
+        assert len(value) == 3
 
 
-def test_where_eager_would_raise_it_claims_to_be_there():
-    value = optional()
-    said: list[str] = []
-    value.add_assert = lambda _, text: bool(said.append(text))
-    _ = value + 1, value.shape, value[0], torch.exp(value)
-    assert len(said) == 4
-    with started(Trace()), assuming(presence(value, wanted=True), holds=True):
+def test_where_eager_would_raise_it_asserts_that_it_is_there():
+    with asserting(holds=False) as said:
+        value = optional()
+        _ = value + 1, value.shape, value[0], torch.exp(value)
+        assert len(said) == 4
+        assert said[0] == "TypeError: 'bias' is None"
+        with assuming(presence(value, wanted=True), holds=True):
+            _ = value + 1
+        assert len(said) == 4
+        assert not value.is_present
+    with asserting(holds=True):
         _ = value + 1
-    assert len(said) == 4
-    value.add_assert = lambda _, text: True
-    _ = value + 1
-    assert value.is_present
+        assert value.is_present
 
 
 def test_flags_of_flags_say_what_is_there():

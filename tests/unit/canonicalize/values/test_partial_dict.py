@@ -9,6 +9,7 @@ from aotpipe.canonicalize.alias import effects
 from aotpipe.canonicalize.values.optional_values import OptionalValue, Partial, assuming, of_keywords
 from aotpipe.canonicalize.values.trace import Trace, started
 from aotpipe.errors import ExportFailed
+from tests.unit.canonicalize.values.asserting import asserting
 
 FLAG = torch.tensor(True)
 X = torch.ones(2)
@@ -35,11 +36,10 @@ def test_in_gives_a_flag_under_which_the_key_is_there():
 
 
 def test_reading_a_key_asserts_that_it_is_there():
-    batch, optional = partial()
-    said: list[str] = []
-    optional.add_assert = lambda _, text: bool(said.append(text))
-    assert batch["m"] is X
-    assert said == ["KeyError: 'm'"]
+    with asserting(holds=True) as said:
+        batch, _ = partial()
+        assert batch["m"] is X
+        assert said == ["KeyError: 'm'"]
 
 
 def test_going_over_all_keys_is_refused():

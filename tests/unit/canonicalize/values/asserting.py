@@ -1,0 +1,21 @@
+"""A trace whose asserts are written down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import torch
+
+from aotpipe.canonicalize.rewrite import staging
+
+
+@contextmanager
+def asserting(*, holds: bool) -> Iterator[list[str]]:
+    """A trace in which asserts are written down; whether they hold from then on."""
+    said: list[str] = []
+    with staging.staging(torch.nn.Identity()) as made:
+        assert made.operators is not None
+        made.operators = replace(made.operators, add_assert=lambda _, text: bool(said.append(text)) or holds)
+        yield said
