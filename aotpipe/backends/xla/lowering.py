@@ -120,6 +120,7 @@ def placed(
         MeshError: The rules do not fit the arrays.
     """
     _require_known(legal, buckets)
+    _require_all(legal, buckets)
     for entry in legal.entries:
         next(_choices(entry, buckets, None), None)
     return resolve(mesh, rules, _ranks(legal)) if mesh else None
@@ -149,6 +150,32 @@ def _require_known(legal: Legal, buckets: Mapping[str, Buckets]) -> None:
             )
 
 
+def _require_all(legal: Legal, buckets: Mapping[str, Buckets]) -> None:
+    missing = {
+        symbol.name: f"{symbol} of {entry.name!r}"
+        for entry in legal.entries
+        for symbol in _symbols(entry)
+        if symbol.max != symbol.min and symbol.name not in buckets
+    }
+    if missing:
+        symbols = {symbol.name: symbol for entry in legal.entries for symbol in _symbols(entry)}
+        sizes = {
+            name: sorted({symbols[name].min, symbols[name].max or symbols[name].min}) for name in missing
+        }
+        options = " ".join(f"--buckets {name}={','.join(map(str, ends))}" for name, ends in sizes.items())
+        dims = f"Dims {', '.join(missing.values())}" if len(missing) > 1 else f"Dim {missing.popitem()[1]}"
+        raise NoBuckets(
+            f"the {dims} may vary, and an XLA program has fixed sizes",
+            hint=f"declare the sizes that it is built for: {options}",
+        )
+
+
+def _symbols(entry: LegalEntry) -> list[Symbol]:
+    """The symbols of an entry point's inputs; one of outputs alone follows them, or depends on data."""
+    given = {name for spec in entry.signature.tensor_inputs for dim in spec.dims for name in dim_symbols(dim)}
+    return [symbol for symbol in entry.signature.symbols if symbol.name in given]
+
+
 def _choices(
     entry: LegalEntry, declared: Mapping[str, Buckets], example: Mapping[str, int] | None
 ) -> Iterator[tuple[Sizes, Sizes]]:
@@ -157,10 +184,8 @@ def _choices(
     With each come the Dims of which calls are padded, and the smallest size of these.
     """
     dims = [dim for spec in entry.signature.tensor_inputs for dim in spec.dims]
-    # A symbol of outputs alone follows the others, or depends on data, which is refused at its op.
-    given = {name for dim in dims for name in dim_symbols(dim)}
-    symbols = {symbol.name: symbol for symbol in entry.signature.symbols if symbol.name in given}
-    found = _ladders_of(entry, tuple(symbols.values()), declared)
+    symbols = {symbol.name: symbol for symbol in _symbols(entry)}
+    found = _ladders_of(tuple(symbols.values()), declared)
     choices: list[tuple[Sizes, Sizes]] = []
     for chosen in product(*(found[name].sizes for name in symbols)):
         sizes = dict(zip(symbols, chosen, strict=True))
@@ -178,20 +203,10 @@ def _choices(
     yield from choices
 
 
-def _ladders_of(
-    entry: LegalEntry, symbols: Sequence[Symbol], declared: Mapping[str, Buckets]
-) -> dict[str, Ladder]:
+def _ladders_of(symbols: Sequence[Symbol], declared: Mapping[str, Buckets]) -> dict[str, Ladder]:
     """The sizes of each Dim; one that does not vary has its own."""
     fixed = {symbol.name: Ladder((symbol.min,), exact=True) for symbol in symbols if symbol.max == symbol.min}
-    found = {**fixed, **planned(symbols, declared)}
-    for symbol in symbols:
-        if symbol.name not in found:
-            ends = ",".join(map(str, sorted({symbol.min, symbol.max or symbol.min})))
-            raise NoBuckets(
-                f"the Dim {symbol} of {entry.name!r} may vary, and an XLA program has fixed sizes",
-                hint=f"declare the sizes that it is built for: --buckets {symbol.name}={ends}",
-            )
-    return found
+    return {**fixed, **planned(symbols, declared)}
 
 
 def bound_of(entry: LegalEntry, sizes: Sizes) -> Any:

@@ -95,6 +95,16 @@ def test_a_dim_without_buckets_is_refused_by_name() -> None:
         lowering.lower(program, {"bath": (1,)})
 
 
+def test_all_dims_without_buckets_are_named_at_once() -> None:
+    dims = {"x": {0: Dim("batch", min=1, max=8), 1: Dim("width", min=2, max=6)}}
+    program = through.legal(LogSumExp(), (torch.randn(4, 3),), dialect="stablehlo", dynamic_shapes=dims)
+    with pytest.raises(NoBuckets, match=r"Dims batch=1\.\.8 of 'forward', width=2\.\.6 of") as caught:
+        lowering.lower(program)
+    assert "--buckets batch=1,8 --buckets width=2,6" in caught.value.hint
+    with pytest.raises(NoBuckets, match=r"the Dim width=2\.\.6 of 'forward' may vary"):
+        lowering.lower(program, {"batch": (8,)})
+
+
 def test_each_bucket_is_a_program_of_its_size() -> None:
     dims = {"x": {0: Dim("batch", min=1, max=8)}}
     calls = [(torch.randn(size, 3),) for size in (4, 1, 8)]
