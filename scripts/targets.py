@@ -2,8 +2,8 @@
 
 usage: targets.py [--target TARGET[,TARGET]] [--json FILE] [--timeout S] [--again] [MODEL...]
 
-Each model is built by `aotpipe build`, in a process of its own, for one target after another. What became
-of each is written to the file at once; a later run does what is not there yet, or failed with `--again`.
+Each model is built by `aotpipe build`, in a process of its own, for all targets of a backend. What became of
+them is written to the file at once; a later run does what is not there yet, or failed with `--again`.
 The exit code is 1 where a program is missing that the compiler was not known to refuse: `REFUSED` says which,
 and docs/targets.md with what diagnostic.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -54,27 +55,39 @@ MODELS: Final = (
 REFUSED: Final[frozenset[tuple[str, str]]] = frozenset()
 
 
-def build(model: str, target: str, timeout_s: float) -> dict[str, Any]:
-    """What became of one model for one target."""
+def build(
+    model: str, targets: Sequence[str], timeout_s: float, more: Sequence[str] = ()
+) -> dict[str, dict[str, Any]]:
+    """What became of one model for each target of one backend, in one build."""
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "aotpipe", "build", str(ROOT / "models" / model), "-t", target]
+        command = [
+            sys.executable,
+            "-m",
+            "aotpipe",
+            "build",
+            str(ROOT / "models" / model),
+            "--keep-going",
+            *more,
+        ]
+        command += [each for target in targets for each in ("-t", target)]
         command += ["--out", f"{folder}/bundle", "--no-latency", "--json", "--quiet"]
         command += ["--compile-timeout", str(timeout_s)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
-    try:
-        (row,) = json.loads(done.stdout)["targets"]
-    except ValueError:
-        row = {"status": "failed", "stage": "", "reason": done.stderr.strip(), "notes": [], "parity": None}
+    said = json.loads(done.stdout)
+    if "targets" not in said:
+        # XLA wants to know the sizes that it builds for, and says how to ask for them.
+        if not more and (buckets := re.search(r"--buckets \S+", said.get("hint", ""))):
+            return build(model, targets, timeout_s, buckets[0].split())
+        failed = {"status": "failed", "stage": said["stage"], "reason": said["message"], "notes": []}
+        said = {"targets": [{"target": target, "parity": None, **failed} for target in targets]}
+    seconds = round((time.monotonic() - start) / len(targets), 1)
+    return {row["target"]: {**_found(row), "wall_s": seconds} for row in said["targets"]}
+
+
+def _found(row: Mapping[str, Any]) -> dict[str, Any]:
     worst = max((case["ratio"] for case in row["parity"]["cases"]), default=0) if row["parity"] else None
-    return {
-        "status": row["status"],
-        "stage": row["stage"],
-        "reason": row["reason"],
-        "notes": row["notes"],
-        "parity": worst,
-        "wall_s": round(time.monotonic() - start, 1),
-    }
+    return {**{key: row[key] for key in ("status", "stage", "reason", "notes")}, "parity": worst}
 
 
 def is_missing(model: str, target: str, row: Mapping[str, Any]) -> bool:
@@ -112,13 +125,19 @@ def main() -> None:
     if options.json.exists():
         rows = json.loads(options.json.read_text())
     for model in models:
-        for target in targets:
-            known = rows.setdefault(model, {}).get(target)
-            if known and not (options.again and known["status"] == "failed"):
-                continue
-            rows[model][target] = row = build(model, target, options.timeout)
-            options.json.parent.mkdir(parents=True, exist_ok=True)
-            options.json.write_text(json.dumps(rows, indent=1) + "\n")
+        known = rows.setdefault(model, {})
+        left = [
+            each
+            for each in targets
+            if each not in known or (options.again and known[each]["status"] == "failed")
+        ]
+        for backend in ("iree", "xla"):
+            if some := [each for each in left if each.startswith(backend)]:
+                known |= build(model, some, options.timeout)
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.write_text(json.dumps(rows, indent=1) + "\n")
+        for target in left:
+            row = known[target]
             reason = row["reason"].partition("\n")[0] if row["status"] == "failed" else ""
             print(f"{model:<24}{target:<20}{row['status']:<10}{row['wall_s']:8.1f} s  {reason}", flush=True)
     print(table(rows, models, targets))
