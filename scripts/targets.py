@@ -77,8 +77,8 @@ def build(
     said = json.loads(done.stdout)
     if "targets" not in said:
         # XLA wants to know the sizes that it builds for, and says how to ask for them.
-        if not more and (buckets := re.search(r"--buckets \S+", said.get("hint", ""))):
-            return build(model, targets, timeout_s, buckets[0].split())
+        if not more and (buckets := re.findall(r"(--buckets) (\S+)", said.get("hint", ""))):
+            return build(model, targets, timeout_s, [each for pair in buckets for each in pair])
         failed = {"status": "failed", "stage": said["stage"], "reason": said["message"], "notes": []}
         said = {"targets": [{"target": target, "parity": None, **failed} for target in targets]}
     seconds = round((time.monotonic() - start) / len(targets), 1)
