@@ -54,30 +54,6 @@ def mentions(nodes: Sequence[ast.AST]) -> Counter[str]:
     return found
 
 
-def starts(body: Sequence[ast.stmt], name: str) -> bool:
-    """Whether no statement reads a name that none before it has set."""
-    for node in body:
-        if not (mentioned := mentions([node])[name]):
-            continue
-        if isinstance(node, ast.FunctionDef):
-            return node.name == name
-        if isinstance(node, ast.If | ast.While | ast.For | ast.With):
-            # It need not come to set the name, so that nothing after it may read it.
-            inner = [each for each in (node.body, getattr(node, "orelse", [])) if mentions(each)[name]]
-            if isinstance(node, ast.For) and isinstance(node.target, ast.Name) and node.target.id == name:
-                within = 1 + mentions(node.body)[name]
-            else:
-                within = sum(mentions(each)[name] for each in inner)
-                if not all(starts(each, name) for each in inner):
-                    return False
-            return within == mentioned == mentions(body)[name]
-        if not isinstance(node, ast.Assign):
-            return False
-        leaves = [each for target in node.targets for each in getattr(target, "elts", [target])]
-        return mentioned == sum(isinstance(leaf, ast.Name) and leaf.id == name for leaf in leaves)
-    return False
-
-
 def assigned(body: Sequence[ast.AST]) -> Assigned:
     """What statements assign, and what they may change, in the order of their text."""
     names: dict[str, None] = {}

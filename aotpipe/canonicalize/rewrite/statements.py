@@ -39,7 +39,7 @@ from aotpipe.canonicalize.rewrite.ast_builders import (
     own,
     parameters,
 )
-from aotpipe.canonicalize.rewrite.dataflow import Assigned, Liveness, assigned, mentions, reference, starts
+from aotpipe.canonicalize.rewrite.dataflow import Assigned, Liveness, assigned, mentions, reference
 from aotpipe.canonicalize.rewrite.definite_assignment import assert_bound
 from aotpipe.canonicalize.rewrite.desugaring import Matches, Walrus, assigns, is_generator, split_generator
 from aotpipe.canonicalize.rewrite.expressions import catching, expression, fill_super, index, is_talk, test
@@ -277,6 +277,7 @@ class _Writer:
         everything = [node for body in (outside, *bodies) for node in body]
         found = assigned([*everything, *(ast.Name(name, ast.Store()) for name in self._set_inside)])
         mentioned = [mentions(body) for body in bodies]
+        first = [Liveness(ast.Module(body, [])).first for body in bodies]
 
         def is_inside(name: str) -> bool:
             if name.startswith(SKIP):
@@ -290,9 +291,7 @@ class _Writer:
                 within
                 and name not in self._captured
                 and name not in self._outer
-                and all(
-                    starts(body, name) for body, each in zip(bodies, mentioned, strict=True) if each[name]
-                )
+                and not any(name in found for found in first)
             )
 
         return found.without({name for name in found.names if is_inside(name)})

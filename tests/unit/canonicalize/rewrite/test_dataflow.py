@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from aotpipe.canonicalize.rewrite.dataflow import Liveness, assigned, mentions, reference, starts
+from aotpipe.canonicalize.rewrite.dataflow import Liveness, assigned, mentions, reference
 from aotpipe.canonicalize.rewrite.jump_elimination import guarded
 from tests.unit.canonicalize.trace.agree import check
 
@@ -182,9 +182,10 @@ def test_mentions_count_nested_scopes():
     assert mentions(ast.parse("def f(a): return a + b").body) == {"f": 1, "a": 2, "b": 1}
 
 
-def test_a_variable_that_starts_in_a_body():
-    assert starts(ast.parse("a = 1\nb = a").body, "a")
-    assert not starts(ast.parse("b = a\na = 1").body, "a")
+def test_what_is_read_before_it_is_set():
+    assert "a" not in Liveness(ast.parse("a = 1\nb = a")).first
+    assert "a" in Liveness(ast.parse("b = a\na = 1")).first
+    assert "a" in Liveness(ast.parse("if c:\n  a = 1\nb = a")).first
 
 
 def test_a_path_is_an_expression():
