@@ -88,8 +88,6 @@ class _Cutter:
         self._parts = self._divide()
         self.chain = self._chain()
 
-    # Which nodes are islands.
-
     def _reason(self, node: fx.Node) -> str:
         if node.op != "call_function":
             return ""
@@ -159,8 +157,6 @@ class _Cutter:
             return f"{node.args[0].name}.{node.args[1]}"
         return node.name
 
-    # What lies between.
-
     def _divide(self) -> list[list[fx.Node]]:
         """Give each node that computes to the part between the islands before and after it."""
         parts: list[list[fx.Node]] = [[]]
@@ -176,8 +172,6 @@ class _Cutter:
                 self._part_of[node] = place
                 parts[place].append(node)
         return parts
-
-    # The chain.
 
     def _chain(self) -> Chain:
         results: Any = self._entry.graph.graph.output_node().args[0]

@@ -117,9 +117,6 @@ def _strip_copies(body: GraphModule, node: Node) -> None:
             user.target = _ATEN.clone.default
 
 
-# Folding.
-
-
 def fold(programs: Iterable[ExportedProgram], rules: LegalizationRules) -> list[ExportedProgram]:
     """Give the same programs with constants for such values; their graphs are changed."""
     programs = list(programs)

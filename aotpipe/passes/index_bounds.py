@@ -150,8 +150,6 @@ def _indexed(emit: Emitter, select: Node) -> Node:
     return emit(_ATEN.squeeze.dim, emit(_ATEN.index.Tensor, source, indices), dim)
 
 
-# Inputs.
-
 _HANDS_ON_ALL: Final = ops.REARRANGES | ops.overloads("reshape squeeze _to_copy")
 _INDEX_DTYPES: Final = (torch.int32, torch.int64)
 
@@ -188,9 +186,6 @@ def _narrowed(spec: TensorSpec, low: int, high: int) -> TensorSpec:
     if spec.value_range is not None:
         low, high = max(low, int(spec.value_range[0])), min(high, int(spec.value_range[1]))
     return replace(spec, value_range=(low, high))
-
-
-# Guards.
 
 
 def _guard_graph(module: GraphModule, ranges: Ranges) -> None:

@@ -100,9 +100,6 @@ def is_mutable(op: Any) -> bool:
     return bool(op._schema.is_mutable)  # noqa: SLF001  # an op shows its schema nowhere else
 
 
-# Graphs.
-
-
 def lower(exported: Exported, policy: Precision) -> Exported:
     """The same programs under a policy.
 

@@ -163,8 +163,6 @@ def histc(tensor: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0)
     return hit.to(tensor.dtype).sum(-1)
 
 
-# Masks.
-
 _MASKS: Final = (torch.bool, torch.uint8)
 Indices = Sequence[torch.Tensor | None]
 

@@ -146,8 +146,6 @@ class Ranges:
             return self._of_where(argument, under, depth + 1)
         return rules.interval(argument, self.space, under)
 
-    # Bodies of control flow.
-
     def _of_placeholder(self, node: Node, assumed: _Assumed) -> Interval:
         if node in self._inputs:
             return self._inputs[node]
@@ -219,8 +217,6 @@ class Ranges:
             for before, inside in zip(carried, inputs, strict=True)
             if before in known and _is_single(before)
         }
-
-    # Sizes.
 
     def _range_of_symbol(self, symbol: sympy.Symbol) -> tuple[int | None, int | None]:
         definitions = self._symbols.get(symbol)

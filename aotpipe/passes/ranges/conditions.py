@@ -101,8 +101,6 @@ def _is_bool(call: Call) -> bool:
     )
 
 
-# What follows from a condition.
-
 _WHOLE: Final = frozenset({"floor", "ceil", "trunc", "round"})
 _AND: Final = frozenset({"logical_and", "bitwise_and"})
 _OR: Final = frozenset({"logical_or", "bitwise_or"})

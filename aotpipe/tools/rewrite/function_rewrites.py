@@ -184,8 +184,6 @@ class _FunctionRewriter:
         number = self._count[what] = self._count.get(what, 0) + 1
         return what if number == 1 else f"{what}_{number}"
 
-    # Statements.
-
     def _block(self, body: Iterable[ast.stmt]) -> Block:
         out: Block = []
         for node in body:
@@ -240,8 +238,6 @@ class _FunctionRewriter:
                 if likeness >= most or best is None:
                     best, most = each, likeness
         return best
-
-    # Branches.
 
     def _if(self, node: ast.If) -> Block:
         raising = self._decision(node, ("raises",), ()) is not None and hasattr(node, "lineno")
@@ -361,8 +357,6 @@ class _FunctionRewriter:
         raised = next(each for each in body if isinstance(each, ast.Raise))
         made = statements.runtime_assert(test, ast.Constant(statements.raised_text(raised)))
         return statements.with_comments(node, [made, *self._block(rest)])
-
-    # Loops.
 
     def _loop(self, node: Any) -> Block:
         loop = self._carried(node)

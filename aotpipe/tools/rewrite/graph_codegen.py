@@ -111,8 +111,6 @@ class _Function:
                 raise TypeError(f"a graph of torch.export holds a {node.op}")
         return self._made, result
 
-    # Which nodes stand inside of another's expression.
-
     def _inlining(self) -> set[Node]:
         found: set[Node] = set()
         depth: dict[Node, int] = {}
@@ -151,8 +149,6 @@ class _Function:
         results: Any = output.args[0]
         is_alone = results is seen_as or len(results) == 1
         return is_alone and self._line.target(node) is None
-
-    # Statements.
 
     def _attribute(self, node: Node) -> None:
         path = str(node.target)
@@ -246,8 +242,6 @@ class _Function:
     def _placed(self, statement: ast.stmt, node: Node) -> ast.stmt:
         statement.where = self._line.where(node)  # type: ignore[attr-defined]
         return statement
-
-    # Branches and loops.
 
     def _is_single(self, node: Node) -> bool:
         """Whether a node is a branch that gives one tensor, by itself."""

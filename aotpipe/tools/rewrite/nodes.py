@@ -31,9 +31,6 @@ _SAME_SHAPE: Final = (
 )  # fmt: skip
 
 
-# Ops.
-
-
 def is_higher(target: object) -> TypeGuard[HigherOrderOperator]:
     """Whether a node calls an op that takes graphs: `cond`, `while_loop`, `scan`."""
     return isinstance(target, HigherOrderOperator)
@@ -68,9 +65,6 @@ def is_effect(node: Node) -> bool:
     name = name_of(target)
     drawn = torch.Tag.nondeterministic_seeded in target.tags
     return name not in NO_OPS and (is_mutable(node) or drawn or "_assert" in name or "sym_constrain" in name)
-
-
-# Readers and parts.
 
 
 def unused(nodes: Sequence[Node]) -> set[Node]:
@@ -133,9 +127,6 @@ def has_index_without_dims(node: Node) -> bool:
         return False
     indices: Any = node.args[1]
     return any(isinstance(each, Node) and each.meta["val"].dim() == 0 for each in indices)
-
-
-# What changes nothing.
 
 
 def replacement(node: Node) -> Node | None:
@@ -224,9 +215,6 @@ def _is_fresh(node: Node) -> bool:
     return len(returns) == 1 and returns[0].alias_info is None and node.target not in composite
 
 
-# What a program writes.
-
-
 def unlifted(program: ExportedProgram) -> GraphModule:
     """A program's graph with its parameters and buffers as attributes, and its writes as ops."""
     return program.module(check_guards=False)
@@ -263,9 +251,6 @@ def _gives_what_it_writes(node: Node) -> bool:
     schema = ops.schema(node)
     returns: Sequence[Any] = schema.returns if schema else ()
     return len(returns) == 1 and returns[0].alias_info is not None and returns[0].alias_info.is_write
-
-
-# Lines.
 
 
 class Lines:

@@ -142,9 +142,6 @@ _METHODS: Final = frozenset(
 _SPREAD: Final = frozenset({"reshape", "view", "expand", "permute", "repeat"})
 
 
-# Ops with a form of their own.
-
-
 def _index(args: Args, kwargs: Kwargs) -> ast.expr | None:
     tensor, indices = args[0], args[1]
     if kwargs or not isinstance(indices, ast.List):

@@ -81,8 +81,6 @@ class ModuleContents:
             owner = f"{owner}.{part}" if owner else part
         return made
 
-    # Statements.
-
     def init(self) -> Statements:
         """The body of `__init__`."""
         made: Statements = [ast.Expr(method(call("super"), "__init__"))]

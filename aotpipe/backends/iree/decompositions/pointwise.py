@@ -37,9 +37,6 @@ def is_nan(tensor: torch.Tensor) -> torch.Tensor:
     return tensor != tensor
 
 
-# Order.
-
-
 def _compared(op: Callable[..., torch.Tensor]) -> Decomposition:
     """A comparison with a number of the tensor's own kind.
 
@@ -118,9 +115,6 @@ def clamp_tensor(
 def isfinite(tensor: torch.Tensor) -> torch.Tensor:
     # What is not finite differs from itself when it is taken away; `x == x` the compiler takes for true.
     return tensor - tensor == 0 if tensor.is_floating_point() else torch.ones_like(tensor, dtype=torch.bool)
-
-
-# Products and division.
 
 
 def multiply(left: Value, right: Value) -> Any:
@@ -230,9 +224,6 @@ def lcm(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     return (part * two).abs()
 
 
-# Signs.
-
-
 def signbit(tensor: torch.Tensor) -> torch.Tensor:
     if not tensor.is_floating_point():
         return tensor < 0
@@ -252,9 +243,6 @@ def sgn(tensor: torch.Tensor) -> torch.Tensor:
     size = tensor.abs()
     whole = torch.where(size == 0, 1.0, size)
     return torch.complex(tensor.real / whole, tensor.imag / whole)
-
-
-# Sizes and neighbours.
 
 
 def hypot(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
@@ -280,9 +268,6 @@ def nextafter(left: torch.Tensor, right: torch.Tensor) -> Any:
     moved = torch.where(one == 0, torch.where(two > 0, least, -least), moved)
     moved = torch.where(one == two, two, moved)
     return torch.where(is_nan(one) | is_nan(two), math.nan, moved)
-
-
-# Powers.
 
 
 def pow_scalar(base: torch.Tensor, exponent: Number) -> Any:
