@@ -40,7 +40,7 @@ from aotpipe.canonicalize.rewrite.ast_builders import (
     parameters,
 )
 from aotpipe.canonicalize.rewrite.dataflow import Assigned, Liveness, assigned, mentions, reference
-from aotpipe.canonicalize.rewrite.definite_assignment import assert_bound
+from aotpipe.canonicalize.rewrite.definite_assignment import assert_set
 from aotpipe.canonicalize.rewrite.desugaring import Matches, Walrus, assigns, is_generator, split_generator
 from aotpipe.canonicalize.rewrite.expressions import catching, expression, fill_super, index, is_talk, test
 from aotpipe.canonicalize.rewrite.jump_elimination import Returns, jumps, jumps_at_last, loop_without_jumps
@@ -58,7 +58,7 @@ def rewrite(function: ast.FunctionDef) -> ast.FunctionDef | None:
         return None if found is None else located(found)
     declarations = _Declarations(function)
     function.body = [declarations.visit(node) for node in function.body]
-    assert_bound(function, declarations.outer)
+    assert_set(function, declarations.outer)
     Matches().rewrite(function)
     walruses = Walrus()
     function.body = walruses.lower(function.body)
