@@ -123,7 +123,8 @@ class TensorSpec(Text):
             raise ValueError(f"not a tensor such as `ids: int64[batch, 8] in [0, 99]`: {text!r}")
         # At the commas outside of parentheses.
         parts = re.split(r",\s*(?![^()]*\))", found["dims"])
-        dims = tuple(_dim(part.strip()) for part in parts if part.strip())
+        texts = [part.strip() for part in parts if part.strip()]
+        dims = tuple(int(text) if re.fullmatch(r"\d+", text) else text for text in texts)
         bounds = (_number(found["low"]), _number(found["high"])) if found["low"] else None
         return cls(found["name"], found["dtype"], dims, bounds)
 
@@ -187,10 +188,6 @@ class Signature(Serializable):
     def tensor_outputs(self) -> tuple[TensorSpec, ...]:
         """The outputs that the program computes."""
         return tuple(leaf for leaf in self.outputs if isinstance(leaf, TensorSpec))
-
-
-def _dim(text: str) -> Dim:
-    return int(text) if re.fullmatch(r"\d+", text) else text
 
 
 def _number(text: str) -> float:

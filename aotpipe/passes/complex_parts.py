@@ -72,7 +72,6 @@ class _Split:
         self.module.graph.erase_node(node)
 
     def _join(self, node: Node, parts: Parts) -> None:
-        """Write the complex value for the users that need one."""
         if not node.users:
             self.module.graph.erase_node(node)
         elif node.target is not _ATEN.complex.default:

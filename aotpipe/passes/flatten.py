@@ -149,7 +149,8 @@ class _Inputs:
                 tensor = hops.held(program, target)
                 name = tensors.name(target, tensor, entry.name)
                 self._unite(node, target, name)
-                if spec.kind is InputKind.CONSTANT_TENSOR and _is_uniform(tensor):
+                is_small = tensor.numel() <= FOLDED_ELEMENTS
+                if spec.kind is InputKind.CONSTANT_TENSOR and is_small and hops.is_uniform(tensor):
                     foldable[name] = tensor
             elif spec.kind is InputKind.USER_INPUT:
                 self._take(node, leaves[next(names)], entry)
@@ -229,12 +230,7 @@ def _state_spec(name: str, tensor: torch.Tensor) -> TensorSpec:
     return TensorSpec(name, str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape))
 
 
-def _is_uniform(tensor: torch.Tensor) -> bool:
-    return tensor.numel() <= FOLDED_ELEMENTS and hops.is_uniform(tensor)
-
-
 def _write_out(module: GraphModule, node: Node, tensor: torch.Tensor) -> None:
-    """Replace a constant's placeholder by `full`."""
     emit = Emitter(module, hops.first_computed(module))
     full = emit(_ATEN.full.default, list(tensor.shape), tensor.flatten()[0].item(), dtype=tensor.dtype)
     node.replace_all_uses_with(full)

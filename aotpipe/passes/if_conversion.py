@@ -115,7 +115,9 @@ def _node_cost(node: Node) -> float:
         return 0
     used = [each.meta.get("val") for each in node.all_input_nodes]
     values = [node.meta["val"], *used]
-    if (len(used) > 1 or node.target in _FITTED) and any(map(_depends_on_data, values)):
+    shapes = [each.shape for each in values if isinstance(each, torch.Tensor)]
+    depends_on_data = any(free_unbacked_symbols(size) for shape in shapes for size in shape)
+    if depends_on_data and (len(used) > 1 or node.target in _FITTED):
         # That the sizes fit may follow from the predicate.
         return float("inf")
     if node.target in _FREE:
@@ -127,10 +129,6 @@ def _node_cost(node: Node) -> float:
     if node.target not in _SAFE and torch.Tag.pointwise not in node.target.tags:
         return float("inf")
     return max(_elements([value]) for value in values)
-
-
-def _depends_on_data(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and any(map(free_unbacked_symbols, value.shape))
 
 
 def _divides_safely(node: Node) -> bool:

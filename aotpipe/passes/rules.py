@@ -129,12 +129,18 @@ def _row(found: UnsupportedOp) -> str:
 
 def unsupported(module: GraphModule, rules: LegalizationRules) -> tuple[UnsupportedOp, ...]:
     """All ops of a graph and its subgraphs that cannot be lowered, one row an op and reason, by name."""
-    bounded = _bounded(module) if rules.needs_bounded_sizes else None
+    sizes = unbacked.sizes(module) if rules.needs_bounded_sizes else {}
+    bounded = {symbol for symbol, size in sizes.items() if size.most is not None}
+
+    def why(node: Node) -> str:
+        unbounded = rules.needs_bounded_sizes and unbacked.used_by(node) - bounded
+        return refusal(node, rules) or (_DATA_SIZES if unbounded else "")
+
     return counted(
         (str(node.target), reason, source_line(node))
         for graph in hops.walk(module)
         for node in graph.graph.nodes
-        if node.op == "call_function" and (reason := refusal(node, rules) or _unbounded(node, bounded))
+        if node.op == "call_function" and (reason := why(node))
     )
 
 
@@ -147,16 +153,6 @@ def counted(calls: Iterable[tuple[str, str, SourceLine | None]]) -> tuple[Unsupp
         UnsupportedOp(name, reason, len(lines), next(filter(None, lines), None))
         for (name, reason), lines in sorted(found.items(), key=lambda item: item[0])
     )
-
-
-def _bounded(module: GraphModule) -> set[Any]:
-    """The sizes that only a run knows and that have a bound."""
-    return {symbol for symbol, size in unbacked.sizes(module).items() if size.most is not None}
-
-
-def _unbounded(node: Node, bounded: set[Any] | None) -> str:
-    """Why a size of a node cannot be one of a program of fixed sizes; empty where it can."""
-    return _DATA_SIZES if bounded is not None and unbacked.used_by(node) - bounded else ""
 
 
 def refusal(node: Node, rules: LegalizationRules) -> str:

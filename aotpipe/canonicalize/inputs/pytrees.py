@@ -42,7 +42,6 @@ def leaves(tree: Any) -> list[tuple[Path, Any]]:
 
 
 def _children(node: Any) -> list[tuple[pytree.KeyEntry, Any]] | None:
-    """The node's children with their keys; None for a leaf."""
     definition = pytree.SUPPORTED_NODES.get(pytree._get_node_type(node))  # noqa: SLF001 exact type or namedtuple
     if definition is None:
         return None

@@ -54,11 +54,7 @@ def bound_or_undefined(read: Callable[[], T]) -> T | Undefined:
 
 
 def require_set(name: str, is_set: Any) -> bool:
-    """Assert that the path taken has set a variable.
-
-    Args:
-        name: Of the variable.
-        is_set: Whether it has.
+    """Assert that the path taken has set a variable; `is_set` tells whether it has.
 
     Raises:
         UnboundLocalError: It has not.

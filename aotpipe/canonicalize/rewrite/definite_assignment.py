@@ -82,8 +82,9 @@ class _Asked(ast.NodeTransformer):
         if not isinstance(node, (*SCOPES, *COMPREHENSIONS)):
             return super().generic_visit(node)
         around = self._names
-        hidden = around & {each.arg for each in below(node) if isinstance(each, ast.arg)}
-        hidden |= around & {each.id for each in below(node) if isinstance(each, ast.Name) and _is_store(each)}
+        names = [each for each in below(node) if isinstance(each, ast.Name)]
+        hidden = around & {each.id for each in names if isinstance(each.ctx, ast.Store)}
+        hidden |= around & {each.arg for each in below(node) if isinstance(each, ast.arg)}
         self._names = around - hidden
         super().generic_visit(node)
         if isinstance(node, COMPREHENSIONS):
@@ -92,10 +93,6 @@ class _Asked(ast.NodeTransformer):
             node.generators[0].iter = self.visit(node.generators[0].iter)
         self._names = around
         return node
-
-
-def _is_store(node: ast.Name) -> bool:
-    return isinstance(node.ctx, ast.Store)
 
 
 def _asked(name: str) -> ast.Call:

@@ -265,7 +265,6 @@ def _definition(code: CodeType) -> ast.FunctionDef | None:
 
 
 def _all(code: CodeType) -> Iterator[CodeType]:
-    """Nested code objects, outer ones first."""
     inner = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
     yield from inner
     for each in inner:

@@ -130,7 +130,6 @@ class State:
         return _difference(self.roots[at], (self.roots[at].path,), old, new)
 
     def _layouts(self) -> list[tuple[Node, ...]]:
-        """The forms before the first call and after each call."""
         dtypes, names = self._number_dtypes(), self._names()
 
         def form(leaf: Leaf, path: Path) -> Leaf | Slot:

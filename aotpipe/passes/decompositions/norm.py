@@ -28,7 +28,6 @@ def _standardized(values: torch.Tensor, dims: list[int], eps: float) -> Triple:
 
 
 def _affine(values: torch.Tensor, weight: Optional, bias: Optional) -> torch.Tensor:
-    """`values * weight + bias` in the dtype of the values; each where there is one."""
     values = values if weight is None else values * weight.to(values.dtype)
     return values if bias is None else values + bias.to(values.dtype)
 

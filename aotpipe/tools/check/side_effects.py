@@ -143,7 +143,8 @@ def _note(found: Calls, kind: EffectKind, name: str, frame: FrameType | None) ->
     while inner is not None and not source_ranges.is_model(inner):
         path = inner.f_code.co_filename
         # What torch, an import and this recording do for themselves is their own affair.
-        if not (_is_standard(path) or (kind == "file" and _is_reader(path))):
+        is_standard = path.startswith(_STANDARD) and not ("site-packages" in path or "dist-packages" in path)
+        if not (is_standard or (kind == "file" and _is_reader(path))):
             return
         inner = inner.f_back
     if inner is not None and len(found.effects) < _MOST:
@@ -158,10 +159,6 @@ def _is_reader(path: str) -> bool:
 _STANDARD: Final = tuple(
     {str(Path(module.__file__).parent) for module in (os, random, logging, warnings) if module.__file__}
 )
-
-
-def _is_standard(path: str) -> bool:
-    return path.startswith(_STANDARD) and "site-packages" not in path and "dist-packages" not in path
 
 
 def self_writes(reached: Mapping[CodeType, Mapping[str, Any]]) -> Iterator[Effect]:

@@ -310,7 +310,6 @@ def _varying(node: ast.expr) -> Iterator[ast.expr]:
 
 
 def _plain(node: ast.expr) -> Iterator[ast.expr]:
-    """A variable, its attributes and items, its sizes and its length."""
     inner: ast.expr | None = node
     while inner is not None:
         match inner:

@@ -103,7 +103,6 @@ class _Branch:
         return isinstance(value, torch.Tensor) and value.dtype is torch.bool and value.dim() == 0
 
     def _drop_results(self, taken: Mapping[int, Sequence[Node]]) -> None:
-        """Leave out what nothing reads."""
         used = sorted(taken)
         if len(used) == len(hops.output_values(self._sides[0])):
             return
@@ -117,7 +116,6 @@ class _Branch:
         self._node.meta["val"] = tuple(self._node.meta["val"][index] for index in used)
 
     def _drop_operands(self) -> None:
-        """Leave out what neither side reads."""
         inputs = [hops.placeholders(side) for side in self._sides]
         if any(len(each) != len(self._operands) for each in inputs):
             return

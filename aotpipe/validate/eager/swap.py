@@ -9,7 +9,7 @@ written.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
@@ -107,10 +107,9 @@ class Contents:
 
     def _capture(self) -> _Captured:
         owners = [(live, object_graph.contents(live)) for live in self._owners]
-        tensors = {id(value): value for _, items in owners for value in _tensors(items)}
-        return _Captured(
-            owners=tuple(owners), data=tuple((tensor, tensor.data) for tensor in tensors.values())
-        )
+        values = {id(value): value for _, items in owners for value in items.values()}
+        data = tuple((value, value.data) for value in values.values() if isinstance(value, torch.Tensor))
+        return _Captured(owners=tuple(owners), data=data)
 
     def _fresh(self) -> _Captured:
         """The initial contents, with buffers and containers of their own."""
@@ -130,10 +129,6 @@ class Contents:
 
 def _is_container(name: str, value: Any) -> bool:
     return name not in object_graph.OWN and type(value) in _CONTAINERS
-
-
-def _tensors(items: dict[str, Any]) -> Iterator[torch.Tensor]:
-    return (value for value in items.values() if isinstance(value, torch.Tensor))
 
 
 def _copy(value: Any, change: Change) -> Any:

@@ -73,7 +73,6 @@ def _largest(size: int) -> int:
 
 
 def _turns(rows: int, columns: int, size: int, sign: int, like: torch.Tensor) -> Parts:
-    """Cosine and sine of the angles sign * 2 pi * row * column / size."""
     row = torch.arange(rows, device=like.device, dtype=torch.int64).unsqueeze(-1)
     column = torch.arange(columns, device=like.device, dtype=torch.int64)
     # In whole numbers to the next quarter turn, so that only an angle of an eighth is rounded.
