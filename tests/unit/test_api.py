@@ -66,7 +66,7 @@ def test_loading_needs_no_torch():
 @pytest.mark.parametrize(
     "first",
     [
-        "",
+        pytest.param("", marks=pytest.mark.slow),
         "import aotpipe.export, aotpipe.canonicalize;",
         pytest.param("from aotpipe.export import export as stage;", marks=pytest.mark.slow),
     ],
