@@ -47,7 +47,6 @@ def targets_table(report: Report) -> str:
 
 
 def _notes(row: TargetReport) -> list[str]:
-    """What a reader should know of a program that passed."""
     is_other = row.dialect == "stablehlo" and Target.parse(row.target).backend == "iree"
     spread = [str(row.partition)] if row.partition else []
     return [*(["compiled from StableHLO"] if is_other else []), *spread, *row.notes]

@@ -266,7 +266,6 @@ def _kind(leaf: Any) -> Kind | None:
 
 
 def _result(node: fx.Node) -> Template:
-    """How the results of an op become the values of its node."""
     value = node.meta["val"]
     if isinstance(value, torch.Tensor):
         return {"tensor": 0}

@@ -86,7 +86,6 @@ def _select(call: hops.Call) -> None:
 
 
 def _cost(call: hops.Call) -> float:
-    """How many elements both sides and the selections compute; infinite where they must not be."""
     if any(True for body in call.subgraphs for _ in hops.calls(body)):
         return float("inf")
     if not isinstance(call.node.args[0], Node) or set(call.node.users) != set(call.results):

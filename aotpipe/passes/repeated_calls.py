@@ -298,7 +298,6 @@ def _piece(call: _Call, inputs: Sequence[Node], made: Sequence[Node]) -> _Piece:
 
 
 def _program(graph: Graph) -> ExportedProgram:
-    """A graph of tensors as an exported program that holds nothing."""
     module = GraphModule({}, graph)
     inputs = [TensorArgument(name=node.name) for node in hops.placeholders(module)]
     outputs = [TensorArgument(name=node.name) for node in hops.output_values(module)]

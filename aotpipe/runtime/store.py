@@ -259,7 +259,6 @@ class Store:
         shutil.rmtree(grave, ignore_errors=True)
 
     def _sweep(self) -> None:
-        """Remove what killed processes left behind."""
         for path in (*(self.root / "tmp").glob("*"), *self.logs.glob("*")):
             with suppress(OSError):
                 if time.time() - path.stat().st_mtime > _ABANDONED_S:

@@ -208,7 +208,6 @@ def _widen(
     records: Sequence[_Record],
     notes: list[str],
 ) -> bool:
-    """Add the float64 answers; whether there are any."""
     calls = [record.call for record in records]
     parameters = {id(each): each.nbytes for entry in entries for each in entry.module.parameters()}
     is_large = sum(parameters.values()) > _LARGE_BYTES

@@ -385,7 +385,6 @@ def note_results(names: Sequence[str], paths: Sequence[Sequence[Any]], results: 
 
 
 def _pairs(old: Any, new: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield each container in a value with the one that took its place."""
     if old is new or type(old) is not type(new):
         return
     if type(old) in _COPIED:

@@ -209,8 +209,6 @@ def _listed(tensor: torch.Tensor) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """A slice of known length, from a traced start on."""
-
     start: torch.Tensor
     length: int
 

@@ -40,9 +40,20 @@ class OptionalValue:
         self.payload = payload
         self.is_key = is_key
         self.name = name
-        # On a path that is taken only where it is there.
-        self.is_present = False
         trace.current().has_optional_values = True
+
+    @property
+    def is_present(self) -> bool:
+        """Whether the path that is traced is taken only where it is there."""
+        # Kept by the trace: what this object holds itself may be a state of the model.
+        return id(self) in trace.part(_Present)
+
+    @is_present.setter
+    def is_present(self, known: bool) -> None:
+        present = trace.part(_Present)
+        present.pop(id(self), None)
+        if known:
+            present[id(self)] = self
 
     def require_present(self, said: str) -> None:
         """Eager raises where it is not there."""
@@ -60,9 +71,10 @@ class OptionalValue:
         return func(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            return getattr(self.payload, name)
-        return getattr(self.needed(f"AttributeError: None has no {name}"), name)
+        found = getattr(self.payload, name)
+        if not name.startswith("__"):
+            self.require_present(f"AttributeError: None has no {name}")
+        return found
 
     def __getitem__(self, index: Any) -> Any:
         return self.needed()[index]
@@ -75,6 +87,10 @@ class OptionalValue:
 
     def __bool__(self) -> NoReturn:
         raise RuntimeError("data-dependent: whether a value is None is known to a run of the graph only")
+
+
+class _Present(dict[int, OptionalValue]):
+    """Those that are known to be there, by identity."""
 
 
 class _Implied(dict[int, tuple[object, tuple[OptionalValue, ...], tuple[OptionalValue, ...]]]):

@@ -110,7 +110,6 @@ def is_taken(model: Canonical, observed: Observed, replayed: Collection[Line]) -
 
 
 def _legal(exported: Exported, found: Attempted, request: Request) -> Legal:
-    """What a build would lower, after the stages of a build."""
     # Nobody compiles the programs: the rules for GPUs do the least to a convolution.
     rulesets = dict.fromkeys("torch-gpu" if each == "torch" else each for each in request.rulesets)
     chain = Chain(request, Recorder(), exported=exported, rulesets=tuple(rulesets))

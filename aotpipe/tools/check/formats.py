@@ -44,7 +44,6 @@ def render(checked: Checked, *, quiet: bool = False) -> str:
 
 
 def _summary(checked: Checked) -> str:
-    """One line: how many of each severity, and what that means."""
     met = Counter(each.severity for each in checked.diagnostics)
     words = {severity: "obstacle" if severity == "error" else severity for severity in SEVERITIES}
     counts = [f"{met[each]} {word}{'s' * (met[each] > 1)}" for each, word in words.items() if met[each]]

@@ -210,7 +210,6 @@ def _is_future(statement: ast.stmt) -> bool:
 
 
 def _narrowed(statement: ast.stmt, names: set[str]) -> ast.stmt:
-    """An import of what is used only."""
     if not isinstance(statement, _IMPORTS) or _is_future(statement):
         return statement
     used = [each for each in statement.names if (each.asname or each.name).partition(".")[0] in names]

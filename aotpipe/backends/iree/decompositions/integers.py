@@ -32,7 +32,6 @@ def _byte_shift(op: Callable[..., torch.Tensor]) -> Decomposition:
 
 
 def _promoted(op: Callable[..., torch.Tensor]) -> Decomposition:
-    """An op of two operands, in the dtype that they promote to."""
 
     def decompose(left: Value, right: Value, **options: Any) -> Any:
         dtype = torch.result_type(left, right)
