@@ -9,64 +9,27 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import sympy
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
+from torch.fx import Node
 
 from aotpipe.core.dims import Auto, Dim
-from aotpipe.core.signature import DTYPES, Constant, Signature, Symbol, TensorSpec
-from aotpipe.core.signature import Dim as DimText
+from aotpipe.core.signature import DTYPES, Constant, Signature, TensorSpec
 from aotpipe.core.stages import CanonicalEntry
 from aotpipe.errors import ExportFailed
 from aotpipe.export import resized_examples, symbols
+from aotpipe.export.symbols import SymbolNames
 
 _ATEN: Final = torch.ops.aten
 
 Ranges = Mapping[tuple[str, int], tuple[int, int | None]]
 
-_WIDE = torch.utils._sympy.value_ranges.ValueRanges(0, sympy.oo)  # noqa: SLF001 torch's only type for a range
 _NUMBERS = {torch.SymInt: "int64", torch.SymFloat: "float64", torch.SymBool: "bool"}
-
-
-@dataclass(slots=True)
-class _Namer:
-    """torch's symbols by the user's names, and the signature's symbols so far."""
-
-    program: ExportedProgram
-    reserved: Collection[str]
-    replaced: dict[sympy.Symbol, sympy.Expr] = field(default_factory=dict)
-    known: dict[str, Symbol] = field(default_factory=dict)
-
-    def free(self, text: str) -> str:
-        """A symbol name that nothing has yet, nor any of the user's Dims."""
-        return symbols.identifier(text, {*self.known, *self.reserved})
-
-    def declare(self, name: str, low: int, high: int | None) -> sympy.Symbol:
-        self.known.setdefault(name, Symbol(name, low, high))
-        return sympy.Symbol(name, integer=True)
-
-    def text(self, size: Any, fallback: str) -> DimText:
-        """A size as a dim expression; one that the grammar lacks becomes a symbol called `fallback`."""
-        if isinstance(size, int):
-            return size
-        expr = size.node.expr
-        for symbol in sorted(expr.free_symbols - self.replaced.keys(), key=str):
-            low, high = symbols.bounds(self.program.range_constraints.get(symbol, _WIDE))
-            alone = expr == symbol
-            name = self.free(fallback if alone else f"{fallback}_{symbol}")
-            self.replaced[symbol] = self.declare(name, low, high)
-        try:
-            named = expr.xreplace(self.replaced)
-            return symbols.expression(named, {s: s.name for s in named.free_symbols})
-        except symbols.Unprintable:
-            name = self.free(fallback)
-            low, high = symbols.bounds(size.node.shape_env.bound_sympy(expr))
-            return str(self.declare(name, low, high))
 
 
 def signature(entry: CanonicalEntry, program: ExportedProgram, ranges: Ranges) -> Signature:
@@ -81,7 +44,7 @@ def signature(entry: CanonicalEntry, program: ExportedProgram, ranges: Ranges) -
         ExportFailed: A tensor of a dtype that no target has, or another structure than in eager mode.
     """
     nodes = input_nodes(entry, program)
-    namer = _Namer(program, resized_examples.roots(entry))
+    namer = SymbolNames(program.range_constraints, resized_examples.roots(entry))
     for derived in (False, True):
         for name, node in nodes.items():
             for axis, dim in entry.dims.get(name, {}).items():
@@ -100,7 +63,7 @@ def signature(entry: CanonicalEntry, program: ExportedProgram, ranges: Ranges) -
 
 
 def _name_dim(
-    namer: _Namer, name: str, value: Any, axis: int, dim: Dim | Auto, ranges: Ranges, *, derived: bool
+    namer: SymbolNames, name: str, value: Any, axis: int, dim: Dim | Auto, ranges: Ranges, *, derived: bool
 ) -> None:
     """Give the symbol of one axis its name; plain symbols first, so that derived sizes find theirs."""
     size = value.shape[axis] if isinstance(value, torch.Tensor) else value
@@ -124,7 +87,7 @@ def _name_dim(
         namer.replaced[symbol] = namer.declare(namer.free(label), low, high)
 
 
-def _input(entry: CanonicalEntry, namer: _Namer, name: str, node: torch.fx.Node) -> TensorSpec | Constant:
+def _input(entry: CanonicalEntry, namer: SymbolNames, name: str, node: Node) -> TensorSpec | Constant:
     value = node.meta["val"]
     if isinstance(value, torch.Tensor):
         spec = _tensor(namer, name, value)
@@ -132,7 +95,7 @@ def _input(entry: CanonicalEntry, namer: _Namer, name: str, node: torch.fx.Node)
         return TensorSpec(spec.name, spec.dtype, spec.dims, bounds)
     if isinstance(value, torch.SymInt):
         namer.text(value, name)
-        low, high = symbols.bounds(namer.program.range_constraints.get(value.node.expr, _WIDE))
+        low, high = symbols.bounds(namer.ranges.get(value.node.expr, symbols.WIDE))
         dim = entry.dims.get(name, {}).get(0)
         if isinstance(dim, Dim):
             low, high = dim.size(dim.min), None if dim.max is None else dim.size(dim.max)
@@ -140,7 +103,7 @@ def _input(entry: CanonicalEntry, namer: _Namer, name: str, node: torch.fx.Node)
     return _constant(name, entry.constants.get(name, value))
 
 
-def _tensor(namer: _Namer, name: str, value: torch.Tensor) -> TensorSpec:
+def _tensor(namer: SymbolNames, name: str, value: torch.Tensor) -> TensorSpec:
     dtype = str(value.dtype).removeprefix("torch.")
     if dtype not in DTYPES:
         raise ExportFailed(f"{name} is {value.dtype}, which no target has", hint="cast it in the model")
@@ -148,7 +111,7 @@ def _tensor(namer: _Namer, name: str, value: torch.Tensor) -> TensorSpec:
     return TensorSpec(name, dtype, dims)
 
 
-def _output(namer: _Namer, name: str, arg: Any, values: Mapping[str, Any]) -> TensorSpec | Constant:
+def _output(namer: SymbolNames, name: str, arg: Any, values: Mapping[str, Any]) -> TensorSpec | Constant:
     if isinstance(arg, ConstantArgument):
         return _constant(name, arg.value)
     value = values[arg.name]
@@ -168,7 +131,7 @@ def _constant(name: str, value: object) -> Constant:
 # Placeholders: torch.export keeps the flattening order of `(args, kwargs)` and of the result.
 
 
-def input_nodes(entry: CanonicalEntry, program: ExportedProgram) -> dict[str, torch.fx.Node]:
+def input_nodes(entry: CanonicalEntry, program: ExportedProgram) -> dict[str, Node]:
     """The placeholder of each input, by the input's name, in order.
 
     Raises:
@@ -212,7 +175,7 @@ _KEEPS_VALUES: Final = frozenset(
 )
 
 
-def index_range(node: torch.fx.Node) -> tuple[int, int] | None:
+def index_range(node: Node) -> tuple[int, int] | None:
     """The rows that an input may name, when all of it indexes an embedding on every call; else None."""
     value = node.meta.get("val")
     if not isinstance(value, torch.Tensor) or value.dtype not in (torch.int32, torch.int64):
@@ -221,11 +184,11 @@ def index_range(node: torch.fx.Node) -> tuple[int, int] | None:
     return (0, min(rows) - 1) if rows and min(rows) > 0 else None
 
 
-def _embedding_rows(node: torch.fx.Node) -> Iterator[int]:
+def _embedding_rows(node: Node) -> Iterator[int]:
     for user in node.users:
         if user.target is _ATEN.embedding.default and user.args[1] is node:
             weight = user.args[0]
-            rows = weight.meta["val"].shape[0] if isinstance(weight, torch.fx.Node) else None
+            rows = weight.meta["val"].shape[0] if isinstance(weight, Node) else None
             if isinstance(rows, int):
                 yield rows
         elif user.target in _KEEPS_VALUES and user.args[0] is node:

@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import sympy
 from torch.utils._sympy import functions as fn  # torch's symbolic sizes are made of these classes
 from torch.utils._sympy.numbers import int_oo
+from torch.utils._sympy.value_ranges import ValueRanges
 
-from aotpipe.core.signature import Dim
+from aotpipe.core.signature import Dim, Symbol
 
 _UNBOUNDED: Final = 2**62
+WIDE: Final = ValueRanges(0, sympy.oo)
 
 
 class Unprintable(ValueError):
@@ -159,3 +162,45 @@ def identifier(text: str, taken: Iterable[str]) -> str:
     taken = {*taken, "Min", "Max"}
     names = itertools.chain([base], (f"{base}_{number}" for number in itertools.count(1)))
     return next(name for name in names if name not in taken)
+
+
+@dataclass(slots=True)
+class SymbolNames:
+    """torch's symbols under a signature's names.
+
+    Attributes:
+        ranges: Of torch's symbols.
+        reserved: Names that no symbol may get by itself.
+        replaced: What torch's symbols are in names of the signature.
+        known: The signature's symbols so far.
+    """
+
+    ranges: Mapping[sympy.Symbol, Any]
+    reserved: Collection[str] = ()
+    replaced: dict[sympy.Symbol, sympy.Expr] = field(default_factory=dict)
+    known: dict[str, Symbol] = field(default_factory=dict)
+
+    def free(self, text: str) -> str:
+        """A symbol name that nothing has yet."""
+        return identifier(text, {*self.known, *self.reserved})
+
+    def declare(self, name: str, low: int, high: int | None) -> sympy.Symbol:
+        """Give the signature a symbol, unless it has it."""
+        self.known.setdefault(name, Symbol(name, low, high))
+        return sympy.Symbol(name, integer=True)
+
+    def text(self, size: Any, fallback: str) -> Dim:
+        """A size as a dim expression; one that the grammar lacks becomes a symbol called `fallback`."""
+        if isinstance(size, int):
+            return size
+        expr = size.node.expr
+        for symbol in sorted(expr.free_symbols - self.replaced.keys(), key=str):
+            low, high = bounds(self.ranges.get(symbol, WIDE))
+            name = self.free(fallback if expr == symbol else f"{fallback}_{symbol}")
+            self.replaced[symbol] = self.declare(name, low, high)
+        try:
+            named = expr.xreplace(self.replaced)
+            return expression(named, {each: each.name for each in named.free_symbols})
+        except Unprintable:
+            low, high = bounds(size.node.shape_env.bound_sympy(expr))
+            return str(self.declare(self.free(fallback), low, high))

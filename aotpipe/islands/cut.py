@@ -19,10 +19,10 @@ import sympy
 import torch
 from torch import fx
 
-from aotpipe.core.signature import DTYPES, Dim, Signature, Symbol, TensorSpec, dim_symbols
+from aotpipe.core.signature import DTYPES, Dim, Signature, TensorSpec, dim_symbols
 from aotpipe.core.stages import Legal, LegalEntry
 from aotpipe.errors import UnsupportedOps
-from aotpipe.export import symbols
+from aotpipe.export.symbols import SymbolNames
 from aotpipe.islands import sites
 from aotpipe.islands.tracing import OP
 from aotpipe.passes import hops, scalars
@@ -286,51 +286,35 @@ class Names:
     """
 
     def __init__(self, entry: LegalEntry) -> None:
-        self._known = {symbol.name: symbol for symbol in entry.signature.symbols}
-        self._ranges = entry.range_constraints
-        self._names: dict[sympy.Symbol, str] = {}
+        self._symbols = SymbolNames(entry.range_constraints)
+        self._symbols.known |= {symbol.name: symbol for symbol in entry.signature.symbols}
         specs = entry.signature.tensor_inputs
         placeholders = hops.placeholders(entry.graph)
         for spec, node in zip(specs, placeholders[len(placeholders) - len(specs) :], strict=True):
             shape: Sequence[Any] = node.meta["val"].shape
             for dim, size in zip(spec.dims, shape, strict=True):
                 # Only a size that is a symbol on both sides says which it is.
-                if isinstance(size, torch.SymInt) and dim in self._known and size.node.expr.is_Symbol:
-                    self._names[size.node.expr] = str(dim)
+                if isinstance(size, torch.SymInt) and dim in self._symbols.known and size.node.expr.is_Symbol:
+                    self._symbols.replaced[size.node.expr] = sympy.Symbol(str(dim), integer=True)
 
     def spec(self, name: str, value: torch.Tensor) -> TensorSpec:
         """Describe a value by a tensor spec."""
         dtype = str(value.dtype).removeprefix("torch.")
-        shape: Sequence[Any] = value.shape
-        return TensorSpec(name, dtype, tuple(self._dim(size, f"{name}_{n}") for n, size in enumerate(shape)))
-
-    def _dim(self, size: Any, fallback: str) -> Dim:
-        if not isinstance(size, torch.SymInt):
-            return int(size)
-        expr = size.node.expr
-        for symbol in sorted(expr.free_symbols - self._names.keys(), key=str):
-            self._names[symbol] = self._declare(str(symbol), self._ranges.get(symbol))
-        try:
-            return symbols.expression(expr, self._names)
-        except symbols.Unprintable:
-            return self._declare(fallback, None)
-
-    def _declare(self, text: str, found: Any) -> str:
-        name = symbols.identifier(text, self._known)
-        low, high = (0, None) if found is None else symbols.bounds(found)
-        self._known[name] = Symbol(name, low, high)
-        return name
+        dims = (self._symbols.text(size, f"{name}_{axis}") for axis, size in enumerate(value.shape))
+        return TensorSpec(name, dtype, tuple(dims))
 
     def signature(self, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> Signature:
         """A segment's: a size that follows from others counts only where these are among its inputs."""
-        alone = {dim for spec in inputs for dim in spec.dims if dim in self._known}
+        known, declare = self._symbols.known, self._symbols.declare
+        alone = {dim for spec in inputs for dim in spec.dims if dim in known}
         free: dict[Dim, str] = {}
 
         def own(spec: TensorSpec) -> TensorSpec:
             dims: list[Dim] = []
             for dim in spec.dims:
                 if isinstance(dim, str) and not dim_symbols(dim) <= alone:
-                    dim = free.setdefault(dim, self._declare(f"{spec.name}_{len(dims)}", None))
+                    name = self._symbols.free(f"{spec.name}_{len(dims)}")
+                    dim = free.setdefault(dim, str(declare(name, 0, None)))
                 dims.append(dim)
             return TensorSpec(spec.name, spec.dtype, tuple(dims), spec.value_range)
 
@@ -339,5 +323,5 @@ class Names:
         return Signature(
             inputs=taken,
             outputs=given,
-            symbols=tuple(symbol for name, symbol in self._known.items() if name in used),
+            symbols=tuple(symbol for name, symbol in known.items() if name in used),
         )

@@ -8,7 +8,7 @@ variable, and its reads ask for it:
     return best                            best = row; is_set = True
                                        return best if ops.require_set("best", is_set) else None
 
-Not followed are names that something else than an assignment, a `for` or a `with` binds.
+Not followed are names that `del`, `import`, `except`, a definition or a comprehension's walrus binds, too.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from typing import Any, Final
 from aotpipe.canonicalize.rewrite.ast_builders import COMPREHENSIONS, SCOPES, assign, below, blocks, calling
 from aotpipe.canonicalize.rewrite.dataflow import Liveness
 
-_FLAG: Final = "__aotpipe_is_set_"
+_FLAG: Final = "__aotpipe_is_set_{}__"  # which a class does not mangle
+
+_AGAIN: Final = (*COMPREHENSIONS, ast.While)
 
 
 def assert_set(function: ast.FunctionDef, outer: Collection[str]) -> None:
-    """Put the flags and their reads into a function's body.
-
-    Args:
-        function: It holds no `global` and no `nonlocal` of its own.
-        outer: The names that it declared by these.
-    """
+    """Put the flags and their reads into a function's body; `outer` are its names of other scopes."""
     nodes = list(below(function))
+    again = [node.test if isinstance(node, ast.While) else node for node in nodes if isinstance(node, _AGAIN)]
     otherwise = {
         *outer,
         *(each.arg for each in ast.walk(function.args) if isinstance(each, ast.arg)),
-        *(each.target.id for each in nodes if isinstance(each, ast.NamedExpr)),
+        *(inner.target.id for each in again for inner in ast.walk(each) if isinstance(inner, ast.NamedExpr)),
         *(each.id for each in nodes if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Del)),
         *(name for node in nodes if (name := getattr(node, "name", None) or getattr(node, "rest", None))),
         *(each.asname or each.name for each in nodes if isinstance(each, ast.alias)),
         *(name for each in ast.walk(function) if isinstance(each, ast.Nonlocal) for name in each.names),
     }
-    bound = {name for node in nodes for name in _names(_targets(node))}
-    flagged = sorted((bound & Liveness(function).first) - otherwise)
+    bound = {name for node in nodes for name in (*_names(_targets(node)), *_walruses(node))}
+    flagged = sorted(
+        name for name in (bound & Liveness(function).first) - otherwise if not name.startswith("__aotpipe")
+    )
     if flagged:
         body = _with_flags(_Asked(flagged).visit(ast.Module(function.body, [])).body, flagged)
-        function.body = [*(assign(_FLAG + name, ast.Constant(False)) for name in flagged), *body]
+        function.body = [*(assign(_FLAG.format(name), ast.Constant(False)) for name in flagged), *body]
 
 
 def _targets(node: ast.AST) -> Sequence[ast.expr]:
@@ -56,15 +56,19 @@ def _targets(node: ast.AST) -> Sequence[ast.expr]:
             return [node.target]
         case ast.With():
             return [item.optional_vars for item in node.items if item.optional_vars is not None]
-        case _:
-            return []
+    return []
 
 
-def _names(targets: Iterable[ast.expr]) -> dict[str, None]:
-    inside = (each for target in targets for each in ast.walk(target))
-    return {
-        each.id: None for each in inside if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
-    }
+def _walruses(node: ast.AST) -> list[str]:
+    """What a statement assigns to in its own expressions."""
+    children = ast.iter_child_nodes(node) if isinstance(node, ast.stmt) else ()
+    own = [each for each in children if isinstance(each, ast.expr)]
+    return [inner.target.id for each in own for inner in ast.walk(each) if isinstance(inner, ast.NamedExpr)]
+
+
+def _names(targets: Iterable[ast.expr]) -> set[str]:
+    inside = [each for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)]
+    return {each.id for each in inside if isinstance(each.ctx, ast.Store)}
 
 
 class _Asked(ast.NodeTransformer):
@@ -87,16 +91,19 @@ class _Asked(ast.NodeTransformer):
         hidden |= around & {each.arg for each in below(node) if isinstance(each, ast.arg)}
         self._names = around - hidden
         super().generic_visit(node)
+        # What it goes through, and defaults, are read outside of it.
+        self._names = hidden
         if isinstance(node, COMPREHENSIONS):
-            # It goes through what is outside of it.
-            self._names = hidden
             node.generators[0].iter = self.visit(node.generators[0].iter)
+        elif not isinstance(node, ast.ClassDef):
+            node.args.defaults = list(map(self.visit, node.args.defaults))
+            node.args.kw_defaults = [each and self.visit(each) for each in node.args.kw_defaults]
         self._names = around
         return node
 
 
 def _asked(name: str) -> ast.Call:
-    return calling("require_set", ast.Constant(name), ast.Name(_FLAG + name, ast.Load()))
+    return calling("require_set", ast.Constant(name), ast.Name(_FLAG.format(name), ast.Load()))
 
 
 def _with_flags(body: Sequence[ast.stmt], flagged: Container[str]) -> list[ast.stmt]:
@@ -108,8 +115,11 @@ def _with_flags(body: Sequence[ast.stmt], flagged: Container[str]) -> list[ast.s
             continue
         for inner in blocks(node):
             inner[:] = _with_flags(inner, flagged)
-        names = [name for name in _names(_targets(node)) if name in flagged]
-        set_now: list[ast.stmt] = [assign(_FLAG + name, ast.Constant(True)) for name in names]
+        names = sorted(name for name in _names(_targets(node)) if name in flagged)
+        set_now: list[ast.stmt] = [assign(_FLAG.format(name), ast.Constant(True)) for name in names]
+        # Nothing reads what a walrus sets before the statement.
+        first = [name for name in _walruses(node) if name in flagged]
+        out += [ast.copy_location(assign(_FLAG.format(name), ast.Constant(True)), node) for name in first]
         if isinstance(node, ast.For | ast.With):
             node.body[:0] = set_now
             set_now = []

@@ -58,10 +58,10 @@ def rewrite(function: ast.FunctionDef) -> ast.FunctionDef | None:
         return None if found is None else located(found)
     declarations = _Declarations(function)
     function.body = [declarations.visit(node) for node in function.body]
-    assert_set(function, declarations.outer)
     Matches().rewrite(function)
     walruses = Walrus()
     function.body = walruses.lower(function.body)
+    assert_set(function, declarations.outer)
     function.body = Returns().lower(function.body)
     writer = _Writer(function, declarations, walruses)
     function.body = writer.block(function.body)

@@ -188,3 +188,37 @@ def asserted(x: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
 def test_a_branch_asserts_a_flag_from_outside() -> None:
     cases = [(torch.full((3,), value), torch.tensor(k)) for value in (1.0, 5.0) for k in (2, 0)]
     check(asserted, *cases)
+
+
+def in_a_default(x: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    if k > 1:
+        y = x + 1
+
+    def doubled(y: torch.Tensor = y) -> torch.Tensor:
+        return y * 2
+
+    return doubled()
+
+
+def in_a_class(x: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    if k > 1:
+        y = x + 1
+
+    class Kept:
+        value = y
+
+    return Kept.value
+
+
+def by_a_walrus(x: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    if (n := k + 1) > 2 and (y := x.sum()) > 0:
+        x = x + n
+    for _ in range(m := int(k)):
+        x = x + 1
+    return x * y + m
+
+
+@pytest.mark.parametrize("model", [in_a_default, in_a_class, by_a_walrus], ids=lambda each: each.__name__)
+def test_other_places_that_read_and_set(model: Model) -> None:
+    x = torch.tensor([1.0, 4.0, 2.5])
+    check(model, *((x, torch.tensor(k)) for k in (3, 1, 0, -2)))

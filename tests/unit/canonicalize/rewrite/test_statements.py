@@ -295,7 +295,7 @@ def test_a_name_that_a_trip_takes_from_the_one_before_is_carried() -> None:
                 else: x = x + step
             return x
     """
-    assert carried(text)[0] == ("step", "__aotpipe_is_set_step", "x")
+    assert carried(text)[0] == ("step", "__aotpipe_is_set_step__", "x")
 
 
 def test_what_an_inner_function_sets_is_a_variable_of_every_region() -> None:
