@@ -172,7 +172,7 @@ class Liveness:
         if isinstance(node, LOOPS):
             return self._loop(node, after)
         if isinstance(node, ast.With):
-            caught = _NONE if all(map(lets_pass, node.items)) else after
+            caught = _NONE if all(map(_lets_pass, node.items)) else after
             inside = self._guarded(node.body, after, caught)
             for item in reversed(node.items):
                 inside = _before(item, inside)
@@ -259,7 +259,7 @@ def _before(node: ast.AST, after: Names) -> Names:
     return after
 
 
-def lets_pass(item: ast.withitem) -> bool:
+def _lets_pass(item: ast.withitem) -> bool:
     """Whether a context manager is known to end no exception, as none of torch's does."""
     called = item.context_expr
     path = dotted(called.func) if isinstance(called, ast.Call) else None

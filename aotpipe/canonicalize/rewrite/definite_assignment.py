@@ -21,8 +21,7 @@ from aotpipe.canonicalize.rewrite.ast_builders import COMPREHENSIONS, SCOPES, as
 from aotpipe.canonicalize.rewrite.dataflow import Liveness
 
 _FLAG: Final = "__aotpipe_is_set_{}__"  # which a class does not mangle
-
-_AGAIN: Final = (*COMPREHENSIONS, ast.While)
+_AGAIN: Final = (*COMPREHENSIONS, ast.While)  # what computes a walrus for each item
 
 
 def assert_set(function: ast.FunctionDef, outer: Collection[str]) -> None:
