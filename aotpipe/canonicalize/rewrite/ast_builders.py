@@ -97,12 +97,6 @@ def operator(name: str) -> ast.expr:
     return ast.Attribute(ast.Constant(OPERATORS), name, ast.Load())
 
 
-def is_operator(node: ast.expr) -> bool:
-    """Whether an expression is one of `operators`."""
-    owner = node.value if isinstance(node, ast.Attribute) else None
-    return isinstance(owner, ast.Constant) and owner.value == OPERATORS
-
-
 def calling(name: str, *arguments: ast.expr) -> ast.Call:
     """A call of one of `operators`."""
     return ast.Call(operator(name), list(arguments), [])

@@ -14,36 +14,36 @@ Not followed are names that `del`, `import`, `except`, a definition or a compreh
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Container, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from aotpipe.canonicalize.rewrite.ast_builders import COMPREHENSIONS, SCOPES, assign, below, blocks, calling
 from aotpipe.canonicalize.rewrite.dataflow import Liveness
 
 _FLAG: Final = "__aotpipe_is_set_{}__"  # which a class does not mangle
-_AGAIN: Final = (*COMPREHENSIONS, ast.While)  # what computes a walrus for each item
 
 
 def assert_set(function: ast.FunctionDef, outer: Collection[str]) -> None:
     """Put the flags and their reads into a function's body; `outer` are its names of other scopes."""
-    nodes = list(below(function))
-    again = [node.test if isinstance(node, ast.While) else node for node in nodes if isinstance(node, _AGAIN)]
-    otherwise = {
-        *outer,
-        *(each.arg for each in ast.walk(function.args) if isinstance(each, ast.arg)),
-        *(inner.target.id for each in again for inner in ast.walk(each) if isinstance(inner, ast.NamedExpr)),
-        *(each.id for each in nodes if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Del)),
-        *(name for node in nodes if (name := getattr(node, "name", None) or getattr(node, "rest", None))),
-        *(each.asname or each.name for each in nodes if isinstance(each, ast.alias)),
-        *(name for each in ast.walk(function) if isinstance(each, ast.Nonlocal) for name in each.names),
-    }
-    bound = {name for node in nodes for name in (*_names(_targets(node)), *_walruses(node))}
-    flagged = sorted(
-        name for name in (bound & Liveness(function).first) - otherwise if not name.startswith("__aotpipe")
-    )
+    bound = {name for node in below(function) for name in (*_names(_targets(node)), *_walruses(node))}
+    unsure = (bound & Liveness(function).first).difference(outer, _bound_otherwise(function))
+    flagged = sorted(name for name in unsure if not name.startswith("__aotpipe"))
     if flagged:
         body = _with_flags(_Asked(flagged).visit(ast.Module(function.body, [])).body, flagged)
         function.body = [*(assign(_FLAG.format(name), ast.Constant(False)) for name in flagged), *body]
+
+
+def _bound_otherwise(function: ast.FunctionDef) -> Iterator[str]:
+    for node in below(function):
+        match node:
+            case ast.arg(arg=name) | ast.Name(id=name, ctx=ast.Del()) | ast.alias(asname=str(name)):
+                yield name
+            case ast.While() | ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
+                again = ast.walk(node.test if isinstance(node, ast.While) else node)
+                yield from (inner.target.id for inner in again if isinstance(inner, ast.NamedExpr))
+            case _ if other := getattr(node, "name", None) or getattr(node, "rest", None):
+                yield other
+    yield from (name for each in ast.walk(function) if isinstance(each, ast.Nonlocal) for name in each.names)
 
 
 def _targets(node: ast.AST) -> Sequence[ast.expr]:

@@ -9,11 +9,11 @@ from typing import Any, Final
 from aotpipe.canonicalize.rewrite.ast_builders import (
     HELPER,
     OPAQUE,
+    OPERATORS,
     Own,
     binds,
     calling,
     dotted,
-    is_operator,
     later,
     operator,
     own,
@@ -102,7 +102,8 @@ class _Expressions(Own):
     def visit_Call(self, node: ast.Call) -> ast.expr:
         self.generic_visit(node)
         # Python's own functions take no traced tensor, and the model's own may have to be rewritten.
-        if dotted(node.func) == "super" or is_operator(node.func):
+        is_operator = getattr(getattr(node.func, "value", None), "value", None) == OPERATORS
+        if dotted(node.func) == "super" or is_operator:
             return node
         return ast.copy_location(ast.Call(operator("call"), [node.func, *node.args], node.keywords), node)
 
