@@ -61,26 +61,24 @@ def build(
     """What became of one model for each target of one backend, in one build."""
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        command = [
-            sys.executable,
-            "-m",
-            "aotpipe",
-            "build",
-            str(ROOT / "models" / model),
-            "--keep-going",
-            *more,
-        ]
-        command += [each for target in targets for each in ("-t", target)]
+        command = [sys.executable, "-m", "aotpipe", "build", str(ROOT / "models" / model), "--keep-going"]
+        command += [*more, *(each for target in targets for each in ("-t", target))]
         command += ["--out", f"{folder}/bundle", "--no-latency", "--json", "--quiet"]
         command += ["--compile-timeout", str(timeout_s)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
-    said = json.loads(done.stdout)
+    try:
+        said = json.loads(done.stdout)
+    except ValueError:
+        said = {"stage": "", "message": done.stderr.strip()}
     if "targets" not in said:
         # XLA wants to know the sizes that it builds for, and says how to ask for them.
-        if not more and (buckets := re.findall(r"(--buckets) (\S+)", said.get("hint", ""))):
+        if not more and (buckets := re.findall(r"(--buckets) (\S+)", said.get("hint") or "")):
             return build(model, targets, timeout_s, [each for pair in buckets for each in pair])
+        if len(targets) > 1:
+            # What one target lacks must not be laid to the others.
+            return {target: build(model, [target], timeout_s, more)[target] for target in targets}
         failed = {"status": "failed", "stage": said["stage"], "reason": said["message"], "notes": []}
-        said = {"targets": [{"target": target, "parity": None, **failed} for target in targets]}
+        said = {"targets": [{"target": targets[0], "parity": None, **failed}]}
     seconds = round((time.monotonic() - start) / len(targets), 1)
     return {row["target"]: {**_found(row), "wall_s": seconds} for row in said["targets"]}
 
@@ -134,8 +132,8 @@ def main() -> None:
         for backend in ("iree", "xla"):
             if some := [each for each in left if each.startswith(backend)]:
                 known |= build(model, some, options.timeout)
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps(rows, indent=1) + "\n")
+                options.json.parent.mkdir(parents=True, exist_ok=True)
+                options.json.write_text(json.dumps(rows, indent=1) + "\n")
         for target in left:
             row = known[target]
             reason = row["reason"].partition("\n")[0] if row["status"] == "failed" else ""
