@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import torch
+from torch._dispatch.python import enable_python_dispatcher
 from torch._guards import detect_fake_mode
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx import GraphModule, Node
@@ -48,6 +49,8 @@ class Emitter:
         shapes = self._mode.shape_env
         with ExitStack() as stack:
             stack.enter_context(self._mode)
+            # As torch.export does: without, `aten.complex` takes a product of sizes for the example's number.
+            stack.enter_context(enable_python_dispatcher())
             if shapes is not None:
                 stack.enter_context(shapes.ignore_fresh_unbacked_symbols())
                 stack.enter_context(shapes.suppress_guards())

@@ -40,3 +40,16 @@ def test_the_mode_is_that_of_the_first_value_and_no_other_is_looked_at() -> None
         torch.zeros(2)
     )
     assert fake_mode(program.module) is mode
+
+
+def test_a_product_of_sizes_stays_one() -> None:
+    class Rows(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.reshape(-1, 4) + 1
+
+    sizes = {0: torch.export.Dim("n", max=9), 1: torch.export.Dim("m", max=9)}
+    module = torch.export.export(Rows(), (torch.ones(2, 3, 4),), dynamic_shapes=(sizes,)).graph_module
+    *_, rows, end = module.graph.nodes
+    pair = Emitter(module, end)(aten.complex.default, rows, rows)
+    assert pair.meta["val"].shape == rows.meta["val"].shape
+    assert isinstance(pair.meta["val"].shape[0], torch.SymInt)
