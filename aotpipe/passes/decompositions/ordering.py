@@ -1,4 +1,4 @@
-"""Selecting by rank, searching, and the extrema of a dim.
+"""Selecting by rank, searching, the extrema of a dim, and whether all or any of a tensor are true.
 
 An element's rank is counted: how many elements come before it. That is one vectorized, fused reduction,
 stable, and with NaN as the greatest value, as eager orders them.
@@ -158,6 +158,8 @@ DECOMPOSITIONS: Table = {
     aten.mode.default: mode,
     aten.searchsorted.Tensor: searchsorted,
     aten.searchsorted.Scalar: searchsorted_scalar,
+    aten._is_all_true.default: torch.all,
+    aten._is_any_true.default: torch.any,
     aten.bucketize.Tensor: lambda values, sequence, **options: searchsorted(sequence, values, **options),
     aten.bucketize.Scalar: lambda value, sequence, **options: searchsorted_scalar(sequence, value, **options),
 }
