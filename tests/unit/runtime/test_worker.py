@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 
@@ -149,10 +150,26 @@ def test_a_hang_ends_at_the_limit(payload: bytes, tmp_path: Path) -> None:
     with Worker(timeout_s=0.5) as started:
         _load(started, payload, tmp_path, {"w": np.zeros(4, np.float32)})
         pid = started._process.pid
-        os.kill(pid, signal.SIGSTOP)
+        _stop(pid)
         with pytest.raises(ProgramCrashed, match=r"did not answer within 0\.5 s"):
             started.infer({"x": _X}, entry_point="step")
         assert started._process.returncode == -signal.SIGKILL
+
+
+def _stop(pid: int) -> None:
+    os.kill(pid, signal.SIGSTOP)
+    # Until then it goes on: it may end an answer that it was about to block in.
+    os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)
+
+
+@contextmanager
+def _killed_after(seconds: float, pid: int) -> Iterator[None]:
+    rescue = threading.Timer(seconds, os.kill, (pid, signal.SIGKILL))
+    rescue.start()
+    try:
+        yield
+    finally:
+        rescue.cancel()
 
 
 def test_a_hang_in_the_middle_of_an_answer_ends_at_the_limit(
@@ -168,23 +185,23 @@ def test_a_hang_in_the_middle_of_an_answer_ends_at_the_limit(
         )
         assert started._connection.poll(60)
         time.sleep(0.1)
-        os.kill(started._process.pid, signal.SIGSTOP)
+        _stop(started._process.pid)
         monkeypatch.setattr(worker_module, "send", lambda *_: None)
-        rescue = threading.Timer(20, os.kill, (started._process.pid, signal.SIGKILL))
-        rescue.start()
-        with pytest.raises(ProgramCrashed, match=r"did not answer within 0\.5 s"):
+        with (
+            _killed_after(20, started._process.pid),
+            pytest.raises(ProgramCrashed, match=r"did not answer within 0\.5 s"),
+        ):
             started.infer({"x": _X}, entry_point="step")
-        rescue.cancel()
 
 
 def test_a_hang_while_a_message_is_sent_ends_at_the_limit() -> None:
     with Worker(timeout_s=0.5) as started:
-        os.kill(started._process.pid, signal.SIGSTOP)
-        rescue = threading.Timer(20, os.kill, (started._process.pid, signal.SIGKILL))
-        rescue.start()
-        with pytest.raises(ProgramCrashed, match=r"did not answer within 0\.5 s"):
+        _stop(started._process.pid)
+        with (
+            _killed_after(20, started._process.pid),
+            pytest.raises(ProgramCrashed, match=r"did not answer within 0\.5 s"),
+        ):
             started.infer({"x": np.zeros(1 << 20)}, entry_point="step")
-        rescue.cancel()
 
 
 def test_a_worker_ends_with_its_block() -> None:
