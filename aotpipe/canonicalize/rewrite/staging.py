@@ -232,11 +232,13 @@ def recompiled(code: CodeType, written: ast.FunctionDef) -> CodeType | None:
     # name, private names are mangled as before.
     body: list[ast.stmt] = [written]
     owner = code.co_qualname.split(".")[-2:-1]
+    named = [code.co_name]
     if owner and owner[0].isidentifier():
         body = [ast.ClassDef(owner[0], [], [], [written], [])]
-        if owner[0] not in code.co_freevars:
-            # A method that names its own class means the module's, not this one.
-            body.insert(0, ast.Global(owner))
+        named = owner
+    if named[0].isidentifier() and named[0] not in code.co_freevars:
+        # A method that names its own class and a function that calls itself mean the module's, not this one.
+        body.insert(0, ast.Global(named))
     shell = ast.FunctionDef("__aotpipe_shell", ast_builders.parameters(*code.co_freevars), body, [])
     for each in (shell, *body):
         ast.copy_location(each, written)

@@ -105,6 +105,19 @@ def test_a_method_that_names_its_own_class_which_a_function_defines():
         assert (Inner().clipped(1), Inner().clipped(3)) == (2, 3)
 
 
+def halved(x, depth):
+    if depth == 0 or x < 1:
+        return x
+    return halved(x / 2, depth - 1) + 1
+
+
+def test_a_function_that_calls_itself():
+    codes = rewritten(halved)
+    assert codes
+    with staging.swapped(codes):
+        assert (halved(8, 2), halved(0.5, 2)) == (4, 0.5)
+
+
 def test_closures_stay_shared():
     inner = made(100)
     with staging.swapped(rewritten(inner)):
