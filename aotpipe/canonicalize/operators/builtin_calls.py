@@ -11,6 +11,7 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Iterable
+from types import FunctionType
 from typing import Any, Final
 
 import torch
@@ -159,7 +160,10 @@ def _len(value: Any) -> Any:
         return dynamic_list_methods.length(value)
     if isinstance(value, UnbackedItems):
         return value.count
-    return value.shape[0] if isinstance(value, torch.Tensor) and value.dim() else len(value)
+    if isinstance(value, torch.Tensor) and value.dim():
+        return value.shape[0]
+    own = getattr(type(value), "__len__", None)  # Python's `len` takes no traced number from it
+    return own(value) if isinstance(own, FunctionType) else len(value)
 
 
 def _of_math(function: Callable[[torch.Tensor], torch.Tensor]) -> Function:
@@ -204,6 +208,8 @@ def _tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: 
         found = as_tensor(data)
         wanted = found.dtype if dtype is None else dtype
         return found.to(device=device, dtype=wanted, copy=True)
+    if dynamic_list.is_dynamic_list(data):
+        return dynamic_list_methods.as_tensor(data, dtype).to(device=device)
     rows = [_tensor(each) if _has_traced(each) else torch.tensor(each) for each in data]
     wanted = dtype or functools.reduce(host_scalars.promoted, (row.dtype for row in rows))
     return torch.stack([row.to(device=device, dtype=wanted) for row in rows])

@@ -2,24 +2,28 @@
 
 A function of the model that is called with a value that may be None is rewritten at once, so that its
 `is None` is part of the graph. Of any other function it is tried whether it takes None: if it does, the graph
-calls it both ways; if not, eager would raise, and so does the program.
+calls it both ways; if not, eager would raise, and so does the program. The same goes for lists whose length
+only a run knows, which functions of Python's own would take for lists of another length.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 from collections.abc import Callable, Iterator
-from types import FunctionType, MethodType
+from types import FrameType, FunctionType, MethodType
 from typing import Any, Final, TypeVar
 
 import torch
 
-from aotpipe.canonicalize.trace import decisions, dry_run, regions
+from aotpipe.canonicalize.trace import decisions, dry_run, regions, return_values
 from aotpipe.canonicalize.trace.torch_functions import is_staged
-from aotpipe.canonicalize.values import optional_values, trace
+from aotpipe.canonicalize.values import dynamic_list, optional_values, trace
 from aotpipe.canonicalize.values.abstract_values import UNDEFINED, Variables
+from aotpipe.canonicalize.values.dynamic_list import DynamicList
 from aotpipe.canonicalize.values.optional_values import OptionalValue, Partial
+from aotpipe.canonicalize.values.trace import refusal
 
 T = TypeVar("T")
 _DEPTH: Final = 3
@@ -56,15 +60,50 @@ def call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A call of the model's code; what it calls is rewritten if it is to decide on what may be None."""
     args = tuple(_known(each) for each in args)
     kwargs = {key: _known(each) for key, each in kwargs.items()}
-    if isinstance(function, type):
-        if any(map(_may_lack, (*args, *kwargs.values()))):
-            _rewritten(vars(function).get("__init__"))
+    is_type = isinstance(function, type)
+    owner = None if is_type else getattr(function, "__self__", None)
+    target = vars(function).get("__init__") if is_type else _function_of(function)
+    given = (*args, *kwargs.values())
+    if not (isinstance(owner, torch.nn.Module) or any(map(_may_lack, (*given, owner)))) or _rewritten(target):
         return function(*args, **kwargs)
-    target = _function_of(function)
-    given = (*args, *kwargs.values(), getattr(function, "__self__", None))
-    if target is None or not any(map(_may_lack, given)) or _rewritten(target):
-        return function(*args, **kwargs)
-    return called(function, args, kwargs)
+    if any(map(dynamic_list.holds_dynamic_list, given)) and not _takes_dynamic_lists(function, owner):
+        name = getattr(function, "__name__", function)
+        said = f"`{name}` is called with a list whose length a tensor decides"
+        raise refusal(said, "stack the list first", "list-grows")
+    return function(*args, **kwargs) if is_type or target is None else called(function, args, kwargs)
+
+
+def _takes_dynamic_lists(function: Any, owner: object) -> bool:
+    """Whether a function that is not the model's takes such a list for what it is, or refuses it."""
+    module = getattr(function, "__module__", None) or getattr(owner, "__module__", None) or ""
+    if isinstance(function, type) and module not in ("builtins", "collections", "itertools"):
+        return True  # a class of the user's, which keeps it
+    is_method = type(owner) in (list, dict) or isinstance(owner, torch.Tensor)
+    return is_method or function in _OF_ANY or module.partition(".")[0] == "torch"
+
+
+_OF_ANY: Final = (type, id, print, repr, getattr, setattr, hasattr, callable)
+
+
+def on_call(frame: FrameType, event: str, _: object) -> None:
+    """Told of each call by `sys.setprofile`: finds properties and other methods that Python calls by itself.
+
+    Raises:
+        Unwritten: One that is not rewritten is of an object that holds what only rewritten code knows.
+    """
+    code = frame.f_code
+    if event != "call" or not code.co_argcount or not return_values.is_unwritten(code):
+        return
+    owner = frame.f_locals.get(code.co_varnames[0])
+    method = inspect.getattr_static(type(owner), code.co_name, None)
+    own = method.fget if isinstance(method, property) else method if code.co_name.startswith("__") else None
+    held = getattr(owner, "__dict__", None)
+    if (
+        getattr(own, "__code__", None) is code
+        and isinstance(held, dict)
+        and any(map(_may_lack, held.values()))
+    ):
+        raise return_values.refused(frame)
 
 
 def called(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -110,7 +149,7 @@ def _known(value: Any) -> Any:
 
 def _may_lack(value: Any, depth: int = _DEPTH) -> bool:
     """Whether a value, or something in it, may be None or missing."""
-    if isinstance(value, OptionalValue | Partial):
+    if isinstance(value, OptionalValue | Partial | DynamicList):
         return True
     if not depth or isinstance(value, torch.Tensor | torch.nn.Module | type):
         return False

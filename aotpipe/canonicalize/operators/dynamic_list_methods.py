@@ -59,12 +59,27 @@ class _Opened:
     def __getitem__(self, index: Any) -> Any:
         if is_dynamic_list(self._items):
             return get(self._items, index)
+        return get_element(self._items, index) if self._is_traced(index) else self._items[index]
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        if self._is_plain(index) or isinstance(self._items, tuple | torch.nn.ModuleList):
+            self._items[index] = value
+        else:
+            set_element(self._items, index, value)
+
+    def __delitem__(self, index: Any) -> None:
+        if self._is_plain(index):
+            del self._items[index]
+        else:
+            popped(self._items, index)
+
+    def _is_traced(self, index: Any) -> bool:
         # As the key of a dict, a tensor is the object that it is, unless it stands for a number.
         is_tensor = isinstance(index, torch.Tensor) and not host_scalars.is_host_scalar(index)
-        is_key = isinstance(self._items, dict) and is_tensor
-        if not torch_functions.is_traced(index) or is_key:
-            return self._items[index]
-        return get_element(self._items, index)
+        return torch_functions.is_traced(index) and not (isinstance(self._items, dict) and is_tensor)
+
+    def _is_plain(self, index: Any) -> bool:
+        return _is_known(self._items, index) if is_dynamic_list(self._items) else not self._is_traced(index)
 
 
 def is_indexed(value: Any) -> bool:
@@ -81,11 +96,8 @@ def get_element(value: Any, index: Any) -> Any:
     if isinstance(value, dict):
         items, position = list(value.values()), _of_key(list(value), number)
     else:
-        items, number = list(value), number.to(torch.int64)
-        position = torch.where(number < 0, number + len(items), number)
-        inside = (position >= 0).logical_and(position < len(items))
-        runtime_asserts.add_assert(inside, "IndexError: list index out of range")
-        position = position.clamp(0, len(items) - 1)
+        items = list(value)
+        position = _in_range(number, len(items)).clamp(0, len(items) - 1)
     if all(callable(each) and not isinstance(each, torch.Tensor) for each in items):
         return lambda *args, **kwargs: _called(items, position, args, kwargs)
     return _element(items, position)
@@ -99,19 +111,61 @@ def _of_key(keys: Sequence[Any], number: torch.Tensor) -> torch.Tensor:
     return found.to(torch.int64).argmax()
 
 
-def _element(items: Sequence[Any], position: torch.Tensor) -> Any:
+def _in_range(number: torch.Tensor, count: Any) -> torch.Tensor:
+    """An index into so many elements, counted from the first, which the program asserts to be one."""
+    number = number.to(torch.int64)
+    position = torch.where(number < 0, number + count, number)
+    inside = (position >= 0).logical_and(position < count)
+    runtime_asserts.add_assert(inside, "IndexError: list index out of range")
+    return position
+
+
+def _of_one_form(items: list[Any], more: Any) -> tuple[DynamicList, DynamicList]:
+    """The elements of a list, and one more that may take the place of any, as dynamic lists of one kind."""
     try:
-        abstract = abstract_list([list(items), [*items, items[0]]], len(items) + 1)
+        abstract = abstract_list([items, [*items, more]], slots(items) + 1)
     except Incompatible as error:
         raise refusal(
             f"a list is indexed by what a tensor decides, and {error}", _STACK, error.code
         ) from None
     if abstract is None or abstract.fitted is None:
         raise refusal("a list is indexed by what a tensor decides, and its elements are no tensors", _STACK)
-    (found,) = abstract.fitted(list(items))
+    (found,), (other,) = abstract.fitted(items), abstract.fitted([more])
+    return found, other
+
+
+def _element(items: list[Any], position: torch.Tensor) -> Any:
+    found, _ = _of_one_form(items, items[0])
     # In eager it is one of them.
-    held = [leaf for leaf in pytree.tree_leaves(list(items)) if isinstance(leaf, torch.Tensor)]
+    held = [leaf for leaf in pytree.tree_leaves(items) if isinstance(leaf, torch.Tensor)]
     return _selected(found, position, held)
+
+
+def set_element(items: Any, index: Any, value: Any) -> None:
+    """`items[index] = value` of a list or a dict, where only a run knows its length, or which one it is."""
+    is_dynamic = is_dynamic_list(items)
+    if isinstance(index, slice):
+        raise refusal("a slice of a list whose length a tensor decides is assigned", _STACK, "list-grows")
+    keys: Any = list(items) if isinstance(items, dict) else range(len(items))
+    held = [*items.values()] if isinstance(items, dict) else [*items]
+    found, new = _of_one_form(held, value)
+    number = host_scalars.item(torch_functions.as_tensor(index)) if not isinstance(index, int) else index
+    if isinstance(items, dict):
+        position = _of_key(keys, number)
+    else:
+        position = _in_range(host_scalars.as_int64(number), found.count if is_dynamic else len(items))
+    at = torch.arange(found.kind.capacity) == position
+    buffers = [
+        torch.where(at.reshape(-1, *[1] * (buffer.dim() - 1)), row[:1], buffer)
+        for buffer, row in zip(found.buffers, new.buffers, strict=True)
+    ]
+    result = DynamicList(found.kind, buffers, found.count)
+    if is_dynamic:
+        items[:] = [result]
+        return
+    names = [leaf for leaf in pytree.tree_leaves([held, value]) if isinstance(leaf, torch.Tensor)]
+    for place, key in enumerate(keys):
+        items[key] = _selected(result, host_scalars.as_int64(place), names)
 
 
 def _called(items: Sequence[Callable[..., Any]], position: torch.Tensor, args: Any, kwargs: Any) -> Any:
@@ -132,27 +186,19 @@ def get(items: list[Any], index: Any) -> Any:
             "stack it, and slice the tensor of its elements",
             "list-grows",
         )
-    if isinstance(index, int):
-        # At the ends there may be elements that are known as they are.
-        near = items if index >= 0 else items[::-1]
-        at = index if index >= 0 else -index - 1
-        if at < len(near) and not is_dynamic_list(near[: at + 1]):
-            return near[at]
+    if _is_known(items, index):
+        return items[index]
     found = whole(items)
-    position = _position(found, index)
-    runtime_asserts.add_assert(
-        (position >= 0).logical_and(position < found.count), "IndexError: list index out of range"
-    )
-    return at_position(found, position)
+    number = index if isinstance(index, int) else host_scalars.item(torch_functions.as_tensor(index))
+    return at_position(found, _in_range(host_scalars.as_int64(number), found.count))
 
 
-def _position(found: DynamicList, index: Any) -> Any:
-    if isinstance(index, int):
-        if index < 0:
-            return found.count + index
-        return host_scalars.as_host_scalar(torch.full((), index, dtype=torch.int64))
-    number = host_scalars.item(index) if isinstance(index, torch.Tensor) else index
-    return torch.where(number < 0, number + found.count, number)
+def _is_known(items: list[Any], index: Any) -> bool:
+    """Whether the element is one at the ends of a list that is known as it is."""
+    if not isinstance(index, int):
+        return False
+    near, at = (items, index) if index >= 0 else (items[::-1], -index - 1)
+    return at < len(near) and not is_dynamic_list(near[: at + 1])
 
 
 def at_position(found: DynamicList, position: Any) -> Any:
@@ -251,7 +297,9 @@ def method(function: Any) -> Callable[..., Any] | None:
     if name == "copy":
         return lambda: list(items)
 
-    def refuse(*_: object, **__: object) -> Any:
+    def refuse(*args: Any, **__: object) -> Any:
+        if name == "insert" and args[0] >= 0 and not is_dynamic_list(items[: args[0]]):
+            return items.insert(*args)
         raise refusal(
             f"`{name}` of a list whose length a tensor decides",
             "stack it, and work on the tensor",
@@ -261,7 +309,25 @@ def method(function: Any) -> Callable[..., Any] | None:
     return refuse
 
 
-_METHODS: Final = frozenset({"pop", "reverse", "sort", "remove", "index", "count", "copy"})
+_METHODS: Final = frozenset(
+    "pop reverse sort remove index count copy insert __setitem__ __delitem__ __contains__".split()
+)
+
+
+def contains(items: Iterable[Any], item: Any) -> torch.Tensor:
+    """`item in items`, of numbers."""
+    _, buffer, there = _numbers(items, "`in`")
+    return torch.logical_and(there, buffer == item).any()
+
+
+def as_tensor(items: list[Any], dtype: Any) -> torch.Tensor:
+    """`torch.tensor(items)` of a list of numbers that grows."""
+    found, buffer, _ = _numbers(items, "`torch.tensor`")
+    wanted = buffer.dtype if dtype is None else dtype
+    if dtype is None and wanted != torch.get_default_dtype():
+        # Of no numbers, torch makes floats.
+        runtime_asserts.add_assert(found.count > 0, f"torch.tensor([]) is no {wanted}: give it a dtype")
+    return buffer[: found.count].to(wanted, copy=True)
 
 
 def called(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:

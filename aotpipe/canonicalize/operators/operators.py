@@ -32,7 +32,7 @@ from aotpipe.canonicalize.operators.logic import or_ as or_
 from aotpipe.canonicalize.operators.unbacked_items import TensorRange
 from aotpipe.canonicalize.trace import decisions, regions, return_values, runtime_asserts, torch_functions
 from aotpipe.canonicalize.trace.torch_functions import is_staged
-from aotpipe.canonicalize.values import host_scalars, optional_values, trace
+from aotpipe.canonicalize.values import dynamic_list, host_scalars, optional_values, trace
 from aotpipe.canonicalize.values.abstract_values import UNDEFINED, Undefined, Variables
 from aotpipe.canonicalize.values.optional_values import OptionalValue
 from aotpipe.canonicalize.values.trace import is_on, refusal
@@ -258,7 +258,7 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
         if any(map(torch_functions.is_traced, args)):
             decisions.expression("call")
         return staged(*args, **kwargs)
-    if trace.current().has_optional_values:
+    if trace.current().has_optional_values or trace.current().has_dynamic_lists:
         return conditional.call(function, args, kwargs)
     return function(*args, **kwargs)
 
@@ -303,6 +303,7 @@ def augmented(name: str, left: Any, right: Any) -> Any:
 
 def augment_item(name: str, container: Any, index: Any, right: Any) -> None:
     """`container[index] += right` and its kin."""
+    container = indexed(container)
     left = container[index]
     is_copy = is_staged(index) or (
         isinstance(container, torch.Tensor) and isinstance(index, tuple) and any(map(is_staged, index))
@@ -350,6 +351,41 @@ def _against_none(left: Any, right: Any) -> OptionalValue | None:
     return None
 
 
+def equal(left: Any, right: Any) -> Any:
+    """`left == right`."""
+    _refuse_compared(left, right)
+    return is_(left, right) if _against_none(left, right) is not None else left == right
+
+
+def not_equal(left: Any, right: Any) -> Any:
+    """`left != right`."""
+    _refuse_compared(left, right)
+    return is_not(left, right) if _against_none(left, right) is not None else left != right
+
+
+def _refuse_compared(left: Any, right: Any) -> None:
+    if dynamic_list.is_dynamic_list(left) or dynamic_list.is_dynamic_list(right):
+        raise refusal("a list whose length a tensor decides is compared", "compare tensors", "list-grows")
+
+
+def spread(value: Any) -> Any:
+    """What is unpacked into arguments, or into variables of which one takes the rest."""
+    return unpacked(value, None)
+
+
+def unpacked(value: Any, count: int | None) -> Any:
+    """What is unpacked into as many variables."""
+    if not dynamic_list.is_dynamic_list(value):
+        return value
+    if count is None:
+        raise refusal(
+            "a list whose length a tensor decides is unpacked", "index it, or stack it first", "list-grows"
+        )
+    fits = torch_functions.predicate(dynamic_list_methods.length(value) == count)
+    runtime_asserts.require(fits, ValueError(f"expected {count} values to unpack"), holds=True)
+    return [dynamic_list_methods.get(value, index) for index in range(count)]
+
+
 def in_(item: Any, items: Any) -> Any:
     """`item in items`."""
     if isinstance(items, optional_values.Partial | optional_values.Keys) and not is_staged(item):
@@ -358,6 +394,8 @@ def in_(item: Any, items: Any) -> Any:
         items = items.keys() if is_staged(item) else items
     if not is_on() or isinstance(items, torch.Tensor | str | TensorRange):
         return item in items
+    if dynamic_list.is_dynamic_list(items):
+        return dynamic_list_methods.contains(items, item)
     if is_staged(item) or (isinstance(items, list | tuple) and any(map(is_staged, items))):
         return logic.folded((item is each or item == each for each in items), decides=True)
     return item in items

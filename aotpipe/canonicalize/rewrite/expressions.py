@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+from collections.abc import Mapping
 from typing import Any, Final
 
 from aotpipe.canonicalize.rewrite.ast_builders import (
@@ -21,7 +22,14 @@ from aotpipe.canonicalize.rewrite.ast_builders import (
 )
 
 # What Python itself compares; each has an operator here, as no class can say what it means.
-_IDENTITY: Final = {ast.Is: "is_", ast.IsNot: "is_not", ast.In: "in_", ast.NotIn: "not_in"}
+_COMPARED: Final[Mapping[type[ast.cmpop], str]] = {
+    ast.Is: "is_",
+    ast.IsNot: "is_not",
+    ast.In: "in_",
+    ast.NotIn: "not_in",
+    ast.Eq: "equal",
+    ast.NotEq: "not_equal",
+}
 
 
 def fill_super(function: ast.FunctionDef) -> None:
@@ -86,7 +94,7 @@ class _Expressions(Own):
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         self.generic_visit(node)
         if len(node.ops) == 1:
-            name = _IDENTITY.get(type(node.ops[0]))
+            name = _COMPARED.get(type(node.ops[0]))
             return node if name is None else calling(name, node.left, node.comparators[0])
         if binds(node):
             return node
@@ -94,7 +102,7 @@ class _Expressions(Own):
         parts: list[ast.expr] = [later(node.left)]
         for op, right in zip(node.ops, node.comparators, strict=True):
             left, other = ast.Name("a", ast.Load()), ast.Name("b", ast.Load())
-            name = _IDENTITY.get(type(op))
+            name = _COMPARED.get(type(op))
             test = ast.Compare(left, [op], [other]) if name is None else calling(name, left, other)
             parts += [ast.Lambda(parameters("a", "b"), test), later(right)]
         return calling("compare", *parts)
@@ -105,12 +113,14 @@ class _Expressions(Own):
         is_operator = getattr(getattr(node.func, "value", None), "value", None) == OPERATORS
         if dotted(node.func) == "super" or is_operator:
             return node
+        for each in node.args:
+            if isinstance(each, ast.Starred):
+                each.value = calling("spread", each.value)
         return ast.copy_location(ast.Call(operator("call"), [node.func, *node.args], node.keywords), node)
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
         self.generic_visit(node)
-        if isinstance(node.ctx, ast.Load):
-            node.value = calling("indexed", node.value)
+        node.value = calling("indexed", node.value)
         return node
 
     def visit_comprehension(self, node: ast.comprehension) -> ast.comprehension:

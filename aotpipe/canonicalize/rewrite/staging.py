@@ -49,6 +49,7 @@ _OPERATORS: Final = Operators(
     require_defined=number_errors.require_defined,
     add_assert=_add_assert,
     items_of=unbacked_items.of,
+    on_call=conditional.on_call,
 )
 
 

@@ -176,6 +176,10 @@ class _Writer:
         _each_expression(node, inner)
         if isinstance(node, ast.Return) and not isinstance(node.value, ast.Constant | None):
             node.value = calling("returned", node.value)
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple | ast.List):
+            names = node.targets[0].elts
+            is_exact = not any(isinstance(each, ast.Starred) for each in names)
+            node.value = calling("unpacked", node.value, ast.Constant(len(names) if is_exact else None))
         for field in ("body", "orelse", "finalbody"):
             if getattr(node, field, None):
                 setattr(node, field, self.block(getattr(node, field)))

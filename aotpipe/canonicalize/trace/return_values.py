@@ -6,6 +6,7 @@ Python's own would say something else, without a word. The code that gets one ha
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Iterator
 from types import CodeType, FrameType, ModuleType
@@ -48,7 +49,7 @@ def checked(value: Any) -> Any:
     if (current.has_optional_values or current.has_dynamic_lists) and _is_known_here_only(value):
         # The caller's frame is behind those of the operator and of the function that returns.
         for frame in _unwritten(sys._getframe(3), around=False):  # noqa: SLF001  # the only way to who called
-            raise _refused(frame)
+            raise refused(frame)
     return value
 
 
@@ -61,15 +62,16 @@ def check_placed(container: object, value: Any) -> None:
     if _is_known_here_only(value):
         for frame in _unwritten(sys._getframe(1), around=True):  # noqa: SLF001
             if any(_reaches(each, container, _DEPTH) for each in frame.f_locals.values()):
-                raise _refused(frame)
+                raise refused(frame)
 
 
-def _refused(frame: FrameType) -> Unwritten:
-    refused = refusal(
+def refused(frame: FrameType) -> Unwritten:
+    """What is raised where the code of a frame has to be rewritten."""
+    said = refusal(
         "code that cannot be rewritten gets what may be None, or a list that grows",
         "return a tensor on every path, and whether it counts beside it",
     )
-    return Unwritten(frame.f_code, refused)
+    return Unwritten(frame.f_code, said)
 
 
 def _is_known_here_only(value: Any) -> bool:
@@ -77,16 +79,21 @@ def _is_known_here_only(value: Any) -> bool:
     return any(isinstance(leaf, OptionalValue) or type(leaf) is dynamic_list.DynamicList for leaf in leaves)
 
 
+@functools.cache
+def is_unwritten(code: CodeType) -> bool:
+    """Whether a code is of a model, and not rewritten."""
+    modules = [each.__name__ for each in code.co_consts if isinstance(each, ModuleType)]
+    is_made = GENERATED in code.co_qualname or OPERATORS_MODULE in modules
+    return not is_made and source.is_model_code(code.co_filename)
+
+
 def _unwritten(frame: FrameType | None, *, around: bool) -> Iterator[FrameType]:
     """The frame of a model's code that is not rewritten, from one on: the nearest, or all `around`."""
     while frame is not None and frame.f_code.co_qualname != CALL:
-        code = frame.f_code
-        is_own = source.is_own(code.co_filename)
-        is_model = source.is_model_code(code.co_filename)
-        modules = [each.__name__ for each in code.co_consts if isinstance(each, ModuleType)]
-        if is_model and GENERATED not in code.co_qualname and OPERATORS_MODULE not in modules:
+        path = frame.f_code.co_filename
+        if is_unwritten(frame.f_code):
             yield frame
-        if not around and (is_own or is_model):
+        if not around and (source.is_own(path) or source.is_model_code(path)):
             return
         frame = frame.f_back
 

@@ -68,6 +68,7 @@ class DynamicList:
         self.buffers = tuple(buffers)
         self.count = count
         trace.current().has_dynamic_lists = True
+        trace.watch_calls()
 
     def element(self, pick: Any) -> Any:
         """An element, where `pick` takes it out of a buffer."""
@@ -116,6 +117,11 @@ pytree.register_pytree_node(DynamicList, _flatten, _unflatten, serialized_type_n
 def is_dynamic_list(value: object) -> bool:
     """Whether a value is a list whose length is known to a run only."""
     return type(value) is list and any(type(each) is DynamicList for each in value)
+
+
+def holds_dynamic_list(value: object) -> bool:
+    """Whether a value is such a list, or has one in its lists, tuples and dicts."""
+    return any(type(each) is DynamicList for each in leaves(value))
 
 
 def leaves(value: object) -> list[Any]:

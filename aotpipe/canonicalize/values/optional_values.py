@@ -41,6 +41,7 @@ class OptionalValue:
         self.is_key = is_key
         self.name = name
         trace.current().has_optional_values = True
+        trace.watch_calls()
 
     @property
     def is_present(self) -> bool:

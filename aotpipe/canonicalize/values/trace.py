@@ -7,11 +7,12 @@ one each time, so that what is noted there is dropped.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from types import FunctionType
+from types import FrameType, FunctionType
 from typing import Any, Final, TypeVar
 
 from aotpipe.core.stages import Finding, Severity
@@ -40,6 +41,7 @@ class Operators:
         require_defined: Asserts that Python's operator has a value for its operands.
         add_assert: Asserts that a flag is true; tells whether it is from then on.
         items_of: The items of a value of which only a run knows how many there are, else None.
+        on_call: What `sys.setprofile` takes, where there are values that only rewritten code knows.
     """
 
     call: Callable[..., Any]
@@ -49,6 +51,7 @@ class Operators:
     require_defined: Callable[[Callable[..., Any], Sequence[Any]], None]
     add_assert: Callable[[Any, str], bool]
     items_of: Callable[[Any], Any]
+    on_call: Callable[[FrameType, str, Any], object]
 
 
 @dataclass(slots=True)
@@ -121,9 +124,22 @@ def held(variable: ContextVar[Any], value: P) -> Iterator[P]:
 _current: ContextVar[Trace | None] = ContextVar("trace", default=None)
 
 
-def started(trace: Trace) -> AbstractContextManager[Trace]:
+@contextmanager
+def started(trace: Trace) -> Iterator[Trace]:
     """Begin a trace, and end it with the body."""
-    return held(_current, trace)
+    profile = sys.getprofile()
+    try:
+        with held(_current, trace):
+            yield trace
+    finally:
+        sys.setprofile(profile)
+
+
+def watch_calls() -> None:
+    """From now on there are values that only rewritten code knows: other code must not be given them."""
+    found = current().operators
+    if found is not None and sys.getprofile() is not found.on_call:
+        sys.setprofile(found.on_call)
 
 
 def is_on() -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from typing import Any
 
 import pytest
@@ -250,6 +251,164 @@ def missing(x):
 @pytest.mark.parametrize("model", [outside, missing], ids=lambda model: model.__name__)
 def test_what_is_not_there_fails_an_assert(model):
     check(model, *((torch.tensor([each, 0.0]),) for each in (0.0, 1.0, -1.0, -2.0, 3.0)))
+
+
+def shortest_paths(x):
+    count = x.shape[0]
+    distances, done = [float("inf")] * count, [False] * count
+    distances[0] = 0.0
+    for _ in range(count):
+        nearest = -1
+        for node in range(count):
+            if not done[node] and (nearest < 0 or distances[node] < distances[nearest]):
+                nearest = node
+        done[nearest] = True
+        for node in range(count):
+            through = distances[nearest] + x[nearest, node].item()
+            if through < distances[node]:
+                distances[node] = through
+    return torch.tensor(distances)
+
+
+def counted(x):
+    counts, rows = {0: 0, 1: 0, 2: 5}, [x, x + 1, x * 2]
+    for value in x.argsort(-1).flatten().tolist()[:3]:
+        counts[value] += 1
+        rows[value] = rows[value - 1] * 2
+        rows[-1 - value] = x
+    return torch.tensor(list(counts.values())), torch.stack(rows)
+
+
+@pytest.mark.parametrize("model", [shortest_paths, counted], ids=lambda model: model.__name__)
+def test_elements_are_stored_where_a_tensor_says(model):
+    draw = torch.Generator().manual_seed(0)
+    check(model, *((torch.rand(3, 3, generator=draw),) for _ in range(3)))
+
+
+def stored_first(x, n):
+    out = [i * 2 for i in range(4) if i < n]
+    out[0] = 7
+    out[-1] += 0.5
+    return torch.tensor(out, dtype=torch.float32), 4 in out
+
+
+def stored_between(x, n):
+    out = []
+    for i in range(4):
+        if i < n:
+            out.append(x * i)  # noqa: PERF401
+    for i in range(4):
+        if 1 <= i < n:
+            out[i] = out[i - 1] + x
+    out.insert(0, x)
+    out[0] = x - 1
+    return torch.stack(out)
+
+
+@pytest.mark.parametrize("model", [stored_first, stored_between], ids=lambda model: model.__name__)
+def test_elements_of_a_list_that_grew_are_stored(model):
+    check(model, *((torch.tensor([1.0, 2.0]), torch.tensor(n)) for n in (3, 1, 2, 4)))
+
+
+def grown(x, n):
+    return [x * i + 1 for i in range(4) if i < n]
+
+
+def mean(items):
+    return torch.stack(items).sum() / len(items)
+
+
+class Kept(torch.nn.Module):
+    """Reads a list that grew where no caller is rewritten: in a method, a property and a special method."""
+
+    @property
+    def size(self):
+        return len(self.out)
+
+    def __len__(self):
+        return len(self.out) + 1
+
+    def last(self):
+        return self.out[-1]
+
+    def forward(self, x, n):
+        self.out = grown(x, n)
+        first, *_ = [mean(self.out), n]
+        return first, torch.tensor(self.size), torch.tensor(len(self)), self.last()
+
+
+def of_two(x, n):
+    out = grown(x, n)
+    if len(out) == 2:
+        first, second = out
+        x = first + second
+    return x * (lambda items: len(items))(out)
+
+
+@pytest.mark.parametrize("model", [Kept(), of_two], ids=["kept", "unpacked"])
+def test_code_that_decides_on_nothing_knows_its_length(model):
+    check(model, *((torch.tensor(1.5), torch.tensor(n)) for n in (3, 2, 1, 4)))
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda out: out.insert(1, out[0]),
+        lambda out: out.reverse(),
+        lambda out: len(tuple(out)),
+        lambda out: len(set(out)),
+        lambda out: sorted(out),
+        lambda out: [*map(torch.neg, out)],
+        lambda out: max(*out),
+        lambda out: out == [1],
+        lambda out: out != [1],
+        lambda out: collections.deque(out),
+        lambda out: {**dict(enumerate(out))},
+        lambda out: out[1:],
+    ],
+)
+def test_what_would_take_its_parts_for_elements_is_refused(use):
+    def used(x, n):
+        out = grown(x, n)
+        use(out)
+        return torch.stack(out)
+
+    with pytest.raises(ExportFailed, match=r"a list whose length a tensor decides|other than by a `for`"):
+        check(used, (torch.tensor(1.0), torch.tensor(2)))
+
+
+def test_statements_that_would_take_parts_for_elements_are_refused():
+    def sliced(x, n):
+        out = [x * i for i in range(4) if i < n]
+        out[1:] = [x]
+        return torch.stack(out)
+
+    def deleted(x, n):
+        out = [x * i for i in range(4) if i < n]
+        del out[0]
+        return torch.stack(out)
+
+    for model in (sliced, deleted):
+        with pytest.raises(ExportFailed, match="a list whose length a tensor decides"):
+            check(model, (torch.tensor(1.0), torch.tensor(2)))
+
+
+def numbers(x, n):
+    out = []
+    for i in range(5):
+        if i < n:
+            out.append(i)  # noqa: PERF401
+    return torch.tensor(out), torch.tensor(out, dtype=torch.int32)
+
+
+def test_of_no_whole_numbers_torch_makes_floats_which_the_program_refuses():
+    eager, _ = numbers(torch.tensor(1.0), torch.tensor(0))
+    assert eager.dtype == torch.float32
+    program = export(canonicalize(as_spec(numbers, args=(torch.tensor(1.0), torch.tensor(2)))))
+    run = program.entries[0].program.module()
+    assert run(torch.tensor(1.0), torch.tensor(4))[0].tolist() == [0, 1, 2, 3]
+    with pytest.raises(RuntimeError, match="give it a dtype"):
+        run(torch.tensor(1.0), torch.tensor(0))
 
 
 def written(x):
