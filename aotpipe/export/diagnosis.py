@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import takewhile
 from traceback import walk_stack, walk_tb
 from types import CodeType
 from typing import Any, Final
@@ -31,7 +32,8 @@ from aotpipe.model import source
 
 _LOGGER: Final = "torch.fx.experimental.symbolic_shapes"
 _CREATED: Final = re.compile(r"create_symbol (?P<symbol>\w+) = \S+ for (?P<source>.+?) \[")
-_ROUNDED: Final = re.compile(r"Eq\((Trunc|Floor|Ceil|Round)ToInt\(")
+_OUTERMOST: Final = "_export"
+_FIXED: Final = re.compile(r"Eq\(.*, \d+\)$")
 _GUARD: Final = re.compile(r"eval (?P<guard>[^\[].*?) \[guard added\]")
 _SOURCE: Final = re.compile(
     r"L\['(?P<name>\w+)'\](?P<path>(?:\[[^\]]*\]|\.\w+(?!\())*)\.size\(\)\[(?P<axis>\d+)\]"
@@ -85,8 +87,12 @@ class _Handler(logging.Handler):
             self.log.symbols[created["source"]] = created["symbol"]
         elif guard := _GUARD.search(text):
             self.log.guards.append((guard["guard"], source.of_caller()))
-            if _ROUNDED.match(guard["guard"]):
-                self.log.rounding.append([frame.f_code for frame, _ in walk_stack(None)][::-1])
+            if _FIXED.match(guard["guard"]):
+                # What called us is not traced, such as the script that defines the model.
+                inner = takewhile(
+                    lambda code: code.co_name != _OUTERMOST, (f.f_code for f, _ in walk_stack(None))
+                )
+                self.log.rounding.append([*inner][::-1])
 
 
 @contextmanager

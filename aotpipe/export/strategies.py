@@ -103,7 +103,6 @@ def _stateless(entry: CanonicalEntry) -> Traced:
     first: ExportFailed | None = None
     rewritten: ExportFailed | None = None
     cause: BaseException | None = None
-    rounding = False
     for strategy in _strategies(dynamic=any(entry.dims.values()), changed=changed):
         if strategy.strict and cause is not None:
             if rewritten is None and (
@@ -125,7 +124,6 @@ def _stateless(entry: CanonicalEntry) -> Traced:
                 if first is None:
                     first, cause = diagnosis.explain(error, log, entry.name), error
                     first.__cause__ = cause
-                rounding |= bool(log.rounding)
                 continue
         if diagnosis.has_partial_numbers(program):
             # Backends compute on where Python would raise; staged code asserts that it would not.
@@ -137,8 +135,8 @@ def _stateless(entry: CanonicalEntry) -> Traced:
         findings = [*(at_bound if strategy.changed else ()), *_findings(entry, strategy, first)]
         return Traced(program=program, log=log, findings=tuple(findings))
     assert first is not None
-    if cause is not None and rounding and diagnosis.is_about_sizes(cause) and rewritten is None:
-        # `int(n * 1.5)` is a constant of Python's, and a size that follows `n` in rewritten code.
+    if cause is not None and diagnosis.is_about_sizes(cause) and rewritten is None:
+        # What takes an int alone (`int(n * 1.5)`, `range(n)`, `linspace`) follows `n` in rewritten code.
         return staged(entry, first)
     raise rewritten or first
 
@@ -377,6 +375,8 @@ def _export(
     with (
         unchanged,
         torch.no_grad(),
+        # What it finds the best order of products with takes no sizes that vary.
+        torch.backends.opt_einsum.flags(enabled=shapes is None and torch.backends.opt_einsum.is_available()),
         sizes,
         recurrent_layers.scanned(),
         tracing.extremes_decide(),

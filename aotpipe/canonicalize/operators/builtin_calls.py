@@ -40,10 +40,11 @@ def of(function: Any) -> Function | None:
 
 
 def _on_traced(function: Function, staged: Function) -> Function:
+    is_taken = unbacked_items.is_varying if function in _OF_SIZES else is_traced
 
     @functools.wraps(staged)
     def either(*args: Any, **kwargs: Any) -> Any:
-        if any(map(is_traced, args)) or any(map(is_traced, kwargs.values())):
+        if any(map(is_taken, args)) or any(map(is_taken, kwargs.values())):
             return staged(*args, **kwargs)
         return function(*args, **kwargs)
 
@@ -255,6 +256,10 @@ _OF_ONE: Final = (
     "sqrt exp expm1 log1p log2 log10 sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc "
     "lgamma exp2 isnan isinf isfinite"
 )
+# What Python computes of numbers alone, and would fix a size that varies to the example's for.
+_OF_SIZES: Final = frozenset(
+    [range, *(getattr(math, name) for name in [*_OF_ONE.split(), "log"] if hasattr(math, name))]
+)
 _ON_TRACED: Final[dict[Any, Function]] = {
     float: _float,
     bool: _bool,
@@ -303,6 +308,9 @@ _IN_ANY_CASE: Final[dict[Any, Function]] = {
     torch.tensor: _tensor_or(torch.tensor),
     torch.as_tensor: _tensor_or(torch.as_tensor),
     torch.while_loop: _while_loop,
+    torch.Size: lambda sizes=(): torch.Size(
+        [host_scalars.as_symbol(each) if host_scalars.is_host_scalar(each) else each for each in sizes]
+    ),
 }
 # By identity, since a class may compare as it likes; with the function, to keep it alive.
 _TABLE: Final[dict[int, tuple[Any, Function]]] = {

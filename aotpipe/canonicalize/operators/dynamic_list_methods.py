@@ -57,6 +57,9 @@ class _Opened:
         self._items = items
 
     def __getitem__(self, index: Any) -> Any:
+        ends = (index.start, index.stop, index.step) if isinstance(index, slice) else ()
+        if ends and (is_dynamic_list(self._items) or any(map(torch_functions.is_traced, ends))):
+            return _sliced(list(self._items), *ends)
         if is_dynamic_list(self._items):
             return get(self._items, index)
         return get_element(self._items, index) if self._is_traced(index) else self._items[index]
@@ -149,11 +152,11 @@ def set_element(items: Any, index: Any, value: Any) -> None:
     keys: Any = list(items) if isinstance(items, dict) else range(len(items))
     held = [*items.values()] if isinstance(items, dict) else [*items]
     found, new = _of_one_form(held, value)
-    number = host_scalars.item(torch_functions.as_tensor(index)) if not isinstance(index, int) else index
+    number = host_scalars.as_int64(index) if isinstance(index, int) else host_scalars.item(index)
     if isinstance(items, dict):
         position = _of_key(keys, number)
     else:
-        position = _in_range(host_scalars.as_int64(number), found.count if is_dynamic else len(items))
+        position = _in_range(number, found.count if is_dynamic else len(items))
     at = torch.arange(found.kind.capacity) == position
     buffers = [
         torch.where(at.reshape(-1, *[1] * (buffer.dim() - 1)), row[:1], buffer)
@@ -180,17 +183,38 @@ def _called(items: Sequence[Callable[..., Any]], position: torch.Tensor, args: A
 
 def get(items: list[Any], index: Any) -> Any:
     """`items[index]`."""
-    if isinstance(index, slice):
-        raise refusal(
-            "a list whose length a tensor decides is sliced",
-            "stack it, and slice the tensor of its elements",
-            "list-grows",
-        )
     if _is_known(items, index):
         return items[index]
     found = whole(items)
     number = index if isinstance(index, int) else host_scalars.item(torch_functions.as_tensor(index))
     return at_position(found, _in_range(host_scalars.as_int64(number), found.count))
+
+
+def _sliced(items: list[Any], start: Any, stop: Any, step: Any) -> list[Any]:
+    """`items[start:stop:step]`, where only a run knows the length or the ends."""
+    if step not in (None, 1) and (start, stop, step) != (None, None, -1):
+        raise refusal(
+            "a list whose length a tensor decides is sliced with a step", "stack it first", "list-grows"
+        )
+    found, _ = _of_one_form(items, items[0]) if not is_dynamic_list(items) else (whole(items), None)
+    size = host_scalars.as_int64(length(items))
+
+    def end(given: Any, otherwise: torch.Tensor) -> torch.Tensor:
+        if given is None:
+            return otherwise
+        number = host_scalars.as_int64(given if isinstance(given, int) else host_scalars.item(given))
+        return torch.minimum(torch.where(number < 0, number + size, number).clamp_min(0), size)
+
+    first = end(start, torch.full((), 0, dtype=torch.int64))
+    count = (end(stop, size) - first).clamp_min(0)
+    at = torch.arange(found.kind.capacity)
+    places = (size - 1 - at if step == -1 else first + at).clamp(0, found.kind.capacity - 1)
+    buffers = [
+        torch.where((at < count).reshape(-1, *[1] * (buffer.dim() - 1)), buffer.index_select(0, places), 0)
+        for buffer in found.buffers
+    ]
+    buffers = [each.to(buffer.dtype) for each, buffer in zip(buffers, found.buffers, strict=True)]
+    return [DynamicList(found.kind, buffers, host_scalars.as_host_scalar(count.clone()))]
 
 
 def _is_known(items: list[Any], index: Any) -> bool:
@@ -298,6 +322,9 @@ def method(function: Any) -> Callable[..., Any] | None:
         return lambda: list(items)
 
     def refuse(*args: Any, **__: object) -> Any:
+        if name == "reverse":
+            items[:] = _sliced(items, None, None, -1)
+            return None
         if name == "insert" and args[0] >= 0 and not is_dynamic_list(items[: args[0]]):
             return items.insert(*args)
         raise refusal(
@@ -320,7 +347,7 @@ def contains(items: Iterable[Any], item: Any) -> torch.Tensor:
     return torch.logical_and(there, buffer == item).any()
 
 
-def as_tensor(items: list[Any], dtype: Any) -> torch.Tensor:
+def as_tensor(items: Iterable[Any], dtype: Any) -> torch.Tensor:
     """`torch.tensor(items)` of a list of numbers that grows."""
     found, buffer, _ = _numbers(items, "`torch.tensor`")
     wanted = buffer.dtype if dtype is None else dtype

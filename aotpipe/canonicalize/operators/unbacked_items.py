@@ -38,11 +38,12 @@ class TensorRange:
         start, stop, step = (0, ends[0], 1) if len(ends) == 1 else (*ends, 1)[:3]
         if not isinstance(step, int):
             raise refusal("a range has a tensor as its step", "give a step that is a number")
+        most = fixpoint.most_in_range(start, stop, step)
         start, stop = (
-            host_scalars.item(torch_functions.as_tensor(each)) if torch_functions.is_traced(each) else each
+            host_scalars.item(torch_functions.as_tensor(each)) if is_varying(each) else each
             for each in (start, stop)
         )
-        return cls(start, stop, step)
+        return cls(start, stop, step, most)
 
     @property
     def iterations(self) -> Any:
@@ -119,6 +120,11 @@ class UnbackedItems:
         numbers.each(lambda number: take(self.at(number)), stopped, variables)
 
 
+def is_varying(value: object) -> bool:
+    """Whether a value is traced, or a size that varies between calls."""
+    return isinstance(value, torch.SymInt | torch.SymFloat) or torch_functions.is_traced(value)
+
+
 def of(value: Any) -> UnbackedItems | None:
     """The items of a value, if only a run knows how many there are."""
     if isinstance(value, UnbackedItems):
@@ -135,9 +141,10 @@ def of(value: Any) -> UnbackedItems | None:
             return dynamic_list_methods.at_position(found, host_scalars.as_int64(number))
 
         return UnbackedItems(found.count, found.kind.capacity, at)
-    if isinstance(value, torch.Tensor) and value.dim() and torch_functions.is_traced(value.shape[0]):
-        count = host_scalars.item(torch_functions.as_tensor(value.shape[0]))
-        return UnbackedItems(count, host_scalars.most(value.shape[0]), partial(_row, value))
+    if isinstance(value, torch.Tensor) and value.dim() and isinstance(size := value.shape[0], torch.SymInt):
+        count = host_scalars.item(torch_functions.as_tensor(size))
+        most = host_scalars.most(size) if torch_functions.is_traced(size) else size
+        return UnbackedItems(count, most, partial(_row, value))
     return None
 
 

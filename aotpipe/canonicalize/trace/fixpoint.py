@@ -319,6 +319,8 @@ def _capacity(at: int, start: Values, values: Values, summary: dry_run.EffectSum
     if not all(type(each[at]) is list for each in (start, values, summary.after)):
         return None
     growth = dynamic_list.slots(summary.after[at]) - dynamic_list.slots(values[at])
+    if isinstance(growth, torch.SymInt) and growth.node.expr.is_number:
+        growth = int(growth)  # of two capacities that follow one Dim
     if not isinstance(growth, int):
         raise refusal(
             "a list grows in a loop by a number of elements that varies",
@@ -360,11 +362,10 @@ def most_in_range(start: Any, stop: Any, step: int) -> Any:
         return len(range(start, ends[1], step))
     if step < 0 and isinstance(ends[0], int) and isinstance(stop, int):
         return len(range(ends[0], stop, step))
-    if step == 1 and not any(
-        isinstance(end, torch.Tensor) or torch_functions.is_traced(end) for end in (start, stop)
-    ):
-        return dynamic_list.sym_max(stop - start, 0)
-    return None
+    if any(isinstance(end, torch.Tensor) or torch_functions.is_traced(end) for end in (start, stop)):
+        return None
+    away = stop - start if step > 0 else start - stop
+    return dynamic_list.sym_max((away + abs(step) - 1) // abs(step), 0)
 
 
 def _limits(summary: dry_run.EffectSummary) -> Iterator[tuple[host_scalars.Limit, torch.Tensor, int]]:

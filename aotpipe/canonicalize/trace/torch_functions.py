@@ -25,7 +25,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._mode_utils import no_dispatch  # likewise
 
 from aotpipe.canonicalize.alias import rebinding, tensor_storage
-from aotpipe.canonicalize.trace import constants, decisions
+from aotpipe.canonicalize.trace import constants, decisions, sized_functions
 from aotpipe.canonicalize.values import dynamic_list, host_scalars, trace
 from aotpipe.canonicalize.values.optional_values import OptionalValue
 from aotpipe.canonicalize.values.trace import refusal
@@ -172,7 +172,7 @@ class Traced(TorchFunctionMode):
         if func is torch.Tensor.item and is_traced(args[0]):
             decisions.expression("item")
             return host_scalars.item(args[0])
-        if func in _UNBINDS and any(map(is_traced, args[0].shape)):
+        if func in _UNBINDS and any(isinstance(size, torch.SymInt) for size in args[0].shape):
             return _unbound(func, *args, **kwargs)
         if func is torch.Tensor.tolist and is_traced(args[0]) and args[0].numel() <= _MOST_LISTED:
             return _listed(args[0])
@@ -182,6 +182,9 @@ class Traced(TorchFunctionMode):
         if func is torch.Tensor.__setitem__ and is_traced_index(args[1]):
             decisions.expression("index")
             return put_item(*args)
+        if (sized := sized_functions.of(func, args, kwargs)) is not None:
+            with self:
+                return sized()
         if func in _TEXTS and host_scalars.is_host_scalar(args[0]):
             return trace.text()
         func = host_scalars.out_of_place(func, args)

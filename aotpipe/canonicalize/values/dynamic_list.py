@@ -13,14 +13,23 @@ from functools import reduce
 from typing import Any, Final
 
 import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.values import abstract_values, host_scalars, trace
 from aotpipe.canonicalize.values.abstract_values import AbstractValue, Incompatible, Leaf, is_leaf
 from aotpipe.canonicalize.values.trace import refusal
 
+
+def sym_max(left: Any, right: Any) -> Any:
+    """The larger of two sizes: one of them, where that is known of all the sizes that they may have."""
+    if statically_known_true(left >= right):
+        return left
+    return right if statically_known_true(right >= left) else _sym_max(left, right)
+
+
 # torch gives it no types.
-sym_max: Final[Callable[[Any, Any], Any]] = torch.sym_max
+_sym_max: Final[Callable[[Any, Any], Any]] = torch.sym_max
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +267,7 @@ def _filled(leaf: Leaf, rows: Sequence[torch.Tensor], capacity: Any) -> torch.Te
 def _grown(buffer: torch.Tensor, capacity: Any, held: Any) -> torch.Tensor:
     if str(capacity) == str(held):
         return buffer
-    if isinstance(capacity, int) and isinstance(held, int) and capacity < held:
+    if statically_known_true(capacity < held):
         # A branch in the last iteration that there can be has room for one more.
         return buffer[:capacity]
     rest = torch.zeros((capacity - held, *buffer.shape[1:]), dtype=buffer.dtype, device=buffer.device)

@@ -170,7 +170,7 @@ def sliced(x, n):
     out = [x]
     if n > 1:
         out.append(x)
-    return torch.stack(out[:1])
+    return torch.stack(out[::2])
 
 
 def without_a_bound(x, n):
@@ -184,7 +184,7 @@ def mixed_up(x, n):
     out = [x]
     if n > 1:
         out.append(x)
-    out.reverse()
+    out.remove(x)
     return torch.stack(out)
 
 
@@ -192,9 +192,9 @@ def mixed_up(x, n):
     ("model", "said"),
     [
         (returned, "a list whose length a tensor decides"),
-        (sliced, "is sliced"),
+        (sliced, "is sliced with a step"),
         (without_a_bound, "whose number of iterations has no bound"),
-        (mixed_up, "`reverse` of a list whose length a tensor decides"),
+        (mixed_up, "`remove` of a list whose length a tensor decides"),
     ],
 )
 def test_what_no_graph_can_do_with_it_is_refused_at_its_line(model: Any, said: str) -> None:
@@ -354,7 +354,7 @@ def test_code_that_decides_on_nothing_knows_its_length(model):
     "use",
     [
         lambda out: out.insert(1, out[0]),
-        lambda out: out.reverse(),
+        lambda out: out.sort(),
         lambda out: len(tuple(out)),
         lambda out: len(set(out)),
         lambda out: sorted(out),
@@ -364,7 +364,7 @@ def test_code_that_decides_on_nothing_knows_its_length(model):
         lambda out: out != [1],
         lambda out: collections.deque(out),
         lambda out: {**dict(enumerate(out))},
-        lambda out: out[1:],
+        lambda out: out[1::2],
     ],
 )
 def test_what_would_take_its_parts_for_elements_is_refused(use):
@@ -391,6 +391,28 @@ def test_statements_that_would_take_parts_for_elements_are_refused():
     for model in (sliced, deleted):
         with pytest.raises(ExportFailed, match="a list whose length a tensor decides"):
             check(model, (torch.tensor(1.0), torch.tensor(2)))
+
+
+def parts_of_a_grown_list(x, n):
+    out = grown(x, n)
+    turned = [*out, x]
+    turned.reverse()
+    return torch.stack(out[:2]), torch.stack(out[-2:]), len(out[1:]), torch.stack(turned), len(out[3:1])
+
+
+def parts_where_a_tensor_says(x, n):
+    rows = [x, x + 1, x * 2, x - 3]
+    count = n.item()
+    last = [0, *(index for index, row in enumerate(rows[:count]) if row > 0)][-1]
+    back = rows[:count][::-1]
+    return torch.stack(rows[:count]), len(rows[count:]), torch.stack(rows[-count:]), torch.stack(back), last
+
+
+@pytest.mark.parametrize(
+    "model", [parts_of_a_grown_list, parts_where_a_tensor_says], ids=lambda model: model.__name__
+)
+def test_slices(model):
+    check(model, *((torch.tensor(1.5), torch.tensor(n)) for n in (3, 1, 2, 4)))
 
 
 def numbers(x, n):

@@ -1,0 +1,133 @@
+"""Sizes that vary, where Python or torch takes an int alone, against eager at other sizes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from aotpipe.canonicalize import canonicalize
+from aotpipe.core.dims import Dim
+from aotpipe.export import export
+from aotpipe.model.spec import as_spec
+
+SIZES = (6, 2, 3, 9, 30)
+
+
+def check(model: Any, *, exact: bool = True) -> None:
+    dim = Dim("n", min=2, max=40)
+    calls = [torch.arange(2.0 * size).sin().reshape(size, 2) for size in SIZES]
+    spec = as_spec(model, args=(calls[0],), dynamic_shapes={"x": {0: dim}})
+    program = export(canonicalize(spec)).entries[0].program.module()
+    for x in calls:
+        torch.testing.assert_close(program(x), model(x), rtol=1e-5, atol=1e-6 if exact else 2e-3)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda n: torch.linspace(-1, 2, n),
+        lambda n: torch.linspace(1, 0, steps=n, dtype=torch.float64),
+        lambda n: torch.linspace(3, 4, n - 1),
+        lambda n: torch.logspace(0, 1, n),
+        lambda n: torch.tril_indices(n, n),
+        lambda n: torch.triu_indices(n, n + 1, 1),
+        lambda n: torch.hann_window(n),
+        lambda n: torch.hann_window(n - 1, periodic=False),
+        lambda n: torch.hamming_window(n),
+        lambda n: torch.blackman_window(n),
+        lambda n: torch.fft.fftfreq(n),
+        lambda n: torch.fft.fftfreq(n + 1, 0.5),
+        lambda n: torch.fft.rfftfreq(n),
+        lambda n: torch.nn.functional.one_hot(torch.arange(2), n),
+        lambda n: torch.eye(n) * math.sqrt(n) + math.log(n) - math.log2(n + 1),
+    ],
+)
+def test_what_is_made_of_a_size_follows_it(made):
+    check(lambda x: made(x.shape[0]))
+    check(lambda x: made(len(x)))
+
+
+def test_classes_out_of_range_raise():
+    def model(x):
+        return torch.nn.functional.one_hot((x[:, 0] * 10).long().abs(), x.shape[0])
+
+    x = torch.ones(12, 2)
+    spec = as_spec(model, args=(x,), dynamic_shapes={"x": {0: Dim("n", min=2, max=40)}})
+    program = export(canonicalize(spec)).entries[0].program.module()
+    assert torch.equal(program(x), model(x))
+    with pytest.raises(RuntimeError, match="Class values"):
+        program(torch.ones(5, 2))
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda x: torch.stack(torch.cat([x] * 6).chunk(6)),
+        lambda x: torch.stack(x.repeat(3, 1).split(x.shape[0])),
+        lambda x: torch.stack(torch.split(x.repeat(1, 2), 2, dim=1)),
+        lambda x: torch.einsum("ij,kj,kl->il", x, x, x),
+    ],
+    ids=["chunk", "split", "columns", "einsum"],
+)
+def test_pieces_whose_number_is_the_same_for_all_sizes(model):
+    check(model)
+
+
+def test_distances_of_any_number_of_points():
+    check(lambda x: torch.cdist(x, x.flip(0)), exact=False)
+
+
+def recurrent(x):
+    state, out = torch.zeros(2), []
+    for row in x:
+        state = torch.tanh(state + row)
+        out.append(state)
+    return torch.stack(out) + x
+
+
+def backwards(x):
+    state, out = torch.zeros(2), []
+    for t in range(len(x) - 1, -1, -1):
+        state = state * 0.5 + x[t]
+        out.append(state)
+    out.reverse()
+    return torch.stack(out)
+
+
+def written(x):
+    out = torch.zeros_like(x)
+    for t in range(1, x.shape[0]):
+        out[t] = out[t - 1] * 0.5 + x[t]
+    return out
+
+
+def left_early(x):
+    for i in range(x.shape[0]):
+        if x[i].sum() > 1.2:
+            return x[i]
+    return x[0]
+
+
+def pairs(x):
+    total, count = torch.zeros(()), len(x)
+    for i in range(count):
+        for j in range(i):
+            total = total + x[i] @ x[j]
+    return total
+
+
+def comprehended(x):
+    kept = [row * 2 for row in x if row.sum() > -2.5]
+    return torch.stack([a + b for a, b in zip(x, x.flip(0), strict=True)]), torch.stack(kept[:2])
+
+
+@pytest.mark.parametrize(
+    "model",
+    [recurrent, backwards, written, left_early, pairs, comprehended],
+    ids=lambda model: model.__name__,
+)
+def test_loops_over_a_size_are_loops_of_the_graph(model):
+    check(model)
