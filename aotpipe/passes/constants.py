@@ -7,10 +7,10 @@ such constants, become nothing and a clone. torch cannot functionalize a body th
 (`FunctionalTensor on its own`), so this runs before any decomposition. The program given is left as it was;
 it is given back as it is when there is nothing to lift.
 
-`fold(programs, rules)` computes at build time what has no lowering and depends on no input. Sines in float64
-of a position table, or the factors of a weight, are the same in every call. Where an op that the backend
-lacks depends on constants and on weights that no entry point writes only, what leads to it runs in eager, and
-the last values that do not depend on an input become constants of the program. All else stays as it was: a
+`fold(programs, rules)` computes at build time what depends on no input and has no lowering or is a scan.
+Sines in float64 of a position table, or the factors of a weight, are the same in every call. Where such an op
+depends on constants and on weights that no entry point writes only, what leads to it runs in eager, and the
+last values that do not depend on an input become constants of the program. All else stays as it was: a
 compiler folds better what it can lower.
 """
 
@@ -35,6 +35,7 @@ from aotpipe.passes.extract import dependencies
 from aotpipe.passes.rules import LegalizationRules, refusal
 
 _ATEN: Final = torch.ops.aten
+_SCAN: Final = torch.ops.higher_order.scan
 _DETACHES: Final = frozenset({_ATEN.detach_.default, _ATEN.detach.default, _ATEN.alias.default})
 
 
@@ -140,9 +141,15 @@ def _fold(program: ExportedProgram, rules: LegalizationRules, written: Collectio
             if hops.memory(tensor) not in written:
                 fixed[node], values[node] = None, tensor.detach()
     for node in module.graph.nodes:
+        if node.op == "get_attr":
+            fixed[node], values[node] = None, getattr(module, str(node.target))
         if _is_pure(node) and all(operand in fixed for operand in node.all_input_nodes):
             fixed[node] = None
-            if refusal(node, rules) or any(operand in lacking for operand in node.all_input_nodes):
+            if (
+                node.target is _SCAN
+                or refusal(node, rules)
+                or any(operand in lacking for operand in node.all_input_nodes)
+            ):
                 lacking[node] = None
     ends = [node for node in lacking if any(user not in fixed for user in node.users)]
     if not ends or not all(isinstance(node.meta["val"], torch.Tensor) for node in ends):
@@ -165,6 +172,10 @@ def _is_pure(node: Node) -> bool:
         return False
     if isinstance(node.target, ops.OpOverload):
         if torch.Tag.nondeterministic_seeded in node.target.tags or ops.schema(node).is_mutable:
+            return False
+    elif node.target is _SCAN:
+        (body,) = hops.call_of(node).subgraphs
+        if not all(each.op != "call_function" or _is_pure(each) for each in body.graph.nodes):
             return False
     elif node.target is not operator.getitem:
         return False

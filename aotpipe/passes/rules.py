@@ -26,6 +26,7 @@ from aotpipe.passes import (
     split_reductions,
     unbacked,
 )
+from aotpipe.passes.decompositions import linalg
 from aotpipe.passes.ranges import Ranges
 from aotpipe.passes.source_lines import source_line
 
@@ -55,6 +56,7 @@ class LegalizationRules:
     needs_bounded_sizes: bool = False
     program_passes: tuple[Callable[[GraphModule], bool], ...] = (
         complex_parts.split,
+        size_rewrites.count_strides,
         size_rewrites.slice_splits,
         split_reductions.split,
         size_rewrites.fill_empty,
@@ -73,6 +75,7 @@ _DATA_SIZES: Final = (
     "mask, or declare a bound: torch._check(n <= ...), or aotpipe.capacity(n, max=...)"
 )
 _FACTORS: Final = "factors a matrix as LAPACK does, which has no lowering; do it before the exported part"
+_COMPLEX: Final = "has a lowering for real matrices alone, with pivoting; do it before the exported part"
 _SIZES: Final = "the size of its result depends on data and has no bound; use a mask or topk"
 _SELECTION: Final = "torch.export bounds its result by the operand alone; write `x.expand_as(mask)[mask]`"
 _TRANSFORM: Final = "has no lowering for a dynamic size, a prime one beyond 4096, or float64"
@@ -80,13 +83,12 @@ _TRANSFORM: Final = "has no lowering for a dynamic size, a prime one beyond 4096
 REASONS: Final[Mapping[ops.OpOverload, str]] = {
     **dict.fromkeys(
         ops.overloads(
-            "_linalg_det _linalg_eigh _linalg_slogdet _linalg_solve_ex _linalg_svd cholesky_inverse "
-            "cholesky_solve geqrf linalg_cholesky_ex linalg_eig linalg_householder_product linalg_inv_ex "
-            "linalg_ldl_factor_ex linalg_ldl_solve linalg_lstsq linalg_lu linalg_lu_factor_ex "
-            "linalg_lu_solve linalg_pinv.atol_rtol_tensor linalg_qr lu_unpack ormqr triangular_solve"
+            "_linalg_eigh _linalg_svd linalg_eig linalg_ldl_factor_ex linalg_ldl_solve linalg_lstsq "
+            "linalg_pinv.atol_rtol_tensor"
         ),
         _FACTORS,
     ),
+    **dict.fromkeys(linalg.DECOMPOSITIONS, _COMPLEX),
     **dict.fromkeys(ops.overloads("_unique2 bincount unique_consecutive unique_dim"), _SIZES),
     **dict.fromkeys(ops.overloads("masked_select"), _SELECTION),
     **dict.fromkeys(ops.overloads("_fft_c2c _fft_c2r _fft_r2c"), _TRANSFORM),

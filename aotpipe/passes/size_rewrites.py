@@ -5,6 +5,8 @@
 - `slice_splits(module)`: The compiler lowers `split_with_sizes` for sizes that it can count; others are
   numbers that an earlier op gives, and the split becomes slices. A slice is cut off at the end of its tensor,
   so that sizes whose assert fails read no other memory.
+- `count_strides(module)`: A body of control flow may take a size from a stride of an operand, which no
+  compiler tells; of a contiguous operand it is a product of its sizes.
 - `join_gathers(module, ranges)`: The compiler takes `t[a, b]` where it knows how many indices there are. Else
   the dims that are indexed become one, and the indices a place in it. To be called where every index is in
   range, and none is negative.
@@ -13,7 +15,7 @@
 from __future__ import annotations
 
 import operator
-from functools import partial
+from functools import partial, reduce
 from itertools import accumulate
 from typing import Any, Final
 
@@ -83,6 +85,19 @@ def _slice(module: GraphModule, split: Node) -> None:
         part.replace_all_uses_with(piece)
         module.graph.erase_node(part)
     module.graph.erase_node(split)
+
+
+def count_strides(module: GraphModule) -> bool:
+    """Write products of sizes for the strides of a graph; gives whether there was one."""
+    return rewrite(module, module.graph.find_nodes(op="call_function", target=_ATEN.sym_stride.int), _stride)
+
+
+def _stride(emit: Emitter, node: Node) -> Node | None:
+    source: Any = node.args[0]
+    value, dim = source.meta["val"], node.args[1]
+    assert isinstance(dim, int)
+    inner = [emit(_ATEN.sym_size.int, source, each) for each in range(dim % value.dim() + 1, value.dim())]
+    return reduce(partial(emit, operator.mul), inner) if inner and value.is_contiguous() else None
 
 
 def join_gathers(module: GraphModule, _ranges: Ranges) -> bool:

@@ -17,12 +17,12 @@ from torch.export import ExportedProgram
 from torch.export.exported_program import _decompose_exported_program
 
 from aotpipe.canonicalize import recurrent_layers
-from aotpipe.passes.decompositions import blas, indexing, norm, ordering, pointwise, resample
+from aotpipe.passes.decompositions import blas, indexing, linalg, norm, ordering, pointwise, resample
 from aotpipe.passes.decompositions.entries import Decomposition, Table, joined
 
 __all__ = ["Decomposition", "Table", "decompose", "of_libraries", "table"]
 
-_GROUPS: Final = (blas, indexing, norm, ordering, pointwise, resample)
+_GROUPS: Final = (blas, indexing, linalg, norm, ordering, pointwise, resample)
 
 
 @cache
@@ -58,13 +58,14 @@ def decompose(program: ExportedProgram, table: Mapping[Any, Callable[..., Any]])
         for op in _composite_ops(frozenset(registered), frozenset(torch.ops._dir))
         if not _is_own_kernel(op, entry := entries.pop(op, _special_op_to_preserve_cia))
     }
-    return _decompose_exported_program(
-        program,
-        cia_to_decomp=composite,
-        python_decomp_table=entries,
-        joint_loss_index=None,
-        decompose_custom_triton_ops=False,
-    )
+    with linalg.checks_as_asserts():
+        return _decompose_exported_program(
+            program,
+            cia_to_decomp=composite,
+            python_decomp_table=entries,
+            joint_loss_index=None,
+            decompose_custom_triton_ops=False,
+        )
 
 
 @cache

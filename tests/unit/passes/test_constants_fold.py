@@ -50,6 +50,15 @@ def test_factor_of_a_weight() -> None:
     check(Orthogonal(), (torch.randn(3, 4),))
 
 
+def test_a_loop_over_a_weight_is_folded() -> None:
+    class Inverse(torch.nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x @ torch.linalg.inv(self.weight)
+
+    [entry] = legal(Inverse(6, 6), (torch.randn(2, 6),)).entries
+    assert not entry.graph.graph.find_nodes(op="call_function", target=torch.ops.higher_order.scan)
+
+
 class Both(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         places = torch.arange(3)

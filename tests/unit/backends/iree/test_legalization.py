@@ -60,7 +60,8 @@ def test_what_is_whole_is_cast_as_it_is() -> None:
         (aten.tanh.default, torch.float64, "float64"),
         (aten.relu.default, torch.uint16, "uint16"),
         (aten.erfinv.default, torch.float32, "no lowering"),
-        (aten.linalg_qr.default, torch.float32, "factors a matrix"),
+        (aten._linalg_eigh.default, torch.float32, "factors a matrix"),
+        (aten.linalg_qr.default, torch.complex64, "real matrices alone"),
     ],
 )
 def test_ops(op: object, dtype: torch.dtype, reason: str) -> None:
