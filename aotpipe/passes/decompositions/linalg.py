@@ -113,7 +113,12 @@ def cholesky_ex(x: torch.Tensor, *, upper: bool = False, check_errors: bool = Fa
         # As LAPACK, it stops at the first pivot that fails.
         return torch.where(info[..., None, None] == 0, after, a), info
 
-    factor, info = _loop(x.shape[-1], step, (x.mT if upper else x, _no_info(x)))
+    given = x.mT if upper else x
+    factor, info = _loop(x.shape[-1], step, (given, _no_info(x)))
+    # What LAPACK had not come to holds what was given, beside the pivot that failed.
+    row, column = _rows(x) + 1 - info[..., None, None], _columns(x) + 1 - info[..., None, None]
+    unused = (info[..., None, None] > 0) & (row >= 0) & (column >= 0) & (row + column > 0)
+    factor = torch.where(unused, given, factor)
     _checked(info, "linalg.cholesky_ex", check_errors)
     return (factor.tril().mT if upper else factor.tril()), info
 
