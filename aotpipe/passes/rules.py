@@ -89,7 +89,7 @@ REASONS: Final[Mapping[ops.OpOverload, str]] = {
         _FACTORS,
     ),
     **dict.fromkeys(linalg.DECOMPOSITIONS, _COMPLEX),
-    **dict.fromkeys(ops.overloads("_unique2 bincount unique_consecutive unique_dim"), _SIZES),
+    **dict.fromkeys(ops.overloads("bincount"), _SIZES),
     **dict.fromkeys(ops.overloads("masked_select"), _SELECTION),
     **dict.fromkeys(ops.overloads("_fft_c2c _fft_c2r _fft_r2c"), _TRANSFORM),
 }

@@ -1,4 +1,4 @@
-"""Selecting by rank, searching, the extrema of a dim, and whether all or any of a tensor are true.
+"""Selecting by rank, searching, what is unique, the extrema of a dim, and whether all or any are true.
 
 An element's rank is counted: how many elements come before it. That is one vectorized, fused reduction,
 stable, and with NaN as the greatest value, as eager orders them.
@@ -6,16 +6,18 @@ stable, and with NaN as the greatest value, as eager orders them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import torch
 
+from aotpipe.passes import ops
 from aotpipe.passes.decompositions.entries import Decomposition, Table, empty, iota, last, reduced
 
 aten = torch.ops.aten
 Pair = tuple[torch.Tensor, torch.Tensor]
+Triple = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 def _less(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
@@ -147,6 +149,77 @@ def _count(sequence: torch.Tensor, values: torch.Tensor, right: bool, dtype: tor
     return (~beyond).to(dtype).sum(-1, dtype=dtype)
 
 
+def _starts(rows: torch.Tensor) -> torch.Tensor:
+    """Which slices along dim 0 differ from the one before; a NaN differs from every number."""
+    place = iota(rows.shape[0], rows)
+    before = rows.index_select(0, (place - 1).clamp(min=0))
+    return (rows != before).any(1) | (place == 0)
+
+
+def _rows(x: torch.Tensor, dim: int) -> torch.Tensor:
+    """The slices along a dim as rows."""
+    return comparable(x.movedim(dim, 0).unsqueeze(-1).flatten(1))
+
+
+def _of_runs(x: torch.Tensor, dim: int, starts: torch.Tensor) -> Triple:
+    """The first slice of each run along a dim, the run of each slice, and how many slices each run has."""
+    place = torch.nonzero(starts).select(1, 0)
+    ends = torch.cat([place, torch.full((1,), starts.shape[0], device=x.device)])
+    count = ends.index_select(0, iota(place.shape[0], place) + 1) - place
+    return x.index_select(dim, place), starts.to(torch.int64).cumsum(0) - 1, count
+
+
+def _sorted_runs(x: torch.Tensor, dim: int, order: torch.Tensor) -> Triple:
+    values = x.index_select(dim, order)
+    found, run, count = _of_runs(values, dim, _starts(_rows(values, dim)))
+    return found, torch.zeros_like(run).scatter(0, order, run), count
+
+
+def _asked(found: Triple, shape: Sequence[int], inverse: bool, counts: bool) -> Triple:
+    """The results of a flat tensor; what is not asked for is empty."""
+    values, run, count = found
+    none = run.new_empty(0)
+    return values, run.reshape(shape) if inverse else none, count if counts else none
+
+
+def unique(
+    x: torch.Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
+) -> Any:
+    """Sorted in any case, as eager's is on a CPU."""
+    if x.is_complex():
+        return NotImplemented
+    flat = x.reshape(-1)
+    order = torch.sort(comparable(flat), stable=True)[1]
+    return _asked(_sorted_runs(flat, 0, order), x.shape, return_inverse, return_counts)
+
+
+def unique_dim(x: torch.Tensor, dim: int, *_: bool) -> Any:
+    if x.is_complex():
+        return NotImplemented
+    rows = _rows(x, dim)
+    if x.is_floating_point():
+        # Eager's order depends on the algorithm.
+        ops.ASSERT_TENSOR((rows == rows).all(), "no slice of those that are compared holds NaN")
+    mine, other = rows.unsqueeze(1), rows.unsqueeze(0)
+    size = rows.shape[1]
+    # Twice the place of the first difference, even where the other row is less there.
+    place = 2 * iota(size, rows)
+    first = torch.where(mine == other, 2 * size, place + (mine < other).to(torch.int64)).amin(-1)
+    number = iota(rows.shape[0], rows)
+    earlier = number.unsqueeze(0) < number.unsqueeze(1)
+    before = torch.where(first == 2 * size, earlier, first % 2 == 0)
+    return _sorted_runs(x, dim, torch.sort(before.to(torch.int64).sum(1))[1])
+
+
+def unique_consecutive(
+    x: torch.Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+) -> Triple:
+    if dim is not None:
+        return _of_runs(x, dim, _starts(_rows(x, dim)))
+    flat = x.reshape(-1)
+    return _asked(_of_runs(flat, 0, _starts(_rows(flat, 0))), x.shape, return_inverse, return_counts)
+
+
 _MEDIAN: Final = partial(_of_rank, rank=_middle)
 _NANMEDIAN: Final = partial(_of_rank, rank=_middle_of_numbers)
 DECOMPOSITIONS: Table = {
@@ -160,6 +233,9 @@ DECOMPOSITIONS: Table = {
     aten.searchsorted.Scalar: searchsorted_scalar,
     aten._is_all_true.default: torch.all,
     aten._is_any_true.default: torch.any,
+    aten._unique2.default: unique,
+    aten.unique_dim.default: unique_dim,
+    aten.unique_consecutive.default: unique_consecutive,
     aten.bucketize.Tensor: lambda values, sequence, **options: searchsorted(sequence, values, **options),
     aten.bucketize.Scalar: lambda value, sequence, **options: searchsorted_scalar(sequence, value, **options),
 }
