@@ -20,6 +20,7 @@ _ATEN: Final = torch.ops.aten
 
 ITEM: Final[Any] = _ATEN._local_scalar_dense.default
 CAST: Final[Any] = _ATEN._to_copy.default
+SYM_SQRT: Final[Any] = vars(torch)["_sym_sqrt"]
 ASSERT_TENSOR: Final[Any] = _ATEN._assert_async.msg
 ASSERT_TENSOR_SILENT: Final[Any] = _ATEN._assert_async.default
 ASSERT_NUMBER: Final[Any] = _ATEN._assert_scalar.default

@@ -40,8 +40,14 @@ _OF_FLOATS: Final[Mapping[Any, Any]] = {
     operator.sub: _ATEN.sub.Tensor,
     operator.mul: _ATEN.mul.Tensor,
     operator.truediv: _ATEN.div.Tensor,
+    operator.pow: _ATEN.pow.Tensor_Tensor,
+    pow: _ATEN.pow.Tensor_Tensor,
+    ops.SYM_SQRT: _ATEN.sqrt.default,
     operator.neg: _ATEN.neg.default,
 }
+# What is written as a tensor where it gives a float.
+_COMPUTED: Final = (operator.pow, pow, ops.SYM_SQRT, torch.sym_float)
+_MOST_FACTORS: Final = 8
 # Functions from a float to an integer.
 _ROUNDED: Final[Mapping[Any, Any]] = {
     math.trunc: _ATEN.trunc.default,
@@ -127,6 +133,14 @@ def lower(module: GraphModule) -> None:
             if node.target is torch.sym_sum:
                 parts = node.args[0] if isinstance(node.args[0], list | tuple) else node.args
                 node.replace_all_uses_with(functools.reduce(functools.partial(emit, operator.add), parts))
+            elif (factors := _factors(node)) is not None:
+                node.replace_all_uses_with(functools.reduce(functools.partial(emit, operator.mul), factors))
+            elif node.target is operator.mod and isinstance(node.meta["val"], torch.SymInt):
+                # IREE's importer takes it for C's, and has no lowering for that.
+                whole = emit(operator.mul, emit(operator.floordiv, *node.args), node.args[1])
+                rest = emit(operator.sub, node.args[0], whole)
+                rest.meta["val"] = node.meta["val"]
+                node.replace_all_uses_with(rest)
             elif (
                 node.target in _FILLS
                 and not value_of(node).dim()
@@ -136,6 +150,7 @@ def lower(module: GraphModule) -> None:
             elif (
                 node.target in _EXTREMES
                 or node.target is torch.sym_ite
+                or (node.target in _COMPUTED and isinstance(value_of(node), torch.SymFloat))
                 or (node.target in _ROUNDED and dtype_of(value_of(node.args[0])) is torch.float64)
             ):
                 item = emit(ops.ITEM, as_tensor(emit, node))
@@ -143,6 +158,16 @@ def lower(module: GraphModule) -> None:
                 node.replace_all_uses_with(item)
         graph.graph.eliminate_dead_code()
         graph.recompile()
+
+
+def _factors(node: Node) -> list[Any] | None:
+    """What a small power of an integer is the product of."""
+    if node.target not in (operator.pow, pow):
+        return None
+    base, exponent = node.args
+    if not isinstance(exponent, int) or not 0 < exponent <= _MOST_FACTORS:
+        return None
+    return [base] * exponent if isinstance(value_of(base), torch.SymInt) else None
 
 
 _FILLS: Final = (_ATEN.full.default, _ATEN.scalar_tensor.default)

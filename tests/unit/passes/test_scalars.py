@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 import torch
 
+from aotpipe import Dim
 from aotpipe.passes import scalars
 from aotpipe.passes.emit import Emitter
+from tests.programs import on_xla, through
 from tests.unit.passes.legal import Runner, legal, model
 from tests.unit.passes.ranges.programs import Program
 
@@ -112,3 +114,18 @@ def test_one_of_two_sizes() -> None:
     for each in (x, x - 3):
         (got,) = program((each,)).values()
         assert torch.equal(got, Chosen()(each))
+
+
+class OfSize(torch.nn.Module):
+    """Powers, roots and remainders of a size."""
+
+    def forward(self, x: Any) -> Any:
+        n = x.shape[0]
+        return x * n**3, x * n**-0.5, x * (n / 3) ** 2, x * torch.sym_sqrt(n), x * ((n - 5) % 3), x * (17 % n)
+
+
+@pytest.mark.parametrize("backend", [through, on_xla], ids=["iree", "xla"])
+def test_powers_and_remainders_of_a_size(backend: Any) -> None:
+    calls = [(torch.linspace(-1, 1, size),) for size in (4, 2, 9)]
+    options = {"buckets": {"n": (4, 9)}} if backend is on_xla else {}
+    backend.check(OfSize(), *calls, dynamic_shapes={"x": {0: Dim("n", min=2, max=9)}}, **options)
