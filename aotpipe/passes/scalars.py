@@ -83,6 +83,11 @@ def as_tensor(emit: Emitter, value: Any, dtype: torch.dtype | None = None) -> No
         if value.target is ops.ITEM:
             return _read(emit, value.args[0], wanted)
         if value.target in _COMPARISONS:
+            if any(isinstance(side, int) and not -(2**63) <= side < 2**63 for side in value.args):
+                # torch's bound of what has none: no number of the program reaches it.
+                compare: Any = value.target
+                known = compare(*(side if isinstance(side, int) else 0 for side in value.args))
+                return emit(_ATEN.full.default, [], known, dtype=torch.bool)
             left, right = (as_tensor(emit, side, _common(value)) for side in value.args)
             return emit(_COMPARISONS[value.target], left, right)
         if value.target in _CONNECTIVES:

@@ -32,7 +32,7 @@ def test_a_comparison_of_numbers(relation: str) -> None:
     compare = getattr(operator, relation)
     program = Program()
     emit = Emitter(program.module, program.end)
-    for left, right in itertools.product((1, 2), (1, 2.5)):
+    for left, right in (*itertools.product((1, 2), (1, 2.5)), (1, 2**64), (-(2**63) - 1, 1)):
         with program.module.graph.inserting_before(program.end):
             node = program.module.graph.call_function(compare, (left, right))
         node.meta["val"] = compare(left, right)
