@@ -12,6 +12,7 @@ from aotpipe.canonicalize import canonicalize
 from aotpipe.core.dims import Dim
 from aotpipe.export import export
 from aotpipe.model.spec import as_spec
+from tests.sweep import sweep
 
 SIZES = (6, 2, 3, 9, 30)
 
@@ -27,23 +28,26 @@ def check(model: Any, *, exact: bool = True) -> None:
 
 @pytest.mark.parametrize(
     "made",
-    [
-        lambda n: torch.linspace(-1, 2, n),
-        lambda n: torch.linspace(1, 0, steps=n, dtype=torch.float64),
-        lambda n: torch.linspace(3, 4, n - 1),
-        lambda n: torch.logspace(0, 1, n),
-        lambda n: torch.tril_indices(n, n),
-        lambda n: torch.triu_indices(n, n + 1, 1),
-        lambda n: torch.hann_window(n),
-        lambda n: torch.hann_window(n - 1, periodic=False),
-        lambda n: torch.hamming_window(n),
-        lambda n: torch.blackman_window(n),
-        lambda n: torch.fft.fftfreq(n),
-        lambda n: torch.fft.fftfreq(n + 1, 0.5),
-        lambda n: torch.fft.rfftfreq(n),
-        lambda n: torch.nn.functional.one_hot(torch.arange(2), n),
-        lambda n: torch.eye(n) * math.sqrt(n) + math.log(n) - math.log2(n + 1),
-    ],
+    sweep(
+        [
+            lambda n: torch.linspace(-1, 2, n),
+            lambda n: torch.linspace(1, 0, steps=n, dtype=torch.float64),
+            lambda n: torch.linspace(3, 4, n - 1),
+            lambda n: torch.logspace(0, 1, n),
+            lambda n: torch.tril_indices(n, n),
+            lambda n: torch.triu_indices(n, n + 1, 1),
+            lambda n: torch.hann_window(n),
+            lambda n: torch.hann_window(n - 1, periodic=False),
+            lambda n: torch.hamming_window(n),
+            lambda n: torch.blackman_window(n),
+            lambda n: torch.fft.fftfreq(n),
+            lambda n: torch.fft.fftfreq(n + 1, 0.5),
+            lambda n: torch.fft.rfftfreq(n),
+            lambda n: torch.nn.functional.one_hot(torch.arange(2), n),
+            lambda n: torch.eye(n) * math.sqrt(n) + math.log(n) - math.log2(n + 1),
+        ],
+        quick=6,
+    ),
 )
 def test_what_is_made_of_a_size_follows_it(made):
     check(lambda x: made(x.shape[0]))

@@ -10,6 +10,7 @@ import torch
 
 from aotpipe import Dim
 from tests.programs import on_xla, through
+from tests.sweep import sweep
 
 BACKENDS = pytest.mark.parametrize("backend", ["iree", "xla"])
 FLOATS = [
@@ -59,7 +60,7 @@ def test_floats(backend: str, module: type[torch.nn.Module]) -> None:
 
 
 @BACKENDS
-@pytest.mark.parametrize("dtype", [torch.int64, torch.bool])
+@pytest.mark.parametrize("dtype", sweep([torch.int64, torch.bool], quick=1))
 def test_whole_numbers(backend: str, dtype: torch.dtype) -> None:
     least = -(2**62) if dtype is torch.int64 else 0
     tensors = [torch.tensor(x).nan_to_num(0, 3, 2).long() + least for x in FLOATS]
@@ -67,7 +68,7 @@ def test_whole_numbers(backend: str, dtype: torch.dtype) -> None:
 
 
 @BACKENDS
-@pytest.mark.parametrize("module", [SortedRows, ConsecutiveColumns])
+@pytest.mark.parametrize("module", sweep([SortedRows, ConsecutiveColumns], quick=1))
 def test_slices_along_a_dim(backend: str, module: type[torch.nn.Module]) -> None:
     generator = torch.Generator().manual_seed(0)
     tensors = [torch.randint(0, 2, (size, 3), generator=generator).float() for size in (6, 1, 9)]
@@ -75,8 +76,8 @@ def test_slices_along_a_dim(backend: str, module: type[torch.nn.Module]) -> None
 
 
 @BACKENDS
-@pytest.mark.parametrize("shape", [(), (0, 3), (1,), (2, 2)], ids=str)
-def test_fixed_sizes(backend: str, shape: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("shape", sweep([[], [0, 3], [1], [2, 2]], quick=1), ids=str)
+def test_fixed_sizes(backend: str, shape: list[int]) -> None:
     check(backend, Sorted(), [torch.ones(shape)])
 
 

@@ -237,9 +237,9 @@ class Keyed(nn.Module):
         return x * len(found)
 
 
-class Distinct(nn.Module):
+class Counted(nn.Module):
     def forward(self, x):
-        return x.long().unique()  # ! size-from-data
+        return x.long().clamp_min(0).flatten().bincount()  # ! size-from-data
 
 
 class Comprehended(nn.Module):

@@ -31,7 +31,7 @@ CASES: list[tuple[type[torch.nn.Module], tuple[Any, ...]]] = [
     (models.Raising, (X,)),
     (models.CountingBehind, (X,)),
     (models.Keyed, (X,)),
-    (models.Distinct, (X,)),
+    (models.Counted, (X,)),
     (models.Comprehended, (X,)),
     (models.Keeping, (X,)),
     (models.KeepingMore, (X,)),
