@@ -60,14 +60,7 @@ def limit_error(
 ) -> CompileError | None:
     """The error of a run that passed a limit; None for every other run.
 
-    Args:
-        compiler: Its name.
-        target: What it compiled for.
-        outcome: How the run ended.
-        timeout_s: Its limit of seconds.
-        limit_bytes: Its limit of resident bytes.
-        log: The path of its log.
-        no_memory: Whether the compiler itself said that it could not allocate.
+    `no_memory` says that the compiler itself could not allocate.
     """
     if outcome.ending == "timeout":
         return CompileTimeout(

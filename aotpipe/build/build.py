@@ -54,7 +54,6 @@ class Outcome:
 
     Attributes:
         path: The bundle; None where none was written.
-        folder: Where the report lies.
         error: Of the first target that failed.
     """
 

@@ -52,11 +52,8 @@ class Chain:
 
     A property raises what its stage raises, and what those before it raise.
 
-    Args:
-        request: What is asked for.
-        recorder: Told of each stage.
-        exported: Programs in the model's own dtypes, where they were exported already.
-        rulesets: What programs are legalized by, in place of the request's.
+    `exported` are programs in the model's own dtypes, where they were exported already; `rulesets` are what
+    programs are legalized by, in place of the request's.
     """
 
     def __init__(
@@ -240,9 +237,7 @@ class Chain:
     def reference(self, calls: Sequence[Call] | None = None, *, compilers: int = 0) -> Reference:
         """Eager's answers to the calls that programs are judged on.
 
-        Args:
-            calls: These in place of planned ones.
-            compilers: How many run meanwhile, each on a core.
+        `calls` are made in place of planned ones; `compilers` run meanwhile, each on a core.
 
         Raises:
             SpecInvalid: The model raises on its own example inputs.

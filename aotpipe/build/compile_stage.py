@@ -66,10 +66,7 @@ class CompileSettings:
 class Compiling:
     """The compilers of a build; where the body of `with` raises, all are killed; none is left when it ends.
 
-    Args:
-        targets: What to compile for.
-        settings: How.
-        cache: Where programs of earlier builds lie; its recorder is told of each compile.
+    Programs of earlier builds lie in `cache`, whose recorder is told of each compile.
     """
 
     def __init__(self, targets: Sequence[Target], *, settings: CompileSettings, cache: Cache) -> None:
@@ -148,11 +145,8 @@ class Compiling:
     ) -> Compiled:
         """Compile for a target in this thread, or take the program from the store.
 
-        Args:
-            lowered: The module.
-            target: What to compile for.
-            fallback: More cautious flags, of the compiler's `fallbacks_for_numbers`.
-            beside: The targets that share the program.
+        `fallback` are more cautious flags, of the compiler's `fallbacks_for_numbers`; `beside` are the
+        targets that share the program.
 
         Raises:
             CompileError

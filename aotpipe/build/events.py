@@ -49,8 +49,6 @@ class StageFinished:
         peak_rss_bytes: The peak resident set, until the stage ended, of the process that did the work: this
             one, or the compiler.
         size_bytes: The size of what it made: a module, the weights, a program; 0 where that is no bytes.
-        cached: Whether its result came from the store.
-        failed: Whether it raised.
     """
 
     stage: Stage

@@ -90,11 +90,7 @@ class RecordedReads:
 
 @contextmanager
 def recorded_reads(*, exclude: Iterable[Path] = ()) -> Iterator[RecordedReads]:
-    """Record what this process reads while the body runs.
-
-    Args:
-        exclude: Folders that aotpipe itself writes and reads.
-    """
+    """Record what this process reads while the body runs, but for folders that aotpipe itself writes."""
     global _active
     _install()
     roots = tuple(os.path.realpath(path) + os.sep for path in exclude)
@@ -267,8 +263,7 @@ def _package_records(extra: Iterable[str]) -> set[str]:
 def wrap_loaded(note: Callable[[object], None]) -> None:
     """Wrap the libraries that open files in native code, where Python tells of nothing, once they are loaded.
 
-    Args:
-        note: Called with the path argument of every call, in the calling thread.
+    `note` is called with the path argument of every call, in the calling thread.
     """
     for module, attribute, position in _NATIVE if len(_wrapped) < len(_NATIVE) else ():
         original = getattr(sys.modules.get(module), attribute, None)

@@ -47,9 +47,6 @@ class Prepared:
     """What the stages that need torch have made.
 
     Attributes:
-        lowered: The modules, for every target that was asked for.
-        loadable: What the programs are loaded with.
-        weights_sha256: Of the file of the weights.
         digest: Of everything that can change what the programs compute or are compared with.
     """
 
@@ -82,11 +79,8 @@ def digest_of(models: Sequence[str], lowered: Mapping[ModuleKey, Lowered], golde
 def prepare(request: Request, compiling: Compiling, *, folder: Path, exclude: Sequence[Path]) -> Ready:
     """Prepare a model, or take it from the store where nothing has changed, and start the compilers.
 
-    Args:
-        request: What is wanted.
-        compiling: Started as soon as there are modules; its cache may hold the prepared model.
-        folder: Where the file of the weights is put.
-        exclude: Folders that aotpipe itself writes, so that a model is not made of them.
+    The compilers are started as soon as there are modules. The file of the weights goes to `folder`; what
+    aotpipe itself writes is in `exclude`, so that a model is not made of it.
 
     Raises:
         ModelError, ExportFailed, UnsupportedOps, LowerFailed

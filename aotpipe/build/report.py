@@ -45,9 +45,6 @@ class TargetReport:
     Attributes:
         reason: Why it did not run, or did not pass; empty where it did.
         stage, error, exit_code: Where it failed and with which error; empty where it did not.
-        size_bytes: Of the program, without weights.
-        notes: What a user should know of the compile.
-        estimates: What its programs will cost on a chip that is not at hand.
         dialect: What the program was compiled from; empty where it failed.
         partition: How it is spread over several devices; None for one.
     """
@@ -75,7 +72,6 @@ class Report(Serializable):
     Attributes:
         bundle: Where the bundle lies; empty where the build gave none.
         remarks: About the build itself, such as a cache that cannot be written.
-        stages: In the order of their starts.
         up_to_date: Nothing had changed and nothing was done; the rest tells of the build before.
     """
 

@@ -86,13 +86,7 @@ class Request:
     Attributes:
         model: A reference such as `model.py`, a Spec, an nn.Module, or a function of tensors.
         spec_options: `name`, and for objects the fields of an EntryPoint, as `model.spec.as_spec` takes them.
-        targets: What programs are compiled for.
         backends: The compilers that take part, in a fixed order, with the dialect that each is given.
-        buckets: By Dim, the sizes that there are to be XLA programs for.
-        islands: What cannot be in a program may be cut out.
-        mesh: The devices that each program is for; one where None.
-        rules: How arrays are split over them.
-        precision: What is computed in fewer bits.
     """
 
     model: object

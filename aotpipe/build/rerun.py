@@ -45,7 +45,6 @@ class Reopened:
     Attributes:
         programs: Those that were asked for, whether they can run here or not.
         payloads: By file, the bytes of these and of their variants.
-        goldens: The recorded calls.
     """
 
     manifest: Manifest
@@ -84,10 +83,8 @@ def _chosen(name: str, found: Collection[Target]) -> list[Target]:
 def reopened(root: Path, targets: Sequence[str] = ()) -> Iterator[Reopened]:
     """Open a bundle for as long as the body runs.
 
-    Args:
-        root: Its folder.
-        targets: Target strings, shorthands and globs, of whose matches those count that the bundle has, as
-            variants too; all of its targets where empty.
+    Those of the targets' matches count that the bundle has, as variants too; all of its targets where none is
+    named.
 
     Raises:
         BundleError: The bundle cannot be read, or has no such program.

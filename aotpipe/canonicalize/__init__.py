@@ -28,9 +28,7 @@ from aotpipe.model.spec import EntryPoint, Spec
 def canonicalize(spec: Spec, *, refusals: list[ExportFailed] | None = None) -> Canonical:
     """Build the model and name what goes in and out of each entry point.
 
-    Args:
-        spec: What to build.
-        refusals: Takes all that the model keeps or changes and no program can, which is raised otherwise.
+    `refusals` takes all that the model keeps or changes and no program can, which is raised otherwise.
 
     Raises:
         ModelImportFailed: The build raised.

@@ -32,10 +32,8 @@ class Fixed:
     """One thing that is fixed.
 
     Attributes:
-        code: As `aotpipe check` has it.
         name: The input, or the argument that lacks or has a key.
         node: Where the method asks, or first reads it.
-        method: The method.
     """
 
     code: Literal["baked-input", "baked-none", "baked-key"]

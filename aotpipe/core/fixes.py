@@ -66,12 +66,7 @@ def records(package: str) -> tuple[Fix, ...]:
 
 
 def active(package: str, targets: Sequence[Target] | None = None) -> tuple[Fix, ...]:
-    """The records that a stage applies.
-
-    Args:
-        package: The stage's package of records.
-        targets: What is compiled for; all targets where None.
-    """
+    """The records of a stage's package that are applied for these targets; for any where None."""
     return tuple(
         fix
         for fix in records(package)

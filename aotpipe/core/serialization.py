@@ -35,9 +35,7 @@ def renamed(**keys: str) -> Any:
 def to_json(value: Any, *, derived: bool = True) -> Any:
     """A value of dataclasses, mappings and sequences as JSON.
 
-    Args:
-        value: What to write.
-        derived: Whether the properties that classes name in `derived` are written for readers, too.
+    `derived` writes the properties that classes name in `derived`, too, for readers.
     """
     walk = partial(to_json, derived=derived)
     match value:

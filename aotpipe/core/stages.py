@@ -216,7 +216,6 @@ class Schedule(Serializable):
 
     Attributes:
         dispatches: Places from which kernels are started.
-        kernels: Different ones.
         copies, fills: Of buffers, outside of kernels.
         waits: Places where the host waits for the device, to decide a branch or a size.
         allocated_bytes: For results, values between kernels and weights in another layout, where sizes are
@@ -238,12 +237,10 @@ class Compiled:
     Attributes:
         payload: The program's bytes (a vmfb, an XLA executable).
         flags: Every compiler flag, in order.
-        toolchain: Package -> exact version of all that took part.
         host_features: CPU features a host must have; empty for portable programs.
         digest: Of everything that can change the payload.
         notes: What a user should know of the compile, such as that the fast flags crashed the compiler.
         estimates: What each program that the payload holds will cost, where the compiler says it.
-        dialect: What it was compiled from.
         partition: How it is spread over several devices; None for one.
         beside: The other targets for which the payload holds a program.
         schedule: What it does on the device, where the compiler says it.

@@ -78,9 +78,6 @@ class TargetRow:
     """A target's row.
 
     Attributes:
-        summary: A line for people.
-        driver: The name of the runtime's driver.
-        flags: The flags for the compiler, in order.
         features: The features that a CPU must have, by LLVM's names.
         arch: The name of the machine's architecture, where the target's last part is another one.
         variants: Target strings of the same programs for better CPUs, the best first.

@@ -34,7 +34,6 @@ class Resolved:
         dims: What varies, or shall vary when it is exported again.
         again: Whether the program varies more than `dims` do, because a condition is no range.
         ranges: Input name and axis -> range of an AUTO size that varies.
-        findings: Which sizes are constants or multiples, and why.
     """
 
     dims: dict[str, dict[int, Dim | Auto]]

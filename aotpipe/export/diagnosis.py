@@ -175,10 +175,7 @@ def is_about_control_flow(error: BaseException) -> bool:
 def explain(error: Exception, log: GuardLog, entry: str) -> ExportFailed:
     """Say why torch.export refused an entry point.
 
-    Args:
-        error: What it raised.
-        log: What it had assumed until then.
-        entry: The entry point's name.
+    `log` is what it had assumed until then.
     """
     if isinstance(error, Unwritten):
         error = error.refused

@@ -35,10 +35,7 @@ _NUMBERS = {torch.SymInt: "int64", torch.SymFloat: "float64", torch.SymBool: "bo
 def signature(entry: CanonicalEntry, program: ExportedProgram, ranges: Ranges) -> Signature:
     """Describe an exported program, but for its state: only a functional graph tells what is written to.
 
-    Args:
-        entry: The entry point; `dims` says what varies.
-        program: What torch.export made of it.
-        ranges: Input name and axis -> range, of the AUTO sizes that vary.
+    `ranges` is by input name and axis, of the AUTO sizes that vary.
 
     Raises:
         ExportFailed: A tensor of a dtype that no target has, or another structure than in eager mode.

@@ -181,10 +181,8 @@ def staged(
     differs from the model on a combination of flags, the whole model is traced once for each combination, if
     there are few enough.
 
-    Args:
-        entry: The entry point.
-        first: The error of exporting the model as it is, where that was tried.
-        module: The module that takes the model's state from buffers, where there is one.
+    `first` is the error of exporting the model as it is, where that was tried; `module` takes the model's
+    state from buffers, where there is one.
 
     Raises:
         ExportFailed: It has no such form, or none that gives the model's answers.

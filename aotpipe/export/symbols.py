@@ -169,10 +169,8 @@ class SymbolNames:
     """torch's symbols under a signature's names.
 
     Attributes:
-        ranges: Of torch's symbols.
         reserved: Names that no symbol may get by itself.
         replaced: What torch's symbols are in names of the signature.
-        known: The signature's symbols so far.
     """
 
     ranges: Mapping[sympy.Symbol, Any]

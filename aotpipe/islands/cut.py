@@ -45,9 +45,7 @@ class Cut:
 def cut(legal: Legal, refusal: Refusal) -> Cut:
     """Cut every entry point.
 
-    Args:
-        legal: A legal program, in which ops without a lowering may be left.
-        refusal: Why an op has no lowering; empty where it has one.
+    `refusal` says why an op has no lowering; it is empty where it has one.
 
     Raises:
         UnsupportedOps: Nothing is left for a program, or an island cannot be cut out.

@@ -32,7 +32,6 @@ class Site:
         arguments, objects: How leaves become arguments.
         result, dtypes: How a result becomes leaves, and the dtype of each; None before the first eager call.
         records: The shapes that went into an eager call and came out, each choice once.
-        where: The model's line of the last call.
     """
 
     mark: Mark

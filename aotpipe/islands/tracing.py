@@ -68,9 +68,8 @@ def _fake(tensors: Sequence[torch.Tensor], site: str) -> list[torch.Tensor]:
 def size_of(shapes: Sequence[Sequence[Any]], seen: Sequence[tuple[Sequence[Sequence[int]], int]]) -> Any:
     """Derive one size of a result from what eager calls showed.
 
-    Args:
-        shapes: Of the arguments, as they are traced.
-        seen: In eager calls: the shapes of the arguments, and this size.
+    `shapes` are the arguments', as they are traced; `seen` are eager calls: the shapes of the arguments, and
+    this size.
     """
     sizes = [size for _, size in seen]
     dynamic = [

@@ -48,7 +48,6 @@ class Root:
 
     Attributes:
         path: As a user writes it, without `self`: `block.cache`.
-        owner: The module.
         held: The dict of the module that has the name as a key.
     """
 

@@ -36,11 +36,8 @@ def legalize(
 ) -> Legal:
     """Turn every entry point into a pure function over a backend's ops.
 
-    Args:
-        exported: The model.
-        rules: Of the backend.
-        cheap: How many elements both branches of a `cond` may compute for it to become a selection.
-        supported: Refuse ops without a lowering; they are left in the graphs otherwise.
+    Both branches of a `cond` may compute `cheap` elements for it to become a selection. Where not
+    `supported`, ops without a lowering are left in the graphs.
 
     Raises:
         UnsupportedOps: Ops without a lowering; all of them are named, each with the user's line.

@@ -25,9 +25,7 @@ _SYMBOL: Final = re.compile(r"\b(?:zuf|zf|[su])\d+\b")
 def digest(legal: Legal, held: str) -> str:
     """The digest of a whole legal program.
 
-    Args:
-        legal: The program.
-        held: The SHA-256 of the file of its weights and initial state, which are large: one hash is enough.
+    `held` is the SHA-256 of the file of its weights and initial state, which are large: one hash is enough.
     """
     total = hashlib.sha256()
     lines = (line for entry in legal.entries for line in _entry_lines(entry))

@@ -21,10 +21,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 class Emitter:
     """Inserts calls before a node of one graph.
 
-    Args:
-        module: The graph's module.
-        before: New nodes go right before this node.
-        cause: Its stack trace is given to the new nodes; `before` when None.
+    The new nodes have the stack trace of `cause`, or of `before`.
     """
 
     def __init__(self, module: GraphModule, before: Node, *, cause: Node | None = None) -> None:

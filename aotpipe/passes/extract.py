@@ -47,11 +47,7 @@ def extract(
 ) -> fx.GraphModule:
     """A graph that computes nodes of another.
 
-    Args:
-        owner: The graph they are of, with the subgraphs and constants that they name.
-        taken: Become placeholders, in this order.
-        given: Become the results; whatever they are computed from, up to `taken`, is copied.
-        nodes: Are copied also where no result needs them.
+    `taken` become placeholders, `given` results; `nodes` are copied also where no result needs them.
     """
     graph = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}

@@ -48,10 +48,7 @@ class Tensors:
     def name(self, fqn: str, tensor: torch.Tensor, entry_point: str) -> str:
         """The name of a tensor, new or known.
 
-        Args:
-            fqn: The name it is known by where it is met.
-            tensor: The tensor itself.
-            entry_point: Tells apart constants that torch numbered alike in two entry points.
+        `entry_point` tells apart constants that torch numbered alike in two entry points.
         """
         identity = _identity(tensor)
         if identity not in self._names:
@@ -84,12 +81,7 @@ def flatten(
 ) -> LegalEntry:
     """Give the entry point as a pure function.
 
-    Args:
-        entry: The entry point as exported.
-        program: Its program, decomposed.
-        input_names: The name of each leaf of the call, in its order.
-        tensors: Names and values of what the entry points hold; grows.
-        state: The names that any entry point writes to.
+    `tensors` grows by what the entry point holds; `state` are the names that any entry point writes to.
 
     Raises:
         LowerFailed: The program takes or gives something that has no tensor form.

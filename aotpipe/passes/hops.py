@@ -243,9 +243,7 @@ def is_uniform(tensor: torch.Tensor) -> bool:
 class Constants:
     """Gives a program more constants, each a placeholder before those of its inputs.
 
-    Args:
-        program: As it was.
-        module: The graph that it gets; it is changed.
+    The program stays as it was; `module`, the graph that it gets, is changed.
     """
 
     def __init__(self, program: ExportedProgram, module: GraphModule) -> None:

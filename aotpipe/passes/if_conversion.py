@@ -51,9 +51,8 @@ _DIVISIONS: Final = ops.overloads(
 def convert(module: GraphModule, cheap: int = CHEAP) -> None:
     """Replace the cheap conds of a graph, and of the bodies under it, by selections.
 
-    Args:
-        module: A graph in normal form, with its asserts as results.
-        cheap: How many elements both sides of a cond may compute together.
+    The graph is in normal form, with its asserts as results; both sides of a cond may compute `cheap`
+    elements.
     """
     changed = False
     for call in hops.calls(module):

@@ -122,10 +122,8 @@ def guard(
 ) -> tuple[LegalEntry, Ranges]:
     """Keep every index of an entry within its table.
 
-    Args:
-        entry: Flat, in control-flow normal form; its graph is changed in place.
-        tensors: The weights by name.
-        declared: The inputs whose value range the user gave.
+    The entry is flat and in control-flow normal form; its graph is changed in place. `declared` are the
+    inputs whose value range the user gave.
     """
     for module in hops.walk(entry.graph):
         _select_by_tensor(module)

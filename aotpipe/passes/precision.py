@@ -72,10 +72,8 @@ class Casting:
     ) -> Iterator[tuple[Cast, Cast]]:
         """What to try for an op: the cast of its operands, and that of its results.
 
-        Args:
-            name: Of an op of ATen, or of torch's function of that name.
-            dtypes: Of its operands.
-            mutable: Whether it writes to an operand, which is never cast.
+        `name` is of an op of ATen, or of torch's function of that name; an op that is `mutable` writes to an
+        operand, which is never cast.
         """
         kind = self.policy.kind(name)
         if torch.float32 not in dtypes and self.lower not in dtypes:

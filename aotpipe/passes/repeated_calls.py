@@ -58,14 +58,7 @@ _OF_THE_CALL: Final = ("stack_trace", "nn_module_stack", "source_fn_stack", "fro
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A call with what its arguments hold.
-
-    Attributes:
-        node: In the exported program.
-        op: Writes nothing.
-        tensors: The arguments that are nodes, each once.
-        values: The fake tensor of each.
-    """
+    """A call with what its arguments hold."""
 
     node: Node
     op: Any
@@ -90,9 +83,6 @@ class _Piece:
 
     Attributes:
         inputs: A placeholder for each of its tensors.
-        nodes: What it computes, in order.
-        results: A node, or several.
-        value: The fake tensor of each.
     """
 
     inputs: Sequence[Node]

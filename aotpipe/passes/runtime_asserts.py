@@ -43,9 +43,7 @@ Assert = tuple[str, Node]
 def raise_up(entry: LegalEntry, proven: Proven | None = None) -> LegalEntry:
     """Turn the asserts of an entry into outputs.
 
-    Args:
-        entry: In control-flow normal form, without assert outputs yet.
-        proven: Tells whether a node that is asserted always holds; None knows of no such node.
+    The entry is in control-flow normal form. `proven` tells whether a node that is asserted always holds.
     """
     found = _collect(entry.graph, proven)
     values = [*hops.output_values(entry.graph), *found.values()]

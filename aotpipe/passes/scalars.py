@@ -73,10 +73,7 @@ def value_of(argument: Any) -> Any:
 def as_tensor(emit: Emitter, value: Any, dtype: torch.dtype | None = None) -> Node:
     """Write a number, or a node that gives one, as a 0-d tensor.
 
-    Args:
-        emit: Where to write.
-        value: A Python number, or a node whose value is a number, SymInt, SymFloat or SymBool.
-        dtype: Of the tensor; `dtype_of(value)` when None.
+    The dtype is `dtype_of(value)` where None is given.
     """
     wanted = dtype or dtype_of(value_of(value))
     if isinstance(value, Node):

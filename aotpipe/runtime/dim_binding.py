@@ -42,9 +42,7 @@ class _InputDim(NamedTuple):
 class Binder:
     """Binds the symbols of one signature; may be used by several threads at once.
 
-    Args:
-        specs: The inputs, in the order in which `bind` gets their shapes.
-        symbols: The ranges. A symbol that has none is only held to at least 0.
+    `bind` gets the shapes in the order of `specs`. A symbol without a range is only held to at least 0.
     """
 
     def __init__(self, specs: Sequence[TensorSpec], symbols: Sequence[Symbol]) -> None:

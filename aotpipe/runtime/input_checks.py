@@ -59,12 +59,7 @@ class _Range:
 
 
 class Checker:
-    """Checks the calls of one entry point; may be used by several threads at once.
-
-    Args:
-        signature: Of the entry point.
-        sizes: For `Packer`.
-    """
+    """Checks the calls of one entry point; may be used by several threads at once."""
 
     def __init__(self, signature: Signature, sizes: Mapping[str, int] | None = None) -> None:
         specs = signature.tensor_inputs
@@ -226,9 +221,7 @@ def _value_error(spec: TensorSpec, bounds: _Range, array: Array) -> InputValue:
 class Packer:
     """Packs and unpacks the calls of one entry point; may be used by several threads at once.
 
-    Args:
-        signature: Of the entry point.
-        sizes: The size of a symbol that only what is left out mentions; its smallest one by default.
+    `sizes` has the size of a symbol that only what is left out mentions; its smallest one by default.
     """
 
     def __init__(self, signature: Signature, sizes: Mapping[str, int] | None = None) -> None:
@@ -278,9 +271,7 @@ class Packer:
     def unpack(self, arrays: Mapping[str, Any], *, flags: bool = False) -> dict[str, Any]:
         """What a call has of inputs or outputs in the form of a program: without what is not there.
 
-        Args:
-            arrays: By name.
-            flags: Whether to leave the flags in.
+        `flags` says whether to leave the flags in.
         """
         gone: set[str] = set() if flags else set(self._flags)
         for part in (*self._inputs, *self._outputs):

@@ -42,9 +42,7 @@ class Runtime(Protocol):
 def why_not_runnable(target: Target, needs: Sequence[str] = ()) -> str:
     """Why this host cannot run a target's programs; empty where it can.
 
-    Args:
-        target: The target.
-        needs: The CPU features that the program was compiled for, beside those of the target.
+    `needs` are the CPU features that the program was compiled for, beside those of the target.
     """
     row, here = target.row, toolchain.host_features()[0]
     if target.backend == "xla" and toolchain.version_of("jaxlib") is None:

@@ -38,10 +38,8 @@ class Outcome:
     Attributes:
         ending: `timeout` and `memory` mean that a limit was passed and the tool was killed.
         code: The exit code of `exited`, the signal's number of `signalled`, else 0.
-        wall_s: Seconds from start to end.
         peak_rss_bytes: The largest resident set of the tool or of one of its children. Where it stays below
             this process's own peak it is read while the tool runs, and its last 20 ms can go unseen.
-        stderr: What it wrote to stderr.
     """
 
     ending: Ending

@@ -28,7 +28,6 @@ class Entry:
     """One entry point, prepared for calls; results are its outputs, its next state and its asserts' flags.
 
     Attributes:
-        asserts: A message per assert result.
         state: The names of the states, in the order in which a program takes and gives them.
         outputs: The names of the outputs and their dtypes, in the order in which a program gives them.
     """
@@ -76,12 +75,7 @@ E = TypeVar("E", bound=Entry)
 
 
 class BaseRunner(ABC, Generic[E]):
-    """A loaded program with its own state.
-
-    Attributes:
-        signatures: By entry point.
-        device: What it runs on.
-    """
+    """A loaded program with its own state."""
 
     def __init__(self, *, entries: Mapping[str, E], initial_state: Mapping[str, Array], device: str) -> None:
         self.signatures = {name: entry.checker.signature for name, entry in entries.items()}

@@ -107,9 +107,8 @@ class Usage:
 class Store:
     """A cache folder with a cap on its size.
 
-    Args:
-        root: The folder; made when the first entry is written.
-        max_bytes: What `trim` reduces it to, least recently used first.
+    The folder is made when the first entry is written; `trim` reduces it to `max_bytes`, least recently used
+    first.
     """
 
     def __init__(self, root: Path, *, max_bytes: int = DEFAULT_MAX_BYTES) -> None:

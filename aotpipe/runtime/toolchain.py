@@ -163,11 +163,7 @@ def parse_cpuinfo(text: str, arch: str) -> tuple[str, ...]:
 
 
 def cpuid(query: Query | None = None) -> frozenset[str] | None:
-    """The features that an x86-64 CPU says it has, by its own instruction; None where it cannot be asked.
-
-    Args:
-        query: How to ask; the instruction where None.
-    """
+    """The features that an x86-64 CPU says it has, by its own instruction; None where it cannot be asked."""
     ask = query or _instruction()
     if ask is None:
         return None

@@ -49,9 +49,8 @@ _ARRAYS: Final = "__arrays__"
 class Worker:
     """A process that holds one program; a context manager that ends it.
 
-    Args:
-        timeout_s: Seconds for each call; None for what is plenty for the program's target.
-        backend: What it will run programs of, to import while it waits for one.
+    Each call has `timeout_s`, or what is plenty for the program's target; `backend` is what it will run
+    programs of, to import while it waits for one.
     """
 
     def __init__(self, *, timeout_s: float | None = None, backend: Backend | None = None) -> None:

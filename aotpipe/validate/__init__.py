@@ -64,7 +64,6 @@ class Loadable:
         weights: A file of `runtime.tensor_file` with the weights and, under `state/NAME`, the initial state;
             every worker maps it.
         threads: How many a program runs on; one per core where None.
-        asserts: By entry point: a message per assert result.
         parts: Of a model with islands: what its programs hold in place of its entry points.
     """
 

@@ -165,10 +165,8 @@ class Envelope:
     def add(self, want: Array, error: Array, scale: float) -> None:
         """Add the errors of one array.
 
-        Args:
-            want: The reference's finite elements, as float64.
-            error: Eager's absolute error at each.
-            scale: The array's root mean square.
+        `want` are the reference's finite elements, as float64, and `error` eager's absolute error at each;
+        `scale` is the array's root mean square.
         """
         if not want.size or scale == 0:
             return
@@ -183,10 +181,7 @@ class Envelope:
     ) -> tuple[float, float]:
         """The tightest (atol per unit of scale, rtol) that covers `multiple` times the envelope.
 
-        Args:
-            dtype: The output's.
-            multiple: How many times eager's own error is allowed.
-            lowest: The name of a dtype with fewer bits that is computed in on the way.
+        `lowest` is as for `floor_of`.
         """
         floor = floor_of(dtype, lowest)
         mean = self.total / self.count if self.count else 1.0
@@ -203,9 +198,7 @@ class Envelope:
 def floor_of(dtype: np.dtype[Any], lowest: str | None = None) -> float:
     """The smallest tolerance for a dtype, absolute in units of scale and relative alike.
 
-    Args:
-        dtype: The output's.
-        lowest: The name of a dtype with fewer bits that is computed in on the way.
+    `lowest` is the name of a dtype with fewer bits that is computed in on the way.
     """
     real = {"complex64": "float32", "complex128": "float64"}.get(dtype.name, dtype.name)
     return max(

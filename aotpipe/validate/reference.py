@@ -82,12 +82,8 @@ def reference(
 ) -> Reference:
     """Run eager on every planned call; of each Dim with buckets at all of these sizes too.
 
-    Args:
-        canonical: The model.
-        legal: What the programs are made of.
-        buckets: Sizes of Dims that are to be tried too.
-        calls: Run these in place of planned ones.
-        policy: What the programs compute in fewer bits: the errors that it causes are allowed.
+    `calls` are run in place of planned ones; the errors that `policy`, what the programs compute in fewer
+    bits, causes are allowed.
 
     Raises:
         EagerFailed: The model raises even on its own example inputs.

@@ -67,14 +67,8 @@ def compile(  # noqa: A001  # the stage's name; nothing here needs the builtin
 ) -> Compiled:
     """Compile every program of a module for one target.
 
-    Args:
-        lowered: The module.
-        target: What to compile for.
-        extra_flags: Flags of XLA that are passed last.
-        fallback: XLA has no more cautious flags.
-        timeout_s: Seconds for all programs together.
-        memory_limit_bytes: Resident bytes of the compiler; four fifths of the machine's where None.
-        log_dir: Where a failed compile leaves its log.
+    The arguments are those of IREE's compiler; XLA has no more cautious flags, and leaves no module where it
+    fails.
 
     Raises:
         CompileFailed, CompilerCrashed, CompileTimeout, CompilerOutOfMemory: How the compiler ended.

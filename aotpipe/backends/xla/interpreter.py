@@ -92,12 +92,7 @@ class Interpreter:
         self._lines = lines
 
     def run(self, module: fx.GraphModule, values: Sequence[Any]) -> list[Any]:
-        """The outputs of a graph.
-
-        Args:
-            module: The graph.
-            values: One for each placeholder.
-        """
+        """The outputs of a graph, given a value for each placeholder."""
         known: dict[fx.Node, Any] = {}
         for node, value in zip(hops.placeholders(module), values, strict=True):
             known[node] = self._given(node, value)

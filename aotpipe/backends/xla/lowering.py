@@ -257,9 +257,7 @@ def _names(entry: LegalEntry, least: Sizes) -> tuple[list[str | None], list[str 
 def is_cut(entry: LegalEntry, least: Sizes) -> bool:
     """Whether a program has more than counts: of a smaller call, or of sizes that depend on data.
 
-    Args:
-        entry: The entry point.
-        least: The Dims of which calls are padded.
+    `least` are the Dims of which calls are padded.
     """
     return bool(least) or bool(unbacked.sizes(entry.graph))
 

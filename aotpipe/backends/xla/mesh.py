@@ -43,11 +43,7 @@ class Placement:
     splits: Mapping[str, tuple[Split, ...]]
 
     def sharding(self, name: str | None, shape: Sequence[int]) -> Sharding:
-        """The sharding of an array.
-
-        Args:
-            name: None for one that has no name, which is whole everywhere.
-            shape: Of the whole array.
+        """The sharding of an array of a shape; one that has no name is whole everywhere.
 
         Raises:
             MeshError: The devices cannot share it evenly.
@@ -77,10 +73,7 @@ class Placement:
 def resolve(mesh: Mesh, rules: Sequence[Rule], ranks: Mapping[str, int]) -> Placement:
     """How each array is split that a rule matches.
 
-    Args:
-        mesh: The devices.
-        rules: The first that matches a name counts.
-        ranks: How many dims each array has, by its name.
+    `ranks` tells how many dims each array has, by its name; the first rule that matches a name counts.
 
     Raises:
         MeshError

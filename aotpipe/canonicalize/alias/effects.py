@@ -37,13 +37,7 @@ Mark = tuple[str, type, int]
 
 
 class Changed(Exception):
-    """Containers were changed; the message names them.
-
-    Attributes:
-        containers: Each with its name.
-        known: All that were looked at.
-        marks: By which they are found `again`.
-    """
+    """Containers were changed; the message names them."""
 
     def __init__(
         self, held: Sequence[tuple[str, Any]], changed: Sequence[tuple[str, Any]], names: Iterable[str]
@@ -353,13 +347,7 @@ def results_checked() -> Iterator[None]:
 
 
 def note_results(names: Sequence[str], paths: Sequence[Sequence[Any]], results: Sequence[Any]) -> None:
-    """Remember containers that variables have after a region, and that eager may have under other names too.
-
-    Args:
-        names: Of the variables.
-        paths: Their values on each path.
-        results: What they are after it.
-    """
+    """Remember containers that variables have after a region, and that eager may have by other names too."""
     found: dict[int, tuple[str, Any]] = {}
     held: dict[int, int] | None = None
     for values in paths:

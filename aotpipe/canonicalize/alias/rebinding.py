@@ -42,7 +42,6 @@ class _Other:
     """Another name of a tensor that is written in place.
 
     Attributes:
-        tensor: One of its memory.
         repeat: What repeats a write on it, if anything does.
         is_unfollowed: Whether something would if names were followed exactly.
     """
@@ -57,9 +56,7 @@ class _Copies:
     """The copies of a trace.
 
     Attributes:
-        pairs: Each with its original.
         outside: How many of them are of what is around the branch or the loop that is traced.
-        is_repeating: Whether a write is being repeated on all names.
     """
 
     pairs: list[Pair] = field(default_factory=list)

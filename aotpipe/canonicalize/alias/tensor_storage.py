@@ -33,7 +33,6 @@ class AliasSet:
 
     Attributes:
         tensor: One that has the whole of it.
-        numbers: Which it may be.
         known: Which it is, as a traced number where only a run knows; None where that is not followed.
         partial: Those of which it is, or may be, something other than a copy of the whole.
     """
@@ -284,10 +283,7 @@ class Border:
     def noted(self, names: Sequence[Names], begun: Sequence[Names], last_given: int) -> list[Notes]:
         """The names that the results of a loop settled to, for another run of it to begin with.
 
-        Args:
-            names: Of each result.
-            begun: What it began with.
-            last_given: The lowest number that the trace had given before.
+        `last_given` is the lowest number that the trace had given before.
         """
         known: dict[int, Note] = {}
         for at, each in enumerate(begun):

@@ -26,11 +26,6 @@ _TORCH_UNBOUNDED: Final = 2**62
 def resolve(entry: EntryPoint, leaves: Sequence[Leaf], names: Sequence[str]) -> Shapes:
     """Find the Dims of every leaf.
 
-    Args:
-        entry: The entry point; its `dynamic_shapes` is read.
-        leaves: Every leaf of its example inputs with its path.
-        names: The leaves' names.
-
     Returns:
         Leaf name -> axis -> Dim or Auto, for what varies. A number's only axis is 0.
 

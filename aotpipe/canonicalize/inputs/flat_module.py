@@ -89,7 +89,6 @@ class Adapter:
     """Calls a model in one form.
 
     Attributes:
-        structure: Of its calls.
         example: Args and kwargs of the first example, as the model takes them.
         outputs: Of its results; None until they are known, and results are then as the model gives them.
     """

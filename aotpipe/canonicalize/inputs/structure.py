@@ -104,13 +104,7 @@ class Attribute:
 
 @dataclass(frozen=True)
 class Structure:
-    """The one form of all calls.
-
-    Attributes:
-        call: What takes the arguments.
-        root: A dict of them, by parameter.
-        attributes: The numbers that are no arguments.
-    """
+    """The one form of all calls."""
 
     call: Callable[..., Any] = field(repr=False)
     root: Group
@@ -223,12 +217,7 @@ def unite(
 ) -> Structure:
     """The one structure of several example calls.
 
-    Args:
-        call: The model's method.
-        model: Holds the attributes that are to vary.
-        examples: Args and kwargs; the first one is the example.
-        optional: Names of further parts that a call may lack.
-        tensorize: Names of Python numbers that are to vary.
+    The first example is the one that is traced. `model` holds the attributes that are to vary.
     """
     return _Uniter(call, model, optional, tensorize).united(examples)
 

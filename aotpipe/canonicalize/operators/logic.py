@@ -130,10 +130,7 @@ def _compared(left: Any, rest: Sequence[Callable[..., Any]]) -> Any:
 class Elements(Iterator[Any]):
     """A generator expression; `any` and `all` compute an element of it where they come to it.
 
-    Args:
-        items: What it goes through.
-        plain: Gives its elements.
-        elementwise: Gives of each item what computes its test and what computes its element.
+    `elementwise` gives of each item what computes its test and what computes its element.
     """
 
     def __init__(self, items: Iterable[Any], plain: Function, elementwise: Function) -> None:

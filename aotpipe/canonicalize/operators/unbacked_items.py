@@ -221,11 +221,7 @@ def comprehended(
 ) -> list[Any]:
     """The list that a comprehension makes, where a graph is traced.
 
-    Args:
-        items: What it goes through.
-        plain: Makes the list of any items.
-        elementwise: Makes the tests and the elements of any items.
-        tested: Whether it has a test.
+    `plain` makes the list of any items, `elementwise` the tests and the elements of any items.
     """
     found = of(items)
     if found is None and not tested:

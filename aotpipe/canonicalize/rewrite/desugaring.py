@@ -276,9 +276,7 @@ def split_generator(
 ) -> ast.FunctionDef | None:
     """Write a function that yields as one that gives a `Generated`; None where a yield has a value.
 
-    Args:
-        function: The function; it is changed.
-        rewrite: Rewrites a function's control flow.
+    The function is changed; `rewrite` rewrites a function's control flow.
     """
     if not _only_yields(function):
         return None

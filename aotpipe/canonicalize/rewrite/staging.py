@@ -189,9 +189,7 @@ def deciding(error: BaseException) -> list[FunctionType]:
 def running(codes: Iterable[CodeType], frames: Iterable[FrameType] = ()) -> list[FunctionType]:
     """The live functions of a model whose code is the last of these.
 
-    Args:
-        codes: What ran, the outermost first.
-        frames: Ended calls of them, which may tell the function.
+    `codes` are what ran, the outermost first; `frames` are ended calls of them, which may tell the function.
     """
     # Neither Python's own, nor torch's, nor ours: what the model calls them with is to blame.
     codes = [code for code in codes if source.is_model_code(code.co_filename)]

@@ -88,13 +88,7 @@ def _is_opaque(function: ast.FunctionDef) -> bool:
 
 
 class _Declarations(Own):
-    """Takes `global`, `nonlocal` and the types of variables out of a function.
-
-    Attributes:
-        made: The declarations, for the function's beginning.
-        globals: The names that are declared global.
-        outer: All declared names.
-    """
+    """Takes `global`, `nonlocal` and the types of variables out of a function."""
 
     def __init__(self, function: ast.FunctionDef) -> None:
         nodes = [node for node in own(function.body) if isinstance(node, ast.Global | ast.Nonlocal)]
@@ -117,11 +111,7 @@ class _Declarations(Own):
 
 
 class _Writer:
-    """Rewrites the statements of one function.
-
-    Attributes:
-        variables: The names that bodies assign.
-    """
+    """Rewrites the statements of one function."""
 
     def __init__(self, function: ast.FunctionDef, declarations: _Declarations, walruses: Walrus) -> None:
         self._walruses = walruses

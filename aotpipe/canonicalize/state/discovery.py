@@ -38,11 +38,7 @@ def find(
 ) -> tuple[State | None, list[Finding]]:
     """The state of a model of which one call of an entry point was seen to change something.
 
-    Args:
-        model: The model.
-        entries: Its entry points.
-        changed: Where a call was seen to change something.
-        refusals: Takes what would be raised; what is refused is then left out of the state.
+    `refusals` takes what would be raised; what is refused is then left out of the state.
 
     Raises:
         ExportFailed: What it keeps takes another form after every call, and matters.

@@ -75,12 +75,7 @@ def watching(module: nn.Module, state: State | None) -> Iterator[None]:
 
 
 class LiftedModel:
-    """A model and its state.
-
-    Attributes:
-        module: What torch.export is to take.
-        slots: By name, those of all phases.
-    """
+    """A model and its state."""
 
     def __init__(self, module: nn.Module, state: State) -> None:
         self._module = module

@@ -41,7 +41,6 @@ class StateRefused(Exception):
     """What a model keeps cannot be state of a program.
 
     Attributes:
-        root: Where it is kept.
         name: The whole path, as a user writes it.
         reason, hint: Why, and one thing to do.
     """
@@ -227,11 +226,8 @@ def observe(
 ) -> State:
     """Call a model until the form of what it keeps settles.
 
-    Args:
-        module: The model; it is left as it was.
-        calls: Each calls an entry point on its example inputs.
-        changed: The names under which one call was seen to change something.
-        ignored: The names under which changes do not matter.
+    Each of `calls` calls an entry point on its example inputs; the model is left as it was. `changed` and
+    `ignored` are the names under which one call changed something, and under which that does not matter.
 
     Raises:
         StateRefused: The form is another after every call.

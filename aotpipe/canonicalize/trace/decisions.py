@@ -27,12 +27,9 @@ class Decision:
     """One statement or expression that became part of a graph.
 
     Attributes:
-        kind: What became of it.
         path, line: Where it stands; for a statement its first line.
         span: Of an expression: first and last line, first and last column, as Python counts them.
-        names: The variables that a branch or a loop assigns.
         abstracts: Of each, what it is afterwards (`abstract_values.AbstractValue`).
-        before: What each held before.
         after: What each held after each path.
         taken: What else its bodies read, by name.
         wanted: Of a branch that raises: the truth of the test with which it goes on.

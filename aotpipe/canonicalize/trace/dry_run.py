@@ -40,9 +40,7 @@ class EffectSummary:
     """What a region does.
 
     Attributes:
-        after: Its variables afterwards.
         outer, written: The tensors from outside, and which of them it writes.
-        asserts: What it asserts, in a branch.
         alias_sets: What is known of the memory of its variables' tensors afterwards, by tensor.
         writes_own: Whether it writes in place what it carries.
         limits: What its test says of integers.

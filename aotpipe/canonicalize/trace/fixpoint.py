@@ -48,10 +48,7 @@ class Loop:
 
     Attributes:
         test, body, variables: As `regions.loop` has them.
-        start: What the variables start from.
-        most: How many iterations there are at most.
         border: Gives the storages numbers.
-        site: Keeps what is found.
     """
 
     test: Callable[[], object]
@@ -209,10 +206,7 @@ def join_paths(
 ) -> list[AbstractValue]:
     """The abstract value of each variable, for its values on all paths.
 
-    Args:
-        names: Of the variables.
-        paths: Their values on each path.
-        capacities: How many elements each needs room for, where it is a list that grows.
+    `capacities` tells how many elements each needs room for, where it is a list that grows.
 
     Raises:
         ExportFailed: One has no common abstract value.
@@ -309,12 +303,7 @@ def stand_ins(
 def _capacity(at: int, start: Values, values: Values, summary: dry_run.EffectSummary, most: Any) -> Any:
     """How many elements a variable needs room for, if it is a list that grows; else None.
 
-    Args:
-        at: The variable's place.
-        start: The variables before the loop.
-        values: Those that an iteration started from.
-        summary: What the iteration did.
-        most: How many iterations there are at most, where that is known.
+    `values` are what an iteration started from, which `summary` tells of; `most` bounds how many there are.
     """
     if not all(type(each[at]) is list for each in (start, values, summary.after)):
         return None

@@ -32,7 +32,6 @@ class Site:
     Attributes:
         changed: The containers that it changes, in the order in which that was found.
         fixpoint_note: What its variables settled to, if it is a loop.
-        inner: The places inside of it, by its paths.
     """
 
     changed: list[tuple[Mark, ...]] = field(default_factory=list)

@@ -135,11 +135,7 @@ def loop(
 ) -> None:
     """`while test(): body()` as one op; sets the variables to what comes of it.
 
-    Args:
-        test: A function of the variables.
-        body: One that assigns them.
-        variables: What they read and assign.
-        most: How many iterations there are at most, where that is known.
+    `most` is how many iterations there are at most, where that is known.
     """
     _with_changed_containers(
         variables, Variables.live, lambda found, site: _loop(test, body, found, most, site)

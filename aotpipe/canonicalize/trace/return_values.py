@@ -26,12 +26,7 @@ _MOST: Final = 10_000
 
 
 class Unwritten(Exception):
-    """A function has to be rewritten for what it gets from another one.
-
-    Attributes:
-        code: Of the function.
-        refused: What to say where it cannot be.
-    """
+    """A function has to be rewritten for what it gets from another one."""
 
     def __init__(self, code: CodeType, refused: ExportFailed) -> None:
         self.code = code

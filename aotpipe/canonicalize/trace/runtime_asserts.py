@@ -136,8 +136,7 @@ def as_size(env: Any, symbol: Any) -> Any:
 def sizes_collected(*values: object) -> Iterator[list[Any]]:
     """Inside, demands on sizes from outside hold for what is inside alone.
 
-    Args:
-        values: What tells the mode that is traced under, if no other thing does.
+    `values` tell the mode that is traced under, if no other thing does.
 
     Yields:
         The demands, afterwards, as conditions on torch's symbols.

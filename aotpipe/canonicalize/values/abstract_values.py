@@ -58,7 +58,6 @@ class Variables:
 
     Attributes:
         get, set: Read and write them all.
-        names: Of each.
         watched: Gives the names and values of what else the region may change in place.
         dead: The places of those that nothing reads afterwards, nor the next iteration of a loop.
     """
@@ -263,10 +262,7 @@ def _is_whole(value: object) -> bool:
 def join_leaves(leaves: Sequence[Any], *, missing: bool = True, computed: bool = True) -> object:
     """The leaf that all of these fit: a `Leaf`, or a value that is no graph's.
 
-    Args:
-        leaves: The values on each path that has one.
-        missing: Whether there is a path that has none.
-        computed: Whether the graph is to compute even equal numbers.
+    `missing` says that a path has none, `computed` that the graph is to compute even equal numbers.
 
     Raises:
         Incompatible: There is none.

@@ -38,7 +38,6 @@ class Kind:
 
     Attributes:
         capacity: How many elements it may have: an int or a SymInt.
-        spec: An element's structure.
         leaves: Of an element: a `Leaf` where the graph computes it, else its value.
     """
 
@@ -67,7 +66,6 @@ class DynamicList:
     """The elements of a list, as buffers with room and a count.
 
     Attributes:
-        kind: Of the elements.
         buffers: For each computed leaf, its values along the first dim; zeros behind the last.
         count: How many elements there are, a traced number.
     """
@@ -154,9 +152,7 @@ def slots(items: Sequence[Any]) -> Any:
 def abstract_list(paths: Sequence[object], capacity: Any) -> AbstractValue | None:
     """The abstract value of a list that has other lengths on other paths; None for any other variable.
 
-    Args:
-        paths: The variable's values.
-        capacity: How many elements it may have; None for the most that it has on a path.
+    Its capacity is the most that it has on a path where None is given.
 
     Raises:
         Incompatible: Its elements have no common abstract value.

@@ -42,14 +42,12 @@ class _Scalars:
     """What a trace knows of host scalars, by identity; the tensors are kept alive, so that no other takes it.
 
     Attributes:
-        tensors: Those that stand for Python numbers.
         origins: How a number was computed of others: so that torch knows sizes to differ by one, say.
         offsets: What an integer is apart from another one, with the versions of both: `i + 3` is 3 from `i`.
         items: The number that a tensor's `.item()` gave, with the version of the tensor's contents.
         limits: What a flag says of integers, if it is set.
         upper_bounds: The highest value that an integer may have, with the version of the tensor's contents.
         checked: What the program asserts of a number before all that comes after it.
-        asked: How often a number became a symbol.
     """
 
     tensors: dict[int, torch.Tensor] = field(default_factory=dict)

@@ -124,11 +124,8 @@ def presence(optional: OptionalValue, *, wanted: bool) -> Any:
 def imply(flag: object, *parts: object, negated: bool = False, all_of: bool = True) -> Any:
     """A flag that was computed of others, with what it says of values; gives the flag.
 
-    Args:
-        flag: It is true only if all parts are, or false only if all are.
-        parts: The others.
-        negated: It is the negation of its only part.
-        all_of: Whether it is `and`; else it is `or`.
+    It is true only if all parts are (`all_of`), or false only if all are; `negated` is the negation of its
+    only part.
     """
     implied = trace.part(_Implied)
     known = [implied[id(each)] for each in parts if id(each) in implied]

@@ -63,11 +63,9 @@ class Trace:
         exact_aliases: Whether traced numbers tell the storages that only a run knows.
         needs_exact_aliases: Whether something was refused for lack of these.
         modes: How many modes of torch the trace itself put around the model, outside of regions.
-        findings: What the user is to be told, once for each line.
         rewrite_now: Rewrites a function for as long as the trace lasts; tells whether that can be.
         is_message: Whether a text that is made now is only shown to the user.
         has_optional_values, has_dynamic_lists: Whether any such value was made.
-        parts: What each module keeps (`part`).
     """
 
     operators: Operators | None = None

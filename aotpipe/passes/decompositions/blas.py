@@ -58,10 +58,8 @@ def trilinear(
 def grouped_rows(rows: torch.Tensor, weight: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
     """Multiply each row by its group's matrix.
 
-    Args:
-        rows: `(rows, k)`, sorted by group.
-        weight: `(groups, k, n)`.
-        ends: `(groups,)`, where each group ends; rows after the last end give zeros.
+    `rows` is `(rows, k)`, sorted by group, `weight` `(groups, k, n)`, and `ends` `(groups,)`, where each
+    group ends; rows after the last end give zeros.
     """
     group = (iota(rows.shape[0], rows).unsqueeze(1) >= ends.unsqueeze(0)).sum(1)
     present = group < ends.shape[0]

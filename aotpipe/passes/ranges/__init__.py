@@ -46,10 +46,8 @@ class _Assumed:
 class Ranges:
     """The intervals of one entry's values.
 
-    Args:
-        entry: Flat and in control-flow normal form; asked again after the graph has changed, it answers for
-            the nodes that it has seen.
-        tensors: The weights by name.
+    The entry is flat and in control-flow normal form; asked again after its graph has changed, this answers
+    for the nodes that it has seen.
     """
 
     def __init__(self, entry: LegalEntry, tensors: Mapping[str, torch.Tensor]) -> None:

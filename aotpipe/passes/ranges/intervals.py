@@ -63,8 +63,7 @@ def of_dtype(dtype: torch.dtype) -> Interval:
 class Space:
     """What is certain, given the range of every symbol.
 
-    Args:
-        range_of: The lowest and highest value of a symbol, None for an open end.
+    `range_of` gives the lowest and highest value of a symbol, None for an open end.
     """
 
     def __init__(self, range_of: Callable[[sympy.Symbol], tuple[int | None, int | None]]) -> None:

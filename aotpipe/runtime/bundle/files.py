@@ -87,10 +87,7 @@ def content(bundle: Bundle, name: str) -> NDArray[np.uint8]:
 def arrays(bundle: Bundle, name: str, *, verify: bool) -> dict[str, Array]:
     """The arrays of a safetensors file.
 
-    Args:
-        bundle: The bundle.
-        name: The file.
-        verify: Whether the digest is checked and the file held in memory; else it is mapped and trusted.
+    With `verify` the digest is checked and the file held in memory; else it is mapped and trusted.
 
     Raises:
         BundleCorrupt: The file is missing, is not the one that was packed, or holds no arrays.

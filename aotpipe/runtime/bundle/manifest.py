@@ -61,8 +61,6 @@ class ParitySummary:
     """How a program compared with the reference; the last fields tell of the worst output.
 
     Attributes:
-        calls: How many were compared.
-        rule: The law that judged them.
         ratio: The largest share of the allowed error that an element used; 1 passes.
     """
 

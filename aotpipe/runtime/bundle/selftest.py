@@ -55,9 +55,7 @@ class SelfTest:
 def selftest(path: str | PathLike[str], target: str | Target | None = None) -> SelfTest:
     """Run the recorded calls.
 
-    Args:
-        path: The bundle's folder.
-        target: Which program, with its variants; every one that this host can run where None.
+    Without a target, those of every program that this host can run; a target's variants count as it.
 
     Raises:
         BundleError: The bundle, or the program of the target, cannot be used on this host.
@@ -130,13 +128,7 @@ def steps(
     calls: int,
     islands: Mapping[str, Callable[..., Any]] | None = None,
 ) -> tuple[StepTime, ...]:
-    """Run a bundle's chains and time each step.
-
-    Args:
-        path: The bundle's folder.
-        target: Which program; the best that this host can run where None.
-        calls: How many calls of each entry point.
-        islands: As for `load`.
+    """Run a bundle's chains and time each step of some calls; the other arguments are those of `load`.
 
     Raises:
         BundleError: The bundle has no islands, or cannot be used on this host.

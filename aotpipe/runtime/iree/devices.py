@@ -96,12 +96,7 @@ def choose(
 ) -> str:
     """`local-sync` where one thread is all there is or the model is small, else `local-task`.
 
-    Args:
-        signatures: Of the entry points.
-        weights: By key.
-        state: Likewise.
-        threads: How many are wanted; one per core where None.
-        waits: Whether its calls wait for kernels on the way.
+    One thread per core is wanted where None; `waits` says that its calls wait for kernels on the way.
     """
     inputs = max((_largest_inputs_bytes(signature) for signature in signatures), default=0)
     array_bytes = sum(array.nbytes for array in (*weights.values(), *state.values()))
@@ -137,9 +132,7 @@ def names(driver: str) -> tuple[str, ...]:
 def why_unavailable(driver: str, arch: str = "") -> str:
     """What this host lacks to run a program on a driver's device, with the remedy; empty where it can.
 
-    Args:
-        driver: An IREE driver's name.
-        arch: What the program is for: of CUDA the least that the GPU must be.
+    `arch` is what the program is for: of CUDA the least that the GPU must be.
     """
     found, problem = _found(driver)
     if not found:
@@ -165,8 +158,7 @@ def _found(driver: str) -> tuple[tuple[str, ...], str]:
 def cuda_capability(library: Any = None) -> int:
     """The compute capability of the first GPU as in its architecture's name: 90 of `sm_90`.
 
-    Args:
-        library: `libcuda`, opened; looked for where None.
+    `library` is `libcuda`, opened; it is looked for where None.
 
     Raises:
         IncompatibleHost: There is no such library, or it refuses.
@@ -189,9 +181,7 @@ def cuda_capability(library: Any = None) -> int:
 def device(driver: str, threads: int | None = None) -> Any:
     """The device of a driver.
 
-    Args:
-        driver: An IREE driver's name.
-        threads: Of `local-task`; None gives one per core that this process may use.
+    `local-task` has so many threads, or one per core that this process may use.
 
     Raises:
         IncompatibleHost: The driver or its device is not there.
@@ -256,10 +246,7 @@ class Memory:
     def download(self, name: str, view: Any, dtype: np.dtype[Any]) -> Array:
         """Copy a result out of its buffer.
 
-        Args:
-            name: The output's name.
-            view: Its buffer view.
-            dtype: The signature's dtype; the view's own is not that: IREE gives uint8 back as int8.
+        `dtype` is the signature's; the view's own is not that: IREE gives uint8 back as int8.
 
         Raises:
             ProgramCrashed: The buffer's bytes are not an array of that dtype.

@@ -61,7 +61,6 @@ class _Entry(Entry):
     """One entry point.
 
     Attributes:
-        function: The program's.
         has_workspace: Whether a call is given the memory that it works in, besides inputs and results.
         needs: The function that tells how many bytes it takes; None where it takes none.
         elements: IREE's codes of the inputs' element types.
@@ -74,12 +73,7 @@ class _Entry(Entry):
 
 
 class Runner(BaseRunner[_Entry]):
-    """A loaded program with its own state; made by `load`.
-
-    Attributes:
-        signatures: By entry point.
-        device: The IREE driver it runs on.
-    """
+    """A loaded program with its own state; made by `load`."""
 
     def __init__(
         self,

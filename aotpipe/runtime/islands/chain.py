@@ -47,11 +47,8 @@ class Island(Serializable):
     Attributes:
         name: `module:function`, or the op's own.
         kind: A `function` that is marked, or an `op` that no target has a lowering for.
-        where: The model's line.
-        reason: Why it is no part of a program.
         arguments: How the inputs become the arguments: a template of `[args, kwargs]`.
         result: How the result becomes the outputs.
-        inputs: The values that it takes.
         outputs: The values that it gives; they are checked against this.
     """
 
@@ -76,8 +73,6 @@ class Chain(Serializable):
     """One entry point of a model.
 
     Attributes:
-        inputs: Input name -> value.
-        outputs: Output name -> value.
         state: State name -> (value, next value).
     """
 
@@ -94,13 +89,7 @@ class Chain(Serializable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts(Serializable):
-    """A model in parts: what its programs hold, and how the parts make up its entry points.
-
-    Attributes:
-        signatures: By segment.
-        asserts: By segment: a message per assert result.
-        chains: By entry point of the model.
-    """
+    """A model in parts: what its programs hold, and how the parts make up its entry points."""
 
     signatures: Mapping[str, Signature]
     asserts: Mapping[str, tuple[str, ...]]
@@ -118,13 +107,7 @@ MARK: Final = "__aotpipe_island__"
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A marked function.
-
-    Attributes:
-        function: As the user wrote it.
-        name: `module:function`, by which a host finds it.
-        reason: Why it is no part of a program.
-    """
+    """A marked function."""
 
     function: Callable[..., Any]
     name: str
@@ -149,9 +132,7 @@ class Packed:
 def pack(value: Any, kind_of: Callable[[Any], Kind | None]) -> Packed:
     """Take a value apart.
 
-    Args:
-        value: What a function takes or gives.
-        kind_of: Says of what kind a leaf is; None where it is none.
+    `kind_of` says of what kind a leaf is; None where it is none.
     """
     packed = Packed({})
 
@@ -177,10 +158,7 @@ def pack(value: Any, kind_of: Callable[[Any], Kind | None]) -> Packed:
 def unpack(template: Template, leaf: Callable[[Kind, int], Any], objects: Sequence[Any] = ()) -> Any:
     """Put a value together again.
 
-    Args:
-        template: Of the value.
-        leaf: Gives each leaf by its kind and number.
-        objects: What the template names by number.
+    `leaf` gives each leaf by its kind and number; `objects` are what the template names by number.
 
     Raises:
         ValueError: It is no template.
@@ -213,9 +191,7 @@ def functions(
 ) -> dict[str, Callable[..., Any]]:
     """What each island runs, by its name.
 
-    Args:
-        islands: Those of a chain.
-        given: Functions by name, which come first.
+    Those that are `given` by name come first.
 
     Raises:
         IslandNotFound: A function that this host lacks.

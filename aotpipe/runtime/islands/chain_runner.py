@@ -40,11 +40,6 @@ class StepTime(Serializable):
 
     Attributes:
         kind: A segment of the `program`, a marked `function`, or an `op` without a lowering.
-        name: The segment's or the island's.
-        where: The model's line of an island.
-        reason: Why an island is one.
-        calls: How many were timed.
-        median_us: Of these calls.
         share: Of the time of the whole call.
     """
 
@@ -61,12 +56,7 @@ class StepTime(Serializable):
 class ChainRunner(BaseRunner[Entry]):
     """The entry points of a model in parts.
 
-    Args:
-        segments: Holds the programs' segments, and is closed with this runner.
-        parts: How they make up the entry points.
-        signatures: By entry point.
-        initial_state: By name.
-        functions: What each island runs, by its name.
+    `segments` holds the programs' segments, and is closed with this runner.
     """
 
     def __init__(
@@ -155,13 +145,8 @@ def load_parts(
 ) -> S | ChainRunner:
     """Load a program, and where it holds the segments of a model in parts, make the chain over them.
 
-    Args:
-        load: Takes `signatures`, `initial_state` and `asserts` and gives what calls a program.
-        parts: Of a model with islands.
-        signatures: By entry point of the model.
-        initial_state: By name.
-        asserts: By entry point of a model without islands.
-        given: Functions of islands by name, before those that are found.
+    `load` takes `signatures`, `initial_state` and `asserts`, and gives what calls a program. `asserts` are of
+    a model without islands; functions that are `given` by name come before those that are found.
 
     Raises:
         IslandNotFound: This host lacks a function; nothing was loaded.

@@ -162,10 +162,7 @@ def described(symbol: Symbol, ladder: Ladder) -> str:
 def takes(built: Mapping[str, int], padded: Mapping[str, int], sizes: Mapping[str, int]) -> bool:
     """Whether a program computes calls of some sizes.
 
-    Args:
-        built: The sizes that it was built for.
-        padded: The Dims of which a call may have less, and the smallest size of each.
-        sizes: The call's; those of other Dims do not matter.
+    It was built for the sizes `built`; of `padded` Dims a call may have less, down to the size named.
     """
     return all(
         sizes[name] == size or (name in padded and padded[name] <= sizes[name] < size)

@@ -65,9 +65,8 @@ class Memory:
     def results(self, parts: Sequence[Sequence[Any]], places: Sequence[Any]) -> list[Any]:  # noqa: ARG002
         """The results of a program, of which each device gave its part.
 
-        Args:
-            parts: By result, and of each by device.
-            places: On several devices the sharding and the whole shape of each result.
+        `parts` is by result, and of each by device; `places` has the sharding and the whole shape of each
+        result on several devices.
         """
         return [part for (part,) in parts]
 

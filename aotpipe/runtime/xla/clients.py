@@ -45,10 +45,7 @@ def bindings() -> Any:
 def devices(platform: str, count: int, threads: int | None = None) -> tuple[Any, ...]:
     """As many devices of a platform as are asked for; a CPU is any number of them.
 
-    Args:
-        platform: `cpu`.
-        count: How many.
-        threads: How many a program runs on; one per core where None. It counts for the first client only.
+    A program runs on so many threads, or one per core; the number counts for the first client only.
     """
     key = (platform, count, threads)
     with _lock:
@@ -60,9 +57,8 @@ def devices(platform: str, count: int, threads: int | None = None) -> tuple[Any,
 def options(ids: Sequence[int], decided: Sequence[bool] = ()) -> Any:
     """What XLA is told of a program for some devices.
 
-    Args:
-        ids: Of the devices, in the order of the mesh.
-        decided: For each result whether the partitioner decides where its parts are.
+    `ids` are in the order of the mesh; `decided` tells for each result whether the partitioner decides where
+    its parts are.
     """
     xla = bindings()
     found = xla.CompileOptions()

@@ -25,10 +25,7 @@ _MODULES: Final = {
 
 
 def require(*packages: str) -> None:
-    """Say what to install where a package is missing.
-
-    Args:
-        packages: jax and jaxlib where none is named.
+    """Say what to install where a package is missing: of jax and jaxlib where none is named.
 
     Raises:
         TargetError: With the line to copy.

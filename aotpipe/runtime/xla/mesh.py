@@ -177,7 +177,6 @@ class Sharding(Serializable):
     """Which part of an array each device has.
 
     Attributes:
-        tiles: Into how many parts each dim is split.
         tile_indices: By device, the part's number along each dim.
         text: The same in XLA's own notation; empty for results, which are only read.
     """

@@ -71,12 +71,7 @@ class _Entry(Entry):
 
 
 class Runner(BaseRunner[_Entry]):
-    """A loaded program with its own state, on one device or on those of a mesh; made by `load`.
-
-    Attributes:
-        signatures: By entry point.
-        device: The platform it runs on.
-    """
+    """A loaded program with its own state, on one device or on those of a mesh; made by `load`."""
 
     def __init__(self, *, entries: Mapping[str, _Entry], memory: buffers.Memory, **base: Any) -> None:
         self._memory = memory

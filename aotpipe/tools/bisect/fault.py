@@ -41,13 +41,7 @@ class GraphValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reproducer:
-    """A program that is wrong, what it is called with, and what it must answer.
-
-    Attributes:
-        lowered: The compiler's input.
-        flags: Every flag of the compiler.
-        weights: By the keys that the module names.
-    """
+    """A program that is wrong, what it is called with, and what it must answer."""
 
     lowered: Lowered
     flags: tuple[str, ...]
@@ -82,9 +76,7 @@ class Fault(Serializable):
     """An op whose value is wrong though all that it is computed from is right.
 
     Attributes:
-        target: Of the program.
         failed: The comparison of the model's output that the search began at.
-        place: The op.
         case: How wrong its value is in the model's program.
         operands: What it takes, as the signature of a program of its own.
         alone: How wrong it is there; None where it is right, or makes no program.
@@ -117,10 +109,8 @@ class Search:
     """A search under way, and what it came to.
 
     Attributes:
-        culprit: The value that is wrong.
         right: Values that are known to be right.
         passed: Values that are not asked for again, and whether each cures the fault.
-        trials: How many programs it took.
     """
 
     order: Sequence[str]
@@ -176,12 +166,8 @@ def search(
 ) -> Search:
     """Go back from a wrong value to the first one.
 
-    Args:
-        order: All values, each after what it is computed from.
-        parents: What each is computed from.
-        wrong: A value that is wrong.
-        trial: Asks a program.
-        width: How many values a trial gives at most.
+    In `order` each value comes after its `parents`, what it is computed from. A trial gives at most `width`
+    values.
     """
     found = Search(order, parents, trial, culprit=wrong)
     while suspects := found.suspects():

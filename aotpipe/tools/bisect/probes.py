@@ -45,9 +45,7 @@ class Probe:
 class Probes:
     """Of one call, which is the last of a sequence from a reset.
 
-    Args:
-        legal: The model.
-        sequence: The calls; what comes before the last is run for the state that it leaves.
+    What comes before the last is run for the state that it leaves.
     """
 
     def __init__(self, legal: Legal, sequence: Sequence[Golden]) -> None:

@@ -58,8 +58,6 @@ class Attempted:
 
     Attributes:
         refusals: In the order of the run.
-        entries: What was exported, as the model is or with replayed lines.
-        findings: Of the exports.
         signatures: Of what was exported; with the state, where it could be legalized.
         replayed: The lines that were replayed to get there.
         complete: Whether every stage was run to its end.

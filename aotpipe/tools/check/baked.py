@@ -61,9 +61,7 @@ def effects(observed: Observed) -> Iterator[Diagnostic]:
 def attributes(observed: Observed, kept: Mapping[str, str]) -> Iterator[Diagnostic]:
     """Attributes that calls change, with the lines that do: kept as state, or fixed.
 
-    Args:
-        observed: What two calls in a row showed.
-        kept: Attribute path -> the name of the state that holds it.
+    `kept` gives of an attribute's path the name of the state that holds it.
     """
     for path, values in observed.changed.items():
         lines = _writing(path, observed)

@@ -35,8 +35,6 @@ class Fix(Serializable):
     """A replacement to copy.
 
     Attributes:
-        place: What is replaced.
-        replacement: The new source of that place.
         verified: Whether it was executed and gave eager's answers, and the obstacle was gone.
         calls: On how many calls the answers were compared.
     """
@@ -63,10 +61,8 @@ class Diagnostic:
     Attributes:
         severity: `error` blocks a build.
         code: A stable kebab-case word of `CODES`.
-        message: What was found, on one line.
         reason: Why, where the message does not say it; may have several lines.
         hint: One thing to do.
-        where: The user's line; `place` adds the columns where they are known.
         history: Where the value came from, the newest step first.
         fix: A replacement to copy.
         seen: Whether the stages of a build refused the model at this place when they were run.

@@ -89,12 +89,9 @@ class Event:
     """Python takes something out of a tensor.
 
     Attributes:
-        kind: What it takes.
         op: torch's name of the operation.
         at: What the innermost code of a model computes, as Python has it.
         place: The expression itself: of an `if`, its test.
-        node: The tensor's.
-        value: What eager got.
         operand: The tensor, where its truth is taken.
         source: The name of the input that it is, if it is one.
     """
@@ -125,9 +122,8 @@ class Forced:
 class Watch(TorchFunctionMode):
     """Notes the events of a run in their order, and the outcomes of each decision.
 
-    Args:
-        named: Tensors with a name of their own: `(tensor, "parameter", "linear.weight")`; inputs vary.
-        forced: Decisions to turn around, each once.
+    `named` are tensors with a name of their own: `(tensor, "parameter", "linear.weight")`; inputs vary. Each
+    decision of `forced` is turned around once.
     """
 
     def __init__(self, named: Iterable[tuple[torch.Tensor, str, str]], forced: Sequence[Forced] = ()) -> None:
@@ -257,7 +253,6 @@ class Observed:
     """What eager runs of one entry point showed.
 
     Attributes:
-        first: The events of the first call, in order.
         events: The events of all runs, one per place and kind.
         outcomes: Of each decision on a tensor, in unforced runs.
         changed: Attribute path -> its values before and after each call, for those that calls change.

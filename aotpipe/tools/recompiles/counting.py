@@ -67,10 +67,7 @@ class Explained:
 def count(canonical: Canonical, calls: Sequence[ModelCall], *, dynamic: bool | None = None) -> Way:
     """Count the programs of torch.compile.
 
-    Args:
-        canonical: The model.
-        calls: What it is called with.
-        dynamic: As torch.compile has it: None makes a size dynamic when it varies first.
+    `dynamic` is as torch.compile has it: None makes a size dynamic when it varies first.
     """
     contents = Contents(
         [entry.module for entry in canonical.entries], parameters=None, others=lambda tensor: tensor
@@ -249,13 +246,7 @@ def _module(name: str) -> Any:
 
 
 def explain(text: str, code: CodeType | None, value_of: Callable[[str], Any]) -> Explained:
-    """Explain torch's text.
-
-    Args:
-        text: The reason of one program that did not fit.
-        code: What was being compiled.
-        value_of: Gives the value of an expression over the variables of that code; may raise anything.
-    """
+    """Explain torch's text, the reason of one program that did not fit."""
     said, _, stack = _NUMBER.sub("", text).partition(_STACK)
     guard = _COMMENT.split(said.strip(), maxsplit=1)[0].strip()
     line = source.from_stack_trace(stack)

@@ -27,13 +27,9 @@ class Program:
 
     Attributes:
         number: From 1, over all functions.
-        call: The number of the call that it was made in, from 1.
-        function: The Python function that it is of.
         cause: `first` of a function, what follows a graph `break`, or a `recompile` since a guard failed.
         where: The line that the guard comes from, or that breaks the graph.
         value: What varied, such as `self.count: 1 -> 2`; empty where torch does not say.
-        reason: torch's reason, on one line.
-        ops: How many ops it computes.
     """
 
     number: int
@@ -68,10 +64,8 @@ class Way:
         name: `torch.compile` or a target.
         so_far: The number of programs after each call.
         programs: Each program of `torch.compile`; a target's are made before the first call.
-        refused: The calls that were not answered.
         compared: How many answers were compared with eager's; none of torch.compile's.
         ratio: The largest share of the allowed error that an element used.
-        notes: What a reader should know.
         error: Why there is no program at all.
     """
 

@@ -88,11 +88,6 @@ def write(
 ) -> Written:
     """Write a model, and prove it: from its source, else from its graph.
 
-    Args:
-        exported: The model.
-        noted: What the trace noted of its functions.
-        file_name: What the code is to be saved as.
-
     Raises:
         RewriteFailed: What was written does not answer as the model does.
     """

@@ -65,7 +65,6 @@ class Coverage:
     """How one branch or loop went.
 
     Attributes:
-        what: Which it is.
         line: Of the written file.
         counts: How often a branch's test had each truth, or a loop made each number of iterations.
     """

@@ -40,9 +40,7 @@ class Unsupported(Exception):
 class ExpressionRewriter(ast.NodeTransformer):
     """Rewrites the expressions of a function.
 
-    Args:
-        decisions: What the trace noted of it.
-        sizes: Whether numbers out of tensors are taken out of them, as sizes have to be.
+    `sizes` says that numbers out of tensors are taken out of them, as sizes have to be.
     """
 
     def __init__(self, decisions: Sequence[Decision], *, sizes: bool) -> None:

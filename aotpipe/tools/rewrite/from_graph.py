@@ -45,10 +45,7 @@ from aotpipe.tools.rewrite.weights import ModuleContents
 def generate_class(exported: Exported, stem: str = "model", *, direct: bool = False) -> Code:
     """The code of a model.
 
-    Args:
-        exported: Its programs.
-        stem: The name of the file that it is for, without the suffix.
-        direct: As `graph_codegen.Writer` takes it.
+    `stem` is the name of the file that it is for; `direct` is as `graph_codegen.Writer` takes it.
     """
     canonical = exported.canonical
     state, constants = _tensors(exported.entries)
@@ -181,8 +178,6 @@ class MethodInputs:
     """What a method takes.
 
     Attributes:
-        arguments: Its parameters, after `self`.
-        body: The statements that come first.
         leaves: An expression for each leaf of the example, in torch's flattening order.
     """
 
@@ -192,12 +187,7 @@ class MethodInputs:
 
 
 def method_inputs(entry: CanonicalEntry, free: Callable[[str], str]) -> MethodInputs:
-    """The parameters of an entry point, as its example gives them.
-
-    Args:
-        entry: The entry point.
-        free: Gives a variable's name that is not taken.
-    """
+    """The parameters of an entry point, as its example gives them."""
     kwargs = entry.entry.kwargs
     bound = signature_of(entry.module.forward).bind(*entry.entry.args, **kwargs)
     given: dict[str, tuple[ast.expr, Any]] = {}

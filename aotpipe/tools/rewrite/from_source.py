@@ -40,10 +40,7 @@ _NATURAL: Final = {int: torch.int64, float: torch.float64, bool: torch.bool}
 def rewrite_source(exported: Exported, decisions: Sequence[Decision], *, contiguous: bool = False) -> Code:
     """The code of a model, from its source.
 
-    Args:
-        exported: The model.
-        decisions: What the trace noted.
-        contiguous: As `rewrite_function` takes it.
+    `contiguous` is as `rewrite_function` takes it.
 
     Raises:
         Unsupported: It has no such form.

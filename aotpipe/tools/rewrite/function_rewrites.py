@@ -68,9 +68,6 @@ class _Branch:
     """What both functions of a torch.cond share.
 
     Attributes:
-        node: The statement.
-        facts: What the trace noted of its variables.
-        results: The variables that both functions return.
         numbers: The variables that hold a number of Python's before the statement.
         tensors: The variables that the functions read and do not set.
         parts: The other variables that the functions take, each with the number of its parts.
@@ -100,8 +97,6 @@ class _Loop:
     """What both functions of a torch.while_loop share.
 
     Attributes:
-        node: The statement.
-        facts: What the trace noted of its variables.
         counter: What counts a `for`; None for a `while`.
         parts: The variables that it carries, each with the number of its parts.
     """

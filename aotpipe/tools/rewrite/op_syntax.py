@@ -51,10 +51,8 @@ _USUAL: Final[Mapping[str, frozenset[str]]] = {
 def op_expression(op: Any, args: Args, kwargs: Kwargs) -> ast.expr:
     """The expression that calls an op.
 
-    Args:
-        op: An overload of an op, or a function of Python over symbols.
-        args: Its positional arguments.
-        kwargs: The others; those that say what would be so anyway are left out.
+    The op may be a function of Python over symbols. Arguments by name that say what would be so anyway are
+    left out.
     """
     if not isinstance(op, OpOverload):
         return _of_python(op, args, kwargs)
@@ -248,10 +246,7 @@ _TENSORS: Final[Mapping[Any, tuple[type[nn.Module], tuple[int, ...]]]] = {
 def module_call(op: Any, args: Sequence[ast.expr], leaves: Mapping[str, Leaf]) -> ast.expr | None:
     """The call of a module in place of an op; None where none computes it.
 
-    Args:
-        op: The op.
-        args: Its positional arguments.
-        leaves: The parameters of torch's own modules, by their expressions as text.
+    `leaves` are the parameters of torch's own modules, by their expressions as text.
     """
     kind, inputs = _TENSORS.get(op, (None, ()))
     if kind is None or any(index >= len(args) for index in inputs):

@@ -52,7 +52,6 @@ class Proof:
     """What was compared.
 
     Attributes:
-        calls: How many calls answered alike.
         refused: How many both refused.
         sequences: How many times the state was reset.
         max_abs_error: The largest difference of any number.
@@ -75,12 +74,7 @@ def prove(
 ) -> Proof:
     """Compare a written module with the original.
 
-    Args:
-        exported: The original and its signatures.
-        model: The written module, with the original's weights.
-        methods: Its method for each entry point.
-        path: The file of its code.
-        resets: Whether it has a `reset`.
+    `model` is the written module, with the original's weights, and `methods` its method for each entry point.
 
     Raises:
         RewriteFailed: An answer differs, or torch.export refuses the written module.
@@ -143,7 +137,6 @@ class _Judge:
     """Compares runners with the original, which answers each call once.
 
     Attributes:
-        examples: The inputs of each entry point's example.
         agreed, refused: How many calls.
         max_abs_error: Over all of them.
     """

@@ -28,9 +28,6 @@ class Code:
     """A written module.
 
     Attributes:
-        text: Its source: a Python module that needs torch only.
-        class_name: The class in it.
-        methods: The method of each entry point.
         state: The buffers that calls change; `reset()` makes them what they were.
         tensors: What goes into a file of tensors beside it, by name.
         attributes: Of edited source, the attributes that became buffers, by path, with their dtypes.
@@ -59,13 +56,9 @@ class Written(Code):
     """A model's code, proved to answer as the model does.
 
     Attributes:
-        name: Of the model.
         way: Whether it was made from the model's own source, or printed from its graph.
         reason: Why it was printed from the graph.
         original: The file that holds the model's class, where it is the user's own.
-        proof: What was compared.
-        findings: Of the export.
-        file_name: What it is to be saved as.
     """
 
     name: str

@@ -23,9 +23,7 @@ Block = list[ast.stmt]
 class Lowering:
     """Lowers one function.
 
-    Args:
-        decisions: What the trace noted of its statements.
-        staged: Takes the identities of the statements that became part of the graph.
+    `staged` takes the identities of the statements that became part of the graph.
     """
 
     def __init__(self, decisions: Sequence[Decision], staged: set[int]) -> None:

@@ -184,10 +184,6 @@ class Counter:
 
     Attributes:
         index: The variable that counts: the loop's own where it can be.
-        before: What is computed before the loop.
-        test: Whether it goes on.
-        begin: The first count.
-        step: From iteration to iteration.
     """
 
     index: str
@@ -268,10 +264,7 @@ class Facts:
     def formed(self, variable: str, value: Any, node: ast.AST) -> ast.expr:
         """A variable in the form that it has afterwards.
 
-        Args:
-            variable: Its name.
-            value: What the trace saw in it; None where that is not known.
-            node: The statement, for a refusal.
+        `value` is what the trace saw in it; None where that is not known.
 
         Raises:
             Unsupported: No op of torch's carries such a value.

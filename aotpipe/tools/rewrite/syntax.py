@@ -257,10 +257,7 @@ def _expression(node: ast.expr, before: str, depth: int, after: str = "") -> Ite
 def mark(body: Sequence[ast.stmt], lines: Sequence[str], after: int = 0) -> None:
     """Mark a block of statements, which are as they were parsed.
 
-    Args:
-        body: The statements.
-        lines: Those of their file.
-        after: The line of the statement that the block belongs to.
+    `after` is the line of the statement that the block belongs to.
     """
     # Comments right above the first statement are its own.
     end = source.first_line(body[0]) - 1

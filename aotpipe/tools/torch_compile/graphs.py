@@ -34,7 +34,6 @@ class Argument:
     """One argument of a graph, as it was traced.
 
     Attributes:
-        name: Its placeholder's.
         varies: Axis -> range, of what may vary; a number's only axis is 0.
         expression: Of a number that is a size: the symbol, as text.
         sizes: Axis -> the symbol of a tensor's size, where it is one.
@@ -53,8 +52,6 @@ class Closed:
     Attributes:
         taken: The index of the argument that each input is, in order.
         weights: The index of each argument that became a weight.
-        args: Example inputs.
-        dynamic_shapes: What may vary of them.
     """
 
     module: torch.nn.Module
@@ -109,11 +106,7 @@ def closed(
 ) -> Closed:
     """Make a module of a graph and the arguments of a call.
 
-    Args:
-        graph: As it was traced.
-        wanted: Its arguments.
-        examples: Those of a call.
-        written: Arguments that change between calls, and so become no weights.
+    Arguments that are `written` change between calls, and so become no weights.
     """
     module = copy.copy(graph)
     module.graph = copy.deepcopy(graph.graph)
@@ -171,7 +164,6 @@ class Layout:
         order: The order of its dims in memory, the slowest first; None where that is their own.
         strides: Where they are known and leave gaps, or the memory is shared.
         memory: The number of the memory that it shares with other results; None where it has its own.
-        offset: Where it begins there, in elements.
     """
 
     is_number: bool = False

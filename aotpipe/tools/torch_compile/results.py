@@ -17,10 +17,7 @@ class Graph:
     Attributes:
         number: From 1, in the order in which they came.
         where: The model's first line in it.
-        ops: How many ops it computes.
         status: `compiled` (its program answers), `eager` (it fell back), or `waiting` for its first call.
-        reason: Why it fell back.
-        hint: What to do about that.
         calls: How many calls its program answered.
         eager_calls: How many were run eagerly, also those of a compiled graph.
         reasons: For each reason of such a call, how many there were.
@@ -90,13 +87,7 @@ class Counts:
 
 @dataclass(slots=True)
 class GraphCounter:
-    """Counts the calls of one graph.
-
-    Attributes:
-        graph: What is known of it beside its calls.
-        calls: How many its program answered.
-        eager: How many were run eagerly, by reason.
-    """
+    """Counts the calls of one graph."""
 
     graph: Graph
     calls: int = 0

@@ -105,11 +105,7 @@ class Eager:
         self._contents.reset()
 
     def infer(self, inputs: Mapping[str, Array], *, entry_point: str | None = None) -> dict[str, Array]:
-        """Call an entry point.
-
-        Args:
-            inputs: Input name -> array in the signature's dtype; absent ones take the example's value.
-            entry_point: Which; the only one where None.
+        """Call an entry point; absent inputs take the example's value.
 
         Returns:
             Output name -> array; numbers as 0-d arrays, leaves that are neither are absent.

@@ -60,9 +60,8 @@ def _in(dtypes: Mapping[torch.dtype, torch.dtype], value: Any) -> Any:
 class _Ops(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Sees every op, within torch's functions and within the branches of higher-order ops too.
 
-    Args:
-        run: Runs one op that has no branches.
-        carried: Gives what a branch takes or gives the dtype that branches carry.
+    `run` runs one op that has no branches; `carried` gives what a branch takes or gives the dtype that
+    branches carry.
     """
 
     supports_higher_order_operators = True

@@ -70,10 +70,8 @@ class Diagnostic:
 
     Attributes:
         text: The first error's text, without its place; the crash's last words where there is no error.
-        op: The op it names, or empty.
         where: The innermost line that is not of an installed package.
         compiler_pass: The pass or the conversion that a crash happened in, or empty.
-        out_of_memory: Whether the compiler itself said so.
     """
 
     text: str
@@ -93,10 +91,7 @@ class Attempt:
     """One run of the compiler.
 
     Attributes:
-        flags: What it was given, but for the statistics.
         name: Of the fallback that made the flags; empty for the fast ones.
-        payload: The program; None where it failed.
-        schedule: What the program does, where the compiler says it.
     """
 
     flags: tuple[str, ...]
@@ -165,9 +160,7 @@ class Workplace:
 def plan(fast: tuple[str, ...], attempts: Sequence[Attempt]) -> Iterator[tuple[str, tuple[str, ...]]]:
     """The fast flags, then each fallback that may help and differs from all before it.
 
-    Args:
-        fast: The fast flags.
-        attempts: Those made so far, seen anew before each fallback.
+    `attempts`, those made so far, are seen anew before each fallback.
     """
     yield "", fast
     for fallback in flags.fallbacks():

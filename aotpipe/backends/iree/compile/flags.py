@@ -147,12 +147,7 @@ def choose(
 ) -> tuple[str, ...]:
     """The fast flags for a module, in the order in which they are passed; `extra` come last and win.
 
-    Args:
-        module: What is compiled.
-        dialect: Its dialect.
-        target: What for.
-        extra: The user's.
-        beside: The other targets of a fat program.
+    `beside` are the other targets of a fat program.
     """
     targets = sorted((target, *beside))
     wanted = [rule.flag for rule in (*RULES, *_of_fixes(Rule)) if rule.applies(module, targets)]
@@ -214,11 +209,7 @@ def fat_groups(targets: Sequence[Target]) -> tuple[tuple[Target, ...], ...]:
 
 
 def target_flags(targets: Sequence[Target]) -> tuple[str, ...]:
-    """The flags of the targets' rows as those of one compile; of one target its own.
-
-    Args:
-        targets: Each of another driver.
-    """
+    """The flags of the targets' rows as those of one compile; of one target its own."""
     if len(targets) == 1:
         return targets[0].row.flags
     found = [flag for target in targets for flag in target.row.flags]

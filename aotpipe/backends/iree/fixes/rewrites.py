@@ -17,7 +17,6 @@ class Rewrite:
     """A rewrite of single ops.
 
     Attributes:
-        ops: The names of the ops that it looks at.
         apply: Rewrites one of them in place; gives whether it changed anything.
     """
 
@@ -77,9 +76,7 @@ def replace_uses(value: Any, make: Callable[[], Any]) -> None:
 def fusion_barrier(value: Any, sizes: Sequence[Any]) -> Any:
     """Emit a value behind a fusion barrier: no kernel computes both it and what reads it.
 
-    Args:
-        value: A builtin tensor.
-        sizes: Of its dims that vary, as indices: behind the barrier nothing else tells them.
+    `sizes` are those of its dims that vary, as indices: behind the barrier nothing else tells them.
     """
     from iree.compiler.dialects import flow, util
 

@@ -46,11 +46,8 @@ def _number_type(dtype: torch.dtype) -> Type:
 class Numbers:
     """The numbers of one graph, each written where it is first asked for, at the insertion point.
 
-    Args:
-        module: The graph that its importer writes into one block, from the top to the end.
-        sources: The placeholders whose numbers are known.
-        value_of: The value of a node that has been written.
-        placed: A builtin tensor where it is read.
+    Its importer writes the graph into one block, from the top to the end. `sources` are the placeholders
+    whose numbers are known; `placed` gives a builtin tensor where it is read.
     """
 
     def __init__(
@@ -244,7 +241,6 @@ class _Op:
     """How an op is computed: its operands, each read in a dtype, make its value.
 
     Attributes:
-        write: From the node and its operands.
         operands: The positions of the node's arguments that are read.
         dtype: In which dtype an operand is read, by its position.
     """

@@ -212,10 +212,7 @@ def hand_on(value: Value) -> Value:
 def unpack(value: Value, wanted: Type, sizes: Callable[[], Sequence[Value | None]]) -> Value:
     """The builtin value of one that has crossed. A tensor may be updated in place: unpack it once.
 
-    Args:
-        value: What has crossed.
-        wanted: The builtin type.
-        sizes: Emits the sizes of a tensor's dims, as indices: None for a static one and for one not known.
+    `sizes` emits the sizes of a tensor's dims, as indices: None for a static one and for one not known.
     """
     if not isinstance(wanted, RankedTensorType):
         return value if value.type == wanted else arith.trunci(wanted, value)
@@ -243,9 +240,7 @@ class Carries:
     def own(self, values: Sequence[Value | None], crossed: Sequence[Value] = ()) -> Slots:
         """What is carried on, converted, each tensor with elements of its own.
 
-        Args:
-            values: The carries.
-            crossed: Those that the trip was given first, packed; none before the first trip.
+        `crossed` are those that the trip was given first, packed; none before the first trip.
         """
         last = iter(crossed)
         owned: Slots = []

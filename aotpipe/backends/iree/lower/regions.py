@@ -46,10 +46,7 @@ class RegionImporter(GraphNodeImporter):  # type: ignore[misc]
     ) -> Slots:
         """Import what some outputs of a graph depend on, and give them; its placeholders are bound.
 
-        Args:
-            module: The graph.
-            wanted: The positions of the outputs.
-            sources: The placeholders whose numbers the host knows.
+        `wanted` are the positions of the outputs, `sources` the placeholders whose numbers the host knows.
         """
         self.numbers = Numbers(module, sources, self.resolve_node_value, border.placed)
         self.needed = needed_nodes(module, wanted)
@@ -67,11 +64,8 @@ class RegionImporter(GraphNodeImporter):  # type: ignore[misc]
     ) -> Sources:
         """The numbers among the read-only inputs of a subgraph that the host has at hand, or needs inside.
 
-        Args:
-            node: The op that the subgraph is of.
-            body: The subgraph.
-            hosted: The positions of other inputs that are numbers.
-            wanted: The positions of outputs for which the host needs numbers.
+        `hosted` are the positions of other inputs that are numbers, `wanted` of outputs for which the host
+        needs numbers.
         """
         inputs, outputs = hops.placeholders(body), hops.output_values(body)
         free = {

@@ -135,11 +135,7 @@ class _Joined:
                 self._module.body.append(function)
 
     def text(self, *, debug: bool) -> str:
-        """The module's text.
-
-        Args:
-            debug: With a location for each op.
-        """
+        """The module's text; for debugging with a location for each op."""
         printed = self._module.operation.get_asm(enable_debug_info=debug)
         head, brace, rest = printed.partition("module {\n")
         assert brace, "the module has attributes"

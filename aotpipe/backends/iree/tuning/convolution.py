@@ -204,10 +204,8 @@ class _Run(NamedTuple):
     """Neighbouring phases of a dim that as many taps of the kernel meet.
 
     Attributes:
-        places: How many phases.
         starts: Of each phase, the first tap that meets it.
         taps: How many meet each.
-        step: From tap to tap of one phase.
         apart: How many elements of the input are from one tap's to the next one's.
         first: How many places come before the first that is met.
     """

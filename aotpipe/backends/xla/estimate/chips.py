@@ -93,9 +93,7 @@ class Chip:
     def rate(self, dtype: str, precision: str = "highest") -> float | None:
         """Operations a second on products of a dtype; None where nothing is published.
 
-        Args:
-            dtype: Of the operands.
-            precision: XLA's, which decides what float32 is multiplied as.
+        `precision` is XLA's, which decides what float32 is multiplied as.
         """
         names = (dtype, *_WIDER.get(dtype, ()))
         if dtype == "float32" and "float32" not in self.rates:
@@ -141,12 +139,8 @@ def estimate(
     since no TPU's rate for it is published, and so are temporaries, which may stay on the chip: the bound is
     one from below.
 
-    Args:
-        program: Its entry point and sizes.
-        figures: What was counted of one device: `flops`, `traffic_bytes`, other sizes in bytes, `loops` and
-            `matmuls`.
-        chip: Where it is to run; None for a CPU.
-        devices: How many of them share the program.
+    `figures` are what was counted of one device: `flops`, `traffic_bytes`, other sizes in bytes, `loops` and
+    `matmuls`. The program is for a CPU where there is no chip.
     """
     matmuls = tuple(
         MatmulWork(dtype=dtype, precision=precision, flops=flops)
@@ -227,11 +221,6 @@ def name_of(program: Mapping[str, Any]) -> str:
 def require_room(program: Mapping[str, Any], target: Target, largest: Sequence[Buffer]) -> None:
     """Refuse a program whose arguments alone are more than the chip has.
 
-    Args:
-        program: Its entry of the module's index, with `arguments_bytes`.
-        target: The chip.
-        largest: Its largest tensors.
-
     Raises:
         DeviceMemoryExceeded: Before anything is compiled.
     """
@@ -251,12 +240,7 @@ def overflow(
 ) -> DeviceMemoryExceeded | None:
     """The compiler's words as an error, where they tell of too little memory.
 
-    Args:
-        words: What it said.
-        program: The program's entry of the module's index.
-        target: The chip.
-        largest: Its largest tensors.
-        log: Where all of the words are.
+    `program` is its entry of the module's index.
     """
     found = next((match for pattern in _OVERFLOWS if (match := pattern.search(words))), None)
     if found is None:

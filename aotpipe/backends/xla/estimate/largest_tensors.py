@@ -28,12 +28,7 @@ _PRODUCTS: Final = ops.overloads("mm bmm mv dot addmm baddbmm addmv convolution"
 
 
 def largest(entry: LegalEntry, sizes: Sizes) -> tuple[Buffer, ...]:
-    """The largest tensors, the largest first.
-
-    Args:
-        entry: The entry point.
-        sizes: Of its symbols.
-    """
+    """The largest tensors, the largest first."""
     found = heapq.nlargest(
         SHOWN, [*_arguments(entry, sizes), *_computed(entry, sizes)], key=lambda pair: pair[0].size_bytes
     )

@@ -305,9 +305,7 @@ class Call:
     def as_it_is(self, *front: Any, **changes: Any) -> Any:
         """What the op's own lowering gives in the bucket; sizes are their true values.
 
-        Args:
-            front: Replace the first operands.
-            changes: Replace operands by name.
+        `front` replaces the first operands, `changes` operands by name.
         """
         operands = ((*front, *self.args[len(front) :]), {**self.kwargs, **changes})
         args, kwargs = fx.node.map_aggregate(operands, bare)
@@ -399,9 +397,8 @@ def kept(value: Padded, axes: Sequence[int], rank: int) -> tuple[Axis, ...]:
 def along(place: int, fill: Callable[[Call], Any] | None = None) -> Rule:
     """An op along the dim that an operand names, which has its own axis in the result.
 
-    Args:
-        place: Of the operand.
-        fill: Gives the number that the padding of the axis is to have; what it is does not matter where None.
+    `place` is the operand's. `fill` gives the number that the padding of the axis is to have; what it is does
+    not matter where None.
     """
 
     def rule(call: Call) -> Any:
