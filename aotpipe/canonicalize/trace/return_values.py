@@ -6,7 +6,6 @@ Python's own would say something else, without a word. The code that gets one ha
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Iterator
 from types import CodeType, FrameType, ModuleType
@@ -74,12 +73,12 @@ def _is_known_here_only(value: Any) -> bool:
     return any(isinstance(leaf, OptionalValue) or type(leaf) is dynamic_list.DynamicList for leaf in leaves)
 
 
-@functools.cache
 def is_unwritten(code: CodeType) -> bool:
     """Whether a code is of a model, and not rewritten."""
-    modules = [each.__name__ for each in code.co_consts if isinstance(each, ModuleType)]
-    is_made = GENERATED in code.co_qualname or OPERATORS_MODULE in modules
-    return not is_made and source.is_model_code(code.co_filename)
+    # Asked at every call of Python: Python hashes a path once, but a code object each time.
+    if not source.is_model_code(code.co_filename) or GENERATED in code.co_qualname:
+        return False
+    return OPERATORS_MODULE not in (each.__name__ for each in code.co_consts if isinstance(each, ModuleType))
 
 
 def _unwritten(frame: FrameType | None, *, around: bool) -> Iterator[FrameType]:
