@@ -279,10 +279,17 @@ def counted(x):
     return torch.tensor(list(counts.values())), torch.stack(rows)
 
 
-@pytest.mark.parametrize("model", [shortest_paths, counted], ids=lambda model: model.__name__)
-def test_elements_are_stored_where_a_tensor_says(model):
+@pytest.mark.parametrize(
+    ("model", "size"),
+    sweep(
+        [(shortest_paths, 2), (counted, 3), (shortest_paths, 3)],
+        quick=0,
+        always=[(shortest_paths, 2), (counted, 3)],
+    ),
+)
+def test_elements_are_stored_where_a_tensor_says(model, size):
     draw = torch.Generator().manual_seed(0)
-    check(model, *((torch.rand(3, 3, generator=draw),) for _ in range(3)))
+    check(model, *((torch.rand(size, size, generator=draw),) for _ in range(3)))
 
 
 def stored_first(x, n):
@@ -294,10 +301,10 @@ def stored_first(x, n):
 
 def stored_between(x, n):
     out = []
-    for i in range(4):
+    for i in range(3):
         if i < n:
             out.append(x * i)  # noqa: PERF401
-    for i in range(4):
+    for i in range(3):
         if 1 <= i < n:
             out[i] = out[i - 1] + x
     out.insert(0, x)
@@ -310,8 +317,8 @@ def test_elements_of_a_list_that_grew_are_stored(model):
     check(model, *((torch.tensor([1.0, 2.0]), torch.tensor(n)) for n in (3, 1, 2, 4)))
 
 
-def grown(x, n):
-    return [x * i + 1 for i in range(4) if i < n]
+def grown(x, n, most=3):
+    return [x * i + 1 for i in range(most) if i < n]
 
 
 def mean(items):
@@ -372,7 +379,7 @@ def test_code_that_decides_on_nothing_knows_its_length(model):
 )
 def test_what_would_take_its_parts_for_elements_is_refused(use):
     def used(x, n):
-        out = grown(x, n)
+        out = grown(x, n, 2)
         use(out)
         return torch.stack(out)
 
@@ -382,12 +389,12 @@ def test_what_would_take_its_parts_for_elements_is_refused(use):
 
 def test_statements_that_would_take_parts_for_elements_are_refused():
     def sliced(x, n):
-        out = [x * i for i in range(4) if i < n]
+        out = grown(x, n, 2)
         out[1:] = [x]
         return torch.stack(out)
 
     def deleted(x, n):
-        out = [x * i for i in range(4) if i < n]
+        out = grown(x, n, 2)
         del out[0]
         return torch.stack(out)
 

@@ -144,7 +144,7 @@ COMPREHENSIONS = tuple(
 
 def grown(x):
     seen = []
-    for number in range(4):
+    for number in range(3):
         if x.sum() > 6:
             break
         x = x + 1
@@ -156,7 +156,7 @@ def of_a_list_that_grows(x):
     seen = grown(x)
     doubled = [row * 2 + number for row, number in seen]
     made = torch.stack([x, *[x]]), len(doubled), sum(doubled, x), sum(number for _, number in seen)
-    large = [row for row, number in seen if row.sum() > 3 and number < 3]
+    large = [row for row, number in seen if row.sum() > 3 and number < 2]
     filtered = len(large), sum(large, x * 0)
     rows = [row for row, _ in seen]
     return made, filtered, any(row.max() > 5 for row in rows), all(row.min() > 0 for row in rows)
