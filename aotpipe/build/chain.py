@@ -53,7 +53,8 @@ class Chain:
     A property raises what its stage raises, and what those before it raise.
 
     `exported` are programs in the model's own dtypes, where they were exported already; `rulesets` are what
-    programs are legalized by, in place of the request's.
+    programs are legalized by, in place of the request's; `specialize` says whether an entry point may become
+    several programs, each for a part of its sizes.
     """
 
     def __init__(
@@ -63,9 +64,11 @@ class Chain:
         *,
         exported: Exported | None = None,
         rulesets: Sequence[Ruleset] = (),
+        specialize: bool = True,
     ) -> None:
         self.request = request
         self.recorder = recorder
+        self._specialize = specialize and not request.islands
         self.rulesets = tuple(rulesets) or request.rulesets
         if exported is not None:
             self.canonical = exported.canonical
@@ -106,7 +109,7 @@ class Chain:
             with self.recorder.stage("export"):
                 from aotpipe.export import export
 
-                exported = export(model)
+                exported = export(model, specialize=self._specialize)
             self.recorder.found(exported.findings)
             return self._narrowed(exported)
 
@@ -194,10 +197,10 @@ class Chain:
 
     def _ladders(self) -> list[tuple[Symbol, Ladder]]:
         """The sizes that XLA's programs are built for, of each symbol."""
-        from aotpipe.backends.xla.lowering import ladders
+        from aotpipe.backends.xla.lowering import ladders, whole_ranges
 
         signatures = self.legal.signatures
-        symbols = {symbol.name: symbol for each in signatures.values() for symbol in each.symbols}
+        symbols = whole_ranges(signatures)
         found = ladders(signatures, self.request.buckets)
         return [(symbols[name], ladder) for name, ladder in found.items()]
 
@@ -229,7 +232,7 @@ class Chain:
         return lowering.lower(
             legal,
             self.request.buckets,
-            examples=example_sizes(self.canonical, legal.signatures),
+            examples=example_sizes(self.exported.canonical, legal.signatures),
             mesh=self.request.mesh,
             rules=self.request.rules,
         )
@@ -251,7 +254,9 @@ class Chain:
             ladders = self._ladders() if request.buckets else ()
             edges = {symbol.name: ladder.edges(symbol.min) for symbol, ladder in ladders}
             try:
-                found = reference(self.canonical, legal, edges, calls=calls, policy=request.precision)
+                found = reference(
+                    self.exported.canonical, legal, edges, calls=calls, policy=request.precision
+                )
             except EagerFailed as error:
                 raise SpecInvalid(
                     f"the model {legal.name!r} raises on its own example inputs",

@@ -181,5 +181,6 @@ def signature_text(name: str, signature: Signature) -> str:
         *(("out", leaf) for leaf in signature.outputs),
         *(("state", leaf) for leaf in signature.state),
         *(("size", symbol) for symbol in signature.symbols),
+        *(("when", guard) for guard in signature.guards),
     ]
     return "\n".join([name, *(f"  {kind:<6}{leaf}" for kind, leaf in rows)])

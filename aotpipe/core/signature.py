@@ -7,11 +7,14 @@ Torch-free. Every value round-trips through its string (`TensorSpec.parse(str(sp
 from __future__ import annotations
 
 import ast
+import itertools
+import math
 import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Final, Literal, Self
+from functools import lru_cache
+from typing import Any, ClassVar, Final, Literal, Self
 
 from aotpipe.core.serialization import OMIT_EMPTY, Serializable, Text, renamed
 
@@ -35,6 +38,24 @@ _OPERATORS: Final[Mapping[type[ast.AST], Callable[..., int]]] = {
     ast.USub: operator.neg,
 }
 _FUNCTIONS: Final[Mapping[str, Callable[..., int]]] = {"Min": min, "Max": max}
+# What a guard may hold beside: comparisons, and the float arithmetic that a model does with its sizes.
+_COMPARISONS: Final[Mapping[type[ast.AST], Callable[..., bool]]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+_FLOATS: Final[Mapping[str, Callable[..., Any]]] = {
+    **{name: getattr(math, name) for name in ("floor", "ceil", "trunc", "sqrt", "log2")},
+    "float": float,
+    "min": min,
+    "max": max,
+    "abs": abs,
+}
+# How far `nearest_sizes` goes from what is asked for.
+_REACH: Final = 64
 _TENSOR = re.compile(
     r"(?P<name>\S+): (?P<dtype>\w+)\[(?P<dims>[^\]]*)\](?: in \[(?P<low>[^,]+), (?P<high>[^\]]+)\])?"
 )
@@ -70,6 +91,45 @@ def evaluate_dim(dim: Dim, sizes: Mapping[str, int]) -> int:
                 raise ValueError(f"not a dim expression: {dim!r}")
 
     return walk(ast.parse(dim, mode="eval").body)
+
+
+def guard_holds(guard: str, sizes: Mapping[str, int]) -> bool:
+    """Whether a condition on sizes, such as `n % 2 == 0` or `floor(n/4) < 8`, holds.
+
+    Raises:
+        KeyError: A symbol has no size.
+        ValueError: The text is no condition on sizes.
+    """
+
+    def walk(node: ast.expr) -> Any:
+        match node:
+            case ast.Constant(value=int() | float() as value):
+                return value
+            case ast.Name(id=name):
+                return sizes[name]
+            case ast.BinOp(left=left, op=ast.Div(), right=right):
+                return walk(left) / walk(right)
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+                return _OPERATORS[type(op)](walk(left), walk(right))
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return -walk(operand)
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                return not walk(operand)
+            case ast.BoolOp(op=op, values=values):
+                return (all if isinstance(op, ast.And) else any)(map(walk, values))
+            case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARISONS:
+                return _COMPARISONS[type(op)](walk(left), walk(right))
+            case ast.Call(func=ast.Name(id=name), args=args) if name in _FLOATS:
+                return _FLOATS[name](*map(walk, args))
+            case _:
+                raise ValueError(f"not a condition on sizes: {guard!r}")
+
+    return bool(walk(_parsed(guard)))
+
+
+@lru_cache(maxsize=256)
+def _parsed(guard: str) -> ast.expr:
+    return ast.parse(guard, mode="eval").body
 
 
 def dim_symbols(dim: Dim) -> frozenset[str]:
@@ -170,6 +230,8 @@ class Signature(Serializable):
         symbols: The dynamic sizes that dims refer to.
         optional: What a call may leave out, outer parts first; `input_checks.Packer` fills it in.
         optional_outputs: What the model does not always give.
+        guards: Conditions on the symbols without which the program is not the model's (`guard_holds`).
+        specializes: The entry point of which this is the program for other sizes; empty where it is none.
     """
 
     inputs: tuple[TensorSpec | Constant, ...]
@@ -178,6 +240,8 @@ class Signature(Serializable):
     symbols: tuple[Symbol, ...] = ()
     optional: tuple[Presence, ...] = field(default=(), metadata=OMIT_EMPTY)
     optional_outputs: tuple[Presence, ...] = field(default=(), metadata=OMIT_EMPTY)
+    guards: tuple[str, ...] = field(default=(), metadata=OMIT_EMPTY)
+    specializes: str = field(default="", metadata=OMIT_EMPTY)
 
     @property
     def tensor_inputs(self) -> tuple[TensorSpec, ...]:
@@ -188,6 +252,28 @@ class Signature(Serializable):
     def tensor_outputs(self) -> tuple[TensorSpec, ...]:
         """The outputs that the program computes."""
         return tuple(leaf for leaf in self.outputs if isinstance(leaf, TensorSpec))
+
+
+def admits(signature: Signature, sizes: Mapping[str, int]) -> bool:
+    """Whether all symbols are within their ranges and all guards hold."""
+    return all(
+        symbol.min <= sizes[symbol.name] and (symbol.max is None or sizes[symbol.name] <= symbol.max)
+        for symbol in signature.symbols
+        if symbol.name in sizes
+    ) and all(guard_holds(guard, sizes) for guard in signature.guards)
+
+
+def nearest_sizes(signature: Signature, sizes: Mapping[str, int]) -> Mapping[str, int] | None:
+    """The sizes nearest to some that a signature admits, larger ones first; None where none are near."""
+    if admits(signature, sizes):
+        return sizes
+    names = [symbol.name for symbol in signature.symbols if symbol.name in sizes]
+    reach = int(_REACH ** (1 / max(len(names), 1)))
+    steps = sorted(range(-reach, reach + 1), key=lambda step: (abs(step), -step))
+    order = lambda each: (min(each, default=0) < 0, sum(map(abs, each)))  # noqa: E731
+    moved = sorted(itertools.product(steps, repeat=len(names)), key=order)
+    tried = ({**sizes, **{n: sizes[n] + step for n, step in zip(names, each, strict=True)}} for each in moved)
+    return next((each for each in tried if admits(signature, each)), None)
 
 
 def _number(text: str) -> float:

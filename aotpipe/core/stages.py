@@ -63,6 +63,8 @@ class CanonicalEntry:
             `module` and the names are then of that form.
         state: What the model keeps in Python between calls, where it does.
         refused: What was refused of it already, where all refusals are asked for.
+        guarded: Whether its program may hold for some of the sizes only, which its guards name.
+        specializes: The entry point of which it is the program for other sizes; empty where it is none.
     """
 
     name: str
@@ -75,6 +77,8 @@ class CanonicalEntry:
     adapter: Adapter | None = None
     state: State | None = None
     refused: frozenset[str] = frozenset()
+    guarded: bool = False
+    specializes: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

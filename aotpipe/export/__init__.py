@@ -6,21 +6,27 @@ fix, and `StaticDim` where a size that was asked to vary is a constant. The mode
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import torch
 
 from aotpipe.canonicalize.state.slots import State
-from aotpipe.core.signature import TensorSpec
+from aotpipe.core.signature import Signature, TensorSpec
 from aotpipe.core.stages import Canonical, CanonicalEntry, Exported, ExportedEntry, Finding
-from aotpipe.export import auto_dims, signatures, strategies
+from aotpipe.errors import ExportFailed
+from aotpipe.export import auto_dims, diagnosis, resized_examples, signatures, specializations, strategies
 
 _AUTO_ROUNDS = 3
 
 
-def export(canonical: Canonical) -> Exported:
+def export(canonical: Canonical, *, specialize: bool = True) -> Exported:
     """Export every entry point.
+
+    Args:
+        canonical: The model.
+        specialize: Whether an entry point that decides on its sizes may become several programs, each of
+            which is an entry point of the result's `canonical`.
 
     Returns:
         The programs over one set of weights; `findings` holds the canonical's and the export's own.
@@ -32,16 +38,71 @@ def export(canonical: Canonical) -> Exported:
     state = canonical.entries[0].state
     while True:
         known = state
-        entries: list[ExportedEntry] = []
+        pairs: list[tuple[CanonicalEntry, ExportedEntry]] = []
         findings = list(canonical.findings)
         for entry in canonical.entries:
-            exported, found, state = _export_entry(replace(entry, state=state))
-            entries.append(exported)
+            try:
+                made, found, state = _export_entry(replace(entry, state=state))
+                pairs.append((entry, made))
+            except ExportFailed as refused:
+                if not specialize or not diagnosis.is_refused_for_sizes(refused):
+                    raise
+                more, found, state = _specialized(replace(entry, state=state), refused)
+                pairs += more
             findings += found
         # State that one entry point is found to keep is state of the others too.
-        if state is known or len(entries) == 1:
+        if state is known or len(pairs) == 1:
             break
-    return Exported(canonical=canonical, entries=tuple(entries), findings=(*findings, *_kept(state)))
+    entries, exported = zip(*pairs, strict=True)
+    if len(entries) > len(canonical.entries):
+        canonical = replace(canonical, entries=entries)
+    return Exported(canonical=canonical, entries=exported, findings=(*findings, *_kept(state)))
+
+
+def _specialized(
+    entry: CanonicalEntry, refused: ExportFailed
+) -> tuple[list[tuple[CanonicalEntry, ExportedEntry]], list[Finding], State | None]:
+    """Export programs for parts of the sizes, until each size has one; else raise what was refused."""
+    every = specializations.sizes_of(entry)
+    left, state = every, entry.state
+    pairs: list[tuple[CanonicalEntry, ExportedEntry]] = []
+    findings: list[Finding] = []
+    sizes: Mapping[str, int] = resized_examples.values(entry)
+    while left:
+        if pairs:
+            if specializations.is_hopeless(len(pairs), len(left), len(every)):
+                raise refused
+            sizes = specializations.next_sizes(entry, left)
+        one = replace(specializations.at(entry, sizes, len(pairs)), state=state)
+        try:
+            made, found, state = _export_entry(one)
+            signature = specializations.guarded(one, made.program, made.signature, every)
+        except (ExportFailed, specializations.Unsupported) as error:
+            raise refused from error
+        pairs.append((one, replace(made, signature=signature)))
+        findings += found
+        before, left = left, [each for each in left if not specializations.takes(one, signature, each)]
+        if len(left) == len(before) and pairs[1:]:
+            raise refused
+    said = "; ".join(f"{one.name}: {_taken(made.signature)}" for one, made in pairs)
+    message = (
+        f"{entry.name} decides on its sizes, and has {len(pairs)} programs, each for some of them: {said}"
+    )
+    findings.append(
+        Finding(
+            severity="note",
+            code="size-specializations",
+            message=message,
+            hint="narrow the Dims to sizes of which the model decides alike to have fewer",
+            where=refused.where,
+            entry_point=entry.name,
+        )
+    )
+    return pairs, findings, state
+
+
+def _taken(signature: Signature) -> str:
+    return ", ".join([*map(str, signature.symbols), *signature.guards]) or "one size"
 
 
 def _kept(state: State | None) -> Iterator[Finding]:

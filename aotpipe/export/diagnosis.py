@@ -111,9 +111,20 @@ def listening() -> Iterator[GuardLog]:
         logger.setLevel(level)
 
 
+OTHER_AT_0_OR_1: Final = "computes something else where a Dim is 0 or 1"
+
+
 def is_about_sizes(error: BaseException) -> bool:
     """Whether torch.export refused because of the Dims, not because of the model."""
     return "Constraints violated" in str(error) or "Specializations unexpectedly" in str(error)
+
+
+def is_refused_for_sizes(refused: ExportFailed) -> bool:
+    """Whether a refusal says that the program does not hold for all sizes of the Dims."""
+    said = (refused, refused.__cause__, refused.__context__)
+    return isinstance(refused, StaticDim) or any(
+        is_about_sizes(each) or OTHER_AT_0_OR_1 in str(each) for each in said if each is not None
+    )
 
 
 def may_strict_mode_help(error: BaseException) -> bool:

@@ -18,6 +18,8 @@ from torch.utils import _pytree as pytree  # torch.export's own flattening; see 
 
 from aotpipe.canonicalize import example_call
 from aotpipe.canonicalize.inputs import pytrees
+from aotpipe.canonicalize.state import layouts
+from aotpipe.canonicalize.state.slots import State
 from aotpipe.core.dims import Auto, Dim
 from aotpipe.core.stages import CanonicalEntry, Finding
 from aotpipe.export.tracing import quiet
@@ -122,6 +124,37 @@ def agree(entry: CanonicalEntry, program: ExportedProgram) -> bool:
         for given in [resized(entry, {name: value})]
         for inputs in (given, example_call.varied(given, torch.Generator().manual_seed(_SEED)))
     )
+
+
+def recomputes(entry: CanonicalEntry, state: State) -> bool:
+    """Whether calls answer and leave the same when, before each, what a state ignores is as at first.
+
+    Compared over calls of two sizes in turn, on other values each, so that neither what an earlier call of
+    the same size left nor what one of another size left goes unnoticed.
+    """
+    generator, known = torch.Generator().manual_seed(_SEED), values(entry)
+    taken = set(known.values())
+    other = {name: _inner_value(dim, known[name], taken) for name, dim in roots(entry).items()}
+    sizes = {name: value for name, value in other.items() if value is not None}
+    given = [resized(entry, each) for each in ({}, {}, sizes, sizes, {}, sizes)]
+    calls = [example_call.varied(each, generator) for each in given]
+    first = [(root, root.held.get(root.key, layouts.ABSENT)) for root in state.ignored]
+    found = []
+    for forgets in (False, True):
+        with example_call.unchanged(entry.module), quiet():
+            results = []
+            for args, kwargs in calls:
+                for root, value in first if forgets else ():
+                    root.held[root.key] = value
+                    if value is layouts.ABSENT:
+                        del root.held[root.key]
+                try:
+                    results.append(pytrees.clone_tensors(example_call.again(entry.module, args, kwargs)))
+                except Exception:  # noqa: BLE001 what the model raises
+                    return False
+            kept = [root.held.get(root.key) for root in state.roots]
+            found.append(pytrees.clone_tensors((results, kept)))
+    return example_call.is_same(*found)
 
 
 def agrees_on(entry: CanonicalEntry, program: ExportedProgram, inputs: Any) -> bool:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from types import CodeType, FunctionType
 from typing import Any, Final, NamedTuple, NoReturn
@@ -99,7 +100,7 @@ def _traced(entry: CanonicalEntry) -> Traced:
 
 
 def _stateless(entry: CanonicalEntry) -> Traced:
-    changed, at_bound = resized_examples.inside(entry)
+    changed, at_bound = _inner_sizes(entry)
     first: ExportFailed | None = None
     rewritten: ExportFailed | None = None
     cause: BaseException | None = None
@@ -130,7 +131,7 @@ def _stateless(entry: CanonicalEntry) -> Traced:
             if strategy.strict:
                 continue
             return staged(entry, first)
-        if strategy.assumes_sizes and not resized_examples.agree(entry, program):
+        if strategy.assumes_sizes and not _agree(entry, program):
             continue
         findings = [*(at_bound if strategy.changed else ()), *_findings(entry, strategy, first)]
         return Traced(program=program, log=log, findings=tuple(findings))
@@ -139,6 +140,16 @@ def _stateless(entry: CanonicalEntry) -> Traced:
         # What takes an int alone (`int(n * 1.5)`, `range(n)`, `linspace`) follows `n` in rewritten code.
         return staged(entry, first)
     raise rewritten or first
+
+
+def _inner_sizes(entry: CanonicalEntry) -> tuple[dict[str, int], tuple[Finding, ...]]:
+    # Where guards are kept, a program is asked for at the very sizes of the example.
+    return ({}, ()) if entry.guarded else resized_examples.inside(entry)
+
+
+def _agree(entry: CanonicalEntry, program: ExportedProgram) -> bool:
+    # Sizes of 0 and 1 are outside of the range that a guarded program has then.
+    return entry.guarded or resized_examples.agree(entry, program)
 
 
 def _findings(entry: CanonicalEntry, strategy: Strategy, first: ExportFailed | None) -> Iterator[Finding]:
@@ -157,6 +168,7 @@ def _stateful(entry: CanonicalEntry, state: State) -> Traced:
 
     What the state has to hold is known one after another, as calls are traced that leave something new.
     """
+    notes: list[Finding] = []
     for _ in range(_MOST_STATES):
         lifted = lift.LiftedModel(entry.module, state)
         try:
@@ -165,9 +177,19 @@ def _stateful(entry: CanonicalEntry, state: State) -> Traced:
             state = late.state
             continue
         except StateRefused as error:
-            raise discovery.refused(error, [entry]) from error
+            refused = discovery.refused(error, [entry])
+            beside = [root for root in state.roots if root.held is error.root.held]
+            less = (state.without([error.root]), state.without([error.root, *beside]))
+            found = next((each for each in less if resized_examples.recomputes(entry, each)), None)
+            if found is None:
+                raise refused from error
+            names = ", ".join(f"`{each.path}`" for each in found.ignored[len(state.ignored) :])
+            said = f"each call computes anew what depends on its sizes, and nothing is kept of it: {names}"
+            notes.append(_note(entry, "state-recomputed", said, refused.where))
+            state = found
+            continue
         lifted.name_state(traced.program)
-        return replace(traced, state=state)
+        return replace(traced, state=state, findings=(*traced.findings, *notes))
     raise AssertionError("a state that grows without end is refused")
 
 
@@ -241,7 +263,7 @@ def _rewritten(
 
     Which those are is known one after another, as torch.export comes to them.
     """
-    changed, at_bound = resized_examples.inside(entry)
+    changed, at_bound = _inner_sizes(entry)
     strategy = Strategy(assumes_sizes=any(entry.dims.values()), changed=changed)
     exact_aliases = False
 
@@ -269,7 +291,7 @@ def _rewritten(
             _raise_refusal(entry, found, log, first)
         found, log, notes, _ = attempt(strategy)
     program = found
-    if strategy.assumes_sizes and not resized_examples.agree(entry, program):
+    if strategy.assumes_sizes and not _agree(entry, program):
         if not strategy.all_sizes:
             found, log, notes, _ = attempt(replace(strategy, all_sizes=True))
         if (
@@ -278,7 +300,7 @@ def _rewritten(
             or not resized_examples.agree(entry, found)
         ):
             refused = first or ExportFailed(
-                f"{entry.name} computes something else where a Dim is 0 or 1",
+                f"{entry.name} {diagnosis.OTHER_AT_0_OR_1}",
                 hint="give that Dim min=2, and the sizes below it an entry point of their own",
             )
             raise refused from refused.__cause__
@@ -381,6 +403,7 @@ def _export(
         tracing.texts_are_refused(),
         tracing.data_is_traced(),
         tracing.quiet(),
+        tracing.guards_are_kept() if entry.guarded else nullcontext(),
     ):
         if module is not None:
             with tracing.refusals_are_raised():

@@ -28,6 +28,7 @@ from typing import Any, Final
 import torch
 from torch._export import non_strict_utils
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensor
+from torch.export import _trace
 from torch.fx._lazy_graph_module import _use_lazy_graph_module  # what torch.compile itself traces with
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, free_unbacked_symbols
 from torch.fx.proxy import TracerBase
@@ -176,6 +177,21 @@ def extremes_decide() -> Iterator[None]:
         return before(*args, real_callable=real_callable, **kwargs)  # type: ignore[no-untyped-call]
 
     with trace.assigned(non_strict_utils, _tensor_min_max=extreme):
+        yield
+
+
+@contextmanager
+def guards_are_kept() -> Iterator[None]:
+    """Let a trace decide on sizes: what it assumed of them is in the guards of the program's `ShapeEnv`.
+
+    torch.export refuses a program that does not hold for all sizes of its Dims. What refuses it is a function
+    of its own that compares the guards with the Dims; it has no public switch.
+    """
+
+    def keep(*, fake_mode: Any, **_: object) -> None:
+        fake_mode.shape_env.frozen = True
+
+    with trace.assigned(_trace, produce_guards_and_solve_constraints=keep):
         yield
 
 

@@ -18,6 +18,7 @@ from torch.export.graph_signature import InputKind
 
 # Nobody calls the intermediate graphs of a trace, whose Python code would be written six times.
 from torch.fx._lazy_graph_module import _use_lazy_graph_module
+from torch.fx.experimental import _config as symbolic_config  # no public switch for backed_size_oblivious
 
 from aotpipe.canonicalize.trace import runtime_asserts
 from aotpipe.core.stages import ExportedEntry
@@ -42,6 +43,8 @@ def decompose(entry: ExportedEntry, rules: LegalizationRules) -> ExportedProgram
             warnings.catch_warnings(),
             runtime_asserts.isolated_paths(),
             _use_lazy_graph_module(should_use=True),
+            # The program is not to depend on the example's sizes, of which a part of an input may be 1 long.
+            symbolic_config.patch(backed_size_oblivious=True),  # type: ignore[attr-defined]
         ):
             # torch's tracing warns of its own deprecated calls.
             warnings.simplefilter("ignore")

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from aotpipe.core.signature import Dim, Symbol, TensorSpec, dim_symbols, evaluate_dim
+from aotpipe.core.signature import Dim, Symbol, TensorSpec, dim_symbols, evaluate_dim, guard_holds
 from aotpipe.errors import InputShape
 
 Shape = tuple[int, ...]
@@ -42,11 +42,15 @@ class _InputDim(NamedTuple):
 class Binder:
     """Binds the symbols of one signature; may be used by several threads at once.
 
-    `bind` gets the shapes in the order of `specs`. A symbol without a range is only held to at least 0.
+    `bind` gets the shapes in the order of `specs`. A symbol without a range is only held to at least 0;
+    `guards` are conditions on the symbols.
     """
 
-    def __init__(self, specs: Sequence[TensorSpec], symbols: Sequence[Symbol]) -> None:
+    def __init__(
+        self, specs: Sequence[TensorSpec], symbols: Sequence[Symbol], guards: Sequence[str] = ()
+    ) -> None:
         self._specs = tuple(specs)
+        self._guards = tuple(guards)
         self._ranges = {symbol.name: symbol for symbol in symbols}
         self._solved, self._searched = self._sources()
         self._cached = lru_cache(_MAX_CACHED)(self._bind)
@@ -72,6 +76,10 @@ class Binder:
         if self._searched:
             sizes = self._search(shapes, sizes)
         self._verify(shapes, sizes)
+        for guard in self._guards:
+            if not guard_holds(guard, sizes):
+                given = ", ".join(f"{name}={size}" for name, size in sizes.items())
+                raise InputShape(f"the program takes no {given}", reason=f"it was made for {guard}")
         return sizes
 
     def _sources(self) -> tuple[dict[str, tuple[_InputDim, Affine]], dict[str, _InputDim]]:

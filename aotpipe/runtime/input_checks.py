@@ -67,7 +67,7 @@ class Checker:
         self.signature = signature
         self._leaves = tuple((spec.name, numpy_dtype(spec.dtype), spec) for spec in specs)
         self._names = frozenset(spec.name for spec in specs)
-        self._binder = Binder(specs, signature.symbols)
+        self._binder = Binder(specs, signature.symbols, signature.guards)
         self._ranges = tuple(
             _range(index, spec)
             for index, spec in enumerate(specs)

@@ -12,6 +12,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Generic, Self, TypeVar
 
@@ -19,7 +20,14 @@ import numpy as np
 
 from aotpipe.core.dtypes import Array, numpy_dtype
 from aotpipe.core.signature import Signature
-from aotpipe.errors import AssertionViolated, BundleCorrupt, InputError, MissingWeight, ProgramCrashed
+from aotpipe.errors import (
+    AssertionViolated,
+    BundleCorrupt,
+    InputError,
+    InputShape,
+    MissingWeight,
+    ProgramCrashed,
+)
 from aotpipe.runtime.input_checks import Checker
 
 
@@ -81,6 +89,11 @@ class BaseRunner(ABC, Generic[E]):
         self.signatures = {name: entry.checker.signature for name, entry in entries.items()}
         self.device = device
         self._entries = entries
+        self._named = [name for name, each in entries.items() if not each.checker.signature.specializes]
+        self._others = {
+            name: [each for each in entries.values() if each.checker.signature.specializes == name]
+            for name in entries
+        }
         held = {name for entry in entries.values() for name in entry.state}
         self._initial_state = {name: array for name, array in initial_state.items() if name in held}
         self._lock = threading.Lock()
@@ -122,12 +135,21 @@ class BaseRunner(ABC, Generic[E]):
             Every tensor output of its signature, by name, but for those that are not there; the arrays are
             the caller's own.
         """
-        entry = self._entry(entry_point)
-        arrays, sizes = entry.checker.check(inputs)
+        entry, arrays, sizes = self._admitted(self._entry(entry_point), inputs)
         with self._lock:
             self._require_usable()
             outputs = self._call(entry, arrays, sizes)
         return entry.checker.unpacked(inputs, outputs)
+
+    def _admitted(self, entry: E, inputs: Mapping[str, Any]) -> tuple[E, list[Array], Mapping[str, int]]:
+        """The program of an entry point that takes inputs of these sizes, and the inputs as it takes them."""
+        try:
+            return entry, *entry.checker.check(inputs)
+        except InputShape:
+            for other in self._others.get(entry.name, ()):
+                with suppress(InputShape):
+                    return other, *other.checker.check(inputs)
+            raise
 
     def time(
         self, inputs: Mapping[str, Any], *, entry_point: str, samples: int, reset: bool = False
@@ -166,7 +188,7 @@ class BaseRunner(ABC, Generic[E]):
         entries = self._entries
         if not entries:
             self._require_usable()
-        return entries[chosen_entry_point(name, entries)]
+        return entries[chosen_entry_point(name, self._named if name is None else entries)]
 
     def _require_usable(self) -> None:
         if not self._is_open:

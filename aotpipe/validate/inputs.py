@@ -29,7 +29,7 @@ from typing import Any, Final
 import numpy as np
 
 from aotpipe.core.dtypes import Array, numpy_dtype
-from aotpipe.core.signature import Signature, Symbol, TensorSpec, evaluate_dim
+from aotpipe.core.signature import Signature, Symbol, TensorSpec, admits, evaluate_dim, nearest_sizes
 from aotpipe.errors import InputShape
 from aotpipe.runtime.dim_binding import Binder
 from aotpipe.runtime.input_checks import presence_cases
@@ -118,7 +118,8 @@ def plan(
 def _presence_calls(drawer: _Drawer, signature: Signature) -> Iterator[Call]:
     """Each combination of what may be there, at the example's sizes and, where they vary, at the smallest."""
     combinations = presence_cases(signature.optional, _MOST_PRESENCES)[1:]
-    smallest = {symbol.name: symbol.min for symbol in signature.symbols}
+    ends = {symbol.name: symbol.min for symbol in signature.symbols}
+    smallest = nearest_sizes(signature, ends) or ends
     for sizes in (None, smallest) if smallest and _fits(signature, smallest) else (None,):
         at = "" if sizes is None else ", " + " ".join(f"{name}={size}" for name, size in smallest.items())
         for flags in combinations:
@@ -161,7 +162,8 @@ def _size_cases(
     else:
         cases[_named("inside", inside)] = inside
     seen = [start]
-    for case, sizes in cases.items():
+    for case, wanted in cases.items():
+        sizes = nearest_sizes(signature, wanted) or wanted
         elements = _elements(signature, sizes)
         if elements is None or sizes in seen:
             continue
@@ -169,7 +171,7 @@ def _size_cases(
             notes.append(f"{case} was not tried: its inputs have {elements} elements")
             continue
         seen.append(dict(sizes))
-        yield case, sizes
+        yield case if sizes == wanted else _named(f"{case}, nearest", sizes), sizes
 
 
 def _bucket_cases(signature: Signature, buckets: Mapping[str, Sequence[int]]) -> Iterator[tuple[str, Sizes]]:
@@ -233,7 +235,9 @@ def _top(symbol: Symbol, size: int) -> int:
 
 
 def _elements(signature: Signature, sizes: Sizes) -> int | None:
-    """The number of elements of all inputs, None where these sizes give an input no shape."""
+    """The number of elements of all inputs, None where there is no program for these sizes."""
+    if not admits(signature, sizes):
+        return None
     shapes = [_shape(spec, sizes) for spec in signature.tensor_inputs]
     return None if None in shapes else sum(math.prod(shape) for shape in shapes if shape is not None)
 
@@ -289,7 +293,9 @@ def bound(signature: Signature, example: Mapping[str, Array]) -> Sizes | None:
     """The example's sizes, None where the signature does not admit it."""
     specs, symbols = signature.tensor_inputs, signature.symbols
     try:
-        sizes = Binder(specs, symbols).bind(tuple(example[spec.name].shape for spec in specs))
+        sizes = Binder(specs, symbols, signature.guards).bind(
+            tuple(example[spec.name].shape for spec in specs)
+        )
     except InputShape:
         return None
     # A symbol that no input mentions (a size found in the data) has no size to choose.

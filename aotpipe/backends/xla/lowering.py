@@ -29,7 +29,7 @@ from torch.fx import Node
 
 from aotpipe.backends.xla.estimate import chips
 from aotpipe.backends.xla.mesh import Placement, annotate, resolve
-from aotpipe.core.signature import Signature, Symbol, dim_symbols, evaluate_dim
+from aotpipe.core.signature import Signature, Symbol, dim_symbols, evaluate_dim, nearest_sizes
 from aotpipe.core.stages import Legal, LegalEntry, Lowered
 from aotpipe.errors import Buffer, CannotPad, LowerFailed, NoBuckets, UnsupportedOps
 from aotpipe.passes import hops, unbacked
@@ -73,11 +73,12 @@ def lower(
 
     declared = {name: Buckets.of(name, given) for name, given in (buckets or {}).items()}
     placement = placed(legal, declared, mesh, rules)
+    whole = whole_ranges(legal.signatures)
     programs: list[dict[str, Any]] = []
     parts: dict[str, bytes] = {}
     largest: dict[str, tuple[Buffer, ...]] = {}
     for entry in legal.entries:
-        for sizes, least in _choices(entry, declared, (examples or {}).get(entry.name)):
+        for sizes, least in _choices(entry, declared, (examples or {}).get(entry.name), whole):
             bound = bound_of(entry, sizes)
             modules, spread = _modules(entry, bound, sizes, least, placement)
             names = {platform: hashlib.sha256(module).hexdigest() for platform, module in modules.items()}
@@ -122,7 +123,7 @@ def placed(
     _require_known(legal, buckets)
     _require_all(legal, buckets)
     for entry in legal.entries:
-        next(_choices(entry, buckets, None), None)
+        next(_choices(entry, buckets, None, whole_ranges(legal.signatures)), None)
     return resolve(mesh, rules, _ranks(legal)) if mesh else None
 
 
@@ -134,9 +135,8 @@ def ladders(
     Raises:
         NoBuckets: They do not fit the Dim.
     """
-    symbols = {symbol.name: symbol for signature in signatures.values() for symbol in signature.symbols}
     declared = {name: Buckets.of(name, given) for name, given in buckets.items()}
-    return planned(tuple(symbols.values()), declared)
+    return planned(tuple(whole_ranges(signatures).values()), declared)
 
 
 def _require_known(legal: Legal, buckets: Mapping[str, Buckets]) -> None:
@@ -176,24 +176,43 @@ def _symbols(entry: LegalEntry) -> list[Symbol]:
     return [symbol for symbol in entry.signature.symbols if symbol.name in given]
 
 
+def whole_ranges(signatures: Mapping[str, Signature]) -> dict[str, Symbol]:
+    """The range of each symbol, of which an entry point for a part of the sizes has a part."""
+    found: dict[str, Symbol] = {}
+    for each in (symbol for signature in signatures.values() for symbol in signature.symbols):
+        other = found.get(each.name, each)
+        ends = None if each.max is None or other.max is None else max(each.max, other.max)
+        found[each.name] = Symbol(each.name, min(each.min, other.min), ends)
+    return found
+
+
 def _choices(
-    entry: LegalEntry, declared: Mapping[str, Buckets], example: Mapping[str, int] | None
+    entry: LegalEntry,
+    declared: Mapping[str, Buckets],
+    example: Mapping[str, int] | None,
+    whole: Mapping[str, Symbol],
 ) -> Iterator[tuple[Sizes, Sizes]]:
     """Every combination of the sizes of an entry point's Dims, and its example's where no program takes it.
 
-    With each come the Dims of which calls are padded, and the smallest size of these.
+    With each come the Dims of which calls are padded, and the smallest size of these. Where the entry point
+    takes a part of the sizes, the next that it takes stands for one that it does not.
     """
     dims = [dim for spec in entry.signature.tensor_inputs for dim in spec.dims]
     symbols = {symbol.name: symbol for symbol in _symbols(entry)}
-    found = _ladders_of(tuple(symbols.values()), declared)
+    found = _ladders_of(tuple(whole[name] for name in symbols), declared)
     choices: list[tuple[Sizes, Sizes]] = []
     for chosen in product(*(found[name].sizes for name in symbols)):
-        sizes = dict(zip(symbols, chosen, strict=True))
+        wanted = dict(zip(symbols, chosen, strict=True))
+        if (taken := nearest_sizes(entry.signature, wanted)) is None:
+            continue
+        sizes = dict(taken)
+        if sizes != wanted and any(ladder.exact for ladder in found.values()):
+            continue
         # As the index lists them, which is the order of the program's true sizes.
         padded = [
             name for name, size in sorted(sizes.items()) if not found[name].exact and size > symbols[name].min
         ]
-        if all(evaluate_dim(dim, sizes) >= 0 for dim in dims):
+        if all(evaluate_dim(dim, sizes) >= 0 for dim in dims) and sizes not in [each for each, _ in choices]:
             choices.append((sizes, {name: symbols[name].min for name in padded}))
     own = {name: size for name, size in (example or {}).items() if name in symbols}
     if own and not any(takes(sizes, least, own) for sizes, least in choices):

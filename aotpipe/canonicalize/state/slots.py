@@ -95,6 +95,20 @@ class State:
             unread=tuple(each for each in self.unread if each.identity not in added),
         )
 
+    def without(self, roots: Iterable[Root]) -> State:
+        """The same with names of which nothing is kept: each call begins with what they first held."""
+        dropped = {root.identity: root for root in roots}
+        kept = [at for at, each in enumerate(self.roots) if each.identity not in dropped]
+        paths = {root.path for root in dropped.values()}
+        return replace(
+            self,
+            roots=tuple(self.roots[at] for at in kept),
+            snapshots=tuple(tuple(each[at] for at in kept) for each in self.snapshots),
+            varying=frozenset(path for path in self.varying if path[0] not in paths),
+            kinds=frozenset((path, dtype) for path, dtype in self.kinds if path[0] not in paths),
+            ignored=(*self.ignored, *dropped.values()),
+        )
+
     def with_leaves(self, leaves: Mapping[Path, Leaf]) -> State:
         """The same with more slots, which are to hold what was seen."""
         kinds = {(path, seen.value.dtype) for path, seen in leaves.items() if isinstance(seen.value, Slot)}

@@ -58,12 +58,14 @@ class Attempted:
 
     Attributes:
         refusals: In the order of the run.
+        models: The entry points that were exported, one for each program.
         signatures: Of what was exported; with the state, where it could be legalized.
         replayed: The lines that were replayed to get there.
         complete: Whether every stage was run to its end.
     """
 
     refusals: list[Refusal] = field(default_factory=list)
+    models: list[CanonicalEntry] = field(default_factory=list)
     entries: list[ExportedEntry] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     signatures: dict[str, Signature] = field(default_factory=dict)
@@ -78,7 +80,6 @@ def attempt(canonical: Canonical, observed: Mapping[str, Observed], request: Req
         NoBuckets, MeshError: The buckets, or the mesh, do not fit what was exported.
     """
     found = Attempted()
-    passed: list[CanonicalEntry] = []
     for entry in canonical.entries:
         one = replace(canonical, entries=(entry,), findings=())
         attempts = _Entry(one, observed[entry.name], found)
@@ -87,11 +88,11 @@ def attempt(canonical: Canonical, observed: Mapping[str, Observed], request: Req
         if exported is None:
             found.complete = False
             continue
-        passed.append(entry)
+        found.models += exported.canonical.entries
         found.entries += exported.entries
         found.findings += exported.findings
-    if passed:
-        kept = replace(canonical, entries=tuple(passed))
+    if found.models:
+        kept = replace(canonical, entries=tuple(found.models))
         exported = Exported(canonical=kept, entries=tuple(found.entries), findings=())
         found.signatures = exported.signatures
         with garbage_collector.paused():

@@ -215,6 +215,8 @@ CODES: Final[Mapping[str, Code]] = {
     "auto-dim-multiple": Code("note", "a size under AUTO varies in multiples"),
     "example-at-bound": Code("note", "an example lies at the bound of a Dim"),
     "small-sizes-compared": Code("note", "sizes of 0 and 1 were compared with eager"),
+    "size-specializations": Code("note", "the model decides on its sizes, and becomes several programs"),
+    "state-recomputed": Code("note", "each call computes anew what the model keeps of the sizes of a call"),
     "state-left-out": Code("warning", "what the model collects between calls is not kept"),
     "state-in-python": Code("note", "what the model keeps in Python is state of the program"),
     "number-became-tensor": Code("warning", "a variable is a number on one path and a tensor on another"),

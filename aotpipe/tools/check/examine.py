@@ -76,9 +76,9 @@ def _examined(canonical: Canonical, found: list[Diagnostic], request: Request) -
     found += [e for e in obstacles(attempted.refusals, observed) if (e.code, e.message) not in known]
     found = [with_fix(each, canonical, observed, attempted.replayed) for each in found]
     if not any(each.severity == "error" for each in found):
-        entries = {entry.name: entry for entry in canonical.entries}
-        pairs = [(entries[program.name], program) for program in attempted.entries]
-        differing = (disagreement(*pair) for pair in pairs if is_worth_it(pair[0], observed[pair[0].name]))
+        pairs = zip(attempted.models, attempted.entries, strict=True)
+        seen = {each.name: observed[each.specializes or each.name] for each in attempted.models}
+        differing = (disagreement(*pair) for pair in pairs if is_worth_it(pair[0], seen[pair[0].name]))
         found += filter(None, differing)
     found += _surroundings(canonical, observed, attempted)
     found += _told_by_stages(canonical, attempted, found)

@@ -48,7 +48,10 @@ def _summary(checked: Checked) -> str:
     words = {severity: "obstacle" if severity == "error" else severity for severity in SEVERITIES}
     counts = [f"{met[each]} {word}{'s' * (met[each] > 1)}" for each, word in words.items() if met[each]]
     said = ", ".join(counts) or "nothing to say"
-    verdict = "becomes one program" if checked.ok else "does not become one program as it is"
+    more = sum(bool(each.specializes) for each in checked.signatures.values())
+    verdict = f"becomes {f'{more + 1} programs' if more else 'one program'}"
+    if not checked.ok:
+        verdict = "does not become one program as it is"
     return f"{checked.name} {verdict}: {said} ({checked.wall_s:.1f} s)"
 
 

@@ -60,7 +60,9 @@ def recompiles(
     """
     start = time.perf_counter()
     names = [way for way in ways if way != TORCH_COMPILE]
-    chain = Chain(Request.of(model_or_spec, names, args, kwargs, **options), Recorder(on_event))
+    chain = Chain(
+        Request.of(model_or_spec, names, args, kwargs, **options), Recorder(on_event), specialize=False
+    )
     chain.request.require_installed()
     with redirect_stdout(io.StringIO()):  # what the model prints is no part of the answer
         from aotpipe.tools.recompiles import calls as sequences

@@ -70,7 +70,7 @@ def written(
     """
     recorder = Recorder(on_event)
     request = Request.of(model_or_spec, (), args, kwargs, until="canonicalize", **options)
-    chain = Chain(request, recorder)
+    chain = Chain(request, recorder, specialize=False)
     chain.canonical  # noqa: B018  # what is decided while the model is built is no part of its calls
     with decisions.recorded() as noted:
         exported = chain.exported

@@ -151,7 +151,8 @@ def build(closed: graphs.Closed, settings: Settings) -> Built:
 def _build(closed: graphs.Closed, settings: Settings) -> Built:
     options = settings.model_options
     options["name"], options["dynamic_shapes"] = _NAME, dict(closed.dynamic_shapes) or None
-    chain = Chain(Request.of(closed.module, [str(settings.target)], closed.args, **options), Recorder())
+    request = Request.of(closed.module, [str(settings.target)], closed.args, **options)
+    chain = Chain(request, Recorder(), specialize=False)
     [compiled] = map(program_of, chain.compiled(CompileSettings(cache=settings.cache)).values())
     ratio = _verified(chain, compiled) if settings.verify else 0.0
     return Built(

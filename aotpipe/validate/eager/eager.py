@@ -76,9 +76,12 @@ class Eager:
         noise: int | None = None,
         policy: Policy | None = None,
     ) -> None:
-        self._entries = {entry.name: entry for entry in entries}
-        self._is_wide = precision == "float64"
         signatures = signatures or {}
+        self._entries = {entry.name: entry for entry in entries}
+        for name, each in signatures.items():
+            if each.specializes in self._entries:
+                self._entries.setdefault(name, self._entries[each.specializes])
+        self._is_wide = precision == "float64"
         self._outputs = {
             name: {leaf.name for leaf in signature.tensor_outputs} for name, signature in signatures.items()
         }

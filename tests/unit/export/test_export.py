@@ -122,11 +122,14 @@ BRANCH_LINE = branches.__code__.co_firstlineno + 1
 
 
 def test_a_branch_on_size_one_is_not_lost() -> None:
-    with pytest.raises(ExportFailed) as caught:
-        exported(branches, ones(3, 4), shapes={"x": {0: B}})
-    assert caught.value.where is not None
-    assert caught.value.where.line == BRANCH_LINE
-    assert "min=2" in caught.value.hint
+    found = exported(branches, ones(3, 4), shapes={"x": {0: B}})
+    assert [each.signature.specializes for each in found.entries] == ["", "forward"]
+    assert found.entries[0].signature.symbols == (Symbol("b", 2, 64),)
+    assert found.entries[1].signature.symbols == (Symbol("b", 1, 1),)
+    [finding] = found.findings
+    assert finding.code == "size-specializations"
+    assert finding.where is not None
+    assert finding.where.line == BRANCH_LINE
     found = exported(branches, ones(3, 4), shapes={"x": {0: Dim("b", 2, 64)}})
     assert found.entries[0].signature.symbols == (Symbol("b", 2, 64),)
 

@@ -1,0 +1,230 @@
+"""Several programs of one entry point, each for a part of the sizes.
+
+`if x.shape[0] % 2`, `min(n, 512)` or a view that needs a multiple of 8 make torch.export assume something of
+a Dim, and refuse the Dim. `export` then traces the model at some sizes of the Dims' ranges, with what is
+assumed kept as guards, and goes on with sizes that no program takes, until there are none. A runner takes the
+program whose guards a call fulfils. Which size a program is right for follows from its guards alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+import sympy
+import torch
+from torch.export import ExportedProgram
+from torch.utils._sympy.printers import PythonPrinter  # of torch's symbolic sizes, as Python
+
+from aotpipe.core.dims import Auto, Dim
+from aotpipe.core.signature import (
+    Constant,
+    Signature,
+    Symbol,
+    TensorSpec,
+    admits,
+    dim_symbols,
+    evaluate_dim,
+    guard_holds,
+)
+from aotpipe.core.stages import CanonicalEntry
+from aotpipe.export import resized_examples, symbols
+
+MOST: Final = 8
+"""How many programs one entry point may become."""
+_MOST_SIZES: Final = 2048
+# A Dim without an end is covered so far; a call beyond is refused unless a program's guards take it.
+_UNBOUNDED: Final = 512
+
+Sizes = Mapping[str, int]
+
+
+class Unsupported(Exception):
+    """A guard cannot be told by the sizes of a call."""
+
+
+def sizes_of(entry: CanonicalEntry) -> list[Sizes]:
+    """The sizes of the Dims' ranges: all of them, or the ends and some of each range in any combination."""
+    roots = resized_examples.roots(entry)
+    ends = [
+        (dim.min, dim.max if dim.max is not None else max(dim.min, 1) + _UNBOUNDED) for dim in roots.values()
+    ]
+    if math.prod(high - low + 1 for low, high in ends) <= _MOST_SIZES:
+        chosen: Any = itertools.product(*(range(low, high + 1) for low, high in ends))
+    else:
+        random = np.random.default_rng(0)
+        columns = [random.integers(low, high, _MOST_SIZES, endpoint=True).tolist() for low, high in ends]
+        chosen = [*itertools.product(*ends), *zip(*columns, strict=True)]
+    return [dict(zip(roots, each, strict=True)) for each in chosen]
+
+
+def at(entry: CanonicalEntry, sizes: Sizes, number: int) -> CanonicalEntry:
+    """The entry point with an example of some sizes; `number` of its programs come before."""
+    args, kwargs = resized_examples.resized(entry, sizes)
+    return replace(
+        entry,
+        name=f"{entry.name}__{number + 1}" if number else entry.name,
+        specializes=entry.name if number else "",
+        guarded=True,
+        entry=replace(entry.entry, args=args, kwargs=kwargs),
+    )
+
+
+def next_sizes(entry: CanonicalEntry, left: Sequence[Sizes]) -> Sizes:
+    """The sizes to trace next: near the example's, of those inside the ranges where there are some."""
+    roots, example = resized_examples.roots(entry), resized_examples.values(entry)
+
+    def unlike(sizes: Sizes) -> tuple[int, int]:
+        special = sum(size < 2 or size in (roots[name].min, roots[name].max) for name, size in sizes.items())
+        return special, sum(abs(size - example[name]) for name, size in sizes.items())
+
+    return min(left, key=unlike)
+
+
+def is_hopeless(found: int, left: int, total: int) -> bool:
+    """Whether as many programs again, up to the limit, are unlikely to take the sizes that are left."""
+    return found >= MOST or (found > 1 and left * 2 > (total - left) / found * MOST * 2)
+
+
+def takes(entry: CanonicalEntry, signature: Signature, sizes: Sizes) -> bool:
+    """Whether a program takes inputs whose Dims have these sizes."""
+    leaves = {leaf.name: leaf for leaf in signature.inputs}
+    for name, axes in entry.dims.items():
+        for axis, dim in axes.items():
+            size = _size(leaves[name], axis)
+            if isinstance(dim, Auto) or size is None:
+                continue
+            if evaluate_dim(size, sizes) != dim.size(sizes[dim.name]):
+                return False
+    return admits(signature, sizes)
+
+
+def _size(leaf: TensorSpec | Constant, axis: int) -> int | str | None:
+    """The size of a dim, or a fixed number; None for a number that varies."""
+    if isinstance(leaf, Constant):
+        return leaf.value if isinstance(leaf.value, int) else None
+    return leaf.dims[axis] if leaf.dims else None
+
+
+def guarded(
+    entry: CanonicalEntry, program: ExportedProgram, signature: Signature, every: Sequence[Sizes]
+) -> Signature:
+    """The signature with what the program assumes of the sizes.
+
+    Args:
+        entry: The entry point at one choice of sizes.
+        program: Its program, exported with guards kept.
+        signature: Of the program.
+        every: The sizes that are to be told apart.
+
+    Raises:
+        Unsupported: It assumes something of what is no size of an input.
+    """
+    known, ranges = _conditions(entry, program)
+    given = {name for spec in signature.tensor_inputs for dim in spec.dims for name in dim_symbols(dim)}
+    signature = replace(_within(signature, ranges), specializes=entry.specializes)
+    taken = [sizes for sizes in every if takes(entry, signature, sizes)]
+    guards = list(dict.fromkeys(_text(guard, taken) for guard in known))
+    for text in guards:
+        if others := dim_symbols(text) - given - _NAMES:
+            raise Unsupported(f"{text} depends on {', '.join(others)}")
+    if len(every) > _MOST_SIZES:
+        return replace(signature, guards=tuple(guards))
+    # All sizes are known: a range says what it can, and no guard says again what those before it say.
+    taken = [sizes for sizes in taken if all(guard_holds(guard, sizes) for guard in guards)]
+    ends = {name: [sizes[name] for sizes in taken] for name in (taken[0] if taken else ())}
+    signature = _within(signature, {name: (min(each), max(each)) for name, each in ends.items()})
+    left = [sizes for sizes in every if takes(entry, signature, sizes)]
+    kept: list[str] = []
+    for guard in guards:
+        if not all(guard_holds(guard, sizes) for sizes in left):
+            kept.append(guard)
+            left = [sizes for sizes in left if guard_holds(guard, sizes)]
+    return replace(signature, guards=tuple(kept))
+
+
+def _within(signature: Signature, ranges: Mapping[str, tuple[int, int | None]]) -> Signature:
+    """The signature with symbols in these ranges at most."""
+    found = []
+    for symbol in signature.symbols:
+        low, high = ranges.get(symbol.name, (0, None))
+        ends = [end for end in (symbol.max, high) if end is not None]
+        found.append(Symbol(symbol.name, max(symbol.min, low), min(ends, default=None)))
+    return replace(signature, symbols=tuple(found))
+
+
+_NAMES: Final = frozenset({"floor", "ceil", "trunc", "sqrt", "log2", "float", "min", "max", "abs"})
+
+
+def _conditions(
+    entry: CanonicalEntry, program: ExportedProgram
+) -> tuple[list[Any], dict[str, tuple[int, int | None]]]:
+    """The guards over the Dims' names, and the range of each Dim that stands for itself."""
+    from aotpipe.export.signatures import input_nodes
+
+    named: dict[sympy.Symbol, Any] = {}
+    ranges: dict[str, tuple[int, int | None]] = {}
+    known: list[Any] = []
+    env: Any = None
+    for name, node in input_nodes(entry, program).items():
+        value = node.meta["val"]
+        for axis, dim in entry.dims.get(name, {}).items():
+            size = value.shape[axis] if isinstance(value, torch.Tensor) else value
+            if not isinstance(dim, Dim) or not isinstance(size, torch.SymInt) or size.node.expr.is_Integer:
+                continue
+            env, expr = size.node.shape_env, size.node.expr
+            (symbol,) = expr.free_symbols
+            if symbol in named:
+                continue  # the trace has found two sizes to be one
+            root = sympy.Symbol(dim.name, integer=True, nonnegative=True)
+            (named[symbol],) = sympy.solve(expr - (dim.scale * root + dim.offset), symbol)
+            low, high = symbols.bounds(env.var_to_range[symbol])
+            if named[symbol] == root:
+                ranges[dim.name] = (low, high)
+            else:
+                known += [named[symbol] >= low, *([named[symbol] <= high] if high is not None else [])]
+    if env is None:
+        env = _environment(program)
+    if env is None:
+        return known, ranges
+    same = dict(env.replacements)
+    for _ in same:  # one may be in terms of another one
+        same = {symbol: value.xreplace(same) for symbol, value in same.items()}
+    known += [guard.expr.xreplace(same).xreplace(named) for guard in env.guards]
+    return [each for each in known if each is not sympy.true], ranges
+
+
+def _environment(program: ExportedProgram) -> Any:
+    modes = (getattr(node.meta.get("val"), "fake_mode", None) for node in program.graph.nodes)
+    return next((mode.shape_env for mode in modes if mode is not None), None)
+
+
+class _Printer(PythonPrinter):
+    """Prints guards as `guard_holds` reads them."""
+
+    def _print_Float(self, expr: Any) -> str:  # noqa: N802  # sympy's names
+        return repr(float(expr))
+
+    def _print_ToFloat(self, expr: Any) -> str:  # noqa: N802
+        return f"float({self._print(expr.args[0])})"
+
+    def _helper_sqrt(self, expr: Any) -> str:
+        return f"sqrt({self._print(expr)})"
+
+
+def _text(guard: Any, every: Sequence[Sizes]) -> str:
+    """A guard in words of its own, compared with the guard at some sizes."""
+    text = str(_Printer().doprint(guard)).replace("math.", "")
+    symbols_ = {symbol.name: symbol for symbol in guard.free_symbols}
+    try:
+        for sizes in every[:: max(len(every) // 8, 1)]:
+            values = {symbol: sympy.Integer(sizes[name]) for name, symbol in symbols_.items()}
+            if guard_holds(text, sizes) is not bool(guard.xreplace(values)):
+                raise Unsupported(f"{text} is not what torch assumes")
+    except (KeyError, ValueError, SyntaxError, TypeError, ArithmeticError) as error:
+        raise Unsupported(f"{guard}: {error}") from error
+    return text

@@ -1,0 +1,175 @@
+"""A model that decides on its sizes becomes several programs, each for the sizes that its guards name."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+import aotpipe
+from aotpipe.core.signature import Signature, Symbol, admits, guard_holds, nearest_sizes
+from aotpipe.errors import ExportFailed, InputShape
+from aotpipe.model.spec import Dim
+from tests.unit.export.models import codes, exported
+
+N, M = Dim("n", min=1, max=20), Dim("m", min=4, max=8)
+
+
+def odd(x: torch.Tensor) -> torch.Tensor:
+    if x.shape[0] % 2:
+        x = F.pad(x, (0, 1))
+    if x.shape[0] > 12:
+        x = x[-12:] * 2
+    return x.reshape(-1, 2).sum(1)
+
+
+def unequal(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    if x.shape[0] == y.shape[0]:
+        return x * 2 + y
+    return x.sum() + y if x.shape[0] % 2 else y * x.mean()
+
+
+@pytest.mark.parametrize(
+    ("model", "dims", "targets"),
+    [(odd, {"x": N}, ["iree-cpu-host", "xla-cpu-host"]), (unequal, {"x": N, "y": M}, ["iree-cpu-host"])],
+    ids=["odd", "unequal"],
+)
+def test_each_size_runs_the_program_whose_guards_it_fulfils(
+    model: Any, dims: dict[str, Dim], targets: list[str], tmp_path: Path
+) -> None:
+    built = aotpipe.build(
+        model,
+        args=tuple(torch.randn(7 - at) for at in range(len(dims))),
+        dynamic_shapes={name: {0: dim} for name, dim in dims.items()},
+        buckets={dim.name: "auto" for dim in dims.values()} if len(targets) > 1 else None,
+        targets=targets,
+        out=tmp_path / "bundle",
+        latency=False,
+    )
+    assert {row.status for row in built.report.targets} == {"executed"}
+    ranges = [range(dim.min, (dim.max or 0) + 1) for dim in dims.values()]
+    for target in targets:
+        with aotpipe.load(tmp_path / "bundle", target=target) as program:
+            for sizes in list(itertools.product(*ranges))[:: len(dims)]:
+                inputs = {
+                    name: np.random.default_rng(size).standard_normal(size, np.float32)
+                    for name, size in zip(dims, sizes, strict=True)
+                }
+                wanted = model(*map(torch.from_numpy, inputs.values())).numpy()
+                np.testing.assert_allclose(program.infer(inputs)["output"], wanted, rtol=1e-4, atol=1e-5)
+            with pytest.raises(InputShape):
+                program.infer({name: np.zeros(21, np.float32) for name in dims})
+
+
+def test_the_guards_say_which_sizes_a_program_takes() -> None:
+    found = exported(odd, torch.randn(7), shapes={"x": {0: N}})
+    for size in range(1, 21):
+        taking = [each.name for each in found.entries if admits(each.signature, {"n": size})]
+        assert len(taking) == 1, (size, taking)
+    assert [each.name for each in found.canonical.entries] == [each.name for each in found.entries]
+    assert codes(found) == ["size-specializations"]
+
+
+def test_a_size_that_the_model_itself_refuses_is_refused_as_before() -> None:
+    def even_alone(x: torch.Tensor) -> torch.Tensor:
+        if x.shape[0] % 2:
+            raise ValueError("an odd number of rows")
+        return x * 2
+
+    with pytest.raises(ExportFailed, match="allow sizes that the model does not take"):
+        exported(even_alone, torch.randn(6), shapes={"x": {0: N}})
+
+
+def test_a_program_for_each_of_many_sizes_is_refused() -> None:
+    def looked_up(x: torch.Tensor) -> torch.Tensor:
+        return x * {size: size + 1 for size in range(30)}[int(str(x.shape[0]))]
+
+    with pytest.raises(ExportFailed):
+        exported(looked_up, torch.randn(6), shapes={"x": {0: N}})
+
+
+def test_legalizing_does_not_assume_the_size_of_the_example() -> None:
+    """A part of the input is one element long where the example has the least size of its program."""
+
+    def halves(x: torch.Tensor) -> torch.Tensor:
+        if x.shape[0] > 10:
+            x = torch.cat([x[:10], x[10:] * 2])
+        return x + 1
+
+    from aotpipe.backends import legalization
+    from aotpipe.passes import legalize
+
+    found = exported(halves, torch.randn(7), shapes={"x": {0: N}})
+    legal = legalize(found, legalization("torch"))
+    [long] = [each for each in legal.entries if each.signature.specializes]
+    [value] = [node.meta["val"] for node in long.graph.graph.nodes if node.op == "placeholder"]
+    assert not isinstance(value.shape[0], int)
+    assert not value.shape[0].node.expr.is_Integer
+
+
+class Cached(nn.Module):
+    """Keeps a table for the sizes of the last call."""
+
+    def __init__(self, *, of_values: bool) -> None:
+        super().__init__()
+        self.shape: torch.Size | None = None
+        self.of_values = of_values
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.shape != x.shape:
+            self.shape = x.shape
+            self.table = torch.arange(x.shape[0]).float() + (x.mean() if self.of_values else 0)
+        return x + self.table
+
+
+def test_a_table_of_the_sizes_is_no_state() -> None:
+    found = exported(Cached(of_values=False), torch.randn(7), shapes={"x": {0: N}})
+    assert "state-recomputed" in codes(found)
+    assert not found.entries[0].signature.state
+
+
+def test_a_table_of_the_values_of_an_earlier_call_is_state_that_is_refused() -> None:
+    with pytest.raises(ExportFailed) as caught:
+        exported(Cached(of_values=True), torch.randn(7), shapes={"x": {0: N}})
+    assert caught.value.code == "state-refused"
+
+
+@pytest.mark.parametrize(
+    ("guard", "sizes", "holds"),
+    [
+        ("(n % 2) != 0", {"n": 3}, True),
+        ("n / 4 == floor(n / 4)", {"n": 6}, False),
+        ("trunc(1.5*float(n)) == 10", {"n": 7}, True),
+        ("n < 4 or n > 8", {"n": 6}, False),
+        ("max(n, m) - min(n, m) >= 2", {"n": 3, "m": 5}, True),
+        ("not n == 1", {"n": 1}, False),
+    ],
+)
+def test_guards_are_read(guard: str, sizes: dict[str, int], holds: bool) -> None:
+    assert guard_holds(guard, sizes) is holds
+
+
+@pytest.mark.parametrize("text", ["__import__('os')", "n.real == 1", "'n' == n", "n[0]"])
+def test_what_is_no_guard_is_not_run(text: str) -> None:
+    with pytest.raises(ValueError, match="not a condition"):
+        guard_holds(text, {"n": 1})
+
+
+@given(st.integers(1, 40), st.integers(2, 5), st.integers(0, 4))
+def test_the_nearest_sizes_are_admitted(size: int, modulus: int, rest: int) -> None:
+    symbols = (Symbol("n", 1, 40),)
+    signature = Signature(
+        inputs=(), outputs=(), symbols=symbols, guards=(f"n % {modulus} == {rest % modulus}",)
+    )
+    found = nearest_sizes(signature, {"n": size})
+    assert found is not None
+    assert admits(signature, found)
+    assert abs(found["n"] - size) < 2 * modulus
