@@ -7,6 +7,7 @@ element of modules or functions is one that calls the right one, by branches.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
@@ -18,7 +19,7 @@ from aotpipe.canonicalize.alias import rebinding
 from aotpipe.canonicalize.operators import conditional
 from aotpipe.canonicalize.trace import decisions, runtime_asserts, torch_functions
 from aotpipe.canonicalize.values import host_scalars, trace
-from aotpipe.canonicalize.values.abstract_values import Incompatible
+from aotpipe.canonicalize.values.abstract_values import Incompatible, Leaf
 from aotpipe.canonicalize.values.dynamic_list import DynamicList, abstract_list, is_dynamic_list, slots
 from aotpipe.canonicalize.values.trace import refusal
 
@@ -44,6 +45,8 @@ def length(items: Sequence[Any]) -> Any:
     total: Any = 0
     for each in items:
         total = total + (each.count if type(each) is DynamicList else 1)
+    if isinstance(total, torch.Tensor) and isinstance(room := slots(items), int):
+        host_scalars.note_upper_bound(total, room)
     return total
 
 
@@ -347,13 +350,50 @@ def contains(items: Iterable[Any], item: Any) -> torch.Tensor:
     return torch.logical_and(there, buffer == item).any()
 
 
+def equal(left: Any, right: Any) -> torch.Tensor:
+    """`left == right` of lists of numbers, of which a tensor decides the length."""
+    (one, a, there), (other, b, _) = (
+        _numbers([(whole if is_dynamic_list(each) else _static)(each)], "`==`") for each in (left, right)
+    )
+    shared = min(len(a), len(b))
+    same = torch.logical_or(there[:shared].logical_not(), a[:shared] == b[:shared]).all()
+    return host_scalars.as_host_scalar(torch.logical_and(one.count == other.count, same))
+
+
+def _number_in(leaf: Any) -> Any:
+    if isinstance(leaf, bool | int | float):
+        return leaf
+    raise refusal("`torch.tensor` of a list that grows, of more than numbers", "append tuples of numbers")
+
+
+def _static(items: list[Any]) -> DynamicList:
+    return _of_one_form(items, items[0] if items else 0)[0]
+
+
 def as_tensor(items: Iterable[Any], dtype: Any) -> torch.Tensor:
-    """`torch.tensor(items)` of a list of numbers that grows."""
-    found, buffer, _ = _numbers(items, "`torch.tensor`")
+    """`torch.tensor(items)` of a list that grows, of numbers or of tuples or lists of as many numbers."""
+    found = whole(list(items))
+    flat = found.kind.spec.type in (tuple, list) and all(
+        each.is_leaf() for each in found.kind.spec.children()
+    )
+    if flat:
+        columns = iter(found.buffers)
+        parts = [
+            next(columns) if isinstance(leaf, Leaf) else torch.full((slots([found]),), _number_in(leaf))
+            for leaf in found.kind.leaves
+        ]
+        wide = functools.reduce(host_scalars.promoted, (part.dtype for part in parts))
+        buffer = torch.stack([part.to(wide) for part in parts], 1)
+    else:
+        found, buffer, _ = _numbers([found], "`torch.tensor`")
     wanted = buffer.dtype if dtype is None else dtype
     if dtype is None and wanted != torch.get_default_dtype():
         # Of no numbers, torch makes floats.
         runtime_asserts.add_assert(found.count > 0, f"torch.tensor([]) is no {wanted}: give it a dtype")
+    elif flat:
+        runtime_asserts.add_assert(
+            found.count > 0, "torch.tensor([]) has one dim: make it of a list that is filled"
+        )
     return buffer[: found.count].to(wanted, copy=True)
 
 

@@ -82,6 +82,8 @@ def _short_circuit(operands: Sequence[Callable[[], Any]], *, truth: bool, all_of
                     continue
                 reached.enter_context(optional_values.assuming(value, holds=all_of))
                 right = operand()
+                if truth and not is_staged(right) and bool(right) is not all_of:
+                    return not all_of
                 joined = _joined(value, right, all_of=all_of, truth=truth)
                 value = optional_values.imply(joined, value, right, all_of=all_of)
             elif bool(value) is not all_of:

@@ -353,19 +353,35 @@ def _against_none(left: Any, right: Any) -> OptionalValue | None:
 
 def equal(left: Any, right: Any) -> Any:
     """`left == right`."""
-    _refuse_compared(left, right)
+    if _is_sequence_traced(left) or _is_sequence_traced(right):
+        return _equal_sequences(left, right)
     return is_(left, right) if _against_none(left, right) is not None else left == right
 
 
 def not_equal(left: Any, right: Any) -> Any:
     """`left != right`."""
-    _refuse_compared(left, right)
+    if _is_sequence_traced(left) or _is_sequence_traced(right):
+        return not_(_equal_sequences(left, right))
     return is_not(left, right) if _against_none(left, right) is not None else left != right
 
 
-def _refuse_compared(left: Any, right: Any) -> None:
+def _is_sequence_traced(value: Any) -> bool:
+    if not is_on() or type(value) not in (list, tuple):
+        return False
+    return dynamic_list.holds_dynamic_list(value) or any(map(is_staged, dynamic_list.leaves(value)))
+
+
+def _equal_sequences(left: Any, right: Any) -> Any:
+    """`left == right` of lists or tuples with traced values in them."""
+    kind = list if isinstance(left, list) else tuple
+    if not (isinstance(left, kind) and isinstance(right, kind)):
+        return left == right
     if dynamic_list.is_dynamic_list(left) or dynamic_list.is_dynamic_list(right):
-        raise refusal("a list whose length a tensor decides is compared", "compare tensors", "list-grows")
+        return dynamic_list_methods.equal(left, right)
+    pairs = zip(left, right, strict=False)
+    return len(left) == len(right) and logic.folded(
+        (one is other or equal(one, other) for one, other in pairs), decides=False
+    )
 
 
 def spread(value: Any) -> Any:

@@ -205,11 +205,17 @@ def unhooked() -> Iterator[None]:
 
 def run_test(test: Callable[[], object], variables: Variables, start: Values) -> torch.Tensor:
     """What a loop's test gives for these variables, as one bool."""
-    found: list[Any] = []
-    run_region(lambda: found.append(test()), variables, start)
-    if torch_functions.is_traced(found[0]):
-        return torch_functions.predicate(found[0])
-    return torch.full((), bool(found[0]), dtype=torch.bool)
+    found: list[torch.Tensor] = []
+
+    def asked() -> None:
+        # Inside, as the region takes back what a list holds: its truth is another one afterwards.
+        value = test()
+        traced = torch_functions.is_traced(value)
+        truth = torch_functions.predicate(value) if traced else torch.full((), bool(value), dtype=torch.bool)
+        found.append(truth)
+
+    run_region(asked, variables, start)
+    return found[0]
 
 
 class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -95,7 +95,7 @@ def _solve(loop: Loop) -> Fixpoint:
                     _, known = carried(abstracts, own)
                 border.register(abstracts, values, names, known)
             summary = dry_run.summarize(loop.body, variables, values, test=loop.test, own=own)
-        capacities = [_capacity(each, start, values, summary, loop.most) for each in range(len(at))]
+        capacities = [_capacity(each, loop, values, summary) for each in range(len(at))]
         grown = join_paths(at, [start, values, summary.after], capacities)
         begun = border.names(grown, start, rebinding.alias_set)
         found = tensor_storage.joined(begun, border.names(grown, summary.after, summary.alias_set_of))
@@ -300,11 +300,12 @@ def stand_ins(
     return [*made, *known, *(torch.empty_like(tensor) for tensor in written)]
 
 
-def _capacity(at: int, start: Values, values: Values, summary: dry_run.EffectSummary, most: Any) -> Any:
+def _capacity(at: int, loop: Loop, values: Values, summary: dry_run.EffectSummary) -> Any:
     """How many elements a variable needs room for, if it is a list that grows; else None.
 
-    `values` are what an iteration started from, which `summary` tells of; `most` bounds how many there are.
+    `values` are what an iteration started from, which `summary` tells of.
     """
+    start, most = loop.start, loop.most
     if not all(type(each[at]) is list for each in (start, values, summary.after)):
         return None
     growth = dynamic_list.slots(summary.after[at]) - dynamic_list.slots(values[at])
@@ -337,11 +338,45 @@ def _capacity(at: int, start: Values, values: Values, summary: dry_run.EffectSum
         return first + max(0, min(counts)) * growth
     if not dynamic_list.is_dynamic_list(values[at]):
         return dynamic_list.slots(summary.after[at])  # the next round tells
-    raise refusal(
-        "a list grows in a loop whose number of iterations has no bound",
-        "loop over `range(N)` and `break`, or let the loop's test say `i < N` of a counter",
-        "list-grows",
+    room = _assumed_room(start, values, summary)
+    if room is None:
+        raise refusal(
+            "a list grows in a loop whose number of iterations has no bound",
+            "loop over `range(min(n, N))`, or let the loop's test say `i < N` of a counter",
+            "list-grows",
+        )
+    named = _shown(loop.variables.names[at])
+    said = (
+        f"{named} grows in a loop whose number of iterations no counter proves: it has room for {{}} elements"
     )
+    # As many rounds as the fixpoint takes have the same room.
+    wanted = max(first + room * growth, dynamic_list.slots(values[at]))
+    found = dynamic_list.Assumed(wanted, said.format(wanted))
+    hint = (
+        "a call that needs more fails an assert; let the loop's test say `len(items) < N` to give it another"
+    )
+    trace.note("warning", "list-room-assumed", f"{found.said}; {hint}")
+    return found
+
+
+_WORKLIST: Final = 256
+
+
+def _assumed_room(start: Values, values: Values, summary: dry_run.EffectSummary) -> int | None:
+    """How many iterations a loop may have that empties a list, or whose counter moves where a tensor decides.
+
+    None where its test says nothing of a counter or of a length.
+    """
+    found: list[int] = []
+    for limit, base, off in _limits(summary):
+        for first, given in zip(start, values, strict=True):
+            # Of what has no lower bound, 0 is taken for it: the assert tells.
+            begun = first if isinstance(first, int) else host_scalars.upper_bound(first) if limit.floor else 0
+            if given is base and begun is not None:
+                found.append(max(0, begun + off - limit.value if limit.floor else limit.value - off - begun))
+    if not found and any(limit.floor for limit in summary.limits):
+        return _WORKLIST
+    return sum(found) if found else None
 
 
 def most_in_range(start: Any, stop: Any, step: int) -> Any:

@@ -18,6 +18,12 @@ _PARTIAL: Final = (
     | _REFLECTED
     | frozenset("truediv div divide true_divide floordiv floor_divide mod remainder fmod".split())
 )
+# Functions that raise for some matrices.
+_FACTORING: Final = frozenset(
+    f"{prefix}{name}"
+    for prefix in ("", "linalg_")
+    for name in ("cholesky inverse inv solve lu_factor eigh eigvalsh svd svdvals lstsq ldl_factor".split())
+)
 # What raises; NaN fails none of these tests, and gives NaN in Python, too.
 _OUTSIDE: Final[Mapping[str, Test]] = {
     "sqrt": lambda x: x < 0,
@@ -58,6 +64,8 @@ def require_whole(number: torch.Tensor) -> None:
 def require_defined(function: Callable[..., Any], args: Sequence[Any]) -> None:
     """Assert that an operator has a value for two numbers, if both are Python's."""
     name = host_scalars.base_name(function)
+    if name in _FACTORING:
+        runtime_asserts.refuse_caught(RuntimeError())
     if name not in _PARTIAL or len(args) != 2 or not all(map(_is_number, args)):
         return
     left, right = args if name not in _REFLECTED else args[::-1]

@@ -29,7 +29,7 @@ from aotpipe.canonicalize.trace import (
     torch_functions,
 )
 from aotpipe.canonicalize.trace.runtime_asserts import add_size_asserts, sizes_collected
-from aotpipe.canonicalize.values import dynamic_list
+from aotpipe.canonicalize.values import dynamic_list, host_scalars
 from aotpipe.canonicalize.values.abstract_values import AbstractValue, Variables
 from aotpipe.canonicalize.values.optional_values import assuming
 from aotpipe.canonicalize.values.trace import refusal
@@ -128,6 +128,10 @@ def _branch(
         runtime_asserts.add_assert(truth, said)
     results = results[: len(results) - len(claimed)]
     _leave(border, abstracts, names, written, results, variables, paths)
+    for value, given in zip(variables.get(), zip(*paths, strict=True), strict=True):
+        highest = [top for each in given if (top := host_scalars.upper_bound(each)) is not None]
+        if host_scalars.is_host_scalar(value) and len(highest) == len(given):
+            host_scalars.note_upper_bound(value, max(highest))
 
 
 def loop(

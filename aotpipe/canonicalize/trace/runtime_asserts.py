@@ -73,14 +73,23 @@ def require(test: Any, error: BaseException, *, holds: bool) -> None:
     Raises:
         ExportFailed: Eager would go on in a handler.
     """
+    refuse_caught(error)
+    truth = torch_functions.predicate(test)
+    add_assert(truth if holds else truth.logical_not(), f"{type(error).__name__}: {error}".rstrip(": "))
+
+
+def refuse_caught(error: BaseException) -> None:
+    """Refuse a handler of `try` for an exception that a run alone raises.
+
+    Raises:
+        ExportFailed: There is one around what is traced now.
+    """
     if any(isinstance(error, kinds()) for kinds in trace.part(_Asserts).caught):
         raise refusal(
             f"{type(error).__name__} is raised where a tensor decides, and caught",
             "decide with `if` and `else` in place of `try` and `except`",
             "paths-differ",
         )
-    truth = torch_functions.predicate(test)
-    add_assert(truth if holds else truth.logical_not(), f"{type(error).__name__}: {error}".rstrip(": "))
 
 
 def add_assert(truth: torch.Tensor, said: str) -> bool:

@@ -245,7 +245,12 @@ def join_values(values: Sequence[object]) -> AbstractValue:
     spec = flat[0][1]
     if any(other != spec for _, other in flat[1:]):
         code = "list-grows" if type(known[0]) is type(known[-1]) is tuple else "paths-differ"
-        raise Incompatible(f"is {_kind(known[0])} on one path and {_kind(known[-1])} on another", code=code)
+        other = next(value for value, (_, each) in zip(known, flat, strict=True) if each != spec)
+        if isinstance(known[0], dict) and isinstance(other, dict) and known[0].keys() != other.keys():
+            keys = sorted(map(repr, known[0].keys() ^ other.keys()))
+            hint = "give the key on every path: a tensor of zeros where it has no value, and a flag beside it"
+            raise Incompatible(f"is a dict with the key {', '.join(keys)} on some paths only", hint=hint)
+        raise Incompatible(f"is {_kind(known[0])} on one path and {_kind(other)} on another", code=code)
     columns = zip(*(leaves for leaves, _ in flat), strict=True)
     return AbstractValue(spec, tuple(join_leaves(each, missing=missing, computed=False) for each in columns))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
@@ -30,6 +30,18 @@ def sym_max(left: Any, right: Any) -> Any:
 
 # torch gives it no types.
 _sym_max: Final[Callable[[Any, Any], Any]] = torch.sym_max
+
+
+class Assumed(int):
+    """A room for elements that nothing proves to be enough: the program asserts that it is."""
+
+    said: str
+
+    def __new__(cls, room: int, said: str) -> Self:
+        """Take what an assert says."""
+        made = super().__new__(cls, room)
+        made.said = said
+        return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +178,8 @@ def abstract_list(paths: Sequence[object], capacity: Any) -> AbstractValue | Non
         capacity = reduce(sym_max, map(slots, known))
     kind = _kind([segment for each in known for segment in each], capacity)
     count = Leaf(torch.int64, (), torch.device("cpu"), number=True)
-    leaves = (*(replace(leaf, shape=(capacity, *leaf.shape), number=False) for leaf in kind.computed), count)
+    room = int(capacity) if isinstance(capacity, Assumed) else capacity
+    leaves = (*(replace(leaf, shape=(room, *leaf.shape), number=False) for leaf in kind.computed), count)
     spec = pytree.tree_structure([DynamicList(kind, [0] * len(kind.computed), 0)])  # type: ignore[list-item, arg-type]
     return AbstractValue(spec, leaves, fitted=lambda items: [fitted(items, kind)])
 
@@ -213,7 +226,7 @@ def _column(leaves: Sequence[Any]) -> object:
 
 def fitted(items: Sequence[Any], kind: Kind) -> DynamicList:
     """The elements of a list as one `DynamicList` of a kind that has room for them."""
-    capacity = kind.capacity
+    capacity = int(kind.capacity) if isinstance(kind.capacity, Assumed) else kind.capacity
     split = next((at for at, each in enumerate(items) if type(each) is DynamicList), len(items))
     count: Any = split
     start = [pytree.tree_leaves(each, is_leaf) for each in items[:split]]
@@ -246,6 +259,8 @@ def fitted(items: Sequence[Any], kind: Kind) -> DynamicList:
             count = count + each.count
     if isinstance(count, int):
         count = host_scalars.as_host_scalar(torch.full((), count, dtype=torch.int64))
+    if isinstance(kind.capacity, Assumed):
+        trace.operators().add_assert(count <= capacity, f"RuntimeError: {kind.capacity.said}")
     return DynamicList(kind, buffers, count)
 
 

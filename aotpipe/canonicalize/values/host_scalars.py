@@ -152,6 +152,8 @@ def as_symbol(number: torch.Tensor) -> Any:
 
 def note(func: Callable[..., Any], result: object, given: tuple[Any, Mapping[str, Any]]) -> None:
     """What is computed of numbers alone is a number."""
+    if isinstance(result, torch.Tensor) and given[0] and not result.dtype.is_floating_point:
+        _note_bound(base_name(func), result, given[0])
     if not isinstance(result, torch.Tensor) or result.dim():
         return
     name = base_name(func)
@@ -173,6 +175,28 @@ def note(func: Callable[..., Any], result: object, given: tuple[Any, Mapping[str
         trace.part(_Scalars).origins[id(result)] = (_RELATED[name], tuple(args))
 
 
+_KEPT: Final = frozenset(
+    "__getitem__ select to long int clone reshape view squeeze flatten amin amax".split()
+)
+
+
+def _note_bound(name: str, result: torch.Tensor, args: Sequence[Any]) -> None:
+    """The highest value of integers that are counted, cut off, or taken out of such."""
+    source, highest = args[0], None
+    if not isinstance(source, torch.Tensor) or result.dtype == torch.uint8:  # where -1 is 255
+        return
+    if name == "count_nonzero" or (name == "sum" and source.dtype == torch.bool):
+        highest = source.numel()
+    elif name in ("argmax", "argmin"):
+        highest = source.numel() - 1
+    elif name in ("mod", "remainder") and len(args) == 2 and isinstance(args[1], int) and args[1] > 0:
+        highest = args[1] - 1
+    elif name in _KEPT:
+        highest = upper_bound(source)
+    if isinstance(highest, int):
+        note_upper_bound(result, highest)
+
+
 def _note_offset(name: str, result: torch.Tensor, args: Sequence[Any]) -> None:
     if name not in ("add", "radd", "sub") or len(args) != 2 or result.dtype.is_floating_point:
         return
@@ -188,6 +212,8 @@ def _note_limit(name: str, result: torch.Tensor, args: Sequence[Any]) -> None:
     if len(args) != 2 or result.dtype != torch.bool:  # of operands
         return
     left, right = args
+    if name in _COMPARED and isinstance(left, torch.Tensor) and not _COMPARED[name][1]:
+        right = upper_bound(right)
     if name in _COMPARED and isinstance(left, torch.Tensor) and isinstance(right, int):
         if not left.dim() and not left.dtype.is_floating_point:
             shift, floor = _COMPARED[name]
@@ -421,5 +447,9 @@ def unhashable() -> Iterator[None]:
 
 
 def _is_model(frame: FrameType) -> bool:
-    name = frame.f_globals.get("__name__")
+    # `Counter(numbers)` asks in a function of Python's own library.
+    while (name := frame.f_globals.get("__name__", "")).partition(".")[0] in sys.stdlib_module_names:
+        if name == "__main__" or frame.f_back is None:
+            break
+        frame = frame.f_back
     return source.is_user_file(frame.f_code.co_filename) or name == trace.OPERATORS_MODULE
