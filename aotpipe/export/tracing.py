@@ -240,18 +240,14 @@ def light_traces() -> Iterator[None]:
     looks up the source line of every function that is running, most of them its own. It has public ways to
     neither.
     """
-    with _use_lazy_graph_module(True), trace.assigned(_traceback, _extract_symbolized_tb=_summary):
+    frame_of = functools.cache(functools.partial(traceback.FrameSummary, lookup_line=False))
+
+    def summary(frames: list[dict[str, Any]], skip: int) -> traceback.StackSummary:
+        known = (frame_of(each["filename"], each["line"], each["name"]) for each in reversed(frames[skip:]))
+        return traceback.StackSummary(known)
+
+    with _use_lazy_graph_module(True), trace.assigned(_traceback, _extract_symbolized_tb=summary):
         yield
-
-
-def _summary(frames: list[dict[str, Any]], skip: int) -> traceback.StackSummary:
-    """What torch makes of the running functions, without their lines."""
-    summary = traceback.StackSummary()
-    for frame in reversed(frames[skip:]):
-        summary.append(
-            traceback.FrameSummary(frame["filename"], frame["line"], frame["name"], lookup_line=False)
-        )
-    return summary
 
 
 @contextmanager
