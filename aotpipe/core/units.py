@@ -1,7 +1,5 @@
 """Numbers in the units that people would choose."""
 
-from __future__ import annotations
-
 import math
 
 

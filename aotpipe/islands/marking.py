@@ -9,8 +9,6 @@ Raises:
     SpecInvalid: It takes or gives what cannot pass between Python and a program.
 """
 
-from __future__ import annotations
-
 import functools
 import sys
 from collections.abc import Callable

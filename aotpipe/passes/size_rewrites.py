@@ -12,8 +12,6 @@
   range, and none is negative.
 """
 
-from __future__ import annotations
-
 import operator
 from functools import partial, reduce
 from itertools import accumulate

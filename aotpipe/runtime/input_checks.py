@@ -20,8 +20,6 @@ keep their flags.
 Raises `UnknownInput`, `MissingInput`, `InputDtype`, `InputShape`, `InputValue`. Torch-free.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import difflib
 import itertools

@@ -12,8 +12,6 @@ Raises:
 
 # ruff: noqa: ARG001  # what every compiler takes
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

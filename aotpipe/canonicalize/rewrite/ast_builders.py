@@ -1,7 +1,5 @@
 """What the rewriting of Python's syntax shares: names of its own, walks of one scope, makers of nodes."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Collection, Container, Iterator, Sequence
 from typing import Final

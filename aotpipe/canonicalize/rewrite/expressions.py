@@ -1,7 +1,5 @@
 """Rewrites expressions: `and`, `or`, `not`, comparisons, conditional expressions, calls, texts, `super()`."""
 
-from __future__ import annotations
-
 import ast
 import copy
 from collections.abc import Mapping

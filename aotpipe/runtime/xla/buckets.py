@@ -9,8 +9,6 @@
 Raises `NoBuckets`.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Whether what XLA programs take is installed. Torch-free, and imports nothing heavy."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 from typing import Final
 

@@ -5,8 +5,6 @@ the compiler. Gives a `Checked`; raises a `ModelError` only where there is no mo
 as before afterwards.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from dataclasses import replace

@@ -9,8 +9,6 @@ Raises:
     RewriteFailed: The first call that differs.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress

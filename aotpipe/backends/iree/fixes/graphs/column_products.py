@@ -1,7 +1,5 @@
 """Gives the columns that a product takes buffers of their own."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from torch import fx

@@ -1,7 +1,5 @@
 """Joins the dims that vary before a view splits or joins others."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

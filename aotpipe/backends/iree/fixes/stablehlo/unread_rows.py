@@ -1,7 +1,5 @@
 """Cuts off what a convolution whose window takes one place does not read."""
 
-from __future__ import annotations
-
 import re
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """Casts float64 to integers by its bits, for IREE's bytecode, which has no such cast."""
 
-from __future__ import annotations
-
 import re
 from typing import Any, Final
 
