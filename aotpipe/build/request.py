@@ -112,14 +112,9 @@ class Request:
     ) -> Self:
         """Read what a user asks.
 
-        Args:
-            model: A reference such as `model.py`, a Spec, an nn.Module, or a function of tensors.
-            targets: Target strings, shorthands and globs. Where there are none, the compilers are those that
-                the options are for: XLA's where there are buckets or a mesh, and IREE's.
-            args: Example inputs of an object that is no Spec.
-            kwargs: Example inputs passed by name.
-            until: The last stage that is run for this request; an option that changes a later one is refused.
-            **options: All others.
+        Without targets, the compilers are those that the options are for: XLA's where there are buckets or a
+        mesh, and IREE's. `until` is the last stage that is run for this request; an option that changes a
+        later one is refused. The other arguments are those of `build`.
 
         Raises:
             UnknownTarget: No target of that name.

@@ -149,17 +149,10 @@ def measure(
 ) -> list[Row]:
     """Time each program on the first recorded call of each entry point.
 
-    Args:
-        bundle: Its folder.
-        model: What the bundle was built from, to be timed in turns with the programs.
-        args: Example inputs of an object that is no Spec.
-        kwargs: Example inputs passed by name.
-        targets: Which programs; all where empty.
-        variants: Time the variant of each that would be loaded here.
-        threads: Of programs and of eager; one per core where None.
-        budget_s: Seconds for each program.
-        on_event: Told what happens while it happens.
-        **options: Those of the model up to the stage canonicalize, as they were given to the build.
+    A `model`, with the `args`, `kwargs` and options (up to the stage canonicalize) that the bundle was built
+    with, is timed in turns with the programs, of which all are where no target is named. `variants` times the
+    variant of each that would be loaded here. Programs and eager have `threads` threads, one per core where
+    None, and `budget_s` seconds for each program.
 
     Raises:
         BundleError, ModelError, ProgramCrashed

@@ -100,14 +100,8 @@ def revalidate(
 ) -> Report:
     """Compare a bundle's programs with a model, on fresh answers of eager.
 
-    Args:
-        bundle: The bundle's folder.
-        model: What it was built from; with the `args`, `kwargs` and options that it was built with.
-        args: Example inputs of an object that is no Spec.
-        kwargs: Example inputs passed by name.
-        targets: Which programs; all where empty.
-        on_event: Told what happens while it happens.
-        **options: Those up to the stage canonicalize; the bundle knows the others.
+    The model comes with the `args`, `kwargs` and options up to the stage canonicalize that it was built with;
+    the bundle knows the others. All programs are compared where no target is named.
 
     Raises:
         BundleError, ModelError, ExportFailed

@@ -71,13 +71,9 @@ def graft(
 ) -> list[Any]:
     """Copy what `wanted` depends on, or `everything`, and give the wanted values in the graph of `module`.
 
-    Args:
-        module: Gets the nodes; subgraphs that come along are shared by reference under a free name.
-        before: The new nodes go right before this one.
-        body: The graph that they are of.
-        values: For the body's placeholders.
-        wanted: Results of the body: nodes, or constants, which are given as they are.
-        everything: Copy also what no result needs, such as writes and asserts.
+    `values` are for the body's placeholders. `wanted` are its nodes, or constants, which are given as they
+    are; `everything` also copies what no result needs, such as writes and asserts. Subgraphs that come along
+    are shared by reference under a free name.
     """
     known: dict[fx.Node, Any] = dict(zip(hops.placeholders(body), values, strict=True))
     needed = dependencies(wanted)

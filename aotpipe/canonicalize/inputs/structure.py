@@ -167,12 +167,9 @@ class Structure:
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The args and kwargs of a call.
 
-        Args:
-            inputs: As `example` has them.
-            number: Makes a Python number of its tensor.
-            part: Decides on a part: what it is where it is there comes of the function.
-            mapping: Makes a dict of a type.
-            constants: Other values of constants, by name.
+        `inputs` are as `example` has them. `number` makes a Python number of its tensor, `mapping` a dict of
+        a type, and `part` decides on a part: what it is where it is there comes of the function. `constants`
+        are other values of constants, by name.
         """
 
         def built(node: Node) -> Any:

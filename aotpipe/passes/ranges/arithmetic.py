@@ -53,19 +53,16 @@ def of_operands(rule: Callable[[Call, Interval, Interval], Interval]) -> Rule:
 
 
 def plus(call: Call) -> Interval:
-    """Of `self + alpha * other`."""
     return exact(call, add(call.interval("self"), _scaled(call, call.interval("other"))))
 
 
 def minus(call: Call) -> Interval:
-    """Of `self - alpha * other`."""
     if (rest := _rest_of_division(call)) is not None:
         return rest
     return exact(call, add(call.interval("self"), negative(_scaled(call, call.interval("other")))))
 
 
 def minus_reversed(call: Call) -> Interval:
-    """Of `other - alpha * self`."""
     return exact(call, add(call.interval("other"), negative(_scaled(call, call.interval("self")))))
 
 
@@ -75,7 +72,6 @@ def _scaled(call: Call, one: Interval) -> Interval:
 
 
 def times(call: Call) -> Interval:
-    """Of `self * other`."""
     return exact(call, product(call.space, call.interval("self"), call.interval("other")))
 
 
@@ -96,7 +92,6 @@ def product(space: Space, left: Interval, right: Interval) -> Interval:
 
 
 def negated(call: Call) -> Interval:
-    """Of `-self`."""
     return exact(call, negative(call.of(call.source)))
 
 
@@ -156,7 +151,6 @@ def _rest(call: Call, one: Interval, by: Interval, *, signed: bool) -> Interval:
 
 
 def absolute(call: Call) -> Interval:
-    """Of `abs(self)`."""
     one = call.of(call.source)
     if call.space.le(0, one.low):
         return one
@@ -175,7 +169,6 @@ def clamped(call: Call) -> Interval:
 
 
 def at_least(call: Call, one: Interval, other: Interval) -> Interval:
-    """Of the elementwise maximum of two."""
     if call.is_float and (one.is_open or other.is_open):
         return ANY
     both_closed = one.high is not None and other.high is not None
@@ -184,7 +177,6 @@ def at_least(call: Call, one: Interval, other: Interval) -> Interval:
 
 
 def at_most(call: Call, one: Interval, other: Interval) -> Interval:
-    """Of the elementwise minimum of two."""
     if call.is_float and (one.is_open or other.is_open):
         return ANY
     both_closed = one.low is not None and other.low is not None
@@ -193,8 +185,6 @@ def at_most(call: Call, one: Interval, other: Interval) -> Interval:
 
 
 def whole(function: Callable[[float], int]) -> Rule:
-    """Of `floor` and its kin."""
-
     def rule(call: Call) -> Interval:
         one = call.of(call.source)
         if not call.is_float:
@@ -208,7 +198,6 @@ def whole(function: Callable[[float], int]) -> Rule:
 
 
 def cast(call: Call) -> Interval:
-    """Of a change of dtype."""
     source, one = value_of(call.source), call.of(call.source)
     if value_of(call.node).dtype is torch.bool:
         return one if source.dtype is torch.bool else BIT

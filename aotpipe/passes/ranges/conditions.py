@@ -41,8 +41,6 @@ OPPOSITE: Final[Mapping[str, str]] = {"lt": "ge", "le": "gt", "gt": "le", "ge": 
 
 
 def compared(name: str) -> Rule:
-    """Of a comparison."""
-
     def rule(call: Call) -> Interval:
         sides = call.node.args[:2]
         if any(holds_floats(value_of(side)) for side in sides):
@@ -56,7 +54,6 @@ def compared(name: str) -> Rule:
 
 
 def both(call: Call) -> Interval:
-    """Of `and`, of bools or bit by bit."""
     sides = [call.of(argument) for argument in call.node.args]
     if not _is_bool(call):
         # Bits of a number that is not negative bound the result.
@@ -68,7 +65,6 @@ def both(call: Call) -> Interval:
 
 
 def either(call: Call) -> Interval:
-    """Of `or`, of bools or bit by bit."""
     sides = [call.of(argument) for argument in call.node.args]
     if not _is_bool(call):
         return ANY
@@ -78,14 +74,12 @@ def either(call: Call) -> Interval:
 
 
 def negation(call: Call) -> Interval:
-    """Of `not`, of bools or bit by bit."""
     if not _is_bool(call):
         return ANY
     return {TRUE: FALSE, FALSE: TRUE}.get(call.of(call.source), BIT)
 
 
 def all_of(call: Call) -> Interval:
-    """Of a reduction by `and`."""
     return TRUE if call.of(call.source) == TRUE else BIT
 
 

@@ -17,17 +17,14 @@ _SPLIT: Final = frozenset("split split_with_sizes unbind chunk tensor_split".spl
 
 
 def same(call: Call) -> Interval:
-    """Of ops that hand on elements of their first operand."""
     return call.of(call.source)
 
 
 def union_of(*names: str) -> Rule:
-    """Of ops that take each element from one of these operands."""
     return lambda call: call.space.union(*(call.interval(name) for name in names))
 
 
 def joined(call: Call) -> Interval:
-    """Of `cat` and `stack`."""
     return call.space.union(*(call.of(part) for part in call.source))
 
 
@@ -40,22 +37,18 @@ def scattered(call: Call) -> Interval:
 
 
 def put(call: Call) -> Interval:
-    """Of `index_put`."""
     return ANY if call["accumulate"] else union_of("self", "values")(call)
 
 
 def argument(name: str) -> Rule:
-    """Of ops that fill with one operand."""
     return lambda call: call.interval(name)
 
 
 def constant(number: int) -> Rule:
-    """Of ops that fill with a number."""
     return lambda _: Interval(number, number)
 
 
 def arange(call: Call) -> Interval:
-    """Of `arange(start, end, step)`."""
     step = call.arguments.get("step", 1)
     if not isinstance(step, int | float) or step == 0:
         return ANY
@@ -68,7 +61,6 @@ def arange(call: Call) -> Interval:
 
 
 def iota(call: Call) -> Interval:
-    """Of `prims.iota(length, start, step)`."""
     length, start, step = (call.interval(name) for name in ("length", "start", "step"))
     if length.high is None:
         return ANY
@@ -114,7 +106,6 @@ def sliced(call: Call) -> Interval:
 
 
 def taken(call: Call) -> Interval:
-    """Of one of several results."""
     source, index = call.node.args
     name = ops.name_of(source)
     if not isinstance(source, Node) or not isinstance(index, int):
@@ -130,7 +121,6 @@ def taken(call: Call) -> Interval:
 
 
 def total(call: Call) -> Interval:
-    """Of a sum of whole numbers."""
     if call.is_float:
         return ANY
     value, dims = value_of(call.source), call.arguments.get("dim")
@@ -141,7 +131,6 @@ def total(call: Call) -> Interval:
 
 
 def running_total(call: Call) -> Interval:
-    """Of a cumulative sum of whole numbers."""
     if call.is_float:
         return ANY
     one = call.of(call.source)
@@ -160,6 +149,5 @@ def _summed(call: Call, one: Interval, count: Bound) -> Interval:
 
 
 def size(call: Call) -> Interval:
-    """Of an op that gives a size."""
     end = as_bound(call.value)
     return Interval(end, end)

@@ -140,14 +140,9 @@ def load(
 ) -> Runner:
     """Load a program.
 
-    Args:
-        payload: The program's bytes; whoever can change them can run code in this process.
-        signatures: By entry point.
-        weights: By key; contiguous, and not to be written while the runner lives.
-        initial_state: By name, for every state of the signatures.
-        driver: `auto`; `local-sync` means one thread.
-        asserts: The program knows its own.
-        threads: How many a program runs on; one per core where None.
+    The arguments are those of IREE's runtime, but that whoever can change `payload` can run code in this
+    process, that the program knows its own asserts, and that the driver is `auto`, or `local-sync` for one
+    thread.
 
     Raises:
         MissingWeight: The program or a signature needs an array that is not there.

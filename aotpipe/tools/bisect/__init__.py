@@ -49,15 +49,9 @@ def bisect(
 ) -> Fault | None:
     """Find the op that makes a model's program wrong on a target.
 
-    Args:
-        model_or_spec: A reference, a Spec, an nn.Module or a function, as `build` takes them.
-        args: Example inputs of an object that is no Spec.
-        kwargs: Example inputs passed by name.
-        target: One target string, of a program that runs here.
-        settings: How the compiler is run.
-        cache: Keep programs, and use those of earlier builds, where the settings do.
-        on_event: Told what happens while it happens.
-        **options: Those that the program was built with, as `build` takes them.
+    The model, `args`, `kwargs` and options are those that the program was built with, as `build` takes them;
+    `target` is one target string, of a program that runs here. With `cache`, programs are kept, and those of
+    earlier builds are used, where the settings do so.
 
     Returns:
         The op, or None where the program is right.

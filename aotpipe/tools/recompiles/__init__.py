@@ -39,19 +39,10 @@ def recompiles(
 ) -> Recompiles:
     """Count the programs that a run of varied calls takes.
 
-    Args:
-        model_or_spec: The model, as `build` takes it.
-        args: Example inputs.
-        kwargs: Example inputs passed by name.
-        inputs: The calls, in their order: tuples of args or dicts of kwargs, or a file of them (see `calls`).
-            None draws calls that cover what may vary.
-        calls: Makes so many: of those drawn, or of those given.
-        seed: What calls are drawn from.
-        ways: `torch.compile`, targets, shorthands and globs.
-        dynamic: torch.compile's own argument.
-        cache: Keep programs, and use those of earlier builds.
-        on_event: Told what happens while it happens.
-        **options: The model's, as `build` takes them: aotpipe's programs are made as they say.
+    `inputs` are the calls, in their order: tuples of args or dicts of kwargs, or a file of them (see
+    `calls`); None draws calls, from `seed`, that cover what may vary. `calls` makes so many of those drawn or
+    given. `ways` are `torch.compile`, targets, shorthands and globs; `dynamic` is torch.compile's own
+    argument. The others are those of `build`: aotpipe's programs are made as they say.
 
     Raises:
         ModelError: There is no model, or nothing says what it is called with.

@@ -43,11 +43,7 @@ def aotpipe(
 ) -> Callable[..., Any]:
     """Compile a graph: `torch.compile(model, backend="aotpipe")`.
 
-    Args:
-        graph: As Dynamo recorded it.
-        example_inputs: What it is called with.
-        options: The fields of `Settings`: target, fallback, verify, cache.
-        mode: None or `default`.
+    `options` are the fields of `Settings`; the mode is None or `default`.
 
     Raises:
         SpecInvalid: An option that there is not.

@@ -121,12 +121,9 @@ def run(
 ) -> list[Array]:
     """The results of an entry point, and after them the true dims of all of its outputs.
 
-    Args:
-        entry: The entry point.
-        bound: The sizes of the graph's symbols in the bucket.
-        sizes: Those of the Dims.
-        least: The Dims of which calls are padded, and the smallest size of each.
-        values: The operands, the true sizes last where calls are padded.
+    `bound` are the sizes of the graph's symbols in the bucket, `sizes` those of the Dims, `least` the Dims of
+    which calls are padded, and the smallest size of each. The true sizes come last in `values` where calls
+    are padded.
     """
     operands, true = (values[:-1], values[-1]) if least else (values, None)
     given = {name: lax.index_in_dim(true, place, keepdims=False) for place, name in enumerate(least)}
