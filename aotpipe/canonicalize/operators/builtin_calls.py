@@ -6,8 +6,10 @@ plain values.
 
 from __future__ import annotations
 
+import bisect
 import builtins
 import functools
+import heapq
 import math
 import operator
 from collections.abc import Callable, Iterable
@@ -24,7 +26,7 @@ from aotpipe.canonicalize.trace.torch_functions import as_tensor, is_traced, pre
 from aotpipe.canonicalize.values import dynamic_list, host_scalars, trace
 from aotpipe.canonicalize.values.abstract_values import Variables
 from aotpipe.canonicalize.values.optional_values import OptionalValue, Partial, presence
-from aotpipe.canonicalize.values.trace import text
+from aotpipe.canonicalize.values.trace import refusal, text
 
 Function = Callable[..., Any]
 
@@ -119,6 +121,31 @@ def _extreme(function: Function, is_better: Function, values: tuple[Any, ...], k
         return _either(test, other[0], best[0]), _either(test, other[1], best[1])
 
     return functools.reduce(better, keyed)[1]
+
+
+def _opened(items: Any) -> Any:
+    """What `sorted` goes through, as a list."""
+    if isinstance(items, torch.Tensor) and unbacked_items.of(items) is None:
+        return list(items.unbind(0))
+    return unbacked_items.listed(items)
+
+
+def _compared_in_c(function: Function, instead: str | Function) -> Function:
+    """What stands for a function whose own code compares elements of a list."""
+
+    @functools.wraps(function)
+    def either(*args: Any, **kwargs: Any) -> Any:
+        if not _has_traced(args) and not dynamic_list.holds_dynamic_list(args):
+            return function(*args, **kwargs)
+        if not isinstance(instead, str):
+            return instead(*args, **kwargs)
+        said = f"`{function.__name__}` compares numbers that only a run of the graph knows"
+        raise refusal(said, instead, "number-from-tensor")
+
+    return either
+
+
+_HEAP: Final = "keep a sorted list: `items.append(x); items.sort()` to push, and `items.pop(0)` to pop"
 
 
 def _either(test: Any, then: Any, other: Any) -> Any:
@@ -299,6 +326,18 @@ _IN_ANY_CASE: Final[dict[Any, Function]] = {
     dict: _dict,
     len: _len,
     list: unbacked_items.listed,
+    sorted: lambda items, **options: dynamic_list_methods.sorted_(_opened(items), **options),
+    **{
+        function: _compared_in_c(function, _HEAP)
+        for function in (heapq.heappush, heapq.heappop, heapq.heapreplace, heapq.heappushpop, heapq.heapify)
+    },
+    **{
+        function: _compared_in_c(
+            function,
+            lambda items, x, is_right=is_right: dynamic_list_methods.bisected(items, x, right=is_right),
+        )
+        for function, is_right in ((bisect.bisect_left, False), (bisect.bisect_right, True))
+    },
     enumerate: unbacked_items.enumerated,
     zip: unbacked_items.zipped,
     reversed: unbacked_items.reversed_,

@@ -52,7 +52,8 @@ def length(items: Sequence[Any]) -> Any:
 
 def opened(value: Any) -> Any:
     """A value, as what an index is applied to."""
-    return _Opened(value) if is_dynamic_list(value) or is_indexed(value) else value
+    is_empty = type(value) is list and not value
+    return _Opened(value) if is_empty or is_dynamic_list(value) or is_indexed(value) else value
 
 
 class _Opened:
@@ -82,6 +83,8 @@ class _Opened:
     def _is_traced(self, index: Any) -> bool:
         # As the key of a dict, a tensor is the object that it is, unless it stands for a number.
         is_tensor = isinstance(index, torch.Tensor) and not host_scalars.is_host_scalar(index)
+        if not self._items and torch_functions.is_traced(index):
+            raise runtime_asserts.raised(lambda: IndexError("list index out of range"))
         return torch_functions.is_traced(index) and not (isinstance(self._items, dict) and is_tensor)
 
     def _is_plain(self, index: Any) -> bool:
@@ -131,9 +134,9 @@ def _of_one_form(items: list[Any], more: Any) -> tuple[DynamicList, DynamicList]
     try:
         abstract = abstract_list([items, [*items, more]], slots(items) + 1)
     except Incompatible as error:
-        raise refusal(
-            f"a list is indexed by what a tensor decides, and {error}", _STACK, error.code
-        ) from None
+        hint = error.hint if "number for each text" in error.hint else _STACK
+        said = f"a list is indexed by what a tensor decides, and {error}"
+        raise refusal(said, hint, error.code) from None
     if abstract is None or abstract.fitted is None:
         raise refusal("a list is indexed by what a tensor decides, and its elements are no tensors", _STACK)
     (found,), (other,) = abstract.fitted(items), abstract.fitted([more])
@@ -248,18 +251,97 @@ def _selected(found: DynamicList, position: Any, names: Sequence[torch.Tensor] |
 
 def popped(items: list[Any], index: Any = -1) -> Any:
     """`items.pop(index)`."""
-    if isinstance(items[-1], DynamicList) and index == -1:
+    is_last = isinstance(index, int) and index == -1
+    if isinstance(items[-1], DynamicList) and is_last:
         last = items[-1]
         value = get([last], -1)
         items[-1] = DynamicList(last.kind, last.buffers, last.count - 1)
         return value
-    if index == -1 or (isinstance(index, int) and index >= 0 and not is_dynamic_list(items[: index + 1])):
+    if is_last or (isinstance(index, int) and index >= 0 and not is_dynamic_list(items[: index + 1])):
         return items.pop(index)
-    raise refusal(
-        "a list whose length a tensor decides loses an element that is not its last",
-        "pop the last",
-        "list-grows",
-    )
+    found = whole(items) if is_dynamic_list(items) else _static(items)
+    position = _in_range(_whole_number(index), found.count)
+    value = at_position(found, position)
+    at = torch.arange(found.kind.capacity)
+    items[:] = [_rows_at(found, at + (at >= position).to(torch.int64), found.count - 1)]
+    return value
+
+
+def _whole_number(index: Any) -> torch.Tensor:
+    return host_scalars.as_int64(index if isinstance(index, int) else host_scalars.item(index))
+
+
+def _rows_at(found: DynamicList, places: torch.Tensor, count: torch.Tensor) -> DynamicList:
+    """The elements at these places, of which so many count."""
+    rows = places.clamp(0, found.kind.capacity - 1)
+    there = torch.arange(found.kind.capacity) < count
+    buffers = [
+        torch.where(there.reshape(-1, *[1] * (each.dim() - 1)), each.index_select(0, rows), 0).to(each.dtype)
+        for each in found.buffers
+    ]
+    return DynamicList(found.kind, buffers, host_scalars.as_host_scalar(count.clone()))
+
+
+def sorted_(items: Any, *, key: Any = None, reverse: Any = False) -> Any:
+    """`sorted(items, key=key, reverse=reverse)`."""
+    items = items if is_dynamic_list(items) else list(items)
+    found_keys = items
+    if key is not None and is_dynamic_list(items):
+        found_keys = trace.operators().mapped(key, items)
+    elif key is not None:
+        found_keys = [trace.operators().call(key, each) for each in items]
+    leaves = pytree.tree_leaves(found_keys)
+    if not is_dynamic_list(items) and (not any(map(torch_functions.is_traced, leaves)) or len(items) < 2):
+        return [items[at] for at in sorted(range(len(items)), key=found_keys.__getitem__, reverse=reverse)]
+    by = whole(found_keys) if is_dynamic_list(found_keys) else _static(found_keys)
+    if any(buffer.dim() > 1 for buffer in by.buffers) or torch_functions.is_traced(reverse):
+        raise refusal("a list is sorted by tensors of several elements", "give a `key` that is one number")
+    size = by.kind.capacity if is_dynamic_list(items) else len(items)
+    there = torch.arange(size) < by.count if is_dynamic_list(items) else torch.full((size,), True)
+    order = torch.arange(size)
+    # By what counts least first: a stable sort keeps that order among what is equal.
+    for buffer in reversed(by.buffers):
+        column = buffer[:size]
+        if column.dtype.is_floating_point:
+            ordered = torch.logical_or(column == column, there.logical_not()).all()
+            runtime_asserts.add_assert(ordered, "a list with NaN in it is sorted: Python has no order for it")
+        order = _sorted_by(column, order, descending=bool(reverse))
+    order = _sorted_by(there.logical_not(), order, descending=False)
+    if is_dynamic_list(items):
+        found = whole(items)
+        return [_rows_at(found, order, found.count)]
+    found = _static(items)
+    held = [leaf for leaf in pytree.tree_leaves(items) if isinstance(leaf, torch.Tensor)]
+    return [_selected(found, order[place], held) for place in range(size)]
+
+
+def _sorted_by(column: torch.Tensor, order: torch.Tensor, *, descending: bool) -> torch.Tensor:
+    ranks = column.index_select(0, order).to(torch.int64 if column.dtype == torch.bool else column.dtype)
+    return order.index_select(0, torch.sort(ranks, stable=True, descending=descending).indices)
+
+
+def _places_of(items: list[Any], value: Any, name: str) -> torch.Tensor:
+    """Which elements of a list of numbers equal a value."""
+    _, buffer, there = _numbers([whole(items) if is_dynamic_list(items) else _static(items)], f"`{name}`")
+    return torch.logical_and(there[: slots(items)], buffer[: slots(items)] == value)
+
+
+def bisected(items: list[Any], value: Any, *, right: bool) -> torch.Tensor:
+    """`bisect.bisect(items, value)`, of numbers that are sorted."""
+    _, buffer, there = _numbers([whole(items) if is_dynamic_list(items) else _static(items)], "`bisect`")
+    size = slots(items)
+    ascends = torch.logical_or(buffer[: size - 1] <= buffer[1:size], there[1:size].logical_not()).all()
+    runtime_asserts.add_assert(ascends, "`bisect` takes a list that is sorted")
+    before = buffer[:size] <= value if right else buffer[:size] < value
+    return host_scalars.as_host_scalar(torch.logical_and(there[:size], before).sum())
+
+
+def index_of(items: list[Any], value: Any, name: str = "index") -> torch.Tensor:
+    """`items.index(value)`."""
+    there = _places_of(items, value, name)
+    runtime_asserts.require(there.any(), ValueError("the value is not in list"), holds=True)
+    first = torch.where(there, torch.arange(len(there)), len(there)).amin(0)
+    return host_scalars.as_host_scalar(first.clone())
 
 
 def total(items: Iterable[Any], start: Any = 0) -> Any:
@@ -282,7 +364,10 @@ def _numbers(items: Iterable[Any], functions: str) -> tuple[DynamicList, torch.T
     """A growing list of numbers, its buffer, and a mask of the filled places."""
     found = whole(list(items))
     if not found.kind.spec.is_leaf() or len(found.buffers) != 1 or found.buffers[0].dim() != 1:
-        raise refusal(f"{functions} of a list that grows, of more than numbers", "compare its elements first")
+        raise refusal(
+            f"{functions} of a list whose length a tensor decides, of more than numbers",
+            "compare its elements first",
+        )
     return found, found.buffers[0], torch.arange(found.kind.capacity) < found.count
 
 
@@ -317,8 +402,34 @@ def method(function: Any) -> Callable[..., Any] | None:
     """What stands for a method of a growing list, where Python's own would take its parts for elements."""
     items: Any = getattr(function, "__self__", None)
     name = getattr(function, "__name__", "")
-    if not is_dynamic_list(items) or name not in _METHODS:
+    if type(items) is not list or name not in _METHODS:
         return None
+    if name == "pop" and not items:
+        raise runtime_asserts.raised(lambda: IndexError("pop from empty list"))
+    if not is_dynamic_list(items) and name not in ("sort", "index", "count", "remove"):
+        return None
+
+    def either(staged: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*args: Any, **kwargs: Any) -> Any:
+            is_traced = any(map(torch_functions.is_traced, pytree.tree_leaves([items, args])))
+            takes = name == "sort" or len(args) == 1
+            return (staged if takes and (is_traced or is_dynamic_list(items)) else function)(*args, **kwargs)
+
+        return called
+
+    if name == "sort":
+
+        def sort(**kwargs: Any) -> None:
+            items[:] = sorted_(items, **kwargs)
+
+        return sort
+    if name == "index":
+        return either(lambda value: index_of(items, value))
+    if name == "count":
+        return either(lambda value: host_scalars.as_host_scalar(_places_of(items, value, name).sum()))
+    if name == "remove":
+        # Of what it takes out nothing is given.
+        return either(lambda value: [popped(items, index_of(items, value, name))].clear())
     if name == "pop":
         return lambda *args: popped(items, *args)
     if name == "copy":

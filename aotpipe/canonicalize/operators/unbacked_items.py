@@ -16,7 +16,7 @@ import torch
 
 from aotpipe.canonicalize.operators import dynamic_list_methods
 from aotpipe.canonicalize.trace import fixpoint, regions, runtime_asserts, torch_functions
-from aotpipe.canonicalize.values import dynamic_list, host_scalars
+from aotpipe.canonicalize.values import dynamic_list, host_scalars, trace
 from aotpipe.canonicalize.values.abstract_values import Variables
 from aotpipe.canonicalize.values.trace import refusal
 
@@ -246,6 +246,15 @@ def comprehended(
     for item in items:
         take(item)
     return held[0]
+
+
+def mapped(function: Callable[[Any], Any], items: Any) -> list[Any]:
+    """`[function(item) for item in items]` of items of which only a run knows how many there are."""
+
+    def elements(found: Iterable[Any]) -> list[Pair]:
+        return [(lambda: True, partial(trace.operators().call, function, each)) for each in found]
+
+    return comprehended(items, list, elements, tested=False)
 
 
 def listed(value: Any = ()) -> list[Any]:

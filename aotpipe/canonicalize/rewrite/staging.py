@@ -48,6 +48,7 @@ _OPERATORS: Final = Operators(
     call_with_list=dynamic_list_methods.called,
     require_defined=number_errors.require_defined,
     add_assert=_add_assert,
+    mapped=unbacked_items.mapped,
     items_of=unbacked_items.of,
     on_call=conditional.on_call,
 )

@@ -285,7 +285,12 @@ def join_leaves(leaves: Sequence[Any], *, missing: bool = True, computed: bool =
     for leaf in leaves:
         if not _is_of_a_graph(leaf):
             other = next(each for each in leaves if not _is_same(each, leaf))
-            raise Incompatible(f"is {_kind(leaf)} on one path and {_kind(other)} on another")
+            said = f"is {_kind(leaf)} on one path and {_kind(other)} on another"
+            if isinstance(leaf, str) and isinstance(other, str):
+                raise Incompatible(
+                    said, hint="keep a number for each text (`IDLE, RUN = 0, 1`), and compare numbers"
+                )
+            raise Incompatible(said)
     typed = [leaf for leaf in tensors if not host_scalars.is_host_scalar(leaf)]
     # What has one element and no dims fills the place of one that has some.
     tensors = [leaf for leaf in tensors if leaf.dim()] or tensors

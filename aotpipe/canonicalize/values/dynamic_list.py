@@ -203,7 +203,7 @@ def _column(leaves: Sequence[Any]) -> object:
         try:
             found = abstract_values.join_leaves(plain)
         except Incompatible as error:
-            raise Incompatible(f"holds an element that {error}") from None
+            raise Incompatible(f"holds an element that {error}", hint=error.hint) from None
         if isinstance(found, Leaf) and found.cut is not None:
             raise Incompatible("holds tensors of different shapes", code="")
         if not isinstance(found, Leaf):

@@ -436,7 +436,8 @@ def unhashable() -> Iterator[None]:
         if is_host_scalar(tensor) and _is_model(sys._getframe(1)):  # noqa: SLF001
             raise refusal(
                 "a number that is known to a run of the graph only is a key of a dict or in a set",
-                "compare it with each key, or index a tensor by it",
+                "for a set, keep a list (`if x not in seen: seen.append(x)`); for a dict, a list or a tensor "
+                "with the number as its index (`counts[x] += 1`)",
                 "number-from-tensor",
             )
         found: int = before(tensor)

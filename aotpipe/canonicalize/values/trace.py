@@ -40,6 +40,7 @@ class Operators:
         call_with_list: A torch function of a dynamic list.
         require_defined: Asserts that Python's operator has a value for its operands.
         add_assert: Asserts that a flag is true; tells whether it is from then on.
+        mapped: The list of what a function gives for each item of a list whose length only a run knows.
         items_of: The items of a value of which only a run knows how many there are, else None.
         on_call: What `sys.setprofile` takes, where there are values that only rewritten code knows.
     """
@@ -50,6 +51,7 @@ class Operators:
     call_with_list: Callable[[Any, Sequence[Any], dict[str, Any]], Any]
     require_defined: Callable[[Callable[..., Any], Sequence[Any]], None]
     add_assert: Callable[[Any, str], bool]
+    mapped: Callable[[Callable[[Any], Any], Any], list[Any]]
     items_of: Callable[[Any], Any]
     on_call: Callable[[FrameType, str, Any], object]
 

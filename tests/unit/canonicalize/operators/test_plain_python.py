@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
 import collections
+import heapq
 from typing import Any
 
 import pytest
@@ -86,7 +88,67 @@ def impossible_on_a_path(code):
     return code
 
 
+def beams(scores):
+    """Beams sorted by a traced key."""
+    kept: list[Any] = [([0], 0.0)]
+    for row in scores:
+        new = []
+        for tokens, total in kept:
+            for token, gain in enumerate(row.tolist()):
+                new.append(([*tokens, token], total + gain))
+        kept = sorted(new, key=lambda beam: beam[1], reverse=True)[:2]
+    return torch.tensor(kept[0][0]), kept[0][1]
+
+
+def ordered(x):
+    """Stable in both directions; tuples by their parts; of a list that grows, too."""
+    pairs = [(v, i) for i, v in enumerate(x.tolist())]
+    up, down = sorted(pairs, key=lambda each: each[0]), sorted(pairs, key=lambda each: each[0], reverse=True)
+    grown = [v for v in x.tolist() if v > 0]
+    grown.sort(reverse=True)
+    by_key = sorted(grown, key=lambda v: (v - 2) ** 2)
+    first = (grown[0], by_key[0]) if grown else (0.0, 0.0)
+    return *(torch.tensor([i for _, i in each]) for each in (up, down, sorted(pairs))), len(grown), first
+
+
+def queue(x):
+    """Taken out at the front, in the middle and by value, and looked for."""
+    kept = [v for v in x.tolist() if v > 0]
+    first = kept.pop(0)
+    if len(kept) > 1:
+        kept.pop(1)
+    kept.append(first)
+    kept.remove(first)
+    found = x.tolist().index(first), x.tolist().count(first)
+    return (
+        found,
+        bisect.bisect_left([1.0, 2.0, 2.0], first),
+        bisect.bisect(sorted(kept), first + 1),
+        len(kept),
+    )
+
+
+def longest_increasing(x):
+    """A store at an index that a path without elements does not have."""
+    tails: list[Any] = []
+    for v in x.tolist():
+        at = bisect.bisect_left(tails, v)
+        if at == len(tails):
+            tails.append(v)
+        else:
+            tails[at] = v
+    return len(tails), torch.tensor(tails)
+
+
 PROGRAMS = {
+    beams: [(N(s),) for s in ([[0.1, 2.0], [3.0, 0.5]], [[1.0, 1.0], [1.0, 1.0]], [[5.0, -1.0], [0.0, 9.0]])],
+    ordered: [
+        (N(x),) for x in ([2.0, 1.0, 2.0], [-1.0, 0.0, -0.0], [1.0, 1.0, 1.0], [float("inf"), 1.0, -3.0])
+    ],
+    queue: [
+        (N(x),) for x in ([2.0, -1.0, 4.0, 3.0], [-1.0] * 4, [1.0, 1.0, 1.0, 5.0], [-1.0, -1.0, 3.0, -2.0])
+    ],
+    longest_increasing: [(N(x),) for x in ([3.0, 1.0, 2.0], [3.0, 2.0, 1.0], [1.0, 2.0, 3.0])],
     worklist: [(N([v]),) for v in (1.0, -1.0, 9.0)],
     merged: [(N([1.0, 3.0, 5.0]), N(y)) for y in ([2.0, 4.0], [9.0, 9.0], [0.0, 0.0])],
     path_back: [(N(b),) for b in ([[1, 0], [0, 1]], [[0, 0], [0, 0]], [[1, 1], [1, 1]])],
@@ -98,7 +160,11 @@ PROGRAMS = {
 
 @pytest.mark.parametrize(
     ("model", "calls"),
-    sweep(PROGRAMS.items(), quick=0, always=[(each, PROGRAMS[each]) for each in (worklist, merged, tails)]),
+    sweep(
+        PROGRAMS.items(),
+        quick=0,
+        always=[(each, PROGRAMS[each]) for each in (worklist, merged, tails, beams, ordered, queue)],
+    ),
     ids=lambda each: getattr(each, "__name__", ""),
 )
 def test_programs_as_in_eager(model: Any, calls: Any) -> None:
@@ -130,6 +196,17 @@ def counted(x):
     return collections.Counter(x.tolist())[1] * x
 
 
+def pushed(x):
+    heap: list[Any] = []
+    for v in x.tolist():
+        heapq.heappush(heap, v)
+    return heap[0]
+
+
+def texts(x):
+    return x if ["add", "neg"][int(x[0])] == "add" else -x
+
+
 def other_keys(x):
     return {"y": x, "norm": x.norm()} if x[0] > 0 else {"y": -x}
 
@@ -137,7 +214,9 @@ def other_keys(x):
 @pytest.mark.parametrize(
     ("model", "said"),
     [
-        (counted, "is a key of a dict or in a set"),
+        (counted, r"is a key of a dict or in a set(.|\n)*if x not in seen"),
+        (pushed, r"`heappush` compares numbers(.|\n)*items.sort"),
+        (texts, r"'add' on one path and 'neg' on another(.|\n)*keep a number for each text"),
         (other_keys, "a dict with the key 'norm' on some paths only"),
     ],
 )
