@@ -72,7 +72,7 @@ def compile(  # noqa: A001  # the stage's name; nothing here needs the builtin
     module = _rewritten(lowered.module, _TORCH_DIALECT, targets) or lowered.module
     attempts: list[Attempt] = []
     with files_fit(), Workplace.made(module, limit) as place:
-        if fixes.active(_INPUT_PHASE, targets):
+        if any(fix.apply.made_of.search(module) for fix in fixes.active(_INPUT_PHASE, targets)):
             first = place.input_phase(fast, timeout_s)
             if first and (changed := _rewritten(first, _INPUT_PHASE, targets)):
                 module, fast = changed, (*fast, runs.FROM_INPUT)

@@ -6,6 +6,7 @@ bindings load 200 MB: they are imported where a module has such an op, and not b
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,10 +19,12 @@ class Rewrite:
 
     Attributes:
         apply: Rewrites one of them in place; gives whether it changed anything.
+        made_of: What a lowered module has that becomes such ops in the compiler's first phase.
     """
 
     ops: tuple[str, ...]
     apply: Callable[[Any], bool]
+    made_of: re.Pattern[bytes] = re.compile(b"")
 
 
 def rewritten(module: bytes, rewrites: Sequence[Rewrite]) -> bytes | None:
