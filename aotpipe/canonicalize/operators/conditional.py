@@ -22,6 +22,7 @@ from aotpipe.canonicalize.values.abstract_values import UNDEFINED, Variables
 from aotpipe.canonicalize.values.dynamic_list import DynamicList
 from aotpipe.canonicalize.values.optional_values import OptionalValue, Partial
 from aotpipe.canonicalize.values.trace import refusal
+from aotpipe.model import source
 
 T = TypeVar("T")
 _DEPTH: Final = 3
@@ -89,8 +90,10 @@ def on_call(frame: FrameType, event: str, _: object) -> None:
     Raises:
         Unwritten: One that is not rewritten is of an object that holds what only rewritten code knows.
     """
-    code = frame.f_code
-    if event != "call" or not code.co_argcount or not return_values.is_unwritten(code):
+    # Most events are of torch's own code, or of functions that are no Python.
+    if event != "call" or not source.is_model_code((code := frame.f_code).co_filename):
+        return
+    if not code.co_argcount or not return_values.is_unwritten(code):
         return
     owner = frame.f_locals.get(code.co_varnames[0])
     method = inspect.getattr_static(type(owner), code.co_name, None)
