@@ -65,6 +65,7 @@ class CanonicalEntry:
         refused: What was refused of it already, where all refusals are asked for.
         guarded: Whether its program may hold for some of the sizes only, which its guards name.
         specializes: The entry point of which it is the program for other sizes; empty where it is none.
+        fixes_buffers: Whether Python may decide on what a small buffer holds, where no path writes it.
     """
 
     name: str
@@ -78,6 +79,7 @@ class CanonicalEntry:
     state: State | None = None
     refused: frozenset[str] = frozenset()
     guarded: bool = False
+    fixes_buffers: bool = False
     specializes: str = ""
 
 

@@ -40,7 +40,8 @@ def export(canonical: Canonical, *, specialize: bool = True) -> Exported:
         findings = list(canonical.findings)
         for entry in canonical.entries:
             try:
-                made, found, state = _export_entry(replace(entry, state=state))
+                fixes = len(canonical.entries) == 1  # another entry point may write the buffer
+                made, found, state = _export_entry(replace(entry, state=state, fixes_buffers=fixes))
                 pairs.append((entry, made))
             except ExportFailed as refused:
                 if not specialize or not diagnosis.is_refused_for_sizes(refused):

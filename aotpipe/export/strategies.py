@@ -17,7 +17,7 @@ the first way's error when none works.
 """
 
 import math
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from types import CodeType, FunctionType
@@ -32,6 +32,7 @@ from aotpipe.canonicalize.inputs import flat_module, pytrees
 from aotpipe.canonicalize.rewrite import staging
 from aotpipe.canonicalize.state import discovery, lift
 from aotpipe.canonicalize.state.slots import State, StateRefused
+from aotpipe.canonicalize.trace import constants
 from aotpipe.canonicalize.trace.return_values import Unwritten
 from aotpipe.core.dims import Auto, Dim
 from aotpipe.core.stages import CanonicalEntry, Finding
@@ -264,17 +265,25 @@ def _rewritten(
     changed, at_bound = _inner_sizes(entry)
     strategy = Strategy(assumes_sizes=any(entry.dims.values()), changed=changed)
     exact_aliases = False
+    values: dict[str, torch.Tensor] = {}
+    if entry.fixes_buffers and not entry.guarded:
+        values = constants.registered_values(entry.module)
 
     def attempt(strategy: Strategy) -> _Tried:
         nonlocal exact_aliases
-        tried = _tried(entry, strategy, codes, module, exact_aliases=exact_aliases)
+        tried = _tried(entry, strategy, codes, module, values, exact_aliases=exact_aliases)
         if isinstance(tried.found, Exception) and tried.needs_exact_aliases:
             # An in-place write may reach names that only a run knows; to follow them is slow.
             exact_aliases = True
-            tried = _tried(entry, strategy, codes, module, exact_aliases=True)
+            return attempt(strategy)
+        if tried.written:
+            # A path that the trace has come to writes what it took for the same in every call.
+            for name in tried.written:
+                del values[name]
+            return attempt(strategy)
         return tried
 
-    found, log, notes, _ = attempt(strategy)
+    found, log, notes, *_ = attempt(strategy)
     while not isinstance(found, ExportedProgram):
         if isinstance(found, lift.UnknownState | StateRefused):
             raise found
@@ -285,13 +294,15 @@ def _rewritten(
         elif diagnosis.is_about_sizes(found) and not strategy.all_sizes:
             # A number computed from a size may be 0 or 1 where the size is not.
             strategy = replace(strategy, all_sizes=True)
+        elif values:
+            values.clear()  # it may be refused for what follows from a value that is another in a later call
         else:
             _raise_refusal(entry, found, log, first)
-        found, log, notes, _ = attempt(strategy)
+        found, log, notes, *_ = attempt(strategy)
     program = found
     if strategy.assumes_sizes and not _agree(entry, program):
         if not strategy.all_sizes:
-            found, log, notes, _ = attempt(replace(strategy, all_sizes=True))
+            found, log, notes, *_ = attempt(replace(strategy, all_sizes=True))
         if (
             found is program
             or not isinstance(found, ExportedProgram)
@@ -325,12 +336,16 @@ def _raise_refusal(
 
 
 class _Tried(NamedTuple):
-    """A program, or what torch.export raised; `needs_exact_aliases` where another trace may do better."""
+    """A program, or what torch.export raised; `needs_exact_aliases` where another trace may do better.
+
+    `written` names what was taken for the same in every call, and is not.
+    """
 
     found: ExportedProgram | Exception
     log: GuardLog
     findings: tuple[Finding, ...]
     needs_exact_aliases: bool
+    written: Collection[str] = ()
 
 
 def _tried(
@@ -338,6 +353,7 @@ def _tried(
     strategy: Strategy,
     codes: dict[FunctionType, CodeType],
     module: torch.nn.Module | None,
+    values: Mapping[str, torch.Tensor],
     *,
     exact_aliases: bool,
 ) -> _Tried:
@@ -348,14 +364,19 @@ def _tried(
         if name in ranges and math.isfinite(ranges[name][1])
     }
     operators = staging.staging(
-        entry.module, lifts_state=module is not None, exact_aliases=exact_aliases, upper_bounds=upper_bounds
+        entry.module,
+        lifts_state=module is not None,
+        exact_aliases=exact_aliases,
+        upper_bounds=upper_bounds,
+        values=values,
     )
     with operators as known, staging.swapped(codes), listening() as log, tracing.light_traces():
         try:
             program = _export(entry, strategy, module)
         except Exception as error:  # noqa: BLE001 torch.export raises what the model raises
             return _Tried(error, log, (), known.needs_exact_aliases)
-        return _Tried(program, log, tuple(known.findings), known.needs_exact_aliases)
+        found = tuple(known.findings)
+        return _Tried(program, log, found, known.needs_exact_aliases, constants.written())
 
 
 def _deciding(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import builtins
 import functools
+import itertools
 import operator
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -14,6 +15,7 @@ from types import FunctionType, GeneratorType, MethodType
 from typing import Any, Final, TypeVar
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor  # what torch.export calls the model with
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode  # ends a trace
 
 from aotpipe.canonicalize.alias import effects
@@ -43,6 +45,8 @@ T = TypeVar("T")
 _WRITTEN_OUT: Final = 1
 # The most iterations over items without a length that are written out after such a jump.
 _MOST_UNENDED: Final = 1000
+# Iterations of a loop whose test the trace knows, though it is a tensor.
+_MOST_KNOWN: Final = 32
 
 
 def bound_or_undefined(read: Callable[[], T]) -> T | Undefined:
@@ -118,10 +122,13 @@ def if_(test: object, then: Callable[[], None], other: Callable[[], None], *vari
 
 
 def while_(test: Callable[[], object], body: Callable[[], None], *variables: Any) -> None:
-    """`while test(): body()`; iterations whose test is a Python value are written out."""
-    while True:
+    """`while test(): body()`; iterations whose test is a Python value are written out.
+
+    So are the first of those whose test is a tensor of which the trace knows the value.
+    """
+    for number in itertools.count():
         going = test()
-        if is_staged(going):
+        if is_staged(going) or (number >= _MOST_KNOWN and is_on() and isinstance(going, FakeTensor)):
             regions.loop(test, body, Variables(*variables))
             return
         if not going:

@@ -24,7 +24,14 @@ from torch.utils import _pytree as pytree
 from aotpipe.canonicalize.alias import effects
 from aotpipe.canonicalize.operators import conditional, dynamic_list_methods, operators, unbacked_items
 from aotpipe.canonicalize.rewrite import ast_builders, statements
-from aotpipe.canonicalize.trace import dry_run, number_errors, region_sites, runtime_asserts, torch_functions
+from aotpipe.canonicalize.trace import (
+    constants,
+    dry_run,
+    number_errors,
+    region_sites,
+    runtime_asserts,
+    torch_functions,
+)
 from aotpipe.canonicalize.trace.return_values import Unwritten
 from aotpipe.canonicalize.values import dynamic_list, host_scalars, trace
 from aotpipe.canonicalize.values.optional_values import OptionalValue
@@ -61,6 +68,7 @@ def staging(
     lifts_state: bool = False,
     exact_aliases: bool = False,
     upper_bounds: Mapping[int, int] = MappingProxyType({}),
+    values: Mapping[str, torch.Tensor] = MappingProxyType({}),
 ) -> Iterator[Trace]:
     """Put what depends on traced tensors into the graph, while a module is traced; gives the trace.
 
@@ -69,6 +77,7 @@ def staging(
         lifts_state: Whether what its attributes, lists and dicts hold at last is kept from call to call.
         exact_aliases: Whether the graph follows which names of tensors are names of one.
         upper_bounds: The highest values of integers among the leaves of a call, by place.
+        values: What parameters and buffers hold in every call, by name.
     """
     with (
         trace.held(capacity.assert_in_trace, _assert_capacity),
@@ -76,7 +85,7 @@ def staging(
         hooks_joined(module),
         effects.watching(module, lifts_state=lifts_state),
         host_scalars.unhashable(),
-        called_in_mode(module, upper_bounds),
+        called_in_mode(module, upper_bounds, values),
     ):
         yield found
 
@@ -89,7 +98,9 @@ def _assert_capacity(fits: Any, said: str) -> bool:
 
 
 @contextmanager
-def called_in_mode(module: torch.nn.Module, upper_bounds: Mapping[int, int]) -> Iterator[None]:
+def called_in_mode(
+    module: torch.nn.Module, upper_bounds: Mapping[int, int], values: Mapping[str, torch.Tensor]
+) -> Iterator[None]:
     """Run a module's forward in our mode, inside of the one that torch.export itself runs it in.
 
     That one asks an index for its value.
@@ -105,7 +116,8 @@ def called_in_mode(module: torch.nn.Module, upper_bounds: Mapping[int, int]) -> 
                 host_scalars.note_upper_bound(leaf, upper_bounds[position])
         current = trace.current()
         counted = trace.assigned(current, modes=current.modes + 1)
-        with torch_functions.Traced(), counted, effects.results_checked():
+        known = constants.registered_known(module, values)
+        with torch_functions.Traced(), counted, effects.results_checked(), known:
             result = forward(*args, **kwargs)
         leaves = dynamic_list.leaves(result)
         if any(type(leaf) is dynamic_list.DynamicList for leaf in leaves):

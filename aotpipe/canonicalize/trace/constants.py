@@ -6,7 +6,8 @@ functions; `value_of` gives what such a tensor holds, else None. A tensor that a
 that was written since, is not known any more: nor is another view of its memory.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -34,6 +35,8 @@ _PURE: Final = frozenset(
     " reshape roll round rsqrt select sigmoid sign sin sort split sqrt square squeeze stack std sub"
     " subtract sum t tanh to transpose tril triu trunc type type_as unbind unique unsqueeze var view"
     " where"
+    " acos asin atan atan2 bucketize cosh expm1 fmod gather index_select isinf lerp log10 log1p log2"
+    " logsumexp nan_to_num searchsorted sinh softmax tan"
     " __abs__ __add__ __and__ __eq__ __floordiv__ __ge__ __getitem__ __gt__ __invert__ __iter__ __le__"
     " __lt__ __mod__ __mul__ __ne__ __neg__ __or__ __pow__ __radd__ __rdiv__ __rfloordiv__ __rmod__"
     " __rmul__ __rpow__ __rsub__ __rtruediv__ __sub__ __truediv__ __xor__".split()
@@ -70,6 +73,51 @@ def value_of(tensor: torch.Tensor) -> torch.Tensor | None:
         _forget(found.storage)
         return None
     return found.value
+
+
+class _Registered(dict[str, tuple[torch.Tensor, int]]):
+    """The parameters and buffers of a trace whose values are known, with their versions at first."""
+
+
+class _Written(set[str]):
+    """The names of those that the trace has written or replaced."""
+
+
+@contextmanager
+def registered_known(module: torch.nn.Module, values: Mapping[str, torch.Tensor]) -> Iterator[None]:
+    """Take small parameters and buffers for what they hold, while a module is called in a trace."""
+    known = trace.part(_Registered)
+    for name, tensor in _registered(module).items():
+        if name in values and _is_small(tensor):
+            known[name] = (tensor, _version(tensor))
+            _take(tensor, values[name])
+    yield
+    now = _registered(module)
+    trace.part(_Written).update(name for name, (tensor, _) in known.items() if now.get(name) is not tensor)
+
+
+def registered_values(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """What parameters and buffers hold, by name, but for those that share memory with another one."""
+    found = _registered(module)
+    sharing: dict[int, set[int]] = {}
+    for tensor in found.values():
+        sharing.setdefault(tensor.untyped_storage().data_ptr(), set()).add(id(tensor))
+    return {
+        name: tensor.detach()
+        for name, tensor in found.items()
+        if len(sharing[tensor.untyped_storage().data_ptr()]) == 1
+    }
+
+
+def _registered(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    parameters = dict(module.named_parameters(remove_duplicate=False))
+    return parameters | dict(module.named_buffers(remove_duplicate=False))
+
+
+def written() -> set[str]:
+    """The names of the parameters and buffers that were taken for known, and that the trace has written."""
+    known = trace.part(_Registered).items()
+    return trace.part(_Written) | {name for name, (tensor, at) in known if _version(tensor) != at}
 
 
 def stands_for(operand: torch.Tensor, tensor: torch.Tensor) -> None:
