@@ -179,7 +179,8 @@ def _stateful(entry: CanonicalEntry, state: State) -> Traced:
             refused = discovery.refused(error, [entry])
             beside = [root for root in state.roots if root.held is error.root.held]
             less = (state.without([error.root]), state.without([error.root, *beside]))
-            found = next((each for each in less if resized_examples.recomputes(entry, each)), None)
+            recomputed = (each for each in less if resized_examples.recomputes(entry, each))
+            found = next(recomputed, None) if error.of_sizes else None
             if found is None:
                 raise refused from error
             names = ", ".join(f"`{each.path}`" for each in found.ignored[len(state.ignored) :])

@@ -335,5 +335,6 @@ def _abstract(root: object_graph.Root, leaf: Leaf, path: Path) -> Leaf:
             path,
             f"has the shape ({', '.join(map(str, shape))}), which varies from call to call",
             "keep a buffer of the largest size, or give that Dim one size",
+            of_sizes=True,
         )
     return Leaf(Slot(value.dtype, shape, value.device, number=False))

@@ -43,10 +43,12 @@ class StateRefused(Exception):
     Attributes:
         name: The whole path, as a user writes it.
         reason, hint: Why, and one thing to do.
+        of_sizes: Whether it is because of the sizes of a call.
     """
 
-    def __init__(self, root: Root, path: Path, reason: str, hint: str) -> None:
+    def __init__(self, root: Root, path: Path, reason: str, hint: str, *, of_sizes: bool = False) -> None:
         super().__init__(f"`{shown(path)}` {reason}")
+        self.of_sizes = of_sizes
         self.root = root
         self.name = shown(path)
         self.reason = reason
@@ -207,7 +209,10 @@ def _difference(root: Root, path: Path, old: Node, new: Node) -> StateRefused:
         )
         return StateRefused(root, path, what, hint)
     what = f"is another {_kind(new)} after every call, which no program can keep"
-    return StateRefused(root, path, what, "keep a tensor or a number, or take it out of the model")
+    values = [each.value for each in (old, new) if isinstance(each, Leaf)]
+    of_sizes = any(isinstance(value, torch.Size | torch.SymInt) for value in values)
+    hint = "keep a tensor or a number, or take it out of the model"
+    return StateRefused(root, path, what, hint, of_sizes=of_sizes)
 
 
 def _kind(node: Node) -> str:
