@@ -267,6 +267,10 @@ def nearest_sizes(signature: Signature, sizes: Mapping[str, int]) -> Mapping[str
     """The sizes nearest to some that a signature admits, larger ones first; None where none are near."""
     if admits(signature, sizes):
         return sizes
+    for each in signature.symbols:
+        if (size := sizes.get(each.name)) is not None:
+            size = max(size, each.min) if each.max is None else min(max(size, each.min), each.max)
+            sizes = {**sizes, each.name: size}
     names = [symbol.name for symbol in signature.symbols if symbol.name in sizes]
     reach = int(_REACH ** (1 / max(len(names), 1)))
     steps = sorted(range(-reach, reach + 1), key=lambda step: (abs(step), -step))

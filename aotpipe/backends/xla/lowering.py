@@ -203,17 +203,16 @@ def _choices(
     choices: list[tuple[Sizes, Sizes]] = []
     for chosen in product(*(found[name].sizes for name in symbols)):
         wanted = dict(zip(symbols, chosen, strict=True))
-        if (taken := nearest_sizes(entry.signature, wanted)) is None:
-            continue
-        sizes = dict(taken)
-        if sizes != wanted and any(ladder.exact for ladder in found.values()):
+        sizes = nearest_sizes(entry.signature, wanted)
+        if sizes is None or (sizes != wanted and any(ladder.exact for ladder in found.values())):
             continue
         # As the index lists them, which is the order of the program's true sizes.
         padded = [
             name for name, size in sorted(sizes.items()) if not found[name].exact and size > symbols[name].min
         ]
-        if all(evaluate_dim(dim, sizes) >= 0 for dim in dims) and sizes not in [each for each, _ in choices]:
-            choices.append((sizes, {name: symbols[name].min for name in padded}))
+        choice = dict(sizes), {name: symbols[name].min for name in padded}
+        if choice not in choices and all(evaluate_dim(dim, sizes) >= 0 for dim in dims):
+            choices.append(choice)
     own = {name: size for name, size in (example or {}).items() if name in symbols}
     if own and not any(takes(sizes, least, own) for sizes, least in choices):
         yield own, {}

@@ -128,6 +128,11 @@ def _branch(
         runtime_asserts.add_assert(truth, said)
     results = results[: len(results) - len(claimed)]
     _leave(border, abstracts, names, written, results, variables, paths)
+    _note_upper_bounds(variables, paths)
+
+
+def _note_upper_bounds(variables: Variables, paths: Sequence[Values]) -> None:
+    """A number is at most what it is at most on either path."""
     for value, given in zip(variables.get(), zip(*paths, strict=True), strict=True):
         highest = [top for each in given if (top := host_scalars.upper_bound(each)) is not None]
         if host_scalars.is_host_scalar(value) and len(highest) == len(given):

@@ -244,15 +244,19 @@ def join_values(values: Sequence[object]) -> AbstractValue:
     flat = [pytree.tree_flatten(value, is_leaf) for value in known]
     spec = flat[0][1]
     if any(other != spec for _, other in flat[1:]):
-        code = "list-grows" if type(known[0]) is type(known[-1]) is tuple else "paths-differ"
         other = next(value for value, (_, each) in zip(known, flat, strict=True) if each != spec)
-        if isinstance(known[0], dict) and isinstance(other, dict) and known[0].keys() != other.keys():
-            keys = sorted(map(repr, known[0].keys() ^ other.keys()))
-            hint = "give the key on every path: a tensor of zeros where it has no value, and a flag beside it"
-            raise Incompatible(f"is a dict with the key {', '.join(keys)} on some paths only", hint=hint)
-        raise Incompatible(f"is {_kind(known[0])} on one path and {_kind(other)} on another", code=code)
+        raise _of_other_structures(known[0], other)
     columns = zip(*(leaves for leaves, _ in flat), strict=True)
     return AbstractValue(spec, tuple(join_leaves(each, missing=missing, computed=False) for each in columns))
+
+
+def _of_other_structures(one: Any, other: Any) -> Incompatible:
+    if isinstance(one, dict) and isinstance(other, dict) and one.keys() != other.keys():
+        keys = sorted(map(repr, one.keys() ^ other.keys()))
+        hint = "give the key on every path: a tensor of zeros where it has no value, and a flag beside it"
+        return Incompatible(f"is a dict with the key {', '.join(keys)} on some paths only", hint=hint)
+    code = "list-grows" if type(one) is type(other) is tuple else "paths-differ"
+    return Incompatible(f"is {_kind(one)} on one path and {_kind(other)} on another", code=code)
 
 
 def _held(value: Any) -> Any:
@@ -284,13 +288,7 @@ def join_leaves(leaves: Sequence[Any], *, missing: bool = True, computed: bool =
         return first
     for leaf in leaves:
         if not _is_of_a_graph(leaf):
-            other = next(each for each in leaves if not _is_same(each, leaf))
-            said = f"is {_kind(leaf)} on one path and {_kind(other)} on another"
-            if isinstance(leaf, str) and isinstance(other, str):
-                raise Incompatible(
-                    said, hint="keep a number for each text (`IDLE, RUN = 0, 1`), and compare numbers"
-                )
-            raise Incompatible(said)
+            raise _of_no_graph(leaf, next(each for each in leaves if not _is_same(each, leaf)))
     typed = [leaf for leaf in tensors if not host_scalars.is_host_scalar(leaf)]
     # What has one element and no dims fills the place of one that has some.
     tensors = [leaf for leaf in tensors if leaf.dim()] or tensors
@@ -305,6 +303,14 @@ def join_leaves(leaves: Sequence[Any], *, missing: bool = True, computed: bool =
         promoted=any(tensor.dtype != dtype for tensor in typed) if typed else _has_ranks(leaves),
         cut=cut,
     )
+
+
+def _of_no_graph(leaf: object, other: object) -> Incompatible:
+    said = f"is {_kind(leaf)} on one path and {_kind(other)} on another"
+    if isinstance(leaf, str) and isinstance(other, str):
+        hint = "keep a number for each text (`IDLE, RUN = 0, 1`), and compare numbers"
+        return Incompatible(said, hint=hint)
+    return Incompatible(said)
 
 
 def _join_optional(leaves: Sequence[Any]) -> Leaf | None:

@@ -163,6 +163,11 @@ def test_what_is_no_guard_is_not_run(text: str) -> None:
         guard_holds(text, {"n": 1})
 
 
+def test_the_nearest_size_is_within_a_range_far_away() -> None:
+    signature = Signature(inputs=(), outputs=(), symbols=(Symbol("n", 1, 1),))
+    assert nearest_sizes(signature, {"n": 1024}) == {"n": 1}
+
+
 @given(st.integers(1, 40), st.integers(2, 5), st.integers(0, 4))
 def test_the_nearest_sizes_are_admitted(size: int, modulus: int, rest: int) -> None:
     symbols = (Symbol("n", 1, 40),)
