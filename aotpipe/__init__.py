@@ -8,6 +8,8 @@ Names are imported when they are first used: a host without torch and compiler c
 bundle and read its errors, and pays for nothing else.
 """
 
+from __future__ import annotations
+
 import sys
 from importlib import import_module
 from types import ModuleType

@@ -1,5 +1,7 @@
 """What the compilers of both backends share: the digest of their source, errors of their runs."""
 
+from __future__ import annotations
+
 import errno
 import signal
 from collections.abc import Iterator

@@ -7,6 +7,8 @@ Every stage's result is kept in the store, so that a build that was killed goes 
 model that has not changed does nothing and imports no torch.
 """
 
+from __future__ import annotations
+
 import threading
 import time
 from collections.abc import Mapping, Sequence

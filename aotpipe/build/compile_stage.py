@@ -10,6 +10,8 @@ A compiler takes the lowered module and nothing else of a model. A target that f
 their programs go to the store, and a later build finds them. Torch-free.
 """
 
+from __future__ import annotations
+
 import os
 import threading
 from collections.abc import Mapping, Sequence

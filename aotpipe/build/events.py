@@ -4,6 +4,8 @@ A `Recorder` times stages and hands each event to one listener, from whichever t
 a time. Torch-free; prints nothing.
 """
 
+from __future__ import annotations
+
 import resource
 import sys
 import threading

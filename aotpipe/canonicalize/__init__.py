@@ -5,6 +5,8 @@ Takes a `Spec`, gives a `Canonical`. Raises `ModelImportFailed` when the build r
 to torch on the way; the model itself is left as it was.
 """
 
+from __future__ import annotations
+
 import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import replace

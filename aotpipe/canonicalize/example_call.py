@@ -8,6 +8,8 @@ start a compiler on their bodies: that takes seconds, and refuses bodies that to
 `uncompiled()` they call the bodies.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial

@@ -4,6 +4,8 @@ An entry module shares the model's parameters, buffers and submodules under thei
 `SpecInvalid` for a method that the model lacks and `TrainMode` for a model whose numbers depend on its mode.
 """
 
+from __future__ import annotations
+
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -8,6 +8,8 @@ gets no loop. `scanned()` lets torch trace these layers so: its own kernels writ
 takes minutes for a long sequence and fixes its length.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial

@@ -1,5 +1,7 @@
 """`aotpipe targets`, `doctor` and `cache`: what this host can do, what is installed, what the cache holds."""
 
+from __future__ import annotations
+
 import os
 import platform
 import sys

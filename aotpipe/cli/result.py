@@ -1,5 +1,7 @@
 """A build's result for people: one row per target, where things lie, what programs will cost elsewhere."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 

@@ -4,6 +4,8 @@ Torch-free. numpy lacks bfloat16 and the float8 types; ml_dtypes gives them. `na
 name` for every name in `signature.DTYPES`.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from typing import Any, Final
 

@@ -4,6 +4,8 @@ Nothing here was timed, and every text that shows it says "estimate".
 Torch-free.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal

@@ -6,6 +6,8 @@ test compiles the smallest program without it (`without`) and is expected to fai
 the fault, that test passes, is reported, and names the record to remove.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar

@@ -8,6 +8,8 @@ Inputs, outputs, state, integers, bools and float64 keep their dtypes. Weights t
 stored in the lower dtype. `Precision.of(dtype, keep)` reads what a user types. Torch-free.
 """
 
+from __future__ import annotations
+
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Self

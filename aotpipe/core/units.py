@@ -1,5 +1,7 @@
 """Numbers in the units that people would choose."""
 
+from __future__ import annotations
+
 import math
 
 

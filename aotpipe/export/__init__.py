@@ -4,6 +4,8 @@ Takes a `Canonical`, gives an `Exported`. Raises `ExportFailed` with the user's 
 fix, and `StaticDim` where a size that was asked to vary is a constant. The model stays as it was.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 

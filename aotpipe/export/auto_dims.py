@@ -5,6 +5,8 @@ torch.export drops an AUTO size that must be a constant without a word, and leav
 multiple `16*x_0`, or a constant, which a finding names with the user's line.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

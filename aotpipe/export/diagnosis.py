@@ -5,6 +5,8 @@ listens to torch's own log of its symbolic sizes, for two things that torch keep
 line at which an assumption was made, and the assumptions of an export that failed.
 """
 
+from __future__ import annotations
+
 import linecache
 import logging
 import re

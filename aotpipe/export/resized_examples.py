@@ -7,6 +7,8 @@ torch.export also takes sizes of 0 and 1 for impossible unless told otherwise, s
 is lost without a word. `agree` runs a program there beside the model, on the example's values and on others.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from typing import Any, Final
 

@@ -5,6 +5,8 @@ depends on values after its output and axis. An integer input that indexes an em
 rows, so that a call with another index is refused before it reads foreign memory.
 """
 
+from __future__ import annotations
+
 import math
 import operator
 from collections.abc import Iterator, Mapping

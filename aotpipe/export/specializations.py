@@ -6,6 +6,8 @@ assumed kept as guards, and goes on with sizes that no program takes, until ther
 program whose guards a call fulfils. Which size a program is right for follows from its guards alone.
 """
 
+from __future__ import annotations
+
 import itertools
 import math
 from collections.abc import Mapping, Sequence

@@ -16,6 +16,8 @@ Each way is tried with sizes inside the Dims' ranges, then with the example's ow
 the first way's error when none works.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Collection, Container, Iterator, Mapping
 from contextlib import nullcontext

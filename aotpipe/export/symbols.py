@@ -6,6 +6,8 @@ Takes sympy expressions over torch's symbols (`s77`, `u0`), gives strings in the
 expression outside the grammar (one that goes through floats).
 """
 
+from __future__ import annotations
+
 import itertools
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping

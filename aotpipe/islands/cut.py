@@ -8,6 +8,8 @@ Raises:
     UnsupportedOps: An island lies within a branch or a loop of the graph, or gives what cannot pass between.
 """
 
+from __future__ import annotations
+
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

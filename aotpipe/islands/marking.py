@@ -9,6 +9,8 @@ Raises:
     SpecInvalid: It takes or gives what cannot pass between Python and a program.
 """
 
+from __future__ import annotations
+
 import functools
 import sys
 from collections.abc import Callable

@@ -6,6 +6,8 @@ Raises:
     SpecInvalid: A function takes or gives what cannot pass between Python and a program.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 import sys

@@ -8,6 +8,8 @@ expression of them, any other is a size that only the run knows.
 which a size may depend on. The model is left as it was.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final

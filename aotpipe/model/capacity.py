@@ -5,6 +5,8 @@ all calls, where a size that depends on data or on the batch would be another on
 fit: eager raises ValueError where it does not, a program fails an assert. Importing this imports no torch.
 """
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Callable
 from contextvars import ContextVar

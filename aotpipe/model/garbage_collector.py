@@ -4,6 +4,8 @@ Importing torch leaves about a million objects that live as long as the process.
 them all (0.1 s), and tracing a model causes dozens. They are set aside once, where torch is imported by us.
 """
 
+from __future__ import annotations
+
 import gc
 import sys
 from collections.abc import Iterator

@@ -6,6 +6,8 @@ a package is imported as that package's module, so that relative imports work. t
 the file is known to exist; the random generators are seeded before it runs, so that two runs give one model.
 """
 
+from __future__ import annotations
+
 import difflib
 import importlib
 import importlib.util

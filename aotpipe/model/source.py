@@ -4,6 +4,8 @@ Takes exceptions, `stack_trace` texts, objects and codes; gives a `SourceLine`, 
 A user's file is one that is neither Python's nor an installed package's nor aotpipe's. Torch-free.
 """
 
+from __future__ import annotations
+
 import ast
 import inspect
 import linecache

@@ -1,5 +1,7 @@
 """torch tensors <-> numpy arrays, bit for bit, for every dtype of a signature."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from typing import Any, Final
 

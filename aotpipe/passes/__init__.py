@@ -6,6 +6,8 @@ they were. What differs between backends is in the `LegalizationRules` that a ba
 no backend.
 """
 
+from __future__ import annotations
+
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 

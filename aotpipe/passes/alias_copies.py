@@ -6,6 +6,8 @@ the program itself where there are none. `relax(program)` gives a program whose 
 given is left as it was. `owner(node)` is the node whose memory a value may lie in.
 """
 
+from __future__ import annotations
+
 import copy
 import operator
 from collections.abc import Iterator, Sequence

@@ -5,6 +5,8 @@ Compilers take a complex type at a program's borders and in sums and products, a
 where they are results, and in ops that `_RULES` lacks; everything between is written with two real values.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 

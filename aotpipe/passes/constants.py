@@ -14,6 +14,8 @@ last values that do not depend on an input become constants of the program. All 
 compiler folds better what it can lower.
 """
 
+from __future__ import annotations
+
 import copy
 import operator
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence

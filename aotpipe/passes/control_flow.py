@@ -9,6 +9,8 @@
 - nothing is left that only torch's own tracing needs (`detach`, `_assert_tensor_metadata`, ...).
 """
 
+from __future__ import annotations
+
 import copy
 from typing import Final
 

@@ -4,6 +4,8 @@ The text of a graph names its nodes by number and its symbols by first use, and 
 memory addresses, so that the same model gives the same digest in any process and from any folder.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 import operator

@@ -4,6 +4,8 @@ An `Emitter` runs each op that it writes on the fake values of its arguments, so
 what torch itself would compute; the stack trace comes from the node that gave the cause.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from typing import Any

@@ -5,6 +5,8 @@ from and that is not among them. A size never passes as a value: it is computed 
 is of. `graft(...)` writes what results of a body depend on into the graph around it.
 """
 
+from __future__ import annotations
+
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any

@@ -6,6 +6,8 @@ that an operand appended to a call is a placeholder appended to each of its subg
 `Constants` give an exported program over a changed graph.
 """
 
+from __future__ import annotations
+
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

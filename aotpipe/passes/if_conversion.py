@@ -11,6 +11,8 @@ division by a tensor (zero stops the process), no random number, no loop. It com
 like others by then.
 """
 
+from __future__ import annotations
+
 import operator
 from collections.abc import Sequence
 from typing import Any, Final

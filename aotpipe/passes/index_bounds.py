@@ -14,6 +14,8 @@ the top graph and in bodies of control flow:
 Gives the changed entry and the `Ranges` that it used; asserts are left in the graph for `asserts`.
 """
 
+from __future__ import annotations
+
 import operator
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace

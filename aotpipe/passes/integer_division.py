@@ -6,6 +6,8 @@ result is known, and a division by truncation, which is exact, where the dividen
 the ranges are known: those of what it writes are harder to tell.
 """
 
+from __future__ import annotations
+
 from typing import Any, Final
 
 import torch

@@ -4,6 +4,8 @@ The private ops are what `item()`, asserts and casts become in every exported gr
 """
 # ruff: noqa: SLF001
 
+from __future__ import annotations
+
 import operator
 from collections.abc import Iterator, Mapping
 from typing import Any, Final

@@ -9,6 +9,8 @@ that products alone read are stored in the lower dtype, once for all entry point
 left as they were.
 """
 
+from __future__ import annotations
+
 import copy
 import difflib
 import operator

@@ -12,6 +12,8 @@ place from there on. Programs with other writes, control flow, sizes that vary o
 are torch's to decompose whole.
 """
 
+from __future__ import annotations
+
 import itertools
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence

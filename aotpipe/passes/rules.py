@@ -6,6 +6,8 @@ chooses among them. The passes of this package are told by the record what to do
 runs.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final

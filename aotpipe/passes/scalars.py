@@ -6,6 +6,8 @@ Comparisons are written over tensors too, because a compiler can hold a size but
 `open_input(module, placeholder)` turns a number that is passed in into a tensor that the graph reads.
 """
 
+from __future__ import annotations
+
 import functools
 import math
 import operator

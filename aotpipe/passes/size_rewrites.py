@@ -12,6 +12,8 @@
   range, and none is negative.
 """
 
+from __future__ import annotations
+
 import operator
 from functools import partial, reduce
 from itertools import accumulate

@@ -10,6 +10,8 @@ that it then refuses where a factor has one of those dims only by broadcasting (
 `split(module)` sums such a product over its last dim first, then over the others.
 """
 
+from __future__ import annotations
+
 from math import isqrt, prod
 from typing import Final
 

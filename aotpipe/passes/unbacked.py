@@ -5,6 +5,8 @@ shapes are made of. A `nonzero` finds at most as many places as its operand has 
 most the operand's size; an `item` is bounded by what the model says of it (`torch._check(n <= 64)`).
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Any, Final
 

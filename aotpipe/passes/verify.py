@@ -4,6 +4,8 @@
 that the legalizer gives, since what comes after trusts these promises.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 

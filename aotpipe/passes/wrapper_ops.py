@@ -7,6 +7,8 @@ the program itself where there are none; the program given is left as it was. (`
 change numbers; torch writes its casts into the graph when it decomposes.)
 """
 
+from __future__ import annotations
+
 import copy
 import operator
 from collections.abc import Callable, Mapping, Sequence

@@ -7,6 +7,8 @@ affine form of one (`2*d`, `d + 1`) the symbol is solved for; every other dim is
 Raises `InputShape`, which names the input, what it is and what it should be. Torch-free.
 """
 
+from __future__ import annotations
+
 import ast
 import itertools
 from collections.abc import Iterator, Mapping, Sequence

@@ -5,6 +5,8 @@ of goldens is one safetensors file whose metadata says which array is what: `loa
 equal goldens.
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field

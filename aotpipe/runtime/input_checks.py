@@ -20,6 +20,8 @@ keep their flags.
 Raises `UnknownInput`, `MissingInput`, `InputDtype`, `InputShape`, `InputValue`. Torch-free.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import difflib
 import itertools

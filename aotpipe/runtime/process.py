@@ -5,6 +5,8 @@ any exception. Ctrl-C reaches the main thread only; `stop_with(event)` ends the 
 goes to files: a pipe that nobody reads would stop the tool.
 """
 
+from __future__ import annotations
+
 import os
 import resource
 import signal

@@ -10,6 +10,8 @@ a last axis of 2, and named in the metadata.
 Raises ValueError for a file that is not in the format. Torch-free.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 import mmap

@@ -4,6 +4,8 @@ Torch-free: versions come from the packages' metadata, so that nothing heavy is 
 of CPU features are LLVM's (`avx512f`, `sse4.1`), and the first of them is always the architecture.
 """
 
+from __future__ import annotations
+
 import ctypes
 import hashlib
 import mmap

@@ -12,6 +12,8 @@ Raises:
     AotpipeError: What the runtime in the worker raised, as the same class.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import resource

@@ -5,6 +5,8 @@ Where there are none, a program that differs by more than rounding is wrong; whe
 differ from eager, and is asked (see `reference`).
 """
 
+from __future__ import annotations
+
 from typing import Final
 
 import torch

@@ -12,6 +12,8 @@ a floor of some units in the last place of the output's dtype. Magnitudes are ta
 mean square of their array, so that calls of any scale inform each other.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final

@@ -11,6 +11,8 @@ Three cases need a second opinion, which is eager under noise in the last places
     few numbers     eager's error in a sum that cancels may be none by luck: it is at least what noise makes
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final

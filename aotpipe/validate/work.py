@@ -5,6 +5,8 @@ each element that an op computes, times the sizes that it sums over. A branch co
 `while_loop` as one trip, a size that only the run knows as 1.
 """
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from math import prod

@@ -6,6 +6,8 @@ IREE's bytecode for any CPU (`iree-vmvx`, 3.13) rounds floats to the nearest int
 other targets cut off: `truncate(graph)` cuts off before each cast.
 """
 
+from __future__ import annotations
+
 import operator
 from collections.abc import Mapping
 from dataclasses import replace

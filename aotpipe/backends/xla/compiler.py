@@ -12,6 +12,8 @@ Raises:
 
 # ruff: noqa: ARG001  # what every compiler takes
 
+from __future__ import annotations
+
 import hashlib
 import json
 import re

@@ -15,6 +15,8 @@ What the operands do not name a subgraph does not read, so that closures are ope
 Raises `Refused` with the node, for an op without an entry and for a size that depends on data.
 """
 
+from __future__ import annotations
+
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence

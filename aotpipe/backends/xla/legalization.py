@@ -4,6 +4,8 @@ The ops that `backends.xla.ops` lowers stay as they are; IREE compiles the same 
 work around its faults run on them too.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 

@@ -9,6 +9,8 @@ as any other. Torch-free; jaxlib is imported by the calls, since XLA reads its e
 Raises `MeshError`: a rule matches nothing, names an axis that is not there, or does not fit an array.
 """
 
+from __future__ import annotations
+
 import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence

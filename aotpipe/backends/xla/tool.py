@@ -9,6 +9,8 @@ What XLA says goes to stderr, after a line that begins with `aotpipe: ` and name
 platform is needed but for CPUs. Torch-free.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import sys

@@ -6,6 +6,8 @@ which tensors are jax arrays. Nothing here depends on jax's settings: each dtype
 given shapes, of numbers or expressions; `Sizes.out(value)` gives the `Out` of a node's fake value under that.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final

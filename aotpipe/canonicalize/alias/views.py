@@ -4,6 +4,8 @@ A region of a graph takes one operand for all tensors from outside that share th
 any of them: `shared_memory(outer, written)` says of which tensor the others are views, and how each is made.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

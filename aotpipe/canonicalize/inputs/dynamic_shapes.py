@@ -5,6 +5,8 @@ Raises `SpecInvalid` for a name or an axis that does not exist, an example outsi
 that disagree with each other or with the example.
 """
 
+from __future__ import annotations
+
 import difflib
 import re
 from collections.abc import Mapping, Sequence

@@ -12,6 +12,8 @@ is no tensor in such an object travels beside the tensors, unchanged.
 torch's own flattening is `torch.utils._pytree`: private by name, and the only one torch.export uses.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -6,6 +6,8 @@ calls it both ways; if not, eager would raise, and so does the program. The same
 only a run knows, which functions of Python's own would take for lists of another length.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 import inspect

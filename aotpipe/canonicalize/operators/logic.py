@@ -4,6 +4,8 @@ An operand of which only a run knows whether Python comes to it stands in a bran
 does is to give a value: then it is computed in any case, which takes less time than a branch.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial

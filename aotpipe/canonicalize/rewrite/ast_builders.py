@@ -1,5 +1,7 @@
 """What the rewriting of Python's syntax shares: names of its own, walks of one scope, makers of nodes."""
 
+from __future__ import annotations
+
 import ast
 from collections.abc import Collection, Container, Iterator, Sequence
 from typing import Final

@@ -11,6 +11,8 @@ variable, and its reads ask for it:
 Not followed are names that `del`, `import`, `except`, a definition or a comprehension's walrus binds, too.
 """
 
+from __future__ import annotations
+
 import ast
 from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from typing import Any, Final

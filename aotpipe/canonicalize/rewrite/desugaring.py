@@ -23,6 +23,8 @@ Those inside of lambdas, comprehensions and texts stay where they are.
                                                return ops.generated(plain, staged)
 """
 
+from __future__ import annotations
+
 import ast
 import copy
 from collections.abc import Callable, Sequence

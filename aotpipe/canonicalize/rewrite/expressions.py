@@ -1,5 +1,7 @@
 """Rewrites expressions: `and`, `or`, `not`, comparisons, conditional expressions, calls, texts, `super()`."""
 
+from __future__ import annotations
+
 import ast
 import copy
 from collections.abc import Mapping

@@ -4,6 +4,8 @@ Statements that a jump would skip stand under its flag instead. Where a `finally
 the exception that it ran for, everything stays as it is.
 """
 
+from __future__ import annotations
+
 import ast
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial

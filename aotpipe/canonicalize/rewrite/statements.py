@@ -13,6 +13,8 @@ A function that yields becomes one that calls (`desugaring`). One that awaits, o
 by `locals()` and its kin, is left as it is.
 """
 
+from __future__ import annotations
+
 import ast
 import copy
 from collections.abc import Container, Sequence

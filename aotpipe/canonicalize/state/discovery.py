@@ -4,6 +4,8 @@
 sees to it that nothing outside of the model changes. Both raise `ExportFailed`.
 """
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress

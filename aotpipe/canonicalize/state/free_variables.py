@@ -4,6 +4,8 @@ A program has no such thing to change. `Outside(module)` remembers what the mode
 moment; `changed()` names what is another since, `restore()` puts it back.
 """
 
+from __future__ import annotations
+
 import inspect
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -6,6 +6,8 @@ functions; `value_of` gives what such a tensor holds, else None. A tensor that a
 that was written since, is not known any more: nor is another view of its memory.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -1,5 +1,7 @@
 """Asserts of a program where Python's own arithmetic would raise: dividing by zero, the logarithm of zero."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 

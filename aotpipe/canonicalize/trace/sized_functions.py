@@ -3,6 +3,8 @@
 torch would fix such a size to the example's. Here the same values are computed by ops that take any.
 """
 
+from __future__ import annotations
+
 import functools
 import math
 from collections.abc import Callable, Sequence

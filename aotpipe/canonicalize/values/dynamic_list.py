@@ -5,6 +5,8 @@ elements as there may be, and a count. The user's list then holds one `DynamicLi
 elements; what eager appends afterwards stands behind it until the next branch or iteration ends.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce

@@ -5,6 +5,8 @@ documentation groups the ops. An entry replaces torch's where no compiler has a 
 gives, or computes it wrong or slowly. A backend puts its own entries in front of these.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import Any, Final

@@ -5,6 +5,8 @@ and is not compiled at all by others. As in eager, half-precision attention is c
 with nothing to attend to gives zeros.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final

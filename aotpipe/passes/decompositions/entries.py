@@ -5,6 +5,8 @@ torch calls that are decomposed in turn. Where it returns `NotImplemented` the o
 can take just those forms (a dtype, rank 0, an empty dim) that the compiler does not.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeGuard
 

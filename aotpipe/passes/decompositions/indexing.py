@@ -1,5 +1,7 @@
 """Scatters that reduce, reads and writes by masks and flat positions, histograms and copies of views."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from typing import Any, Final

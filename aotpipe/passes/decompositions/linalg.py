@@ -5,6 +5,8 @@ rows, columns and batches may be dynamic; a small matrix of a known size gets it
 matrices are left as they are. `(..., rows, columns)` is the shape of a matrix.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps

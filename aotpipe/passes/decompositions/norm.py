@@ -1,5 +1,7 @@
 """Norms and distances, in float32 for half-precision inputs as in eager, and bags of embeddings."""
 
+from __future__ import annotations
+
 import math
 
 import torch

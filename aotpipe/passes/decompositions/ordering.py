@@ -4,6 +4,8 @@ An element's rank is counted: how many elements come before it. That is one vect
 stable, and with NaN as the greatest value, as eager orders them.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final

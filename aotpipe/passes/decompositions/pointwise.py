@@ -9,6 +9,8 @@ has one scale is float32 in the end, of float64 too. PT2E writes the real kind a
 own, which IREE's importer knows (`LIBRARIES`).
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final

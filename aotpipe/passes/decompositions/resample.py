@@ -8,6 +8,8 @@ The compiler's pooling knows floats only, and adaptive sizes only where they div
 maxima over windows are written out by positions.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Sequence
 from functools import partial

@@ -6,6 +6,8 @@ loop carries gets an interval that its body is seen to keep. Runtime asserts pro
 memory is read before an assert is looked at.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace

@@ -4,6 +4,8 @@ Whole numbers are exact, and say nothing where they may overflow; floats widen b
 nothing where an infinity or NaN may come in.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
 from typing import Final

@@ -5,6 +5,8 @@ per node: from `lt(i, n)` being true follows that `i` is at most `n - 1`. `sides
 a comparison's sides; comparisons of floats say nothing where they are false, as NaN makes them so.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 

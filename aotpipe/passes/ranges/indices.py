@@ -1,5 +1,7 @@
 """Rules of ops that make positions, counts and sizes, or hand on the elements of their operands."""
 
+from __future__ import annotations
+
 import math
 from typing import Any, Final
 

@@ -6,6 +6,8 @@ says that no element is NaN. `Space` knows the range of each symbol and tells wh
 `space.le(a, b)` is true only if `a <= b` whatever the sizes are. A `Rule` gives the interval of a `Call`.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

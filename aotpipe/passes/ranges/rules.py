@@ -5,6 +5,8 @@
 may be loose, never wrong: a value outside its interval would let a program read foreign memory.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping
 from typing import Final

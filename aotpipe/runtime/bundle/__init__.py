@@ -5,6 +5,8 @@
 compiler is imported.
 """
 
+from __future__ import annotations
+
 from aotpipe.runtime.bundle.files import Bundle, open_bundle, verify
 from aotpipe.runtime.bundle.load import load
 from aotpipe.runtime.bundle.manifest import Manifest, Program

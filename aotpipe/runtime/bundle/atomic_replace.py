@@ -4,6 +4,8 @@ Whoever looks sees the old folder or the new one, never a part and, on Linux, ne
 process left beside the destination is removed by the next one. Torch-free.
 """
 
+from __future__ import annotations
+
 import ctypes
 import errno
 import os

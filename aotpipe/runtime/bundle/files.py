@@ -6,6 +6,8 @@ given back: a file that is changed meanwhile changes nothing.
 Raises `BundleNotFound`, `BundleCorrupt`, `UnsupportedSchema`. Torch-free.
 """
 
+from __future__ import annotations
+
 import hashlib
 import stat
 from collections.abc import Iterator

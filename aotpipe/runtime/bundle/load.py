@@ -8,6 +8,8 @@ Raises:
     IslandNotFound: A Python function that a chain needs is not there.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -11,6 +11,8 @@ destination and takes its place in one step; a bundle that lay there is replaced
 Raises `DiskFull`, `ReadOnly`, and `BundleError` where something else lies at the destination. Torch-free.
 """
 
+from __future__ import annotations
+
 import hashlib
 import os
 import shutil

@@ -4,6 +4,8 @@ A self-test runs programs in a process of their own: one that dies on this host'
 the end. Steps are timed in this process. Needs no torch, but for islands that take torch's tensors.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

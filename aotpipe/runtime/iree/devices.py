@@ -8,6 +8,8 @@ Neither torch nor a compiler is imported. Raises `IncompatibleHost` where a driv
 `ProgramCrashed` where a program's result is not what its signature says.
 """
 
+from __future__ import annotations
+
 import ctypes
 import os
 import threading

@@ -13,6 +13,8 @@ that has no mark. Raises `IslandNotFound` for the first that is missing. torch i
 that is an op of its own.
 """
 
+from __future__ import annotations
+
 import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

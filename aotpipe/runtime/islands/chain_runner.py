@@ -10,6 +10,8 @@ Raises:
     Whatever the runner of the segments raises.
 """
 
+from __future__ import annotations
+
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence

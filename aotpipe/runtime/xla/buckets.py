@@ -9,6 +9,8 @@
 Raises `NoBuckets`.
 """
 
+from __future__ import annotations
+
 import math
 import re
 from collections.abc import Mapping, Sequence

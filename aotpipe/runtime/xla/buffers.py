@@ -1,6 +1,8 @@
 """The memory of XLA's devices, by jaxlib alone: numpy arrays in, numpy arrays out. Torch-free."""
 # ruff: noqa: SLF001  # what jax itself uses of the bindings has no public names
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -4,6 +4,8 @@ Torch-free; needs jaxlib only. Raises `IncompatibleHost` where jaxlib is not ins
 platform has no device here.
 """
 
+from __future__ import annotations
+
 import os
 import threading
 from collections.abc import Iterator, Sequence

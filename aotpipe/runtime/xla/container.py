@@ -3,6 +3,8 @@
 Raises `BundleCorrupt` where the bytes are not what `write` gave.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 from collections.abc import Mapping

@@ -1,5 +1,7 @@
 """Whether what XLA programs take is installed. Torch-free, and imports nothing heavy."""
 
+from __future__ import annotations
+
 from importlib.util import find_spec
 from typing import Final
 

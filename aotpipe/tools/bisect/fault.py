@@ -5,6 +5,8 @@ result changes how a compiler fuses ops, so a trial may make the fault go away: 
 not asked for again, as is what no program gives. Torch-free.
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -4,6 +4,8 @@ A `Probes` is made for one recorded call. The reference of a value is that of a 
 torch in the model's dtypes and in float64, and a program may be some times as far from float64 as torch is.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace

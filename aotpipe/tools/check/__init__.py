@@ -5,6 +5,8 @@ the compiler. Gives a `Checked`; raises a `ModelError` only where there is no mo
 as before afterwards.
 """
 
+from __future__ import annotations
+
 import time
 from collections.abc import Mapping
 from dataclasses import replace

@@ -7,6 +7,8 @@ running function: the edited model must give eager's answers, and the stages mus
 the other obstacles replayed. What does not pass is not shown.
 """
 
+from __future__ import annotations
+
 import ast
 import copy
 import linecache

@@ -7,6 +7,8 @@ for that line alone. So every refusal is one that a stage of a build made, and a
 `Attempted`; raises nothing that a model can cause.
 """
 
+from __future__ import annotations
+
 import sys
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence

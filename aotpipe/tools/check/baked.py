@@ -4,6 +4,8 @@ Each diagnostic is of something that was seen to happen: an effect of a run, an 
 row changed, an input whose change changed eager's answer.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final

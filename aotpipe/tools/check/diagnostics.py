@@ -4,6 +4,8 @@ A `Diagnostic` of severity `error` is an obstacle: the model does not become one
 holds all of them, and the rest that a user may want to know before a build. Torch-free.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Literal, NamedTuple, Self

@@ -4,6 +4,8 @@ The model is built once. A refusal to make it ready (train mode, examples that i
 like any other; where the check can go on behind it, it does.
 """
 
+from __future__ import annotations
+
 import ast
 import io
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping

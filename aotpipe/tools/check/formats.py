@@ -4,6 +4,8 @@ The text has each diagnostic with its source line and a caret, then what is rewr
 (https://docs.oasis-open.org/sarif/sarif/v2.1.0/) counts columns in UTF-16 code units, as GitHub has it.
 """
 
+from __future__ import annotations
+
 import hashlib
 from collections import Counter
 from collections.abc import Iterator

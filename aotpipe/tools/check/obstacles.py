@@ -3,6 +3,8 @@
 Takes the refusals of `attempt` with the events of their lines; gives one `Diagnostic` for each.
 """
 
+from __future__ import annotations
+
 import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

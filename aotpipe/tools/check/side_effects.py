@@ -5,6 +5,8 @@ that made it, and the code objects that the run reached. It listens to Python's 
 that was set before as it was.
 """
 
+from __future__ import annotations
+
 import ast
 import logging
 import os

@@ -4,6 +4,8 @@
 user's own. Gives a `Recompiles`; its `require(at_most)` raises. The model is as before afterwards.
 """
 
+from __future__ import annotations
+
 import io
 import time
 from collections.abc import Iterable, Mapping, Sequence

@@ -16,6 +16,8 @@ Where a later torch lacks one of them, `counting` fails at once with its name.
 actual 4`, `0/1: self.count == 1`); what torch says in another form is passed on as it is.
 """
 
+from __future__ import annotations
+
 import ast
 import inspect
 import re

@@ -5,6 +5,8 @@ that a program does not admit is refused with its reason, nothing else is compil
 are compared with eager's by the law of a build.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress

@@ -3,6 +3,8 @@
 A way is `torch.compile` or one of aotpipe's targets. `str` gives the text for people. Torch-free.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -5,6 +5,8 @@ takes the model's weights by `load_state_dict`, and the proof that it answers as
 comes from the model's own source where that can be, else from its graph.
 """
 
+from __future__ import annotations
+
 import copy
 import importlib.util
 import inspect

@@ -11,6 +11,8 @@ All tensors at once in each of these ways, then each by itself, then drawn anew 
 A declared value range is kept.
 """
 
+from __future__ import annotations
+
 import ast
 import itertools
 import sys

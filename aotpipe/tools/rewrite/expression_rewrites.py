@@ -8,6 +8,8 @@
 Raises `Unsupported` for what has no such form.
 """
 
+from __future__ import annotations
+
 import ast
 import functools
 from collections.abc import Callable, Mapping, Sequence

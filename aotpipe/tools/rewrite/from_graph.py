@@ -4,6 +4,8 @@ This is the way for every model that can be exported. The class bears the model'
 parameters, buffers and inputs; its methods take and give what the user's own do.
 """
 
+from __future__ import annotations
+
 import ast
 import inspect
 from collections import OrderedDict

@@ -5,6 +5,8 @@ becomes a buffer: `self.calls = 0` registers one. Every other line stays as its 
 Specs and examples of the file are left out.
 """
 
+from __future__ import annotations
+
 import ast
 import copy
 import inspect

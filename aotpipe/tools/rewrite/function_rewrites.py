@@ -13,6 +13,8 @@
 user. Jumps become flags, as in the trace (`staged_statements`).
 """
 
+from __future__ import annotations
+
 import ast
 import copy
 from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -5,6 +5,8 @@
 computed, and operands that neither side reads are not passed.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -4,6 +4,8 @@
 user's is put into one expression where nothing can come between, and is called what the user called it.
 """
 
+from __future__ import annotations
+
 import ast
 import builtins
 import operator

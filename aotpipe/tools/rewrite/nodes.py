@@ -5,6 +5,8 @@ An op's schema says what it is called, what it takes, gives and writes; nothing 
 the same shape, a copy of what nobody else holds.
 """
 
+from __future__ import annotations
+
 import ast
 import functools
 import operator

@@ -5,6 +5,8 @@ it that a person would use, the op itself is called. `module_call` gives `self.l
 torch's own modules computes the op from all of its parameters, whatever mode it is in.
 """
 
+from __future__ import annotations
+
 import ast
 import operator
 from collections.abc import Callable, Mapping, Sequence

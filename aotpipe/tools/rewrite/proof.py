@@ -9,6 +9,8 @@ Raises:
     RewriteFailed: The first call that differs.
 """
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress

@@ -5,6 +5,8 @@ flags, as the trace did, and puts the staged statements into `staged`, by identi
 attribute `live`: the names that something after it may read before it sets them.
 """
 
+from __future__ import annotations
+
 import ast
 from collections.abc import Iterable, Sequence
 

@@ -4,6 +4,8 @@ An op of torch's carries tensors only, so that a variable that holds a tuple goe
 a number becomes a tensor of no dimensions, a tensor gets the promoted dtype, what has no value yet is zeros.
 """
 
+from __future__ import annotations
+
 import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

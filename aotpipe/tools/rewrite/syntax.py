@@ -6,6 +6,8 @@ comments above it (`leading`); `text_of` writes long calls over several lines, a
 they were written.
 """
 
+from __future__ import annotations
+
 import ast
 import copy
 import keyword

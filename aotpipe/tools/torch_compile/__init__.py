@@ -13,6 +13,8 @@ back, a view that it returns is made again of its base. That is torch's own inte
 name (`torch._dynamo.backends.common`), as there is no other.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import Any, Final

@@ -9,6 +9,8 @@ which another one is a view. `layouts(graph)` reads off a graph how its results 
 `placed(layouts, tensors)` gives the tensors of a program the same.
 """
 
+from __future__ import annotations
+
 import copy
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence

@@ -1,5 +1,7 @@
 """Counts the graphs of the torch.compile backend and their calls: frozen results and counters. Torch-free."""
 
+from __future__ import annotations
+
 import threading
 from collections import Counter
 from dataclasses import dataclass, field, replace

@@ -10,6 +10,8 @@ Raises:
     EagerFailed: The model itself raised on these inputs; nothing else can be said about them.
 """
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext

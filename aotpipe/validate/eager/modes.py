@@ -8,6 +8,8 @@ Inside `with narrow(policy):` products get operands in the lower dtype, islands 
 the widest that they are given; `passes.precision` writes the same into programs.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial

@@ -6,6 +6,8 @@ puts it in and, at the end, the user's back; `reset` makes it initial again. The
 written.
 """
 
+from __future__ import annotations
+
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

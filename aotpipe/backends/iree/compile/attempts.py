@@ -8,6 +8,8 @@ MLIR prints `place: error: text`, then notes; the place of an op that sits below
 library's line, and each caller follows as `place: note: called from`.
 """
 
+from __future__ import annotations
+
 import importlib.util
 import json
 import re

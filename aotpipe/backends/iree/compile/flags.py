@@ -10,6 +10,8 @@ written once is what surrounds the kernels. A runtime tells devices apart by the
 program holds one target of each. Torch-free, compiler-free.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Sequence
 from typing import Final, TypeVar

@@ -4,6 +4,8 @@ An entry stands where the compiler has no lowering for an op, computes it wrong,
 `table()` holds them all, in front of those that every backend needs.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any

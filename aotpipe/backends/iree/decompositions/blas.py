@@ -6,6 +6,8 @@ over all rows, with matrices of a and of b. Real and imaginary parts are compute
 lowering for transforms of another kind.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final

@@ -4,6 +4,8 @@ Its `scatter` takes no negative dim and no rank 0, its `gather`, `index_select` 
 its constants no uint8. Masks among indices are replaced before (`passes.decompositions.indexing.MASKS`).
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from typing import Any
 

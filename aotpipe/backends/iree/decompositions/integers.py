@@ -4,6 +4,8 @@ A byte of 200 would enter a sum with another dtype as -56. The entries of `OF_BY
 eager promotes them to. They come before those of the other groups, and leave calls without bytes to these.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 

@@ -6,6 +6,8 @@ C's rules for signs, zeros and infinities. It has a complex type with sums and p
 functions of it: casts and functions of complex numbers are written here over pairs of reals.
 """
 
+from __future__ import annotations
+
 import math
 import operator
 from collections.abc import Callable

@@ -5,6 +5,8 @@ IREE's own sort is a serial bubble sort, not stable, that knows no NaN. Here an 
 A running product of a static size is a scan by doubling: log2(size) elementwise steps.
 """
 
+from __future__ import annotations
+
 import operator
 from collections.abc import Callable, Sequence
 from functools import partial, reduce

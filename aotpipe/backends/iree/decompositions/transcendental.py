@@ -13,6 +13,8 @@ Giles, "Approximating the erfinv function" (2010); erfc by W. H. Press and other
 Half precision is computed in float32, as in eager.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
 from typing import Any, Final

@@ -19,6 +19,8 @@ What no needed result depends on is not imported: results of an op, carries of a
 The subgraphs must be functional. What has no lowering raises `ControlFlowError`.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from typing import Any
 

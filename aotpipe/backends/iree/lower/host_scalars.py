@@ -7,6 +7,8 @@ the host instead, with the bits that the ops give. `number_nodes(module, sources
 as `i64`, `i32` or `i1`. Only ops that cannot fail are taken: no division.
 """
 
+from __future__ import annotations
+
 import operator
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import dataclass

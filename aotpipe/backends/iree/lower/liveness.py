@@ -4,6 +4,8 @@ Everything here reads graphs and changes none. What is not needed is not importe
 the compiler fails on some loops whose results nobody reads.
 """
 
+from __future__ import annotations
+
 import operator
 from collections.abc import Collection
 from typing import Any

@@ -25,6 +25,8 @@ A branch of IREE's bytecode that moves an `i32` and an `i64` may write one over 
 and bools have 64 bits while they cross. All functions emit at the current insertion point and location.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import nullcontext

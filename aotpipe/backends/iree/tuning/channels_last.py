@@ -8,6 +8,8 @@ one thread): of 31 columns they take 6 times as long, of 7 channels 4 times, wit
 Both are filled up.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar

@@ -13,6 +13,8 @@ images, with the channels of each layer that the kernel meets, 32 channels of 32
 time on a CPU, and as a sum of several, one for each layer of the kernel, a fifteenth.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from contextlib import nullcontext
 from itertools import groupby

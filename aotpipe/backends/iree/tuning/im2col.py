@@ -13,6 +13,8 @@ Where sizes vary, a cut of them ends where the input does, so that what is left 
 result: with an end that is computed, a cut is as long as the shorter of two numbers, as far as torch knows.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from itertools import product
 from math import prod

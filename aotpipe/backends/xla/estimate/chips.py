@@ -9,6 +9,8 @@ chip's memory. `overflow` reads from a compiler's words that the whole program i
 something else. Both tell it as a `DeviceMemoryExceeded` that names the largest tensors.
 """
 
+from __future__ import annotations
+
 import re
 import tomllib
 from collections.abc import Mapping, Sequence

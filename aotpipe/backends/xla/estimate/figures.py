@@ -8,6 +8,8 @@ one trip, and of branches the one with the most work counts. `least_traffic(modu
 program has to move, whatever its compiler does. `collectives(hlo)` counts instructions. Needs jaxlib.
 """
 
+from __future__ import annotations
+
 import math
 import re
 from collections import Counter

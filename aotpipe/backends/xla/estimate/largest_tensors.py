@@ -5,6 +5,8 @@ some of the tensors, and says nothing of lines. `arguments_bytes` is what no pro
 `remarks(entry)` says what a platform's compiler does at great cost.
 """
 
+from __future__ import annotations
+
 import heapq
 import math
 from collections.abc import Iterator

@@ -5,6 +5,8 @@ that torch tags as pointwise needs no rule of its own; any other op without one 
 reaches it.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache

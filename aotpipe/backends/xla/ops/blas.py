@@ -4,6 +4,8 @@ In a bucket, what does not count along the dims that are summed over is 0 on bot
 of a Fourier transform must not be padded.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 

@@ -4,6 +4,8 @@ The program's own asserts tell which positions are out of bounds. In a bucket, n
 the true end, and what does not count is written nowhere.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 

@@ -1,5 +1,7 @@
 """Functions of tensors, element by element: arithmetic, comparison, bits, choice."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
 from typing import Any, Final

@@ -4,6 +4,8 @@ In a bucket, what does not count is replaced by what changes nothing, and counts
 stable, NaN counts as the largest, and padding sorts last.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final

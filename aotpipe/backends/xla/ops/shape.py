@@ -3,6 +3,8 @@
 In a bucket a tensor from nothing is larger than it need be.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 

@@ -1,5 +1,7 @@
 """Concatenation, splits, slices, flips, rolls and padding; in a bucket they go by the true sizes."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 

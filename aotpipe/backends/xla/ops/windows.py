@@ -1,5 +1,7 @@
 """Convolution and pooling. In a bucket, the padding of a dim holds what the op itself pads with."""
 
+from __future__ import annotations
+
 import itertools
 import math
 from collections.abc import Callable, Sequence

@@ -6,6 +6,8 @@ arrays with plain axes, as the plain interpreter does, so that control flow runs
 Raises `Refused` with the node, where an op that padding reaches has no rule.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final

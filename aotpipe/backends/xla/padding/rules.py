@@ -9,6 +9,8 @@ A rule takes a `Call`, and gives arrays with plain axes, or `Padded` values. Wha
 wherever it counts, whatever lies in the padding of the operands: NaN, infinities, indices that point nowhere.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final

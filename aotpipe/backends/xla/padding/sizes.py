@@ -5,6 +5,8 @@ symbols that are padded, so that a number is a size without padding. Padding lie
 that no size may shrink as its symbols grow; `of` refuses one that might.
 """
 
+from __future__ import annotations
+
 import itertools
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence

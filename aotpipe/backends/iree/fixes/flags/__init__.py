@@ -1,5 +1,7 @@
 """What the compiler's command line is given: each `apply` is a `Rule` or a `Fallback`."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

@@ -1,5 +1,7 @@
 """What is done to graphs before and while the importer reads them: each `apply` is a `GraphRewrite`."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

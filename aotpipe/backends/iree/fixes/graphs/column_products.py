@@ -1,5 +1,7 @@
 """Gives the columns that a product takes buffers of their own."""
 
+from __future__ import annotations
+
 from typing import Any, Final
 
 from torch import fx

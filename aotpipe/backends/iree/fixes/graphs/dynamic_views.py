@@ -1,5 +1,7 @@
 """Joins the dims that vary before a view splits or joins others."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Final
 

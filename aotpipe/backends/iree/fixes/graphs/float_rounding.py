@@ -5,6 +5,8 @@ differ from what they are in eager if 0.6 becomes 0.59999996. Where a program ha
 numbers as they are, and one beside float32 tensors would be compared in float64.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from typing import Any, Final

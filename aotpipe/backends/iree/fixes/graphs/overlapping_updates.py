@@ -4,6 +4,8 @@ Where a slice of a tensor is replaced by what is made of the tensor itself, the 
 new tensor. What other updates take of the tensor that they update gets a buffer of its own.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 

@@ -1,5 +1,7 @@
 """Compares numbers with themselves so that a NaN is seen: `x == x` is how much code looks for one."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 

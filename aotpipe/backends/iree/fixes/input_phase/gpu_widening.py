@@ -1,5 +1,7 @@
 """Computes numbers that become 64 bits wide once, and not in each GPU kernel that reads them."""
 
+from __future__ import annotations
+
 from typing import Any, Final
 
 from aotpipe.backends.iree.fixes.rewrites import Rewrite, put_results_behind_barriers

@@ -5,6 +5,8 @@ each `a`. It knows the pattern by its widened operand: with both sign bits flipp
 says the same and the pattern is gone. What the host compares stays.
 """
 
+from __future__ import annotations
+
 from typing import Any, Final
 
 from aotpipe.backends.iree.fixes.rewrites import Rewrite

@@ -5,6 +5,8 @@ dims than the quotients, and leaves out the barrier between. Where the dims that
 reads its own sums, and the kernel is right.
 """
 
+from __future__ import annotations
+
 from itertools import pairwise
 from typing import Any, Final
 

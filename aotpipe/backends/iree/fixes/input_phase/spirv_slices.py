@@ -5,6 +5,8 @@ the place where a slice of such rows begins. A slice that is a copy of its own i
 before and behind keep it from being joined with what makes the rows and with what reads it.
 """
 
+from __future__ import annotations
+
 import re
 from typing import Any, Final
 

@@ -1,5 +1,7 @@
 """What is rewritten in functions of StableHLO, by jaxlib's bindings: each `apply` is a `Rewrite`."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Multiplies what a grouped convolution takes in the dtype of its sums."""
 
+from __future__ import annotations
+
 from typing import Any, Final
 
 from aotpipe.backends.iree.fixes.rewrites import Rewrite

@@ -4,6 +4,8 @@ Other updates are left as they are: a barrier on a tensor was seen to lose the w
 (`lower/region_borders.py`).
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Any, Final
 

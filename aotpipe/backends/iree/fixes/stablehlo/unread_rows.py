@@ -1,5 +1,7 @@
 """Cuts off what a convolution whose window takes one place does not read."""
 
+from __future__ import annotations
+
 import re
 from typing import Any, Final
 

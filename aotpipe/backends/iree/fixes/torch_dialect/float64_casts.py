@@ -1,5 +1,7 @@
 """Casts float64 to integers by its bits, for IREE's bytecode, which has no such cast."""
 
+from __future__ import annotations
+
 import re
 from typing import Any, Final
 

@@ -3,6 +3,8 @@
 What a CPU's devices allocate the host can map in any case; what a GPU's do, it cannot.
 """
 
+from __future__ import annotations
+
 from math import prod
 from typing import Any, Final
 

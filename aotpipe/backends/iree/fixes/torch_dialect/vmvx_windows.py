@@ -1,5 +1,7 @@
 """Keeps what follows a convolution or a pool over a varying batch out of its kernel, for IREE's bytecode."""
 
+from __future__ import annotations
+
 from typing import Any, Final
 
 from aotpipe.backends.iree.fixes.rewrites import Rewrite, fusion_barrier, replace_uses
