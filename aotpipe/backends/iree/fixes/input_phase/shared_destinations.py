@@ -84,6 +84,7 @@ def _maker(value: Any) -> Any:
 def _joined(value: Any) -> Any:
     from iree.compiler import ir
     from iree.compiler.dialects import arith, linalg, tensor, util
+    from iree.compiler.dialects import complex as complex_
 
     from aotpipe.backends.iree.lower.region_borders import dynamic_dims
 
@@ -106,6 +107,10 @@ def _joined(value: Any) -> Any:
         if isinstance(element, ir.FloatType):
             is_zero = arith.cmpi(arith.CmpIPredicate.eq, zero, arith.constant(word, 0))
             linalg.yield_([arith.select(is_zero, given, arith.sitofp(element, zero))])
+        elif isinstance(element, ir.ComplexType):
+            is_zero = arith.cmpi(arith.CmpIPredicate.eq, zero, arith.constant(word, 0))
+            part = arith.sitofp(element.element_type, zero)
+            linalg.yield_([arith.select(is_zero, given, complex_.create_(element, part, part))])
         else:
             cast = arith.trunci if element.width < word.width else arith.extui
             linalg.yield_([arith.xori(given, zero if element == word else cast(element, zero))])

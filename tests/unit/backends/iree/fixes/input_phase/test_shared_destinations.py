@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from torch import nn
 from torch.export import Dim
 
+import aotpipe
 from aotpipe.backends.iree.fixes.input_phase import shared_destinations
 from aotpipe.backends.iree.fixes.rewrites import rewritten
 from aotpipe.backends.iree.lower import importer
@@ -106,3 +108,22 @@ def test_splats_stay(given: tuple[str, int, str], changes: bool) -> None:
 @canary(shared_destinations.FIX)
 def test_iree_keeps_them_apart_without() -> None:
     check(Large(), (torch.tensor([0, 0, 1]), torch.tensor([1, 5, 5])))
+
+
+def test_updates_of_complex_tensors_are_kept_apart(tmp_path: Path) -> None:
+    def two(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        zeros = torch.zeros(x.shape[0], 3, dtype=torch.complex64)
+        left, right = zeros.clone(), zeros.clone()
+        left[:, :2] = torch.complex(x, x)
+        right[:, 1:] = torch.complex(-x, x)
+        return torch.view_as_real(left), torch.view_as_real(right)
+
+    built = aotpipe.build(
+        two,
+        args=(torch.randn(5, 2),),
+        dynamic_shapes={"x": {0: aotpipe.Dim("n", min=2, max=9)}},
+        targets=["iree-cpu-host"],
+        out=tmp_path / "bundle",
+        latency=False,
+    )
+    assert [row.status for row in built.report.targets] == ["executed"]
