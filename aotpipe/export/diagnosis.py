@@ -50,9 +50,10 @@ _COMPILED: Final = {
     ".numpy() is not supported for tensor subclasses": (
         "use torch's function of that name, or let that call run in Python: aotpipe.eager_island"
     ),
-    "Cannot access data pointer of Tensor": (
+    **dict.fromkeys(
+        ("Cannot access data pointer of Tensor", "its data is not allocated yet"),
         "register the compiled function as an op (torch.library.custom_op), "
-        "or let that call run in Python: aotpipe.eager_island"
+        "or let that call run in Python: aotpipe.eager_island",
     ),
 }
 _ADVICE: Final = re.compile(r"\n+The error above occurred when calling torch\.export.*", re.DOTALL)
@@ -138,9 +139,25 @@ _DATA_DEPENDENT: Final = (GuardOnDataDependentSymNode, DataDependentOutputExcept
 
 def is_data_dependent(error: BaseException) -> bool:
     """Whether torch.export refused because Python decides on a tensor's value, or computes with it."""
-    if isinstance(error, _DATA_DEPENDENT) or "data-dependent" in str(error).lower():
-        return True
-    return _wants_number(error)
+    return any(
+        isinstance(each, _DATA_DEPENDENT) or "data-dependent" in str(each).lower() or _wants_number(each)
+        for each in (error, *handled(error))
+    )
+
+
+def handled(error: BaseException) -> Iterator[BaseException]:
+    """The errors that a model was handling when it raised this one, the latest first."""
+    while (before := error.__cause__ or error.__context__) is not None:
+        yield (error := before)
+
+
+def may_rewriting_help(error: BaseException) -> bool:
+    """Whether rewritten code may do what neither plain tracing nor strict mode does.
+
+    What takes an int alone (`int(n * 1.5)`, `range(n)`, `linspace`) follows `n` there, and compiled code that
+    asks a tensor for its values gets those that are the same in every call.
+    """
+    return is_about_sizes(error) or any(said in str(error) for said in _COMPILED)
 
 
 def _wants_number(error: BaseException) -> bool:

@@ -137,8 +137,7 @@ def _stateless(entry: CanonicalEntry) -> Traced:
         findings = [*(at_bound if strategy.changed else ()), *_findings(entry, strategy, first)]
         return Traced(program=program, log=log, findings=tuple(findings))
     assert first is not None
-    if cause is not None and diagnosis.is_about_sizes(cause) and rewritten is None:
-        # What takes an int alone (`int(n * 1.5)`, `range(n)`, `linspace`) follows `n` in rewritten code.
+    if cause is not None and rewritten is None and diagnosis.may_rewriting_help(cause):
         return staged(entry, first)
     raise rewritten or first
 
@@ -386,7 +385,9 @@ def _deciding(
     error: Exception, log: GuardLog, known: Container[FunctionType]
 ) -> dict[FunctionType, CodeType]:
     """The functions that an error came from, or that round a size, with their rewritten code."""
-    to_blame = staging.deciding(error)
+    to_blame = [
+        function for each in (error, *diagnosis.handled(error)) for function in staging.deciding(each)
+    ]
     if diagnosis.is_about_sizes(error):
         to_blame += [function for codes in log.rounding for function in staging.running(codes)]
     return staging.rewritten_codes(function for function in to_blame if function not in known)

@@ -17,6 +17,7 @@ from types import FunctionType
 from typing import Any, Final
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor  # what torch.export calls the model with
 from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.operators import dynamic_list_methods, logic, unbacked_items
@@ -238,7 +239,7 @@ def _tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: 
         return found.to(device=device, dtype=wanted, copy=True)
     if dynamic_list.is_dynamic_list(data):
         return dynamic_list_methods.as_tensor(data, dtype).to(device=device)
-    rows = [_tensor(each) if _has_traced(each) else torch.tensor(each) for each in data]
+    rows = [_tensor(each) if _has_tensor(each) else torch.tensor(each) for each in data]
     wanted = dtype or functools.reduce(host_scalars.promoted, (row.dtype for row in rows))
     return torch.stack([row.to(device=device, dtype=wanted) for row in rows])
 
@@ -246,7 +247,7 @@ def _tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: 
 def _tensor_or(function: Function) -> Function:
     def either(data: Any, *args: Any, **kwargs: Any) -> Any:
         is_tensor = isinstance(data, torch.Tensor) and not host_scalars.is_host_scalar(data)
-        if args or is_tensor or not _has_traced(data):
+        if args or is_tensor or not _has_tensor(data):
             return function(data, *args, **kwargs)
         return _tensor(data, **kwargs)
 
@@ -255,6 +256,10 @@ def _tensor_or(function: Function) -> Function:
 
 def _has_traced(data: Any) -> bool:
     return any(map(is_traced, pytree.tree_leaves(data)))
+
+
+def _has_tensor(data: Any) -> bool:
+    return any(is_traced(leaf) or isinstance(leaf, FakeTensor) for leaf in pytree.tree_leaves(data))
 
 
 def _while_loop(

@@ -8,6 +8,8 @@ that was written since, is not known any more: nor is another view of its memory
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +17,7 @@ from typing import Any, Final
 
 import torch
 from torch._C import DisableTorchFunction  # to compute with what no trace made
+from torch._ops import OpOverloadPacket  # which says what a function takes
 from torch._subclasses.fake_tensor import FakeTensor  # what torch.export calls the model with
 from torch.utils import _pytree as pytree
 from torch.utils._mode_utils import no_dispatch  # likewise
@@ -77,12 +80,96 @@ def value_of(tensor: torch.Tensor) -> torch.Tensor | None:
     return found.value
 
 
+def _held(tensor: torch.Tensor) -> torch.Tensor | None:
+    """What a tensor holds in every call: one that is not traced is a constant, as the model's numbers are."""
+    if isinstance(tensor, FakeTensor):
+        return value_of(tensor)
+    return tensor if type(tensor) is torch.Tensor and tensor.numel() <= _MOST_ELEMENTS else None
+
+
 class _Registered(dict[str, tuple[torch.Tensor, int]]):
     """The parameters and buffers of a trace whose values are known, with their versions at first."""
 
 
 class _Written(set[str]):
     """The names of those that the trace has written or replaced."""
+
+
+def as_ints(
+    func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """The arguments of a torch function with ints for known 0-d tensors, where it takes no tensor.
+
+    torch itself would ask such a tensor for its value, and get a symbol.
+    """
+    if not trace.part(_Constants):
+        return args, kwargs
+    by_place, by_name = _tensor_places(getattr(func, "__name__", ""))
+    given = (
+        [
+            each if by_place[min(place, len(by_place) - 1)] else pytree.tree_map(_as_int, each)
+            for place, each in enumerate(args)
+        ]
+        if by_place
+        else args
+    )
+    return given, {
+        key: value if by_name.get(key, True) else pytree.tree_map(_as_int, value)
+        for key, value in kwargs.items()
+    }
+
+
+@functools.cache
+def _tensor_places(name: str) -> tuple[Sequence[bool], Mapping[str, bool]]:
+    """Whether some form of a function takes tensors at a place, and under a name."""
+    if name in ("__getitem__", "__setitem__"):
+        return (True, False, True)[: 2 + (name == "__setitem__")], {}
+    packet: Any = getattr(torch.ops.aten, name, None)  # a name of Python's may be anything
+    overloads = packet.overloads() if isinstance(packet, OpOverloadPacket) else ()  # type: ignore[no-untyped-call]
+    forms = [getattr(packet, each)._schema.arguments for each in overloads]  # noqa: SLF001
+    by_name: dict[str, bool] = {}
+    for each in itertools.chain(*forms):
+        by_name[each.name] = by_name.get(each.name, False) or "Tensor" in str(each.type)
+    ordered = [[str(each.type) for each in form if not each.kwarg_only] for form in forms]
+    places = [
+        any("Tensor" in kind for kind in kinds) for kinds in itertools.zip_longest(*ordered, fillvalue="")
+    ]
+    return places, by_name
+
+
+def _as_int(value: Any) -> Any:
+    if isinstance(value, slice):
+        return slice(_as_int(value.start), _as_int(value.stop), _as_int(value.step))
+    if not isinstance(value, FakeTensor) or value.dim() or value.dtype not in _INTEGERS:
+        return value
+    known = value_of(value)
+    if known is None:
+        return value
+    with DisableTorchFunction(), no_dispatch():
+        return known.item()
+
+
+_INTEGERS: Final = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+
+
+class _AsArrays(list[tuple[torch.Tensor, int]]):
+    """The tensors that numpy was given the values of, each as of a version."""
+
+
+def array_of(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """What `numpy` or `__array__` of a known tensor gives, else None.
+
+    Eager's array is the tensor's memory: what a trace cannot follow, a write to either, is refused.
+    """
+    tensor = args[0]
+    value = value_of(tensor) if isinstance(tensor, FakeTensor) else None
+    if value is None:
+        return None
+    trace.part(_AsArrays).append((tensor, _version(tensor)))
+    with DisableTorchFunction(), no_dispatch(), torch.no_grad():
+        array = func(value.clone(), *args[1:], **kwargs)
+    array.flags.writeable = False
+    return array
 
 
 @contextmanager
@@ -94,6 +181,10 @@ def registered_known(module: torch.nn.Module, values: Mapping[str, torch.Tensor]
             known[name] = (tensor, _version(tensor))
             _take(tensor, values[name])
     yield
+    if any(_version(tensor) != version for tensor, version in trace.part(_AsArrays)):
+        raise trace.refusal(
+            "a tensor is written whose memory numpy has too", "copy one of them before: `.clone()`"
+        )
     now = _registered(module)
     trace.part(_Written).update(name for name, (tensor, _) in known.items() if now.get(name) is not tensor)
 
@@ -138,7 +229,7 @@ def note(func: Callable[..., Any], result: Any, args: Sequence[Any], kwargs: Map
     if not trace.part(_Constants):
         return
     taken = _tensors((args, kwargs))
-    values = {id(leaf): value for leaf in taken if (value := value_of(leaf)) is not None}
+    values = {id(leaf): value for leaf in taken if (value := _held(leaf)) is not None}
     if not values:
         return
     name = getattr(func, "__name__", "")

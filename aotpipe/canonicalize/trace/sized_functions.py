@@ -27,7 +27,14 @@ def of(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Callable[[], A
     leaves = pytree.tree_leaves((args, kwargs)) if func in _FUNCTIONS else []
     if func is torch.cdist and _EXACT not in leaves:
         leaves = [size for leaf in leaves if isinstance(leaf, torch.Tensor) for size in leaf.shape]
-    if not any(isinstance(leaf, torch.SymInt) or host_scalars.is_host_scalar(leaf) for leaf in leaves):
+    # A tensor may be a size, too; the first argument may be the tensor that a function is about.
+    varies = [
+        isinstance(leaf, torch.SymInt)
+        or host_scalars.is_host_scalar(leaf)
+        or (place and isinstance(leaf, torch.Tensor) and not leaf.dim() and not leaf.is_floating_point())
+        for place, leaf in enumerate(leaves)
+    ]
+    if not any(varies):
         return None
     return functools.partial(_FUNCTIONS[func], *args, **kwargs)
 

@@ -41,6 +41,7 @@ _VALUES: Final = (
     torch.Tensor.item,
     torch.Tensor.tolist,
 )
+_ARRAYS: Final = (torch.Tensor.numpy, torch.Tensor.__array__)
 
 
 def is_traced(value: object) -> bool:
@@ -128,6 +129,19 @@ _ANSWERS: Final[dict[Any, Callable[..., Any]]] = {
 }
 
 
+def _deep_copy(tensor: torch.Tensor, memo: dict[Any, Any]) -> torch.Tensor:
+    """`copy.deepcopy` of a traced tensor; torch's own copies the memory, which other copies then share."""
+    if host_scalars.is_host_scalar(tensor):
+        return tensor
+    memory = ("storage", tensor_storage.storage_of(tensor))
+    if id(tensor) not in memo:
+        if memory in memo:
+            raise refusal("two tensors of one memory are copied together", "copy each: `.clone()`")
+        memo[id(tensor)] = memo[memory] = tensor.clone()
+    found: torch.Tensor = memo[id(tensor)]
+    return found
+
+
 class Traced(TorchFunctionMode):
     """Calls torch functions with numbers and indices in the form that they take.
 
@@ -159,12 +173,15 @@ class Traced(TorchFunctionMode):
             with DisableTorchFunction():
                 return func(*args, **kwargs)
         func, args, kwargs = _without_example(func, args, kwargs)
+        args, kwargs = constants.as_ints(func, args, kwargs)
         if func in _VALUES:
             # A tensor that the model keeps beside its buffers is a constant, as its numbers are.
             known = constants.value_of(args[0]) if isinstance(args[0], FakeTensor) else args[0]
             if known is not None:
                 with DisableTorchFunction(), no_dispatch():
                     return func(known, *args[1:], **kwargs)
+        if func in _ARRAYS and (array := constants.array_of(func, args, kwargs)) is not None:
+            return array
         if func in _ANSWERS:
             decisions.expression("answer")
             with self:
@@ -187,6 +204,9 @@ class Traced(TorchFunctionMode):
                 return sized()
         if func in _TEXTS and host_scalars.is_host_scalar(args[0]):
             return trace.text()
+        if func is torch.Tensor.__deepcopy__ and isinstance(args[0], FakeTensor):
+            with self:
+                return _deep_copy(*args)
         func = host_scalars.out_of_place(func, args)
         if (operators := trace.current().operators) is not None:
             operators.require_defined(func, args)

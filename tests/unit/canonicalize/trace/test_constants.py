@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from aotpipe.canonicalize import canonicalize
+from aotpipe.errors import ExportFailed
 from aotpipe.export import export
 from aotpipe.model.spec import as_spec
 from tests.unit.canonicalize.trace.agree import check
@@ -147,3 +150,91 @@ def filled_in_a_loop(x):
 )
 def test_what_was_written_is_not_known_any_more(model: Callable[..., Any]) -> None:
     check(model, *(case for case in CASES if model is not filled_in_a_loop or case[0].sum() > -3))
+
+
+class _Tables:
+    """What a model keeps beside its parameters."""
+
+    def __init__(self) -> None:
+        self.noise = torch.tensor([3.0, 2.0, 1.0])
+
+
+TABLES = _Tables()
+
+
+def read_by_numpy(x):
+    steps = torch.arange(4, dtype=torch.float32)
+    grown = np.asarray(steps) + 1
+    last = torch.searchsorted(torch.flip(TABLES.noise, [0]), 2.5).numpy().item()
+    rates = torch.as_tensor([steps[1], steps[2] * 2])
+    if x.sum() > 0:
+        x = x + torch.from_numpy(np.asarray(torch.linspace(0, 1, 5)).astype(np.float64)).float()[last]
+    return x + float(grown[1]) + rates.sum()
+
+
+def read_while_another_error_is_handled(x):
+    try:
+        low = max(_lowest(x), 1e-3)
+    except Exception as error:
+        raise ValueError("too much memory is needed") from error
+    return x / low
+
+
+def _lowest(x):
+    return x.abs().min().item()
+
+
+def copied_deeply(x):
+    found = copy.deepcopy({"x": x, "rows": [x, x + 1], "n": x.sum().item()})
+    found["x"] += 1
+    if found["n"] > 3:
+        found["rows"][0] *= 2
+    return x, found["x"], found["rows"][1]
+
+
+def taken_as_ints(x):
+    order = torch.cat((torch.tensor([1, 0]), torch.arange(2, x.dim() + 1)))
+    x = x[None].permute(*order) if x.sum() > 0 else x[None].t()
+    classes = (x.sum() > 5).long()
+    return x, torch.nn.functional.one_hot(classes, classes + 2), x[: order[0] + 1]
+
+
+@pytest.mark.parametrize(
+    "model", [taken_as_ints, read_by_numpy, read_while_another_error_is_handled, copied_deeply]
+)
+def test_compiled_code_gets_values_that_are_the_same_in_every_call(model: Callable[..., Any]) -> None:
+    check(model, *CASES)
+
+
+def written_after_numpy_has_it(x):
+    steps = torch.arange(3)
+    array = steps.numpy()
+    if x.sum() > 0:
+        x = x + 1
+    steps += 1
+    return x + float(array[0])
+
+
+def written_by_numpy(x):
+    array = torch.arange(3).numpy()
+    array += 1
+    return x + float(array[0]) if x.sum() > 0 else x
+
+
+def copied_with_a_view_of_it(x):
+    one, other = copy.deepcopy([x, x[1:]])
+    one += 1
+    return other
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        (written_after_numpy_has_it, "memory numpy has too"),
+        (written_by_numpy, "read-only"),
+        (copied_with_a_view_of_it, "one memory are copied"),
+    ],
+)
+def test_memory_that_a_trace_cannot_follow_is_refused(model: Callable[..., Any], said: str) -> None:
+    with pytest.raises(ExportFailed, match=said):
+        export(canonicalize(as_spec(model, args=CASES[0])))
