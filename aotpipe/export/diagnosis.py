@@ -155,9 +155,10 @@ def may_rewriting_help(error: BaseException) -> bool:
     """Whether rewritten code may do what neither plain tracing nor strict mode does.
 
     What takes an int alone (`int(n * 1.5)`, `range(n)`, `linspace`) follows `n` there, and compiled code that
-    asks a tensor for its values gets those that are the same in every call.
+    asks a tensor for its values gets those that are the same in every call. Bytes are conditions there.
     """
-    return is_about_sizes(error) or any(said in str(error) for said in _COMPILED)
+    said = (*_COMPILED, "expected predicate to be bool")
+    return is_about_sizes(error) or any(each in str(error) for each in said)
 
 
 def _wants_number(error: BaseException) -> bool:

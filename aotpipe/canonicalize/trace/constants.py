@@ -157,14 +157,14 @@ class _AsArrays(list[tuple[torch.Tensor, int]]):
 
 
 def array_of(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """What `numpy` or `__array__` of a known tensor gives, else None.
+    """What `numpy` or `__array__` of a known tensor gives, else NotImplemented.
 
     Eager's array is the tensor's memory: what a trace cannot follow, a write to either, is refused.
     """
     tensor = args[0]
     value = value_of(tensor) if isinstance(tensor, FakeTensor) else None
     if value is None:
-        return None
+        return NotImplemented
     trace.part(_AsArrays).append((tensor, _version(tensor)))
     with DisableTorchFunction(), no_dispatch(), torch.no_grad():
         array = func(value.clone(), *args[1:], **kwargs)

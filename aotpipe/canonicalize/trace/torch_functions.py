@@ -41,6 +41,7 @@ _VALUES: Final = (
     torch.Tensor.item,
     torch.Tensor.tolist,
 )
+_CONDITIONS: Final = {torch.where: 0, torch.Tensor.where: 1}
 _ARRAYS: Final = (torch.Tensor.numpy, torch.Tensor.__array__)
 
 
@@ -129,6 +130,29 @@ _ANSWERS: Final[dict[Any, Callable[..., Any]]] = {
 }
 
 
+def _with_bools(func: Any, args: Any) -> Any:
+    """Let bytes be bools where they are a condition: eager takes them, torch.export does not."""
+    place = _CONDITIONS.get(func, len(args))
+    given = args[place] if len(args) > place else None
+    if not isinstance(given, torch.Tensor) or given.dtype != torch.uint8:
+        return args
+    return (*args[:place], given.bool(), *args[place + 1 :])
+
+
+def _known_in_python(func: Any, args: Any, kwargs: Any) -> Any:
+    """What Python or numpy gets of a tensor whose values are known; else NotImplemented."""
+    if func in _ARRAYS:
+        return constants.array_of(func, args, kwargs)
+    if func not in _VALUES:
+        return NotImplemented
+    # A tensor that the model keeps beside its buffers is a constant, as its numbers are.
+    known = constants.value_of(args[0]) if isinstance(args[0], FakeTensor) else args[0]
+    if known is None:
+        return NotImplemented
+    with DisableTorchFunction(), no_dispatch():
+        return func(known, *args[1:], **kwargs)
+
+
 def _deep_copy(tensor: torch.Tensor, memo: dict[Any, Any]) -> torch.Tensor:
     """`copy.deepcopy` of a traced tensor; torch's own copies the memory, which other copies then share."""
     if host_scalars.is_host_scalar(tensor):
@@ -156,6 +180,9 @@ class Traced(TorchFunctionMode):
         target = rebinding.written(func, args, kwargs)
         if target is not None:
             rebinding.refuse_lost(target)
+        if func is torch.Tensor.__deepcopy__ and isinstance(args[0], FakeTensor):
+            with self:
+                return _deep_copy(*args)
         result = self._called(func, args, kwargs)
         tensor_storage.made(result, (*args, *kwargs.values()))
         if target is None:
@@ -174,14 +201,9 @@ class Traced(TorchFunctionMode):
                 return func(*args, **kwargs)
         func, args, kwargs = _without_example(func, args, kwargs)
         args, kwargs = constants.as_ints(func, args, kwargs)
-        if func in _VALUES:
-            # A tensor that the model keeps beside its buffers is a constant, as its numbers are.
-            known = constants.value_of(args[0]) if isinstance(args[0], FakeTensor) else args[0]
-            if known is not None:
-                with DisableTorchFunction(), no_dispatch():
-                    return func(known, *args[1:], **kwargs)
-        if func in _ARRAYS and (array := constants.array_of(func, args, kwargs)) is not None:
-            return array
+        args = _with_bools(func, args)
+        if (known := _known_in_python(func, args, kwargs)) is not NotImplemented:
+            return known
         if func in _ANSWERS:
             decisions.expression("answer")
             with self:
@@ -204,9 +226,6 @@ class Traced(TorchFunctionMode):
                 return sized()
         if func in _TEXTS and host_scalars.is_host_scalar(args[0]):
             return trace.text()
-        if func is torch.Tensor.__deepcopy__ and isinstance(args[0], FakeTensor):
-            with self:
-                return _deep_copy(*args)
         func = host_scalars.out_of_place(func, args)
         if (operators := trace.current().operators) is not None:
             operators.require_defined(func, args)

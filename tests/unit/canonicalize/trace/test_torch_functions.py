@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 
@@ -143,3 +146,22 @@ def test_a_region_may_take_a_shape_or_a_dtype_of_another_tensor(iterations):
         return x
 
     check(looped if iterations else like, (torch.arange(6.0),), (torch.arange(6.0) - 9,))
+
+
+def chosen_by_bytes(x):
+    mask = (x > 1).to(torch.uint8) * 2
+    found = torch.where(mask, x, -x)
+    return found, x.where(mask, x * 0), torch.where(mask)[0].sum()
+
+
+def chosen_by_bytes_after_a_decision(x):
+    mask = torch.ones(3, dtype=torch.uint8)
+    if x.sum() > 3:
+        mask[1] = 0
+    return torch.where(mask, x, -x)
+
+
+@pytest.mark.filterwarnings("ignore:where received a uint8 condition")
+@pytest.mark.parametrize("model", [chosen_by_bytes, chosen_by_bytes_after_a_decision])
+def test_bytes_are_a_condition(model: Callable[..., Any]) -> None:
+    check(model, (torch.tensor([1.0, 2.0, 3.0]),), (torch.tensor([1.0, 0.0, -3.0]),))
