@@ -688,9 +688,7 @@ def interest() -> Made:
         SparseFeat("item", 12, 4),
         VarLenSparseFeat(SparseFeat("hist_item", 12, 4, embedding_name="item"), maxlen=6, length_name="seen"),
     ]
-    x = torch.cat(
-        [torch.randint(0, 10, (4, 1)), torch.randint(1, 12, (4, 7)), torch.randint(1, 7, (4, 1))], 1
-    )
+    x = torch.randint(1, 7, (4, 9))
     model = DIN(columns, ["item"], dnn_hidden_units=(16, 8), att_hidden_size=(8, 4), init_std=0.3)
     for weight in model.dnn.parameters():  # as made, they are too small for any answer but one
         nn.init.normal_(weight, std=0.5)
@@ -726,7 +724,7 @@ def attentive_table() -> Made:
         mask_type="entmax",
         group_attention_matrix=torch.eye(6),
     )
-    return model, (torch.cat([torch.randint(0, 5, (5, 1)).float(), torch.randn(5, 5)], 1),)
+    return model, (torch.cat([torch.randint(0, 5, (5, 1)).float(), torch.rand(5, 5) * 4], 1),)
 
 
 @wild("pytorch-widedeep", dims={"X": {0: ("batch", 1, 16)}}, value_ranges={"X": (0.0, 4.0)})
