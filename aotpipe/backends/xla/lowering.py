@@ -22,7 +22,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from itertools import product
+from itertools import chain, product
 from typing import TYPE_CHECKING, Any, Final
 
 from torch.fx import Node
@@ -179,11 +179,27 @@ def _symbols(entry: LegalEntry) -> list[Symbol]:
 def whole_ranges(signatures: Mapping[str, Signature]) -> dict[str, Symbol]:
     """The range of each symbol, of which an entry point for a part of the sizes has a part."""
     found: dict[str, Symbol] = {}
-    for each in (symbol for signature in signatures.values() for symbol in signature.symbols):
+    parts = [symbol for signature in signatures.values() for symbol in signature.symbols]
+    for each in [*parts, *_constants(signatures)]:
         other = found.get(each.name, each)
         ends = None if each.max is None or other.max is None else max(each.max, other.max)
         found[each.name] = Symbol(each.name, min(each.min, other.min), ends)
     return found
+
+
+def _constants(signatures: Mapping[str, Signature]) -> Iterator[Symbol]:
+    """What a Dim is in programs for one size of it, whose inputs have that size in place of the Dim."""
+    for name, first in signatures.items():
+        programs = [first, *(each for each in signatures.values() if each.specializes == name)]
+        inputs = zip(*(each.inputs for each in programs), strict=True)
+        axes = (zip(*(getattr(leaf, "dims", ()) for leaf in leaves), strict=False) for leaves in inputs)
+        for dims in chain.from_iterable(axes):
+            fixed = [dim for dim in dims if isinstance(dim, int)]
+            for dim in (dim for dim in dims if fixed and len(dim_symbols(dim)) == 1):
+                (symbol,) = dim_symbols(dim)
+                start, after = (evaluate_dim(dim, {symbol: size}) for size in (0, 1))
+                for size in fixed:
+                    yield Symbol(symbol, *[(size - start) // (after - start)] * 2)
 
 
 def _choices(

@@ -31,6 +31,10 @@ def odd(x: torch.Tensor) -> torch.Tensor:
     return x.reshape(-1, 2).sum(1)
 
 
+def two(x: torch.Tensor) -> torch.Tensor:
+    return x * 2 if x.shape[0] == 2 else x - 1
+
+
 def unequal(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     if x.shape[0] == y.shape[0]:
         return x * 2 + y
@@ -38,18 +42,22 @@ def unequal(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    ("model", "dims", "targets"),
-    [(odd, {"x": N}, ["iree-cpu-host", "xla-cpu-host"]), (unequal, {"x": N, "y": M}, ["iree-cpu-host"])],
-    ids=["odd", "unequal"],
+    ("model", "dims", "targets", "buckets"),
+    [
+        (odd, {"x": N}, ["iree-cpu-host", "xla-cpu-host"], {"n": "auto"}),
+        (two, {"x": Dim("n", min=1, max=2)}, ["xla-cpu-host"], {"n": (1, 2)}),
+        (unequal, {"x": N, "y": M}, ["iree-cpu-host"], None),
+    ],
+    ids=["odd", "two", "unequal"],
 )
 def test_each_size_runs_the_program_whose_guards_it_fulfils(
-    model: Any, dims: dict[str, Dim], targets: list[str], tmp_path: Path
+    model: Any, dims: dict[str, Dim], targets: list[str], buckets: Any, tmp_path: Path
 ) -> None:
     built = aotpipe.build(
         model,
-        args=tuple(torch.randn(7 - at) for at in range(len(dims))),
+        args=tuple(torch.randn(min(7, dim.max or 7) - at) for at, dim in enumerate(dims.values())),
         dynamic_shapes={name: {0: dim} for name, dim in dims.items()},
-        buckets={dim.name: "auto" for dim in dims.values()} if len(targets) > 1 else None,
+        buckets=buckets,
         targets=targets,
         out=tmp_path / "bundle",
         latency=False,
