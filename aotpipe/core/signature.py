@@ -90,7 +90,7 @@ def evaluate_dim(dim: Dim, sizes: Mapping[str, int]) -> int:
             case _:
                 raise ValueError(f"not a dim expression: {dim!r}")
 
-    return walk(ast.parse(dim, mode="eval").body)
+    return walk(_parsed(dim))
 
 
 def guard_holds(guard: str, sizes: Mapping[str, int]) -> bool:
@@ -128,16 +128,17 @@ def guard_holds(guard: str, sizes: Mapping[str, int]) -> bool:
 
 
 @lru_cache(maxsize=256)
-def _parsed(guard: str) -> ast.expr:
-    return ast.parse(guard, mode="eval").body
+def _parsed(text: str) -> ast.expr:
+    return ast.parse(text, mode="eval").body
 
 
 def dim_symbols(dim: Dim) -> frozenset[str]:
-    """The symbols that a dim depends on."""
+    """The symbols that a dim, or a guard, depends on."""
     if isinstance(dim, int):
         return frozenset()
-    names = {node.id for node in ast.walk(ast.parse(dim, mode="eval")) if isinstance(node, ast.Name)}
-    return frozenset(names - set(_FUNCTIONS))
+    nodes = list(ast.walk(_parsed(dim)))
+    functions = [node.func for node in nodes if isinstance(node, ast.Call)]
+    return frozenset(node.id for node in nodes if isinstance(node, ast.Name) and node not in functions)
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,19 +81,19 @@ def _specialized(
         except (ExportFailed, specializations.Unsupported) as error:
             raise refused from error
         pairs.append((one, replace(made, signature=signature)))
-        findings += found
+        # A program of other sizes has mostly the same to say.
+        said = {(each.code, each.message) for each in findings}
+        findings += [each for each in found if (each.code, each.message) not in said]
         before, left = left, [each for each in left if not specializations.takes(one, signature, each)]
         if len(left) == len(before) and pairs[1:]:
             raise refused
-    said = "; ".join(f"{one.name}: {_taken(made.signature)}" for one, made in pairs)
-    message = (
-        f"{entry.name} decides on its sizes, and has {len(pairs)} programs, each for some of them: {said}"
-    )
+    sizes_of_each = "; ".join(f"{one.name}: {_taken(made.signature)}" for one, made in pairs)
+    message = f"{entry.name} decides on its sizes, and has {len(pairs)} programs, each for some of them: "
     findings.append(
         Finding(
             severity="note",
             code="size-specializations",
-            message=message,
+            message=message + sizes_of_each,
             hint="narrow the Dims to sizes of which the model decides alike to have fewer",
             where=refused.where,
             entry_point=entry.name,

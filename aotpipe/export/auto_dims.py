@@ -88,12 +88,8 @@ def _auto_sizes(entry: CanonicalEntry, traced: Traced) -> Iterator[tuple[str, in
 
 def _guards(traced: Traced) -> list[Any]:
     """The program's conditions on sizes, as sympy booleans over its symbols."""
-    for node in traced.program.graph.nodes:
-        mode = getattr(node.meta.get("val"), "fake_mode", None)
-        if mode is not None and mode.shape_env is not None:
-            env = mode.shape_env
-            return [env.simplify(guard.expr) for guard in env.guards]
-    return []
+    env = symbols.environment(traced.program.graph)
+    return [env.simplify(guard.expr) for guard in env.guards] if env is not None else []
 
 
 def _range_of(

@@ -33,6 +33,7 @@ from aotpipe.core.signature import (
 )
 from aotpipe.core.stages import CanonicalEntry
 from aotpipe.export import resized_examples, symbols
+from aotpipe.export.signatures import input_nodes
 
 MOST: Final = 8
 """How many programs one entry point may become."""
@@ -86,8 +87,13 @@ def next_sizes(entry: CanonicalEntry, left: Sequence[Sizes]) -> Sizes:
 
 
 def is_hopeless(found: int, left: int, total: int) -> bool:
-    """Whether as many programs again, up to the limit, are unlikely to take the sizes that are left."""
-    return found >= MOST or (found > 1 and left * 2 > (total - left) / found * MOST * 2)
+    """Whether `MOST` programs are reached, or more than as many again would have to be made.
+
+    The latter is told by how many sizes a program takes on average. The first one says little about it, since
+    a size such as 1 often has a program of its own.
+    """
+    average = (total - left) / found
+    return found >= MOST or (found > 1 and left > average * MOST)
 
 
 def takes(entry: CanonicalEntry, signature: Signature, sizes: Sizes) -> bool:
@@ -130,7 +136,7 @@ def guarded(
     taken = [sizes for sizes in every if takes(entry, signature, sizes)]
     guards = list(dict.fromkeys(_text(guard, taken) for guard in known))
     for text in guards:
-        if others := dim_symbols(text) - given - _NAMES:
+        if others := dim_symbols(text) - given:
             raise Unsupported(f"{text} depends on {', '.join(others)}")
     if len(every) > _MOST_SIZES:
         return replace(signature, guards=tuple(guards))
@@ -157,38 +163,33 @@ def _within(signature: Signature, ranges: Mapping[str, tuple[int, int | None]]) 
     return replace(signature, symbols=tuple(found))
 
 
-_NAMES: Final = frozenset({"floor", "ceil", "trunc", "sqrt", "log2", "float", "min", "max", "abs"})
-
-
 def _conditions(
     entry: CanonicalEntry, program: ExportedProgram
 ) -> tuple[list[Any], dict[str, tuple[int, int | None]]]:
     """The guards over the Dims' names, and the range of each Dim that stands for itself."""
-    from aotpipe.export.signatures import input_nodes
-
     named: dict[sympy.Symbol, Any] = {}
     ranges: dict[str, tuple[int, int | None]] = {}
     known: list[Any] = []
-    env: Any = None
     for name, node in input_nodes(entry, program).items():
         value = node.meta["val"]
         for axis, dim in entry.dims.get(name, {}).items():
             size = value.shape[axis] if isinstance(value, torch.Tensor) else value
             if not isinstance(dim, Dim) or not isinstance(size, torch.SymInt) or size.node.expr.is_Integer:
                 continue
-            env, expr = size.node.shape_env, size.node.expr
-            (symbol,) = expr.free_symbols
-            if symbol in named:
+            expr = size.node.expr
+            if expr.free_symbols <= set(named):
                 continue  # the trace has found two sizes to be one
             root = sympy.Symbol(dim.name, integer=True, nonnegative=True)
-            (named[symbol],) = sympy.solve(expr - (dim.scale * root + dim.offset), symbol)
-            low, high = symbols.bounds(env.var_to_range[symbol])
+            solved = sympy.solve(expr - (dim.scale * root + dim.offset), *expr.free_symbols)
+            if len(expr.free_symbols) != 1 or len(solved) != 1:
+                raise Unsupported(f"the size of {name} at dim {axis} is {expr}")
+            (symbol,), (named[symbol],) = expr.free_symbols, solved
+            low, high = symbols.bounds(size.node.shape_env.var_to_range[symbol])
             if named[symbol] == root:
                 ranges[dim.name] = (low, high)
             else:
                 known += [named[symbol] >= low, *([named[symbol] <= high] if high is not None else [])]
-    if env is None:
-        env = _environment(program)
+    env = symbols.environment(program.graph)
     if env is None:
         return known, ranges
     same = dict(env.replacements)
@@ -196,11 +197,6 @@ def _conditions(
         same = {symbol: value.xreplace(same) for symbol, value in same.items()}
     known += [guard.expr.xreplace(same).xreplace(named) for guard in env.guards]
     return [each for each in known if each is not sympy.true], ranges
-
-
-def _environment(program: ExportedProgram) -> Any:
-    modes = (getattr(node.meta.get("val"), "fake_mode", None) for node in program.graph.nodes)
-    return next((mode.shape_env for mode in modes if mode is not None), None)
 
 
 class _Printer(PythonPrinter):
@@ -219,10 +215,10 @@ class _Printer(PythonPrinter):
 def _text(guard: Any, every: Sequence[Sizes]) -> str:
     """A guard in words of its own, compared with the guard at some sizes."""
     text = str(_Printer().doprint(guard)).replace("math.", "")
-    symbols_ = {symbol.name: symbol for symbol in guard.free_symbols}
+    by_name = {symbol.name: symbol for symbol in guard.free_symbols}
     try:
         for sizes in every[:: max(len(every) // 8, 1)]:
-            values = {symbol: sympy.Integer(sizes[name]) for name, symbol in symbols_.items()}
+            values = {symbol: sympy.Integer(sizes[name]) for name, symbol in by_name.items()}
             if guard_holds(text, sizes) is not bool(guard.xreplace(values)):
                 raise Unsupported(f"{text} is not what torch assumes")
     except (KeyError, ValueError, SyntaxError, TypeError, ArithmeticError) as error:

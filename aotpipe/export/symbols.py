@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import sympy
+from torch.fx import Graph
 from torch.utils._sympy import functions as fn  # torch's symbolic sizes are made of these classes
 from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.value_ranges import ValueRanges
@@ -27,6 +28,12 @@ WIDE: Final = ValueRanges(0, sympy.oo)
 
 class Unprintable(ValueError):
     """An expression outside the grammar."""
+
+
+def environment(graph: Graph) -> Any:
+    """The ShapeEnv of torch, with the conditions on a graph's sizes; None where nothing is a tensor."""
+    modes = (getattr(node.meta.get("val"), "fake_mode", None) for node in graph.nodes)
+    return next((mode.shape_env for mode in modes if mode is not None), None)
 
 
 def expression(expr: Any, names: Mapping[sympy.Symbol, str]) -> Dim:
