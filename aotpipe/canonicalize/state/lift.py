@@ -66,7 +66,11 @@ def watching(module: nn.Module, state: State | None) -> Iterator[None]:
             raise UnknownState(known.with_roots(late))
 
     with followed_reads(known.unread) as seen:
-        hooks = module.register_forward_pre_hook(before), module.register_forward_hook(after)
+        # What they close over is not the model's: `effects` looks into functions, and not into a partial.
+        hooks = (
+            module.register_forward_pre_hook(functools.partial(before)),
+            module.register_forward_hook(functools.partial(after)),
+        )
         try:
             yield
         finally:
