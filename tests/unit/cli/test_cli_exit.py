@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import click
@@ -109,3 +110,19 @@ def test_a_reader_that_goes_away_is_no_error():
 
 def test_an_exit_is_its_code():
     assert guarded(failing(SystemExit(3)), []) == 3
+
+
+def test_ctrl_c_is_not_lost_in_a_finalizer() -> None:
+    class Signalling:
+        def __del__(self) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.001)
+
+    @click.command()
+    def command() -> None:
+        Signalling()
+        time.sleep(20)
+
+    hook = sys.unraisablehook
+    assert guarded(command, []) == Interrupted.exit_code
+    assert sys.unraisablehook is hook
