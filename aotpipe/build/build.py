@@ -257,7 +257,7 @@ def _build(work: _Work, workspace: Path) -> Outcome:
         findings=prepared.findings,
         remarks=tuple(recorder.remarks),
         stages=recorder.by_start,
-        toolchain=toolchain.current().versions,
+        toolchain=toolchain.versions(),
         wall_s=time.perf_counter() - start,
     )
     folder = reports.folder_of(path)

@@ -91,10 +91,10 @@ class _Judge:
 
     def validate(self, compiled: Compiled) -> Result:
         """Run a program and compare, or find that this was done before."""
-        tools = toolchain.current()
         # A time is one of this host, and so is the claim that a program ran here, or could not.
-        here = [tools.digest, tools.host_digest, why_not_runnable(compiled.target, compiled.host_features)]
-        key = digest([compiled.digest, self.ready.prepared.digest, self.latency, *here])
+        here = [toolchain.tools_digest(), toolchain.host_digest()]
+        runs = why_not_runnable(compiled.target, compiled.host_features)
+        key = digest([compiled.digest, self.ready.prepared.digest, self.latency, *here, runs])
         cache = self.compiling.cache
         try:
             with cache.recorder.stage("validate", str(compiled.target)) as running:

@@ -162,15 +162,14 @@ def front_key(ref: str, settings: Mapping[str, Any]) -> str:
 
     Paths are part of it, since the same words from another folder may name another model.
     """
-    tools = toolchain.current()
     place = [os.path.abspath(part or ".") for part in sys.path]  # noqa: PTH100  # empty means here
     python = [sys.version, platform.platform()]
-    return digest([ref, os.getcwd(), place, python, tools.digest, dict(settings)])  # noqa: PTH109
+    return digest([ref, os.getcwd(), place, python, toolchain.tools_digest(), dict(settings)])  # noqa: PTH109
 
 
 def build_key(front: str, out: Path, settings: Mapping[str, Any]) -> str:
     """The digest of a request for a bundle."""
-    return digest([front, str(out), toolchain.current().host_digest, dict(settings)])
+    return digest([front, str(out), toolchain.host_digest(), dict(settings)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from aotpipe import backends
 from aotpipe.build.chain import Chain, read_state
 from aotpipe.build.events import Listener, Recorder
 from aotpipe.build.request import ModelOptions, Request
-from aotpipe.core.serialization import Serializable
+from aotpipe.core.serialization import Serializable, attributes
 from aotpipe.core.signature import Signature
 from aotpipe.core.stages import Compiled, CompileStats, Dialect
 from aotpipe.core.targets import Target, expand
@@ -26,16 +26,13 @@ from aotpipe.errors import NoProgram
 from aotpipe.runtime import goldens as goldens_file
 from aotpipe.runtime.bundle import verify
 from aotpipe.runtime.bundle.load import fitting, why_not_runnable
-from aotpipe.runtime.bundle.manifest import GOLDENS, WEIGHTS, Manifest, Program
+from aotpipe.runtime.bundle.manifest import GOLDENS, OF_COMPILED, WEIGHTS, Manifest, Program
 from aotpipe.runtime.goldens import Golden
 from aotpipe.runtime.worker import Worker
 from aotpipe.validate import Caller, Loadable, loaded, median_and_p90, time_in_turns
 
 if TYPE_CHECKING:
     from aotpipe.validate.eager.eager import Eager
-
-_SAME: Final = "partition schedule flags toolchain host_features digest notes estimates".split()
-"""The attributes that a program in a manifest shares with a compiled one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +55,9 @@ class Reopened:
         return Compiled(
             target=Target.parse(program.target),
             payload=self.payloads[program.file],
-            dialect=dialect_of(program),
             stats=CompileStats(wall_s=0.0, peak_rss_bytes=0),
-            **{name: getattr(program, name) for name in _SAME},
+            notes=program.notes,
+            **(attributes(program, OF_COMPILED) | {"dialect": dialect_of(program)}),
         )
 
 

@@ -144,7 +144,7 @@ def revalidate(
         targets=tuple(rows),
         findings=(*chain.exported.findings, *found.findings),
         stages=recorder.by_start,
-        toolchain=toolchain.current().versions,
+        toolchain=toolchain.versions(),
         wall_s=time.perf_counter() - start,
     )
 

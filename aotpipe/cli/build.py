@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aotpipe.cli import options, progress, text
+from aotpipe.core.serialization import attributes
 
 if TYPE_CHECKING:
     from aotpipe.backends import ModuleKey
@@ -143,8 +144,8 @@ def compile(  # noqa: A001  # the command's name
                 "target": str(program.target),
                 "path": str(folder / program.file),
                 "size_bytes": len(program.payload),
-                **text.attributes(program.stats, "wall_s peak_rss_bytes"),
-                **text.attributes(program, "flags notes estimates dialect partition"),
+                **attributes(program.stats, "wall_s peak_rss_bytes"),
+                **attributes(program, "flags notes estimates dialect partition"),
             }
             for program in programs
         ]

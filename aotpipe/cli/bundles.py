@@ -10,6 +10,7 @@ import click
 
 from aotpipe.cli import options, progress, text
 from aotpipe.cli.options import find_in_working_folder
+from aotpipe.core.serialization import attributes
 
 if TYPE_CHECKING:
     from aotpipe.runtime.bundle import Bundle, TargetResult
@@ -39,7 +40,7 @@ def inspect(*, bundle: Path, verify: bool, as_json: bool) -> None:
 def _inspected(bundle: Bundle) -> dict[str, Any]:
     manifest = bundle.manifest
     return {
-        **text.attributes(manifest, "name digest weights precision findings files"),
+        **attributes(manifest, "name digest weights precision findings files"),
         "path": str(bundle.path),
         "entry_points": manifest.signatures,
         "programs": [
@@ -47,7 +48,7 @@ def _inspected(bundle: Bundle) -> dict[str, Any]:
             for program in manifest.programs
         ],
         "islands": [
-            {**text.attributes(each, "name kind reason"), "where": str(each.where or "")}
+            {**attributes(each, "name kind reason"), "where": str(each.where or "")}
             for each in (manifest.parts.islands if manifest.parts else ())
         ],
     }
@@ -57,7 +58,7 @@ def _program(program: Program) -> dict[str, Any]:
     from aotpipe.runtime.bundle.load import why_not_runnable
 
     runs_here = bool(program.file) and not why_not_runnable(program)
-    return {**text.attributes(program, _PROGRAM), "runs_here": runs_here}
+    return {**attributes(program, _PROGRAM), "runs_here": runs_here}
 
 
 def _inspected_text(bundle: Bundle) -> str:
@@ -131,8 +132,8 @@ def selftest(*, bundle: Path, target: str | None, as_json: bool) -> int:
     found = bundles.selftest(bundle, target)
     rows = [
         {
-            **text.attributes(each, "target outcome calls reason"),
-            "worst": each.worst and text.attributes(each.worst, _WORST),
+            **attributes(each, "target outcome calls reason"),
+            "worst": each.worst and attributes(each.worst, _WORST),
         }
         for each in found.targets
     ]

@@ -11,6 +11,7 @@ from typing import Any, Final
 import click
 
 from aotpipe.cli import options, text
+from aotpipe.core.serialization import attributes
 from aotpipe.core.targets import Target, table
 
 _NEEDS: Final = {
@@ -111,7 +112,7 @@ def _examine() -> dict[str, Any]:
         "abilities": abilities,
         "devices": _devices() if abilities["load bundles"]["ready"] else {},
         "targets": {
-            name: text.attributes(ability(Target.parse(name)), "compiles_here runs_here reason")
+            name: attributes(ability(Target.parse(name)), "compiles_here runs_here reason")
             for name in table()
         },
         "cache": cache,
@@ -169,7 +170,7 @@ def list_entries(*, as_json: bool) -> None:
     store = Store.default()
     usage = store.usage()
     total = sum(row.size_bytes for row in usage)
-    kinds = {row.kind: text.attributes(row, "entries size_bytes") for row in usage}
+    kinds = {row.kind: attributes(row, "entries size_bytes") for row in usage}
     rows = [(row.kind, str(row.entries), size(row.size_bytes)) for row in usage]
     below = f"{size(total)} of {size(store.max_bytes)} in {store.root}"
     text.show(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from aotpipe.errors import AotpipeError
+from aotpipe.runtime.store import parse_size
 
 if TYPE_CHECKING:
     from aotpipe.build.request import Until
@@ -65,12 +66,6 @@ class _Read(click.ParamType[Any]):
             self.fail(f"{place}{error.message}; {error.hint}", param, ctx)
         except ValueError as error:
             self.fail(f"{value!r} {error}", param, ctx)
-
-
-def _size(text: str) -> int:
-    from aotpipe.runtime.store import parse_size
-
-    return parse_size(text)
 
 
 def _buckets(text: str) -> tuple[str, str]:
@@ -239,7 +234,7 @@ compiling = _all(
     click.option(
         "--compile-memory",
         "memory_limit_bytes",
-        type=_Read(_size),
+        type=_Read(parse_size),
         metavar="SIZE",
         help="How much memory one compile may take. [default: 4/5 of this machine's]",
     ),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -33,11 +33,6 @@ def show(value: object, to_text: Callable[[], str], *, as_json: bool) -> None:
         echo_json(value)
     else:
         click.echo(to_text())
-
-
-def attributes(value: object, names: str) -> dict[str, Any]:
-    """The named attributes of a value, such as a dataclass of which JSON has a part."""
-    return {name: getattr(value, name) for name in names.split()}
 
 
 def say(line: str) -> None:

@@ -69,6 +69,11 @@ def fields_of(value: Any, *, derived: bool = True) -> dict[str, Any]:
     }
 
 
+def attributes(value: object, names: str) -> dict[str, Any]:
+    """The named attributes of a value: of a dataclass what another one, or JSON, has of it."""
+    return {name: getattr(value, name) for name in names.split()}
+
+
 def dumps(value: Any) -> bytes:
     """The fields of a dataclass as the text of a JSON object, without those that are kept elsewhere."""
     return json.dumps(fields_of(value, derived=False), allow_nan=False).encode()

@@ -28,18 +28,16 @@ DTYPES: Final = frozenset(
     "complex128 float8_e4m3fn float8_e5m2".split()
 )
 
-_OPERATORS: Final[Mapping[type[ast.AST], Callable[..., int]]] = {
+_OPERATORS: Final[Mapping[type[ast.AST], Callable[..., Any]]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
     ast.Pow: operator.pow,
     ast.USub: operator.neg,
-}
-_FUNCTIONS: Final[Mapping[str, Callable[..., int]]] = {"Min": min, "Max": max}
-# What a guard may hold beside: comparisons, and the float arithmetic that a model does with its sizes.
-_COMPARISONS: Final[Mapping[type[ast.AST], Callable[..., bool]]] = {
+    ast.Not: operator.not_,
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
     ast.Lt: operator.lt,
@@ -47,12 +45,12 @@ _COMPARISONS: Final[Mapping[type[ast.AST], Callable[..., bool]]] = {
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
 }
-_FLOATS: Final[Mapping[str, Callable[..., Any]]] = {
-    **{name: getattr(math, name) for name in ("floor", "ceil", "trunc", "sqrt", "log2")},
-    "float": float,
-    "min": min,
-    "max": max,
-    "abs": abs,
+# The last are the float arithmetic that a model does with its sizes, which guards tell of.
+_FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
+    "Min": min,
+    "Max": max,
+    **{each.__name__: each for each in (min, max, abs, float)},
+    **{each.__name__: each for each in (math.floor, math.ceil, math.trunc, math.sqrt, math.log2)},
 }
 # How far `nearest_sizes` goes from what is asked for.
 _REACH: Final = 64
@@ -74,23 +72,10 @@ def evaluate_dim(dim: Dim, sizes: Mapping[str, int]) -> int:
     """
     if isinstance(dim, int):
         return dim
-
-    def walk(node: ast.expr) -> int:
-        match node:
-            case ast.Constant(value=int(value)):
-                return value
-            case ast.Name(id=name):
-                return sizes[name]
-            case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-                return _OPERATORS[type(op)](walk(left), walk(right))
-            case ast.UnaryOp(op=ast.USub(), operand=operand):
-                return -walk(operand)
-            case ast.Call(func=ast.Name(id=name), args=args) if name in _FUNCTIONS:
-                return _FUNCTIONS[name](*map(walk, args))
-            case _:
-                raise ValueError(f"not a dim expression: {dim!r}")
-
-    return walk(_parsed(dim))
+    found = _evaluate(dim, sizes)
+    if type(found) is not int:
+        raise ValueError(f"not a dim expression: {dim!r}")
+    return found
 
 
 def guard_holds(guard: str, sizes: Mapping[str, int]) -> bool:
@@ -100,31 +85,31 @@ def guard_holds(guard: str, sizes: Mapping[str, int]) -> bool:
         KeyError: A symbol has no size.
         ValueError: The text is no condition on sizes.
     """
+    return bool(_evaluate(guard, sizes))
 
+
+def _evaluate(text: str, sizes: Mapping[str, int]) -> Any:
     def walk(node: ast.expr) -> Any:
         match node:
             case ast.Constant(value=int() | float() as value):
                 return value
             case ast.Name(id=name):
                 return sizes[name]
-            case ast.BinOp(left=left, op=ast.Div(), right=right):
-                return walk(left) / walk(right)
-            case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+            case (
+                ast.BinOp(left=left, op=op, right=right)
+                | ast.Compare(left=left, ops=[op], comparators=[right])
+            ) if type(op) in _OPERATORS:
                 return _OPERATORS[type(op)](walk(left), walk(right))
-            case ast.UnaryOp(op=ast.USub(), operand=operand):
-                return -walk(operand)
-            case ast.UnaryOp(op=ast.Not(), operand=operand):
-                return not walk(operand)
+            case ast.UnaryOp(op=op, operand=operand) if type(op) in _OPERATORS:
+                return _OPERATORS[type(op)](walk(operand))
             case ast.BoolOp(op=op, values=values):
                 return (all if isinstance(op, ast.And) else any)(map(walk, values))
-            case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARISONS:
-                return _COMPARISONS[type(op)](walk(left), walk(right))
-            case ast.Call(func=ast.Name(id=name), args=args) if name in _FLOATS:
-                return _FLOATS[name](*map(walk, args))
+            case ast.Call(func=ast.Name(id=name), args=args) if name in _FUNCTIONS:
+                return _FUNCTIONS[name](*map(walk, args))
             case _:
-                raise ValueError(f"not a condition on sizes: {guard!r}")
+                raise ValueError(f"not a dim expression or a condition: {text!r}")
 
-    return bool(walk(_parsed(guard)))
+    return walk(_parsed(text))
 
 
 @lru_cache(maxsize=256)

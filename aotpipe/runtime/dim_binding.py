@@ -24,6 +24,11 @@ Shape = tuple[int, ...]
 _MAX_CACHED: Final = 1024
 # Sizes that are tried for symbols that only stand in forms without an inverse, such as `d // 2`, `a + b`.
 _TRIES: Final = 20_000
+# What a form is made of whose degree is at most the number of its symbols.
+_POLYNOMIAL: Final = (
+    *(ast.Constant, ast.Name, ast.expr_context, ast.BinOp, ast.UnaryOp),
+    *(ast.Add, ast.Sub, ast.Mult, ast.USub),
+)
 
 
 class Affine(NamedTuple):
@@ -194,44 +199,15 @@ class Binder:
 
 def affine(dim: Dim) -> Affine | None:
     """A dim as `scale * symbol + offset`, None where it has no symbol, several, or is not affine."""
-    if isinstance(dim, int):
+    nodes = [] if isinstance(dim, int) else list(ast.walk(ast.parse(dim, mode="eval").body))
+    names = [node.id for node in nodes if isinstance(node, ast.Name)]
+    if len(set(names)) != 1 or not all(isinstance(node, _POLYNOMIAL) for node in nodes):
         return None
-    terms = _linear(ast.parse(dim, mode="eval").body)
-    if terms is None:
-        return None
-    offset = terms.pop("", 0)
-    scaled = [(name, scale) for name, scale in terms.items() if scale]
-    return Affine(scaled[0][1], scaled[0][0], offset) if len(scaled) == 1 else None
-
-
-def _linear(node: ast.expr) -> dict[str, int] | None:
-    """Symbol -> factor, the constant term under the empty name; None where it is not linear."""
-    match node:
-        case ast.Constant(value=int(value)):
-            return {"": value}
-        case ast.Name(id=name):
-            return {name: 1}
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return _product({"": -1}, _linear(operand))
-        case ast.BinOp(left=left, op=ast.Mult(), right=right):
-            return _product(_linear(left), _linear(right))
-        case ast.BinOp(left=left, op=ast.Add() | ast.Sub() as op, right=right):
-            first, second = _linear(left), _linear(right)
-            if first is None or second is None:
-                return None
-            sign = 1 if isinstance(op, ast.Add) else -1
-            names = first.keys() | second.keys()
-            return {name: first.get(name, 0) + sign * second.get(name, 0) for name in names}
-    return None
-
-
-def _product(first: dict[str, int] | None, second: dict[str, int] | None) -> dict[str, int] | None:
-    if first is None or second is None:
-        return None
-    for constant, other in ((first, second), (second, first)):
-        if constant.keys() == {""}:
-            return {name: scale * constant[""] for name, scale in other.items()}
-    return None
+    # A polynomial of at most that degree is a line if it is one at as many sizes and one more.
+    values = [evaluate_dim(dim, {names[0]: size}) for size in range(len(names) + 1)]
+    form = Affine(values[1] - values[0], names[0], values[0])
+    is_line = values == [form.scale * size + form.offset for size in range(len(values))]
+    return form if form.scale and is_line else None
 
 
 def size_of(dim: Dim, sizes: Mapping[str, int]) -> int | None:

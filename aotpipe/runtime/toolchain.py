@@ -12,7 +12,6 @@ import mmap
 import platform
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -87,42 +86,27 @@ _AARCH64: Final[Mapping[str, str]] = {
 _ARCH_ALIASES: Final[Mapping[str, str]] = {"amd64": "x86_64", "x64": "x86_64", "arm64": "aarch64"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Toolchain:
-    """Everything besides the model that can change a program's bytes or numbers.
-
-    Attributes:
-        versions: Package -> exact version, of aotpipe and of those in `PACKAGES` that are installed.
-        source: SHA-256 of aotpipe's own files, so that an edited checkout never reads an older cache.
-        host_features: What this CPU can do, the architecture first.
-    """
-
-    versions: Mapping[str, str]
-    source: str
-    host_features: tuple[str, ...]
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 over the versions and aotpipe's source; the host counts only where a target is `host`."""
-        return digest({"versions": dict(self.versions), "source": self.source})
-
-    @property
-    def host_digest(self) -> str:
-        """SHA-256 over the CPU's features, to be mixed into the digest of a `host` program."""
-        return digest(self.host_features)
-
-
 @cache
-def current() -> Toolchain:
-    """The toolchain of this process."""
+def versions() -> Mapping[str, str]:
+    """Package -> exact version, of aotpipe and of those in `PACKAGES` that are installed."""
     from aotpipe import __version__
 
     found = {name: version for name in PACKAGES if (version := version_of(name)) is not None}
-    return Toolchain(
-        versions={"aotpipe": __version__, **found},
-        source=source_digest(Path(__file__).parents[1]),
-        host_features=host_features(),
-    )
+    return {"aotpipe": __version__, **found}
+
+
+@cache
+def tools_digest() -> str:
+    """SHA-256 of what besides the model and the host can change a program's bytes or numbers.
+
+    It is over the versions and aotpipe's own files, so that an edited checkout never reads an older cache.
+    """
+    return digest({"versions": dict(versions()), "source": source_digest(Path(__file__).parents[1])})
+
+
+def host_digest() -> str:
+    """SHA-256 over the CPU's features, to be mixed into the digest of a `host` program."""
+    return digest(host_features())
 
 
 @cache

@@ -40,6 +40,8 @@ FILE_NAME: Final = "manifest.json"
 WEIGHTS: Final = "weights.safetensors"
 GOLDENS: Final = "goldens.safetensors"
 STATE_PREFIX: Final = "state/"
+OF_COMPILED: Final = "flags toolchain host_features digest estimates dialect partition schedule"
+"""The attributes that a program shares with the `Compiled` that it was packed from."""
 
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 # What a file that is no manifest makes json and this module raise.

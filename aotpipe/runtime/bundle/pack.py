@@ -25,6 +25,7 @@ from typing import TypeVar
 
 from aotpipe.core.dtypes import Array
 from aotpipe.core.precision import Precision
+from aotpipe.core.serialization import attributes
 from aotpipe.core.signature import Signature
 from aotpipe.core.stages import Finding, Parity, Validated
 from aotpipe.core.targets import Target
@@ -35,6 +36,7 @@ from aotpipe.runtime.bundle import manifest as manifests
 from aotpipe.runtime.bundle.files import Bundle
 from aotpipe.runtime.bundle.manifest import (
     GOLDENS,
+    OF_COMPILED,
     STATE_PREFIX,
     WEIGHTS,
     EntryPoint,
@@ -178,37 +180,20 @@ def _record(target: Target, program: Validated | AotpipeError) -> Program:
     compiled = program.compiled
     return Program(
         target=str(target),
-        status=program.status,
-        reason=program.reason,
         file=f"programs/{compiled.file}",
-        flags=compiled.flags,
-        toolchain=dict(compiled.toolchain),
-        host_features=compiled.host_features,
-        digest=compiled.digest,
         notes=(*compiled.notes, *program.notes),
         parity=_summary(program.parity),
-        estimates=compiled.estimates,
-        dialect=compiled.dialect,
-        partition=compiled.partition,
-        schedule=compiled.schedule,
         variants=tuple(_record(each.compiled.target, each) for each in program.variants),
+        **attributes(program, "status reason"),
+        **attributes(compiled, OF_COMPILED),
     )
 
 
 def _summary(parity: Parity | None) -> ParitySummary | None:
     if parity is None or parity.worst is None:
         return None
-    worst = parity.worst
-    return ParitySummary(
-        calls=parity.calls,
-        rule=parity.rule,
-        entry_point=worst.entry_point,
-        case=worst.case,
-        output=worst.output,
-        ratio=float(worst.ratio),
-        max_abs_error=float(worst.max_abs_error),
-        eager_abs_error=float(worst.eager_abs_error),
-    )
+    of_worst = attributes(parity.worst, "entry_point case output ratio max_abs_error eager_abs_error")
+    return ParitySummary(calls=parity.calls, rule=parity.rule, **of_worst)
 
 
 def _without_folders(parts: Parts) -> Parts:

@@ -83,10 +83,9 @@ def test_a_front_key_is_of_the_place_too(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 def test_another_toolchain_is_another_key(monkeypatch: pytest.MonkeyPatch):
     before = front_key("m.py", {}), build_key(KEY, Path("/out"), {})
-    tools = toolchain.current()
-    monkeypatch.setattr(toolchain, "current", lambda: replace(tools, source="edited"))
+    monkeypatch.setattr(toolchain, "tools_digest", lambda: "edited")
     assert front_key("m.py", {}) != before[0]
-    monkeypatch.setattr(toolchain, "current", lambda: replace(tools, host_features=("x86_64", "avx9")))
+    monkeypatch.setattr(toolchain, "host_features", lambda: ("x86_64", "avx9"))
     assert build_key(KEY, Path("/out"), {}) != before[1]
 
 

@@ -65,6 +65,12 @@ def ops_in(root: Any) -> Iterator[Any]:
     yield root
 
 
+def parents(op: Any) -> Iterator[Any]:
+    """The ops around an op, from the nearest on."""
+    while (op := op.parent) is not None:
+        yield op.operation
+
+
 def replace_uses(value: Any, make: Callable[[], Any]) -> None:
     """Have what reads a value read another one, which `make` emits behind it."""
     from iree.compiler import ir

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from aotpipe.backends.iree.fixes.rewrites import Rewrite
+from aotpipe.backends.iree.fixes.rewrites import Rewrite, parents
 from aotpipe.core.fixes import Fix
 
 # The predicates of arith.cmpi: slt, sle, sgt, sge, and the unsigned ones in the same order.
@@ -22,7 +22,7 @@ def _flip_signs(comparison: Any) -> bool:
     predicate = comparison.attributes["predicate"]
     if predicate.value not in _SIGNED or str(comparison.operands[0].type) != "i64":
         return False
-    if not _is_in_kernel(comparison):
+    if not any(around.name.startswith(_KERNELS) for around in parents(comparison)):
         return False
     from iree.compiler import ir
     from iree.compiler.dialects import arith
@@ -33,15 +33,6 @@ def _flip_signs(comparison: Any) -> bool:
             comparison.operands[place] = arith.xori(operand, sign)
     comparison.attributes["predicate"] = ir.IntegerAttr.get(predicate.type, predicate.value + _TO_UNSIGNED)
     return True
-
-
-def _is_in_kernel(op: Any) -> bool:
-    around = op.parent
-    while around is not None:
-        if around.name.startswith(_KERNELS):
-            return True
-        around = around.parent
-    return False
 
 
 FIX: Final = Fix(

@@ -12,7 +12,7 @@ from functools import partial
 from math import prod
 from typing import Any, Final
 
-from aotpipe.backends.iree.fixes.rewrites import Rewrite, ops_in, replace_uses
+from aotpipe.backends.iree.fixes.rewrites import Rewrite, ops_in, parents, replace_uses
 from aotpipe.core.fixes import Fix
 
 _ZERO: Final = "__aotpipe_zero"
@@ -91,39 +91,30 @@ def _joined(value: Any) -> Any:
     kind, word = value.type, ir.IntegerType.get_signless(32)
     element, same = kind.element_type, ir.AffineMap.get_identity(kind.rank)
     maps = [same, ir.AffineMap.get(kind.rank, 0, []), same]
-    parallel = ir.Attribute.parse("#linalg.iterator_type<parallel>")
     sizes = iter(dynamic_dims(value))
     shape = [next(sizes) if kind.is_dynamic_dim(dim) else kind.shape[dim] for dim in range(kind.rank)]
-    made = linalg.GenericOp(
-        [kind],
-        [value, util.global_load(ir.RankedTensorType.get([], word), _ZERO)],
-        [tensor.empty(shape, element)],
-        ir.ArrayAttr.get([ir.AffineMapAttr.get(each) for each in maps]),
-        ir.ArrayAttr.get([parallel] * kind.rank),
-    )
-    block = made.regions[0].blocks.append(element, word, element)
-    with ir.InsertionPoint(block):
-        given, zero, _ = block.arguments
-        if isinstance(element, ir.FloatType):
-            is_zero = arith.cmpi(arith.CmpIPredicate.eq, zero, arith.constant(word, 0))
-            linalg.yield_([arith.select(is_zero, given, arith.sitofp(element, zero))])
-        elif isinstance(element, ir.ComplexType):
-            is_zero = arith.cmpi(arith.CmpIPredicate.eq, zero, arith.constant(word, 0))
-            part = arith.sitofp(element.element_type, zero)
-            linalg.yield_([arith.select(is_zero, given, complex_.create_(element, part, part))])
-        else:
+    number = util.global_load(ir.RankedTensorType.get([], word), _ZERO)
+    outputs = [tensor.empty(shape, element)]
+
+    @linalg.generic([value, number], outputs, maps, ["parallel"] * kind.rank)  # type: ignore[untyped-decorator]
+    def joined(given: Any, zero: Any, _: Any) -> Any:
+        if isinstance(element, ir.IntegerType):
             cast = arith.trunci if element.width < word.width else arith.extui
-            linalg.yield_([arith.xori(given, zero if element == word else cast(element, zero))])
-    return made.result
+            return arith.xori(given, zero if element == word else cast(element, zero))
+        is_zero = arith.cmpi(arith.CmpIPredicate.eq, zero, arith.constant(word, 0))
+        if isinstance(element, ir.FloatType):
+            return arith.select(is_zero, given, arith.sitofp(element, zero))
+        part = arith.sitofp(element.element_type, zero)
+        return arith.select(is_zero, given, complex_.create_(element, part, part))
+
+    return joined
 
 
 def _define(update: Any) -> None:
     """Put the zero into an op's module, unless it is there."""
     from iree.compiler import ir
 
-    module = update
-    while module.parent is not None:
-        module = module.parent
+    *_, module = parents(update)
     body = module.regions[0].blocks[0]
     if any(op.name == "util.global" and _ZERO in str(op.attributes["sym_name"]) for op in body.operations):
         return
