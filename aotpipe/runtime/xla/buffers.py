@@ -32,21 +32,25 @@ def _sharding(base: Any, annotation: Any, *args: Any, **attributes: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class ShardedArray:
-    """A result in parts, one on each device."""
+    """A result in parts, one on each device; one device has the whole of it, and no sharding."""
 
     parts: Sequence[Any]
-    sharding: Sharding
-    shape: tuple[int, ...]
+    sharding: Sharding | None = None
+    shape: tuple[int, ...] = ()
 
 
 class Memory:
-    """The memory of one device, the only one of `devices`; what it can read where it is stays there."""
+    """The memory of devices, each of which has its part of every array; one has the whole, and no sharding.
+
+    What a device can read where it is stays there.
+    """
 
     def __init__(self, devices: Sequence[Any]) -> None:
         self._xla = clients.bindings()
         self._devices = list(devices)
         self._list = self._xla.DeviceList(tuple(devices))
         self._semantics = self._xla.HostBufferSemantics.ZERO_COPY
+        self._xla_shardings: dict[str, Any] = {}
 
     @cached_property
     def _whole(self) -> Any:
@@ -57,88 +61,66 @@ class Memory:
             _internal_device_list=self._list,
         )
 
-    # One device has the whole of each array, whatever the sharding.
-    def upload(self, array: Array, sharding: Sharding | None = None) -> Any:  # noqa: ARG002
-        """A buffer of an array's values; the array must not change while the buffer lives."""
-        return self._put(array.shape, array.dtype, self._whole, [array])
-
-    def results(self, parts: Sequence[Sequence[Any]], places: Sequence[Any]) -> list[Any]:  # noqa: ARG002
-        """The results of a program, of which each device gave its part.
-
-        `parts` is by result, and of each by device; `places` has the sharding and the whole shape of each
-        result on several devices.
-        """
-        return [part for (part,) in parts]
-
-    def as_argument(self, result: Any, sharding: Sharding | None) -> Any:  # noqa: ARG002
-        """A result as an argument of the next call, where the devices have it in the argument's sharding."""
-        return result
-
-    def download(self, result: Any) -> Array:
-        """A copy of a result's values."""
-        array, _ = result._single_device_array_to_np_array_did_copy()
-        own: Array = np.array(array, copy=True, order="C")
-        return own
-
-    def truth(self, result: Any) -> bool:
-        """The value of a bool."""
-        return bool(result._single_device_array_to_np_array_did_copy()[0])
-
-    def _put(self, shape: tuple[int, ...], dtype: Any, sharding: Any, parts: list[Any]) -> Any:
-        kind = _Type(shape, np.dtype(dtype))
-        return self._xla.batched_device_put(
-            kind, sharding, parts, self._devices, True, False, self._semantics, enable_x64=True
-        )
-
-
-class MeshMemory(Memory):
-    """The memory of the devices of a mesh, each of which has its part of every array."""
-
-    def __init__(self, devices: Sequence[Any]) -> None:
-        super().__init__(devices)
-        self._xla_shardings: dict[str, Any] = {}
-
     def upload(self, array: Array, sharding: Sharding | None = None) -> Any:
         """A buffer on each device with its part of an array, which must not change while these live."""
-        assert sharding is not None
         devices = range(len(self._devices))
         # All devices read one array where each has the whole of it.
         parts = (
             [array for _ in devices]
-            if sharding.is_replicated
+            if sharding is None or sharding.is_replicated
             else [np.ascontiguousarray(array[sharding.part(device, array.shape)]) for device in devices]
         )
-        return self._put(array.shape, array.dtype, self._of_xla(sharding), parts)
+        return self._put(array.shape, array.dtype, sharding, parts)
 
-    def results(self, parts: Sequence[Sequence[Any]], places: Sequence[Any]) -> list[Any]:
-        """The results of a program."""
-        return [ShardedArray(each, *place) for each, place in zip(parts, places, strict=True)]
+    def results(self, parts: Sequence[Sequence[Any]], places: Sequence[Any]) -> list[ShardedArray]:
+        """The results of a program, of which each device gave its part.
+
+        `parts` is by result, and of each by device; `places` has the sharding and the whole shape of each
+        result on several devices, and is empty on one.
+        """
+        pairs = zip(parts, places or [()] * len(parts), strict=True)
+        return [ShardedArray(each, *place) for each, place in pairs]
 
     def as_argument(self, result: ShardedArray, sharding: Sharding | None) -> Any:
-        """A result as an argument of the next call."""
-        assert sharding is not None
-        return self._put(result.shape, result.parts[0].dtype, self._of_xla(sharding), list(result.parts))
+        """A result as an argument of the next call, where the devices have it in the argument's sharding."""
+        if sharding is None:
+            return result.parts[0]
+        return self._put(result.shape, result.parts[0].dtype, sharding, list(result.parts))
 
     def download(self, result: ShardedArray) -> Array:
-        """The whole array of a result's parts."""
-        first = super().download(result.parts[0])
-        if result.sharding.is_replicated:
+        """A copy of the whole array of a result's parts."""
+        first: Array = np.array(_view(result.parts[0]), copy=True, order="C")
+        if result.sharding is None or result.sharding.is_replicated:
             return first
         whole = np.empty(result.shape, first.dtype)
         for device, buffer in enumerate(result.parts):
             room = whole[result.sharding.part(device, result.shape)]
             # Of a dim that the devices do not share evenly the last part is filled up.
-            room[...] = super().download(buffer)[tuple(map(slice, room.shape))]
+            room[...] = _view(buffer)[tuple(map(slice, room.shape))]
         return whole
 
     def truth(self, result: ShardedArray) -> bool:
         """The value of a bool, which every device has."""
-        return super().truth(result.parts[0])
+        return bool(_view(result.parts[0]))
 
-    def _of_xla(self, sharding: Sharding) -> Any:
+    def _put(self, shape: tuple[int, ...], dtype: Any, sharding: Sharding | None, parts: list[Any]) -> Any:
+        kind, placed = _Type(shape, np.dtype(dtype)), self._of_xla(sharding)
+        return self._xla.batched_device_put(
+            kind, placed, parts, self._devices, True, False, self._semantics, enable_x64=True
+        )
+
+    def _of_xla(self, sharding: Sharding | None) -> Any:
+        if sharding is None:
+            return self._whole
         if sharding.text not in self._xla_shardings:
             annotation = self._xla.HloSharding.from_string(sharding.text)
             self._xla_shardings[sharding.text] = _sharding(
                 self._xla.GSPMDSharding, annotation, self._list, annotation
             )
         return self._xla_shardings[sharding.text]
+
+
+def _view(buffer: Any) -> Array:
+    """What one device has of an array, not to be used once the buffer is gone."""
+    array: Array = buffer._single_device_array_to_np_array_did_copy()[0]
+    return array

@@ -158,7 +158,7 @@ def load(
     count = int(index.get("devices", 1))
     devices = clients.devices(str(index["platform"]), count, 1 if driver == _ONE_THREAD else threads)
     require_state(signatures, initial_state)
-    memory = buffers.Memory(devices) if count == 1 else buffers.MeshMemory(devices)
+    memory = buffers.Memory(devices)
     device_weights: dict[str, Any] = {}
     executables: dict[str, Any] = {}
     for program in index["programs"]:

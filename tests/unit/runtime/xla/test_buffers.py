@@ -15,7 +15,8 @@ from aotpipe.runtime.xla.mesh import Mesh, Sharding
 def test_arrays_round_trip(dtype: type, shape: tuple[int, ...]) -> None:
     array = np.random.default_rng(0).integers(0, 2, shape).astype(dtype)
     memory = buffers.Memory(clients.devices("cpu", 1))
-    back = memory.download(memory.upload(array))
+    (result,) = memory.results([[memory.upload(array)]], ())
+    back = memory.download(result)
     assert (back.dtype, back.shape) == (array.dtype, array.shape)
     np.testing.assert_array_equal(back, array)
     assert back.flags.writeable
@@ -24,13 +25,14 @@ def test_arrays_round_trip(dtype: type, shape: tuple[int, ...]) -> None:
 
 def test_truth() -> None:
     memory = buffers.Memory(clients.devices("cpu", 1))
-    assert memory.truth(memory.upload(np.array(True)))
-    assert not memory.truth(memory.upload(np.array(False)))
+    for value in (True, False):
+        (result,) = memory.results([[memory.upload(np.array(value))]], ())
+        assert memory.truth(result) is value
 
 
 def test_arrays_are_spread_over_devices_and_joined_again() -> None:
     devices = clients.devices("cpu", 4)
-    memory = buffers.MeshMemory(devices)
+    memory = buffers.Memory(devices)
     mesh = Mesh.parse("2x2")
     for array, splits in (
         (np.arange(24, dtype=np.float32).reshape(4, 6), (("y",), ("x",))),
@@ -49,7 +51,7 @@ def test_arrays_are_spread_over_devices_and_joined_again() -> None:
 
 def test_the_last_part_of_a_dim_may_be_filled_up() -> None:
     devices = clients.devices("cpu", 1)
-    memory, put = buffers.MeshMemory(devices), buffers.Memory(devices).upload
+    memory = buffers.Memory(devices)
     sharding = Sharding((2,), ((0,), (1,)))
-    parts = [put(np.array([1.0, 2.0])), put(np.array([3.0, 99.0]))]
+    parts = [memory.upload(np.array([1.0, 2.0])), memory.upload(np.array([3.0, 99.0]))]
     assert memory.download(buffers.ShardedArray(parts, sharding, (3,))).tolist() == [1, 2, 3]
