@@ -29,9 +29,8 @@ from aotpipe.build.request import ModelOptions, Request
 from aotpipe.core.precision import Precision
 from aotpipe.core.targets import DEFAULT, Target
 from aotpipe.errors import AotpipeError, CompileError
-from aotpipe.runtime import tensor_file, toolchain
+from aotpipe.runtime import toolchain
 from aotpipe.runtime.bundle import Bundle, open_bundle, pack, require_replaceable
-from aotpipe.runtime.bundle.manifest import STATE_PREFIX
 from aotpipe.runtime.loading import why_not_runnable
 from aotpipe.runtime.store import typed_os_errors
 
@@ -277,18 +276,15 @@ def _pack(
     prepared: Prepared, results: Mapping[Target, matrix.Result], path: Path, precision: Precision | None
 ) -> Bundle:
     loadable = prepared.loadable
-    arrays = tensor_file.read(loadable.weights)
     return pack(
         path,
         name=prepared.name,
         signatures=loadable.signatures,
         asserts=loadable.asserts,
-        weights={key: array for key, array in arrays.items() if not key.startswith(STATE_PREFIX)},
-        initial_state=loadable.initial_state,
+        weights=(loadable.weights, prepared.weights_sha256),
         programs=results,
         goldens=prepared.goldens,
         findings=prepared.findings,
-        written=(loadable.weights, prepared.weights_sha256),
         parts=loadable.parts,
         precision=precision,
     )

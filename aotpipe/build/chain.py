@@ -321,15 +321,6 @@ def write_weights(
         return path, tensor_file.write({**weights, **state}, path)
 
 
-def read_state(path: Path) -> dict[str, Array]:
-    """The initial state in a file that `write_weights` wrote."""
-    return {
-        name.removeprefix(STATE_PREFIX): array
-        for name, array in tensor_file.read(path).items()
-        if name.startswith(STATE_PREFIX)
-    }
-
-
 @contextmanager
 def _leaving_cores(busy: int) -> Iterator[None]:
     """Leave so many cores to the compilers: OpenMP's threads spin while one of them waits for a core."""

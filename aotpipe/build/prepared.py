@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, get_args
 
 from aotpipe.backends import ModuleKey
 from aotpipe.build.cache import Cache
-from aotpipe.build.chain import Chain, read_state, write_weights
+from aotpipe.build.chain import Chain, write_weights
 from aotpipe.build.compile_stage import Compiling
 from aotpipe.build.events import FrontStage, Recorder
 from aotpipe.build.file_reads import ignore_this_thread, recorded_reads
@@ -29,7 +29,8 @@ from aotpipe.build.request import Request
 from aotpipe.core.serialization import ELSEWHERE, dumps, from_json
 from aotpipe.core.stages import Finding, Lowered
 from aotpipe.runtime import goldens as goldens_file
-from aotpipe.runtime import toolchain
+from aotpipe.runtime import tensor_file, toolchain
+from aotpipe.runtime.bundle.files import parted
 from aotpipe.runtime.bundle.manifest import GOLDENS, WEIGHTS
 from aotpipe.runtime.goldens import Golden
 from aotpipe.runtime.store import Entry, Source, digest
@@ -177,7 +178,8 @@ def read(entry: Entry, folder: Path) -> Prepared:
     index = json.loads(entry.text(_INDEX))
     for name, each in index["lowered"].items():
         each["module"] = entry.read(f"module.{name}")
-    index["loadable"] |= {"weights": weights, "initial_state": read_state(weights)}
+    _, state = parted(tensor_file.read(weights))
+    index["loadable"] |= {"weights": weights, "initial_state": state}
     goldens = goldens_file.loads(entry.read(GOLDENS))
     return from_json(Prepared, index | {"weights_sha256": entry.files[WEIGHTS], "goldens": goldens})
 

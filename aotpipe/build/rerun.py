@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Unpack
 
 from aotpipe import backends
-from aotpipe.build.chain import Chain, read_state
+from aotpipe.build.chain import Chain
 from aotpipe.build.events import Listener, Recorder
 from aotpipe.build.request import ModelOptions, Request
 from aotpipe.core.serialization import Serializable, attributes
@@ -24,7 +24,9 @@ from aotpipe.core.stages import Compiled, CompileStats, Dialect
 from aotpipe.core.targets import Target, expand
 from aotpipe.errors import NoProgram
 from aotpipe.runtime import goldens as goldens_file
+from aotpipe.runtime import tensor_file
 from aotpipe.runtime.bundle import verify
+from aotpipe.runtime.bundle.files import parted
 from aotpipe.runtime.bundle.load import fitting, why_not_runnable
 from aotpipe.runtime.bundle.manifest import GOLDENS, OF_COMPILED, WEIGHTS, Manifest, Program
 from aotpipe.runtime.goldens import Golden
@@ -104,7 +106,7 @@ def reopened(root: Path, targets: Sequence[str] = ()) -> Iterator[Reopened]:
             loadable=Loadable(
                 signatures=manifest.signatures,
                 weights=weights,
-                initial_state=read_state(weights),
+                initial_state=parted(tensor_file.read(weights))[1],
                 asserts=manifest.asserts,
                 parts=manifest.parts,
             ),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
@@ -98,6 +98,13 @@ def arrays(bundle: Bundle, name: str, *, verify: bool) -> dict[str, Array]:
         return tensor_file.read(locate(bundle, name))
     except ValueError as error:
         raise BundleCorrupt(f"{name} holds no arrays", reason=str(error)) from error
+
+
+def parted(arrays: Mapping[str, Array]) -> tuple[dict[str, Array], dict[str, Array]]:
+    """The weights in a model's file of them, and the initial state, which is there under `STATE_PREFIX`."""
+    state = {name for name in arrays if name.startswith(manifests.STATE_PREFIX)}
+    weights = {name: array for name, array in arrays.items() if name not in state}
+    return weights, {name.removeprefix(manifests.STATE_PREFIX): arrays[name] for name in sorted(state)}
 
 
 def goldens(bundle: Bundle) -> tuple[Golden, ...]:

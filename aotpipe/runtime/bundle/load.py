@@ -22,7 +22,7 @@ from aotpipe.errors import IncompatibleHost, MissingWeight, NoProgram, UnknownTa
 from aotpipe.runtime import loading, toolchain
 from aotpipe.runtime.bundle import files
 from aotpipe.runtime.bundle.files import Bundle
-from aotpipe.runtime.bundle.manifest import STATE_PREFIX, WEIGHTS, Manifest, Program
+from aotpipe.runtime.bundle.manifest import WEIGHTS, Manifest, Program
 from aotpipe.runtime.islands.chain_runner import load_parts
 from aotpipe.runtime.loading import Runner
 
@@ -98,8 +98,7 @@ def contents(bundle: Bundle, program: Program, *, verify: bool) -> Contents:
         BundleCorrupt: A file is missing or is not the one that was packed.
         MissingWeight: The file of weights lacks one that the manifest names.
     """
-    found = files.arrays(bundle, WEIGHTS, verify=verify)
-    weights = {name: array for name, array in found.items() if not name.startswith(STATE_PREFIX)}
+    weights, state = files.parted(files.arrays(bundle, WEIGHTS, verify=verify))
     if missing := [name for name in bundle.manifest.weights if name not in weights]:
         raise MissingWeight(
             f"the weight {missing[0]!r} is not in {WEIGHTS}",
@@ -111,7 +110,6 @@ def contents(bundle: Bundle, program: Program, *, verify: bool) -> Contents:
         if verify
         else files.locate(bundle, program.file).read_bytes()
     )
-    state = {name.removeprefix(STATE_PREFIX): found[name] for name in found.keys() - weights.keys()}
     return Contents(payload, weights, state)
 
 

@@ -23,7 +23,6 @@ from os import PathLike
 from pathlib import Path
 from typing import TypeVar
 
-from aotpipe.core.dtypes import Array
 from aotpipe.core.precision import Precision
 from aotpipe.core.serialization import attributes
 from aotpipe.core.signature import Signature
@@ -37,7 +36,6 @@ from aotpipe.runtime.bundle.files import Bundle
 from aotpipe.runtime.bundle.manifest import (
     GOLDENS,
     OF_COMPILED,
-    STATE_PREFIX,
     WEIGHTS,
     EntryPoint,
     File,
@@ -58,12 +56,10 @@ def pack(
     name: str,
     signatures: Mapping[str, Signature],
     asserts: Mapping[str, tuple[str, ...]],
-    weights: Mapping[str, Array],
-    initial_state: Mapping[str, Array],
+    weights: tuple[Path, str],
     programs: Mapping[Target, Validated | AotpipeError],
     goldens: Sequence[Golden] = (),
     findings: Sequence[Finding] = (),
-    written: tuple[Path, str] | None = None,
     parts: Parts | None = None,
     precision: Precision | None = None,
 ) -> Bundle:
@@ -74,26 +70,24 @@ def pack(
         name: Of the model.
         signatures: By entry point.
         asserts: By entry point: a message per assert result.
-        weights: By key.
-        initial_state: By name.
+        weights: A file that `tensor_file.write` made of the weights and of each initial value under
+            `STATE_PREFIX`, and its SHA-256. It is not to be changed afterwards.
         programs: By target: its program, or the error that stands in its place.
         goldens: Recorded calls, in order.
         findings: What a user should know of the build.
-        written: A file that `tensor_file.write` made of the weights and of each initial value under
-            `STATE_PREFIX`, and its SHA-256: it is taken, where else they would be written and hashed again.
-            It is not to be changed afterwards.
         parts: Of a model with islands.
         precision: What is computed in fewer bits.
     """
     destination = Path(out).absolute()
     require_replaceable(destination)
-    stored = {**weights, **{STATE_PREFIX + key: array for key, array in initial_state.items()}}
-    assert len(stored) == len(weights) + len(initial_state), "a weight is named like a state"
+    source, sha256 = weights
+    names, _ = files.parted(tensor_file.read(source))
     with typed_os_errors("the bundle", destination.parent):
         destination.parent.mkdir(parents=True, exist_ok=True)
         with atomic_replace.folder(destination) as work:
+            _take(source, work / WEIGHTS)
             packed = {
-                WEIGHTS: _weights(work, stored, written),
+                WEIGHTS: File(sha256=sha256, size_bytes=source.stat().st_size),
                 GOLDENS: _bytes(work, GOLDENS, dumps(goldens)),
             }
             for program in programs.values():
@@ -107,7 +101,7 @@ def pack(
                     key: EntryPoint(signature=signature, asserts=asserts.get(key, ()))
                     for key, signature in signatures.items()
                 },
-                weights=tuple(sorted(weights)),
+                weights=tuple(sorted(names)),
                 programs=tuple(_record(target, result) for target, result in programs.items()),
                 findings=tuple(map(_without_folder, findings)),
                 files=packed,
@@ -141,15 +135,6 @@ def require_replaceable(out: str | PathLike[str]) -> None:
             f"the bundle at {root} would be replaced, and {others[0]} in it is not part of it",
             hint="move that file elsewhere, or name another folder",
         )
-
-
-def _weights(work: Path, stored: Mapping[str, Array], written: tuple[Path, str] | None) -> File:
-    if written is None:
-        sha256 = tensor_file.write(stored, work / WEIGHTS)
-    else:
-        source, sha256 = written
-        _take(source, work / WEIGHTS)
-    return File(sha256=sha256, size_bytes=(work / WEIGHTS).stat().st_size)
 
 
 def _take(source: Path, destination: Path) -> None:

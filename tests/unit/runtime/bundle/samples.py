@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from aotpipe.core.stages import Compiled, CompileStats, Finding, Parity, ParityCase, Validated
 from aotpipe.core.targets import Target
 from aotpipe.errors import CompileFailed, SourceLine
-from aotpipe.runtime import bundle
+from aotpipe.runtime import bundle, tensor_file
 from aotpipe.runtime.bundle import manifest as manifests
 from aotpipe.runtime.goldens import Golden
 from aotpipe.runtime.toolchain import host_features
@@ -18,6 +19,7 @@ from tests import programs
 
 VMVX = "iree-vmvx"
 HOST = "iree-cpu-host"
+_FOLDER = tempfile.TemporaryDirectory()
 TOOLCHAIN = {"aotpipe": "0.1.0", "iree-base-compiler": "3.13.0"}
 
 
@@ -96,13 +98,19 @@ def findings():
     )
 
 
+def weights_file(**weights):
+    """A file of the sample's weights, of some in place of its own, and its SHA-256."""
+    path = Path(tempfile.mkdtemp(dir=_FOLDER.name)) / "arrays"
+    state = {manifests.STATE_PREFIX + name: array for name, array in programs.accumulate_state().items()}
+    return path, tensor_file.write({**programs.accumulate_weights(), **state, **weights}, path)
+
+
 def contents(**changes):
     given = {
         "name": "accumulate",
         "signatures": programs.ACCUMULATE,
         "asserts": programs.ACCUMULATE_ASSERTS,
-        "weights": programs.accumulate_weights(),
-        "initial_state": programs.accumulate_state(),
+        "weights": weights_file(),
         "programs": [validated(), (Target.parse("iree-cpu-x86_64"), CompileFailed("it crashed"))],
         "goldens": goldens(),
         "findings": findings(),

@@ -59,12 +59,11 @@ def test_weights_are_stored_once_under_their_own_names(tmp_path):
     assert made.manifest.weights == ("weight",)
 
 
-def test_a_written_file_of_weights_is_taken_as_it_is(tmp_path, monkeypatch):
+def test_a_written_file_of_weights_is_taken_as_it_is(tmp_path):
     one = samples.packed(tmp_path / "one")
     written = tmp_path / "arrays"
     sha256 = tensor_file.write(tensor_file.read(one.path / "weights.safetensors"), written)
-    monkeypatch.setattr(tensor_file, "write", lambda *_: pytest.fail("written again"))
-    two = samples.packed(tmp_path / "two", written=(written, sha256))
+    two = samples.packed(tmp_path / "two", weights=(written, sha256))
     assert two.manifest == one.manifest
     assert bundle.verify(two.path)
 
@@ -73,9 +72,9 @@ def test_a_written_file_that_somebody_keeps_is_copied(tmp_path):
     one = samples.packed(tmp_path / "one")
     written = tmp_path / "arrays"
     sha256 = tensor_file.write(tensor_file.read(one.path / "weights.safetensors"), written)
-    two = samples.packed(tmp_path / "two", written=(written, sha256))
+    two = samples.packed(tmp_path / "two", weights=(written, sha256))
     assert (two.path / "weights.safetensors").samefile(written)
-    three = samples.packed(tmp_path / "three", written=(written, sha256))
+    three = samples.packed(tmp_path / "three", weights=(written, sha256))
     assert not (three.path / "weights.safetensors").samefile(written)
     assert bundle.verify(three.path)
 
@@ -93,18 +92,16 @@ def test_equal_contents_give_equal_bytes_from_any_folder(tmp_path, monkeypatch):
     first = samples.packed(tmp_path / "one" / "b")
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    reordered = {
-        "weights": dict(reversed(samples.programs.accumulate_weights().items())),
-        "initial_state": dict(reversed(samples.programs.accumulate_state().items())),
-    }
-    second = samples.packed("two", **reordered)
+    stored = tensor_file.read(first.path / "weights.safetensors")
+    sha256 = tensor_file.write(dict(reversed(stored.items())), tmp_path / "arrays")
+    second = samples.packed("two", weights=(tmp_path / "arrays", sha256))
     assert tree(first.path) == tree(second.path)
     assert first.manifest.digest == second.manifest.digest
 
 
 def test_another_weight_is_another_digest(tmp_path):
     first = samples.packed(tmp_path / "a")
-    second = samples.packed(tmp_path / "b", weights={"weight": np.ones(4, np.float32)})
+    second = samples.packed(tmp_path / "b", weights=samples.weights_file(weight=np.ones(4, np.float32)))
     assert first.manifest.digest != second.manifest.digest
 
 
@@ -158,11 +155,11 @@ def test_a_disk_that_takes_no_more_leaves_nothing_half_written(tmp_path, monkeyp
     before = tree(tmp_path)
     made = samples.contents()
 
-    def full(arrays, path):
+    def full(source, path):
         path.write_bytes(b"half")
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(tensor_file, "write", full)
+    monkeypatch.setattr(sys.modules[bundle.pack.__module__], "_take", full)
     with pytest.raises(kind):
         bundle.pack(tmp_path / "b", **made)
     assert tree(tmp_path) == before
@@ -193,14 +190,14 @@ def test_ctrl_c_leaves_nothing(tmp_path, monkeypatch):
 
 KILLED = """
 import os, sys
-from aotpipe.runtime import tensor_file as tensors
-from aotpipe.runtime.goldens import loads
+from aotpipe.runtime import bundle
 from tests.unit.runtime.bundle import samples
-write = tensors.write
-def killed(arrays, path):
-    write(arrays, path)
+packing = sys.modules[bundle.pack.__module__]
+take = packing._take
+def killed(source, path):
+    take(source, path)
     os.kill(os.getpid(), 9)
-tensors.write = killed
+packing._take = killed
 samples.packed(sys.argv[1])
 """
 
