@@ -113,20 +113,6 @@ def avg_pool(
     return torch.div(total, pooled(counted, padding, ends, 1), rounding_mode=mode)
 
 
-def avg_pool1d(
-    x: torch.Tensor,
-    kernel: Sequence[int],
-    stride: Sequence[int] = (),
-    padding: Sequence[int] = (0,),
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-) -> Any:
-    across = avg_pool(
-        x.unsqueeze(-2), [1, *kernel], [1, *(stride or kernel)], [0, *padding], ceil_mode, count_include_pad
-    )
-    return across if across is NotImplemented else across.squeeze(-2)
-
-
 def max_pool_with_indices(
     x: torch.Tensor,
     kernel: Sequence[int],
@@ -240,7 +226,6 @@ def _each(numbers: Sequence[int], rank: int) -> list[int]:
 
 
 DECOMPOSITIONS: Table = {
-    aten.avg_pool1d.default: avg_pool1d,
     aten.avg_pool2d.default: avg_pool,
     aten.avg_pool3d.default: avg_pool,
     aten.max_pool2d_with_indices.default: max_pool_with_indices,
