@@ -22,7 +22,7 @@ from aotpipe.core.precision import Precision
 from aotpipe.core.stages import Dialect
 from aotpipe.core.targets import Backend, Target, expand
 from aotpipe.errors import MeshError, NoBuckets, SpecInvalid, TargetError
-from aotpipe.runtime.xla import installed
+from aotpipe.runtime import installed
 from aotpipe.runtime.xla.buckets import Buckets, Declared
 from aotpipe.runtime.xla.mesh import DeclaredMesh, DeclaredRules, Mesh, Rule, rules
 
@@ -74,8 +74,6 @@ FIRST_STAGE: Final[Mapping[str, Until]] = {
     **dict.fromkeys(("allow_islands", "buckets", "dialect", "mesh", "shard"), "lower"),
 }
 """By option, the first stage of a build that it changes."""
-_NEEDED: Final = {"torch": "torch", "jinja2": "jinja2"}
-"""By package, the module to look for: what every build needs."""
 _OF_SPEC: Final = tuple(name for name, stage in FIRST_STAGE.items() if stage == "canonicalize")
 
 
@@ -201,12 +199,7 @@ class Request:
         """
         if "stablehlo" in self.backends.values():
             installed.require()
-        iree = {"iree-base-compiler": "iree.compiler"} if "iree" in self.backends else {}
-        for package, module in (_NEEDED | iree).items():
-            if not installed.is_installed(module):
-                raise TargetError(
-                    f"{package} is not installed, and building needs it", hint="pip install 'aotpipe[build]'"
-                )
+        installed.require("torch", "jinja2", *(["iree-base-compiler"] if "iree" in self.backends else []))
 
     def load(self) -> Spec:
         """Find or make the Spec.

@@ -86,9 +86,8 @@ def doctor(*, as_json: bool) -> int:
 def _examine() -> dict[str, Any]:
     from aotpipe import __version__
     from aotpipe.errors import AotpipeError
-    from aotpipe.runtime import toolchain
+    from aotpipe.runtime import installed, toolchain
     from aotpipe.runtime.store import Store
-    from aotpipe.runtime.xla import installed
 
     cache: dict[str, Any] = {}
     try:

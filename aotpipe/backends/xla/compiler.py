@@ -32,8 +32,8 @@ from aotpipe.backends.xla.estimate.figures import COLLECTIVES
 from aotpipe.core.stages import Compiled, CompileStats, Lowered, Partition
 from aotpipe.core.targets import Target
 from aotpipe.errors import CompileError, CompileFailed, CompilerCrashed
-from aotpipe.runtime import process, toolchain
-from aotpipe.runtime.xla import container, installed
+from aotpipe.runtime import installed, process, toolchain
+from aotpipe.runtime.xla import container
 
 _PACKAGES: Final[Mapping[str, tuple[str, ...]]] = {
     "cpu": ("jaxlib",),

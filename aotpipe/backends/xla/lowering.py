@@ -34,7 +34,8 @@ from aotpipe.core.stages import Legal, LegalEntry, Lowered
 from aotpipe.errors import Buffer, CannotPad, LowerFailed, NoBuckets, UnsupportedOps
 from aotpipe.passes import hops, unbacked
 from aotpipe.passes.source_lines import nearest_line
-from aotpipe.runtime.xla import container, installed
+from aotpipe.runtime import installed
+from aotpipe.runtime.xla import container
 from aotpipe.runtime.xla.buckets import Buckets, Declared, Ladder, planned, takes
 from aotpipe.runtime.xla.mesh import Mesh, Rule
 

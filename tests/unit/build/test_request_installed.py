@@ -10,7 +10,7 @@ import aotpipe
 from aotpipe.build.request import Request
 from aotpipe.cli import cli, guarded
 from aotpipe.errors import TargetError
-from aotpipe.runtime.xla import installed
+from aotpipe.runtime import installed
 
 
 def without(module: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from aotpipe.runtime import installed
 from aotpipe.runtime.store import Store, digest
-from aotpipe.runtime.xla import installed
 from tests.unit.cli.commands import run
 
 

@@ -26,7 +26,7 @@ from aotpipe.errors import NoBuckets, SourceLine
 from aotpipe.passes import hops, unbacked
 from aotpipe.passes.rules import counted, error_of
 from aotpipe.passes.source_lines import nearest_line
-from aotpipe.runtime.xla import installed
+from aotpipe.runtime import installed
 
 if TYPE_CHECKING:
     from aotpipe.backends.xla.interpreter import Lines

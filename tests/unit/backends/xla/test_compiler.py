@@ -19,9 +19,9 @@ from aotpipe.errors import (
     DeviceMemoryExceeded,
     TargetError,
 )
-from aotpipe.runtime import toolchain
+from aotpipe.runtime import installed, toolchain
 from aotpipe.runtime.loading import why_not_runnable
-from aotpipe.runtime.xla import container, installed
+from aotpipe.runtime.xla import container
 from tests.programs import through
 
 HOST = Target.parse("xla-cpu-host")

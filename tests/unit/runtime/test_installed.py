@@ -3,7 +3,7 @@
 import pytest
 
 from aotpipe.errors import TargetError
-from aotpipe.runtime.xla import installed
+from aotpipe.runtime import installed
 
 
 def test_what_is_there_is_not_asked_for() -> None:
