@@ -21,6 +21,7 @@ from aotpipe.passes import (
     hops,
     if_conversion,
     index_bounds,
+    integer_division,
     runtime_asserts,
     scalars,
 )
@@ -87,6 +88,7 @@ def _finish(
     cheap: int,
 ) -> LegalEntry:
     """Control flow in normal form, indices within bounds, asserts as outputs, nothing unused."""
+    integer_division.guard_numbers(entry.graph)
     scalars.lower(entry.graph)
     control_flow.normalize(entry.graph)
     entry, ranges = index_bounds.guard(entry, tensors, declared)

@@ -24,7 +24,15 @@ from aotpipe.canonicalize.trace import runtime_asserts
 from aotpipe.core.stages import ExportedEntry
 from aotpipe.errors import AotpipeError, UnsupportedOps
 from aotpipe.model import source
-from aotpipe.passes import alias_copies, constants, decompositions, hops, repeated_calls, wrapper_ops
+from aotpipe.passes import (
+    alias_copies,
+    constants,
+    decompositions,
+    hops,
+    integer_division,
+    repeated_calls,
+    wrapper_ops,
+)
 from aotpipe.passes.decompositions import indexing
 from aotpipe.passes.decompositions.entries import either
 from aotpipe.passes.rules import LegalizationRules
@@ -49,6 +57,7 @@ def decompose(entry: ExportedEntry, rules: LegalizationRules) -> ExportedProgram
             # torch's tracing warns of its own deprecated calls.
             warnings.simplefilter("ignore")
             program = constants.lift(alias_copies.separate(wrapper_ops.inline(entry.program)))
+            program = integer_division.guard(program)
             try:
                 decomposed = _decomposed(program, table)
             except ValueError:

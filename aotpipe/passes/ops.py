@@ -35,6 +35,12 @@ def overloads(names: str) -> frozenset[OpOverload]:
     return frozenset(getattr(getattr(_ATEN, op), overload or "default") for op, _, overload in pairs)
 
 
+def by_tensor(op: Any) -> Any:
+    """The overload of an op that takes a tensor where this one takes a number as its second operand."""
+    name = {"Scalar": "Tensor", "Scalar_mode": "Tensor_mode"}.get(op._overloadname, op._overloadname)
+    return getattr(op.overloadpacket, name, None) or op.overloadpacket.default
+
+
 REARRANGES: Final = overloads("alias clone expand permute squeeze.dim squeeze.dims unsqueeze view")
 """Ops whose result holds every element of their operand, and no other."""
 

@@ -22,6 +22,7 @@ from aotpipe.passes import (
     hops,
     integer_division,
     ops,
+    shifts,
     size_rewrites,
     split_reductions,
     unbacked,
@@ -63,6 +64,7 @@ class LegalizationRules:
     )
     range_passes: tuple[Callable[[GraphModule, Ranges], bool], ...] = (
         integer_division.mend,
+        shifts.guard,
         size_rewrites.join_gathers,
     )
     graph_passes: tuple[Callable[[GraphModule], None], ...] = ()

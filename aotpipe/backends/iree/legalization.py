@@ -3,7 +3,8 @@
 `refusal` and `size_refusal` find what IREE's importer and compiler have no lowering for.
 
 IREE's bytecode for any CPU (`iree-vmvx`, 3.13) rounds floats to the nearest integer where torch, C and IREE's
-other targets cut off: `truncate(graph)` cuts off before each cast.
+other targets cut off: `truncate(graph, ranges)` cuts off before each cast. Of NaN and of what has no room the
+compiler makes any number, where eager on x86 makes the least int32 and cuts shorter integers from that.
 """
 
 from __future__ import annotations
@@ -22,14 +23,16 @@ from torch.fx import GraphModule, Node
 
 from aotpipe.backends.iree.decompositions import table
 from aotpipe.backends.iree.tuning import convolution
-from aotpipe.passes import decompositions, hops, ops
+from aotpipe.passes import decompositions, ops
 from aotpipe.passes.decompositions import Decomposition, blas
-from aotpipe.passes.emit import Emitter
+from aotpipe.passes.emit import Emitter, rewrite
+from aotpipe.passes.ranges import Ranges
 from aotpipe.passes.rules import NO_LOWERING, REASONS, LegalizationRules
 from aotpipe.passes.scalars import value_of
 
 aten = torch.ops.aten
 
+_INT32: Final = torch.iinfo(torch.int32)
 _TRUNC: Final = aten.trunc.default
 # What these give has no fraction.
 _WHOLE: Final = ops.overloads("trunc floor ceil round")
@@ -122,17 +125,30 @@ def _table_with(form: Decomposition) -> Mapping[Any, Decomposition]:
     return {**table(), aten.convolution.default: form, **libraries}
 
 
-def truncate(graph: GraphModule) -> None:
-    """Change the casts of a graph and of those inside of it."""
-    for body in list(hops.walk(graph)):
-        for node in body.graph.find_nodes(op="call_function", target=ops.CAST):
-            source = node.args[0]
-            if isinstance(source, Node) and source.target not in _WHOLE and _cuts_off(source, node):
-                node.update_arg(0, Emitter(body, node)(_TRUNC, source))
-        body.recompile()
+def truncate(graph: GraphModule, ranges: Ranges) -> bool:
+    """Change the casts of a graph to integers; gives whether there was one."""
+    casts = graph.graph.find_nodes(op="call_function", target=ops.CAST)
+    return rewrite(
+        graph, [node for node in casts if _cuts_off(node.args[0], node)], partial(_cut_off, ranges)
+    )
 
 
-def _cuts_off(source: Node, node: Node) -> bool:
+def _cut_off(ranges: Ranges, emit: Emitter, node: Node) -> Node:
+    (source,), dtype = node.all_input_nodes, value_of(node).dtype
+    whole = source if source.target in _WHOLE else emit(_TRUNC, source)
+    if dtype is torch.int64 or ranges.space.within(ranges.of(source), _INT32.min, _INT32.max):
+        return emit(ops.CAST, whole, **node.kwargs)
+    if dtype is torch.uint8 and value_of(source).dtype is torch.float64:
+        return emit(ops.CAST, emit(ops.CAST, whole, dtype=torch.int64), dtype=dtype)
+    # No float32 is between the largest int32 and 2**31.
+    above, below = emit(aten.ge.Scalar, whole, float(_INT32.min)), emit(aten.lt.Scalar, whole, 2.0**31)
+    least = emit(aten.full.default, [], _INT32.min, dtype=torch.int32)
+    made = emit(ops.CAST, whole, dtype=torch.int32)
+    held = emit(aten.where.self, emit(aten.logical_and.default, above, below), made, least)
+    return held if dtype is torch.int32 else emit(ops.CAST, held, dtype=dtype)
+
+
+def _cuts_off(source: Any, node: Node) -> bool:
     given, made = value_of(source), value_of(node)
     return (
         isinstance(given, torch.Tensor)
@@ -141,11 +157,11 @@ def _cuts_off(source: Node, node: Node) -> bool:
     )
 
 
-CPU: Final = LegalizationRules(
+_PLAIN: Final = LegalizationRules(
     dialect="torch",
     decompositions=partial(_table_with, convolution.on_cpu),
     refusal=refusal,
     size_refusal=size_refusal,
-    graph_passes=(truncate,),
 )
+CPU: Final = replace(_PLAIN, range_passes=(*_PLAIN.range_passes, truncate))
 GPU: Final = replace(CPU, decompositions=partial(_table_with, convolution.on_gpu))

@@ -81,11 +81,17 @@ def cast(value: Any, dtype: DType) -> Array:
         return lax.ne(value, constant(0, value.dtype, value.shape))
     if is_complex(value.dtype) and not is_complex(dtype):
         return cast(lax.real(value), dtype)
-    if dtype.kind == "u" and is_float(value.dtype):
-        # A negative float goes round as in C, through a signed integer; the conversion alone clamps.
-        value = lax.convert_element_type(value, INT64)
-    elif dtype.kind == "i" and dtype.itemsize < INT32.itemsize and is_float(value.dtype):
-        value = lax.convert_element_type(value, INT32)
+    if dtype.kind in "iu" and is_float(value.dtype):
+        # As on x86, NaN and what has no room give the least number, and short integers are cut from a longer
+        # one; the conversion alone clamps.
+        held = INT32 if dtype.kind == "i" and dtype.itemsize <= INT32.itemsize else INT64
+        least = int(np.iinfo(held).min)
+        ends = (constant(end, value.dtype, value.shape) for end in (least, -least))
+        fits = lax.bitwise_and(
+            *(compare(value, end) for compare, end in zip((lax.ge, lax.lt), ends, strict=True))
+        )
+        whole = lax.convert_element_type(value, held)
+        value = lax.select(fits, whole, constant(least, held, value.shape))
     return lax.convert_element_type(value, dtype)
 
 

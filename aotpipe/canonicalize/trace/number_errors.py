@@ -13,6 +13,7 @@ from aotpipe.canonicalize.values import host_scalars
 Test = Callable[[torch.Tensor], torch.Tensor]
 _POWERS: Final = frozenset({"pow", "rpow"})
 _REFLECTED: Final = frozenset({"rtruediv", "rdiv", "rfloordiv", "rmod", "rpow"})
+_FLOORING: Final = frozenset({"floordiv", "rfloordiv", "floor_divide"})
 _PARTIAL: Final = (
     _POWERS
     | _REFLECTED
@@ -71,6 +72,10 @@ def require_defined(function: Callable[..., Any], args: Sequence[Any]) -> None:
     left, right = args if name not in _REFLECTED else args[::-1]
     if name not in _POWERS:
         _require_not(right == 0, ZeroDivisionError("division by zero"))
+        least, negative = left == -(2**63), right == -1
+        if name in _FLOORING and least is not False and negative is not False:
+            # Python's integers go on beyond 64 bits, those of a program do not.
+            _require_not(_both(least, negative), OverflowError("a quotient of integers is 2**63"))
         return
     error = ZeroDivisionError("0.0 cannot be raised to a negative power")
     if isinstance(right, torch.Tensor) or right < 0:

@@ -22,7 +22,7 @@ from aotpipe.core.signature import TensorSpec
 from aotpipe.core.stages import LegalEntry
 from aotpipe.passes import hops, ops
 from aotpipe.passes.ranges import conditions, rules
-from aotpipe.passes.ranges.intervals import ANY, TRUE, Interval, Space, as_bound, of_dtype
+from aotpipe.passes.ranges.intervals import ANY, FALSE, TRUE, Interval, Space, as_bound, of_dtype
 from aotpipe.passes.scalars import value_of
 
 __all__ = ["Ranges"]
@@ -118,7 +118,10 @@ class Ranges:
     def _of_where(self, node: Node, of: Callable[[Any], Interval], depth: int) -> Interval:
         condition, *branches = node.args
         found = []
+        certain = of(condition)
         for branch, truth in zip(branches, (True, False), strict=True):
+            if certain == (FALSE if truth else TRUE):
+                continue
             known = conditions.of_condition(condition, truth, of, self.space)
             found.append(self._under(branch, known, of, depth))
         return self.space.union(*found)

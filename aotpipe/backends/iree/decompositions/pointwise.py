@@ -133,9 +133,11 @@ def div_mode(left: torch.Tensor, right: Value, *, rounding_mode: str | None = No
         return torch.true_divide(left, right)
     one, two = promoted(left, right)
     dtype = one.dtype
-    if dtype in (torch.uint8, torch.bool):
-        # The compiler takes bytes for signed. None is negative: rounding down is rounding to zero.
-        return torch.div(one.to(torch.int32), two.to(torch.int32), rounding_mode="trunc").to(dtype)
+    if dtype in (torch.uint8, torch.int8, torch.bool):
+        # The compiler takes bytes for signed, and dies on a floor of signed ones. Of bytes none is negative:
+        # rounding down is rounding to zero.
+        rounding_mode = rounding_mode if dtype.is_signed else "trunc"
+        return torch.div(one.to(torch.int32), two.to(torch.int32), rounding_mode=rounding_mode).to(dtype)
     if not dtype.is_floating_point:
         if dtype == torch.int64 and rounding_mode == "floor" and not isinstance(right, torch.Tensor):
             # Of places in a tensor, mostly, whose range is to be known: see `divisions`.
@@ -184,12 +186,12 @@ def fmod(left: torch.Tensor, right: Value) -> Any:
 
 def remainder(left: Value, right: Value) -> Any:
     one, two = promoted(left, right)
-    if one.dtype in (torch.uint8, torch.bool):
+    if one.dtype in (torch.uint8, torch.int8, torch.bool):
         return torch.remainder(one.to(torch.int32), two.to(torch.int32)).to(one.dtype)
     if one.dtype in HALF:
         return torch.remainder(one.float(), two.float()).to(one.dtype)
     # Of a constant tensor and a number the compiler folds C's remainder, which has the dividend's sign.
-    if one.is_floating_point() and (one is not left or two is not right):
+    if one is not left or (one.is_floating_point() and two is not right):
         return torch.remainder(one, two)
     return NotImplemented
 

@@ -146,15 +146,7 @@ def divide(out: Out, left: Any, right: Any, *, rounding_mode: str | None = None)
         return floor_divide(a, b)
     if rounding_mode is None:
         return lax.div(a, b)
-    return jnp.trunc(a / b) if is_float(a.dtype) else lax.div(*_safe(a, b))
-
-
-def _safe(a: Array, b: Array) -> tuple[Array, Array]:
-    """Integers that can be divided: eager raises on zero, and the hardware traps on the least by -1."""
-    traps = b == 0
-    if a.dtype.kind == "i":
-        traps |= (a == int(np.iinfo(a.dtype).min)) & (b == -1)
-    return a, lax.select(traps, like(b, 1), b)
+    return jnp.trunc(a / b) if is_float(a.dtype) else lax.div(a, b)
 
 
 def _differ(rest: Array, b: Array) -> Array:
@@ -165,7 +157,7 @@ def _differ(rest: Array, b: Array) -> Array:
 def floor_divide(a: Array, b: Array) -> Array:
     """The quotient towards minus infinity, as eager computes that of floats: from the exact remainder."""
     if not is_float(a.dtype):
-        quotient = lax.div(*_safe(a, b))
+        quotient = lax.div(a, b)
         return quotient - cast(_differ(a - quotient * b, b), a.dtype)
     rest = lax.rem(a, b)
     quotient = (a - rest) / b
@@ -178,13 +170,8 @@ def floor_divide(a: Array, b: Array) -> Array:
 
 def remainder(a: Array, b: Array) -> Array:
     """With the sign of the divisor."""
-    rest = fmod(a, b)
+    rest = lax.rem(a, b)
     return lax.select(_differ(rest, b), rest + b, rest)
-
-
-def fmod(a: Array, b: Array) -> Array:
-    """With the sign of the dividend."""
-    return lax.rem(a, b) if is_float(a.dtype) else lax.rem(*_safe(a, b))
 
 
 def power(out: Out, base: Any, exponent: Any) -> Array:
@@ -209,15 +196,8 @@ def power(out: Out, base: Any, exponent: Any) -> Array:
     return lax.select(b < 0, inverse, result)
 
 
-def _shift(a: Array, b: Array, *, right: bool) -> Array:
-    """A shift; by the width or more, or by less than 0, as eager does it: all bits out."""
-    if a.dtype.kind == "u":
-        return lax.shift_right_logical(a, b) if right else lax.shift_left(a, b)
-    last = like(b, 8 * a.dtype.itemsize - 1)
-    outside = (b < 0) | (b > last)
-    if right:
-        return lax.shift_right_arithmetic(a, lax.select(outside, last, b))
-    return lax.select(outside, like(a, 0), lax.shift_left(a, lax.select(outside, like(b, 0), b)))
+def _shift_right(a: Array, b: Array) -> Array:
+    return (lax.shift_right_logical if a.dtype.kind == "u" else lax.shift_right_arithmetic)(a, b)
 
 
 def clamp(out: Out, x: Array, low: Any = None, high: Any = None) -> Array:
@@ -318,9 +298,9 @@ OPS: Final[dict[Any, Any]] = {
     _each(aten.sub): subtract,
     _each(aten.mul): promoted(jnp.multiply),
     _each(aten.div, "Tensor Scalar Tensor_mode Scalar_mode"): divide,
-    _each(aten.floor_divide, "default Scalar"): promoted(floor_divide),
+    _each(aten.floor_divide, "default Scalar"): (promoted(floor_divide), elementwise),
     _each(aten.remainder, "Tensor Scalar Scalar_Tensor"): promoted(remainder),
-    _each(aten.fmod): promoted(fmod),
+    _each(aten.fmod): promoted(lax.rem),
     _each(aten.pow, "Tensor_Tensor Tensor_Scalar Scalar"): power,
     _each(aten.eq): compared(lax.eq),
     _each(aten.ne): compared(lax.ne),
@@ -331,8 +311,8 @@ OPS: Final[dict[Any, Any]] = {
     _each(aten.bitwise_and, _BITWISE): exact(lax.bitwise_and),
     _each(aten.bitwise_or, _BITWISE): exact(lax.bitwise_or),
     _each(aten.bitwise_xor, _BITWISE): exact(lax.bitwise_xor),
-    _each(aten.bitwise_left_shift, _SHIFTS): exact(lambda a, b: _shift(a, b, right=False)),
-    _each(aten.bitwise_right_shift, _SHIFTS): exact(lambda a, b: _shift(a, b, right=True)),
+    _each(aten.bitwise_left_shift, _SHIFTS): exact(lax.shift_left),
+    _each(aten.bitwise_right_shift, _SHIFTS): exact(_shift_right),
     aten.logical_and.default: logical(lax.bitwise_and),
     aten.logical_or.default: logical(lax.bitwise_or),
     aten.logical_xor.default: logical(lax.bitwise_xor),
