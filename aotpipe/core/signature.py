@@ -72,8 +72,9 @@ def evaluate_dim(dim: Dim, sizes: Mapping[str, int]) -> int:
     """
     if isinstance(dim, int):
         return dim
-    found = _evaluate(dim, sizes)
-    if type(found) is not int:
+    found: int = _evaluate(dim, sizes)
+    # While XLA's programs are traced, a size is an array of jax's.
+    if type(found) in (bool, float):
         raise ValueError(f"not a dim expression: {dim!r}")
     return found
 
