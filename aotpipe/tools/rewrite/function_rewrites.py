@@ -30,7 +30,7 @@ from aotpipe.canonicalize.trace.decisions import Decision
 from aotpipe.canonicalize.values.abstract_values import Undefined
 from aotpipe.tools.rewrite import statements
 from aotpipe.tools.rewrite.expression_rewrites import ExpressionRewriter, Unsupported, negated
-from aotpipe.tools.rewrite.staged_statements import Lowering, assigned, needed
+from aotpipe.tools.rewrite.staged_statements import Lowering, assigned, item_written, needed
 from aotpipe.tools.rewrite.statements import Counter, Facts
 from aotpipe.tools.rewrite.syntax import call, function, method, name, tuple_of
 
@@ -145,9 +145,7 @@ def _part_names(parts: Mapping[str, int]) -> list[str]:
 
 def _copies(body: Block, variables: Collection[str]) -> Block:
     """Copies of those whose items are written: a function of an op may not write what it is given."""
-    return [
-        assign(each, call(f"{each}.clone")) for each in statements.item_written(body) if each in variables
-    ]
+    return [assign(each, call(f"{each}.clone")) for each in item_written(body) if each in variables]
 
 
 class _FunctionRewriter:

@@ -90,7 +90,6 @@ class _Function:
         self._place = {node: index for index, node in enumerate(self._nodes)}
         self._effects = [index for index, node in enumerate(self._nodes) if nodes.is_effect(node)]
         self._line = nodes.Lines(self._nodes)
-        self._dead = nodes.unused(self._nodes)
         self._inlined = self._inlining()
         self._held: dict[str, Node] = {}
 
@@ -101,8 +100,8 @@ class _Function:
                 self._env[node] = next(self._given)
             elif node.op == "output":
                 result = self._expression(node.args[0])
-            elif node in self._dead:
-                continue
+            elif node in self._env:
+                continue  # a part of a result that has its name
             elif node.op == "get_attr":
                 self._attribute(node)
             elif node.op == "call_function":
@@ -164,7 +163,7 @@ class _Function:
         if nodes.is_higher(op):
             self._keep(node, self._higher(node, op))
             return
-        if nodes.name_of(op) in nodes.NO_OPS or nodes.is_own_copy(node):
+        if nodes.is_own_copy(node):
             return
         if same := nodes.replacement(node):
             self._env[node] = self._env[same]
@@ -195,8 +194,9 @@ class _Function:
             target = self._bound(taken[0])
         elif taken:
             count = max(1 + max(taken), len(node.meta["val"]))
-            read = [[each for each in taken.get(index, ()) if each.users] for index in range(count)]
-            targets = [self._bound(each) if each else ast.Name("_", ast.Store()) for each in read]
+            targets = [
+                self._bound(taken[at]) if at in taken else ast.Name("_", ast.Store()) for at in range(count)
+            ]
             target = ast.Tuple(targets, ast.Store())
         else:
             target = self._bound([node])
@@ -206,7 +206,6 @@ class _Function:
         """Make a variable for the value that these nodes of a graph stand for."""
         called = self._name(values[0])
         self._env |= dict.fromkeys(values, name(called))
-        self._dead.update(values)
         return ast.Name(called, ast.Store())
 
     def _name(self, node: Node) -> str:

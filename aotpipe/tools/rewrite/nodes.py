@@ -67,15 +67,6 @@ def is_effect(node: Node) -> bool:
     return name not in NO_OPS and (is_mutable(node) or drawn or "_assert" in name or "sym_constrain" in name)
 
 
-def unused(nodes: Sequence[Node]) -> set[Node]:
-    """What nothing reads, and is there for its result only."""
-    dead: set[Node] = set()
-    for node in reversed(nodes):
-        if node.op in ("call_function", "get_attr") and not is_effect(node) and dead.issuperset(node.users):
-            dead.add(node)
-    return dead
-
-
 def parts(node: Node) -> Mapping[int, list[Node]]:
     """The nodes that take one part each of a node's result; none where anything takes the whole."""
     found: dict[int, list[Node]] = {}

@@ -10,7 +10,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Sequence
 
-from aotpipe.canonicalize.rewrite.ast_builders import COMPREHENSIONS, DONE, SCOPES, SKIP, STOP, contains, own
+from aotpipe.canonicalize.rewrite import dataflow
+from aotpipe.canonicalize.rewrite.ast_builders import DONE, SCOPES, SKIP, STOP, contains, own
 from aotpipe.canonicalize.rewrite.dataflow import Liveness, reads
 from aotpipe.canonicalize.rewrite.desugaring import Matches
 from aotpipe.canonicalize.rewrite.jump_elimination import Returns, jumps, loop_without_jumps
@@ -97,25 +98,16 @@ class Lowering:
 
 
 def assigned(body: Iterable[ast.stmt]) -> list[str]:
-    """The variables that statements set or whose items they write, in their order."""
-    found: dict[str, None] = {}
+    """The variables that statements set, then those whose items they write, each in their order."""
+    body = list(body)
+    return list(dict.fromkeys([*dataflow.assigned(body).names, *item_written(body)]))
 
-    def visit(node: ast.AST) -> None:
-        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-            found[node.id] = None
-        elif isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
-            if isinstance(node.value, ast.Name):
-                found[node.value.id] = None
-        elif isinstance(node, ast.FunctionDef):
-            found[node.name] = None
-        if isinstance(node, (*SCOPES, *COMPREHENSIONS)):
-            return
-        for child in ast.iter_child_nodes(node):
-            visit(child)
 
-    for statement in body:
-        visit(statement)
-    return list(found)
+def item_written(body: Sequence[ast.stmt]) -> list[str]:
+    """The variables whose items, or which themselves, statements write in place."""
+    items = (node for node in own(body) if isinstance(node, ast.Subscript))
+    written = (node.value for node in items if not isinstance(node.ctx, ast.Load))
+    return list(dict.fromkeys(owner.id for owner in written if isinstance(owner, ast.Name)))
 
 
 def needed(body: Iterable[ast.stmt], names: Iterable[str]) -> frozenset[str]:

@@ -134,13 +134,6 @@ def text(node: ast.expr) -> str:
             return "..."
 
 
-def item_written(body: Sequence[ast.stmt]) -> list[str]:
-    """The variables whose items, or which themselves, statements write in place."""
-    nodes = (node for each in body for node in ast.walk(each) if isinstance(node, ast.Subscript))
-    written = (node.value for node in nodes if not isinstance(node.ctx, ast.Load))
-    return list(dict.fromkeys(owner.id for owner in written if isinstance(owner, ast.Name)))
-
-
 def parameters(function: ast.FunctionDef) -> list[str]:
     """The names of a function's parameters."""
     return [node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)]

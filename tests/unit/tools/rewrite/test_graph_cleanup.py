@@ -99,3 +99,15 @@ def test_a_branch_that_writes_a_copy_computes():
         return torch.cond(x.sum() > 0, write, torch.clone, (x,))
 
     assert node(simplified(run), torch.ops.higher_order.cond)
+
+
+def test_what_nothing_reads_is_gone_unless_it_writes():
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        x.sin()
+        y = x.clone()
+        y.add_(1)
+        return y
+
+    targets = [each.target for each in simplified(forward).graph.nodes]
+    assert ATEN.sin.default not in targets
+    assert ATEN.add_.Tensor in targets

@@ -22,19 +22,6 @@ def test_parts_have_the_names_of_the_schema():
     }
 
 
-def test_what_nothing_reads_is_unused_unless_it_writes():
-    def forward(x):
-        x.sin()
-        y = x.clone()
-        y.add_(1)
-        return y
-
-    found = graph(forward, X)
-    unused = nodes.unused(list(found.graph.nodes))
-    assert node(found, ATEN.sin.default) in unused
-    assert node(found, ATEN.add_.Tensor) not in unused
-
-
 def test_the_reader_behind_what_changes_nothing():
     found = graph(lambda x: (x + 1).clone() * 2, X)
     add, clone = node(found, ATEN.add.Tensor), node(found, ATEN.clone.default)

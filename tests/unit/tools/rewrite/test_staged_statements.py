@@ -66,7 +66,8 @@ def test_what_a_nested_function_reads_is_live():
 
 def test_names_that_are_set_needed_and_read():
     body: Any = ast.parse("a, b = c\nd[e] = f\nfor g in h:\n    i = g\n[j for j in k]").body
-    assert staged_statements.assigned(body) == ["a", "b", "d", "g", "i"]
+    assert staged_statements.assigned(body) == ["a", "b", "g", "i", "d"]
+    assert staged_statements.item_written(body) == ["d"]
     assert staged_statements.needed(body, ["a", "d", "i", "k"]) == {"d", "k"}
     assert staged_statements.needed(ast.parse("def l(): m\nl()").body, ["l", "m"]) == {"m"}
 
