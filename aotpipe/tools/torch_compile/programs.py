@@ -36,7 +36,7 @@ from aotpipe.model.torch_arrays import from_numpy, to_numpy, view_numpy
 from aotpipe.runtime.islands.chain_runner import load_parts
 from aotpipe.runtime.loading import Runner, runtime, why_not_runnable
 from aotpipe.tools.torch_compile import graphs
-from aotpipe.tools.torch_compile.results import GraphCounter
+from aotpipe.tools.torch_compile.results import Graph
 from aotpipe.validate import validate
 from aotpipe.validate.inputs import Call
 from aotpipe.validate.reference import example_inputs
@@ -199,11 +199,7 @@ class Program:
     """Runs a graph: by its program, or eagerly, as one that `failed` always does."""
 
     def __init__(
-        self,
-        graph: fx.GraphModule,
-        settings: Settings,
-        counter: GraphCounter,
-        failed: AotpipeError | None = None,
+        self, graph: fx.GraphModule, settings: Settings, counter: Graph, failed: AotpipeError | None = None
     ) -> None:
         self._graph = graph
         self._settings = settings

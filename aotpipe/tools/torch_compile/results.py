@@ -1,16 +1,17 @@
-"""Counts the graphs of the torch.compile backend and their calls: frozen results and counters. Torch-free."""
+"""Counts the graphs of the torch.compile backend and their calls. Torch-free."""
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from aotpipe.errors import SourceLine
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Graph:
     """One graph that torch.compile handed over.
 
@@ -19,8 +20,7 @@ class Graph:
         where: The model's first line in it.
         status: `compiled` (its program answers), `eager` (it fell back), or `waiting` for its first call.
         calls: How many calls its program answered.
-        eager_calls: How many were run eagerly, also those of a compiled graph.
-        reasons: For each reason of such a call, how many there were.
+        eager: For each reason of a call that was run eagerly, how many there were.
         compile_s: What the stages took.
         islands: The ops without a lowering that run eagerly between the parts of its program.
         ratio: The largest share of the allowed error that an element of the first answer used.
@@ -29,15 +29,32 @@ class Graph:
     number: int
     where: SourceLine | None
     ops: int
-    status: str
+    status: str = "waiting"
     reason: str = ""
     hint: str = ""
     calls: int = 0
-    eager_calls: int = 0
-    reasons: tuple[tuple[str, int], ...] = ()
+    eager: Counter[str] = field(default_factory=Counter)
     compile_s: float = 0.0
     ratio: float = 0.0
     islands: tuple[str, ...] = ()
+
+    @property
+    def eager_calls(self) -> int:
+        """How many calls were run eagerly, also those of a compiled graph."""
+        return self.eager.total()
+
+    @property
+    def reasons(self) -> tuple[tuple[str, int], ...]:
+        """For each reason of such a call, how many there were."""
+        return tuple(sorted(self.eager.items()))
+
+    def compiled(self, *, compile_s: float, ratio: float, islands: tuple[str, ...] = ()) -> None:
+        """Record that the graph has a program."""
+        self.status, self.compile_s, self.ratio, self.islands = "compiled", compile_s, ratio, islands
+
+    def fell_back(self, reason: str, hint: str = "") -> None:
+        """Record that the graph runs eagerly from now on."""
+        self.status, self.reason, self.hint = "eager", reason, hint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,52 +102,29 @@ class Counts:
         return "\n".join(lines)
 
 
-@dataclass(slots=True)
-class GraphCounter:
-    """Counts the calls of one graph."""
-
-    graph: Graph
-    calls: int = 0
-    eager: Counter[str] = field(default_factory=Counter)
-
-    def compiled(self, *, compile_s: float, ratio: float, islands: tuple[str, ...] = ()) -> None:
-        """Record that the graph has a program."""
-        self.graph = replace(self.graph, status="compiled", compile_s=compile_s, ratio=ratio, islands=islands)
-
-    def fell_back(self, reason: str, hint: str = "") -> None:
-        """Record that the graph runs eagerly from now on."""
-        self.graph = replace(self.graph, status="eager", reason=reason, hint=hint)
-
-    def counted(self) -> Graph:
-        """The graph with its calls up to now."""
-        reasons = tuple(sorted(self.eager.items()))
-        return replace(self.graph, calls=self.calls, eager_calls=self.eager.total(), reasons=reasons)
-
-
 class GraphCounters:
-    """The counters of all graphs, for all threads of the process."""
+    """All graphs, for all threads of the process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._counters: list[GraphCounter] = []
+        self._graphs: list[Graph] = []
 
-    def add(self, where: SourceLine | None, ops: int) -> GraphCounter:
-        """A counter of a new graph."""
+    def add(self, where: SourceLine | None, ops: int) -> Graph:
+        """A new graph, which counts its own calls."""
         with self._lock:
-            number = len(self._counters) + 1
-            counter = GraphCounter(Graph(number=number, where=where, ops=ops, status="waiting"))
-            self._counters.append(counter)
-            return counter
+            graph = Graph(number=len(self._graphs) + 1, where=where, ops=ops)
+            self._graphs.append(graph)
+            return graph
 
     def counts(self) -> Counts:
-        """The graphs and calls of this process, and what fell back with its reasons."""
+        """The graphs and calls of this process up to now, and what fell back with its reasons."""
         with self._lock:
-            return Counts(graphs=tuple(each.counted() for each in self._counters))
+            return Counts(graphs=tuple(copy.deepcopy(self._graphs)))
 
     def reset(self) -> None:
         """Begin to count anew; programs stay, and the calls of their graphs are not counted any more."""
         with self._lock:
-            self._counters = []
+            self._graphs = []
 
 
 COUNTERS: Final = GraphCounters()

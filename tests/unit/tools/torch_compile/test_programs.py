@@ -11,15 +11,15 @@ import torch
 from aotpipe.errors import AotpipeError, SpecInvalid, TargetError, UnknownTarget, UnsupportedOps
 from aotpipe.tools.torch_compile import graphs, programs
 from aotpipe.tools.torch_compile.programs import Program, Settings
-from aotpipe.tools.torch_compile.results import Graph, GraphCounter
+from aotpipe.tools.torch_compile.results import Graph
 from tests.unit.tools.torch_compile import graph
 
 
 def program(
     call: Any, *args: Any, dynamic: bool | None = None, **options: Any
-) -> tuple[Program, GraphCounter, list[Any]]:
+) -> tuple[Program, Graph, list[Any]]:
     module, flat = graph.of(call, *args, dynamic=dynamic)
-    counter = GraphCounter(Graph(number=1, where=None, ops=1, status="waiting"))
+    counter = Graph(number=1, where=None, ops=1)
     settings = Settings.of({"target": "iree-vmvx", "cache": False, "verify": False, **options})
     return Program(module, settings, counter), counter, flat
 
@@ -29,7 +29,7 @@ def test_sizes_that_vary_take_one_program() -> None:
     for size in (3, 5, 2):
         args = [size if isinstance(each, int) else torch.ones(size, 2) for each in given]
         assert torch.equal(run(*args)[0], torch.ones(size, 2) * size)
-    assert (counter.graph.status, counter.calls, counter.eager.total()) == ("compiled", 3, 0)
+    assert (counter.status, counter.calls, counter.eager_calls) == ("compiled", 3, 0)
     run.close()
 
 
@@ -40,7 +40,7 @@ def test_a_weight_that_is_written_is_seen_and_again_and_again_is_an_argument() -
         with torch.no_grad():
             linear.weight.fill_(number)
             assert torch.allclose(run(*args)[0], linear(torch.ones(1, 2)))
-    assert (counter.graph.status, counter.calls, run._builds) == ("compiled", 5, 3)
+    assert (counter.status, counter.calls, run._builds) == ("compiled", 5, 3)
 
 
 @pytest.mark.slow
@@ -52,7 +52,7 @@ def test_too_many_builds_are_eager(monkeypatch: pytest.MonkeyPatch) -> None:
         with torch.no_grad():
             linear.weight.fill_(number)
             assert torch.allclose(run(*args)[0], linear(torch.ones(1, 2)))
-    assert (counter.graph.status, counter.graph.reason) == ("eager", "its weights are written between calls")
+    assert (counter.status, counter.reason) == ("eager", "its weights are written between calls")
 
 
 def test_what_no_program_takes_is_eager_or_an_error() -> None:
@@ -61,7 +61,7 @@ def test_what_no_program_takes_is_eager_or_an_error() -> None:
 
     run, counter, args = program(call, torch.eye(2))
     assert torch.equal(run(*args)[0], call(torch.eye(2)))
-    assert (counter.graph.status, counter.eager.total()) == ("eager", 1)
+    assert (counter.status, counter.eager_calls) == ("eager", 1)
     run, _, args = program(call, torch.eye(2), fallback="error")
     with pytest.raises(UnsupportedOps):
         run(*args)
@@ -79,7 +79,7 @@ def test_a_closed_program_is_built_again() -> None:
 def test_a_graph_of_another_device_is_eager() -> None:
     run, counter, _ = program(lambda x: x + 1, torch.ones(2))
     assert run(torch.ones(2, device="meta"))[0].device.type == "meta"
-    assert "an argument is on meta" in counter.graph.reason
+    assert "an argument is on meta" in counter.reason
 
 
 SETTINGS = Settings.of({"target": "iree-vmvx", "cache": False})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from aotpipe.errors import SourceLine
 from aotpipe.tools.torch_compile.results import Counts, Graph, GraphCounters
 
@@ -10,8 +12,8 @@ def test_counts_add_up_and_say_so() -> None:
     counts = Counts(
         graphs=(
             Graph(number=1, where=SourceLine("net.py", 3), ops=5, status="compiled", calls=7),
-            Graph(number=2, where=None, ops=1, status="eager", reason="no lowering", eager_calls=2),
-            Graph(number=3, where=None, ops=1, status="compiled", eager_calls=1, reasons=(("too large", 1),)),
+            Graph(number=2, where=None, ops=1, status="eager", reason="no lowering", eager=Counter(again=2)),
+            Graph(number=3, where=None, ops=1, status="compiled", eager=Counter({"too large": 1})),
         )
     )
     assert (counts.compiled, counts.calls, counts.eager_calls) == (2, 7, 3)
@@ -53,4 +55,13 @@ def test_after_a_reset_nothing_is_counted() -> None:
     counters.add(None, 1)
     counters.reset()
     assert counters.counts().graphs == ()
-    assert counters.add(None, 1).graph.number == 1
+    assert counters.add(None, 1).number == 1
+
+
+def test_what_was_counted_stays_as_it_was() -> None:
+    counters = GraphCounters()
+    graph = counters.add(None, 1)
+    before = counters.counts()
+    graph.calls += 1
+    graph.eager["too large"] += 1
+    assert (before.calls, before.eager_calls) == (0, 0)
