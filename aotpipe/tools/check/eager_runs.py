@@ -29,7 +29,7 @@ from aotpipe.canonicalize import example_call
 from aotpipe.canonicalize.example_call import uncompiled
 from aotpipe.canonicalize.inputs import pytrees
 from aotpipe.core.stages import CanonicalEntry
-from aotpipe.model.object_graph import OWN
+from aotpipe.model.object_graph import modules_of, roots_of
 from aotpipe.tools.check import side_effects, source_ranges
 from aotpipe.tools.check.diagnostics import Step
 from aotpipe.tools.check.side_effects import Effect
@@ -50,6 +50,7 @@ _KINDS: Final[Mapping[str, Kind]] = {
 _SAMPLED: Final = frozenset(
     {"rand", "randn", "randint", "randperm", "normal", "bernoulli", "multinomial", "rand_like", "randn_like"}
 )
+_ABSENT: Final = "nothing"
 _LONGEST: Final = 8
 _MOST_FORCED: Final = 24
 _FORCED_S: Final = 3.0
@@ -272,10 +273,11 @@ class Observed:
 def observe(entry: CanonicalEntry) -> Observed:
     """Call an entry point on its examples, watched."""
     found = Observed()
-    with example_call.unchanged(entry.module), torch.random.fork_rng(devices=[]):
-        states = [_state(entry.module)]
+    with example_call.unchanged(entry.module) as before, torch.random.fork_rng(devices=[]):
+        states = [_attributes(entry.module)]
+        changed: dict[str, None] = {}
         found.owners = {id(one): path for path, one in entry.module.named_modules()}
-        for path, value in _attributes(entry.module):
+        for path, value in states[0].items():
             if isinstance(value, side_effects.CONTAINERS):
                 found.owners.setdefault(id(value), path)
         # A second call tells how the values of an attribute go on, where a first one changed any.
@@ -283,12 +285,9 @@ def observe(entry: CanonicalEntry) -> Observed:
             watch, _ = _run(entry, found)
             if not number:
                 found.first = list(watch.events)
-            states.append(_state(entry.module))
-        found.changed = {
-            path: tuple(state.get(path, _ABSENT) for state in states)
-            for path in {path: None for state in states for path in state}
-            if len({repr(state.get(path, _ABSENT)) for state in states}) > 1
-        }
+            states.append(_attributes(entry.module))
+            changed |= {root.path: None for root in before.changed() if not root.is_buffer}
+        found.changed = {path: tuple(state.get(path, _ABSENT) for state in states) for path in changed}
     _explore(entry, found)
     return found
 
@@ -352,33 +351,7 @@ def _named(
             yield leaf, "input", name
 
 
-_ABSENT: Final = "nothing"
-
-
-def _state(module: nn.Module) -> dict[str, object]:
-    """A summary of every attribute of the modules that is neither parameter, buffer nor submodule."""
-    return {path: _summary(value, 3) for path, value in _attributes(module)}
-
-
-def _attributes(module: nn.Module) -> Iterator[tuple[str, Any]]:
-    for path, one in module.named_modules():
-        for name, value in vars(one).items():
-            if name not in OWN and not name.startswith(("_forward", "_backward", "_state_dict", "_load")):
-                yield f"{path}.{name}" if path else name, value
-
-
-def _summary(value: Any, depth: int) -> object:
-    if isinstance(value, torch.Tensor):
-        return f"a tensor {tuple(value.shape)}, {id(value)} {value._version}"  # noqa: SLF001  # counts writes
-    if isinstance(value, bool | int | float | complex | str | bytes | type(None)):
-        return value
-    if isinstance(value, nn.Module) or not depth:
-        return id(value)
-    if isinstance(value, dict):
-        return tuple((str(key), _summary(each, depth - 1)) for key, each in list(value.items())[:100])
-    if isinstance(value, (list, tuple, set)) or type(value).__name__ == "deque":
-        return (len(value), *(_summary(each, depth - 1) for each in list(value)[:100]))
-    own = getattr(value, "__dict__", None)
-    if isinstance(own, dict) and type(value).__module__.partition(".")[0] not in ("torch", "builtins"):
-        return (id(value), *((key, _summary(each, depth - 1)) for key, each in own.items()))
-    return id(value)
+def _attributes(module: nn.Module) -> dict[str, Any]:
+    """Every attribute of the modules that is neither parameter, buffer nor submodule, by path."""
+    roots = roots_of(modules_of(module))
+    return {root.path: root.held[root.key] for root in roots if not root.is_buffer}
