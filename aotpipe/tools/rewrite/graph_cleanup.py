@@ -1,8 +1,8 @@
 """Makes a graph plainer before it is written: its branches hold what a person would have put there.
 
 `simplify(graph)` changes a graph and the graphs under it. A branch that only sets flags becomes `|`, `&` and
-`~`, one that only chooses between two tensors `torch.where`; what nothing reads is not computed, and operands
-that neither side reads are not passed.
+`~`, one that only chooses between two tensors `torch.where`; what nothing reads is not computed, operands
+that neither side reads are not passed, and what changes nothing is gone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch.fx import GraphModule, Node
 from aotpipe.passes import hops
 from aotpipe.passes.emit import Emitter
 from aotpipe.passes.if_conversion import are_alike
-from aotpipe.tools.rewrite.nodes import ATEN, has_writes, is_effect, parts
+from aotpipe.tools.rewrite.nodes import ATEN, has_writes, is_effect, parts, replacement
 
 
 def simplify(graph: GraphModule) -> None:
@@ -27,6 +27,10 @@ def simplify(graph: GraphModule) -> None:
     for call in hops.calls(graph):
         if call.is_cond and isinstance(call.node.args[0], Node):
             _Branch(call, call.node.args[0]).simplify()
+    for node in graph.graph.nodes:
+        if (same := replacement(node)) is not None:
+            node.replace_all_uses_with(same, propagate_meta=False)
+            graph.graph.erase_node(node)
     graph.graph.eliminate_dead_code(lambda node: node.op in ("placeholder", "output") or is_effect(node))
 
 

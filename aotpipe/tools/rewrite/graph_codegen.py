@@ -120,33 +120,27 @@ class _Function:
         return found
 
     def _is_inlined(self, node: Node) -> bool:
-        if (
-            node.op != "call_function"
-            or nodes.is_effect(node)
-            or nodes.parts(node)
-            or nodes.replacement(node) is not None
-            or (found := nodes.only_user(node)) is None
-        ):
+        if node.op != "call_function" or nodes.is_effect(node) or nodes.parts(node) or len(node.users) != 1:
             return False
-        user, seen_as = found
+        [user] = node.users
         if nodes.is_higher(user.target):
             return False
         if user.op == "output":
             first = self._place[node]
-            return self._is_returned(node, seen_as, user) and not any(first < at for at in self._effects)
-        if nodes.times(user, seen_as) != 1 or not self._line.is_same(node, user):
+            return self._is_returned(node, user) and not any(first < at for at in self._effects)
+        if nodes.times(user, node) != 1 or not self._line.is_same(node, user):
             return False
         first, last = self._place[node], self._place[user]
         return not any(first < index < last for index in self._effects)
 
-    def _is_returned(self, node: Node, seen_as: Node, output: Node) -> bool:
+    def _is_returned(self, node: Node, output: Node) -> bool:
         """Whether a result may stand in the `return` itself: a name would tell a reader nothing."""
-        if not self._writer.is_inner or nodes.times(output, seen_as) != 1:
+        if not self._writer.is_inner or nodes.times(output, node) != 1:
             return False
         if node.target in _SHORT:
             return True
         results: Any = output.args[0]
-        is_alone = results is seen_as or len(results) == 1
+        is_alone = results is node or len(results) == 1
         return is_alone and self._line.target(node) is None
 
     def _attribute(self, node: Node) -> None:
@@ -164,9 +158,6 @@ class _Function:
             self._keep(node, self._higher(node, op))
             return
         if nodes.is_own_copy(node):
-            return
-        if same := nodes.replacement(node):
-            self._env[node] = self._env[same]
             return
         args = [self._expression(each) for each in node.args]
         given = {} if nodes.is_plain_copy(node) else node.kwargs
@@ -224,16 +215,11 @@ class _Function:
 
     def _is_done(self, holder: Node, node: Node) -> bool:
         """Whether nothing after a node reads what an earlier one computed."""
-        return all(
-            self._is_done(user, node)
-            if nodes.replacement(user) is holder
-            else self._emitted(user) <= self._place[node]
-            for user in holder.users
-        )
+        return all(self._emitted(user) <= self._place[node] for user in holder.users)
 
     def _emitted(self, node: Node) -> int:
-        while node in self._inlined and (found := nodes.only_user(node)) is not None:
-            node = found[0]
+        while node in self._inlined:
+            [node] = node.users
         if node.op == "output":
             return len(self._nodes)
         return self._place[node]

@@ -79,14 +79,6 @@ def parts(node: Node) -> Mapping[int, list[Node]]:
     return found
 
 
-def only_user(node: Node) -> tuple[Node, Node] | None:
-    """The one node that reads a result, and the node as which it does so; None where there are more."""
-    if len(node.users) != 1:
-        return None
-    [user] = node.users
-    return only_user(user) if replacement(user) is node else (user, node)
-
-
 def times(user: Node, node: Node) -> int:
     """How often a node stands among another's arguments."""
     read: list[Node] = []
@@ -199,8 +191,6 @@ def _is_fresh(node: Node) -> bool:
         return False
     if node.target in _COPIES:
         return True
-    if (inner := replacement(node)) is not None:
-        return _is_fresh(inner) and len(inner.users) == 1
     returns = schema.returns
     composite = (ATEN.reshape.default, ATEN.contiguous.default, ATEN.to.dtype, ATEN.flatten.using_ints)
     return len(returns) == 1 and returns[0].alias_info is None and node.target not in composite

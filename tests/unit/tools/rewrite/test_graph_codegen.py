@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.example_call import uncompiled
+from aotpipe.tools.rewrite.graph_cleanup import simplify
 from aotpipe.tools.rewrite.graph_codegen import Writer
 from aotpipe.tools.rewrite.syntax import name, text_of
 from tests.unit.tools.rewrite.graph import graph
@@ -24,6 +25,7 @@ Y = X.abs() + 1
 def written(function: Any, *args: torch.Tensor, direct: bool = False) -> tuple[str, Any]:
     names = [f"in_{n}" for n in range(len(args))]
     found = graph(function, *args)
+    simplify(found)
     statements, result = Writer(name, direct=direct).body(found, [name(each) for each in names])
     text = f"def run({', '.join(names)}):\n{text_of(statements, 1)}\n"
     text += f"    return {ast.unparse(result)}"
