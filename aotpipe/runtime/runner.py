@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Generic, Self, TypeVar
@@ -188,7 +188,17 @@ class BaseRunner(ABC, Generic[E]):
         entries = self._entries
         if not entries:
             self._require_usable()
-        return entries[chosen_entry_point(name, self._named if name is None else entries)]
+        known = self._named if name is None else entries
+        if name is None:
+            name = next(iter(known)) if len(known) == 1 else "forward"
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            raise InputError(
+                f"no entry point is called {name!r}",
+                reason=f"the entry points are: {', '.join(known)}",
+                hint=f"pass entry_point={(close or list(known))[0]!r}",
+            )
+        return entries[name]
 
     def _require_usable(self) -> None:
         if not self._is_open:
@@ -199,24 +209,6 @@ class BaseRunner(ABC, Generic[E]):
                 "this runner was made before the process forked",
                 hint="load the program in the child, or start workers with the method `spawn`",
             )
-
-
-def chosen_entry_point(name: str | None, known: Collection[str]) -> str:
-    """The entry point that a call names; the only one, or `forward`, where it names none.
-
-    Raises:
-        InputError: There is none of that name.
-    """
-    if name is None:
-        name = next(iter(known)) if len(known) == 1 else "forward"
-    if name not in known:
-        close = difflib.get_close_matches(name, known, n=1)
-        raise InputError(
-            f"no entry point is called {name!r}",
-            reason=f"the entry points are: {', '.join(known)}",
-            hint=f"pass entry_point={(close or list(known))[0]!r}",
-        )
-    return name
 
 
 def require_state(signatures: Mapping[str, Signature], initial_state: Mapping[str, Array]) -> None:

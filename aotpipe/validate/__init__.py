@@ -110,7 +110,10 @@ def validate(
         parity, notes = _run(caller, goldens, loadable.signatures, parity_budget_s)
         if not parity.passed:
             raise _parity_error(compiled.target, parity)
-        timings = _time(caller, eager, loadable, goldens, latency_budget_s)
+        timings: tuple[Latency, ...] = ()
+        if eager is not None:
+            stateful = loadable.is_stateful
+            timings = measure_latency(caller, eager, goldens, stateful=stateful, budget_s=latency_budget_s)
     return Validated(compiled=compiled, status="executed", parity=parity, latency=timings, notes=notes)
 
 
@@ -193,34 +196,21 @@ def _parity_error(target: Target, parity: Parity) -> ParityError:
     )
 
 
-def _time(
-    worker: Caller, eager: Eager | None, loadable: Loadable, goldens: Sequence[Golden], budget_s: float
-) -> tuple[Latency, ...]:
-    """Time the first call of each entry point, which is its example."""
-    if eager is None:
-        return ()
-    first = examples(goldens)
-    share_s = budget_s / max(1, len(first))
-    return tuple(
-        measure_latency(worker, eager, golden, stateful=loadable.is_stateful, budget_s=share_s)
-        for golden in first
-    )
-
-
 def measure_latency(
-    worker: Caller, eager: Eager, golden: Golden, *, stateful: bool, budget_s: float
-) -> Latency:
-    """Time one call of a loaded program and of eager on the same inputs, as `time_in_turns` does."""
+    worker: Caller, eager: Eager, goldens: Sequence[Golden], *, stateful: bool, budget_s: float
+) -> tuple[Latency, ...]:
+    """Time the first call of each entry point, its example, of a program and of eager, as `time_in_turns`."""
     import torch
 
-    ours, theirs = time_in_turns((worker, eager), golden, stateful=stateful, budget_s=budget_s)
-    return Latency(
-        entry_point=golden.entry_point,
-        samples=len(ours),
-        threads=torch.get_num_threads(),
-        **median_and_p90(ours),
-        **median_and_p90(theirs, "eager_"),
-    )
+    first = examples(goldens)
+    found = []
+    for golden in first:
+        share_s = budget_s / len(first)
+        ours, theirs = time_in_turns((worker, eager), golden, stateful=stateful, budget_s=share_s)
+        times = {**median_and_p90(ours), **median_and_p90(theirs, "eager_")}
+        threads = torch.get_num_threads()
+        found.append(Latency(entry_point=golden.entry_point, samples=len(ours), threads=threads, **times))
+    return tuple(found)
 
 
 def time_in_turns(

@@ -85,8 +85,8 @@ def _measure(
         output_names=("output",),
     )
     worker = _Worker(clock, program_us)
-    measured = validation.measure_latency(
-        cast("Worker", worker), Eager([entry]), golden, stateful=stateful, budget_s=budget_s
+    (measured,) = validation.measure_latency(
+        cast("Worker", worker), Eager([entry]), [golden], stateful=stateful, budget_s=budget_s
     )
     return measured, worker
 
