@@ -21,7 +21,7 @@ from xml.etree import ElementTree as ET
 
 from aotpipe.build.events import StageFinished
 from aotpipe.core.estimate import Estimate
-from aotpipe.core.serialization import Serializable, from_json
+from aotpipe.core.serialization import Serializable, attributes, from_json
 from aotpipe.core.stages import Finding, Latency, Parity, Partition, Status, Validated
 from aotpipe.core.targets import Target
 from aotpipe.core.units import count, duration, share, size
@@ -137,11 +137,8 @@ def row_of(target: Target, result: Validated | AotpipeError) -> TargetReport:
         # That of the program which is loaded here.
         latency=every[1 if result.variants else 0].latency,
         size_bytes=sum(len(each.compiled.payload) for each in every),
-        flags=compiled.flags,
         notes=tuple(notes),
-        estimates=compiled.estimates,
-        dialect=compiled.dialect,
-        partition=compiled.partition,
+        **attributes(compiled, "flags estimates dialect partition"),
     )
 
 

@@ -14,7 +14,6 @@ Raises:
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import signal
@@ -32,7 +31,7 @@ from aotpipe.backends.xla.estimate.figures import COLLECTIVES
 from aotpipe.core.stages import Compiled, CompileStats, Lowered, Partition
 from aotpipe.core.targets import Target
 from aotpipe.errors import CompileError, CompileFailed, CompilerCrashed
-from aotpipe.runtime import installed, process, toolchain
+from aotpipe.runtime import installed, process, store, toolchain
 from aotpipe.runtime.xla import container
 
 _PACKAGES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -140,7 +139,7 @@ def digest(lowered: Lowered, target: Target, extra_flags: Sequence[str] = (), fa
         "source": backend_digest("xla"),
         "host": toolchain.host_features() if target.device == "cpu" else [],
     }
-    return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
+    return store.digest(key)
 
 
 def fallbacks_for_numbers(

@@ -9,8 +9,6 @@ the first diagnostic, the op, the user's line, and the path of a log where a fol
 
 from __future__ import annotations
 
-import hashlib
-import json
 import shlex
 import signal
 from collections.abc import Sequence
@@ -28,7 +26,7 @@ from aotpipe.core import fixes
 from aotpipe.core.stages import Compiled, CompileStats, Lowered
 from aotpipe.core.targets import Target
 from aotpipe.errors import CompileError, CompileFailed, CompilerCrashed, TargetError
-from aotpipe.runtime import process, toolchain
+from aotpipe.runtime import process, store, toolchain
 
 _PACKAGE: Final = "iree-base-compiler"
 _TORCH_DIALECT: Final = "aotpipe.backends.iree.fixes.torch_dialect"
@@ -146,7 +144,7 @@ def digest(
         "source": backend_digest("iree"),
         "host": toolchain.host_features() if any(each.is_host for each in targets) else [],
     }
-    return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
+    return store.digest(key)
 
 
 def _compiled(
