@@ -86,9 +86,6 @@ def validate(
     goldens: Sequence[Golden],
     *,
     eager: Eager | None = None,
-    parity_budget_s: float = PARITY_BUDGET_S,
-    latency_budget_s: float = LATENCY_BUDGET_S,
-    call_timeout_s: float | None = None,
     worker: Worker | None = None,
 ) -> Validated:
     """Run a program on every golden and compare; then time it.
@@ -98,22 +95,19 @@ def validate(
         loadable: What it is loaded with.
         goldens: The calls, with what they must answer.
         eager: In the model's own dtypes, to be timed beside; None to time nothing.
-        parity_budget_s: Seconds after which no further sequence of calls is begun.
-        latency_budget_s: Seconds of timing, for all entry points together.
-        call_timeout_s: Seconds after which a call counts as hung; None for what is plenty for the target.
         worker: Without a program yet, to be ended here; one is started where None.
     """
     if reason := why_not_runnable(compiled.target, compiled.host_features):
         return Validated(compiled=compiled, status="compiled", reason=reason)
-    with worker or Worker(timeout_s=call_timeout_s) as process:
+    with worker or Worker() as process:
         caller = loaded(process, compiled, loadable)
-        parity, notes = _run(caller, goldens, loadable.signatures, parity_budget_s)
+        parity, notes = _run(caller, goldens, loadable.signatures)
         if not parity.passed:
             raise _parity_error(compiled.target, parity)
         timings: tuple[Latency, ...] = ()
         if eager is not None:
             stateful = loadable.is_stateful
-            timings = measure_latency(caller, eager, goldens, stateful=stateful, budget_s=latency_budget_s)
+            timings = measure_latency(caller, eager, goldens, stateful=stateful, budget_s=LATENCY_BUDGET_S)
     return Validated(compiled=compiled, status="executed", parity=parity, latency=timings, notes=notes)
 
 
@@ -135,7 +129,7 @@ def loaded(process: Worker, compiled: Compiled, loadable: Loadable) -> Caller:
 
 
 def _run(
-    worker: Caller, goldens: Sequence[Golden], signatures: Mapping[str, Signature], budget_s: float
+    worker: Caller, goldens: Sequence[Golden], signatures: Mapping[str, Signature]
 ) -> tuple[Parity, tuple[str, ...]]:
     """Judge the calls one by one, so that an answer is gone before the next is made."""
     packers = {name: Packer(signature) for name, signature in signatures.items()}
@@ -144,7 +138,7 @@ def _run(
     calls, outside = 0, 0
     seen: set[str] = set()
     for sequence in sequences(goldens):
-        if time.monotonic() - started > budget_s and {each.entry_point for each in sequence} <= seen:
+        if time.monotonic() - started > PARITY_BUDGET_S and {each.entry_point for each in sequence} <= seen:
             continue
         worker.reset()
         for place, golden in enumerate(sequence):
@@ -162,7 +156,9 @@ def _run(
             f"{outside} of {len(goldens)} calls have sizes that no bucket takes, and were not compared"
         )
     if calls + outside < len(goldens):
-        notes.append(f"{calls} of {len(goldens)} calls were compared: more would take over {budget_s:g} s")
+        notes.append(
+            f"{calls} of {len(goldens)} calls were compared: more would take over {PARITY_BUDGET_S:g} s"
+        )
     for golden in goldens:
         if golden.entry_point not in seen:
             # What nothing was compared of is not at parity.

@@ -106,10 +106,9 @@ def net(tmp_path_factory: pytest.TempPathFactory) -> _Built:
     return _build(_net_spec(), tmp_path_factory.mktemp("net"))
 
 
-def test_a_right_program_is_executed_and_timed(net: _Built) -> None:
-    validated = validate(
-        net.compiled, net.loadable, net.reference.goldens, eager=net.eager(), latency_budget_s=0.2
-    )
+def test_a_right_program_is_executed_and_timed(net: _Built, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aotpipe.validate.LATENCY_BUDGET_S", 0.2)
+    validated = validate(net.compiled, net.loadable, net.reference.goldens, eager=net.eager())
     assert validated.status == "executed"
     assert validated.parity is not None
     assert validated.parity.passed
@@ -176,24 +175,26 @@ def test_a_hanging_program_is_typed(net: _Built, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(worker, "_LOAD_TIMEOUT_S", 0.001)
     with pytest.raises(ProgramCrashed, match="did not answer"):
-        validate(net.compiled, net.loadable, net.reference.goldens, call_timeout_s=0.001)
+        validate(net.compiled, net.loadable, net.reference.goldens, worker=worker.Worker(timeout_s=0.001))
 
 
-def test_a_slow_program_is_judged_on_some_calls_and_says_so(net: _Built) -> None:
-    validated = validate(net.compiled, net.loadable, net.reference.goldens, parity_budget_s=0.0)
+def test_a_slow_program_is_judged_on_some_calls_and_says_so(
+    net: _Built, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aotpipe.validate.PARITY_BUDGET_S", 0.0)
+    validated = validate(net.compiled, net.loadable, net.reference.goldens)
     assert validated.parity is not None
     assert validated.parity.calls == 1
     assert validated.notes[0].startswith(f"1 of {len(net.reference.goldens)} calls")
 
 
-def test_state_is_judged_in_sequences(tmp_path: Path) -> None:
+def test_state_is_judged_in_sequences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aotpipe.validate.LATENCY_BUDGET_S", 0.1)
     spec = as_spec(_Counter().eval(), args=(torch.ones(4),), name="counter")
     built = _build(spec, tmp_path)
     kept = [golden for golden in built.reference.goldens if not golden.reset]
     assert kept
-    validated = validate(
-        built.compiled, built.loadable, built.reference.goldens, eager=built.eager(), latency_budget_s=0.1
-    )
+    validated = validate(built.compiled, built.loadable, built.reference.goldens, eager=built.eager())
     assert validated.status == "executed"
     wrong = replace(built.loadable, initial_state={"total": np.full(4, 0.5, np.float32)})
     with pytest.raises(ParityError):
