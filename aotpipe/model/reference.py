@@ -153,11 +153,15 @@ def _import_file(path: Path) -> ModuleType:
         sys.path.insert(0, str(folder))
     if len(parts) > 1:
         return _run(lambda: importlib.import_module(".".join(parts)), str(path))
-    return _run(lambda: _execute(path), str(path))
+    return _run(lambda: execute(path), str(path))
 
 
-def _execute(path: Path) -> ModuleType:
-    """Run a file under a name of its own: `random.py` must not replace Python's `random`."""
+def execute(path: Path) -> ModuleType:
+    """Run a file as a module under a name of its own: `random.py` must not replace Python's `random`.
+
+    Raises:
+        BaseException: What the file raises.
+    """
     name = base = f"{source.FILE_MODULE}{re.sub(r'[^0-9A-Za-z_]', '_', path.stem)}"
     count = 1
     while name in sys.modules and sys.modules[name].__file__ != str(path):
@@ -167,7 +171,7 @@ def _execute(path: Path) -> ModuleType:
     assert spec is not None, path
     assert spec.loader is not None, path
     module = importlib.util.module_from_spec(spec)
-    # Dataclasses and inspect look their module up while it runs.
+    # Dataclasses, inspect and torch look a module up by its name.
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)

@@ -100,7 +100,7 @@ def flatten(
         signature=replace(
             entry.signature,
             outputs=(*outputs.specs, *outputs.mutated_specs),
-            state=tuple(_state_spec(name, tensors.by_name[name]) for name in inputs.states.values()),
+            state=tuple(state_spec(name, tensors.by_name[name]) for name in inputs.states.values()),
         ),
         range_constraints=dict(program.range_constraints),
     )
@@ -218,7 +218,8 @@ class _Outputs:
         self.results.append(value)
 
 
-def _state_spec(name: str, tensor: torch.Tensor) -> TensorSpec:
+def state_spec(name: str, tensor: torch.Tensor) -> TensorSpec:
+    """The leaf of a signature that a tensor of the state is."""
     return TensorSpec(name, str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape))
 
 

@@ -7,7 +7,6 @@ row changed, an input whose change changed eager's answer.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Final
 
 from aotpipe.canonicalize import specialization
@@ -53,9 +52,8 @@ def effects(observed: Observed) -> Iterator[Diagnostic]:
         code, message, hint = _EFFECTS[effect.kind]
         if (code, effect.place) not in seen:
             seen.add((code, effect.place))
-            yield _diagnostic(
-                code, message.format(effect.place.expression or effect.name), effect.place, hint
-            )
+            said = message.format(effect.place.expression or effect.name)
+            yield Diagnostic.of(code, said, hint=hint, place=effect.place)
 
 
 def attributes(observed: Observed, kept: Mapping[str, str]) -> Iterator[Diagnostic]:
@@ -79,7 +77,7 @@ def attributes(observed: Observed, kept: Mapping[str, str]) -> Iterator[Diagnost
         )
         hint = "" if state else _as_state(path, values)
         for place in lines or (None,):
-            yield _diagnostic(code, message, place, hint)
+            yield Diagnostic.of(code, message, hint=hint, place=place)
 
 
 def _as_state(path: str, values: Sequence[object]) -> str:
@@ -110,8 +108,4 @@ def fixed(entry: CanonicalEntry) -> Iterator[Diagnostic]:
         if method is not None:
             at = found.node or method.definition
             place = source_ranges.of_node(method.path, at, method.name)
-        yield replace(_diagnostic(found.code, found.message, place, found.hint), entry_point=entry.name)
-
-
-def _diagnostic(code: str, message: str, place: Place | None, hint: str = "") -> Diagnostic:
-    return Diagnostic.of(code, message, hint=hint, where=place.where if place else None, place=place)
+        yield Diagnostic.of(found.code, found.message, hint=found.hint, place=place, entry_point=entry.name)

@@ -83,7 +83,9 @@ class Diagnostic:
 
     @classmethod
     def of(cls, code: str, message: str, **more: Any) -> Self:
-        """A diagnostic of the severity that its code has by itself."""
+        """A diagnostic of the severity that its code has by itself, at the line of its place."""
+        if place := more.get("place"):
+            more.setdefault("where", place.where)
         return cls(severity=CODES[code].severity, code=code, message=message, **more)
 
     @classmethod

@@ -84,8 +84,8 @@ def _unsupported(error: UnsupportedOps, observed: Mapping[str, Observed]) -> Ite
             yield _of_event(event, code, _said(code, event), said, _HINTS[code])
             continue
         more = f"met {op.count} times, first here" if op.count > 1 else ""
-        found = Diagnostic.of("op-without-lowering", said, reason=more, hint=error.hint, seen=True)
-        yield replace(found, where=op.where, place=of_source_line(op.where))
+        own = {"where": op.where, "place": of_source_line(op.where)}
+        yield Diagnostic.of("op-without-lowering", said, reason=more, hint=error.hint, seen=True, **own)
 
 
 def _taken_at(where: SourceLine | None, kind: Kind, observed: Mapping[str, Observed]) -> Event | None:
@@ -100,7 +100,6 @@ def _of_event(event: Event, code: str, message: str, reason: str, hint: str) -> 
         message=message,
         reason=reason,
         hint=hint,
-        where=event.place.where,
         place=event.place,
         history=event.node.history(),
         seen=True,

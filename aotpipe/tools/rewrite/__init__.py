@@ -8,14 +8,12 @@ comes from the model's own source where that can be, else from its graph.
 from __future__ import annotations
 
 import copy
-import importlib.util
 import inspect
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import fields
-from itertools import count
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, Unpack
@@ -30,7 +28,7 @@ from aotpipe.canonicalize.trace import decisions
 from aotpipe.core.stages import Canonical, Exported
 from aotpipe.errors import AotpipeError, RewriteFailed
 from aotpipe.export import strategies
-from aotpipe.model import source
+from aotpipe.model import reference, source
 from aotpipe.tools.rewrite.expression_rewrites import Unsupported
 from aotpipe.tools.rewrite.from_graph import generate_class, is_function_module
 from aotpipe.tools.rewrite.from_source import register, rewrite_source
@@ -39,7 +37,6 @@ from aotpipe.tools.rewrite.result import Code, Way, Written
 
 __all__ = ["Written", "written"]
 
-_NUMBERS: Final = count()
 _WAYS: Final[tuple[tuple[Way, bool], ...]] = (
     ("source", False),
     ("source", True),
@@ -150,17 +147,11 @@ def loaded(code: Code, file_name: str) -> Iterator[tuple[ModuleType, Path]]:
     with tempfile.TemporaryDirectory(prefix="aotpipe-written-") as folder:
         path = Path(folder) / file_name
         code.write(path, path.with_suffix(".pt"))
-        called = f"aotpipe_written_{next(_NUMBERS)}"
-        spec = importlib.util.spec_from_file_location(called, path)
-        assert spec is not None and spec.loader is not None  # noqa: PT018  # for mypy
-        module = importlib.util.module_from_spec(spec)
-        # torch asks modules for the source of functions by their name.
-        sys.modules[called] = module
+        module = reference.execute(path)
         try:
-            spec.loader.exec_module(module)
             yield module, path
         finally:
-            del sys.modules[called]
+            del sys.modules[module.__name__]
 
 
 def made(module: ModuleType, code: Code, original: nn.Module) -> nn.Module:

@@ -210,25 +210,23 @@ def variants(
     for name, array in example.items():
         kind = array.dtype.kind.replace("u", "i")
         ways[name] = _SCALARS if kind == "i" and not array.ndim else _CHANGES.get(kind, {})
+
+    def changed(inputs: Mapping[str, Array], changes: Mapping[str, Change]) -> dict[str, Array]:
+        return {**inputs, **{name: _kept(specs[name], inputs[name], how) for name, how in changes.items()}}
+
     for name, mine in ways.items():
         for how, change in mine.items():
-            yield f"{name} {how}", {**example, name: _kept(specs[name], example[name], change)}
+            yield f"{name} {how}", changed(example, {name: change})
     for how in dict.fromkeys(how for mine in ways.values() for how in mine):
-        changed = {
-            name: _kept(specs[name], array, ways[name][how]) if how in ways[name] else array
-            for name, array in example.items()
-        }
-        yield f"all {how}", changed
+        yield f"all {how}", changed(example, {name: mine[how] for name, mine in ways.items() if how in mine})
+    floats = [name for name, array in example.items() if array.dtype.kind == "f"]
     for number in range(_SEEDS):
         random = np.random.default_rng([seed, 7, number])
         drawn = {name: draw(specs[name], array.shape, array, random) for name, array in example.items()}
         yield f"drawn {number}", drawn
         scale = 10.0 ** float(random.uniform(-2, 2))
-        larger = {
-            name: _kept(specs[name], array, partial(np.multiply, scale)) if array.dtype.kind == "f" else array
-            for name, array in drawn.items()
-        }
-        yield f"drawn {number} times {scale:.3g}", larger
+        larger = dict.fromkeys(floats, partial(np.multiply, scale))
+        yield f"drawn {number} times {scale:.3g}", changed(drawn, larger)
 
 
 def _kept(spec: TensorSpec, array: Array, change: Change) -> Array:

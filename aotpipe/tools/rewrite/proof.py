@@ -25,13 +25,14 @@ from aotpipe.canonicalize import modules
 from aotpipe.canonicalize.inputs import pytrees
 from aotpipe.core.dtypes import Array
 from aotpipe.core.serialization import renamed
-from aotpipe.core.signature import Signature, TensorSpec
+from aotpipe.core.signature import Signature
 from aotpipe.core.stages import CanonicalEntry, Exported, ExportedEntry
 from aotpipe.errors import RewriteFailed
 from aotpipe.export import resized_examples
 from aotpipe.export.strategies import torch_shapes
 from aotpipe.export.tracing import quiet
 from aotpipe.passes import hops
+from aotpipe.passes.flatten import state_spec
 from aotpipe.runtime.goldens import compare
 from aotpipe.tools.rewrite.coverage import Coverage, counting, limited, variants
 from aotpipe.tools.rewrite.nodes import writes
@@ -111,12 +112,8 @@ def _with_state(exported: Exported, entry: ExportedEntry) -> Signature:
     names = next(each.input_names for each in exported.canonical.entries if each.name == entry.name)
     inputs = {leaf.name: leaf for leaf in entry.signature.tensor_inputs}
     mutated = [replace(inputs[names[index]], name=f"{MUTATED}{names[index]}") for index in changed]
-    tensors = {path: hops.held(entry.program, path) for path in buffers}
-    state = [
-        TensorSpec(path, str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape))
-        for path, tensor in tensors.items()
-    ]
-    return replace(entry.signature, state=tuple(state), outputs=(*entry.signature.outputs, *mutated))
+    state = tuple(state_spec(path, hops.held(entry.program, path)) for path in buffers)
+    return replace(entry.signature, state=state, outputs=(*entry.signature.outputs, *mutated))
 
 
 def _check_reset(model: nn.Module, signatures: Mapping[str, Signature]) -> None:
