@@ -49,6 +49,19 @@ def test_attributes_that_calls_change_are_told_with_their_values():
     assert (module.calls, module.kept) == (0, [1])
 
 
+class Holding(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.parts = [Counter()]
+
+    def forward(self, x):
+        return self.parts[0](x)
+
+
+def test_attributes_of_a_module_in_a_list_are_told_too():
+    assert observed(Holding(), X).changed["parts.0.calls"] == (0, 1, 2)
+
+
 def test_paths_that_the_example_does_not_take_are_seen():
     found = observed(Nested(), X)
     assert [event.place.expression for event in found.first] == ["x.sum() > 100"]

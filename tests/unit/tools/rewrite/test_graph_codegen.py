@@ -114,3 +114,14 @@ def test_names_are_free():
         "a_b",
         "class_",
     ]
+
+
+class Copying(torch.nn.Module):
+    def forward(self, x):
+        doubled = (x * 2).clone()
+        return doubled.sin() - doubled
+
+
+def test_a_variable_has_its_name_where_a_copy_comes_last():
+    text, _ = written(Copying(), X)
+    assert "doubled = in_0 * 2" in text
