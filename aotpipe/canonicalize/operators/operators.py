@@ -170,13 +170,17 @@ def for_(
             if isinstance(items, range) and len(items) - number > _WRITTEN_OUT:
                 # An iteration may need its number in Python, which shows in any error; then the iterations
                 # are unrolled, and what is wrong with them by themselves is raised again.
+                current = trace.current()
+                outer, current.may_unroll = current.may_unroll, True
                 try:
                     TensorRange(item, items.stop, items.step).each(body, stopped, variables)
                 except Exception:
-                    if trace.current().needs_exact_aliases:
+                    if current.needs_exact_aliases:
                         raise
                 else:
                     return
+                finally:
+                    current.may_unroll = outer
             elif number > _MOST_UNENDED and not hasattr(items, "__len__"):
                 raise refusal(
                     "a loop over items that do not end is left where a tensor says so", "loop over `range(N)`"

@@ -8,7 +8,7 @@ from typing import Any, Final
 import torch
 
 from aotpipe.canonicalize.trace import runtime_asserts
-from aotpipe.canonicalize.values import host_scalars
+from aotpipe.canonicalize.values import host_scalars, trace
 
 Test = Callable[[torch.Tensor], torch.Tensor]
 _POWERS: Final = frozenset({"pow", "rpow"})
@@ -63,7 +63,11 @@ def require_whole(number: torch.Tensor) -> None:
 
 
 def require_defined(function: Callable[..., Any], args: Sequence[Any]) -> None:
-    """Assert that an operator has a value for two numbers, if both are Python's."""
+    """Assert that an operator has a value for two numbers, if both are Python's.
+
+    Raises:
+        ExportFailed: A power is an int or a float by its exponent, in a loop that may be unrolled.
+    """
     name = host_scalars.base_name(function)
     if name in _FACTORING:
         runtime_asserts.refuse_caught(RuntimeError())
@@ -81,6 +85,9 @@ def require_defined(function: Callable[..., Any], args: Sequence[Any]) -> None:
     if isinstance(right, torch.Tensor) or right < 0:
         _require_not(_both(left == 0, right < 0), error)
     if _is_whole(left) and _is_whole(right):
+        if isinstance(right, torch.Tensor) and trace.current().may_unroll:
+            # A negative power is a float in Python; unrolled, the loop has its powers in Python.
+            raise trace.refusal("an int has a power that only a run knows", "give a float: `10.0 ** n`")
         _require_not(right < 0, ArithmeticError("a whole number is raised to a negative power"))
     elif not _is_whole(right):
         fraction = right != (right.trunc() if isinstance(right, torch.Tensor) else int(right))

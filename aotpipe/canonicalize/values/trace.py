@@ -64,6 +64,7 @@ class Trace:
         operators: What values call by themselves; None where no model is traced.
         exact_aliases: Whether traced numbers tell the storages that only a run knows.
         needs_exact_aliases: Whether something was refused for lack of these.
+        may_unroll: Whether a loop that is traced now is unrolled where its trace is refused.
         modes: How many modes of torch the trace itself put around the model, outside of regions.
         rewrite_now: Rewrites a function for as long as the trace lasts; tells whether that can be.
         is_message: Whether a text that is made now is only shown to the user.
@@ -73,6 +74,7 @@ class Trace:
     operators: Operators | None = None
     exact_aliases: bool = False
     needs_exact_aliases: bool = False
+    may_unroll: bool = False
     modes: int = 0
     findings: dict[Finding, None] = field(default_factory=dict)
     rewrite_now: Callable[[FunctionType], bool] | None = None

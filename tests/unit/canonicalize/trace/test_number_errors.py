@@ -57,6 +57,20 @@ def test_a_division_asserts_on_its_own_path() -> None:
     check(remainders, *((torch.tensor([v]), torch.tensor(k)) for v in (1.0, -1.0) for k in (2, 0, 1, -3)))
 
 
+def retries(x: torch.Tensor) -> tuple[torch.Tensor, int]:
+    jitter = 0.0
+    for i in range(5):
+        y = x + jitter
+        if (y > 0).all():
+            return y, i
+        jitter = 10 ** (i - 3)
+    raise RuntimeError("not positive")
+
+
+def test_powers_of_ints_in_a_loop_may_be_floats() -> None:
+    check(retries, *((torch.tensor([v, 1.0]),) for v in (2.0, 0.0, -0.005, -0.05, -0.5, -2.0, -20.0)))
+
+
 def logarithm(x: torch.Tensor) -> torch.Tensor:
     return x * math.log(x.sum().item()) + int(x.max())
 
