@@ -52,7 +52,7 @@ def length(items: Sequence[Any]) -> Any:
 
 def opened(value: Any) -> Any:
     """A value, as what an index is applied to."""
-    is_empty = type(value) is list and not value
+    is_empty = type(value) in (list, tuple, dict) and not value
     return _Opened(value) if is_empty or is_dynamic_list(value) or is_indexed(value) else value
 
 
@@ -66,9 +66,17 @@ class _Opened:
             return _sliced(list(self._items), *ends)
         if is_dynamic_list(self._items):
             return get(self._items, index)
-        return get_element(self._items, index) if self._is_traced(index) else self._items[index]
+        if self._is_traced(index):
+            return get_element(self._items, index)
+        try:
+            return self._items[index]
+        except LookupError as error:
+            # The path that leads here raises; it may be one that no call takes.
+            raise runtime_asserts.raised(functools.partial(_same, error)) from None
 
     def __setitem__(self, index: Any, value: Any) -> None:
+        if isinstance(self._items, dict) and not self._items and host_scalars.is_host_scalar(index):
+            raise refusal("a dict gets a key that a tensor decides", "write to a tensor: `table[key] = x`")
         if self._is_plain(index) or isinstance(self._items, tuple | torch.nn.ModuleList):
             self._items[index] = value
         else:
@@ -83,12 +91,17 @@ class _Opened:
     def _is_traced(self, index: Any) -> bool:
         # As the key of a dict, a tensor is the object that it is, unless it stands for a number.
         is_tensor = isinstance(index, torch.Tensor) and not host_scalars.is_host_scalar(index)
-        if not self._items and torch_functions.is_traced(index):
-            raise runtime_asserts.raised(lambda: IndexError("list index out of range"))
-        return torch_functions.is_traced(index) and not (isinstance(self._items, dict) and is_tensor)
+        is_traced = torch_functions.is_traced(index) and not (isinstance(self._items, dict) and is_tensor)
+        if is_traced and not self._items:
+            raise runtime_asserts.raised(lambda: LookupError("an index into nothing"))
+        return is_traced
 
     def _is_plain(self, index: Any) -> bool:
         return _is_known(self._items, index) if is_dynamic_list(self._items) else not self._is_traced(index)
+
+
+def _same(error: LookupError) -> LookupError:
+    return error
 
 
 def is_indexed(value: Any) -> bool:

@@ -22,6 +22,21 @@ LISTS = tuple(
 )
 
 
+def last_of_none(x, n):
+    stack = []
+    if x.sum() > 0:
+        stack = [x, x + n]
+    top = stack[-1] if n < 9 else x
+    if n > 0:
+        empty = {}
+        return top + (stack[1] if x.sum() > 0 else empty[3])
+    return top
+
+
+def test_an_index_outside_of_a_list_raises_on_its_own_path() -> None:
+    check(last_of_none, *((torch.tensor([v]), torch.tensor(n)) for v in (1.0, -1.0) for n in (1, 0, 9, -1)))
+
+
 def until_a_break(x, n):
     out = []
     for i in range(6):
