@@ -21,6 +21,7 @@ from aotpipe.passes.decompositions.entries import (
     Decomposition,
     Table,
     Value,
+    either,
     floating,
     promoted,
     wide,
@@ -37,6 +38,14 @@ def of_tensors(op: Callable[..., torch.Tensor]) -> Decomposition:
         return op(*promoted(left, right))
 
     return decompose
+
+
+def reversed_sub(tensor: torch.Tensor, number: Any, alpha: Any = 1) -> Any:
+    """`number - alpha * tensor`: torch's own entry leaves a size that varies in the place of a tensor."""
+    if not isinstance(number, torch.SymInt | torch.SymFloat):
+        return NotImplemented
+    dtype = torch.result_type(tensor, float(1) if isinstance(number, torch.SymFloat) else 1)
+    return aten.full.default([], number, dtype=dtype) - alpha * tensor.to(dtype)
 
 
 def conjugate(tensor: torch.Tensor) -> torch.Tensor:
@@ -237,6 +246,7 @@ DECOMPOSITIONS: Table = {
         )
         for op in (packet.Scalar, packet.Tensor)
     },
+    aten.rsub.Scalar: either(reversed_sub, torch._refs.rsub),  # torch's own entry
     aten._conj.default: conjugate,
     aten.polar.default: polar,
     aten.polygamma.default: polygamma,

@@ -4,8 +4,10 @@ import re
 import subprocess
 import sys
 import threading
+import time
 import timeit
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -362,8 +364,10 @@ def test_a_driver_that_is_not_there():
 
 def test_a_call_costs_little_more_than_the_runtime_itself(runner):
     x = {"x": np.ones(4, np.float32)}
-    seconds = min(timeit.repeat(lambda: runner.infer(x, entry_point="decode"), number=200, repeat=7)) / 200
-    assert seconds < 100e-6  # about 8 us on an idle machine; the bound is for a busy one
+    call = partial(runner.infer, x, entry_point="decode")
+    # Of the processor's time: others may have it meanwhile.
+    seconds = min(timeit.repeat(call, timer=time.process_time, number=200, repeat=7)) / 200
+    assert seconds < 100e-6  # about 8 us
 
 
 FORKED = """
